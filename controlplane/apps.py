@@ -11,14 +11,14 @@ from typing_extensions import override
 
 
 class ControlPlaneConfig(AppConfig):
-    """Topology, policies, API keys and jobs."""
+    """The Django app of the control plane: topology, policies, API keys, and jobs."""
 
     name = "controlplane"
     verbose_name = "Headway control plane"
 
     @override
     def ready(self) -> None:
-        """Register checks of settings and what precedes every migration; connect the features."""
+        """Register checks of settings and the preparation of migrations, and connect the features."""
         from controlplane.project import checks  # noqa: F401
         from controlplane.project.wiring import connect
 
@@ -27,7 +27,7 @@ class ControlPlaneConfig(AppConfig):
 
 
 def _prepare(*, using: str, **_kwargs: Any) -> None:
-    """Reject a pre-release database; let statements run as long as their tables need, but limit waits for locks."""
+    """Before a migration, reject a pre-release database. Remove the statement timeout, but limit waits for locks."""
     from controlplane.project.pre_release import reject
 
     reject()

@@ -1,1 +1,1 @@
-"""API keys, tenants, people, sessions, and the search of the audit."""
+"""API keys, tenants, people, sessions, and audit search."""

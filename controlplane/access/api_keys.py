@@ -45,10 +45,10 @@ def create_api_key(
     why: str = "",
     **fields: Any,
 ) -> tuple[ApiKey, str]:
-    """Store and publish a new random key, and return it with its text, which is stored nowhere.
+    """Create and publish a random API key. Return it with its text, which is never stored.
 
-    `fields` are further KEY_FIELDS; `role` is what a key with the scope manage may do, in `pools` (slugs, or ALL_POOLS;
-    empty: in none). Raises NotAllowedError, InvalidFieldsError.
+    `fields` are further KEY_FIELDS. `role` applies to a key with the scope manage, in `pools` (slugs or ALL_POOLS;
+    empty: no pool). Raises NotAllowedError, InvalidFieldsError.
     """
     text = KEY_START + secrets.token_urlsafe(32)
     return adopt_api_key(tenant, name, text, actor=actor, why=why, **fields), text
@@ -64,7 +64,7 @@ def adopt_api_key(
     why: str = "",
     **limits: Any,
 ) -> ApiKey:
-    """Store the hash of a key that was made elsewhere (on the first run); `limits` are further KEY_FIELDS."""
+    """Store the hash of a key that was created elsewhere (on the first run). `limits` are further KEY_FIELDS."""
     require(actor, Role.ADMIN)
     check_names(limits, KEY_FIELDS)
     limits["pools"] = _checked_pools(limits.get("pools", ()), limits.get("role", Role.VIEWER))
@@ -83,7 +83,7 @@ def adopt_api_key(
 def change_api_key(
     key: ApiKey, changes: Mapping[str, Any], *, actor: Actor, expected: int | None = None, why: str = ""
 ) -> ApiKey:
-    """Change and publish KEY_FIELDS; raises NotAllowedError, InvalidFieldsError, StaleRevisionError."""
+    """Change and publish KEY_FIELDS. Raises NotAllowedError, InvalidFieldsError, StaleRevisionError."""
     require(actor, Role.ADMIN)
     check_names(changes, KEY_FIELDS)
     if "scopes" in changes:
@@ -101,7 +101,10 @@ def change_api_key(
 
 
 def revoke_api_key(key: ApiKey, *, actor: Actor, expected: int | None = None, why: str = "") -> bool:
-    """Revoke the key for good; False when it was revoked before. Raises NotAllowedError, StaleRevisionError."""
+    """Revoke the key permanently.
+
+    Return False if it was already revoked. Raises NotAllowedError, StaleRevisionError.
+    """
     require(actor, Role.ADMIN)
     with transaction.atomic():
         if locked(key, expected).revoked_at is not None:
@@ -115,13 +118,13 @@ class Revoked(StrEnum):
 
     STORED = "stored"
     BEFORE = "before"
-    """It was revoked before."""
+    """The key was already revoked."""
     ON_BUS = "on bus"
     """Gateways reject the key; the database stores the revocation when it can be written."""
 
 
 def revoke_at_once(key: ApiKey, *, actor: Actor, expected: int | None = None, why: str = "") -> Revoked:
-    """Revoke the key for good, over the bus alone where the database cannot be written.
+    """Revoke the key permanently. If the database cannot be written, only publish the revocation on the bus.
 
     Raises NotAllowedError, StaleRevisionError, BusAwayError.
     """
@@ -146,7 +149,7 @@ def _checked_scopes(scopes: Any) -> list[str]:
 
 
 def _checked_origins(origins: Any) -> list[str]:
-    """Return the distinct origins as browsers write them, in order."""
+    """Return the distinct origins in order, in the form that browsers send."""
     if not isinstance(origins, Sequence) or isinstance(origins, str) or len(origins) > MAX_ORIGINS:
         raise problem("origins", f"Must be a list of at most {MAX_ORIGINS} origins.")
     for origin in origins:
@@ -156,7 +159,7 @@ def _checked_origins(origins: Any) -> list[str]:
 
 
 def _checked_pools(slugs: Any, role: str, *, kept: Sequence[str] = ()) -> list[str]:
-    """Return the distinct slugs in order, or ALL_POOLS alone; a deleted pool may only be `kept`."""
+    """Return the distinct slugs in order, or ALL_POOLS alone. A deleted pool is valid only if it is in `kept`."""
     if not isinstance(slugs, Sequence) or isinstance(slugs, str) or not all(isinstance(slug, str) for slug in slugs):
         raise problem("pools", "Must be a list of pools' slugs.")
     if ALL_POOLS in slugs:

@@ -16,22 +16,23 @@ from controlplane.platform.search_filter import SearchFilter, moment_of
 from controlplane.policies.reading import visible_policies
 
 EXPORT_LIMIT = 5_000
-"""Events in one download."""
+"""Maximum number of events in one download."""
 NAMED_KINDS = ("engine", "api_key")
-"""Kinds of objects that people know by a name and programs by a generated id."""
+"""Kinds of objects that people identify by name and programs by a generated id."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter(SearchFilter):
-    """Search conditions; empty fields are no condition. `since` and `until` are ISO 8601, in UTC unless they state an
-    offset.
+    """Search conditions; an empty field matches everything.
+
+    `since` and `until` are ISO 8601, in UTC unless they include an offset.
     """
 
     person: str = ""
     verb: str = ""
-    """A verb such as engine.drain, or its start such as engine."""
+    """A verb such as engine.drain, or a prefix such as engine."""
     object: str = ""
-    """An object's id or name, prefixed with its kind as in engine:e-01, or a kind alone as in engine:."""
+    """An object's id or name after its kind, such as engine:e-01, or only a kind, such as engine:."""
     pool: str = ""
     request: str = ""
     since: str = ""
@@ -39,7 +40,7 @@ class AuditFilter(SearchFilter):
 
 
 def visible_events(actor: Actor) -> QuerySet[AuditEvent]:
-    """Return the audit events of the actor's pools and of the policies these pools follow."""
+    """Return the audit events of the actor's pools and of the policies that these pools follow."""
     if may(actor, Role.VIEWER):
         return AuditEvent.objects.all()
     pools = Q(pool_slug__in=visible_pools(actor).values("slug"))
@@ -48,7 +49,7 @@ def visible_events(actor: Actor) -> QuerySet[AuditEvent]:
 
 
 def search(actor: Actor, wanted: AuditFilter) -> QuerySet[AuditEvent]:
-    """Return the visible events that match, newest first; raises UnreadableFilterError."""
+    """Return the visible events that match, newest first. Raises UnreadableFilterError."""
     events = visible_events(actor)
     if wanted.person:
         events = events.filter(actor_name=wanted.person)
@@ -69,7 +70,7 @@ def search(actor: Actor, wanted: AuditFilter) -> QuerySet[AuditEvent]:
 
 
 def exported(event: AuditEvent) -> dict[str, Any]:
-    """Return the event as JSON values; secrets were left out when it was recorded."""
+    """Return the event as JSON values. Secrets were removed when the event was recorded."""
     return {
         "id": event.pk,
         "at": event.at.isoformat(),
@@ -94,7 +95,7 @@ def _of_object(events: QuerySet[AuditEvent], wanted: str) -> QuerySet[AuditEvent
 
 
 def _called(wanted: str) -> Q:
-    """Match objects of this id, and those known by a name if they have or had this one."""
+    """Match objects with this id, and named objects that have or had this name."""
     named = AuditEvent.objects.filter(object_kind__in=NAMED_KINDS)
     ids = named.filter(Q(after__name=wanted) | Q(before__name=wanted)).values("object_id")
     return Q(object_id=wanted) | Q(object_kind__in=NAMED_KINDS, object_id__in=ids)

@@ -1,4 +1,4 @@
-"""Stores when each API key was last used, as gateways report it over the bus; at most one write a minute and key."""
+"""Stores when each API key was last used, as reported by gateways on the bus. Writes each key at most once a minute."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _BATCH = 500
 
 
 class KeyUsageIntake(NewestIntake[str, float]):
-    """The last use of each key that is not stored yet, in unix seconds."""
+    """The last use, in unix seconds, of each key that is not stored yet."""
 
     def __init__(self, bus: Bus) -> None:
         super().__init__(bus, TOPIC, lambda message: decode_uses(message).at, MAX_KEYS, newer=max)
 
     def store(self, now: datetime) -> int:
-        """Write what is due and return how many keys were written; what is not due yet is kept."""
+        """Write the uses that are due and return how many keys were written. Keep the other uses."""
         return self.settle(
             lambda at: store_last_uses({key: datetime.fromtimestamp(used_at, UTC) for key, used_at in at.items()}, now)
         )
 
 
 def store_last_uses(uses: dict[str, datetime], now: datetime) -> tuple[set[str], int]:
-    """Write the uses of keys whose last write is a minute old; return the settled ids, and the number of writes.
+    """Write the uses of keys last written at least a minute ago. Return the settled ids and the number of writes.
 
-    Settled are the written ones and those that need no write: unknown keys, and uses that are stored. A use in the
-    future (a gateway's clock is wrong) counts as now.
+    An id is settled if it was written or needs no write (an unknown key, or a use that is already stored). A use in the
+    future, from a gateway with a wrong clock, counts as now.
     """
     settled: set[str] = set()
     due: dict[str, datetime] = {}
@@ -68,11 +68,11 @@ def _write(uses: dict[str, datetime]) -> None:
 
 @shared_task(name="controlplane.store_key_usage", ignore_result=True)
 def store_key_usage() -> None:
-    """Run every few seconds: the first run subscribes, each later one writes what is due."""
+    """Run every few seconds. The first run subscribes; later runs write the uses that are due."""
     intake().store(timezone.now())
 
 
 @functools.cache
 def intake() -> KeyUsageIntake:
-    """Return this process's one intake."""
+    """Return the only KeyUsageIntake of this process."""
     return KeyUsageIntake(get_bus())

@@ -1,4 +1,4 @@
-"""Creates people and changes their permissions; admins only."""
+"""Creates people and changes their permissions. Only admins can do so."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def create_person(
     everywhere: bool = False,
     why: str = "",
 ) -> User:
-    """Store a new person with a role in these pools, or `everywhere`, and return it; an admin's role is everywhere.
+    """Create a person with a role in these pools or `everywhere`. An admin's role always applies everywhere.
 
     Without pools the person has no role yet. Without a password the person cannot sign in until one is set. Raises
     NotAllowedError, and InvalidFieldsError with every problem.
@@ -61,7 +61,7 @@ def create_person(
 
 
 def grant_role(user: User, role: Role, *, actor: Actor, pool: Pool | None, why: str = "") -> bool:
-    """Replace the person's role in a pool (None: everywhere); False when it is the same.
+    """Replace the person's role in a pool (None: everywhere). Return False if it is unchanged.
 
     Raises NotAllowedError, InvalidFieldsError.
     """
@@ -81,9 +81,9 @@ def grant_role(user: User, role: Role, *, actor: Actor, pool: Pool | None, why: 
 
 
 def withdraw_role(user: User, *, actor: Actor, pool: Pool | None = None, why: str = "") -> bool:
-    """Withdraw the person's role in a pool (None: the one everywhere); False where there is none.
+    """Withdraw the person's role in a pool (None: everywhere). Return False if the person has no such role.
 
-    Raises NotAllowedError, and InvalidFieldsError where no admin would remain.
+    Raises NotAllowedError, and InvalidFieldsError if no admin would remain.
     """
     require(actor, Role.ADMIN)
     with transaction.atomic():
@@ -97,9 +97,9 @@ def withdraw_role(user: User, *, actor: Actor, pool: Pool | None = None, why: st
 
 
 def set_active(user: User, active: bool, *, actor: Actor, why: str = "") -> bool:
-    """Let the person sign in again, or bar them and end all their sessions; False if nothing changes.
+    """Allow the person to sign in, or forbid it and end all their sessions. Return False if nothing changes.
 
-    Raises NotAllowedError, and InvalidFieldsError for oneself and where no admin would remain.
+    Raises NotAllowedError, and InvalidFieldsError if actors deactivate themselves or no admin would remain.
     """
     require(actor, Role.ADMIN)
     # Otherwise an admin could lock themselves out.
@@ -118,9 +118,9 @@ def set_active(user: User, active: bool, *, actor: Actor, why: str = "") -> bool
 
 
 def set_password(user: User, password: str, *, actor: Actor, keep_session: str = "", why: str = "") -> None:
-    """Set the person's password and end their sessions, except the one with the key `keep_session`.
+    """Set the person's password and end their sessions, except the session with the key `keep_session`.
 
-    Admins set any password, other people their own. Raises NotAllowedError, InvalidFieldsError.
+    Admins can set any password, other people only their own. Raises NotAllowedError, InvalidFieldsError.
     """
     if actor.user is None or actor.user.pk != user.pk:
         require(actor, Role.ADMIN)
@@ -135,7 +135,7 @@ def set_password(user: User, password: str, *, actor: Actor, keep_session: str =
 
 
 def audit_fields(user: User) -> dict[str, Any]:
-    """Return a person's fields as the audit records them."""
+    """Return a person's fields in the form recorded in the audit."""
     grants = RoleGrant.objects.filter(user=user).select_related("pool").order_by("pool__slug")
     return {
         "username": user.username,
@@ -146,7 +146,7 @@ def audit_fields(user: User) -> dict[str, Any]:
 
 
 def password_problems(password: str | None, user: User) -> list[FieldProblem]:
-    """Return everything that is wrong with a password; None is not a problem."""
+    """Return all problems of a password; None has no problems."""
     if password is None:
         return []
     if len(password) > MAX_PASSWORD:
@@ -177,14 +177,17 @@ def _store_grants(user: User, role: Role, pools: Iterable[Pool | None]) -> None:
 
 
 def _require_an_admin() -> None:
-    """Raise InvalidFieldsError where no active admin is left: no account could be restored then."""
+    """Raise InvalidFieldsError if no active admin remains, because accounts could not be restored then."""
     admins = Q(is_superuser=True) | Q(role_grants__role=Role.ADMIN, role_grants__pool=None)
     if not User.objects.filter(admins, is_active=True).exists():
         raise problem("", "This is the last admin; make another person an admin first.")
 
 
 def _locked(user: User) -> User:
-    """Lock the admins' accounts, so that two admins cannot remove each other at once; return this person, reloaded."""
+    """Lock the admins' accounts and return this person, reloaded.
+
+    The lock keeps two admins from removing each other.
+    """
     admins = RoleGrant.objects.filter(role=Role.ADMIN).values("user")
     wanted = Q(is_superuser=True) | Q(pk__in=admins) | Q(pk=user.pk)
     return {person.pk: person for person in User.objects.select_for_update().filter(wanted)}[user.pk]

@@ -1,8 +1,8 @@
-"""Console sessions in the database, accepted at every web process while the key that signs them is rotated.
+"""Console sessions in the database, valid on every web process during a rotation of the signing key.
 
-A session holds a digest of its person's password under the key. Django replaces the digest, and the session's cookie,
-as soon as another key is used, and Channels ends the session. So web processes that differ by one step of a rotation
-would end each other's sessions.
+A session contains a digest of its person's password, made with the key. With another key, Django replaces the digest
+and the session's cookie, and Channels ends the session. Without this store, web processes one rotation step apart would
+end each other's sessions.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing_extensions import override
 
 
 class SessionStore(DatabaseStore):
-    """Shows a digest under the other accepted key as one under the key in use, without writing."""
+    """Translates a digest made with the other accepted key into one made with the key in use, without writing."""
 
     @classmethod
     @override
     def get_model_class(cls) -> type[Session]:
-        """Keep the table of Django's own store."""
+        """Return the model of Django's own session store, to keep its table."""
         return Session
 
     @override
@@ -35,7 +35,7 @@ class SessionStore(DatabaseStore):
 
 
 def under_key_in_use(data: dict[str, Any]) -> dict[str, Any]:
-    """Return a session's data with the digest under the key in use, if it had one under the other key."""
+    """Return the session's data. A digest made with the other accepted key becomes one made with the key in use."""
     digest = data.get(HASH_SESSION_KEY)
     if not settings.SECRET_KEY_FALLBACKS or not digest:
         return data
@@ -47,7 +47,7 @@ def under_key_in_use(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def sign_all_again() -> int:
-    """Sign all open sessions with the key in use, so that none needs the other one; return how many there are."""
+    """Sign all open sessions with the key in use, so that the other key is no longer needed. Return their number."""
     store, signed = SessionStore(), 0
     for session in Session.objects.filter(expire_date__gt=timezone.now()).iterator():
         data = under_key_in_use(store.decode(session.session_data))

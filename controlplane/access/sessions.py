@@ -23,7 +23,7 @@ KEPT = timedelta(days=30)
 
 
 def begin_session(user: User, session_key: str, *, address: str, agent: str) -> ConsoleSession:
-    """Record that the person signed in; a known key is the same session, now of this person."""
+    """Record that the person signed in. A known key continues its session, which now belongs to this person."""
     now = timezone.now()
     session, _ = ConsoleSession.objects.update_or_create(
         session_key=session_key,
@@ -40,7 +40,7 @@ def begin_session(user: User, session_key: str, *, address: str, agent: str) -> 
 
 
 def seen(session_key: str, now: datetime) -> None:
-    """Record a request of the session; at most one a minute is written."""
+    """Record a request of the session, at most once a minute."""
     # Each web process counts its own minute; the condition keeps several of them from writing one after the other.
     ConsoleSession.objects.filter(session_key=session_key, ended_at=None, seen_at__lte=now - SEEN_EVERY / 2).update(
         seen_at=now
@@ -48,14 +48,14 @@ def seen(session_key: str, now: datetime) -> None:
 
 
 def open_sessions() -> QuerySet[ConsoleSession]:
-    """Return the sessions that have not ended, the last seen first."""
+    """Return the sessions that have not ended, last seen first."""
     # A cookie that expires ends no ConsoleSession.
     alive = Session.objects.filter(expire_date__gt=timezone.now()).values("session_key")
     return ConsoleSession.objects.filter(ended_at=None, session_key__in=alive).select_related("user")
 
 
 def sign_out(session: ConsoleSession, *, actor: Actor, why: str = "") -> bool:
-    """End one session at once; False when it had ended. People may end their own sessions, admins all.
+    """End one session immediately. Return False if it had already ended. People may end their own sessions, admins any.
 
     Raises NotAllowedError.
     """
@@ -70,9 +70,9 @@ def sign_out(session: ConsoleSession, *, actor: Actor, why: str = "") -> bool:
 
 
 def sign_out_everywhere(user: User, *, actor: Actor, keep_session: str = "", why: str = "") -> int:
-    """End all sessions of a person except the one with the key `keep_session`; return how many.
+    """End all sessions of a person except the session with the key `keep_session`. Return how many ended.
 
-    People may end their own sessions, admins all; raises NotAllowedError.
+    People may end their own sessions, admins any. Raises NotAllowedError.
     """
     if actor.user is None or actor.user.pk != user.pk:
         require(actor, Role.ADMIN)
@@ -85,7 +85,7 @@ def sign_out_everywhere(user: User, *, actor: Actor, keep_session: str = "", why
 
 
 def sign_out_everybody(*, actor: Actor, keep_session: str = "", why: str = "") -> int:
-    """End all sessions except the one with the key `keep_session`; return how many. Raises NotAllowedError."""
+    """End all sessions except the one with the key `keep_session`. Return how many ended. Raises NotAllowedError."""
     require(actor, Role.ADMIN)
     with transaction.atomic():
         ended = _end(ConsoleSession.objects.exclude(session_key=keep_session))
@@ -95,19 +95,17 @@ def sign_out_everybody(*, actor: Actor, keep_session: str = "", why: str = "") -
 
 
 def end_sessions_of(user: User, *, keep: str = "") -> int:
-    """End the person's sessions without an audit event of their own, and return how many; the caller records the
-    change.
-    """
+    """End the person's sessions without an audit event, and return how many ended. The caller records the change."""
     return _end(ConsoleSession.objects.filter(user=user).exclude(session_key=keep))
 
 
 def end_session_with(session_key: str) -> None:
-    """Record that the person signed out by themselves."""
+    """Record that the person signed out."""
     ConsoleSession.objects.filter(session_key=session_key, ended_at=None).update(ended_at=timezone.now())
 
 
 def forget_sessions(now: datetime) -> int:
-    """Delete expired cookies, and sessions that ended or were last seen KEPT ago; return how many."""
+    """Delete expired cookies, and sessions that ended or were last seen longer than KEPT ago. Return how many."""
     Session.objects.filter(expire_date__lt=now).delete()
     deleted, _ = ConsoleSession.objects.filter(seen_at__lt=now - KEPT).delete()
     return deleted

@@ -1,4 +1,4 @@
-"""Stores, with audit events, the revocations that were sent over the bus while the database could not be written."""
+"""Stores revocations that were sent on the bus while the database was not writable, with audit events."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name="controlplane.store_revocations", ignore_result=True)
 def store_revocations() -> None:
-    """Run every five seconds without a lease: revoking a key twice changes nothing."""
+    """Run every five seconds. It needs no lease, because revoking a key twice changes nothing."""
     store_waiting(bus_revocations())
 
 
 def store_waiting(revocations: BusRevocations) -> int:
-    """Store the waiting revocations and return how many were stored; the others wait for the next run."""
+    """Store the waiting revocations and return how many were stored. The others wait for the next run."""
     stored = 0
     for revocation in revocations.waiting():
         try:
@@ -45,7 +45,7 @@ def store_waiting(revocations: BusRevocations) -> int:
 
 
 def _store(revocation: KeyRevocation) -> int:
-    """Revoke the key in the database if it is in force there; return the snapshot version after it."""
+    """Revoke the key in the database if it is active there. Return the snapshot version after the commit."""
     # The host that revoked the key may have a clock ahead of ours.
     at = min(datetime.fromtimestamp(revocation.at, UTC), timezone.now())
     actor = Actor(revocation.by, revocation.via, request_id=revocation.request_id)

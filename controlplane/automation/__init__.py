@@ -1,1 +1,1 @@
-"""Shared by the automation jobs: observations, modes, and rounds that are stored once."""
+"""Shared code of the automation jobs: observations, modes, and rounds that are stored exactly once."""

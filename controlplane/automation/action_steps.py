@@ -1,8 +1,8 @@
-"""The next step of one action: the call to the actuator, and the changes that its answer makes.
+"""Performs the next step of one action: calls the actuator and applies its response.
 
-A step claims the action by a conditional update, calls the actuator outside any transaction, and stores the answer by
-another conditional update, together with its effects on the topology. A process that dies in between has changed
-nothing here: the action is retried after CLAIM, and the actuator recognizes it by its key.
+A step claims the action by a conditional update, calls the actuator outside any transaction, and stores the response by
+another conditional update, together with its effects on the topology. If the process dies during a step, no change is
+stored: the action is retried after CLAIM, and the actuator recognizes it by its key.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from controlplane.platform.field_problems import InvalidFieldsError
 from routing.values.counted import count
 
 CLAIM = timedelta(seconds=10)
-"""Longer than any call of an actuator; a process that dies with a claim delays its action by this."""
+"""Longer than any actuator call. If a process dies during a step, its action is delayed by this time."""
 SETTLE = timedelta(seconds=2)
-"""After this time gateways have received a drain and reported the remaining work."""
+"""Time in which gateways receive a drain and report the remaining work."""
 POLL = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=30)
 REPORT_COUNTS_S = 10.0
 ROLE_CHANGED_AT = "role_changed_at"
 GIVEN_UP = "given_up"
-"""Key of the reason why an action that is being undone was given up."""
+"""Key of the reason for giving up an action that is being undone."""
 ACTOR = program("actuator")
 
 
 class ClaimLostError(RuntimeError):
-    """Another process has advanced the action."""
+    """Another process has already advanced the action."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class StepContext:
 
 
 def advance(action: EngineAction, context: StepContext) -> None:
-    """Advance the action by one step; one that another process has claimed is left to it."""
+    """Advance the action by one step. Do nothing if another process has claimed it."""
     now = context.clock()
     # Another process has claimed the action.
     if not _claim(action, now):
@@ -200,7 +200,7 @@ def _claim(action: EngineAction, now: datetime) -> bool:
 
 
 def _move(action: EngineAction, **changes: Any) -> None:
-    """Change the action if the claim still holds; raises ClaimLostError."""
+    """Change the action if the claim is still valid. Raises ClaimLostError."""
     if "says" in changes:
         changes["says"] = changes["says"][:300]
     # Any answer resets the pause: the next failure begins with a short one.
@@ -222,7 +222,7 @@ def _finish(action: EngineAction, says: str, now: datetime, *, state: ActionStat
 
 
 def _give_up(action: EngineAction, says: str, context: StepContext, now: datetime) -> None:
-    """End the action as failed and leave nothing half done: no engine without a process, none that drains for ever."""
+    """End the action as failed and clean up: remove engines without a process, and end drains."""
     engine = action.engine
     if action.kind == ActionKind.START:
         # It began to serve at the last moment, and is wanted.
@@ -277,7 +277,7 @@ def _after_answer(action: EngineAction, answer: ActuatorAnswer, now: datetime) -
 
 
 def _addresses(wanted: NewEngine, action: EngineAction) -> dict[str, str]:
-    """Return the new engine's addresses, checked and resolved; raises RejectedUrlError."""
+    """Return the new engine's addresses, checked and resolved. Raises RejectedUrlError."""
     return checked_addresses(
         {
             "url": wanted.url,
@@ -289,7 +289,7 @@ def _addresses(wanted: NewEngine, action: EngineAction) -> dict[str, str]:
 
 
 def _register(action: EngineAction, wanted: NewEngine, addresses: Mapping[str, str]) -> Engine:
-    """Return the engine under its action's key; one already registered under the same address is adopted."""
+    """Register the engine under its action's key and return it. Adopt an engine that already has the same address."""
     there = Engine.objects.filter(pool=action.pool, url=addresses["url"]).first()
     if there is not None:
         return there
@@ -307,7 +307,7 @@ def _register(action: EngineAction, wanted: NewEngine, addresses: Mapping[str, s
 
 
 def _registered_since(action: EngineAction) -> Engine | None:
-    """Return an engine of the action's role that was registered after it and belongs to no action yet."""
+    """Return an engine of the action's role that was registered after the action and belongs to no other action."""
     if action.state != ActionState.SENT:
         return None
     engine: Engine | None = (

@@ -1,4 +1,4 @@
-"""Actions that start and stop engines and change their roles, as operators see and answer them."""
+"""Actions that start and stop engines and change their roles, and the operations that people perform on them."""
 
 from __future__ import annotations
 
@@ -22,24 +22,23 @@ from controlplane.platform.roles import require
 
 KEPT = timedelta(days=30)
 MAX_NAMES = 500
-"""Number of names kept of engines that actions started: the newest."""
+"""Maximum number of engine names kept by `started_names`, newest first."""
 
 
 class EngineActionError(ConflictError):
-    """The action's state does not allow the answer; the message says why."""
+    """The action's state does not allow the operation. The message explains why."""
 
 
 def started_names(pool: Pool) -> dict[str, str]:
-    """Return by id the names of engines that actions started lately; plans name them after they are gone."""
+    """Return engine id → name of recently started engines, so that plans can name deleted engines."""
     started = EngineAction.objects.filter(pool=pool, kind=ActionKind.START).exclude(engine_name="")
     return dict(started.order_by("-requested_at").values_list("key", "engine_name")[:MAX_NAMES])
 
 
 def confirm(action: EngineAction, *, actor: Actor, why: str = "") -> EngineAction:
-    """Record that a person did what the action asks for; a START is then matched with the engine that was registered.
+    """Record that a person carried out the action. A START is matched with the newly registered engine.
 
-    Raises NotAllowedError, and EngineActionError for an action that asks for no person, or whose engine still takes
-    work.
+    Raises NotAllowedError, and EngineActionError if the action needs no person or its engine still accepts work.
     """
     require(actor, Role.OPERATOR, action.pool)
     with transaction.atomic():
@@ -56,9 +55,9 @@ def confirm(action: EngineAction, *, actor: Actor, why: str = "") -> EngineActio
 
 
 def withdraw(action: EngineAction, *, actor: Actor, why: str = "") -> EngineAction:
-    """Withdraw an open action; an engine that drains for it takes work again.
+    """Withdraw an open action. An engine that it drains accepts new work again.
 
-    Raises NotAllowedError, and EngineActionError for an action that has ended, or that the actuator has begun.
+    Raises NotAllowedError, and EngineActionError if the action has ended or the actuator has begun it.
     """
     require(actor, Role.OPERATOR, action.pool)
     with transaction.atomic():
@@ -70,7 +69,7 @@ def withdraw(action: EngineAction, *, actor: Actor, why: str = "") -> EngineActi
 
 
 def withdraw_waiting(pool: Pool, *, actor: Actor, why: str) -> int:
-    """Withdraw all actions of the pool that the actuator has not begun, and return how many."""
+    """Withdraw all actions of the pool that the actuator has not begun. Return how many."""
     waiting = EngineAction.objects.select_for_update().filter(
         pool=pool, state__in=(ActionState.WANTED, ActionState.DRAINING)
     )
@@ -80,7 +79,7 @@ def withdraw_waiting(pool: Pool, *, actor: Actor, why: str) -> int:
 
 
 def forget_actions(now: datetime) -> int:
-    """Delete actions that ended KEPT ago, and return how many."""
+    """Delete actions that ended longer than KEPT ago. Return how many."""
     return EngineAction.objects.filter(finished_at__lt=now - KEPT).delete()[0]
 
 
@@ -91,7 +90,7 @@ def open_actions(pools: Collection[Pool]) -> QuerySet[EngineAction]:
 
 
 def audit_fields(action: EngineAction) -> dict[str, Any]:
-    """Return the action's fields as the audit records them."""
+    """Return the action's fields in the form recorded in the audit."""
     return {
         "kind": action.kind,
         "role": action.role,

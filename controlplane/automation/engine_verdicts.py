@@ -1,4 +1,4 @@
-"""Puts verdicts of engine health into effect: durable, audited, and in the next snapshot."""
+"""Applies engine health verdicts: stores and audits them, and adds them to the next snapshot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from controlplane.platform.roles import require
 from controlplane.platform.snapshot_change import record_change
 
 _FOLLOWED = (HealthState.QUARANTINED, HealthState.PROBATION)
-"""States that change what gateways do."""
+"""States that affect the gateways."""
 _VERBS = {
     HealthState.QUARANTINED: "engine.quarantine",
     HealthState.PROBATION: "engine.probation",
@@ -38,9 +38,9 @@ def put_verdict(
     slow_start_from: float = 1.0,
     slow_start_s: float = 0.0,
 ) -> bool:
-    """Store the verdict if it differs from the stored one, and return whether it did.
+    """Store the verdict if it differs from the stored one. Return whether it differed.
 
-    Only what gateways act on enters the audit and a snapshot; a suspicion does not.
+    Only states that affect the gateways enter the audit and a snapshot; a suspicion does not.
     """
     state = HealthState(state)
     with transaction.atomic():
@@ -73,12 +73,12 @@ def _audit_fields(row: EngineHealth | None) -> dict[str, Any] | None:
 BY_HAND = "by_hand"
 TRUSTED = "trusted"
 TRUSTED_FOR = timedelta(minutes=10)
-"""No verdict takes effect for this long; a lasting fault is detected again afterwards."""
+"""The automation's verdicts are ignored for this time. Lasting faults are detected again afterwards."""
 _OUT = (HealthState.QUARANTINED, HealthState.PROBATION)
 
 
 def quarantine(engine: Engine, *, actor: Actor, at: datetime, why: str = "") -> bool:
-    """Keep new work from the engine until a person trusts it again; return whether it took new work before.
+    """Send the engine no new work until a person trusts it again. Return whether it accepted new work before.
 
     Raises NotAllowedError.
     """
@@ -88,9 +88,9 @@ def quarantine(engine: Engine, *, actor: Actor, at: datetime, why: str = "") -> 
 
 
 def trust_again(engine: Engine, *, actor: Actor, at: datetime, why: str = "") -> bool:
-    """Give a quarantined or returning engine its full load at once; return False if it is neither.
+    """Give a quarantined or returning engine its full load immediately. Return False if it is neither.
 
-    For TRUSTED_FOR no verdict of the automation takes effect. Raises NotAllowedError.
+    The automation's verdicts are ignored for TRUSTED_FOR. Raises NotAllowedError.
     """
     require(actor, Role.OPERATOR, engine.pool)
     stored = EngineHealth.objects.filter(engine=engine).first()
@@ -105,7 +105,7 @@ def trust_again(engine: Engine, *, actor: Actor, at: datetime, why: str = "") ->
 
 
 def end_verdict(engine: Engine, *, actor: Actor, at: datetime, why: str = "") -> bool:
-    """End a person's verdict before its time, so that engine health judges the engine again; False if there is none.
+    """End a person's verdict early, so that the automation judges the engine again. Return False if there is none.
 
     Raises NotAllowedError.
     """
@@ -125,7 +125,7 @@ def end_verdict(engine: Engine, *, actor: Actor, at: datetime, why: str = "") ->
 
 
 def held_by_hand(stored: EngineHealth | None, at: datetime) -> bool:
-    """Return whether an operator's verdict holds at this moment and suspends the automation's own."""
+    """Return whether an operator's verdict is in force and suspends the automation's verdicts."""
     if stored is None:
         return False
     trusted = stored.code == TRUSTED and stored.until is not None and at < stored.until

@@ -1,4 +1,4 @@
-"""What this process receives about the fleet over the bus, kept for the automations."""
+"""Fleet state that this process receives on the bus, kept for the automations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from planning.facts.fleet_facts import PoolWindow, PrefixFacts
 
 
 class Sighting(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one engine; a figure that no gateway reports counts as zero."""
+    """Observed figures of one engine. A figure that no gateway reports is zero."""
 
     incarnation: int = 1
     counts: EngineCounts | None = None
@@ -35,18 +35,18 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     running: int = 0
     """Requests that the gateways dispatched and that are not complete."""
     lost: bool = False
-    """All gateways that know it have lost it."""
+    """Whether all gateways that know the engine have lost it."""
     known: bool = False
-    """Any gateway knows it."""
+    """Whether any gateway knows the engine."""
 
     @property
     def in_flight(self) -> int | None:
-        """Requests that run there or wait for it; None: unknown."""
+        """Return the requests that run on the engine or wait for it; None: unknown."""
         return self.running + self.bound if self.known else None
 
 
 def together(samples: Sequence[EngineSample], report: EngineReport | None) -> Sighting:
-    """Return several gateways' samples of one engine as one; `report` distinguishes its processes."""
+    """Merge several gateways' samples of one engine. `report` distinguishes the engine's processes."""
     if not samples:
         return Sighting()
     process_start = report.process_start if report is not None else None
@@ -70,7 +70,7 @@ logger = logging.getLogger(__name__)
 
 
 class EngineLoadPoint(msgspec.Struct, frozen=True, gc=False):
-    """One engine's load at one moment, for the ratio of roles."""
+    """One engine's load at one moment, used by the prefill/decode automation."""
 
     at_s: float
     engine_id: str
@@ -80,9 +80,9 @@ class EngineLoadPoint(msgspec.Struct, frozen=True, gc=False):
 
 
 class FleetObservation:
-    """The prober's newest reading, each gateway's, and a short history of both.
+    """The latest reports of the prober, the latest samples of the gateways, and a short history of both.
 
-    Thread-safe; moments are unix seconds.
+    Thread-safe. Times are unix seconds.
     """
 
     def __init__(self, bus: Bus, samples: FleetSamples, clock: Callable[[], float] = time.time) -> None:
@@ -107,7 +107,7 @@ class FleetObservation:
             unsubscribe()
 
     def engines(self, pool_id: str, now_s: float) -> dict[str, tuple[Sighting, EngineReport | None, float | None]]:
-        """Return the known facts of the pool's engines by id: sighting, last report, since when it is unreachable."""
+        """Return the known facts of the pool's engines by id: sighting, last report, and start of an outage."""
         with self._lock:
             by_engine: dict[str, list[EngineSample]] = {}
             for sample in self._fresh(now_s):
@@ -129,13 +129,13 @@ class FleetObservation:
             return self._reports.get(engine_id)
 
     def windows(self, pool_id: str, now_s: float) -> tuple[PoolWindow, ...]:
-        """Return the pool's windows that have ended, oldest first."""
+        """Return the pool's completed windows, oldest first."""
         with self._lock:
             windows = self._windows.get(pool_id)
             return windows.windows(now_s) if windows is not None else ()
 
     def prefixes(self, pool_id: str, now_s: float) -> tuple[int, list[PrefixFacts]]:
-        """Return how many engines the pool's placement keeps a prefix to (0: any), and its busiest prefixes."""
+        """Return how many engines the pool's placement keeps a prefix on (0: any number), and its busiest prefixes."""
         with self._lock:
             pools = [item for sample in self._fresh(now_s) for item in sample.pools if item.pool_id == pool_id]
         prefixes = [
@@ -191,7 +191,7 @@ class FleetObservation:
                 self._unreachable.setdefault(report.engine_id, report.at)
 
     def _forget_the_future(self) -> None:
-        """Drop the history where the clock was set back: it would count as the newest until its time is reached."""
+        """Drop the history if the clock was set back. Otherwise future samples would count as the newest."""
         now_s = self._clock()
         if now_s < self._checked_at - MAX_AGE_S:
             for history in (self._unreachable, self._windows, self._loads):
@@ -217,16 +217,16 @@ class FleetObservation:
             self._loads.append(EngineLoadPoint(at, engine_id, seen.in_flight_s, tpot_s, kv_usage))
 
     def _fresh(self, now_s: float) -> list[FleetSample]:
-        """Return the gateways' current samples; one from the future was taken before the clock was set back."""
+        """Return the gateways' current samples, without future samples from before the clock was set back."""
         return [sample for sample in self._samples.newest() if abs(now_s - sample.at) <= MAX_AGE_S]
 
 
 def _as_evidence(engine: EngineSample, sample: FleetSample) -> EngineSample:
-    """Return the sample with the evidence it may give: a late gateway has not received its engines' reports."""
+    """Return the sample without counts if its gateway is late, because it lacks its engines' reports."""
     return engine if sample.lateness is None else msgspec.structs.replace(engine, counts=None)
 
 
 @cache
 def fleet_observation() -> FleetObservation:
-    """Return this process's observation, following the control plane's bus."""
+    """Return this process's FleetObservation, which follows the control plane's bus."""
     return FleetObservation(get_bus(), fleet_samples())

@@ -1,4 +1,4 @@
-"""Turns a plan into the actions that carry it out: engines to start, stop, and change."""
+"""Turns a plan into actions that start, stop, and change engines."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from controlplane.platform.jobs.wake import wake
 START_WITHIN = timedelta(minutes=15)
 STOP_WITHIN = timedelta(minutes=30)
 BY_HAND_WITHIN = timedelta(days=1)
-"""Limit of actions that wait for a person."""
+"""Time limit of actions that wait for a person."""
 MAX_OPEN = 1000
-"""Open actions of one pool; more are not created."""
+"""Maximum number of open actions of one pool."""
 
 
 def request_scaling(
     pool: Pool, add: Iterable[str], drain: Sequence[str], *, actor: Actor, why: str, at: datetime
 ) -> list[EngineAction]:
-    """Request a start for each role in `add` and a stop of each engine in `drain`; return the new actions.
+    """Request a start for each role in `add` and a stop of each engine in `drain`. Return the new actions.
 
-    Engines that are gone, or have an open action, are skipped. Call inside a transaction.
+    Engines that were deleted or have an open action are skipped. Call inside a transaction.
     """
     created = [request_start(pool, role, actor=actor, why=why, at=at) for role in add]
     engines = engines_by_id(pool, drain)
@@ -41,9 +41,9 @@ def request_scaling(
 def request_role_changes(
     pool: Pool, role_changes: Sequence[tuple[str, str]], *, actor: Actor, why: str, at: datetime
 ) -> list[EngineAction]:
-    """Request each (engine id, role after); return the new actions. Call inside a transaction.
+    """Request each role change (engine id, new role). Return the new actions. Call inside a transaction.
 
-    Where the actuator cannot change a role, one of the other role starts and this one stops.
+    If the actuator cannot change roles, an engine of the new role is started and this engine is stopped.
     """
     changes_roles = actuator_of(pool).can_change_role
     engines = engines_by_id(pool, [engine_id for engine_id, _ in role_changes])
@@ -61,19 +61,19 @@ def request_role_changes(
 
 
 def request_start(pool: Pool, role: str, *, actor: Actor, why: str, at: datetime) -> EngineAction | None:
-    """Create the action that starts one more engine; None where MAX_OPEN are open. Call inside a transaction."""
+    """Create the action that starts one more engine; None if MAX_OPEN actions are open. Call inside a transaction."""
     if EngineAction.objects.filter(pool=pool, state__in=OPEN_STATES).count() >= MAX_OPEN:
         return None
     return _request(pool, ActionKind.START, role, None, actor, why, at)
 
 
 def request_stop(engine: Engine, *, actor: Actor, why: str, at: datetime) -> EngineAction | None:
-    """Create the action to drain and stop the engine; None where another action for it is open."""
+    """Create the action that drains and stops the engine; None if another action for it is open."""
     return _request_for(engine, ActionKind.STOP, engine.role, actor, why, at)
 
 
 def request_role_change(engine: Engine, role: str, *, actor: Actor, why: str, at: datetime) -> EngineAction | None:
-    """Create the action to drain the engine and bring it back in another role; None where another action is open."""
+    """Create the action that drains the engine and restarts it in another role; None if another action is open."""
     return _request_for(engine, ActionKind.CHANGE_ROLE, role, actor, why, at)
 
 

@@ -1,4 +1,4 @@
-"""Carries out an automation's advice: one plan, once, on a person's request."""
+"""Carries out an automation's advice once, on a person's request."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ SCALING, RATIO = "scaling", "prefill_decode"
 ADVISING = (SCALING, RATIO)
 """Automations whose plans become actions."""
 FRESH = timedelta(seconds=30)
-"""An older plan says nothing about now; rounds are five seconds apart."""
+"""Maximum age of a plan to follow; rounds are five seconds apart."""
 
 
 class AdviceError(ConflictError):
-    """The advice cannot be followed now; the message says why."""
+    """The advice cannot be followed now. The message explains why."""
 
 
 def advice_key(job: str, plan: Mapping[str, Any]) -> str:
-    """Return the plan's intent as one short text; empty if it wants nothing done."""
+    """Return the plan's intent as a short text; empty if it changes nothing."""
     if job == SCALING:
         return ",".join([f"+{role}" for role in plan.get("add", ())] + [f"-{item}" for item in plan.get("drain", ())])
     if job == RATIO:
@@ -43,10 +43,10 @@ def advice_key(job: str, plan: Mapping[str, Any]) -> str:
 def follow_advice(
     pool: Pool, job: str, advice: str, *, actor: Actor, at: datetime | None = None, why: str = ""
 ) -> list[EngineAction]:
-    """Start what the automation's last plan advises, if it still does at `at` (None: now); return the actions.
+    """Start the actions that the automation's last plan advises, if the advice is unchanged at `at` (None: now).
 
-    Raises NotAllowedError, and AdviceError where the pool is frozen, the automation acts by itself, or the advice is
-    old, was followed already, or has changed.
+    Returns the actions. Raises NotAllowedError, and AdviceError if the pool is frozen, the automation acts by itself,
+    or the advice is old, has changed, or was already followed.
     """
     require(actor, Role.OPERATOR, pool)
     at = at or timezone.now()

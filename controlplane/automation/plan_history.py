@@ -1,4 +1,4 @@
-"""Keeps the plans worth keeping: each that changes something, each new reason, and one a minute for charts."""
+"""Stores plans that change something or have a new reason, and one plan a minute for charts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from planning.facts.reason import Reason
 EVERY = timedelta(minutes=1)
 KEPT = timedelta(days=30)
 MAX_ROWS = 50_000
-"""Of one pool and job; beyond it the oldest are deleted."""
+"""Maximum number of plans per pool and job; the oldest are deleted."""
 
 
 def worth_keeping(pool: str, job: str, at: datetime, *, changes: bool, mode: str, code: str) -> bool:
-    """Return whether a plan is kept: it changes something, its first reason or mode is new, or a minute has passed."""
+    """Return whether to store a plan: it changes something, its first reason or mode is new, or a minute has passed."""
     if changes:
         return True
     last = PlanRecord.objects.filter(pool=pool, job=job).order_by("-at", "-pk").first()
@@ -34,7 +34,7 @@ class Plan(Protocol):
 
     @property
     def reasons(self) -> Sequence[Reason]:
-        """The reasons; the deciding one first."""
+        """Return the reasons, the deciding one first."""
         ...
 
 
@@ -52,9 +52,9 @@ def planned(
     outcome: Mapping[str, Any],
     stored: Mapping[str, Any] | None = None,
 ) -> RoundResult:
-    """Return the result of a round that made a plan; storing the plan, if it is worth keeping, is one of its effects.
+    """Return the result of a round with a plan. Its effects store the plan if it is worth keeping.
 
-    `stored`: the part of the plan to store, if not all of it.
+    `stored` is the part of the plan to store; None: all of it.
     """
     fields: Mapping[str, Any] = msgspec.to_builtins(plan) if stored is None else stored
     first = plan.reasons[0] if plan.reasons else Reason("", "")
@@ -79,7 +79,7 @@ def planned(
 
 
 def forget_plans(now: datetime) -> int:
-    """Delete what is older than KEPT or above MAX_ROWS, and return how many."""
+    """Delete plans that are older than KEPT or exceed MAX_ROWS. Return how many."""
     deleted = PlanRecord.objects.filter(at__lt=now - KEPT).delete()[0]
     # order_by() drops the model's ordering, whose columns would be part of DISTINCT.
     for pool, job in PlanRecord.objects.order_by().values_list("pool", "job").distinct():

@@ -1,4 +1,4 @@
-"""Turns stored and observed data of a pool into the facts for its planners, including its past demand."""
+"""Turns stored and observed data of a pool, including past demand, into facts for its planners."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from planning.facts.fleet_facts import (
 from routing.policy.policy_document import RoutingPolicy
 
 MAX_STARTS = 12
-"""How many past starts are considered; the pause between failing ones has long reached its limit by then."""
+"""Number of past starts considered. By then, the pause between failing starts has long reached its limit."""
 _AROUND_S = 1800.0
-"""How much of the recent past, and of the time around this one a season ago, informs the demand."""
+"""Time span considered before now, and around the same time one season ago, for the demand history."""
 MAX_POINTS = 500
-"""In the recent past, and in the season before."""
+"""Maximum number of points in the recent past, and in the past season."""
 Seen = tuple[Sighting, EngineReport | None, float | None]
 
 
 def pool_facts(pool: Pool, routing: RoutingPolicy, observed: FleetObservation, now_s: float) -> PoolFacts:
-    """Return the facts of one pool at unix second `now_s`; four queries."""
+    """Return the facts of one pool at unix second `now_s`, using four queries."""
     engines = list(Engine.objects.filter(pool=pool).select_related("health").order_by("engine_id"))
     actions = list(EngineAction.objects.filter(pool=pool, state__in=OPEN_STATES).order_by("pk"))
     seen = observed.engines(pool.slug, now_s)
@@ -62,7 +62,7 @@ def pool_facts(pool: Pool, routing: RoutingPolicy, observed: FleetObservation, n
 
 
 def role_loads(facts: PoolFacts, observed: FleetObservation, window_s: float) -> list[RoleLoad]:
-    """Return the loads of the pool's prefill and decode engines over the last `window_s` seconds (Mooncake §5.1)."""
+    """Return the loads of the pool's prefill and decode engines in the last `window_s` seconds (Mooncake §5.1)."""
     roles = {engine.engine_id: engine.role for engine in facts.engines if engine.role != "mixed"}
     loads = []
     for point in observed.loads(facts.now_s - window_s):
@@ -181,7 +181,7 @@ def _failed_starts(pool: Pool) -> dict[str, Any]:
 
 
 def _to_be(action: EngineAction) -> EngineObservation:
-    """Return the facts of an engine that an action starts and that is not yet registered."""
+    """Return the facts of an engine that an action starts and that is not registered yet."""
     return EngineObservation(
         engine_id=action.key,
         role=action.role,
@@ -200,5 +200,5 @@ def _unix(moment: datetime) -> float:
 
 
 def engines_by_id(pool: Pool, engine_ids: Sequence[str]) -> dict[str, Engine]:
-    """Return those of the pool's engines by their id."""
+    """Return the pool's engines with these ids, by id."""
     return {engine.engine_id: engine for engine in Engine.objects.filter(pool=pool, engine_id__in=engine_ids)}

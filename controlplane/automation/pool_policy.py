@@ -1,4 +1,4 @@
-"""Which documents govern a pool, and how far its automations may act at this moment."""
+"""The documents that govern a pool, and the current modes of its automations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PoolPolicy:
 
     @property
     def rings(self) -> tuple[int, int]:
-        """Hash rings of the placement and its virtual nodes; no rings: (0, 100)."""
+        """Return the placement's number of hash rings and virtual nodes; (0, 100) for a placement without rings."""
         stage = self.routing.placement
         rule = msgspec.convert(stage.params, prepared(STAGES["placement"][stage.name]))
         nodes = getattr(rule, "virtual_nodes", None)
@@ -35,7 +35,7 @@ class PoolPolicy:
 
 
 def pool_policy(pool: Pool) -> PoolPolicy:
-    """Return the documents of the pool's live version, or the program's defaults if none is live."""
+    """Return the documents of the pool's live version, or the built-in defaults if no version is live."""
     live = pool.policy.live_version
     if live is None:
         return PoolPolicy(RoutingPolicy(), AutomationPolicy())
@@ -43,23 +43,23 @@ def pool_policy(pool: Pool) -> PoolPolicy:
 
 
 def pool_automation_of(pool: Pool) -> PoolAutomation:
-    """Return the pool's switches; a pool without stored ones is unrestricted."""
+    """Return the pool's switches. A pool without stored switches is unrestricted."""
     return getattr(pool, "automation", None) or PoolAutomation(pool=pool)
 
 
 def mode_in_force(pool: Pool, mode: str) -> str:
-    """Return the document's mode, or FROZEN while an operator has frozen the pool or the pool only observes."""
+    """Return the document's mode, or FROZEN if an operator froze the pool or the pool only observes."""
     return FROZEN if pool_automation_of(pool).frozen or pool.mode == PoolMode.OBSERVE else mode
 
 
 def override_engines(pool: Pool, now: datetime) -> int | None:
-    """Return an operator's wanted number of engines at this moment; None: no override."""
+    """Return the number of engines that an operator's override requests now; None: no override."""
     switches = pool_automation_of(pool)
     return switches.override_engines if _lasts(switches, now) else None
 
 
 def override_prefill(pool: Pool, now: datetime) -> int | None:
-    """Return an operator's wanted number of prefill engines at this moment; None: no override."""
+    """Return the number of prefill engines that an operator's override requests now; None: no override."""
     switches = pool_automation_of(pool)
     return switches.override_prefill if _lasts(switches, now) else None
 

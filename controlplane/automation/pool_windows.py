@@ -1,4 +1,4 @@
-"""Windows of a pool's traffic, folded from the running totals of its gateways."""
+"""Windows of a pool's traffic, derived from its gateways' cumulative totals."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from planning.facts.fleet_facts import PoolWindow
 
 SPAN_S = 5.0
 KEPT = 240
-"""Twenty minutes."""
+"""Number of windows kept, twenty minutes in all."""
 _COUNTED = ("requests", "on_time", "rejected", "work_s", "prompt_tokens", "recomputed_tokens")
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """One span. Mutable while it is the newest; queue figures are each gateway's last report."""
+    """One time span. It is mutable while it is the newest. Queue figures are each gateway's last report."""
 
     index: int
     requests: int = 0
@@ -32,14 +32,14 @@ class _Bucket:
 
 
 class PoolWindows:
-    """One pool's windows. Mutable state: the buckets, and the totals that each gateway reported last."""
+    """One pool's windows. Mutable state: the buckets, and the last totals of each gateway."""
 
     def __init__(self) -> None:
         self._buckets: deque[_Bucket] = deque(maxlen=KEPT)
         self._totals: dict[str, PoolTotals] = {}
 
     def add(self, gateway: str, pool: PoolSample, at: float, engines: int) -> None:
-        """Fold in a gateway's sample of unix second `at`; `engines` are serving then."""
+        """Add a gateway's sample of unix second `at`. `engines` is the number of serving engines at that time."""
         if pool.totals is None:
             return
         bucket = self._bucket(int(at // SPAN_S))
@@ -56,11 +56,11 @@ class PoolWindows:
         bucket.engines = engines
 
     def windows(self, now_s: float) -> tuple[PoolWindow, ...]:
-        """Return the spans that have ended by unix second `now_s`, oldest first."""
+        """Return the time spans that ended by unix second `now_s`, oldest first."""
         return tuple(_window(bucket) for bucket in self._buckets if (bucket.index + 1) * SPAN_S <= now_s)
 
     def _bucket(self, index: int) -> _Bucket | None:
-        """Return the bucket of this index; None for a sample that came too late."""
+        """Return the bucket with this index; None if a sample is too late for it."""
         if self._buckets and index < self._buckets[-1].index:
             return None
         if not self._buckets or index > self._buckets[-1].index:

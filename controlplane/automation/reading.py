@@ -1,4 +1,4 @@
-"""A pool's automation state at this moment, for API and console."""
+"""Current automation state of a pool, for the API and the console."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from controlplane.platform.models.job_run import JobRun, JobState
 from planning.documents.automation_mode import ADVISE
 
 DOCUMENTS = {"engine_health": "health", "rebalance": "rebalance", "scaling": "scaling", "prefill_decode": "ratio"}
-"""Job → its part of the automation document."""
+"""Job → its section of the automation document."""
 
 
 @dataclass(frozen=True, slots=True)
 class AutomationStatus:
-    """One automation: its mode, and the result of its last round."""
+    """One automation: its mode and the result of its last round."""
 
     job: str
     mode: str
@@ -38,16 +38,16 @@ class AutomationStatus:
     reason: str
     plan: dict[str, Any]
     memory: dict[str, Any]
-    """The automation's memory from round to round."""
+    """The memory that the automation carries from one round to the next."""
     mode_of_plan: str = ""
-    """The mode under which the plan was made: until the next round it may differ from the one in force."""
+    """The mode when the plan was made. It can differ from the mode in force until the next round."""
     advice: str = ""
-    """Its advice, as one short text by which a person follows it; empty if there is none."""
+    """Key of the advice, with which a person follows it; empty without advice."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolAutomationState:
-    """A pool's switches, automations, engines and actions. Names as in PoolAutomation."""
+    """A pool's switches, automations, engines, and actions. Names match PoolAutomation."""
 
     pool: str
     frozen: bool
@@ -63,7 +63,7 @@ class PoolAutomationState:
 
 
 def pool_state(pool: Pool, observed: FleetObservation, now: datetime) -> PoolAutomationState:
-    """Return the pool's automation state at this moment."""
+    """Return the pool's current automation state."""
     switches = pool_automation_of(pool)
     lasts = switches.override_until is not None and switches.override_until > now
     actions = list(open_actions([pool]))
@@ -85,8 +85,8 @@ def pool_state(pool: Pool, observed: FleetObservation, now: datetime) -> PoolAut
 def engine_counts(pool: Pool, actions: list[EngineAction], observed: FleetObservation, now: datetime) -> dict[str, int]:
     """Return how many engines are desired, running and failed, and how many actions are open.
 
-    Desired: the engines set to serve, adjusted by open actions. Failed: those set to serve that do not answer, unless
-    they are changing roles, and starts that were given up in the last hour.
+    Desired: engines set to serve, adjusted by open actions. Failed: engines set to serve that do not respond, except
+    during a role change, and starts that were given up in the last hour.
     """
     engines = Engine.objects.filter(pool=pool, desired_state=DesiredState.READY).values_list("engine_id", flat=True)
     reports = {engine_id: observed.report(engine_id) for engine_id in engines}

@@ -1,8 +1,8 @@
-"""One round of an automation for one pool: taken under a lease, planned, and stored atomically with its effects.
+"""Runs one round of an automation for one pool: acquires a lease, plans, and stores the plan and effects atomically.
 
 All effects of a round are database rows, written in the transaction that advances its own job run under the lease's
-fencing token. A process that dies before that transaction has done nothing; one that dies after it has done everything.
-Nothing is done twice. Effects outside the database are carried out afterwards, order by order
+fencing token. If a process dies before that transaction, nothing is done; if it dies afterwards, everything is done.
+Nothing is done twice. Effects outside the database are carried out later, one action at a time
 (controlplane.automation.jobs.engine_actions).
 """
 
@@ -25,33 +25,33 @@ from controlplane.platform.models.job_run import JobRun, JobState
 logger = logging.getLogger(__name__)
 
 LEASE = timedelta(seconds=8)
-"""Longer than any round; a dead holder's round is repeated after it, below 15 s."""
+"""Longer than any round. If the lease holder dies, the round is repeated after this time, within 15 s."""
 _A_YEAR_S = 365 * 86_400.0
 
 
 class LeaseLostError(RuntimeError):
-    """Another process has taken over the round; nothing of it was stored."""
+    """Another process has taken over the round. Nothing from this round was stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A round that this thread may carry out until its lease ends."""
+    """A round that this thread may run until its lease ends."""
 
     pool: Pool
     lease: Lease
     memory: Mapping[str, Any]
-    """The memory that the last round left."""
+    """The memory stored by the last round."""
     at: datetime
 
     @property
     def now_s(self) -> float:
-        """The round's moment in unix seconds."""
+        """Return the time of the round in unix seconds."""
         return self.at.timestamp()
 
 
 @dataclass(slots=True)
 class RoundResult:
-    """The result of a round. `effects` run in the transaction that stores it, and raise to undo all of it."""
+    """The result of a round. `effects` run in the transaction that stores it, and roll it back if they raise."""
 
     memory: Mapping[str, Any]
     inputs: Mapping[str, Any] = field(default_factory=dict)
@@ -66,10 +66,10 @@ Work = Callable[[Round], RoundResult | None]
 def run_rounds(
     job: str, every: timedelta, work: Work, *, pools: Iterable[Pool] | None = None, clock: Clock = timezone.now
 ) -> int:
-    """Do the round of each pool that is due and free, and return how many were stored.
+    """Run the round of each pool that is due and not leased. Return how many rounds were stored.
 
-    A pool's rounds are `every` apart in the whole installation, however many workers wake up. A pool whose round
-    fails does not hold up the others. None from `work`: there is nothing to do in this pool.
+    A pool's rounds are `every` apart in the whole installation, regardless of the number of workers. A failing round
+    does not delay other pools. `work` returns None if the pool needs no round.
     """
     candidates = Pool.objects.select_related("policy__live_version", "automation", "region") if pools is None else pools
     # One read instead of a conditional write per pool.
@@ -85,7 +85,7 @@ def run_rounds(
 
 
 def bring_forward(pool: Pool, jobs: Collection[str]) -> None:
-    """Make the pool's next rounds due now; one that is under way is not affected."""
+    """Make the pool's next rounds due now. A running round is not affected."""
     resting = JobRun.objects.filter(job__in=tuple(jobs), shard=pool.pk, state=JobState.ACTIVE, lease_owner="")
     resting.filter(lease_until__gt=timezone.now()).update(lease_until=timezone.now())
     wake(jobs)
@@ -115,7 +115,7 @@ def _round(job: str, lease: Lease, pool: Pool, every: timedelta, work: Work, clo
 
 
 def store(lease: Lease, result: RoundResult, due: datetime) -> None:
-    """Store a round and its effects; the next one starts at `due` at the earliest. Raises LeaseLostError."""
+    """Store a round and its effects. The next round starts at `due` at the earliest. Raises LeaseLostError."""
     with transaction.atomic():
         held = JobRun.objects.select_for_update().filter(
             pk=lease.run_id,
@@ -141,9 +141,9 @@ def store(lease: Lease, result: RoundResult, due: datetime) -> None:
 
 
 def moved_back(memory: Mapping[str, Any], by: timedelta, now: datetime) -> dict[str, Any]:
-    """Return the memory with its moments moved back with the clock, so that no hold lasts longer.
+    """Return the memory with its timestamps moved back with the clock, so that holds do not last longer.
 
-    Moments are unix seconds as floats; no other number of a memory is near today's.
+    Timestamps are recognized as floats near the current unix time; no other number of a memory is that large.
     """
     if not by:
         return dict(memory)
@@ -169,6 +169,6 @@ def _rest(lease: Lease, outcome: Mapping[str, Any], until: datetime) -> None:
 
 
 def _waiting(job: str, now: datetime) -> set[int]:
-    """Return the shards whose round is under way or not yet due, so that no write is spent on them."""
+    """Return the shards whose round is running or not yet due, to avoid useless writes."""
     active = JobRun.objects.filter(held_at(now), job=job, state=JobState.ACTIVE)
     return set(active.values_list("shard", flat=True))

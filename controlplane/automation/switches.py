@@ -1,6 +1,6 @@
-"""Freezes a pool's automations and overrides its engine count; both act at once and are audited.
+"""Freezes a pool's automations and overrides its engine count, both immediately and with an audit event.
 
-A person's change does not wait for the next regular round: the rounds that carry it out become due at once.
+A person's change does not wait for the next regular round: the affected rounds become due immediately.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from controlplane.platform.roles import require
 
 LONGEST_OVERRIDE = timedelta(days=7)
 MAX_ENGINES = 10_000
-"""Upper bound of any number; the bounds of the live policy are narrower."""
+"""Upper bound of any number. The live policy's bounds are narrower."""
 CARRIED_OUT_BY = ("scaling", "prefill_decode")
 """Jobs that carry out an override."""
 
 
 def pool_automation(pool: Pool) -> PoolAutomation:
-    """Return the pool's stored switches, created if there are none yet."""
+    """Return the pool's stored switches. Create them if necessary."""
     switches, _ = PoolAutomation.objects.select_related("pool").get_or_create(pool=pool)
     return switches
 
 
 def freeze(pool: Pool, *, actor: Actor, expected: int | None = None, why: str = "") -> PoolAutomation:
-    """Stop all automation of the pool; actions that have not begun are withdrawn.
+    """Stop all automation of the pool, and withdraw actions that have not begun.
 
     Raises NotAllowedError, StaleRevisionError.
     """
@@ -49,7 +49,7 @@ def freeze(pool: Pool, *, actor: Actor, expected: int | None = None, why: str = 
 
 
 def unfreeze(pool: Pool, *, actor: Actor, expected: int | None = None, why: str = "") -> PoolAutomation:
-    """Resume the pool's automations as its policy says; raises NotAllowedError, StaleRevisionError."""
+    """Resume the pool's automations as configured in its policy. Raises NotAllowedError, StaleRevisionError."""
     require(actor, Role.OPERATOR, pool)
     return _change(pool, {"frozen": False}, "pool.unfreeze", actor, expected, why)
 
@@ -64,7 +64,7 @@ def take_over(
     expected: int | None = None,
     why: str = "",
 ) -> PoolAutomation:
-    """Fix the number of engines, or of prefill engines, until a given time, whatever the automations plan.
+    """Fix the number of engines or prefill engines until a given time, regardless of the automations' plans.
 
     The numbers must be within the bounds of the pool's live policy. Raises NotAllowedError, InvalidFieldsError,
     StaleRevisionError.
@@ -76,7 +76,7 @@ def take_over(
 
 
 def give_back(pool: Pool, *, actor: Actor, expected: int | None = None, why: str = "") -> PoolAutomation:
-    """End an override before its time; raises NotAllowedError, StaleRevisionError."""
+    """End an override early. Raises NotAllowedError, StaleRevisionError."""
     require(actor, Role.OPERATOR, pool)
     changes = {"override_engines": None, "override_prefill": None, "override_until": None}
     return _change(pool, changes, "pool.end_override", actor, expected, why)
@@ -118,7 +118,7 @@ def _change(
 
 
 def audit_fields(stored: PoolAutomation) -> dict[str, Any]:
-    """Return the switches as the audit records them."""
+    """Return the switches in the form recorded in the audit."""
     until = stored.override_until
     return {
         "frozen": stored.frozen,

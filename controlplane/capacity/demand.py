@@ -1,4 +1,4 @@
-"""Demand per region from the request log, in fully utilized engines."""
+"""Demand per region, computed from the request log, in fully utilized engines."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from routing.policy.schema_versions import SchemaError
 from routing.values.prepared_struct import prepared
 
 STEP_S = 900.0
-"""About that of the paper's Fig. 3: peaks shorter than a quarter of an hour are averaged away."""
+"""Close to the step of the paper's Fig. 3. Peaks shorter than a quarter of an hour are averaged out."""
 READ_BYTES = 8 << 20
-"""Of a longer log, one in n requests is counted, with weight n."""
+"""From a longer log, one in n requests is read and counts n times."""
 ROWS_APART = 8
-"""One request may represent this many of its segment before whole segments are left out: a step of a quiet fleet has
-few segments.
+"""Limit on skipped rows within a segment, beyond which whole segments are skipped. A quiet fleet has few segments per
+step.
 """
 MOST_TOGETHER = 256.0
-"""The largest batch assumed where an engine's decode cost sets no limit."""
+"""Batch size limit if the engine's decode cost sets none."""
 UNANSWERED = frozenset({"rejected", "unanswered", "failed"})
-"""They asked for an answer that the log does not have, so the pool's mean counts."""
+"""Outcomes without a logged response, for which the pool's mean response time counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +43,21 @@ class LoggedDemand:
     """Unix seconds at which the first step begins."""
     until: float
     requests: int
-    """Requests that were read."""
+    """Number of requests read."""
     every: int
-    """One of this many requests was read."""
+    """Sampling interval: one of this many requests was read."""
 
 
 @dataclass(slots=True)
 class _PoolWork:
-    """Work asked of one pool. Mutable: seconds per step, and answers that are missing."""
+    """Work requested from one pool. Mutable: seconds per step, and the number of missing responses."""
 
     region: str
     prefill: PrefillCost
     decode: DecodeCost
     tpot_slo_s: float
     seconds: dict[tuple[str, int], float] = field(default_factory=dict)
-    """By the region of first contact and the step."""
+    """Seconds by region of first contact and step."""
     missing: dict[tuple[str, int], int] = field(default_factory=dict)
     answers: int = 0
     answer_s: float = 0.0
@@ -81,7 +81,7 @@ class _PoolWork:
         return self.decode.seconds(batch, batch * context_tokens) / batch
 
     def busy(self) -> dict[tuple[str, int], float]:
-        """Return how many engines the requests of a region and step keep busy."""
+        """Return how many engines the requests keep busy, per region and step."""
         mean_s = self.answer_s / self.answers if self.answers else 0.0
         return {
             asked: (seconds + self.missing.get(asked, 0) * mean_s) / STEP_S for asked, seconds in self.seconds.items()
@@ -91,8 +91,8 @@ class _PoolWork:
 def logged_demand(now: float, days: float) -> LoggedDemand | None:
     """Return the demand of the last `days` before `now` (unix seconds); None: the log is empty.
 
-    Whole steps only: those that the log covers from beginning to end. A forwarded request counts in the region of its
-    first contact. Requests of deleted pools are left out.
+    Only steps that the log covers completely are included. A forwarded request counts in the region of its first
+    contact. Requests of deleted pools are left out.
     """
     span = recorded_span()
     if span is None:

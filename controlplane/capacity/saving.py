@@ -1,4 +1,4 @@
-"""The capacity plan of this installation: what sharing regions would save, from its request log."""
+"""The capacity plan of this installation: the savings from sharing regions, computed from its request log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from planning.capacity.capacity_plan import CapacityPlan, CapacityQuestion, Savi
 from routing.values.counted import count
 
 RESERVED_PER_H, ON_DEMAND_PER_H = 37.56, 98.32
-"""SkyWalker's prices for a p5.48xlarge ($ per hour, §2.1), three years reserved and on demand."""
+"""SkyWalker's three-year reserved and on-demand prices for a p5.48xlarge ($ per hour, §2.1)."""
 UTILIZATION = 0.7
 MAX_DAYS = 30
 DAYS = 7
@@ -20,7 +20,7 @@ DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Parameters of the plan, all with defaults."""
+    """Parameters of the plan. All have defaults."""
 
     reserved_per_h: float = RESERVED_PER_H
     on_demand_per_h: float = ON_DEMAND_PER_H
@@ -39,12 +39,12 @@ class InstallationPlan:
 
     @property
     def span_s(self) -> float:
-        """The span of the log that it covers (s)."""
+        """Return the time span of the log that the plan covers (s)."""
         return self.demand.until - self.demand.since
 
     @property
     def caveat(self) -> str:
-        """The limits of the data; empty: it covers a day at least and all of the log was read."""
+        """Return the limits of the data; empty if it covers at least a day and the whole log was read."""
         sentences = []
         if self.span_s < DAY_S:
             hours = self.span_s / 3600
@@ -55,9 +55,9 @@ class InstallationPlan:
 
 
 def installation_plan(now: float, asked: Prices) -> InstallationPlan | None:
-    """Return the plan of the last days before `now` (unix seconds); None: the log covers no whole quarter of an hour.
+    """Return the plan for the last days before `now` (unix seconds); None if the log covers no full quarter of an hour.
 
-    Raises ValueError for prices and shares that make no sense.
+    Raises ValueError for invalid prices and shares.
     """
     demand = logged_demand(now, asked.days)
     if demand is None or not demand.regions:
@@ -77,7 +77,7 @@ def installation_plan(now: float, asked: Prices) -> InstallationPlan | None:
 
 
 def range_words(saving: SavingRange | None) -> str:
-    """Return the range of the saving, and its basis."""
+    """Return the range of the saving and its basis, in words."""
     if saving is None:
         return "no range: the log has fewer than two windows of two hours"
     pieces = count(

@@ -1,1 +1,1 @@
-"""Checks of `manage.py doctor`: one file per question, each answered with findings."""
+"""Checks of `manage.py doctor`: one file per topic. Each check returns findings."""

@@ -1,4 +1,4 @@
-"""Result of one check."""
+"""The result of one check."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence about the state and, unless OK, one about the fix. Neither contains a secret."""
+    """One sentence about the state and, unless OK, one about the fix. Neither contains secrets."""
 
     state: State
     says: str
@@ -24,15 +24,15 @@ class Finding:
 
 
 def ok(says: str) -> Finding:
-    """Return a finding that all is well."""
+    """Return a finding without a problem."""
     return Finding(State.OK, says)
 
 
 def warning(says: str, do: str) -> Finding:
-    """Return a finding about something that works, but not as well or as long as it should."""
+    """Return a finding about something that works with limitations."""
     return Finding(State.WARNING, says, do)
 
 
 def problem(says: str, do: str) -> Finding:
-    """Return a finding about something that keeps the program from serving."""
+    """Return a finding about something that prevents the program from serving."""
     return Finding(State.PROBLEM, says, do)

@@ -1,4 +1,4 @@
-"""Checks of what runs: policies, tenants, engines, node managers, gateways and jobs."""
+"""Checks of the running system: policies, tenants, engines, node managers, gateways, and jobs."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ _UNREADABLE_REMEDY = "Roll the policy back to a version written by this release,
 
 
 def policies(_installation: Installation) -> list[Finding]:
-    """Read every live version; pools whose version cannot be read keep their former policy.
+    """Check that every live version is readable. Pools with an unreadable version keep their former policy.
 
-    If a version names an unsupported baseline, its pools follow the rest of it, and a new pool's placement.
+    If a version names an unsupported baseline, its pools use the placement of a new pool and follow the version
+    otherwise.
     """
     try:
         policies = list(Policy.objects.exclude(live_version=None).select_related("live_version__policy"))
@@ -71,7 +72,7 @@ _SHARED_REMEDY = (
 
 
 def tenants(_installation: Installation) -> list[Finding]:
-    """List the pools in which several tenants share caches."""
+    """List the pools whose tenants share caches."""
     try:
         shared = with_shared_caches(Pool.objects.all())
     except DatabaseError as error:
@@ -88,12 +89,12 @@ _FIRST = "Fix the database connection, then run `manage.py migrate`; `manage.py 
 
 
 def engines(installation: Installation) -> list[Finding]:
-    """Check whether engines answer and accept the gateway's key, and whether their roles fit together."""
+    """Check that engines respond, accept the gateway's key, and have compatible roles."""
     return [*_answers_of_engines(installation), *_keys(installation), *_roles()]
 
 
 def _keys(installation: Installation) -> list[Finding]:
-    """List the engines that reject the key of the gateway on this machine, whatever key this command has."""
+    """List the engines that reject the key of the gateway on this machine. This command may have another key."""
     rejecting = Engine.objects.filter(engine_id__in=rejecting_key(answer_of(installation, "/metrics"))).select_related(
         "pool"
     )
@@ -120,7 +121,7 @@ def _roles() -> list[Finding]:
 
 
 def _answers_of_engines(_installation: Installation) -> list[Finding]:
-    """Request /health of the first engines that should serve; redirects are not followed."""
+    """Send /health requests to the first engines that should serve, without following redirects."""
     try:
         ready = Engine.objects.filter(desired_state="ready").select_related("pool")
         engines = list(ready.order_by("engine_id")[:_MOST_ENGINES])
@@ -198,7 +199,7 @@ def _get(url: str, path: str) -> tuple[int, bytes]:
 
 
 def kv_nodes(_installation: Installation) -> list[Finding]:
-    """Check which nodes are silent, and which engines name a node that does not serve; nothing without nodes."""
+    """Check for silent nodes, and for engines that name a node which does not serve. Skipped without nodes."""
     try:
         states = dict(KvNode.objects.values_list("name", "state"))
         named = list(Engine.objects.exclude(kv_node="").order_by("engine_id").values_list("name", "kv_node"))
@@ -229,7 +230,7 @@ def kv_nodes(_installation: Installation) -> list[Finding]:
 
 
 def snapshot_age(installation: Installation) -> list[Finding]:
-    """Compare the last-known-good snapshot on disk with the database, and its age with the limit for serving it."""
+    """Compare the last-known-good snapshot on disk with the database, and its age with the serving limit."""
     path = installation.state_dir / FILE_NAME
     settings = GatewaySettings()
     if not path.exists():
@@ -267,14 +268,14 @@ FRESH_S = 5.0
 
 
 def rotation(installation: Installation) -> list[Finding]:
-    """List the engines that gateways keep out of rotation, or that are degraded, with the reasons."""
+    """List degraded engines and engines that gateways keep out of rotation, with the reasons."""
     sample = fleet_samples().latest
     fresh = sample is not None and abs(installation.now.timestamp() - sample.at) <= FRESH_S
     return out_of_rotation(sample) if sample is not None and fresh else []
 
 
 def out_of_rotation(sample: FleetSample) -> list[Finding]:
-    """Return the findings of a merged sample about engines that do not serve as usual."""
+    """Return findings about the engines in a merged sample that do not serve normally."""
     findings = []
     for states, one, many in _TROUBLES:
         names = [f"{engine.name} ({engine.reason})" for engine in sample.engines if engine.state in states]
@@ -291,7 +292,7 @@ _TROUBLE_REMEDY = "See “Engines and hits” in docs/troubleshooting.md."
 
 
 def queue_owners(installation: Installation) -> list[Finding]:
-    """Check which gateways decide alone, or know different owners; nothing with a single gateway."""
+    """Check for gateways that decide alone or report different owners. Skipped with a single gateway."""
     now = installation.now.timestamp()
     return judged(
         [fleet_sample for fleet_sample in fleet_samples().newest() if abs(now - fleet_sample.at) <= FRESH_S], now
@@ -299,7 +300,7 @@ def queue_owners(installation: Installation) -> list[Finding]:
 
 
 def judged(samples: list[FleetSample], now: float) -> list[Finding]:
-    """Return the findings of the newest samples of all gateways; `now` is unix seconds."""
+    """Return the findings for the newest samples of all gateways. `now` is unix seconds."""
     roles: dict[str, list[PoolRole]] = {}
     for sample in samples:
         for pool in sample.pools:
@@ -352,12 +353,12 @@ def probe_lease(installation: Installation) -> list[Finding]:
 
 
 LATE_S = 10.0
-"""The most frequent jobs are woken twice a second; a busy machine may take longer."""
+"""The most frequent jobs run twice a second; this allows for a busy machine."""
 _AGE = re.compile(rf"^{NAME} (\S+)$", re.MULTILINE)
 
 
 def wake_up(installation: Installation) -> list[Finding]:
-    """Report how long ago the server on this machine received a wake-up."""
+    """Report how long ago the job schedule last ran on this machine's server."""
     age_s = _age_s(installation)
     if age_s is None:
         return [ok("No local server reports when the job schedule last ran.")]

@@ -75,7 +75,7 @@ def state_directory(installation: Installation) -> list[Finding]:
 
 
 def disk_space(installation: Installation, *, space: DiskSpace | None = None) -> list[Finding]:
-    """Check the free bytes of the state directory's file system, and the KV nodes that share it."""
+    """Check the free bytes of the state directory's file system, and the KV nodes on the same file system."""
     try:
         space = space or space_of(installation.state_dir)
     except OSError as error:
@@ -95,7 +95,7 @@ _LEAST_FILES, _GOOD_FILES = 1024, 4096
 
 
 def open_files(_installation: Installation, *, limit: int | None = None) -> list[Finding]:
-    """Compare the limit of open files with two descriptors per relayed request."""
+    """Compare the open-file limit with the two descriptors needed per relayed request."""
     most = limit if limit is not None else resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if most < 0 or most >= _GOOD_FILES:
         return [ok(f"{'Any number of' if most < 0 else most} open files are allowed.")]
@@ -110,7 +110,7 @@ _SYNCHRONIZE = "Synchronize the clock of every machine with NTP (chrony or syste
 
 
 def clock(installation: Installation) -> list[Finding]:
-    """Compare with the database's server, with Redis, and with the newest job run."""
+    """Compare the clock with those of the database server and Redis, and with the newest job run."""
     findings = []
     for name, moment in (("the database's server", _database_time()), ("Redis", _redis_time(installation.redis_url))):
         if moment is not None and abs(moment - datetime.now(UTC)) > _MOST_APART:
@@ -156,7 +156,7 @@ def _newest_start() -> datetime | None:
 
 
 def port(installation: Installation) -> list[Finding]:
-    """Try to listen; if the port is taken, check whether Headway holds it."""
+    """Try to listen on the port. If it is in use, check whether Headway holds it."""
     where = f"{installation.host}:{installation.port}"
     try:
         listen(installation.host, installation.port).close()

@@ -1,4 +1,4 @@
-"""Inputs of the doctor: the server's address, and the time."""
+"""Inputs of the doctor: the server's address, and the current time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """One installation, as the settings describe it."""
+    """One installation, as configured in the settings."""
 
     state_dir: Path
     host: str

@@ -1,4 +1,4 @@
-"""The answer of the server on this machine, if one runs."""
+"""Requests to the server on this machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _REJECTING = re.compile(r'^headway_engine_rejects_key\{engine="([^"]*)"\} 1(?:\.
 
 
 def answer_of(installation: Installation, path: str, *, key: str = "") -> bytes | None:
-    """Return the body of a 200 to a GET of `path` with this API key; None for anything else."""
+    """Return the body of a 200 response to GET `path` with this API key; None for any other response."""
     host = "127.0.0.1" if installation.host in ("0.0.0.0", "::") else installation.host  # noqa: S104 - compared only
     connection = http.client.HTTPConnection(host, installation.port, timeout=2)
     try:
@@ -27,5 +27,5 @@ def answer_of(installation: Installation, path: str, *, key: str = "") -> bytes 
 
 
 def rejecting_key(metrics: bytes | None) -> set[str]:
-    """Return the engines that reject the key of the gateway with these metrics; None: no gateway answered."""
+    """Return the engines that reject the gateway's key, from its metrics; None if no gateway responded."""
     return set(_REJECTING.findall((metrics or b"").decode()))

@@ -1,4 +1,4 @@
-"""The doctor's checks, in the order of their dependencies."""
+"""All checks of the doctor, in the order of their dependencies."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ QUESTIONS: dict[str, Callable[[Installation], list[Finding]]] = {
 
 
 def examine(installation: Installation) -> dict[str, list[Finding]]:
-    """Run every check; one that raises is a problem, and the others still run."""
+    """Run every check. A check that raises becomes a problem finding, and the others still run."""
     findings = {}
     for name, check in QUESTIONS.items():
         try:

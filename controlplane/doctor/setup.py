@@ -1,4 +1,4 @@
-"""Checks of the installation: settings, secrets, database, Redis and the built console."""
+"""Checks of the installation: settings, secrets, database, Redis, and the built console."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from routing.values.counted import count
 
 
 def settings_mix(_installation: Installation) -> list[Finding]:
-    """Report what the start-up checks reject or warn of."""
+    """Report the errors and warnings of the start-up checks."""
     findings = [
         (problem if message.is_serious() else warning)(str(message.msg), str(message.hint or "Check the settings."))
         for message in run_checks()
@@ -34,7 +34,7 @@ def settings_mix(_installation: Installation) -> list[Finding]:
 
 
 def first_run(installation: Installation) -> list[Finding]:
-    """Check the environment's secrets, or the file of the first start."""
+    """Check the secrets in the environment, or the file created on the first start."""
     if weak := weak_secrets():
         return [warning(f"{name} is too weak.", "Set it to the output of `openssl rand -base64 48`.") for name in weak]
     if settings.FLEET_SECRET_ALSO or settings.SECRET_KEY_FALLBACKS:
@@ -60,7 +60,7 @@ _AWAY_REMEDY = "Check that the server runs, and that DATABASE_URL has the right 
 
 
 def database(_installation: Installation) -> list[Finding]:
-    """Query it; for SQLite, also check its journal mode."""
+    """Query the database. For SQLite, also check its journal mode."""
     vendor = connection.vendor
     try:
         with connection.cursor() as cursor:
@@ -84,7 +84,7 @@ def database(_installation: Installation) -> list[Finding]:
 
 
 def _writable() -> list[Finding]:
-    """Write an existing value again; no finding if that works."""
+    """Check that the database is writable by writing an existing value again. Return no finding on success."""
     try:
         SnapshotVersion.objects.filter(pk=SnapshotVersion.ONLY).update(version=F("version"))
     except DatabaseError as error:
@@ -117,7 +117,7 @@ def migrations(_installation: Installation) -> list[Finding]:
         ]
     if waiting:
         text = f"{count(len(waiting), 'migration')} pending; the first is {waiting[0][0]}."
-        return [warning(text, "Run `manage.py migrate`; `manage.py up` does so by itself.")]
+        return [warning(text, "Run `manage.py migrate`; `manage.py up` does so automatically.")]
     return [ok("All migrations are applied.")]
 
 
@@ -125,7 +125,7 @@ _ALLOWED_EVICTION = "noeviction"
 
 
 def redis_server(installation: Installation) -> list[Finding]:
-    """Check its version and whether it may evict our keys."""
+    """Check Redis's version, and whether it may evict Headway's keys."""
     if not installation.redis_url:
         return [ok("REDIS_URL is empty: bus and broker serve the processes of this machine only.")]
     try:
@@ -140,9 +140,7 @@ def redis_server(installation: Installation) -> list[Finding]:
             )
         ]
     if policy not in ("", _ALLOWED_EVICTION):
-        return [
-            warning(f"Redis {version} answers, but may evict our keys ({policy}).", "Set maxmemory-policy noeviction.")
-        ]
+        return [warning(f"Redis {version} answers, but may evict keys ({policy}).", "Set maxmemory-policy noeviction.")]
     return [ok(f"Redis {version} answers.")]
 
 

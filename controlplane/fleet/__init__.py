@@ -1,1 +1,1 @@
-"""Regions, pools and engines: registered, changed, drained and read."""
+"""Regions, pools, and engines: registered, changed, drained, and read."""

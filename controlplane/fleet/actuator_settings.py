@@ -1,4 +1,4 @@
-"""The settings of each kind of actuator, as stored with a pool: typed, validated, without secrets."""
+"""Settings of each actuator kind, as stored with a pool: typed, validated, and without secrets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VARIABLE = r"^HEADWAY_WEBHOOK_[A-Z0-9_]{1,40}$"
 
 
 class ManualSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An operator acts: nothing to set."""
+    """Settings of the manual actuator. It has none, because an operator acts."""
 
 
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,7 +32,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A service of the operator's that is called over HTTP."""
+    """An operator's service that is called over HTTP."""
 
     url: Annotated[
         str,
@@ -96,7 +96,7 @@ _EXAMPLE_VALUES = {"pod": "p-0", "set": "p", "ordinal": "0", "namespace": "n"}
 
 
 def checked_settings(kind: str, document: object) -> dict[str, Any]:
-    """Return the complete settings for storage; raises InvalidFieldsError with the path of each problem."""
+    """Return the complete settings for storage. Raises InvalidFieldsError with the path of each problem."""
     if kind not in SETTINGS:
         raise problem("actuator", f"Is unknown; known are {', '.join(SETTINGS)}.")
     try:
@@ -114,7 +114,7 @@ def checked_settings(kind: str, document: object) -> dict[str, Any]:
 
 
 def filled(template: str, values: Mapping[str, str]) -> str:
-    """Return the template with each {name} replaced; raises KeyError for an unknown one, or a lone brace."""
+    """Return the template with each {name} replaced. Raises KeyError for an unknown name or an unpaired brace."""
     text = _PLACEHOLDER.sub(lambda match: values[match[1]], template)
     if "{" in text or "}" in text:
         raise KeyError("{")

@@ -1,7 +1,7 @@
-"""Progress of draining engines: work left in flight, and its estimated duration.
+"""Progress of draining engines: requests in flight, and the estimated time until they finish.
 
-Pure: samples in, progress out. A draining engine takes no new work, so the rest only falls, and its fall over the last
-half minute gives the estimate.
+Pure: samples in, progress out. A draining engine accepts no new work, so its in-flight requests only decrease. Their
+decrease in the last half minute gives the estimate.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 WINDOW_S = 30.0
 STEP_S = 1.0
-"""Points are kept this far apart; samples come twice a second."""
+"""Interval between stored points. Samples arrive twice a second."""
 DRAINING = ("draining", "maintenance")
 
 
@@ -23,31 +23,31 @@ class EngineLeft:
     engine_id: str
     state: str
     since: float
-    """Unix seconds at which that state began."""
+    """Unix seconds at which the engine stopped accepting work."""
     left: int
-    """Requests running there or waiting for it."""
+    """Requests that run on the engine or wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrainProgress:
-    """Progress of one engine."""
+    """Drain progress of one engine."""
 
     left: int
     longest_s: float
-    """The longest remaining request has been running at least this long; 0 when nothing is left."""
+    """Lower bound of the running time of the longest remaining request; 0 without remaining requests."""
     about_s: float | None
-    """Estimated time until nothing is left; None while nothing has finished lately."""
+    """Estimated time until all requests finish; None if none has finished recently."""
 
 
 class DrainMeter:
-    """Follows engines while they drain. Mutable state: per engine the points (unix s, left) of the window."""
+    """Tracks engines while they drain. Mutable state: per engine, the points (unix s, requests) of the window."""
 
     def __init__(self) -> None:
         self._points: dict[str, deque[tuple[float, int]]] = {}
         self._since: dict[str, float] = {}
 
     def take(self, at: float, engines: Iterable[EngineLeft]) -> None:
-        """Take in one sample at unix second `at`; engines that it no longer has are forgotten."""
+        """Add one sample at unix second `at`. Engines that it does not contain are removed."""
         known = set()
         for engine in engines:
             if engine.state not in DRAINING:
@@ -65,7 +65,7 @@ class DrainMeter:
             del self._since[gone]
 
     def progress(self, engine_id: str) -> DrainProgress | None:
-        """Return the engine's progress; None when it does not drain."""
+        """Return the engine's progress; None if it does not drain."""
         points = self._points.get(engine_id)
         if not points:
             return None

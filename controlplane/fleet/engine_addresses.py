@@ -1,4 +1,4 @@
-"""Follows engines whose host names move: a pod that is rescheduled keeps its name and gets another address."""
+"""Follows engines whose host names resolve to a new address, such as rescheduled pods."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from controlplane.platform.revisions import StaleRevisionError
 
 ACTOR = program("addresses")
 AT_ONCE = 16
-"""Names resolved at one time; a silent name server holds only these up."""
+"""Number of names resolved concurrently, so that a silent name server delays only this many."""
 
 logger = logging.getLogger(__name__)
 
 
 def follow_addresses(resolver: Resolver = resolve) -> int:
-    """Publish the new addresses of engines whose names moved, and return how many did.
+    """Publish the new addresses of engines whose host names resolve differently. Return how many changed.
 
-    A name without an address, or with one that is not allowed, leaves its engine unchanged.
+    An engine is unchanged if its name has no address or a forbidden one.
     """
     named = [engine for engine in Engine.objects.select_related("pool") if _by_name(engine)]
 
@@ -45,7 +45,7 @@ def follow_addresses(resolver: Resolver = resolve) -> int:
 
 
 def _by_name(engine: Engine) -> bool:
-    """Return whether the engine's name was resolved; https connects by name, and its certificate is checked."""
+    """Return whether the engine's name was resolved. https connects by name, and its certificate is verified."""
     return urlsplit(engine.url).hostname != urlsplit(engine.connect_url).hostname
 
 
@@ -71,5 +71,5 @@ def _moved(engine: Engine, answer: CheckedUrl) -> bool:
 
 @shared_task(name="controlplane.engine_addresses", ignore_result=True)
 def engine_addresses() -> None:
-    """Run every ten seconds. No lease: a move is made against the engine's revision, once."""
+    """Run every ten seconds. It needs no lease, because an address change is conditional on the engine's revision."""
     follow_addresses()

@@ -1,4 +1,4 @@
-"""Networks in which a pool's engines may be, and the key that is sent to them."""
+"""Networks allowed for a pool's engines, and the API key that is sent to them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.base.engine_api_keys import FLEET_KEY
 
 
 def engine_url_rules(pool: Pool | None = None) -> EngineUrlRules:
-    """Return the address rules: the pool's networks if an admin set some, else the installation's."""
+    """Return the address rules: the pool's networks if an admin set them, otherwise the installation's networks."""
     own = pool.engine_networks if pool is not None else ""
     return EngineUrlRules(
         networks=tuple(ip_network(part.strip()) for part in own.split(",")) if own else settings.ENGINE_NETWORKS,
@@ -24,9 +24,9 @@ def engine_url_rules(pool: Pool | None = None) -> EngineUrlRules:
 
 
 def key_variable(engine: Engine) -> str:
-    """Return the name of the variable whose key the engine is sent; empty: none.
+    """Return the name of the environment variable with the engine's API key; empty: no key is sent.
 
-    The fleet's key goes to addresses in the networks of the engine's pool only.
+    The fleet's key is sent only to addresses in the networks of the engine's pool.
     """
     if engine.pool.engine_api_key_env:
         return engine.pool.engine_api_key_env

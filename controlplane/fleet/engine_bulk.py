@@ -1,4 +1,4 @@
-"""Several changes of engines as one: all of them happen, or none; or none on purpose, as a dry run."""
+"""Applies several engine changes atomically, or reports their effects in a dry run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Operation = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class BulkOutcome:
-    """Result of one operation, done or dry; None: there was or is no engine."""
+    """Result of one operation, applied or simulated. None: there was or is no engine."""
 
     op: str
     before: Engine | None
@@ -31,10 +31,10 @@ class BulkOutcome:
 
 
 def change_many(operations: Sequence[Operation], *, actor: Actor, dry_run: bool, why: str = "") -> list[BulkOutcome]:
-    """Carry out operations (register, state, delete) in order and return their results.
+    """Apply operations (register, state, delete) in order and return their results.
 
-    Raises InvalidFieldsError with the problems of all operations, each under operations[n]; then, as in a dry run,
-    nothing has changed.
+    Raises InvalidFieldsError with the problems of all operations, each under operations[n]. Nothing changes in that
+    case or in a dry run.
     """
     # Names are resolved before the transaction, which would otherwise hold its lock meanwhile.
     addresses, problems = _resolved(operations, {pool.slug: pool for pool in visible_pools(actor)})

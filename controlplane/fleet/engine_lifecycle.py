@@ -1,4 +1,4 @@
-"""Takes engines out of service and back: ready, draining, maintenance, deleted."""
+"""Changes the lifecycle state of engines: ready, draining, maintenance, deleted."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from controlplane.platform.roles import require
 from routing.values.counted import count
 
 MAX_AGE_S = 10.0
-"""An older sample says nothing about work in flight; samples come twice a second."""
+"""Maximum age of a sample that is used for work in flight. Samples arrive twice a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineReading:
-    """Requests that run on the engine or wait for it (None: unknown), and whether all gateways have lost it."""
+    """Requests that run on the engine or wait for it (None: unknown), and whether all gateways have lost the engine."""
 
     in_flight: int | None = None
     lost: bool = False
 
 
 def engine_reading(engine_id: str, now: float) -> EngineReading:
-    """Return the newest reading of the engine, all gateways together; `now` is unix seconds."""
+    """Return the newest reading of the engine, merged from all gateways. `now` is unix seconds."""
     sample = fleet_samples().latest
     if sample is None or now - sample.at > MAX_AGE_S:
         return EngineReading()
@@ -46,11 +46,13 @@ _VERBS = {
     DesiredState.MAINTENANCE: "engine.maintain",
 }
 _SHARED = {DesiredState.DRAINING: DesiredState.READY, DesiredState.READY: DesiredState.DRAINING}
-"""States that ranks of a process change to together, with the state before; maintenance is set per rank."""
+"""New state → required former state, for states that all ranks of a process enter together. Maintenance is set per
+rank.
+"""
 
 
 class EngineNotEmptyError(ConflictError):
-    """The engine may still have work; the message says what to do first."""
+    """The engine may still have work. The message explains what to do first."""
 
 
 def set_desired_state(
@@ -62,9 +64,9 @@ def set_desired_state(
     why: str = "",
     alone: bool = False,
 ) -> Engine:
-    """Publish the engine's desired state; raises NotAllowedError, StaleRevisionError.
+    """Store and publish the engine's desired state. Raises NotAllowedError, StaleRevisionError.
 
-    Data-parallel ranks of one process drain and return together, unless this one is meant `alone`.
+    Data-parallel ranks of one process drain and return together, unless `alone` is set.
     """
     state = DesiredState(state)
     with transaction.atomic():
@@ -95,10 +97,10 @@ def delete_engine(
     expected: int | None = None,
     why: str = "",
 ) -> None:
-    """Delete an engine that takes no work and has none.
+    """Delete an engine that accepts no new work and has no requests.
 
-    `in_flight` is how many requests run there or wait for it (None: unknown, which is enough only for an engine that is
-    `lost`). Raises NotAllowedError, StaleRevisionError, EngineNotEmptyError.
+    `in_flight` is the number of requests that run on it or wait for it. None means unknown, which is accepted only if
+    the engine is `lost`. Raises NotAllowedError, StaleRevisionError, EngineNotEmptyError.
     """
     require(actor, Role.OPERATOR, engine.pool)
     with transaction.atomic():
@@ -109,7 +111,7 @@ def delete_engine(
 
 
 def delete_idle_engine(engine: Engine, *, actor: Actor, expected: int | None = None, why: str = "") -> None:
-    """Delete an engine that has nothing in flight by the gateways' newest samples; raises as `delete_engine`."""
+    """Delete an engine without requests in the gateways' newest samples. Raises the same errors as `delete_engine`."""
     reading = engine_reading(engine.engine_id, time.time())
     delete_engine(engine, actor=actor, in_flight=reading.in_flight, lost=reading.lost, expected=expected, why=why)
 

@@ -1,8 +1,8 @@
-"""Reads a pasted list or CSV file of engines, line by line; each line is parsed or reports its error.
+"""Parses a pasted list or CSV file of engines. Each line yields an engine or an error.
 
 Fields are recognized by their form, so that most lists can be pasted as they are: a URL, tcp:// endpoints (events, then
-replay), a number (speed), a role (prefill, decode, mixed), and plain words (name, then pool). A header line names
-columns instead. Needs no database: engine_paste_preview checks whether names are free.
+replay), a number (speed), a role (prefill, decode, mixed), and plain words (name, then pool). Alternatively, a header
+line names the columns. This module needs no database: engine_paste_preview checks whether names are available.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _SLUG = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class UnreadablePasteError(ValueError):
-    """The whole text cannot be read; the message says why and what to do."""
+    """The whole text is unreadable. The message explains the reason and the fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastedEngine:
-    """One readable line; empty fields were not given."""
+    """One readable line. An empty field was not given."""
 
     name: str
     url: str
@@ -58,19 +58,19 @@ class PastedLine:
     """One line of the list."""
 
     number: int
-    """From 1, as an editor counts them."""
+    """Line number, from 1."""
     text: str
     engine: PastedEngine | None = None
     problems: tuple[str, ...] = field(default=())
 
     @property
     def fine(self) -> bool:
-        """Whether an engine can be registered from it."""
+        """Return whether an engine can be registered from the line."""
         return self.engine is not None and not self.problems
 
 
 def decode_upload(data: bytes) -> str:
-    """Return the text of an uploaded file; raises UnreadablePasteError."""
+    """Return the text of an uploaded file. Raises UnreadablePasteError."""
     if len(data) > MAX_BYTES:
         raise UnreadablePasteError(f"The file has more than {MAX_BYTES >> 10} KiB; split it.")
     try:
@@ -81,7 +81,7 @@ def decode_upload(data: bytes) -> str:
 
 
 def split_lines(text: str) -> list[str]:
-    """Return the lines that are not blank; raises UnreadablePasteError when they are too many."""
+    """Return the lines that are not blank. Raises UnreadablePasteError if there are too many."""
     lines = [line.strip() for line in text.splitlines()]
     kept = [line for line in lines if line and not line.startswith("#")]
     if len(kept) > MAX_LINES:
@@ -92,19 +92,19 @@ def split_lines(text: str) -> list[str]:
 
 
 def parse_lines(texts: Sequence[str]) -> list[PastedLine]:
-    """Parse each line; a first line of column names sets the order of fields and is not returned."""
+    """Parse each line. If the first line is a header, it sets the order of fields and is not returned."""
     sign, header = _columns(texts)
     body = list(enumerate(texts, start=1))[1 if header else 0 :]
     return _without_doubles([_parse(number, text, sign, header) for number, text in body])
 
 
 def header_of(texts: Sequence[str]) -> str:
-    """Return the line of column names; empty where there is none."""
+    """Return the header line; empty if there is none."""
     return texts[0] if _columns(texts)[1] else ""
 
 
 def _columns(texts: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the separator of fields and the columns that the first line names; no columns if it names none."""
+    """Return the field separator, and the columns of the header line (empty without a header)."""
     for sign in _DELIMITERS if texts else ():
         if header := _header(_cells(texts[0], sign)):
             return sign, header
@@ -112,7 +112,7 @@ def _columns(texts: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _cells(text: str, sign: str) -> list[str]:
-    """Split at the sign as CSV does; without one, at characters that no field can hold."""
+    """Split at the separator as CSV does; without a separator, at characters that no field can contain."""
     if not sign:
         return [cell.strip("\"'") for cell in _ANY_DELIMITER.split(text)]
     try:
@@ -159,7 +159,7 @@ def _by_form(cells: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def _columns_of(cell: str) -> tuple[str, ...]:
-    """Return the fields that a cell may fill, the likeliest first."""
+    """Return the fields that the cell may contain, most likely first."""
     if cell.lower().startswith(("http://", "https://")):
         return ("url",)
     if cell.lower().startswith("tcp://"):
@@ -191,7 +191,7 @@ def _line(number: int, text: str, fields: dict[str, str], problems: list[str]) -
 
 
 def name_of_url(url: str) -> str:
-    """Return a name made of host, port and rank, for engines given by URL alone."""
+    """Return a name made of host, port, and rank, for an engine without a given name."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -209,7 +209,7 @@ def _speed(text: str) -> tuple[float, list[str]]:
 
 
 def _without_doubles(lines: Sequence[PastedLine]) -> list[PastedLine]:
-    """Mark lines whose URL, or whose name in the same pool, is in a line above."""
+    """Add a problem to lines that repeat the URL, or the name in the same pool, of an earlier line."""
     seen: dict[tuple[str, ...], int] = {}
     checked = []
     for line in lines:

@@ -1,4 +1,4 @@
-"""Checks whether pasted engines could be registered, and registers those that a preview has shown."""
+"""Checks whether pasted engines can be registered, and registers the engines that a preview showed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from controlplane.platform.role import Role
 from controlplane.platform.roles import NotAllowedError, may
 
 _RESOLVERS = 16
-"""Names are resolved in parallel: a list of dead names would otherwise take a minute."""
+"""Number of names resolved concurrently. Resolving a list of dead names one by one would take a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """Result of a list: `engines` were registered, `lines` are left with their problems."""
+    """Result of registering a list: `engines` were registered, `lines` remain with their problems."""
 
     engines: tuple[Engine, ...]
     lines: tuple[PastedLine, ...]
@@ -43,7 +43,7 @@ class _Taken:
 
 
 def preview(lines: Sequence[PastedLine], default_pool: str, *, actor: Actor) -> list[PastedLine]:
-    """Return the lines with the pool filled in and every further problem; nothing is stored."""
+    """Return the lines with pools filled in and all further problems. Nothing is stored."""
     pools = {pool.slug: pool for pool in visible_pools(actor)}
     filled = [_in_pool(line, default_pool) for line in lines]
     addresses = _addresses(filled, pools)
@@ -62,9 +62,9 @@ def preview(lines: Sequence[PastedLine], default_pool: str, *, actor: Actor) -> 
 
 
 def apply(lines: Sequence[PastedLine], shown: Collection[str], default_pool: str, *, actor: Actor, why: str) -> Applied:
-    """Register the lines whose text is among those `shown` as fine; skip every other line.
+    """Register the lines that the preview `shown` accepted, and skip all others.
 
-    A line that cannot be registered after all (its name was taken meanwhile) is left with its problem.
+    A line that can no longer be registered, for example because its name is in use by now, remains with its problem.
     """
     engines: list[Engine] = []
     left: list[PastedLine] = []
@@ -101,7 +101,7 @@ def _in_pool(line: PastedLine, default_pool: str) -> PastedLine:
 
 
 def _addresses(lines: Sequence[PastedLine], pools: Mapping[str, Pool]) -> list[_Address]:
-    """Return, per line, its URL as it would be stored and the problem by the address rules."""
+    """Return, per line, the URL in its stored form and its problem under the address rules."""
 
     def checked(line: PastedLine) -> _Address:
         engine = line.engine

@@ -1,4 +1,4 @@
-"""Adds engines to the topology and changes them, after checking that their addresses may be connected to."""
+"""Registers and changes engines, after checking that their addresses may be connected to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENGINE_FIELDS = frozenset(
 )
 
 _OURS = frozenset({"engine_id", "supervised", "source"})
-"""Fields of a new engine that only the program itself sets."""
+"""Fields of a new engine that only the program sets."""
 
 
 def register_engine(
@@ -34,7 +34,7 @@ def register_engine(
     why: str = "",
     **fields: Any,
 ) -> Engine:
-    """Store and publish a new engine; `fields` are further ones, as of `store_engine`.
+    """Store and publish a new engine. `fields` are the further fields of `store_engine`.
 
     Raises NotAllowedError, RejectedUrlError, InvalidFieldsError.
     """
@@ -52,7 +52,8 @@ def store_engine(
     why: str = "",
     **fields: Any,
 ) -> Engine:
-    """Store and publish a new engine whose addresses `checked_addresses` gave; `fields` are of ENGINE_FIELDS and _OURS.
+    """Store and publish a new engine with the addresses from `checked_addresses`. `fields` are in ENGINE_FIELDS or
+    _OURS.
 
     Raises NotAllowedError, InvalidFieldsError.
     """
@@ -66,7 +67,7 @@ def store_engine(
 def change_engine(
     engine: Engine, changes: Mapping[str, Any], *, actor: Actor, expected: int | None = None, why: str = ""
 ) -> Engine:
-    """Change and publish ENGINE_FIELDS of an engine; a given URL is resolved again.
+    """Change and publish ENGINE_FIELDS of an engine. A given URL is resolved again.
 
     Raises NotAllowedError, RejectedUrlError, InvalidFieldsError, StaleRevisionError.
     """
@@ -77,7 +78,7 @@ def change_engine(
 
 
 def checked_addresses(given: Mapping[str, Any], pool: Pool | None) -> dict[str, str]:
-    """Return the address fields among those given, checked and resolved; raises RejectedUrlError with its `field`."""
+    """Return the given address fields, checked and resolved. Raises RejectedUrlError with the `field`."""
     rules = engine_url_rules(pool)
     checked: dict[str, str] = {}
     for field in ("url", "kv_events_endpoint", "kv_replay_endpoint"):

@@ -1,8 +1,8 @@
-"""Which engine addresses the program may connect to.
+"""Checks which engine addresses the program may connect to.
 
-Gateways and probes connect to every address of the topology, so an address is a way to make them reach into the network
-(server-side request forgery). An address is therefore resolved once, every answer must be in an allowed network, and
-the checked address is the one that is published.
+Gateways and probes connect to every address in the topology, so a malicious address could make them reach internal
+services (server-side request forgery). Therefore an address is resolved once, every result must be in an allowed
+network, and the checked address is published.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Resolver = Callable[[str, int], list[str]]
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*")
 _NUMBER_LABEL = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
 _HTTP: dict[str, int | None] = {"http": 80, "https": 443}
-"""Schemes of engines with their default ports."""
+"""URL schemes of engines and their default ports."""
 _RANK = re.compile(r"[0-9]{1,3}", re.ASCII)
 _PATH = re.compile(r"(/[A-Za-z0-9_.~-]+)*/?")
 _METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "metadata.goog", "instance-data"})
@@ -42,52 +42,52 @@ _EMBEDDING = tuple(
 
 
 class RejectedUrlError(InvalidInputError):
-    """The address may not be an engine's; the message says why and what to do."""
+    """The address is not allowed for an engine. The message explains the reason and the fix."""
 
     field = ""
-    """The field of the engine that held the address, if any."""
+    """The engine field that contains the address, if known."""
 
     @property
     @override
     def field_problems(self) -> tuple[FieldProblem, ...]:
-        """The one problem, at the field."""
+        """Return the problem at its field."""
         return (FieldProblem(self.field, f"{self}."),)
 
 
 class UnresolvedHostError(RejectedUrlError):
-    """The host name has no address: mistyped, or not known to DNS yet."""
+    """The host name has no address: it is mistyped or not in DNS yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineUrlRules:
-    """An operator's rules for addresses."""
+    """Rules of an operator for engine addresses."""
 
     networks: tuple[IpNetwork, ...]
     allow_loopback: bool = False
     own_services: frozenset[tuple[str, int]] = frozenset()
-    """(host or address, port) of our own database and Redis."""
+    """(host or address, port) of Headway's database and Redis."""
 
     def allows(self, address: IpAddress) -> bool:
-        """Return whether the address is in an allowed network, or on this machine where that is allowed."""
+        """Return whether the address is in an allowed network, or on this machine if that is allowed."""
         return self.allow_loopback if address.is_loopback else any(address in network for network in self.networks)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedUrl:
-    """An address that passed."""
+    """An address that passed the checks."""
 
     url: str
-    """Normalised as written: scheme://host:port/path, without a trailing slash."""
+    """Normalized URL as entered: scheme://host:port/path, without a trailing slash."""
     connect_url: str
-    """The address to connect to: resolved, except for https, whose certificate names the host."""
+    """The address to connect to: resolved, except for https, because its certificate names the host."""
     address: str
     port: int
     addresses: tuple[str, ...] = ()
-    """All addresses of the host; each was checked."""
+    """All addresses of the host. Each was checked."""
 
 
 def resolve(host: str, port: int) -> list[str]:
-    """Return the addresses of a host name as text; raises UnresolvedHostError when there is none."""
+    """Return the addresses of a host name as text. Raises UnresolvedHostError if there are none."""
     try:
         answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -96,25 +96,28 @@ def resolve(host: str, port: int) -> list[str]:
 
 
 def check_engine_url(url: str, rules: EngineUrlRules, resolver: Resolver = resolve) -> CheckedUrl:
-    """Return the http or https address to connect to, of a data-parallel rank with #rank; raises RejectedUrlError."""
+    """Check an http or https address, with #rank for one data-parallel rank, and resolve it.
+
+    Raises RejectedUrlError.
+    """
     process, rank = _ranked(url)
     checked = _check(process, _HTTP, rules, resolver)
     return replace(checked, url=ranked_url(checked.url, rank))
 
 
 def ranked_url(url: str, rank: int | None) -> str:
-    """Return the address of one data-parallel rank of the engine at a URL."""
+    """Return the URL of one data-parallel rank of an engine."""
     return url if rank is None else f"{url}#{rank}"
 
 
 def rank_of(url: str) -> int | None:
-    """Return the data-parallel rank that an engine's stored address names; None: the whole engine."""
+    """Return the data-parallel rank in an engine's stored address; None: the whole engine."""
     rank = url.partition("#")[2]
     return int(rank) if rank else None
 
 
 def check_kv_endpoint(endpoint: str, rules: EngineUrlRules, resolver: Resolver = resolve) -> CheckedUrl:
-    """Return the tcp endpoint of KV events to connect to; raises RejectedUrlError."""
+    """Check and resolve the tcp endpoint of KV events. Raises RejectedUrlError."""
     checked = _check(endpoint, {"tcp": None}, rules, resolver)
     if urlsplit(checked.url).path:
         raise RejectedUrlError(f"{endpoint} has a path; a KV event endpoint is tcp://host:port")
@@ -122,12 +125,12 @@ def check_kv_endpoint(endpoint: str, rules: EngineUrlRules, resolver: Resolver =
 
 
 def check_metrics_url(url: str, rules: EngineUrlRules, resolver: Resolver = resolve) -> CheckedUrl:
-    """Return the http or https address that Prometheus reads, in a network of engines; raises RejectedUrlError."""
+    """Check the http or https address that Prometheus scrapes, in a network of engines. Raises RejectedUrlError."""
     return _check(url, _HTTP, rules, resolver)
 
 
 def is_allowed_metrics_url(url: str, rules: EngineUrlRules) -> bool:
-    """Return whether a stored address may be shown; host names are not resolved."""
+    """Return whether a stored address may be shown. Host names are not resolved."""
     try:
         check_metrics_url(url, rules, lambda _host, _port: [])
     except UnresolvedHostError:
@@ -138,7 +141,7 @@ def is_allowed_metrics_url(url: str, rules: EngineUrlRules) -> bool:
 
 
 def normal_url(url: str) -> str:
-    """Return an engine's address in its stored form, without a name server; raises RejectedUrlError."""
+    """Return an engine's address in its stored form, without DNS queries. Raises RejectedUrlError."""
     process, rank = _ranked(url)
     return ranked_url(_written(_parts(process, _HTTP)), rank)
 
@@ -156,9 +159,9 @@ def _written(parts: SplitResult) -> str:
 
 
 def check_webhook_url(url: str, rules: EngineUrlRules, resolver: Resolver = resolve) -> CheckedUrl:
-    """Return the http or https address of a service of the operator's, in any network; raises RejectedUrlError.
+    """Check the http or https address of an operator's service, in any network. Raises RejectedUrlError.
 
-    Loopback, metadata services and our own database are rejected as for engines.
+    As for engines, loopback, metadata services, and Headway's database are rejected.
     """
     anywhere = replace(rules, networks=(ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0")))
     # A query does not change which host is called, and engines' URLs may have none.
@@ -214,7 +217,7 @@ def _parts(url: str, schemes: dict[str, int | None]) -> SplitResult:
 
 
 def _literal_address(host: str) -> IpAddress | None:
-    """Return the address that the host spells in canonical form, None for a name."""
+    """Return the address if the host is one in canonical form; None for a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -251,7 +254,7 @@ def _reject_address(host: str, address: IpAddress, rules: EngineUrlRules) -> Non
 
 
 def _resolved(host: str, address: IpAddress) -> str:
-    """Return the host as given, with its address if it is a name."""
+    """Return the host with its address if it is a name."""
     return host if host.strip("[]") == str(address) else f"{host} ({address})"
 
 

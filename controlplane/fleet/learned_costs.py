@@ -1,4 +1,4 @@
-"""Stores learned engine costs, and publishes them once they have changed enough."""
+"""Stores learned engine costs, and publishes them after sufficient changes."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from routing.values.prepared_struct import prepared
 
 ACTOR = program("learned costs")
 STORE_EVERY = timedelta(minutes=1)
-"""A kind's cost is stored and published at most once in this time."""
+"""Minimum time between two stored and published costs of one engine kind."""
 _MAX_KEPT = 10_000
 _MOVED = 0.05
-"""A change of any reference prompt's time by this share is worth a new snapshot."""
+"""Relative change of a reference prompt's time that is worth a new snapshot."""
 _SPEED_MOVED = 0.10
 _REFERENCE_PROMPTS = ((256, 0), (2048, 0), (8192, 0), (32_768, 0), (8192, 6144))
 
 
 class CostIntake(NewestIntake[tuple[str, str], FittedCost]):
-    """The newest cost of each pool and kind that is not stored yet."""
+    """The newest unsaved cost of each pool and engine kind."""
 
     def __init__(self, bus: Bus) -> None:
         super().__init__(bus, TOPIC, _costs_in, _MAX_KEPT)
 
     def store(self, now: datetime) -> int:
-        """Write what has moved and is due, and return how many kinds were written; what is not due is kept."""
+        """Write the changed costs that are due and return how many were written. Keep the others."""
         return self.settle(lambda newest: store_costs(newest, now))
 
 
@@ -50,9 +50,10 @@ def _costs_in(message: bytes) -> dict[tuple[str, str], FittedCost]:
 
 
 def store_costs(newest: dict[tuple[str, str], FittedCost], now: datetime) -> tuple[set[tuple[str, str]], int]:
-    """Write the costs that have moved; return the settled keys, and how many were written.
+    """Write the costs that changed sufficiently. Return the settled keys and the number of writes.
 
-    Settled are the written ones, those that have not moved, and those of deleted pools. All writes enter one snapshot.
+    A key is settled if it was written, has not changed sufficiently, or belongs to a deleted pool. All writes enter one
+    snapshot.
     """
     if not newest:
         return set(), 0
@@ -80,7 +81,7 @@ def store_costs(newest: dict[tuple[str, str], FittedCost], now: datetime) -> tup
 
 
 def has_moved(before: FittedCost, after: FittedCost) -> bool:
-    """Return whether their estimates differ enough to publish the new one."""
+    """Return whether the estimates differ enough to publish the new cost."""
     if before.better != after.better or (before.decode is None) != (after.decode is None):
         return True
     if any(
@@ -98,7 +99,7 @@ def has_moved(before: FittedCost, after: FittedCost) -> bool:
 
 
 def fitted_of(cost: LearnedCost) -> FittedCost:
-    """Return the stored value."""
+    """Return the stored cost, decoded."""
     return msgspec.convert(cost.fitted, prepared(FittedCost))
 
 
@@ -119,11 +120,11 @@ def _differ(one: float, other: float, share: float) -> bool:
 
 @shared_task(name="controlplane.store_learned_costs", ignore_result=True)
 def store_learned_costs() -> None:
-    """Run every few seconds: the first run subscribes, each later one writes what has moved."""
+    """Run every few seconds. The first run subscribes; later runs write the costs that changed."""
     intake().store(timezone.now())
 
 
 @functools.cache
 def intake() -> CostIntake:
-    """Return this process's one intake."""
+    """Return the only CostIntake of this process."""
     return CostIntake(get_bus())

@@ -1,4 +1,4 @@
-"""Finds free loopback ports."""
+"""Finds free loopback ports for supervised engines."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from controlplane.fleet.models.engine import Engine
 
 LOOPBACK = "127.0.0.1"
 _HIGHEST = 32_000
-"""Above it systems choose the local ends of outgoing connections, which would collide now and then."""
+"""Highest port used. Above it, systems choose local ports of outgoing connections, which could collide."""
 
 
 class NoFreePortError(RuntimeError):
-    """Every port of the range has a listener."""
+    """Every port of the range is in use."""
 
 
 def free_ports(count: int, *, start: int, taken: Iterable[int] = ()) -> list[int]:
-    """Return the `count` lowest free ports from `start` up that are not `taken`; raises NoFreePortError."""
+    """Return the `count` lowest free ports from `start` that are not in `taken`. Raises NoFreePortError."""
     avoided = set(taken)
     ports: list[int] = []
     for port in range(start, _HIGHEST):
@@ -31,7 +31,7 @@ def free_ports(count: int, *, start: int, taken: Iterable[int] = ()) -> list[int
 
 
 def is_free(port: int) -> bool:
-    """Return whether a listener could bind the loopback port now."""
+    """Return whether a listener can bind the loopback port now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         # As servers do: a port in TIME_WAIT after a restart is free, one with a listener is not.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

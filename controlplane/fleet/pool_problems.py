@@ -1,4 +1,4 @@
-"""Compares the blocks of a pool's keys with those of its engines: if they differ, their caches are unknown."""
+"""Compares a pool's block size with those of its engines. If they differ, the caches' contents are unknown."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class BlockSizeProblem:
-    """Engines of one pool whose block size, in tokens, differs from that of the pool's keys."""
+    """Engines of one pool whose block size, in tokens, differs from the pool's."""
 
     pool: Pool
     names: tuple[str, ...]
     reported: int
     alike: bool
-    """All engines of the pool that report a size have this one."""
+    """Whether all engines of the pool that report a block size report this value."""
 
     @property
     def sentence(self) -> str:
-        """The problem and its consequence."""
+        """Return the problem and its consequence."""
         verb = "has" if len(self.names) == 1 else "have"
         return (
             f"Pool {self.pool.slug} expects blocks of {count(self.pool.block_tokens, 'token')}, but "
@@ -34,7 +34,7 @@ class BlockSizeProblem:
 
     @property
     def remedy(self) -> str:
-        """The fix."""
+        """Return the fix."""
         if self.alike:
             return f"Set the pool's block size to {self.reported} in its settings."
         return f"Start them with --block-size {self.pool.block_tokens}."
@@ -43,7 +43,7 @@ class BlockSizeProblem:
 def block_size_problems(
     pools: Iterable[Pool], reported: Iterable[tuple[str, str, int | None]]
 ) -> list[BlockSizeProblem]:
-    """Return the problems of the pools with exact keys; `reported` is pool slug, engine name and block size."""
+    """Return the problems of the pools with exact keys. `reported` contains pool slug, engine name, and block size."""
     sizes: dict[str, dict[int, list[str]]] = {}
     for slug, name, tokens in reported:
         if tokens is not None:
@@ -58,10 +58,10 @@ def block_size_problems(
 
 
 def role_problems(roles: Mapping[str, int]) -> list[str]:
-    """Return one sentence part for each fault, given how many engines have each role.
+    """Return one sentence fragment per problem, given the number of engines per role.
 
-    Prefill engines without a decode engine have no target for their output, and decode engines without a prefill engine
-    get no input; neither is then used.
+    Prefill engines need a decode engine for their output, and decode engines need a prefill engine for their input.
+    Without it, they are unused.
     """
     prefill, decode = roles.get("prefill", 0), roles.get("decode", 0)
     if prefill and not decode:
@@ -72,7 +72,7 @@ def role_problems(roles: Mapping[str, int]) -> list[str]:
 
 
 def with_shared_caches(pools: Iterable[Pool]) -> list[Pool]:
-    """Return the pools in which several tenants share caches; none while there is one tenant."""
+    """Return the pools in which several tenants share caches; empty with a single tenant."""
     if Tenant.objects.count() < 2:
         return []
     return [pool for pool in pools if not pool.isolated and pool.mode == PoolMode.ROUTE]

@@ -1,4 +1,4 @@
-"""Creates, changes and deletes regions, pools and tenants; admins only."""
+"""Creates, changes, and deletes regions, pools, and tenants. Admins only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POOL_FIELDS = fields_but(Pool, "slug")
 
 
 def create_region(slug: str, name: str, *, actor: Actor, why: str = "") -> Region:
-    """Store a new region; raises NotAllowedError, InvalidFieldsError."""
+    """Store a new region. Raises NotAllowedError, InvalidFieldsError."""
     require(actor, Role.ADMIN)
     return recorded_change.create(Region(slug=slug, name=name), "region.create", actor=actor, why=why)
 
@@ -33,14 +33,14 @@ def create_region(slug: str, name: str, *, actor: Actor, why: str = "") -> Regio
 def change_region(
     region: Region, changes: Mapping[str, Any], *, actor: Actor, expected: int | None = None, why: str = ""
 ) -> Region:
-    """Change REGION_FIELDS; raises NotAllowedError, InvalidFieldsError, StaleRevisionError."""
+    """Change REGION_FIELDS. Raises NotAllowedError, InvalidFieldsError, StaleRevisionError."""
     require(actor, Role.ADMIN)
     check_names(changes, REGION_FIELDS)
     return recorded_change.change(region, changes, "region.change", actor=actor, expected=expected, why=why)
 
 
 def delete_region(region: Region, *, actor: Actor, expected: int | None = None, why: str = "") -> None:
-    """Delete a region without pools that no rule names; raises NotAllowedError, StaleRevisionError, InUseError."""
+    """Delete a region that has no pools and is in no rule. Raises NotAllowedError, StaleRevisionError, InUseError."""
     require(actor, Role.ADMIN)
     reject_while_named(region.slug, "from_regions", "to_regions")
     recorded_change.delete(region, "region.delete", actor=actor, expected=expected, why=why)
@@ -57,7 +57,8 @@ def create_pool(
     why: str = "",
     **settings: Any,
 ) -> Pool:
-    """Store and publish a new pool; `settings` are further POOL_FIELDS. It isolates tenants if there are two or more.
+    """Store and publish a new pool, with isolated tenants if there are at least two. `settings` are further
+    POOL_FIELDS.
 
     Raises NotAllowedError, InvalidFieldsError.
     """
@@ -71,7 +72,7 @@ def create_pool(
 def change_pool(
     pool: Pool, changes: Mapping[str, Any], *, actor: Actor, expected: int | None = None, why: str = ""
 ) -> Pool:
-    """Change and publish POOL_FIELDS; raises NotAllowedError, InvalidFieldsError, StaleRevisionError."""
+    """Change and publish POOL_FIELDS. Raises NotAllowedError, InvalidFieldsError, StaleRevisionError."""
     require(actor, Role.ADMIN)
     check_names(changes, POOL_FIELDS)
     changes = _with_actuator(changes, pool.actuator, pool.actuator_settings)
@@ -79,7 +80,7 @@ def change_pool(
 
 
 def _with_actuator(changes: Mapping[str, Any], kind: str, stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the changes with complete settings of the actuator; a new kind starts with its defaults."""
+    """Return the changes with complete actuator settings. A new kind gets default settings."""
     if "actuator" not in changes and "actuator_settings" not in changes:
         return dict(changes)
     wanted = changes.get("actuator", kind)
@@ -88,15 +89,15 @@ def _with_actuator(changes: Mapping[str, Any], kind: str, stored: Mapping[str, A
 
 
 def delete_pool(pool: Pool, *, actor: Actor, expected: int | None = None, why: str = "") -> None:
-    """Delete a pool without engines; raises NotAllowedError, StaleRevisionError, InUseError."""
+    """Delete a pool without engines. Raises NotAllowedError, StaleRevisionError, InUseError."""
     require(actor, Role.ADMIN)
     recorded_change.delete(pool, "pool.delete", actor=actor, expected=expected, why=why)
 
 
 def create_tenant(slug: str, name: str, *, served_models: Sequence[str] = (), actor: Actor, why: str = "") -> Tenant:
-    """Store a new tenant, which may use these served models (none: all); raises NotAllowedError, InvalidFieldsError.
+    """Store a new tenant that may use these served models (empty: all). Raises NotAllowedError, InvalidFieldsError.
 
-    The first one keeps the domain without a salt, so that later tenants leave its caches warm.
+    The first tenant uses no salt, so that its caches stay warm when later tenants are created.
     """
     require(actor, Role.ADMIN)
     first = not Tenant.objects.exists()
@@ -107,7 +108,7 @@ def create_tenant(slug: str, name: str, *, served_models: Sequence[str] = (), ac
 def change_tenant(
     tenant: Tenant, changes: Mapping[str, Any], *, actor: Actor, expected: int | None = None, why: str = ""
 ) -> Tenant:
-    """Change and publish TENANT_FIELDS; raises NotAllowedError, InvalidFieldsError, StaleRevisionError."""
+    """Change and publish TENANT_FIELDS. Raises NotAllowedError, InvalidFieldsError, StaleRevisionError."""
     require(actor, Role.ADMIN)
     check_names(changes, TENANT_FIELDS)
     if "served_models" in changes:
@@ -116,14 +117,14 @@ def change_tenant(
 
 
 def delete_tenant(tenant: Tenant, *, actor: Actor, expected: int | None = None, why: str = "") -> None:
-    """Delete a tenant without keys that no rule names; raises NotAllowedError, StaleRevisionError, InUseError."""
+    """Delete a tenant that has no keys and is in no rule. Raises NotAllowedError, StaleRevisionError, InUseError."""
     require(actor, Role.ADMIN)
     reject_while_named(tenant.slug, "tenants")
     recorded_change.delete(tenant, "tenant.delete", actor=actor, expected=expected, why=why)
 
 
 def _checked_models(names: Any) -> list[str]:
-    """Return the distinct names sorted; they may be of models that are served later."""
+    """Return the distinct names, sorted. Models that are not served yet are allowed."""
     listed = isinstance(names, Sequence) and not isinstance(names, str) and len(names) <= MAX_MODELS
     if not listed or not all(isinstance(name, str) and 0 < len(name) <= 200 for name in names):
         raise problem("served_models", f"Must be at most {MAX_MODELS} names of served models.")

@@ -1,4 +1,4 @@
-"""Regions, pools and engines that an actor may see: all for a role everywhere, else those of the actor's pools."""
+"""Regions, pools, and engines that an actor may see: all with a role everywhere, otherwise only the actor's pools."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def visible_pools(actor: Actor) -> QuerySet[Pool]:
 
 
 def named_pool(actor: Actor, slug: str) -> Pool:
-    """Return the pool that a body names as `pool`, if the actor may see it; raises InvalidFieldsError."""
+    """Return the pool that a request body names as `pool`, if the actor may see it. Raises InvalidFieldsError."""
     pools = visible_pools(actor).select_related("policy__live_version")
     # PostgreSQL takes no NUL in a text.
     pool = pools.filter(slug=slug).first() if "\x00" not in slug else None

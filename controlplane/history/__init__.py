@@ -1,1 +1,1 @@
-"""The past of the fleet: buckets of observations, stored as roll-ups."""
+"""Fleet history: buckets of observations, stored as roll-ups."""

@@ -1,4 +1,4 @@
-"""Events marked on the time axis: state changes of engines and policies."""
+"""Markers on the time axis: state changes of engines and policies."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from gateway.contracts.fleet_sample import EngineSample, FleetSample, PoolSample
 from routing.values.counted import count
 
 MAX_MARKERS = 64
-"""A flapping engine must not clutter the picture; the oldest marks are dropped first."""
+"""Maximum number of markers, so that a flapping engine does not clutter the chart. The oldest are dropped first."""
 WAVE_S = 30.0
-"""Starts of one pool within this time of each other are one mark: the start of a fleet, not of fifteen engines."""
+"""Starts in one pool within this time of each other share one marker."""
 
 _QUIET_STATES = frozenset({"serving"})
 _STARTS = frozenset({"starting", "started", "joined", "unknown"})
 
 
 class Annotation(msgspec.Struct, frozen=True, gc=False):
-    """One moment. `kind` is an engine state, or started, back, restarted, joined, left, policy."""
+    """One marker. `kind` is an engine state, or started, back, restarted, joined, left, policy."""
 
     number: int
-    """Rises by one per marker; a viewer adds those above its last one."""
+    """Sequence number. A viewer adds markers with numbers above its last one."""
     at: float
     """Unix seconds."""
     kind: str
     label: str
-    """The capsule's text, for example e-17 or v42 live."""
+    """Short label, such as e-17 or v42 live."""
     text: str
-    """The whole sentence."""
+    """Full description."""
     pool_id: str
     engine_id: str = ""
     replaces: int = 0
-    """Number of the marker that this one replaces; 0: none."""
+    """Number of the marker that this marker replaces; 0: none."""
 
 
 class _Wave(msgspec.Struct):
-    """Engines of one pool that start together. Mutable: it grows until no engine has started for WAVE_S."""
+    """Engines of one pool that start together. Mutable: grows until no engine has started for WAVE_S."""
 
     at: float
     last_at: float
@@ -50,7 +50,7 @@ class _Wave(msgspec.Struct):
 
 
 class AnnotationLog:
-    """Derives markers from consecutive samples and keeps those of the last `span_s` seconds."""
+    """Derives markers from consecutive samples, and keeps the markers of the last `span_s` seconds."""
 
     def __init__(self, span_s: float) -> None:
         self._span_s = span_s
@@ -60,15 +60,15 @@ class AnnotationLog:
 
     @property
     def last_number(self) -> int:
-        """Number of the newest marker; 0 before the first."""
+        """Return the number of the newest marker; 0 without markers."""
         return self._number
 
     def recent(self, after: int = 0) -> list[Annotation]:
-        """Return the kept markers above number `after`, oldest first."""
+        """Return the stored markers with numbers above `after`, oldest first."""
         return [marker for marker in self._markers if marker.number > after]
 
     def follow(self, before: FleetSample | None, sample: FleetSample) -> None:
-        """Mark the changes between two consecutive samples; the first sample marks nothing."""
+        """Add markers for the changes between two consecutive samples. The first sample adds none."""
         while self._markers and self._markers[0].at < sample.at - self._span_s:
             self._markers.popleft()
         if before is None:
@@ -97,7 +97,7 @@ class AnnotationLog:
             self._mark(sample.at, "left", f"{engine.name} removed", text, engine.pool_id, engine.engine_id)
 
     def _start(self, at: float, change: tuple[str, str], engine: EngineSample) -> None:
-        """Add the engine to its pool's wave of starts; a wave is one marker, renewed as it grows."""
+        """Add the engine to its pool's wave of starts. A wave has one marker, which is replaced as the wave grows."""
         wave = self._waves.get(engine.pool_id)
         if wave is None or at - wave.last_at > WAVE_S:
             wave = self._waves[engine.pool_id] = _Wave(at, at, 0, {}, set())
@@ -124,7 +124,7 @@ class AnnotationLog:
 
 
 def without_replaced(markers: Iterable[Annotation]) -> list[Annotation]:
-    """Return the final state of markers written in sequence, perhaps by several processes."""
+    """Return the markers without replaced ones. Several processes may have written them."""
     kept: list[Annotation] = []
     for marker in markers:
         if marker.replaces:
@@ -145,7 +145,7 @@ def _wave_words(wave: _Wave) -> tuple[str, str, str]:
 
 
 def _engine_change(old: EngineSample | None, new: EngineSample) -> tuple[str, str] | None:
-    """Return kind and sentence of an engine's change between two samples, None for no change."""
+    """Return kind and description of an engine's change between two samples; None without a change."""
     if old is None:
         return "joined", f"{new.name} joined the fleet"
     if old.state != new.state:

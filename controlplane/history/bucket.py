@@ -1,4 +1,4 @@
-"""One interval of the fleet: its figures of each engine and each pool."""
+"""One time interval of the fleet: figures of each engine and each pool."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from gateway.contracts.fleet_sample import STATES, FleetSample, PoolSample
 LOST = STATES.index("lost")
 UNKNOWN_STATE = STATES.index("unknown")
 UNKNOWN_BYTE = 255
-"""In a byte series: no data, or not reported by the engine."""
+"""Value of a byte series without data or without a report from the engine."""
 
 PEAK_FLOATS = ("tokens", "seconds", "running", "bound")
 MEAN_FLOATS = ("mean_s", "mean_tokens")
 ENGINE_FLOATS = PEAK_FLOATS + MEAN_FLOATS
-"""Peaks within the interval, and means over its samples."""
+"""Peaks within the interval, then means over its samples."""
 ENGINE_BYTES = ("state", "kv", "hit", "predicted")
-"""Last value within the interval: index into STATES, and shares in half percents. An engine that was lost
-at any moment of the interval stays lost in it, so that a loss shorter than an interval can be seen."""
+"""Last value within the interval: index into STATES, and shares in half percents. An engine that was lost at any time
+in the interval counts as lost, so that short losses are visible.
+"""
 POOL_FLOATS = (
     "cv",
     "on_time",
@@ -45,19 +46,19 @@ POOL_FLOATS = (
     "overtaken_per_s",
     "rejections_per_s",
 )
-"""Last value within the interval, except queued requests and their longest wait, which are peaks."""
+"""Last value within the interval, except the number of queued requests and their longest wait, which are peaks."""
 _OTHER_NAMES = {"cv": "load_cv", "on_time": "on_time_share", "hit": "hit_share"}
 _pool_values = attrgetter(*(_OTHER_NAMES.get(name, name) for name in POOL_FLOATS[:-1]))
-"""A sample's values of a pool, in the order of POOL_FLOATS; rejections come by code."""
+"""Read a pool sample's values in the order of POOL_FLOATS. Rejections are stored separately, by code."""
 POOL_PEAKS = frozenset({"unbound", "unbound_tokens", "oldest_wait_s", "bound"})
 
 
 @dataclass(slots=True)
 class Column:
-    """Arrays in the roster's order. Mutable while the column is the newest one."""
+    """Arrays in the roster's order. Mutable while this is the newest column."""
 
     index: int
-    """Unix seconds of its start / its length."""
+    """Start of the column in unix seconds, divided by its length."""
     roster: HistoryRoster
     samples: int = 0
     floats: list[array[float]] = field(default_factory=list)
@@ -67,10 +68,13 @@ class Column:
     pools: dict[str, list[float]] = field(default_factory=dict)
     """Pool id → values in the order of POOL_FLOATS; NaN: unknown."""
     rejections: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Pool id → rejections per second by code; pools and codes without any are left out."""
+    """Pool id → rejections per second by code. Pools and codes without rejections are omitted."""
 
     def floats_for(self, roster: HistoryRoster, series: int) -> array[float]:
-        """Return series `series` of ENGINE_FLOATS in the order of `roster`; NaN for engines that this column lacks."""
+        """Return series `series` of ENGINE_FLOATS in the order of `roster`.
+
+        The value is NaN for engines not in this column.
+        """
         values = self.floats[series]
         if roster is self.roster:
             return values
@@ -79,8 +83,9 @@ class Column:
         return array("f", [math.nan if row is None else values[row] for row in rows])
 
     def codes_for(self, roster: HistoryRoster, series: int) -> bytes | bytearray:
-        """Return series `series` of ENGINE_BYTES in the order of `roster`; UNKNOWN_BYTE for engines that this column
-        lacks.
+        """Return series `series` of ENGINE_BYTES in the order of `roster`.
+
+        Engines not in this column have UNKNOWN_BYTE.
         """
         values = self.codes[series]
         if roster is self.roster:
@@ -90,35 +95,35 @@ class Column:
         return bytes(UNKNOWN_BYTE if row is None else values[row] for row in rows)
 
     def move_to(self, roster: HistoryRoster) -> None:
-        """Rearrange the arrays for another roster."""
+        """Reorder the arrays for another roster."""
         self.floats = [self.floats_for(roster, series) for series in range(len(self.floats))]
         self.codes = [bytearray(self.codes_for(roster, series)) for series in range(len(self.codes))]
         self.roster = roster
 
 
 def share_byte(share: float | None) -> int:
-    """Return a share 0..1 in half percents (0..200), UNKNOWN_BYTE for None."""
+    """Return a share 0..1 in half percents (0..200); UNKNOWN_BYTE for None."""
     if share is None or math.isnan(share):
         return UNKNOWN_BYTE
     return round(max(0.0, min(1.0, share)) * 200)
 
 
 def state_byte(state: str) -> int:
-    """Return the state's index in STATES; a state this program does not know reads as unknown."""
+    """Return the state's index in STATES. A state from a newer program counts as unknown."""
     return STATES.index(state) if state in STATES else UNKNOWN_STATE
 
 
 def pool_floats(pool: PoolSample) -> list[float]:
-    """Return the pool's values in the order of POOL_FLOATS; NaN means unknown."""
+    """Return the pool's values in the order of POOL_FLOATS; NaN: unknown."""
     rejected = None if pool.rejections_per_s is None else sum(pool.rejections_per_s.values())
     values = (*_pool_values(pool), rejected)
     return [math.nan if value is None else float(value) for value in values]
 
 
 def fold(column: Column, sample: FleetSample, shares: Sequence[bytes]) -> None:
-    """Fold a sample into the column; `shares` are the bytes of `hit` and `predicted` in the roster's order.
+    """Add a sample to the column. `shares` are the bytes of `hit` and `predicted` in the roster's order.
 
-    The column's roster must be that of the sample.
+    The column and the sample must have the same roster.
     """
     engines = sample.engines
     seconds = [engine.in_flight_s for engine in engines]
@@ -142,7 +147,7 @@ def fold(column: Column, sample: FleetSample, shares: Sequence[bytes]) -> None:
 
 
 def peak(one: float, other: float) -> float:
-    """Return the larger value; an unknown one (NaN) loses."""
+    """Return the larger known value; NaN if both are unknown."""
     return one if one >= other or math.isnan(other) else other
 
 

@@ -1,9 +1,9 @@
-"""One pool's part of a column as a few compressed bytes, and back.
+"""Encodes one pool's part of a column as compressed bytes, and decodes it.
 
-Floats of engines keep 11 significant bits, an error below 0.05 %; those of the pool are float32. A float32 with so few
-bits has a zero lowest byte, and the other three are stored in planes, all highest bytes first: that compresses like
-half floats and unpacks four times as fast, by copying. Names and pool facts are not in it: they are the same for
-thousands of rows, which refer to one stored roster.
+Floats of engines keep 11 significant bits (error below 0.05 %). Floats of the pool are float32. A float32 with so few
+bits has a zero lowest byte, and the other three are stored in planes, all highest bytes first. That compresses like
+half floats and unpacks four times as fast. Names and pool facts are not included, because thousands of rows refer to
+one stored roster with them.
 
 Measured sizes, 22 B per engine and 90 B per pool before compression: about 230 B for 8 engines, 11 kB for 1,000 (limits
 in tests/controlplane/history/test_codec.py).
@@ -27,15 +27,15 @@ from routing.values.prepared_struct import prepared
 
 FORMAT = 1
 MAX_BYTES = 8 << 20
-"""A row states its unpacked length; a longer one (60,000 engines) is rejected."""
+"""Maximum unpacked length, which each row states. A longer row (60,000 engines) is rejected."""
 _ROUND, _KEPT = 0x1000, 0xFFFFE000
-"""Added to the bits of a float32, and the mask of those kept: 10 of its 23 fraction bits, to the nearest."""
+"""Rounding term added to the bits of a float32, and the mask of the bits kept: 10 of its 23 fraction bits."""
 _PLANES = (3, 2, 1)
-"""Stored bytes of a little-endian float32; the last one is 0."""
+"""Indexes of the stored bytes of a little-endian float32. Byte 0 is always zero."""
 
 
 class UnreadableRollupError(ValueError):
-    """The bytes are no roll-up of this program's format."""
+    """The bytes are not a roll-up in this program's format."""
 
 
 class _Stored(msgspec.Struct, array_like=True):
@@ -50,7 +50,7 @@ class _Stored(msgspec.Struct, array_like=True):
 
 
 class PoolPart(msgspec.Struct):
-    """The content of one pool's row, with engines in the order of its roster."""
+    """The content of one pool's row. Engines are in the order of its roster."""
 
     samples: int
     floats: list[array[float]]
@@ -61,12 +61,12 @@ class PoolPart(msgspec.Struct):
 
 
 def rows_of(roster: HistoryRoster, pool_id: str) -> list[int]:
-    """Return the rows of a pool's engines in a column's roster."""
+    """Return the row numbers of a pool's engines in a column's roster."""
     return [row for row, pool in enumerate(roster.pool_ids) if pool == pool_id]
 
 
 def encode_part(column: Column, pool_id: str, rows: Sequence[int], markers: Sequence[Annotation]) -> bytes:
-    """Return the bytes of a pool's part of the column; `rows` are the rows of its engines."""
+    """Encode a pool's part of the column. `rows` are the row numbers of its engines."""
     values = array("f")
     for series in column.floats:
         values.extend(array("f", [series[row] for row in rows]))
@@ -84,7 +84,7 @@ def encode_part(column: Column, pool_id: str, rows: Sequence[int], markers: Sequ
 
 
 def decode_part(data: bytes) -> PoolPart:
-    """Return what `encode_part` stored; raises UnreadableRollupError for anything else."""
+    """Decode the bytes from `encode_part`. Raises UnreadableRollupError for any other bytes."""
     try:
         unpacker = zlib.decompressobj()
         # The limit keeps a damaged row from filling the memory.
@@ -106,7 +106,7 @@ def decode_part(data: bytes) -> PoolPart:
 
 
 def peak_seconds(column: Column, rows: Sequence[int]) -> float:
-    """Return the tallest queue of these engines, seconds; 0 without engines."""
+    """Return the longest queue of these engines, in seconds; 0 without engines."""
     seconds = column.floats[ENGINE_FLOATS.index("seconds")]
     return max((seconds[row] for row in rows if not math.isnan(seconds[row])), default=0.0)
 
@@ -123,7 +123,7 @@ def _planes(values: array[float]) -> bytes:
 
 
 def _of_planes(planes: bytes) -> array[float]:
-    """Return the values of planes."""
+    """Return the values that the planes encode."""
     count = len(planes) // len(_PLANES)
     data = bytearray(4 * count)
     for number, byte in enumerate(_PLANES):

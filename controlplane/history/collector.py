@@ -1,4 +1,4 @@
-"""Folds this process's view of the live samples into ten-second buckets, until the roll-up job has stored them."""
+"""Folds the live samples of this process into ten-second columns until the roll-up job has stored them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from controlplane.platform.live_fleet.samples import fleet_samples
 from gateway.contracts.fleet_sample import FleetSample, PoolSample
 
 FINE_S = 10
-"""Length of the shortest stored interval, seconds."""
+"""Length of the shortest stored interval, in seconds."""
 WAITING_COLUMNS = 60
-"""Ten minutes of columns wait for a database that does not answer; older ones are lost."""
+"""Maximum number of unstored columns, ten minutes. If the database stays unavailable, older columns are lost."""
 SETTLE_S = 1.0
-"""A column is finished this long after its end: samples of two threads may overtake each other."""
+"""Delay between a column's end and its completion, because samples of two threads may arrive out of order."""
 
 
 class FleetCollector:
-    """Thread-safe: samples come in the publisher's thread, the job takes columns in its own."""
+    """Collects columns. Thread-safe: samples arrive in the publisher's thread, the job reads columns in another."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -30,7 +30,7 @@ class FleetCollector:
         self._stored_marker = 0
 
     def take(self, sample: FleetSample) -> None:
-        """Fold one sample in."""
+        """Add one sample."""
         with self._lock:
             before = self._window.latest
             if self._window.add(sample):
@@ -49,7 +49,7 @@ class FleetCollector:
         return [marker for marker in without_replaced(markers) if marker.at < (until + 1) * FINE_S]
 
     def pools(self) -> tuple[PoolSample, ...]:
-        """Return the pools as last reported."""
+        """Return the pools of the newest sample."""
         with self._lock:
             return self._window.latest.pools if self._window.latest else ()
 
@@ -62,7 +62,7 @@ class FleetCollector:
 
 @cache
 def fleet_collector() -> FleetCollector:
-    """Return this process's collector, following all gateways."""
+    """Return this process's FleetCollector, which follows all gateways."""
     collector = FleetCollector()
     fleet_samples().subscribe(collector.take)
     return collector

@@ -1,4 +1,4 @@
-"""Merges several short buckets into a long one."""
+"""Merges short columns into longer ones."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _GRANT_INDEXES = [POOL_FLOATS.index(name) for name in _GRANTS]
 
 
 def merge(index: int, columns: Sequence[Column]) -> Column:
-    """Return column `index` made of shorter ones, oldest first; there must be at least one.
+    """Merge shorter columns, oldest first, into column `index`. At least one is required.
 
-    Peaks stay peaks, means are weighted by samples, an engine lost in any of them is lost. A pool's shares and its p50
-    and p90 are weighted by its requests, which is exact for shares; waits in the queue by its dispatches, exact for the
-    mean; p99, queued requests and their longest wait are the highest of any part; rates and CV are means. Parts that do
-    not report a figure are left out of it.
+    Peaks are maxima, means are weighted by samples, and an engine that was lost in any part is lost. A pool's shares,
+    p50, and p90 are weighted by its requests, which is exact for shares. Queue waits are weighted by dispatches, which
+    is exact for the mean. The p99, the number of queued requests, and their longest wait are maxima; rates and CV are
+    means. Parts without a figure do not affect it.
     """
     rosters = {id(column.roster): column.roster for column in columns}
     roster = columns[-1].roster if len(rosters) == 1 else union(rosters.values(), last=columns[-1].roster)
@@ -59,7 +59,7 @@ def merge(index: int, columns: Sequence[Column]) -> Column:
 
 
 def merged_by(columns: Iterable[Column], factor: int) -> dict[int, Column]:
-    """Return columns `factor` times as long, by their index, incomplete ones included."""
+    """Return columns `factor` times as long, by index, including incomplete ones."""
     groups: dict[int, list[Column]] = {}
     for column in columns:
         groups.setdefault(column.index // factor, []).append(column)
@@ -86,12 +86,12 @@ def _means(series: Sequence[array[float]], weights: Sequence[int]) -> array[floa
 
 
 def _all_known(values: array[float]) -> bool:
-    """Return whether no value is NaN, by their sum; an infinite one may count as unknown."""
+    """Return whether no value is NaN, computed from their sum. Infinite values may count as unknown."""
     return not math.isnan(sum(values))
 
 
 def _last(parts: Sequence[bytes | bytearray], sticky: int | None) -> bytearray:
-    """Return each row's newest known byte; a byte that was ever `sticky` stays so."""
+    """Return each row's newest known byte. If any byte is `sticky`, the result is `sticky`."""
     merged = bytearray(parts[-1])
     for part in reversed(parts[:-1]):
         if UNKNOWN_BYTE not in merged:
@@ -129,7 +129,7 @@ def _pool(parts: Sequence[Sequence[float]]) -> list[float]:
 
 
 def _rejections(columns: Sequence[Column], pool_id: str) -> dict[str, float]:
-    """Return the pool's mean rate by code over the columns that report rejections."""
+    """Return the pool's mean rejection rate by code over the columns that report rejections."""
     reporting = [column for column in columns if not math.isnan(column.pools[pool_id][_REJECTIONS])]
     rates: dict[str, float] = {}
     for column in reporting:

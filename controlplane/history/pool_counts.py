@@ -1,4 +1,4 @@
-"""One pool's past as counts: its engines by state, and its share of requests on time."""
+"""One pool's history as counts: its engines by state, and its share of requests on time."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ _DRAINING = STATES.index("draining")
 
 @dataclass(frozen=True, slots=True)
 class PoolCounts:
-    """One interval. Engines that are starting, unknown, quarantined or in maintenance are not counted."""
+    """One interval. Engines that are starting, unknown, quarantined, or in maintenance are not counted."""
 
     at_s: float
-    """Unix seconds at which it began."""
+    """Unix seconds at the start of the interval."""
     running: int
-    """Serving, hot or degraded."""
+    """Number of engines that are serving, hot, or degraded."""
     draining: int
     failed: int
-    """Lost at any moment of it."""
+    """Number of engines that were lost at any time in the interval."""
     on_time: float | None
-    """Share of requests, 0..1; None: no request, or unknown."""
+    """Share of requests, 0..1; None: no requests, or unknown."""
 
 
 def stored_counts(pool: str, seconds: int, first: int, last: int) -> list[PoolCounts]:
-    """Return the stored intervals `first`..`last` (both included) of `seconds` seconds, oldest first; one query."""
+    """Return the counts of stored intervals `first`..`last` (both included) of `seconds` seconds, oldest first, in one
+    query.
+    """
     rows = Rollup.objects.filter(seconds=seconds, pool=pool, index__range=(first, last)).order_by("index")
     counts = []
     for index, data in rows.values_list("index", "data"):
@@ -50,7 +52,7 @@ def stored_counts(pool: str, seconds: int, first: int, last: int) -> list[PoolCo
 
 
 def live_counts(pool: str, seconds: int, columns: Sequence[Column]) -> list[PoolCounts]:
-    """Return the same for columns of `seconds` seconds that are not stored yet."""
+    """Return the counts of columns of `seconds` seconds that are not stored yet."""
     counts = []
     for column in columns:
         if pool not in column.pools or not column.codes:
@@ -62,7 +64,7 @@ def live_counts(pool: str, seconds: int, columns: Sequence[Column]) -> list[Pool
 
 
 def counts_of(at_s: float, states: bytes | bytearray, on_time: float) -> PoolCounts:
-    """Return the counts of one interval from its engines' states and its share of requests on time (NaN: unknown)."""
+    """Return the counts of one interval, given its engines' states and its share of requests on time (NaN: unknown)."""
     return PoolCounts(
         at_s=at_s,
         running=sum(states.count(state) for state in _WORKING),

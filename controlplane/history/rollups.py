@@ -1,11 +1,11 @@
-"""Stores the fleet's history: finished buckets, longer intervals made of them, and deletion of old ones.
+"""Stores the fleet's history: writes finished columns, merges them into longer intervals, and deletes old ones.
 
 Space for a pool of 8 engines (about 0.3 kB per row with its index entries) and of 1,000 (11 kB):
 
     10 s for 26 h    9,360 rows per pool    2.8 MB    105 MB
     2 min for 30 d  21,600 rows per pool    6.5 MB    240 MB
 
-MAX_ROWS bounds the number of rows whatever the number of pools: beyond it the oldest are deleted first.
+MAX_ROWS limits the number of rows regardless of the number of pools. The oldest are deleted first.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from routing.values.prepared_struct import prepared
 COARSE_S = 120
 FACTOR = COARSE_S // FINE_S
 KEPT_S = {FINE_S: 26 * 3600, COARSE_S: 30 * 86_400}
-"""Seconds that intervals of each length are kept: an hour and a day can be shown in full at any time."""
+"""Seconds that intervals of each length are kept, so that an hour and a day can always be shown in full."""
 MAX_ROWS = {FINE_S: 400_000, COARSE_S: 600_000}
 CATCH_UP = 30
-"""Long intervals made in one run at most; after a pause of the job the next runs make the others."""
+"""Maximum number of long intervals made in one run. After a pause of the job, the next runs make the others."""
 FORGET_EVERY = 30
-"""Old rows are sought once in this many fine intervals."""
+"""Number of fine intervals between two deletions of old rows."""
 HOUR_TOPIC = "fleet_hour"
-"""Last-value bus topic: the stored hour's peaks, so that every web process shows them, also after a restart."""
+"""Last-value bus topic with the stored peaks of the last hour, for all web processes and after restarts."""
 HOUR_COLUMNS = 360
 
 
 class StoredHour(msgspec.Struct, frozen=True):
-    """Tallest queue per pool and column of FINE_S seconds; missing columns were not recorded."""
+    """Longest queue per pool and column of FINE_S seconds. Missing columns were not recorded."""
 
     peaks: dict[str, dict[int, float]]
 
@@ -66,9 +66,9 @@ class RollupRun:
 
 
 def store_finished(collector: FleetCollector, columns: Sequence[Column], at: float) -> RollupRun:
-    """Store finished columns and the long ones they complete, and delete old rows, in one transaction.
+    """Store finished columns and the long intervals that they complete, and delete old rows, in one transaction.
 
-    `at` is unix seconds. Running it again, or in two processes, stores nothing twice.
+    `at` is unix seconds. Repeated or concurrent runs store nothing twice.
     """
     newest = columns[-1].index
     markers = collector.markers(newest)
@@ -94,12 +94,15 @@ def encode_hour(hour: StoredHour) -> bytes:
 
 
 def decode_hour(data: bytes) -> StoredHour:
-    """Read an hour; raises UnreadableMessageError on anything else."""
+    """Decode an hour. Raises UnreadableMessageError for invalid bytes."""
     return _hour.decode(data)
 
 
 def forget(at: float) -> int:
-    """Delete what is older than KEPT_S or above MAX_ROWS, and rosters without rows; return the rows deleted."""
+    """Delete rows that are older than KEPT_S or exceed MAX_ROWS, and rosters without rows.
+
+    Return the number of rows.
+    """
     deleted = 0
     for seconds, kept_s in KEPT_S.items():
         rows = Rollup.objects.filter(seconds=seconds)
@@ -113,7 +116,7 @@ def forget(at: float) -> int:
 
 
 def _store_coarse(newest_fine: int) -> int:
-    """Store the long intervals that ended and are missing, oldest first, CATCH_UP at most."""
+    """Store missing long intervals that have ended, oldest first, CATCH_UP at most."""
     last = (newest_fine + 1) // FACTOR - 1
     stored = Rollup.objects.filter(seconds=COARSE_S).order_by("-index").values_list("index", flat=True).first()
     oldest = Rollup.objects.filter(seconds=FINE_S).order_by("index").values_list("index", flat=True).first()
@@ -145,17 +148,17 @@ def _facts(pool: PoolSample) -> PoolHistoryFacts:
 logger = logging.getLogger(__name__)
 
 LEASE = timedelta(seconds=30)
-"""Longer than any run; a dead holder's columns wait in other processes' collectors meanwhile."""
+"""Longer than any run. After a crash, columns wait in other processes' collectors for this time."""
 
 
 @shared_task(name="controlplane.rollup", ignore_result=True)
 def rollup() -> None:
-    """Run every few seconds; it writes when a column of ten seconds has ended: three small transactions."""
+    """Run every few seconds. When a ten-second column has ended, store it in three small transactions."""
     keep(fleet_collector(), get_bus(), time.time())
 
 
 def keep(collector: FleetCollector, bus: Bus, at: float) -> None:
-    """Store what is finished at `at` (unix seconds), if this process gets the lease."""
+    """Store the columns finished at `at` (unix seconds), if this process gets the lease."""
     try:
         # After a restart of the bus every web process needs it at once.
         if bus.latest(HOUR_TOPIC) is None:

@@ -1,4 +1,4 @@
-"""Positions of engines in the arrays of a bucket."""
+"""Maps engines to their positions in the arrays of a column."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.contracts.fleet_sample import EngineSample
 
 @dataclass(frozen=True, slots=True)
 class HistoryRoster:
-    """The engines of a column in order, with their names and pools. Columns of one topology share one roster."""
+    """The engines of a column in order, with names and pools. Columns of one topology share one roster."""
 
     engine_ids: tuple[str, ...]
     names: tuple[str, ...]
@@ -26,7 +26,7 @@ class HistoryRoster:
 
     @property
     def rows(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-        """Ids, names and pools, as the constructor takes them."""
+        """Return ids, names, and pools, as constructor arguments."""
         return self.engine_ids, self.names, self.pool_ids
 
 
@@ -42,10 +42,9 @@ def roster_of(engines: Iterable[EngineSample]) -> HistoryRoster:
 def union(
     rosters: Iterable[HistoryRoster], *, last: HistoryRoster = NO_ENGINES, pools: Sequence[str] = ()
 ) -> HistoryRoster:
-    """Return all engines of the rosters, pool by pool: those of `last` first and in its order, then the gone ones.
+    """Return all engines of the rosters, grouped by pool: engines of `last` in its order, then deleted engines.
 
-    `last` is the newest roster; the names are each engine's newest ones. Pools are in the order of `pools`, then the
-    others.
+    `last` is the newest roster. Each engine has its newest name. The pools in `pools` come first, in that order.
     """
     known: dict[str, tuple[str, str]] = {}
     for roster in (*rosters, last):

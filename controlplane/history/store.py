@@ -1,4 +1,4 @@
-"""The stored past: writes columns as roll-ups, and reads them back."""
+"""Stored fleet history: writes columns as roll-ups, and reads them."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def write_columns(
 ) -> int:
     """Store columns of `seconds` seconds, oldest first, and return the number of new rows.
 
-    An interval that is stored already stays as it is. A marker is stored with the column of its moment, or with the
-    first one if that is past. Pools without facts are left out: their names are unknown. Call inside a transaction.
+    A stored interval is not changed. A marker is stored with the column that contains its time, or with the first
+    column if it is older. Pools without facts are omitted, because their names are unknown. Call inside a transaction.
     """
     rosters: dict[bytes, RollupRoster] = {}
     rows = []
@@ -92,9 +92,9 @@ def write_columns(
 
 
 def read_past(seconds: int, first: int, last: int, pools: Collection[str] | None = None) -> Past:
-    """Return the stored columns `first`..`last` (both included) of `seconds` seconds; missing ones are left out.
+    """Return the stored columns `first`..`last` (both included) of `seconds` seconds, without missing ones.
 
-    `pools` limits them to these pools.
+    `pools` limits the result to these pools.
     """
     rows = _stored(seconds, first, last, pools).order_by("index", "pool").values_list("index", "roster_id", "data")
     parts: dict[int, list[tuple[int, PoolPart]]] = {}
@@ -113,7 +113,7 @@ def read_past(seconds: int, first: int, last: int, pools: Collection[str] | None
 def read_peaks(
     seconds: int, first: int, last: int, pools: Collection[str] | None = None
 ) -> dict[str, dict[int, float]]:
-    """Return per pool (of `pools`, if given) the tallest queue, seconds, by column."""
+    """Return per pool (of `pools`, if given) and column the longest queue in seconds."""
     peaks: dict[str, dict[int, float]] = {}
     rows = _stored(seconds, first, last, pools)
     for pool, index, peak_s in rows.values_list("pool", "index", "peak_s"):
@@ -170,5 +170,5 @@ def _column(index: int, roster: HistoryRoster, parts: Sequence[tuple[_RosterData
 
 
 def tallest(peaks: Mapping[int, float], first: int, last: int) -> list[float]:
-    """Return the peaks of columns `first`..`last`, NaN where none is known."""
+    """Return the peaks of columns `first`..`last`; NaN: unknown."""
     return [peaks.get(index, math.nan) for index in range(first, last + 1)]

@@ -1,4 +1,4 @@
-"""The last columns of the fleet, folded from its samples as they come."""
+"""The last columns of the fleet, updated with each sample."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controlplane.history.roster import NO_ENGINES, HistoryRoster, roster_of
 from gateway.contracts.fleet_sample import FleetSample
 
 HIT_WINDOW_S = 30.0
-"""An engine's hit rates are taken over the last half minute; shorter windows hold too few requests."""
+"""Length of the window for an engine's hit rates. Shorter windows have too few requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class _Totals:
 
 
 class FleetWindow:
-    """`columns` columns of `column_s` seconds. A sample older than the newest column is dropped.
+    """A window of `columns` columns of `column_s` seconds. A sample older than the newest column is dropped.
 
-    Not thread-safe: its owner holds the lock.
+    Not thread-safe: the owner holds a lock.
     """
 
     def __init__(self, columns: int, column_s: float) -> None:
@@ -41,20 +41,20 @@ class FleetWindow:
         self._roster = NO_ENGINES
 
     def index_of(self, at: float) -> int:
-        """Return the absolute number of the column that holds the moment `at` (unix seconds)."""
+        """Return the absolute index of the column that contains the time `at` (unix seconds)."""
         return int(at // self.column_s)
 
     @property
     def newest(self) -> Column | None:
-        """The column that is still filling; None before the first sample."""
+        """Return the index of the column being filled, None before the first sample."""
         return self._columns[-1] if self._columns else None
 
     def columns(self) -> list[Column]:
-        """Return the columns kept, oldest first, without the gaps between them."""
+        """Return the stored columns, oldest first, without the gaps between them."""
         return list(self._columns)
 
     def window(self) -> list[Column | None]:
-        """Return every column of the window, oldest first; None where nothing was received."""
+        """Return every column of the window, oldest first; None for columns without samples."""
         if not self._columns:
             return [None] * self.capacity
         last = self._columns[-1].index
@@ -62,7 +62,7 @@ class FleetWindow:
         return [by_index.get(index) for index in range(last - self.capacity + 1, last + 1)]
 
     def add(self, sample: FleetSample) -> bool:
-        """Fold the sample into the newest column; return False when it came too late to count."""
+        """Add the sample to the newest column. Return False if it is too late to count."""
         index = self.index_of(sample.at)
         newest = self.newest
         if newest is not None and index < newest.index:
@@ -121,5 +121,5 @@ class FleetWindow:
 
 
 def _share(part: int, whole: int) -> int:
-    """Return part / whole in half percents; unknown without a request or after a counter reset."""
+    """Return part / whole in half percents; unknown without requests or after a counter reset."""
     return min(200, round(200 * part / whole)) if whole > 0 and part >= 0 else UNKNOWN_BYTE

@@ -1,1 +1,1 @@
-"""Runs of all jobs, as operators see, cancel, and retry them."""
+"""Runs of all jobs, which operators can view, cancel, and retry."""

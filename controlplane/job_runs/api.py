@@ -42,7 +42,7 @@ class _Runs(Objects):
 
 
 class JobRuns(_Runs, Listed):
-    """List runs, the newest first."""
+    """List runs, newest first."""
 
     listing = Listing(
         {"started_at": ("started_at", "pk")},
@@ -67,7 +67,7 @@ class _RunChange(_Runs, Verb):
 
 
 class JobCancellation(_RunChange):
-    """Ask the run to end; its holder learns of it within its lease."""
+    """Request the end of the run. Its holder notices at its next lease renewal."""
 
     verb = staticmethod(job_control.cancel)
 

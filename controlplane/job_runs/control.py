@@ -25,14 +25,14 @@ OF_POOLS = frozenset({"engine_health", "rebalance", "scaling", "prefill_decode",
 
 
 class JobControlError(ConflictError):
-    """The run's state does not allow it to be cancelled or retried; the message says why and what to do."""
+    """The run's state does not allow cancellation or a retry. The message explains the reason and the fix."""
 
 
 def cancel(run: JobRun, *, actor: Actor, why: str = "") -> JobRun:
-    """Ask the run to end and return it in its new state; its holder learns of it at its next renewal.
+    """Request the end of the run and return it in its new state. Its holder notices at its next lease renewal.
 
-    A run without a holder ends at once; a second request changes nothing. Raises NotAllowedError (operators of the
-    run's pool, of all pools where it has none) and JobControlError for a run that has ended.
+    A run without a holder ends immediately, and a second request changes nothing. Raises NotAllowedError unless the
+    actor is an operator of the run's pool (of all pools if the run has none), and JobControlError if the run has ended.
     """
     require(actor, Role.OPERATOR, pool_of(run))
     now = timezone.now()
@@ -61,9 +61,9 @@ def cancel(run: JobRun, *, actor: Actor, why: str = "") -> JobRun:
 
 
 def retry(run: JobRun, *, actor: Actor, why: str = "") -> JobRun:
-    """Store a new run with the inputs of one that has ended, wake its job, and return it.
+    """Store a new run with the inputs of an ended run, wake its job, and return the new run.
 
-    Raises NotAllowedError, and JobControlError while a run of the same job and shard is active.
+    Raises NotAllowedError, and JobControlError if a run of the same job and shard is active.
     """
     require(actor, Role.OPERATOR, pool_of(run))
     now = timezone.now()
@@ -91,7 +91,7 @@ def retry(run: JobRun, *, actor: Actor, why: str = "") -> JobRun:
 
 
 def pool_of(run: JobRun) -> Pool | None:
-    """Return the pool that the run concerns; None: the whole installation."""
+    """Return the pool of the run; None: the whole installation."""
     if run.job in OF_POOLS:
         return Pool.objects.filter(pk=run.shard).first()
     if run.job == WHATIF:

@@ -16,7 +16,7 @@ from controlplane.trials.whatif.lifecycle import JOB as WHATIF
 
 
 def visible_runs(actor: Actor) -> QuerySet[JobRun]:
-    """Return the job runs the actor may see: runs about engines and pools belong to their pools."""
+    """Return the job runs that the actor may see. Runs for engines and pools belong to their pools."""
     if may(actor, Role.VIEWER):
         return JobRun.objects.all()
     of_engines = Q(job=PREFLIGHT, shard__in=visible_engines(actor).values("pk"))

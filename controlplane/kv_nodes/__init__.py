@@ -1,1 +1,1 @@
-"""Node managers in the control plane: self-registered, published to gateways, shown to people."""
+"""Node managers in the control plane: self-registered, published to gateways, and shown to people."""

@@ -1,4 +1,4 @@
-"""Gateways' advisory counts, summed; and whether advisories would pay in a pool that ignores them."""
+"""Sums the gateways' advisory counts, and estimates whether advisories would pay off in a pool that ignores them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from gateway.contracts.advisory import TALLY_TOPIC, AdvisoryTallies, PoolTally, 
 from gateway.contracts.wire import UnreadableMessageError
 
 MAX_AGE_S = 15.0
-"""A gateway that is silent for longer has ended."""
+"""A gateway that is silent for longer is considered ended."""
 MAX_GATEWAYS = 256
 LEAST_REQUESTS = 50
-"""Least requests of sessions for a verdict."""
+"""Minimum number of requests with a session for a verdict."""
 LONG_LOAD_S = 0.05
-"""A load that takes this long comes from a disk, or over a slow link: an advisory hides it (research, §4)."""
+"""A load of this duration comes from a disk or over a slow link. An advisory hides it (research, §4)."""
 LONG_PROMPT_TOKENS = 20_000
 """Contexts of this length take as long even from DRAM."""
 
 
 class TallyIntake:
-    """The newest tally of each gateway. Mutable, under a lock: callbacks run in the publisher's thread."""
+    """The newest tally of each gateway. Mutable, under a lock, because callbacks run in the publisher's thread."""
 
     def __init__(self, bus: Bus) -> None:
         self._lock = threading.Lock()
@@ -37,7 +37,7 @@ class TallyIntake:
         subscribe_to_gateways(bus, TALLY_TOPIC, self._receive)
 
     def newest(self, now: float) -> list[AdvisoryTallies]:
-        """Return the tallies of the gateways that still report; `now` in unix seconds."""
+        """Return the tallies of the gateways that still report. `now` is unix seconds."""
         with self._lock:
             return [item for item in self._tallies.values() if now - item.at <= MAX_AGE_S]
 
@@ -59,19 +59,19 @@ def _intake() -> TallyIntake:
 
 @dataclass(frozen=True, slots=True)
 class AdvisoryTotals:
-    """All gateways together: sources, most received first, and pools by id."""
+    """Totals of all gateways: sources, most received first, and pools by id."""
 
     sources: tuple[SourceTally, ...]
     pools: tuple[PoolTally, ...]
 
 
 def advised() -> AdvisoryTotals:
-    """Return the gateways' present counts."""
+    """Return the gateways' current counts."""
     return together(_intake().newest(time.time()))
 
 
 def together(tallies: Iterable[AdvisoryTallies]) -> AdvisoryTotals:
-    """Return these tallies as one."""
+    """Merge these tallies into one."""
     sources: dict[tuple[str, str, str], SourceTally] = {}
     pools: dict[str, PoolTally] = {}
     for item in tallies:
@@ -85,7 +85,7 @@ def together(tallies: Iterable[AdvisoryTallies]) -> AdvisoryTotals:
 
 
 def verdict(pool: PoolTally) -> tuple[bool | None, str]:
-    """Return whether advisories would pay in a pool (None: unknown), and why, in words."""
+    """Return whether advisories would pay off in a pool (None: unknown), and the reason as text."""
     if pool.sessions < LEAST_REQUESTS:
         return None, f"{count(pool.sessions, 'request')} named a session so far. Send x-session-id or session_id."
     tokens, load_s = pool.prompt_tokens / pool.requests, pool.load_s / pool.loads if pool.loads else None

@@ -35,7 +35,7 @@ class KvNodeShape(ModelShape):
         child=serializers.DictField(child=serializers.CharField()),
         read_only=True,
         default=list,
-        help_text="Pins that operators have ended and the node still has.",
+        help_text="Pins that operators have ended but the node still reports.",
     )
 
     class Meta:
@@ -58,19 +58,19 @@ class KvNodeShape(ModelShape):
         )
 
     def get_metrics_url(self, node: KvNode) -> str:
-        """Return the address; empty if it was stored under other rules and is no longer allowed."""
+        """Return the address; empty if it is not allowed under the current rules."""
         return node.metrics_url if is_allowed_metrics_url(node.metrics_url, engine_url_rules()) else ""
 
 
 class KvNodeWord(Input):
-    """A node manager's report on itself, sent every few seconds."""
+    """A node manager's report about itself, sent every few seconds."""
 
     name = Text(max_length=64, help_text="Its id; never changes.")
-    incarnation = WholeNumber(min_value=0, max_value=_MAX, help_text="Rises with each start.")
+    incarnation = WholeNumber(min_value=0, max_value=_MAX, help_text="Increases with each start.")
     address = Text(help_text="host:port under which engines and gateways reach it.")
     events_endpoint = Text(allow_blank=True, default="", help_text="tcp://host:port of its KV events.")
     replay_endpoint = Text(allow_blank=True, default="", help_text="tcp://host:port of the event replay.")
-    metrics_url = Text(allow_blank=True, default="", help_text="Where Prometheus reads it.")
+    metrics_url = Text(allow_blank=True, default="", help_text="URL of its Prometheus metrics.")
     dram_bytes = WholeNumber(min_value=0, max_value=_MAX, default=0, help_text="Size of its DRAM tier (bytes).")
     ssd_bytes = WholeNumber(min_value=0, max_value=_MAX, default=0, help_text="Size of its SSD tier (bytes).")
     slot_bytes = WholeNumber(min_value=0, max_value=_MAX, default=0, help_text="Largest block (bytes).")
@@ -108,7 +108,7 @@ class KvNodesView(_Nodes, Listed):
     )
 
     def post(self, request: Request) -> Response:
-        """Register a node manager, or report that it is alive; repeat it every few seconds."""
+        """Register a node manager, or report that it is alive. Repeat the request every few seconds."""
         body = self.body()
         name, report = body.pop("name"), body.pop("report")
         return self.show(report_node(name, body, report, now=timezone.now(), actor=self.actor))
@@ -121,14 +121,14 @@ class OneKvNode(_Nodes, Deletable):
 
 
 class KvNodeUnpin(_Nodes, Verb):
-    """End a pin: the prefix is kept no longer than others; the node learns of it with its next report."""
+    """End a pin, so that the prefix can be evicted like any other. The node receives this with its next report."""
 
     verb = staticmethod(unpin)
     bodies = by_method(POST=KvPinName)
 
 
 class KvMoveShape(ModelShape):
-    """One order: what it moved, and what that was worth."""
+    """One order: the blocks that it moved, and the benefit."""
 
     class Meta:
         model = KvMoveRecord
@@ -164,9 +164,9 @@ class KvMovesView(Listed):
             "planner": one_of("planner", ("prefetch", "advisory", "replicate", "shrink"), "Planner that requested it."),
             "outcome": one_of("outcome", get_args(Ending), "Outcome."),
             "worth": one_of("worth", ("open", "none", "useful", "useless"), "Benefit of its copy."),
-            "source": exact("source", "Name of the node that the blocks came from."),
-            "target": exact("target", "Name of the node that they went to."),
-            "pool_id": exact("pool_id", "The pool whose requests they are for."),
+            "source": exact("source", "Name of the source node."),
+            "target": exact("target", "Name of the target node."),
+            "pool_id": exact("pool_id", "Pool whose requests use the blocks."),
             "after": moment("asked_at__gte", "Requested at this time or later."),
         },
     )

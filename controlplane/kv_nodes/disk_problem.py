@@ -1,4 +1,4 @@
-"""Problems of the state directory's disk, with numbers and the fix: for the doctor and the Fleet page."""
+"""Problems of the state directory's disk, with numbers and the fix, for the doctor and the Fleet page."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from routing.values.prepared_struct import prepared
 
 MIB = 1 << 20
 FULL_BYTES, FULL_PART = 200 * MIB, 50
-"""A disk with less free space is full; of a small one, the 50th part."""
+"""A disk is full if less space is free: this many bytes or this fraction (1/50), whichever is smaller."""
 _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class DiskProblem:
-    """One sentence about the problem, one about the fix."""
+    """One sentence about the problem, and one about the fix."""
 
     is_full: bool
     sentence: str
@@ -44,12 +44,12 @@ def is_full(space: DiskSpace) -> bool:
 
 
 def is_nearly_full(space: DiskSpace) -> bool:
-    """Return whether less is free than half of the node managers' reserve: they cannot give back enough."""
+    """Return whether less than half of the node managers' reserve is free, so that they cannot free enough space."""
     return space.free_bytes < usual_reserve(space.total_bytes) // 2
 
 
 def state_disk_problem(space: DiskSpace) -> DiskProblem | None:
-    """Return the problem of the state directory's disk, as far as the nodes report it; None: no problem."""
+    """Return the problem of the state directory's disk, based on the nodes' reports; None: no problem."""
     return disk_problem(space, _nodes_on(space.disk_id), with_database=connection.vendor == "sqlite")
 
 

@@ -1,4 +1,4 @@
-"""Stores gateways' reports on orders that moved KV blocks, the newest MAX_KEPT of them."""
+"""Stores gateways' reports on orders that moved KV blocks. Keeps the newest MAX_KEPT orders."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _REPORTED = sorted(fields_but(KvMoveRecord, "order_id", "asked_at"))
 
 
 def visible_kv_moves(actor: Actor) -> QuerySet[KvMoveRecord]:
-    """Return the orders the actor may see: like nodes, they belong to no single pool."""
+    """Return the orders that the actor may see. Like nodes, orders belong to no single pool."""
     return KvMoveRecord.objects.all() if may(actor, Role.VIEWER) else KvMoveRecord.objects.none()
 
 
 def keep_orders(intake: StreamIntake) -> int:
-    """Store what was received, and return how many orders it reported; where the database fails, all is kept."""
+    """Store the received reports and return how many orders they contain. If the database fails, keep all reports."""
     values = intake.take(_MOST_MESSAGES)
     newest: dict[str, KvMoveRow] = {}
     for value in values:
@@ -73,14 +73,14 @@ def _store(rows: list[KvMoveRow]) -> None:
 
 @shared_task(name="controlplane.kv_moves", ignore_result=True)
 def kv_moves() -> None:
-    """Run every two seconds: the first run subscribes, each later one stores what was received.
+    """Run every two seconds. The first run subscribes; later runs store the received reports.
 
-    No lease: every process that stores receives the same, and a row that is stored twice is one.
+    It needs no lease: every process receives the same reports, and storing a row twice has no effect.
     """
     keep_orders(intake())
 
 
 @functools.cache
 def intake() -> StreamIntake:
-    """Return this process's one intake."""
+    """Return the only StreamIntake of KV orders in this process."""
     return StreamIntake(get_bus(), TOPIC)

@@ -1,7 +1,7 @@
 """Stores the reports that node managers send every few seconds.
 
-A report alone is stored but not published. What is published (address, sizes, state) changes through the audit, which
-happens when a node joins, moves, drains, or leaves.
+Most reports are stored but not published. The published fields (address, sizes, state) change, with an audit event,
+only when a node joins, moves, drains, or leaves.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ NODE_FIELDS = fields_but(KvNode, "name")
 
 
 class OlderIncarnationError(ConflictError):
-    """The node has restarted since; reports of its predecessor no longer count."""
+    """The node has restarted, so reports of its earlier incarnation are ignored."""
 
 
 def report_node(name: str, fields: dict[str, Any], report: dict[str, Any], *, now: datetime, actor: Actor) -> KvNode:
-    """Store a node's report on itself and return the node with its new state; repeating it is harmless.
+    """Store a node's report about itself and return the node with its new state. Idempotent.
 
     Raises NotAllowedError, RejectedUrlError, InvalidFieldsError, OlderIncarnationError.
     """
@@ -50,7 +50,7 @@ def report_node(name: str, fields: dict[str, Any], report: dict[str, Any], *, no
         node = KvNode.objects.select_for_update().filter(name=name).first()
         if node is None:
             if KvNode.objects.count() >= MAX_NODES:
-                raise problem("name", f"There are {MAX_NODES} KV nodes already; delete those that are gone.")
+                raise problem("name", f"There are {MAX_NODES} KV nodes already; delete nodes that no longer exist.")
             node = recorded_change.create(KvNode(name=name, **changes), "kv_node.register", actor=actor)
         # A delayed report of the process before the restart.
         elif fields["incarnation"] < node.incarnation:
@@ -62,7 +62,7 @@ def report_node(name: str, fields: dict[str, Any], report: dict[str, Any], *, no
 
 
 def _stored(node: KvNode, now: datetime, content: dict[str, Any]) -> KvNodeReport:
-    """Store a report; requests to end pins that it no longer lists are dropped."""
+    """Store a report, and drop requests to end pins that the report no longer lists."""
     left = {pin_of(item) for item in content["pins"]}
     old = KvNodeReport.objects.filter(node=node).first()
     unpin = [item for item in old.unpin if pin_of(item) in left] if old is not None else []
@@ -105,9 +105,10 @@ def _checked_report(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def delete_kv_node(node: KvNode, *, actor: Actor, expected: int | None = None, why: str = "") -> None:
-    """Delete a node that is gone or silent.
+    """Delete a node that has left or is silent.
 
-    Raises NotAllowedError, StaleRevisionError, and InUseError for a node that reports: it would be back at once.
+    Raises NotAllowedError, StaleRevisionError, and InUseError if the node still reports, because it would register
+    again.
     """
     require(actor, Role.OPERATOR)
     if node.state in LIVE:
@@ -116,6 +117,6 @@ def delete_kv_node(node: KvNode, *, actor: Actor, expected: int | None = None, w
 
 
 def visible_kv_nodes(actor: Actor) -> QuerySet[KvNode]:
-    """Return the nodes the actor may see, with their reports."""
+    """Return the nodes that the actor may see, with their reports."""
     nodes = KvNode.objects.select_related("report")
     return nodes if may(actor, Role.VIEWER) else nodes.none()

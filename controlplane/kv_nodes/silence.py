@@ -1,4 +1,4 @@
-"""Nodes that miss three reports are silent: gateways and engines do not use them until they report again."""
+"""Marks nodes that missed three reports as silent. Gateways and engines do not use them until they report again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACTOR = program("KV nodes")
 
 
 def note_silent_nodes(now: datetime) -> list[str]:
-    """Mark the nodes that are silent at `now` and return their names; repeating it is harmless."""
+    """Mark the nodes that are silent at `now` and return their names. Idempotent."""
     late = {"state__in": LIVE, "report__received_at__lt": now - SILENT_AFTER}
     names = []
     for node in KvNode.objects.filter(**late):
@@ -34,5 +34,5 @@ def note_silent_nodes(now: datetime) -> list[str]:
 
 @shared_task(name="controlplane.kv_node_silence", ignore_result=True)
 def kv_node_silence() -> None:
-    """Run every five seconds. No lease: each node is marked under a lock on its row, once."""
+    """Run every five seconds. It needs no lease, because each node is marked once, under a lock on its row."""
     note_silent_nodes(timezone.now())

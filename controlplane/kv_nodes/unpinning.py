@@ -1,5 +1,7 @@
-"""Ends pins on node managers. A node learns of it with the answer to its next report, so that the control plane does
-not need the secret with which blocks can be read.
+"""Ends pins on node managers.
+
+The response to a node's next report lists the ended pins. Therefore the control plane does not need the secret that
+gives access to blocks.
 """
 
 from __future__ import annotations
@@ -20,25 +22,25 @@ _AUDITED = ("tenant", "tokens", "bytes")
 
 
 class NoSuchPinError(ConflictError):
-    """The pin has ended, or its node does not report."""
+    """The pin has already ended, or its node does not report."""
 
 
 def pin_of(pin: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what identifies a pin on a node."""
+    """Return the identity of a pin on a node."""
     return str(pin["name"]), str(pin["tenant"])
 
 
 def unpin(node: KvNode, name: str, tenant: str, *, actor: Actor, why: str = "") -> KvNode:
-    """Have a node keep a pinned prefix no longer than other blocks; repeating it is harmless.
+    """End a pin, so that the node can evict the prefix like other blocks. Idempotent.
 
-    Raises NotAllowedError, and NoSuchPinError for a pin that the node's last report does not have.
+    Raises NotAllowedError, and NoSuchPinError if the node's last report does not contain the pin.
     """
     require(actor, Role.OPERATOR)
     with transaction.atomic():
         # A report of the node takes the same lock, so that neither overwrites the other.
         node = KvNode.objects.select_for_update().get(pk=node.pk)
         if node.state not in LIVE:
-            raise NoSuchPinError(f"KV node {node} is {node.get_state_display().lower()}; its pins end at their time.")
+            raise NoSuchPinError(f"KV node {node} is {node.get_state_display().lower()}; its pins expire on schedule.")
         report = KvNodeReport.objects.filter(node=node).first()
         pins = report.content.get("pins", ()) if report is not None else ()
         pinned = next((pin for pin in pins if pin_of(pin) == (name, tenant)), None)

@@ -1,4 +1,4 @@
-"""The tenant of keys that commands create."""
+"""Selects the tenant of keys that commands create."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FIRST_TENANT = "default"
 
 
 def tenant_for_key(slug: str, *, actor: Actor) -> Tenant:
-    """Return the tenant (empty: the first one); create it in an installation without any. Raises CommandError."""
+    """Return the tenant (empty: the first one). Create it if the installation has none. Raises CommandError."""
     tenants = Tenant.objects.order_by("pk")
     if not tenants.exists():
         return create_tenant(slug or FIRST_TENANT, (slug or FIRST_TENANT).capitalize(), actor=actor)

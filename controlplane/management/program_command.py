@@ -1,4 +1,4 @@
-"""Entries in `manage.py help` for programs without Django; manage.py itself runs them before Django loads."""
+"""Entries in `manage.py help` for programs without Django, which manage.py runs before Django loads."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from controlplane.management.programs import run_program
 
 
 class ProgramCommand(BaseCommand):
-    """Passes its arguments unread to the program of its name."""
+    """Passes its arguments, unparsed, to the program of the same name."""
 
     requires_system_checks = ()
 
     @override
     def run_from_argv(self, argv: list[str]) -> None:
-        """Run it with the arguments after the command's name."""
+        """Run the program with the arguments after the command's name."""
         sys.exit(run_program(self.__module__.rpartition(".")[2], argv[2:]))
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run it with the arguments of the process."""
+        """Run the program with the arguments of the process."""
         self.run_from_argv(sys.argv)

@@ -1,4 +1,4 @@
-"""`manage.py replay`: simulator.replay with the key, model, or recordings of this installation.
+"""`manage.py replay`: runs simulator.replay with the key, model, or recordings of this installation.
 
 Works without Django unless a recording is named.
 """
@@ -19,7 +19,7 @@ from kvstore.transfer.tls import is_loopback
 
 
 def main(argv: Sequence[str]) -> int:
-    """Replay a trace against a gateway and return the exit status."""
+    """Replay a trace against a gateway, and return the exit status."""
     from simulator.replay.__main__ import main as replay
 
     argv = with_recording(argv)
@@ -28,7 +28,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def lend_key(argv: Sequence[str]) -> None:
-    """Put the first run's key into the environment, for a target on this machine only and if none is given."""
+    """Put the first run's key into the environment if none is set and the target is on this machine."""
     path = state_directory() / FILE_NAME
     given = os.environ.get(API_KEY_VARIABLE) or _value_of("--api-key", argv)
     if given or not path.exists() or not _is_local(argv):
@@ -40,13 +40,13 @@ def lend_key(argv: Sequence[str]) -> None:
 
 
 def with_model(argv: Sequence[str]) -> list[str]:
-    """Return the arguments with the demo's model, if the target is local and no model is named."""
+    """Return the arguments, with the demo's model if the target is local and no model is named."""
     named = _value_of("--model", argv) is not None
     return list(argv) if named or not _is_local(argv) else [*argv, "--model", SERVED_MODEL]
 
 
 def with_recording(argv: Sequence[str]) -> list[str]:
-    """Return the arguments with a recording's file in place of its id; exits for an unknown id."""
+    """Return the arguments with the id of a recording replaced by its file. Exits if the id is unknown."""
     index = _index_of_trace(argv)
     if index is None or not (argv[index].isascii() and argv[index].isdecimal()) or Path(argv[index]).exists():
         return list(argv)

@@ -1,4 +1,4 @@
-"""The models of the control plane, one file each."""
+"""The models of the control plane, one per file."""
 
 from controlplane.access.models.console_session import ConsoleSession as ConsoleSession
 from controlplane.access.models.login_allowance import LoginAllowance as LoginAllowance

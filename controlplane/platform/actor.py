@@ -1,4 +1,4 @@
-"""The person or key behind a change; every mutating service takes one, and the audit records it."""
+"""The person or key behind a change. Every mutating service requires one, and the audit records it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ CONSOLE, API, COMMAND, PROGRAM = "console", "api", "command", "program"
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """A person, an API key, or the program itself, on one request."""
+    """A person, an API key, or the program itself, in one request."""
 
     name: str
     via: str
     user: User | None = None
     request_id: str = ""
     role: Role | None = None
-    """The role of an API key, which has no user; without user and role it is the program, which may do everything."""
+    """Role of an API key, which has no user. Without user and role, the actor is the program and may do everything."""
     key_id: str = ""
-    """The API key's id, for its requests that are carried out later."""
+    """The API key's id, for changes that are carried out after the request."""
     pools: frozenset[str] | None = None
-    """Slugs of the only pools in which an API key acts; None: all."""
+    """Slugs of the pools in which an API key may act; None: all."""
 
 
 def person(user: User, *, via: str, request_id: str = "") -> Actor:
@@ -34,14 +34,14 @@ def person(user: User, *, via: str, request_id: str = "") -> Actor:
 
 
 def machine(key: ApiKey, *, request_id: str = "") -> Actor:
-    """Return the actor for an API key with the scope `manage`; it acts with the key's own role, in the key's pools."""
+    """Return the actor for an API key with the scope `manage`, limited to the key's role and pools."""
     name, everywhere = f"key {key.name}"[:150], key.role == Role.ADMIN or ALL_POOLS in key.pools
     pools = None if everywhere else frozenset(key.pools)
     return Actor(name, API, request_id=request_id, role=Role(key.role), key_id=key.key_id, pools=pools)
 
 
 def program(name: str) -> Actor:
-    """Return the actor for a part of the program, such as a job; it may do everything."""
+    """Return the actor for a part of the program, such as a job. It may do everything."""
     return Actor(name, PROGRAM)
 
 

@@ -1,4 +1,4 @@
-"""Writes the audit: one event per change, in the transaction of the change."""
+"""Writes audit events, one per change, in the transaction of the change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def record(
     why: str = "",
     pool: str = "",
 ) -> AuditEvent:
-    """Add one event; raises TransactionManagementError outside a transaction, so that no change goes unrecorded."""
+    """Add one event. Raises TransactionManagementError outside a transaction, so that every change is recorded."""
     if not transaction.get_connection().in_atomic_block:
         raise transaction.TransactionManagementError("record belongs into the transaction of its change")
     # Every change is recorded here, so that none can forget to mark its Idempotency-Key as used.
@@ -59,9 +59,9 @@ def record_for(
     why: str = "",
     pool: str | None = None,
 ) -> AuditEvent:
-    """Add one event about a stored object, under its kind and public id; raises as `record`.
+    """Add one event about a stored object, with its kind and public id. Raises the same errors as `record`.
 
-    `pool`: the slug of the pool that it concerns; None: the object's own, if it has one.
+    `pool` is the slug of the affected pool; None: the object's pool, if any.
     """
     if pool is None:
         its_pool = thing if kind_of(thing) == "pool" else getattr(thing, "pool", None)
@@ -70,7 +70,7 @@ def record_for(
 
 
 def redacted(values: Any) -> Any:
-    """Return a copy without the texts under names that suggest a secret, at any depth; numbers are no secrets."""
+    """Return a copy without texts whose names suggest a secret, at any depth. Numbers are kept."""
     if isinstance(values, Mapping):
         return {name: REDACTED if _is_secret(str(name), value) else redacted(value) for name, value in values.items()}
     if isinstance(values, list | tuple):

@@ -1,4 +1,4 @@
-"""Deletes audit events that are older than HEADWAY_AUDIT_RETENTION_DAYS, and records that in the audit."""
+"""Deletes audit events older than HEADWAY_AUDIT_RETENTION_DAYS, and records the deletion in the audit."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from controlplane.platform.actor import program
 from controlplane.platform.models.audit_event import AuditEvent
 
 BATCH = 5_000
-"""Events of one transaction."""
+"""Number of events deleted in one transaction."""
 EVERY = timedelta(days=1)
-"""Events may stay this much longer, so that deletion records one event a day instead of one a minute."""
+"""Maximum delay of deletion, so that it records one audit event a day instead of one a minute."""
 
 
 def forget_events(now: datetime) -> int:
-    """Delete the oldest events, BATCH at most, once some are EVERY past their time; return how many."""
+    """Delete the oldest events, BATCH at most, if some are EVERY past their retention. Return how many."""
     days = settings.AUDIT_RETENTION_DAYS
     until = now - timedelta(days=days)
     if not days or not AuditEvent.objects.filter(at__lt=until - EVERY).exists():

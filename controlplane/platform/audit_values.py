@@ -1,6 +1,6 @@
-"""Objects as plain values, in the same form for the audit and for comparisons.
+"""Converts objects to plain values, in the same form for the audit and for comparisons.
 
-A model with a public id names its field in `public_id_field`.
+`public_id_field` names the field of a model's public id.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ _NEVER_RECORDED = frozenset({"id", "sha256", "password"})
 
 
 def kind_of(thing: models.Model) -> str:
-    """Return the object's kind as the audit names it, for example engine or api_key."""
+    """Return the object's kind in the form used by the audit, such as engine or api_key."""
     return str(thing._meta.verbose_name).replace(" ", "_")
 
 
 def public_id(thing: models.Model) -> str:
-    """Return the id by which people and other programs know the object."""
+    """Return the id by which people and other programs identify the object."""
     return str(getattr(thing, getattr(thing, "public_id_field", "pk")))
 
 
 def audit_values(thing: models.Model) -> dict[str, Any]:
-    """Return the object's fields as JSON values; relations by their public id, secrets left out."""
+    """Return the object's fields as JSON values. Relations are public ids, and secrets are omitted."""
     return {
         field.name: _plain(getattr(thing, field.name))
         for field in thing._meta.concrete_fields
@@ -33,7 +33,7 @@ def audit_values(thing: models.Model) -> dict[str, Any]:
 
 
 def fields_but(model: type[models.Model], *fixed: str) -> frozenset[str]:
-    """Return the names of the model's fields other than its row, its revision and those given."""
+    """Return the names of the model's fields except the row id, the revision, and the given fields."""
     return frozenset(field.name for field in model._meta.concrete_fields) - {"id", "revision", *fixed}
 
 

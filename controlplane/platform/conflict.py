@@ -4,4 +4,7 @@ from __future__ import annotations
 
 
 class ConflictError(RuntimeError):
-    """The object's state does not allow the change; the message says why and what to do. The API answers 409."""
+    """The object's state does not allow the change.
+
+    The message explains the reason and the fix. The API responds with 409.
+    """

@@ -1,7 +1,7 @@
-"""Reads the program's settings from the environment and rejects values it does not understand.
+"""Reads the program's settings from the environment, and rejects invalid values.
 
-Every variable may also be given as NAME_FILE, the path of a file that holds the value, as containers pass secrets. This
-file needs no configured Django, so that light commands can use it.
+Every variable may also be given as NAME_FILE, the path of a file with the value, because containers pass secrets as
+files. This module does not need Django settings, so that lightweight commands can use it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _NO = frozenset({"0", "false", "no", "off"})
 
 
 class Environment:
-    """Typed reads of environment variables; each raises ImproperlyConfigured naming the variable."""
+    """Typed access to environment variables. Invalid values raise ImproperlyConfigured with the variable's name."""
 
     def __init__(self) -> None:
         self._values = environ.FileAwareEnv()
 
     def text(self, name: str, default: str = "") -> str:
-        """Return the value as written, or `default` where it is absent."""
+        """Return the value unchanged, or `default` if it is not set."""
         try:
             # A file ends with a line break, which is no part of the secret in it.
             return str(self._values.str(name, default=default)).strip()
@@ -33,7 +33,7 @@ class Environment:
             raise ImproperlyConfigured(f"{name}_FILE cannot be read: {error}") from error
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """Return True for 1/true/yes/on and False for 0/false/no/off; nothing else is a flag."""
+        """Return True for 1/true/yes/on and False for 0/false/no/off. Other values are invalid."""
         value = self.text(name).lower()
         if not value:
             return default
@@ -42,7 +42,7 @@ class Environment:
         raise ImproperlyConfigured(f"{name}={value!r} is not a boolean; write true or false")
 
     def whole_number(self, name: str, *, default: int, at_least: int, at_most: int) -> int:
-        """Return an integer between `at_least` and `at_most`, both included."""
+        """Return an integer between `at_least` and `at_most`, both inclusive."""
         value = self.text(name)
         if not value:
             return default
@@ -67,7 +67,7 @@ class Environment:
         return [word.strip() for word in value.split(",") if word.strip()] if value else list(default)
 
     def database(self, name: str, default: str) -> dict[str, object]:
-        """Return Django's settings of the database that the URL names."""
+        """Return Django's database settings for the URL."""
         value = self.text(name) or default
         try:
             config = environ.Env.db_url_config(value)
@@ -79,10 +79,10 @@ class Environment:
 
 
 env = Environment()
-"""The reader that every module uses."""
+"""The Environment instance that every module uses."""
 
 
 def state_directory() -> Path:
-    """Return the directory that holds the database, secrets and logs of this installation."""
+    """Return the directory for the database, secrets, and logs of this installation."""
     value = env.text("HEADWAY_STATE_DIR")
     return (Path(value) if value else BASE_DIR / "var").expanduser().resolve()

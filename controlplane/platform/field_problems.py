@@ -1,4 +1,4 @@
-"""Finds everything that is wrong with the fields of an object, before it is stored."""
+"""Finds all problems with the fields of an object before it is stored."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from typing_extensions import override
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """One problem; `path` names the field, and is empty for the whole object."""
+    """One problem. `path` names the field; empty: the whole object."""
 
     path: str
     message: str
 
 
 class InvalidInputError(ValueError):
-    """The input cannot be stored. The API answers 400 with `summary` and each of `field_problems`."""
+    """The input cannot be stored. The API responds with 400, `summary`, and all `field_problems`."""
 
     summary = "Some values are invalid; see errors."
 
     @property
     def field_problems(self) -> tuple[FieldProblem, ...]:
-        """All problems."""
+        """Return all problems."""
         return (FieldProblem("", f"{self}."),)
 
 
 class InvalidFieldsError(InvalidInputError):
-    """The object cannot be stored; `problems` holds all its problems."""
+    """The object cannot be stored. `problems` lists all reasons."""
 
     def __init__(self, problems: Iterable[FieldProblem]) -> None:
         self.problems = tuple(problems)
@@ -41,17 +41,17 @@ class InvalidFieldsError(InvalidInputError):
     @property
     @override
     def field_problems(self) -> tuple[FieldProblem, ...]:
-        """All problems."""
+        """Return all problems."""
         return self.problems
 
 
 def problem(path: str, message: str) -> InvalidFieldsError:
-    """Return the error for one problem."""
+    """Return an error with one problem."""
     return InvalidFieldsError([FieldProblem(path, message)])
 
 
 def check_names(given: Iterable[str], changeable: Collection[str]) -> None:
-    """Raise InvalidFieldsError unless every name may be changed."""
+    """Raise InvalidFieldsError unless all named fields may be changed."""
     unknown = [name for name in given if name not in changeable]
     if unknown:
         known = ", ".join(sorted(changeable))
@@ -76,7 +76,7 @@ def check_fields(thing: models.Model) -> None:
 
 
 def _path(name: str, error: ValidationError) -> str:
-    """Return the field of the error; of names that must be unique together, the last one."""
+    """Return the field of the error. For fields that must be unique together, return the last one."""
     if name != NON_FIELD_ERRORS:
         return name
     return str(((error.params or {}).get("unique_check") or ("",))[-1])
@@ -87,7 +87,7 @@ def _fields(thing: models.Model) -> list[models.Field]:
 
 
 def _unusable(thing: models.Model, field: models.Field) -> str:
-    """Return the problem of a value that Django accepts but the database or a log line would not."""
+    """Return the problem of a value that Django accepts but the database or a log line cannot contain."""
     value = getattr(thing, field.attname)
     if isinstance(value, float) and not math.isfinite(value):
         return "Must be a finite number."

@@ -1,6 +1,6 @@
-"""Numbers, shares, times and moments as people read them; web/frontend/shell/format.js follows the same rules.
+"""Formats numbers, shares, durations, and times for people. web/frontend/shell/format.js follows the same rules.
 
-Where None is allowed, unknown values are shown as a dash.
+If None is allowed, it is shown as a dash.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Value = TypeVar("Value")
 
 
 def or_dash(value: Value | None, words: Callable[[Value], str]) -> str:
-    """Return the value in words; a dash for None."""
+    """Return the formatted value; a dash for None."""
     return UNKNOWN if value is None else words(value)
 
 
 def whole(value: float | None) -> str:
-    """Return a whole number with separated thousands: 11,904."""
+    """Return a whole number with thousands separators: 11,904."""
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
@@ -41,7 +41,7 @@ def plain(value: float) -> str:
 
 
 def short(value: float) -> str:
-    """Return a count with three significant digits when short, base 1000: 640, 3.6k, 128k, 0.98M, 8.7M."""
+    """Return a count with three significant digits in base 1000: 640, 3.6k, 128k, 0.98M, 8.7M."""
     if value < 999.5:
         return str(round(value))
     if value < 9950:
@@ -52,13 +52,13 @@ def short(value: float) -> str:
 
 
 def signed(value: float, digits: int = 1) -> str:
-    """Return the number with a true sign: +5.0, −1,200; zero after rounding has none."""
+    """Return the number with a sign: +5.0, −1,200. Numbers that round to zero have no sign."""
     rounded = round(value, digits)
     return f"{'+' if rounded > 0 else _MINUS if rounded < 0 else ''}{abs(rounded):,.{digits}f}"
 
 
 def percent(share: float | None) -> str:
-    """Return a share 0..1 in percent with one decimal."""
+    """Return a share 0..1 in percent with one decimal place."""
     return UNKNOWN if share is None else f"{share * 100:.1f}{NARROW_SPACE}%"
 
 
@@ -75,12 +75,12 @@ def byte_size(size: float) -> str:
 
 
 def byte_rate(bytes_per_s: float) -> str:
-    """Return a rate with three significant digits in decimal units, as links are rated; nothing where it is 0."""
+    """Return a transfer rate with three significant digits in decimal units, as for network links; empty for 0."""
     return _in_units(bytes_per_s, 1000.0, _DECIMAL) if bytes_per_s > 0 else ""
 
 
 def duration(seconds: float | None) -> str:
-    """Return a length of time: 48 µs, 84 ms, 2.31 s, 41.2 s, 2 min 32 s, 3 h 5 min."""
+    """Return a duration: 48 µs, 84 ms, 2.31 s, 41.2 s, 2 min 32 s, 3 h 5 min."""
     if seconds is None:
         return UNKNOWN
     length = abs(seconds)
@@ -97,7 +97,7 @@ def duration(seconds: float | None) -> str:
 
 
 def span(seconds: float) -> str:
-    """Return a remaining time in whole units, two at most: 41 s, 2 min 5 s, 1 h 20 min, 2 d 3 h."""
+    """Return a remaining time in at most two whole units: 41 s, 2 min 5 s, 1 h 20 min, 2 d 3 h."""
     left = max(0, round(seconds))
     first = next((index for index, (size, _) in enumerate(_UNITS) if left >= size), len(_UNITS) - 1)
     words: list[str] = []
@@ -123,13 +123,13 @@ def setting(seconds: float) -> str:
 
 
 def some_names(names: Sequence[str], most: int) -> str:
-    """Return the first names, and how many more there are: a, b, c and 4 more."""
+    """Return the first names and the number of further names: a, b, c and 4 more."""
     shown, rest = ", ".join(names[:most]), len(names) - most
     return f"{shown} and {rest} more" if rest > 0 else shown
 
 
 def sentence(text: str) -> str:
-    """Return the text as a sentence: capitalized, unless it begins with a name such as e-08, with a full stop."""
+    """Return the text as a sentence: with a full stop, and capitalized unless it begins with a name such as e-08."""
     text = text.strip()
     if not text:
         return ""
@@ -138,50 +138,50 @@ def sentence(text: str) -> str:
 
 
 def clock_time(at: float) -> str:
-    """Return the time of day of unix seconds `at` in UTC, as 03:13:18."""
+    """Return the UTC time of day of unix seconds `at`: 03:13:18."""
     return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S")
 
 
 def day_time(at: float) -> str:
-    """Return day and time of unix seconds `at` in UTC, as 20 Nov 03:13."""
+    """Return the UTC day and time of unix seconds `at`: 20 Nov 03:13."""
     when = datetime.fromtimestamp(at, UTC)
     return f"{when.day} {when.strftime('%b %H:%M')}"
 
 
 def iso(at: float) -> str:
-    """Return unix seconds for a time element."""
+    """Return unix seconds in ISO 8601, for a time element."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One moment: `iso` for machines, `clock` for reading, `ago` relative to now."""
+    """A point in time: `iso` for machines, `clock` for people, `ago` relative to now."""
 
     iso: str
     clock: str
-    """Time of day, with the date if it is another day."""
+    """Time of day, with the date if it is not today."""
     ago: str
 
     @property
     def exact(self) -> str:
-        """Date and time to the second."""
+        """Return date and time to the second."""
         return f"{self.iso[:10]} {self.iso[11:19]} UTC"
 
 
 def moment(at: datetime | None, now: datetime) -> Moment | None:
-    """Return `at` in words relative to `now`; None for None."""
+    """Return `at` as a Moment relative to `now`; None for None."""
     return None if at is None else moment_of(at, now)
 
 
 def moment_of(at: datetime, now: datetime) -> Moment:
-    """Return `at` in words relative to `now`."""
+    """Return `at` as a Moment relative to `now`."""
     local, today = at.astimezone(UTC), now.astimezone(UTC).date()
     clock = local.strftime("%H:%M:%S" if local.date() == today else "%Y-%m-%d %H:%M")
     return Moment(local.isoformat(timespec="milliseconds"), clock, relative((now - at).total_seconds()))
 
 
 def relative(seconds: float) -> str:
-    """Return the time since, or until for negative seconds: 41 s ago, in 29 d."""
+    """Return the time since or, for negative seconds, the time until: 41 s ago, in 29 d."""
     length = abs(seconds)
     if length < 1:
         return "just now"
@@ -192,7 +192,7 @@ def relative(seconds: float) -> str:
 
 
 def ago(seconds: float) -> str:
-    """Return the time since; never in the future, because clocks differ."""
+    """Return the time since. It is never in the future, because clocks can differ."""
     return relative(max(0.0, seconds))
 
 

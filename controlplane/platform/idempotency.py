@@ -1,7 +1,7 @@
-"""Keeps the answers of named requests: for a day, and a bounded number of them.
+"""Stores the responses of requests with an Idempotency-Key, for a day and up to a maximum number.
 
-A named request's effect is recorded in the transaction of the effect (by audit.record, which is part of every change),
-so that no crash in between lets its repetition have it twice.
+The effect of such a request is recorded in the transaction of the effect (by audit.record, which is part of every
+change). Therefore a retry after a crash cannot repeat the effect.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from controlplane.platform.models.idempotency_record import IdempotencyRecord
 
 KEPT = timedelta(hours=24)
 UNDER_WAY = timedelta(minutes=1)
-"""A request that was not answered by then died with its process."""
+"""Time after which a request without a response is considered lost with its process."""
 MAX_RECORDS = 10_000
 _EFFECT = "effect"
 
 Claim = IdempotencyRecord
-"""A record that this request holds (no status yet), or the settled answer of an earlier one."""
+"""A record that this request holds (without a status), or the stored response of an earlier request."""
 
 _claimed: ContextVar[Claim | None] = ContextVar("claimed", default=None)
 
 
 class ReusedKeyError(ValueError):
-    """The key named another request before."""
+    """The key was used for another request."""
 
 
 class UnderWayError(RuntimeError):
-    """The first request with the key is not answered yet."""
+    """The first request with the key is still running."""
 
 
 class AnswerLostError(ConflictError):
-    """The first request with the key had its effect, and its process ended before the answer was stored."""
+    """The first request with the key took effect, but its process ended before the response was stored."""
 
 
 class SupersededError(ConflictError):
-    """Another request has claimed the key meanwhile, because this one took too long."""
+    """Another request has claimed the key, because this request took too long."""
 
 
 def claim(caller: str, key: str, request_sha256: str) -> Claim:
-    """Return a new record to be settled, or the settled one.
+    """Return a new record for `settle`, or the record with the stored response.
 
     Raises ReusedKeyError, UnderWayError, AnswerLostError.
     """
@@ -78,7 +78,7 @@ def claim(caller: str, key: str, request_sha256: str) -> Claim:
 
 @contextmanager
 def under(claimed: Claim) -> Iterator[None]:
-    """Attribute the effects of the block to the claimed request."""
+    """Attribute the effects in the block to the claimed request."""
     token = _claimed.set(claimed)
     try:
         yield
@@ -87,7 +87,7 @@ def under(claimed: Claim) -> Iterator[None]:
 
 
 def note_effect(what: str) -> None:
-    """Record in the transaction of an effect that the named request had it; raises SupersededError."""
+    """Record, in the transaction of an effect, that the request took effect. Raises SupersededError."""
     claimed = _claimed.get()
     if claimed is None:
         return
@@ -96,18 +96,18 @@ def note_effect(what: str) -> None:
 
 
 def settle(claimed: Claim, status: int, body: Any, headers: dict[str, str]) -> None:
-    """Store the answer for repetitions."""
+    """Store the response for repeated requests."""
     _held(claimed).update(status=status, body=body, headers=headers)
 
 
 def forget(claimed: Claim) -> None:
-    """Free the key of a request that has changed nothing."""
+    """Release the key of a request that has changed nothing."""
     # A record with an effect stays, so that no repetition has the effect again.
     _held(claimed).filter(body__isnull=True).delete()
 
 
 def _held(claimed: Claim) -> QuerySet[IdempotencyRecord]:
-    """Return the record as long as this request, and no later one with its key, holds it."""
+    """Return the record, if this request still holds it and no later request has claimed its key."""
     return IdempotencyRecord.objects.filter(pk=claimed.pk, status=None, created_at=claimed.created_at)
 
 

@@ -1,4 +1,4 @@
-"""The cluster that this installation uses: the kubeconfig's, else the one that it runs in."""
+"""The Kubernetes cluster of this installation: from the kubeconfig or, without one, the cluster it runs in."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from kubernetes.config.config_exception import ConfigException
 
 
 class NoClusterError(Exception):
-    """Neither a kubeconfig nor a pod's own account names a cluster."""
+    """Neither a kubeconfig nor a pod's service account names a cluster."""
 
 
 def api_client(context: str = "") -> client.ApiClient:
-    """Return a client for a context of the kubeconfig (empty: its current one); raises NoClusterError."""
+    """Return a client for a context of the kubeconfig (empty: the current one). Raises NoClusterError."""
     loaded = client.Configuration()
     # The caller retries by itself; a silent server would hold its job for four time-outs.
     loaded.retries = False

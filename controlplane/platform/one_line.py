@@ -1,4 +1,4 @@
-"""Fits texts of people and their programs into one line of a table or a log."""
+"""Shortens and cleans external texts for one line of a table or a log."""
 
 from __future__ import annotations
 

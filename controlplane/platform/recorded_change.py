@@ -1,6 +1,6 @@
-"""Creates, changes, and deletes objects in one way: validated, audited, published.
+"""Creates, changes, and deletes objects with validation, an audit event, and publication.
 
-Callers check roles, since the required role depends on the action. Models with `in_snapshot` are published.
+Callers check roles, because the required role depends on the action. Models with `in_snapshot` are published.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Thing = TypeVar("Thing", bound=models.Model)
 
 
 class InUseError(ConflictError):
-    """Other objects refer to this one, so it cannot be deleted; the message names them."""
+    """The object cannot be deleted because other objects refer to it. The message names them."""
 
 
 def create(thing: Thing, verb: str, *, actor: Actor, why: str = "") -> Thing:
-    """Store a new object and return it; raises InvalidFieldsError."""
+    """Store a new object and return it. Raises InvalidFieldsError."""
     with _taken_names_explained(), transaction.atomic():
         check_fields(thing)
         thing.save(force_insert=True)
@@ -47,10 +47,10 @@ def change(
     why: str = "",
     pool: str | None = None,
 ) -> Thing:
-    """Store the changed fields and return the object's new state; equal values are no change.
+    """Store the changed fields and return the object's new state. Equal values change nothing.
 
-    Raises InvalidFieldsError, StaleRevisionError, and DoesNotExist for an object that is gone. The object passed in
-    gets the new values too.
+    The given object is updated, too. Raises InvalidFieldsError, StaleRevisionError, and DoesNotExist if the object was
+    deleted.
     """
     with _taken_names_explained(), transaction.atomic():
         stored = locked(thing, expected)
@@ -67,7 +67,7 @@ def change(
 
 
 def delete(thing: models.Model, verb: str, *, actor: Actor, expected: int | None = None, why: str = "") -> None:
-    """Delete the object; raises StaleRevisionError, and InUseError while others refer to it."""
+    """Delete the object. Raises StaleRevisionError, and InUseError if other objects refer to it."""
     with transaction.atomic():
         stored = locked(thing, expected)
         before = audit_values(stored)

@@ -1,4 +1,4 @@
-"""The actor of an HTTP request."""
+"""Determines the actor of an HTTP request."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gateway.http.request_head import RequestHead, head_of
 
 
 def actor_of(request: HttpRequest, via: str) -> Actor:
-    """Return the signed-in person as an actor of this request; for pages behind the login."""
+    """Return the signed-in person as the actor of this request. For pages that require a login."""
     return person(cast("User", request.user), via=via, request_id=request_id_of(request))
 
 
 def request_id_of(request: HttpRequest) -> str:
-    """Return the id that the edge gave the request; without an edge, the client's or a new one."""
+    """Return the request id from the edge or, without an edge, the client's id or a new one."""
     scope = getattr(request, "scope", None)
     if scope is not None:
         return head_of(scope).request_id

@@ -1,4 +1,4 @@
-"""Keeps two editors from overwriting each other: a change names the revision that its author read."""
+"""Prevents lost updates: a change includes the revision that its author read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Revised = TypeVar("Revised", bound=models.Model)
 
 
 class StaleRevisionError(RuntimeError):
-    """The object was changed in the meantime; `current` is the stored object."""
+    """The object was changed in the meantime. `current` is the stored object."""
 
     def __init__(self, current: Any) -> None:
         self.current = current
@@ -20,8 +20,8 @@ class StaleRevisionError(RuntimeError):
 def locked(thing: Revised, expected: int | None) -> Revised:
     """Return the object as stored, locked until the transaction ends.
 
-    Raises StaleRevisionError when its revision is not the expected one (None: any), and the model's
-    DoesNotExist when it is gone.
+    Raises StaleRevisionError if its revision is not the expected one (None: any), and the model's DoesNotExist if it
+    was deleted.
     """
     stored = type(thing)._default_manager.select_for_update().get(pk=thing.pk)
     if expected is not None and stored.revision != expected:
@@ -32,7 +32,7 @@ def locked(thing: Revised, expected: int | None) -> Revised:
 def bump(stored: Revised, changes: dict[str, Any]) -> None:
     """Write the changed fields and the next revision if the stored revision is unchanged.
 
-    Raises StaleRevisionError otherwise, so that no update is lost on databases without row locks either.
+    Raises StaleRevisionError otherwise, so that no update is lost even on databases without row locks.
     """
     seen: int = stored.revision
     manager = type(stored)._default_manager

@@ -1,15 +1,15 @@
-"""Permissions of a person or an API key; grants and keys define where they apply."""
+"""Permissions of a person or an API key. Grants and keys define the pools to which they apply."""
 
 from __future__ import annotations
 
 from django.db import models
 
 ALL_POOLS = "*"
-"""Denotes all pools where pools are named, those created later included."""
+"""Means all pools, including pools created later, in a list of pools."""
 
 
 class Role(models.TextChoices):
-    """A person's role; each role includes the permissions of the ones before it."""
+    """A person's role. Each role includes the permissions of the previous ones."""
 
     VIEWER = "viewer", "Views everything in scope, changes nothing"
     OPERATOR = "operator", "Also manages engines and policies"

@@ -1,4 +1,4 @@
-"""Permission checks: which actor may do what where."""
+"""Permission checks: whether an actor may do something in a pool or everywhere."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _RANK = {Role.VIEWER: 1, Role.OPERATOR: 2, Role.ADMIN: 3}
 
 
 class RoleScope(Protocol):
-    """Where a role applies: a pool, of which this module knows only the key."""
+    """The pool to which a role applies. This module uses only its primary key."""
 
     pk: int
     slug: str
 
 
 class NotAllowedError(PermissionError):
-    """The actor's role is insufficient; the message names the role required."""
+    """The actor's role is insufficient. The message names the required role."""
 
 
 def role_in(user: User | AbstractBaseUser | AnonymousUser, pool: RoleScope | None = None) -> Role | None:
-    """Return the person's role in a pool (None: in the whole installation); None where there is none.
+    """Return the person's role in a pool (None: in the whole installation); None without a role.
 
-    One query per person object: the grants are cached on it.
+    Grants are cached on the person object, so this takes one query per object.
     """
     if not isinstance(user, User) or not user.is_active:
         return None
@@ -49,7 +49,7 @@ def _grants(user: User) -> dict[int | None, Role]:
 
 
 def may(actor: Actor, wanted: Role, pool: RoleScope | None = None) -> bool:
-    """Return whether the actor has at least the wanted role there; the program itself may do everything."""
+    """Return whether the actor has at least the given role there. The program itself may do everything."""
     if actor.user is None:
         if actor.pools is not None and (pool is None or pool.slug not in actor.pools):
             return False
@@ -59,7 +59,7 @@ def may(actor: Actor, wanted: Role, pool: RoleScope | None = None) -> bool:
 
 
 def may_somewhere(actor: Actor, wanted: Role) -> bool:
-    """Return whether the actor has at least the wanted role in some pool or everywhere."""
+    """Return whether the actor has at least the given role in some pool or everywhere."""
     if may(actor, wanted):
         return True
     if actor.pools and actor.role is not None:
@@ -81,7 +81,7 @@ def require(actor: Actor, wanted: Role, pool: RoleScope | None = None) -> None:
 
 
 def seen_by(actor: Actor, path: str = "") -> Q:
-    """Return the condition on rows that the actor may see; `path` leads from a row to its pools, as in `pools__`.
+    """Return the condition for rows that the actor may see. `path` leads from a row to its pools, such as `pools__`.
 
     A row with several pools may occur several times.
     """

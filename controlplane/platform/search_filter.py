@@ -1,4 +1,4 @@
-"""Shared by searches of stored rows: conditions from query parameters, and times that people write."""
+"""Shared code of searches: conditions from query parameters, and times that people enter."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ MAX_VALUE = 200
 
 
 class UnreadableFilterError(ValueError):
-    """A condition cannot be read; the message says which, and its expected form."""
+    """A condition is unreadable. The message names it and its expected form."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchFilter:
-    """Conditions as texts, one per field of a subclass; empty ones are no condition."""
+    """Conditions as texts, one per field of a subclass. An empty text matches everything."""
 
     @property
     def given(self) -> dict[str, str]:
-        """The conditions that are set."""
+        """Return the conditions that are set."""
         return {name: value for name, value in asdict(self).items() if value}
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """Return the filter from query parameters; unknown names are ignored, values are cut to MAX_VALUE."""
+        """Return the filter from query parameters. Unknown names are ignored, and values are truncated to MAX_VALUE."""
         return cls(**{field.name: one_line(str(values.get(field.name) or ""))[:MAX_VALUE] for field in fields(cls)})
 
 
 def moment_of(name: str, text: str) -> datetime:
-    """Read a date or time in ISO 8601, in UTC unless it states an offset; raises UnreadableFilterError."""
+    """Parse an ISO 8601 date or time, in UTC unless it includes an offset. Raises UnreadableFilterError."""
     try:
         moment = parse_datetime(text if "T" in text or " " in text else f"{text}T00:00:00")
     except ValueError:

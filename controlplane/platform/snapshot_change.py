@@ -1,6 +1,6 @@
-"""Changes to the contents of a snapshot: each raises the snapshot's version in its own transaction.
+"""Records changes to the contents of the snapshot. Each change increments the snapshot's version in its transaction.
 
-`committed` is sent after the transaction; `controlplane.publication` receives it and publishes.
+`committed` is sent after the transaction. `controlplane.publication` receives it and publishes the snapshot.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ TOPIC = "snapshot"
 """Bus topic of the newest snapshot."""
 
 committed = Signal()
-"""Sent when a changed snapshot version is committed."""
+"""Sent after a new snapshot version is committed."""
 
 
 def record_change() -> None:
-    """Raise the snapshot version, and send `committed` once the surrounding transaction is committed.
+    """Increment the snapshot version, and send `committed` after the surrounding transaction commits.
 
     Call it as the last step of every transaction that changes the contents of a snapshot.
     """

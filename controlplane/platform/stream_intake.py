@@ -1,4 +1,4 @@
-"""Collects values of bus topics until a job stores them: all entries of a stream, or the newest value per key."""
+"""Collects values from bus topics until a job stores them: all entries of a stream, or the newest value per key."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 MAX_WAITING_BYTES = 64 << 20
-"""Limit of waiting encoded batches; beyond it the oldest are dropped and counted."""
+"""Limit of waiting encoded batches. Beyond it, the oldest batches are dropped and counted."""
 KEPT_S = 60.0
-"""A process that does not store keeps batches for this long, in case the one that stores is gone."""
+"""Time for which a process that does not store keeps batches, in case the storing process fails."""
 
 
 class StreamIntake:
@@ -31,7 +31,7 @@ class StreamIntake:
         self._waiting: deque[tuple[float, bytes]] = deque()
         self._bytes = 0
         self.dropped = 0
-        """Batches dropped for lack of room."""
+        """Number of batches dropped because the limit was reached."""
         self._unsubscribe = bus.subscribe(topic, self._receive)
 
     def stop(self) -> None:
@@ -49,7 +49,7 @@ class StreamIntake:
         return taken
 
     def give_back(self, batches: list[bytes]) -> None:
-        """Put batches back that could not be stored now."""
+        """Put back batches that could not be stored."""
         now = time.monotonic()
         with self._lock:
             self._waiting.extendleft((now, value) for value in reversed(batches))
@@ -57,7 +57,7 @@ class StreamIntake:
             self._make_room()
 
     def forget_old(self) -> None:
-        """Drop batches that another process has stored by now."""
+        """Drop batches older than KEPT_S, which another process has stored by now."""
         limit = time.monotonic() - KEPT_S
         with self._lock:
             while self._waiting and self._waiting[0][0] < limit:
@@ -91,19 +91,23 @@ class NewestIntake(Generic[Key, Value]):
         *,
         newer: Callable[[Value, Value], Value] = _newer,
     ) -> None:
-        """`read` raises UnreadableMessageError; `newer` chooses between the kept value and a new one."""
+        """Subscribe to the topic.
+
+        `read` raises UnreadableMessageError. `newer` chooses between the stored value and a new one.
+        """
         self._read = read
         self._at_most = at_most
         self._newer = newer
         self._lock = threading.Lock()
         self._newest: dict[Key, Value] = {}
         self.stop = bus.subscribe(topic, self._receive)
-        """Call it to unsubscribe."""
+        """Call this to unsubscribe."""
 
     def settle(self, write: Callable[[dict[Key, Value]], tuple[Collection[Key], int]]) -> int:
-        """Have `write` store what was received; it returns the settled keys and the number written, which is returned.
+        """Pass the received values to `write`, which returns the settled keys and the number of writes. Return that
+        number.
 
-        What is not settled, or was received again meanwhile, is kept; all of it where `write` raises.
+        Values that are not settled, or were received again meanwhile, are kept. If `write` raises, all values are kept.
         """
         with self._lock:
             newest = dict(self._newest)

@@ -1,1 +1,1 @@
-"""Policies: drafts, approvals, publishing, rolling back, and scheduled publishes."""
+"""Policies: drafts, approvals, publishing, rollbacks, and scheduled publishes."""

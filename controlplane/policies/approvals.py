@@ -1,7 +1,7 @@
-"""Approvals: a policy version that requires one goes live only after a second person has approved it.
+"""Approvals: if a policy requires them, a version goes live only after a second person has approved it.
 
-An approval is for one version, which never changes. It counts while its author may publish the policy, so that losing
-the role voids it. Rolling back needs none: it is for emergencies, and the version was live before.
+An approval is for one version, which never changes. It is valid while the person who gave it may publish the policy. A
+rollback needs no approval, because it is for emergencies and the version was live before.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from controlplane.policies.roles import may_publish, only_pool, require_all_pool
 
 
 class NotApprovedError(ConflictError):
-    """The policy requires an approval that the version lacks; the message says who may give it."""
+    """The policy requires an approval that the version lacks. The message states who may approve."""
 
     def __init__(self, version: PolicyVersion) -> None:
         self.version = version
@@ -33,17 +33,17 @@ class NotApprovedError(ConflictError):
 
 
 class CannotApproveError(ConflictError):
-    """This actor cannot approve this version, or has nothing to withdraw; the message says why."""
+    """This actor cannot approve the version or withdraw an approval. The message explains why."""
 
 
 def who_may_approve(version: PolicyVersion) -> str:
-    """Return in words who may approve the version."""
+    """Return a text that names who may approve the version."""
     besides = f" other than {version.author.get_username()}, who wrote it" if version.author else ""
     return f"anyone with the role operator in every pool of the policy{besides}"
 
 
 def why_not_approve(actor: Actor, version: PolicyVersion) -> str:
-    """Return why a person who may publish cannot approve the version; empty where they can."""
+    """Return why a person who may publish cannot approve the version; empty if they can."""
     if actor.user is None:
         return "Only a person can approve: sign in. API keys cannot."
     if version.author_id == actor.user.pk:
@@ -54,9 +54,9 @@ def why_not_approve(actor: Actor, version: PolicyVersion) -> str:
 
 
 def approve(version: PolicyVersion, *, actor: Actor, why: str = "") -> PolicyApproval:
-    """Store the actor's approval and return it; a second one by the same person changes nothing.
+    """Store the actor's approval and return it. A second approval by the same person changes nothing.
 
-    Raises NotAllowedError, and CannotApproveError for the author and for actors that are not persons.
+    Raises NotAllowedError, and CannotApproveError for the version's author and for actors that are not persons.
     """
     require_all_pools(actor, version.policy)
     if reason := why_not_approve(actor, version):
@@ -73,7 +73,7 @@ def approve(version: PolicyVersion, *, actor: Actor, why: str = "") -> PolicyApp
 
 
 def withdraw_approval(version: PolicyVersion, *, actor: Actor, why: str = "") -> None:
-    """Withdraw the actor's own approval; raises NotAllowedError, CannotApproveError where there is none."""
+    """Withdraw the actor's approval. Raises NotAllowedError, and CannotApproveError if there is none."""
     require_all_pools(actor, version.policy)
     with transaction.atomic():
         _lock(version)
@@ -89,7 +89,7 @@ def withdraw_approval(version: PolicyVersion, *, actor: Actor, why: str = "") ->
 def require_approved(version: PolicyVersion) -> None:
     """Raise NotApprovedError if the policy requires an approval and no valid one is stored.
 
-    Call it in the transaction that makes the version live, once the policy is locked.
+    Call it in the transaction that makes the version live, after locking the policy.
     """
     if lacks_approval(version):
         raise NotApprovedError(version)
@@ -102,7 +102,7 @@ def lacks_approval(version: PolicyVersion) -> bool:
 
 
 def approvals_of(versions: Sequence[PolicyVersion]) -> dict[int, list[PolicyApproval]]:
-    """Return the valid approvals by version id, the oldest first."""
+    """Return the valid approvals by version id, oldest first."""
     by_version: dict[int, list[PolicyApproval]] = {version.pk: [] for version in versions}
     stored = PolicyApproval.objects.filter(version__in=by_version).select_related("person", "version__policy")
     judged: dict[tuple[int, int], bool] = {}
@@ -122,7 +122,7 @@ def _as_actor(user: User) -> Actor:
 
 
 def _lock(version: PolicyVersion) -> None:
-    """Serialize approving, withdrawing and publishing."""
+    """Serialize approvals, withdrawals, and publishes."""
     Policy.objects.select_for_update(of=("self",)).get(pk=version.policy_id)
 
 

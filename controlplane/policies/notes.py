@@ -23,13 +23,13 @@ from controlplane.policies.document.text import members_of, value_text
 
 
 def vain_settings(document: Any) -> Iterator[FieldProblem]:
-    """Yield a note for each setting that a valid document, as written, asks for and no live pool supports."""
+    """Yield a note for each setting that a valid document requests and no live pool supports."""
     if value_at(document, ("placement", "name")) == "mooncake":
         yield FieldProblem("placement", "no live engine fetches blocks from others, so this chooses like min_ttft")
 
 
 def missing_keys(document: Any) -> Iterator[FieldProblem]:
-    """Yield a note for each place that a valid document leaves out, one for all that would be inside it."""
+    """Yield a note for each path that a valid document omits, with a single note for an omitted object."""
     yield from _missing(policy_schema(), document)
 
 
@@ -49,7 +49,7 @@ def _missing(schema: ObjectSchema, document: Any) -> Iterator[FieldProblem]:
 
 
 def notes_on(document: Any) -> tuple[FieldProblem, ...]:
-    """Return one note per setting of a valid document that is outside its usual range and not the default."""
+    """Return one note per setting of a valid document that is outside its usual range and differs from the default."""
     return tuple(
         FieldProblem(
             path_text(path),
@@ -65,7 +65,7 @@ def notes_on(document: Any) -> tuple[FieldProblem, ...]:
 
 
 def _settings(schema: ObjectSchema, document: Any, above: Path = ()) -> Iterator[tuple[Path, SettingSchema]]:
-    """Yield each setting with its path in the document; `above` is where the schema's own paths begin."""
+    """Yield each setting with its path in the document. `above` is the path at which the schema's paths begin."""
     for member in schema.members.values():
         if isinstance(member, SettingSchema):
             yield (*above, *member.path), member

@@ -1,4 +1,4 @@
-"""Writes, publishes, and rolls back policies. Nothing is overwritten: each change is a new version.
+"""Drafts, publishes, and rolls back policies. Nothing is overwritten: each change is a new version.
 
 Operators of one of a policy's pools may draft. A version that goes live affects all of the policy's pools, so
 publishing requires the role in each of them.
@@ -29,15 +29,15 @@ from controlplane.policies.roles import only_pool, require_all_pools, require_so
 from controlplane.policies.schedule_end import end_overtaken
 
 went_live = Signal()
-"""Sent with `version` and `actor`, in the transaction in which a version goes live."""
+"""Sent with `version` and `actor` in the transaction in which a version goes live."""
 
 POLICY_FIELDS = frozenset({"name", "needs_approval"})
 PUBLISH, ROLL_BACK = "policy.publish", "policy.roll_back"
-"""The audit's verbs for a version that goes live."""
+"""Audit verbs for a version that goes live."""
 
 
 class StalePolicyError(RuntimeError):
-    """Another version was published in the meantime; `live` is the version that is live now (None: none is)."""
+    """Another version was published in the meantime. `live` is the current live version; None: no version is live."""
 
     def __init__(self, policy: Policy, live: PolicyVersion | None) -> None:
         self.live = live
@@ -46,7 +46,7 @@ class StalePolicyError(RuntimeError):
 
 
 def create_policy(slug: str, name: str, *, actor: Actor, needs_approval: bool = False, why: str = "") -> Policy:
-    """Store a policy without versions; raises NotAllowedError, InvalidFieldsError."""
+    """Store a policy without versions. Raises NotAllowedError, InvalidFieldsError."""
     require(actor, Role.OPERATOR)
     return recorded_change.create(
         Policy(slug=slug, name=name, needs_approval=needs_approval), "policy.create", actor=actor, why=why
@@ -56,9 +56,9 @@ def create_policy(slug: str, name: str, *, actor: Actor, needs_approval: bool = 
 def change_policy(
     policy: Policy, changes: Mapping[str, Any], *, actor: Actor, expected: int | None = None, why: str = ""
 ) -> Policy:
-    """Change POLICY_FIELDS; raises NotAllowedError, InvalidFieldsError, StaleRevisionError.
+    """Change POLICY_FIELDS. Raises NotAllowedError, InvalidFieldsError, StaleRevisionError.
 
-    Only admins may drop the second approver.
+    Only admins may remove the approval requirement.
     """
     require_all_pools(actor, policy)
     check_names(changes, POLICY_FIELDS)
@@ -73,7 +73,7 @@ def change_policy(
 
 
 def delete_policy(policy: Policy, *, actor: Actor, expected: int | None = None, why: str = "") -> None:
-    """Delete a policy without versions and pools; raises NotAllowedError, StaleRevisionError, InUseError."""
+    """Delete a policy without versions and pools. Raises NotAllowedError, StaleRevisionError, InUseError."""
     require_all_pools(actor, policy)
     recorded_change.delete(policy, "policy.delete", actor=actor, expected=expected, why=why)
 
@@ -81,10 +81,10 @@ def delete_policy(policy: Policy, *, actor: Actor, expected: int | None = None, 
 def draft(
     policy: Policy, document: Any, *, actor: Actor, message: str = "", based_on: int | None = None
 ) -> PolicyVersion:
-    """Store the document as the policy's next version, not live yet; raises NotAllowedError, InvalidPolicyError.
+    """Store the document as the policy's next version, not live yet. Raises NotAllowedError, InvalidPolicyError.
 
-    The stored document is complete: defaults are written out, so that a later program with other defaults reads the
-    same policy. `based_on` is the number of the live version when the author began (None: the present one).
+    The stored document includes all defaults, so that a later program with other defaults reads the same policy.
+    `based_on` is the number of the live version when the author began (None: the current one).
     """
     require_some_pool(actor, policy)
     complete = validated(document)
@@ -98,9 +98,9 @@ def draft(
 def publish_version(version: PolicyVersion, *, instead_of: int | None, actor: Actor, why: str = "") -> PolicyVersion:
     """Make the version live in all pools of its policy and return it.
 
-    `instead_of` is the number of the version that the caller believes to be live (None: none is); raises
-    StalePolicyError when another one is, InvalidPolicyError when the stored document no longer fits this program,
-    NotApprovedError when its policy requires an approval that it lacks, and NotAllowedError.
+    `instead_of` is the number of the version that the caller believes to be live (None: no version). Raises
+    NotAllowedError, StalePolicyError if another version is live, InvalidPolicyError if the stored document is no longer
+    valid in this program, and NotApprovedError if a required approval is missing.
     """
     require_all_pools(actor, version.policy)
     validated(version.document)
@@ -115,7 +115,7 @@ def publish_version(version: PolicyVersion, *, instead_of: int | None, actor: Ac
 def roll_back(policy: Policy, number: int, *, instead_of: int | None, actor: Actor, why: str = "") -> PolicyVersion:
     """Publish a copy of version `number` as the newest version and return it.
 
-    Raises as publish_version does, but needs no approval: it is for emergencies.
+    Raises the same errors as publish_version, but needs no approval, because rollbacks are for emergencies.
     """
     require_all_pools(actor, policy)
     with transaction.atomic():
@@ -156,7 +156,7 @@ def _next_version(
 
 
 def _locked(version: PolicyVersion, instead_of: int | None) -> Policy:
-    """Return the version's policy, locked; raises StalePolicyError unless version `instead_of` is live."""
+    """Lock the version's policy and return it. Raises StalePolicyError unless version `instead_of` is live."""
     # Of the policy alone: live_version may be NULL, and PostgreSQL locks no nullable side of a join.
     policy = Policy.objects.select_for_update(of=("self",)).select_related("live_version").get(pk=version.policy_id)
     live = policy.live_version
@@ -186,7 +186,7 @@ DEFAULT = "default"
 
 
 def create_live_policy(slug: str, name: str, *, actor: Actor, document: Any = None, why: str = "") -> Policy:
-    """Store a policy whose first version is live; `document` holds the deviations from the program's defaults.
+    """Create a policy and publish its first version. `document` contains the deviations from the defaults.
 
     Raises NotAllowedError, InvalidFieldsError, InvalidPolicyError.
     """
@@ -197,13 +197,13 @@ def create_live_policy(slug: str, name: str, *, actor: Actor, document: Any = No
 
 
 def publish_first_version(policy: Policy, *, actor: Actor, document: Any = None) -> None:
-    """Publish a first version of a policy without a live one."""
+    """Publish the first version of a policy without a live version."""
     first = draft(policy, document or {}, actor=actor, message="The defaults of this program")
     publish_version(first, instead_of=None, actor=actor)
     policy.refresh_from_db()
 
 
 def usual_policy(*, actor: Actor) -> Policy:
-    """Return the policy for a new pool: `default`, else the first that is live, else a new one."""
+    """Return the policy for a new pool: `default`, otherwise the first live policy, otherwise a new one."""
     live = Policy.objects.filter(live_version__isnull=False).order_by("slug")
     return live.filter(slug=DEFAULT).first() or live.first() or create_live_policy(DEFAULT, "Default", actor=actor)

@@ -1,4 +1,4 @@
-"""Policies that a person may see, read with few queries."""
+"""Reads the policies that a person may see, with few queries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
 
 RAIL_LENGTH = 40
-"""Versions of one page of the history."""
+"""Number of versions on one page of the history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,26 +23,26 @@ class PolicyAccess:
 
     policy: Policy
     pools: tuple[RoleScope, ...]
-    """All of its pools: a publish reaches each, including those that the actor may not open."""
+    """All pools of the policy, including pools that the actor may not see, because publishes affect all of them."""
     visible: tuple[RoleScope, ...]
     operated: tuple[RoleScope, ...]
-    """Those in which the actor may start trials."""
+    """Pools in which the actor may start trials."""
     may_draft: bool
     may_publish: bool
 
     @property
     def live(self) -> PolicyVersion | None:
-        """The version in force; None before the first publish."""
+        """Return the live version; None before the first publish."""
         return self.policy.live_version
 
     @property
     def live_number(self) -> int | None:
-        """Number of the version in force; None before the first publish."""
+        """Return the number of the live version; None before the first publish."""
         return self.live.number if self.live else None
 
 
 def visible_policies(actor: Actor) -> QuerySet[Policy]:
-    """Return the policies of the pools the actor may see, with their live versions."""
+    """Return the policies of the pools that the actor may see, with their live versions."""
     policies = Policy.objects.select_related("live_version")
     if may(actor, Role.VIEWER):
         return policies
@@ -51,12 +51,14 @@ def visible_policies(actor: Actor) -> QuerySet[Policy]:
 
 
 def policies_of(actor: Actor) -> list[PolicyAccess]:
-    """Return every policy that the actor may see: those of visible pools, and all for actors who see all pools."""
+    """Return every policy that the actor may see: policies of visible pools, or all policies for actors who see all
+    pools.
+    """
     return [_access(policy, actor) for policy in _with_pools(visible_policies(actor))]
 
 
 def policy_of(actor: Actor, slug: str) -> PolicyAccess:
-    """Return one policy; raises Policy.DoesNotExist if it is missing or invisible to the actor."""
+    """Return one policy. Raises Policy.DoesNotExist if it does not exist or the actor may not see it."""
     policy = _with_pools(Policy.objects.all()).get(slug=slug)
     access = _access(policy, actor)
     if not access.visible and not may(actor, Role.VIEWER):
@@ -65,7 +67,7 @@ def policy_of(actor: Actor, slug: str) -> PolicyAccess:
 
 
 def versions_of(policy: Policy, *, below: int | None = None) -> list[PolicyVersion]:
-    """Return one page of the policy's versions, newest first; `below` starts the page under that number."""
+    """Return one page of the policy's versions, newest first. `below` limits the page to lower numbers."""
     versions = policy.versions.select_related("author").order_by("-number")
     if below is not None:
         versions = versions.filter(number__lt=below)
@@ -73,12 +75,12 @@ def versions_of(policy: Policy, *, below: int | None = None) -> list[PolicyVersi
 
 
 def version_of(policy: Policy, number: int) -> PolicyVersion | None:
-    """Return one version of the policy; None for an unknown number."""
+    """Return one version of the policy; None if the number is unknown."""
     return policy.versions.select_related("author").filter(number=number).first()
 
 
 def open_drafts(policies: Sequence[Policy]) -> dict[int, list[PolicyVersion]]:
-    """Return the drafts newer than the live version by policy id, newest first, without their documents."""
+    """Return the drafts newer than the live version, by policy id, newest first, without their documents."""
     newer = Q(policy__live_version=None) | Q(number__gt=F("policy__live_version__number"))
     drafts = PolicyVersion.objects.filter(newer, policy__in=policies, published_at=None)
     by_policy: dict[int, list[PolicyVersion]] = {policy.pk: [] for policy in policies}

@@ -1,4 +1,4 @@
-"""Release timeline of a version, from draft to live and replaced, as steps that are done or pending. Pure."""
+"""Release timeline of a version, from draft to live and replaced, as completed or pending steps. Pure."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ class TimelineStep:
 
     step: str
     state: str
-    """DONE; NOW: the version is at this step; NEXT: it may follow; SKIPPED: it does not, or no longer does."""
+    """DONE; NOW: the version is at this step; NEXT: a possible next step; SKIPPED: not or no longer possible."""
     at: datetime | None = None
     by: str = ""
     words: str = ""
     address: str = ""
-    """A console page about it."""
+    """Console page about the step."""
     against: bool = False
-    """Its finding argues against the version."""
+    """Whether its result argues against the version."""
     by_rollback: bool = False
-    """A rollback made the version; `words` describes the step then."""
+    """Whether a rollback created the version. `words` then describes the step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A version that went live: by whom, and as which version."""
+    """A version that went live: the person and the version number."""
 
     at: datetime
     by: str
@@ -56,7 +56,7 @@ class Appointment:
 
 @dataclass(frozen=True, slots=True)
 class VersionFacts:
-    """The facts behind a release timeline."""
+    """The facts from which a release timeline is built."""
 
     number: int
     author: str
@@ -65,33 +65,33 @@ class VersionFacts:
     live_number: int | None
     published_at: datetime | None
     errors: int
-    """Errors of its document in this program."""
+    """Number of errors of its document in this program."""
     needs_approval: bool
     approvals: tuple[tuple[str, datetime], ...] = ()
-    """Author and time of each valid approval."""
+    """Name and time of each valid approval."""
     ways: tuple[str, ...] = ()
     """The available kinds of trials."""
     trials: Mapping[str, Trial] = field(default_factory=dict)
     appointment: Appointment | None = None
     went_live: Passage | None = None
     successor: Passage | None = None
-    """The version that replaced it."""
+    """The version that replaced this one."""
     copies: int | None = None
     """Number of the version that a rollback copied."""
 
     @property
     def is_live(self) -> bool:
-        """Whether it is the version in force."""
+        """Return whether the version is live."""
         return self.number == self.live_number
 
     @property
     def is_open(self) -> bool:
-        """Whether it may still go live unchanged: it never was live, and no newer version is."""
+        """Return whether the version can still go live unchanged: it was never live, and no newer version is live."""
         return self.published_at is None and (self.live_number is None or self.live_number < self.number)
 
 
 def timeline_of(facts: VersionFacts) -> tuple[TimelineStep, ...]:
-    """Return all steps in their order; steps that a version does not take are skipped, not left out."""
+    """Return all steps in order. Steps that a version does not take are marked as skipped."""
     return (
         TimelineStep(
             DRAFTED,

@@ -23,7 +23,7 @@ _PROGRAM = "Headway"
 def timelines_of(
     policy: Policy, versions: Sequence[PolicyVersion], actor: Actor | None
 ) -> dict[int, tuple[TimelineStep, ...]]:
-    """Return each version's release timeline by version id; without an actor it shows no trials."""
+    """Return each version's release timeline by version id. Without an actor, timelines contain no trials."""
     if not versions:
         return {}
     ways = tuple(way for way in TRIALS if way in SOURCES)
@@ -58,7 +58,7 @@ def timelines_of(
 
 
 def _passages(policy: Policy, versions: Sequence[PolicyVersion]) -> tuple[dict[int, Passage], dict[int, Passage]]:
-    """Return by number how each version last went live, and what then replaced it, from the audit."""
+    """Return, by version number, how each version last went live and what replaced it, from the audit."""
     numbers = [version.number for version in versions if version.published_at is not None]
     if not numbers:
         return {}, {}

@@ -1,4 +1,4 @@
-"""Who may change a policy: operators of one of its pools draft, operators of all of them publish."""
+"""Checks who may change a policy: operators of one of its pools may draft, operators of all its pools may publish."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ def require_some_pool(actor: Actor, policy: Policy) -> None:
 
 
 def require_all_pools(actor: Actor, policy: Policy) -> None:
-    """Raise NotAllowedError unless the actor operates all of the policy's pools; without pools, unless everywhere."""
+    """Raise NotAllowedError unless the actor operates all of the policy's pools or, for a policy without pools,
+    everywhere.
+    """
     pools = list(policy.pools.all())
     for pool in pools:
         require(actor, Role.OPERATOR, pool)
@@ -30,6 +32,6 @@ def may_publish(actor: Actor, policy: Policy) -> bool:
 
 
 def only_pool(policy: Policy) -> str:
-    """Return the pool that an event about the policy concerns; empty for several."""
+    """Return the pool for an event about the policy; empty if there are several."""
     slugs = list(policy.pools.values_list("slug", flat=True)[:2])
     return slugs[0] if len(slugs) == 1 else ""

@@ -1,4 +1,4 @@
-"""Ends a scheduled publish, for any cause: once, with its reason, in the audit."""
+"""Ends a scheduled publish exactly once and records the reason in the audit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VERBS = {
 
 
 def end(schedule: ScheduledPublish, state: ScheduleState, *, actor: Actor, problem: str = "", why: str = "") -> bool:
-    """End a waiting one; False if it had ended already. Call it in the transaction of its cause."""
+    """End a waiting publish. Return False if it has already ended. Call it in the transaction of its cause."""
     waiting = ScheduledPublish.objects.filter(pk=schedule.pk, state=ScheduleState.WAITING)
     # The job, a person, and a publish by hand may end it at the same moment; one of them does.
     if not waiting.update(
@@ -46,7 +46,7 @@ def end_overtaken(policy: Policy, number: int, *, actor: Actor) -> None:
 
 
 def audit_fields(schedule: ScheduledPublish) -> dict[str, object]:
-    """Return the scheduled publish as the audit records it."""
+    """Return the scheduled publish in the form recorded in the audit."""
     return {
         "version": schedule.version.number,
         "at": schedule.at.isoformat(),

@@ -1,7 +1,7 @@
-"""Schedules a version to go live at a chosen time. The job publishes it then.
+"""Schedules a version to go live at a chosen time. A job publishes it at that time.
 
-The job rejects at that moment what a click would: a newer live version, a missing approval, a document that no longer
-fits, or a role that its author has lost. The reason is kept.
+The job makes the same checks as a manual publish: it fails if a newer version is live, an approval is missing, the
+document is no longer valid, or the scheduling person has lost the role. The reason is stored.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from controlplane.policies.roles import only_pool, require_all_pools
 from controlplane.policies.schedule_end import audit_fields, end
 
 FARTHEST = timedelta(days=30)
-"""A longer schedule would be forgotten by its author."""
+"""Maximum lead time. Longer schedules would be forgotten."""
 
 _REJECTIONS = (StalePolicyError, NotApprovedError, InvalidPolicyError, NotAllowedError)
 
 
 class ScheduleError(ConflictError):
-    """The version cannot be scheduled, or its scheduled publish cannot be called off, in its present state."""
+    """The version cannot be scheduled, or its scheduled publish cannot be canceled, in its current state."""
 
 
 def schedule_publish(
     version: PolicyVersion, at: datetime, *, instead_of: int | None, actor: Actor, why: str = ""
 ) -> ScheduledPublish:
-    """Schedule the version to go live at `at`, instead of the present live version.
+    """Schedule the version to replace the current live version at `at`.
 
     Raises NotAllowedError, InvalidPolicyError, InvalidFieldsError (a time in the past or too far ahead),
-    StalePolicyError, and ScheduleError where the policy has a scheduled publish already.
+    StalePolicyError, and ScheduleError if the policy already has a scheduled publish.
     """
     policy = version.policy
     require_all_pools(actor, policy)
@@ -80,7 +80,7 @@ def schedule_publish(
 def cancel_schedule(
     schedule: ScheduledPublish, *, actor: Actor, expected: int | None = None, why: str = ""
 ) -> ScheduledPublish:
-    """Cancel the scheduled publish and return it; raises NotAllowedError, StaleRevisionError, ScheduleError."""
+    """Cancel the scheduled publish and return it. Raises NotAllowedError, StaleRevisionError, ScheduleError."""
     require_all_pools(actor, schedule.policy)
     with transaction.atomic():
         stored = ScheduledPublish.objects.select_for_update(of=("self",)).get(pk=schedule.pk)
@@ -93,7 +93,7 @@ def cancel_schedule(
 
 
 def waiting_schedule(policy: Policy) -> ScheduledPublish | None:
-    """Return the policy's waiting publish; None if there is none."""
+    """Return the policy's waiting publish; None without one."""
     return _schedules().filter(policy=policy, state=ScheduleState.WAITING).first()
 
 
@@ -103,21 +103,21 @@ def newest_schedule(policy: Policy) -> ScheduledPublish | None:
 
 
 def newest_schedules(versions: models.QuerySet[PolicyVersion] | list[PolicyVersion]) -> dict[int, ScheduledPublish]:
-    """Return the newest scheduled publish of each version that ever had one, by version id."""
+    """Return the newest scheduled publish of each version with one, by version id."""
     return {schedule.version_id: schedule for schedule in _schedules().filter(version__in=versions).order_by("pk")}
 
 
 def due_schedules(now: datetime) -> list[int]:
-    """Return the ids of those that are due, the earliest first."""
+    """Return the ids of the due publishes, earliest first."""
     due = ScheduledPublish.objects.filter(state=ScheduleState.WAITING, at__lte=now)
     return list(due.order_by("at", "pk").values_list("pk", flat=True)[:100])
 
 
 def carry_out(pk: int, now: datetime, *, grace: timedelta) -> str | None:
-    """Publish what is due, or store why it cannot be; return the new state, None where another process was faster.
+    """Publish a due version, or store why it cannot be published. Return the new state; None if another process did it.
 
-    One transaction holds the end of the scheduled publish and the publish, so that a process that dies in between has
-    done nothing and two processes cannot both do it. One that is later than `grace` fails.
+    The publish and the end of its schedule are one transaction. Therefore a crash in between changes nothing, and
+    two processes cannot both publish. A publish later than `grace` fails.
     """
     with transaction.atomic():
         schedule = _schedules().select_for_update(of=("self",)).filter(pk=pk).first()
@@ -153,7 +153,7 @@ def _missed(schedule: ScheduledPublish, now: datetime, grace: timedelta) -> str:
 
 
 def _actor_of(schedule: ScheduledPublish) -> Actor:
-    """Return the author of the schedule, with their present role; raises NotAllowedError where they are gone."""
+    """Return the author of the schedule, with their current role. Raises NotAllowedError if the author was deleted."""
     if schedule.by_key:
         key = ApiKey.objects.filter(key_id=schedule.by_key, revoked_at=None).first()
         revoked = key is None or bus_revocations().revokes(key.sha256)
@@ -180,7 +180,10 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name="controlplane.scheduled_publish", ignore_result=True)
 def scheduled_publish() -> None:
-    """Run every two seconds without a lease: each ends once, by a conditional update of its own row."""
+    """Run every two seconds.
+
+    It needs no lease, because each publish ends once, by a conditional update of its row.
+    """
     grace = timedelta(minutes=settings.PUBLISH_GRACE_MIN)
     for pk in due_schedules(timezone.now()):
         try:

@@ -1,7 +1,7 @@
-"""Kinds of trials of a version before it goes live, each with the source of its state.
+"""Kinds of trials of a version before it goes live, and functions that read their state.
 
-SOURCES is where a kind joins the timeline of a version: its entry makes the step appear on the policy page and in the
-API, between validated and approved, in the order of TRIALS.
+An entry in SOURCES adds the kind to the timeline of a version, on the policy page and in the API. The step appears
+between validated and approved, in the order of TRIALS.
 """
 
 from __future__ import annotations
@@ -19,22 +19,24 @@ TRIALS = (WHAT_IF, SHADOW, CANARY)
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Progress of one kind of trial of a version: it runs, or it has a result."""
+    """Progress of one kind of trial of a version: running, or finished with a result."""
 
     running: bool
     at: datetime
-    """When it began, or when its result came."""
+    """Time at which it began or its result arrived."""
     by: str
     words: str
-    """The finding in one line."""
+    """The result in one line."""
     address: str = ""
-    """The console's page about it."""
+    """Console page about the trial."""
     against: bool = False
-    """Its result argues against the version."""
+    """Whether its result argues against the version."""
 
 
 Source = Callable[[Actor, Sequence[PolicyVersion]], Mapping[int, Trial]]
-"""Returns by version id the newest trial that the actor may see; a version without one is left out."""
+"""Returns the newest trial that the actor may see, by version id. Versions without a trial are omitted."""
 
 SOURCES: dict[str, Source] = {}
-"""By a name of TRIALS; a kind without a source does not appear in timelines. `controlplane.project.wiring` fills it."""
+"""Name in TRIALS → source. A kind without a source does not appear in timelines. `controlplane.project.wiring` fills
+the table.
+"""

@@ -1,7 +1,7 @@
-"""Reads policy documents of the schema before this program's, whatever their source.
+"""Reads policy documents of the previous schema, from any source.
 
-Stored versions, files and requests are upgraded on reading and never rewritten; what is stored again (a draft, a roll
-back) is written in today's schema.
+Stored versions, files, and requests are upgraded on reading and never rewritten. New versions (drafts, rollbacks) are
+written in the current schema.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from routing.values.prepared_struct import prepared
 
 
 def routing_of(version: PolicyVersion) -> RoutingPolicy:
-    """Return the routing policy of the version's document; raises SchemaError and msgspec.ValidationError."""
+    """Return the routing policy of the version's document. Raises SchemaError and msgspec.ValidationError."""
     document = _read(version, policy_document.ROUTING_SCHEMA, version.routing_document)
     return msgspec.convert(document, prepared(RoutingPolicy))
 
 
 def live_routing_of(version: PolicyVersion) -> RoutingPolicy:
-    """Return the routing policy of pools that follow the version; raises as routing_of does."""
+    """Return the routing policy of pools that follow the version. Raises the same errors as routing_of."""
     return as_live(routing_of(version))[0]
 
 
 def baseline_note(version: PolicyVersion) -> str:
-    """Return how its pools deviate from the version; empty if they do not."""
+    """Return how the version's pools deviate from it; empty if they do not."""
     try:
         return as_live(routing_of(version))[1]
     except (SchemaError, msgspec.ValidationError):
@@ -40,7 +40,7 @@ def baseline_note(version: PolicyVersion) -> str:
 
 
 def automation_of(version: PolicyVersion) -> AutomationPolicy:
-    """Return the version's automation policy; raises as routing_of does."""
+    """Return the version's automation policy. Raises the same errors as routing_of."""
     document = _read(version, automation_document.AUTOMATION_SCHEMA, version.automation_document)
     return msgspec.convert(document, prepared(AutomationPolicy))
 

@@ -1,1 +1,1 @@
-"""The composition root: settings, addresses, ASGI, Celery, and the processes of one installation."""
+"""The composition root: settings, URLs, ASGI, Celery, and the processes of one installation."""

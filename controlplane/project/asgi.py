@@ -1,4 +1,4 @@
-"""The composition root of the web process: pages, the management API and websockets behind the gateway's relay."""
+"""The composition root of the web process: pages, the management API, and websockets behind the gateway's relay."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class Web:
-    """Sends requests to Django and websockets to Channels."""
+    """Dispatches requests to Django and websockets to Channels."""
 
     def __init__(self, pages: AsgiApp, sockets: AsgiApp) -> None:
         self._pages = pages

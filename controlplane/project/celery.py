@@ -1,4 +1,4 @@
-"""The Celery application: it wakes jobs. Leases decide whether a job runs."""
+"""The Celery application, which wakes jobs. Leases decide whether a job runs."""
 
 from __future__ import annotations
 

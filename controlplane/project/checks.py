@@ -1,4 +1,4 @@
-"""Rejects settings at the start that would lose data, split the fleet's state, or open a door."""
+"""Rejects settings at startup that would lose data, split the fleet's state, or weaken security."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from kvstore.keys.keyring import MIN_CHARACTERS, is_weak
 from kvstore.transfer.tls import is_loopback
 
 OURS = ("headway",)
-"""The tag of these checks. Servers run no others when they start: those of Django's are about the code alone, and load
-every page."""
+"""The tag of these checks. Servers run only these at startup, because Django's checks concern only the code and load
+every page.
+"""
 
 
 class UnsafeSettingsError(RuntimeError):
-    """The settings would lose data, split the fleet's state or open a door."""
+    """The settings would lose data, split the fleet's state, or weaken security."""
 
 
 def reject_unsafe() -> None:
-    """Raise UnsafeSettingsError with every reason, for servers that start without a management command."""
+    """Raise UnsafeSettingsError with all reasons, for servers that start without a management command."""
     messages = [message for message in run_checks(tags=OURS) if message.is_serious()]
     if messages:
         raise UnsafeSettingsError(" ".join(f"{message.msg} {message.hint}" for message in messages))
@@ -30,7 +31,7 @@ def reject_unsafe() -> None:
 
 @register(*OURS)
 def one_process_in_memory(**_kwargs: Any) -> list[CheckMessage]:
-    """Reject several processes while bus or broker live in the memory of one."""
+    """Reject several processes if the bus or broker is in the memory of one process."""
     in_memory = [
         name
         for name, is_memory in (
@@ -53,7 +54,7 @@ def one_process_in_memory(**_kwargs: Any) -> list[CheckMessage]:
 
 @register(*OURS)
 def redis_url_is_one(**_kwargs: Any) -> list[CheckMessage]:
-    """Reject a REDIS_URL that the client libraries would stumble over later."""
+    """Reject a REDIS_URL that the client libraries cannot use."""
     scheme, separator, rest = settings.REDIS_URL.partition("://")
     if not settings.REDIS_URL or (scheme in ("redis", "rediss", "unix") and separator and rest):
         return []
@@ -68,7 +69,7 @@ def redis_url_is_one(**_kwargs: Any) -> list[CheckMessage]:
 
 @register(*OURS)
 def several_processes_share_secrets(**_kwargs: Any) -> list[CheckMessage]:
-    """Reject several processes, each of which would make up secrets of its own."""
+    """Reject several processes if each would generate different secrets."""
     if settings.PROCESSES == 1 or settings.SECRETS_GIVEN:
         return []
     return [
@@ -83,7 +84,7 @@ def several_processes_share_secrets(**_kwargs: Any) -> list[CheckMessage]:
 
 @register(*OURS)
 def debug_stays_at_home(**_kwargs: Any) -> list[CheckMessage]:
-    """Reject DEBUG, which shows source and settings, where anyone but this machine can reach us."""
+    """Reject DEBUG, which reveals source and settings, if other machines can reach the server."""
     if settings.DEBUG and not settings.LOOPBACK_ONLY:
         return [
             Error(
@@ -97,7 +98,7 @@ def debug_stays_at_home(**_kwargs: Any) -> list[CheckMessage]:
 
 @register(*OURS)
 def secrets_are_strong(**_kwargs: Any) -> list[CheckMessage]:
-    """Reject weak secrets, unless only this machine can reach us: others can test guesses offline."""
+    """Reject weak secrets if other machines can reach the server, because guesses can be tested offline."""
     if settings.LOOPBACK_ONLY and not _has_peers_elsewhere():
         return []
     return [
@@ -112,7 +113,7 @@ def secrets_are_strong(**_kwargs: Any) -> list[CheckMessage]:
 
 @register(*OURS)
 def sqlite_locks_first(**_kwargs: Any) -> list[CheckMessage]:
-    """Reject SQLite without IMMEDIATE: reading and then writing fails as soon as two writers meet."""
+    """Reject SQLite without IMMEDIATE transactions, because reading and then writing fails with concurrent writers."""
     return [
         Error(
             f"The SQLite database {alias!r} lacks OPTIONS['transaction_mode'] = 'IMMEDIATE'.",
@@ -126,7 +127,9 @@ def sqlite_locks_first(**_kwargs: Any) -> list[CheckMessage]:
 
 
 def weak_secrets() -> list[str]:
-    """Return the names of secrets that are short, made of few characters, or Django's well-known insecure ones."""
+    """Return the names of secrets that are short, have few distinct characters, or are Django's well-known insecure
+    ones.
+    """
     known = {
         "SECRET_KEY": settings.SECRET_KEY,
         "SECRET_KEY_ALSO": "".join(settings.SECRET_KEY_FALLBACKS),
@@ -137,7 +140,7 @@ def weak_secrets() -> list[str]:
 
 
 def _has_peers_elsewhere() -> bool:
-    """Return whether the gateway of this installation listens for gateways of other machines."""
+    """Return whether this installation's gateway listens for gateways on other machines."""
     try:
         peers = peer_settings(os.environ)
     except (OSError, PeerSettingsError):

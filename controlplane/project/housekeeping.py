@@ -35,7 +35,7 @@ def housekeeping() -> None:
 
 
 def abandon_runs(now: datetime) -> int:
-    """Mark active runs whose lease ended ABANDONED_AFTER ago, and return how many."""
+    """Mark active runs whose lease ended longer than ABANDONED_AFTER ago. Return how many."""
     return JobRun.objects.filter(state=JobState.ACTIVE, lease_until__lt=now - ABANDONED_AFTER).update(
         state=JobState.ABANDONED,
         finished_at=now,
@@ -45,7 +45,7 @@ def abandon_runs(now: datetime) -> int:
 
 
 def forget_runs(now: datetime) -> int:
-    """Delete runs that ended KEPT ago, except the newest of each job and shard, and return how many."""
+    """Delete runs that ended longer than KEPT ago, except the newest of each job and shard. Return how many."""
     # The newest stays: the fencing token of the next run continues from it.
     newer = JobRun.objects.filter(job=OuterRef("job"), shard=OuterRef("shard"), pk__gt=OuterRef("pk"))
     deleted, _ = JobRun.objects.filter(Exists(newer), finished_at__lt=now - KEPT).delete()

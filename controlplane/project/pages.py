@@ -1,4 +1,4 @@
-"""The apps of Django and its websockets, and the limits of the edge in front of them."""
+"""Django's apps for pages and websockets, and the limits of the edge before them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from web.live.socket_origin import SameOrigin
 
 
 def pages() -> AsgiApp:
-    """Return the app of pages and the management API."""
+    """Return the app for pages and the management API."""
     return UploadGate(cast("AsgiApp", ASGIHandler()), settings.LONG_BODIES)
 
 
 def sockets() -> AsgiApp:
-    """Return the app of the websockets."""
+    """Return the app for websockets."""
     return SameOrigin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)), settings.CSRF_TRUSTED_ORIGINS)
 
 
 def edge_settings() -> EdgeSettings:
-    """Return the accepted hosts and the limits of body lengths."""
+    """Return the accepted hosts and the maximum body lengths."""
     return EdgeSettings(
         allowed_hosts=tuple(settings.ALLOWED_HOSTS),
         body_limit=settings.MAX_BODY_BYTES,

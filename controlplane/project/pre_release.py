@@ -1,4 +1,4 @@
-"""Databases of a pre-release version: no migration leads from them to this version, so they are rejected."""
+"""Detects and rejects databases of a pre-release version, from which no migration exists."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from django.db import DatabaseError, connection
 from django.db.migrations.recorder import MigrationRecorder
 
 _NEWEST_TABLE = "controlplane_mergedbatches"
-"""The table added last to the initial migration; a database without it was made by an earlier state of that migration.
-"""
+"""The newest table of the initial migration. Without it, the database was created by a pre-release version."""
 
 
 class PreReleaseDatabaseError(CommandError):
-    """The database was created by a pre-release version; the message says what to do."""
+    """The database was created by a pre-release version. The message explains the fix."""
 
 
 def remedy() -> str:
-    """Return the remedy for a database of a pre-release version; empty for others, and where none answers."""
+    """Return the remedy for a pre-release database; empty for other databases, or if the database is unavailable."""
     try:
         applied = {name for app, name in MigrationRecorder(connection).applied_migrations() if app == "controlplane"}
         tables = connection.introspection.table_names()
@@ -31,6 +30,6 @@ def remedy() -> str:
 
 
 def reject() -> None:
-    """Raise PreReleaseDatabaseError for such a database."""
+    """Raise PreReleaseDatabaseError for a pre-release database."""
     if advice := remedy():
         raise PreReleaseDatabaseError(f"A pre-release version of Headway created the database. {advice}")

@@ -1,7 +1,7 @@
-"""Django settings: read from the environment only; `.env.example` lists every variable.
+"""Django settings, read only from the environment. `.env.example` lists every variable.
 
-The defaults make one machine work with nothing installed: SQLite, and bus and broker in memory. DATABASE_URL and
-REDIS_URL scale it out. controlplane.project.checks rejects unsafe mixtures.
+The defaults work on one machine without other services: SQLite, and bus and broker in memory. For several machines, set
+DATABASE_URL and REDIS_URL. controlplane.project.checks rejects unsafe combinations.
 """
 
 from __future__ import annotations

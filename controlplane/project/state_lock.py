@@ -1,4 +1,4 @@
-"""One server process per state directory while bus and broker live in its memory."""
+"""Ensures one server process per state directory, because the bus and broker may be in its memory."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class StateInUseError(RuntimeError):
 
 @functools.cache
 def hold_state(state_dir: Path) -> IO[str]:
-    """Hold the directory for this process until it ends; raises StateInUseError while another has it.
+    """Lock the directory until this process ends. Raises StateInUseError if another process holds the lock.
 
-    The kernel drops the lock with the process, `kill -9` included. A second call in the same process returns the same
-    held file.
+    The kernel releases the lock with the process, even after `kill -9`. A second call in the same process returns the
+    same locked file.
     """
     state_dir.mkdir(parents=True, exist_ok=True)
     # Append mode truncates nothing: another process may hold the file, with its pid in it.
@@ -50,7 +50,7 @@ def hold_state(state_dir: Path) -> IO[str]:
 
 
 def holder(state_dir: Path) -> str | None:
-    """Return the pid of the process that holds the directory; None: it is free."""
+    """Return the pid of the process that holds the lock of the directory; None: no process."""
     try:
         with (state_dir / FILE_NAME).open("r", encoding="ascii") as file:
             try:
@@ -64,12 +64,12 @@ def holder(state_dir: Path) -> str | None:
 
 
 _KEY = 0x5357_4954_4348
-"""Id of an advisory lock; any number that no other program uses on the database."""
+"""Id of an advisory lock. No other program may use the same number in this database."""
 
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Keep other processes out of the block until it ends; on SQLite the lock of the state directory does so."""
+    """Run the block in one process at a time. On SQLite, the lock of the state directory ensures this."""
     if connection.vendor != "postgresql":
         yield
         return

@@ -1,4 +1,4 @@
-"""Addresses that Django answers; the gateway answers its own and relays all others (gateway.standalone)."""
+"""URLs served by Django. The gateway serves its own URLs and relays all others (gateway.standalone)."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from controlplane.trials.trials_of_version import SOURCES
 
 
 def connect() -> None:
-    """Connect all of them; a second call changes nothing."""
+    """Connect all signals. A second call changes nothing."""
     snapshot_change.committed.connect(_publish)
     publish.went_live.connect(_end_canary)
     trials_of_version.SOURCES.update(SOURCES)

@@ -1,1 +1,1 @@
-"""The snapshot that gateways serve from: each feature's part, and its publication on the bus."""
+"""The snapshot that gateways serve from: the parts of each feature, and its publication on the bus."""

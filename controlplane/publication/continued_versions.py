@@ -1,7 +1,7 @@
-"""Keeps snapshot versions rising after a database was restored from a backup or replaced.
+"""Keeps snapshot versions increasing after a database was restored from a backup or replaced.
 
-Gateways never serve a version below one that they have served. A database behind them therefore continues above their
-version, so that its changes reach them.
+Gateways never serve a version lower than one they have served. Therefore an older database continues above the
+gateways' version, so that its changes reach them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 def version_on_bus() -> int:
-    """Return the version of the published snapshot; -1: there is none that this program reads."""
+    """Return the version of the published snapshot; -1 without a readable snapshot."""
     latest = get_bus().latest(TOPIC)
     try:
         return decode_snapshot(latest).version if latest is not None else -1
@@ -42,12 +42,12 @@ def version_in_database() -> int:
 
 
 def continue_above_gateways(on_bus: int) -> bool:
-    """Raise the version above the bus's and every gateway's, if one of them is newer; True: it was raised."""
+    """Raise the version above that of the bus and every gateway, if one is newer. Return True if it was raised."""
     return continue_above(max(on_bus, fleet_samples().newest_snapshot()))
 
 
 def continue_above(served: int) -> bool:
-    """Raise the version above `served` and audit it, if `served` is newer than the database; True: it was raised."""
+    """Raise the version above `served`, with an audit event, if `served` is newer. Return True if it was raised."""
     if served <= 0 or version_in_database() >= served:
         return False
     with transaction.atomic():

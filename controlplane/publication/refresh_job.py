@@ -9,5 +9,5 @@ from controlplane.publication.snapshot import publish_if_newer
 
 @shared_task(name="controlplane.refresh_snapshot", ignore_result=True)
 def refresh_snapshot() -> None:
-    """Publish the committed state when its version is newer than the one on the bus."""
+    """Publish the committed state if its version is newer than the version on the bus."""
     publish_if_newer()

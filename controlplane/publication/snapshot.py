@@ -1,7 +1,7 @@
 """Publishes topology, policies, and API keys as one complete, versioned snapshot.
 
-A change raises the version inside its own transaction, and a snapshot is read under a lock on that row, so each version
-represents one committed state. Gateways take the snapshot from the bus and keep it on disk as their last-known-good.
+A change increments the version in its transaction, and a snapshot is read under a lock on that row, so each version
+represents one committed state. Gateways receive the snapshot on the bus and store it on disk as last known good.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _publishing = threading.Lock()
 
 
 def publish() -> Snapshot:
-    """Publish the committed state and return it, never below a published version; repeating it is harmless."""
+    """Publish the committed state and return it. It is never older than a published version. Idempotent."""
     # First: gateways reject every version below one that they have served.
     continue_above(version_on_bus())
     with _publishing:
@@ -76,14 +76,17 @@ def publish() -> Snapshot:
 
 
 def publish_if_newer() -> Snapshot | None:
-    """Publish if another process (a command, a second server) has changed the database; None: nothing new."""
+    """Publish if another process (a command, a second server) has changed the database.
+
+    Return None if nothing changed.
+    """
     on_bus = version_on_bus()
     continue_above_gateways(on_bus)
     return publish() if version_in_database() > on_bus else None
 
 
 def build_snapshot(at: float) -> Snapshot:
-    """Read the whole committed state as one Snapshot; `at` is unix seconds."""
+    """Read the whole committed state as a Snapshot. `at` is unix seconds."""
     with transaction.atomic():
         # The lock makes each version represent one committed state.
         counter = SnapshotVersion.objects.select_for_update().filter(pk=SnapshotVersion.ONLY).first()
@@ -115,13 +118,15 @@ def build_snapshot(at: float) -> Snapshot:
 
 
 class _LastGood:
-    """What gateways received before, of pools whose policy cannot be read; queried when it is needed."""
+    """The last published entries of pools with an unreadable policy, loaded on demand."""
 
     def __init__(self, at: float) -> None:
         self._at = at
 
     def policy_part(self, pool_id: str) -> dict[str, Any]:
-        """Return the pool's policy, arms and costs as published last, else this program's defaults."""
+        """Return the pool's last published policy, arms, and costs; empty if none were published, so that defaults
+        apply.
+        """
         known = next((entry for entry in self._snapshot_pools if entry.pool_id == pool_id), None)
         return {} if known is None else {name: getattr(known, name) for name in _POLICY_PART}
 
@@ -162,7 +167,7 @@ def _pool_entry(pool: Pool, unsalted_tenant: str, last_good: _LastGood, arm_and_
 
 
 def _policy_part(pool: Pool) -> dict[str, Any]:
-    """Return the fields of _POLICY_PART; raises ValueError and msgspec.ValidationError."""
+    """Return the fields in _POLICY_PART. Raises ValueError and msgspec.ValidationError."""
     live = pool.policy.live_version
     for version in (live, *(running_canary.version for running_canary in pool.policy.running_canaries)):
         if version is not None and (note := baseline_note(version)):
@@ -215,7 +220,7 @@ def _engine_entry(engine: Engine) -> EngineEntry:
 
 
 def _verdict(engine: Engine) -> dict[str, Any]:
-    """Return the verdict of engine health as gateways need it; a suspect is treated as healthy."""
+    """Return the engine health verdict in the gateways' format. A suspect engine counts as healthy."""
     health = getattr(engine, "health", None)
     if health is None or health.state not in (HealthState.QUARANTINED, HealthState.PROBATION):
         return {}

@@ -1,4 +1,4 @@
-"""One decision in full: from its segment, or, if it is not stored, from the memory of its gateway."""
+"""Reads one decision in full: from its segment or, if it is not stored, from the memory of its gateway."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_ID = 128
 
 @dataclass(frozen=True, slots=True)
 class FoundDecision:
-    """A decision; `row` None: it is not stored (yet). `record` None: it cannot be read, `gone` says why."""
+    """A decision. `row` None: not stored (yet). `record` None: unreadable, for the reason in `gone`."""
 
     record: StoredDecision | None
     row: DecisionIndex | None
@@ -28,7 +28,7 @@ class FoundDecision:
 
 
 def find_decision(actor: Actor, decision_id: str) -> FoundDecision | None:
-    """Return the decision of this id, or the newest for this X-Request-Id of a client, if the actor sees its pool."""
+    """Return the decision with this id, or the newest for this client's X-Request-Id, if the actor may see its pool."""
     if not decision_id or len(decision_id) > MAX_ID or "\x00" in decision_id:
         return None
     visible = visible_decisions(actor)
@@ -55,5 +55,5 @@ def _live(actor: Actor, decision_id: str) -> StoredDecision | None:
 
 
 def _may_see(actor: Actor, pool_id: str) -> bool:
-    """Return whether the actor sees the pool; a deleted one is visible to actors who see all pools."""
+    """Return whether the actor may see the pool. A deleted pool is visible only to actors who see all pools."""
     return may(actor, Role.VIEWER) or visible_pools(actor).filter(slug=pool_id).exists()

@@ -23,39 +23,40 @@ _SECONDS = re.compile(r"[0-9]{1,10}(\.[0-9]{1,3})?")
 
 @dataclass(frozen=True, slots=True)
 class DecisionFilter(SearchFilter):
-    """Search conditions; empty fields are no condition. Times: ISO 8601, in UTC unless they state an offset, or unix
-    seconds.
+    """Search conditions; an empty field matches everything.
+
+    Times are unix seconds, or ISO 8601 in UTC unless they include an offset.
     """
 
     id: str = ""
-    """The beginning of a decision's id, or the X-Request-Id that a client sent."""
+    """The start of a decision's id, or the X-Request-Id that a client sent."""
     pool: str = ""
     engine: str = ""
-    """Name or id."""
+    """Name or id of the engine."""
     tenant: str = ""
     session: str = ""
-    """A session's id as clients send it, or its digest as in the records."""
+    """The session id that clients send, or its digest in the records."""
     reason: str = ""
     arm: str = ""
-    """live, canary or control; empty for decisions made without a trial."""
+    """live, canary, or control; empty: any."""
     cause: str = ""
-    """Cause of the largest part of its regret."""
+    """Cause of the largest part of the decision's regret."""
     mismatch: str = ""
     late: str = ""
-    """1: only those that missed their objective."""
+    """1: only decisions that missed their objective."""
     since: str = ""
     until: str = ""
 
 
 def visible_decisions(actor: Actor) -> QuerySet[DecisionIndex]:
-    """Return the recorded decisions of the actor's pools; those of deleted pools only for a role everywhere."""
+    """Return the recorded decisions of the actor's pools. Decisions of deleted pools require a role everywhere."""
     if may(actor, Role.VIEWER):
         return DecisionIndex.objects.all()
     return DecisionIndex.objects.filter(pool__in=visible_pools(actor).values("slug"))
 
 
 def search(actor: Actor, wanted: DecisionFilter) -> QuerySet[DecisionIndex]:
-    """Return the visible decisions that match, newest first; raises UnreadableFilterError."""
+    """Return the visible decisions that match, newest first. Raises UnreadableFilterError."""
     decisions = visible_decisions(actor).filter(**_equal(wanted))
     if wanted.session:
         decisions = decisions.filter(session__in=digests_of(wanted.session))
@@ -75,7 +76,7 @@ def search(actor: Actor, wanted: DecisionFilter) -> QuerySet[DecisionIndex]:
 
 
 def _equal(wanted: DecisionFilter) -> dict[str, str | bool]:
-    """Return the conditions of equality."""
+    """Return the equality conditions of the filter."""
     asked: dict[str, str | bool] = {
         "pool": wanted.pool,
         "tenant": wanted.tenant,
@@ -89,25 +90,28 @@ def _equal(wanted: DecisionFilter) -> dict[str, str | bool]:
 
 
 def digests_of(session: str) -> list[str]:
-    """Return the digests of a session under the secrets that are accepted; a text of a digest's form counts as one."""
+    """Return the digests of a session under all accepted secrets.
+
+    A text in the form of a digest is returned unchanged.
+    """
     if _DIGEST.fullmatch(session):
         return [session]
     return [session_digest(key, session) for key in fleet_keyring().keys(DIGESTS).every]
 
 
 def sent_as(name: str) -> Q:
-    """Return the condition that a client named its request so; several clients may choose the same name."""
+    """Return the condition for requests with this X-Request-Id. Several clients may use the same id."""
     # The second condition lets a database use the index without the empty names.
     return Q(client_request_id=name) & ~Q(client_request_id="")
 
 
 def narrowed(rows: QuerySet[DecisionIndex], begin_ms: int, end_ms: int) -> QuerySet[DecisionIndex]:
-    """Return the rows within [begin, end)."""
+    """Return the rows in [begin, end)."""
     return rows.filter(Q(at_ms__gte=begin_ms) & Q(at_ms__lt=end_ms))
 
 
 def unix_ms(name: str, text: str) -> int:
-    """Read a moment as unix milliseconds; raises UnreadableFilterError."""
+    """Parse a time as unix milliseconds. Raises UnreadableFilterError."""
     if _SECONDS.fullmatch(text):
         return int(float(text) * 1000)
     return int(moment_of(name, text).timestamp() * 1000)

@@ -1,4 +1,4 @@
-"""Regret of a decision in hindsight, from its record and from the drift of waits around that time."""
+"""Regret of a decision in hindsight, computed from its record and the drift of waits around that time."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from routing.values import reasons
 MAX_ENGINES = 4096
 MAX_DRIFTS = 8
 NEAR_S = 10.0
-"""Waits of requests decided within this time of each other drift for the same reasons."""
+"""Decisions within this time of each other share the same drift of waits."""
 _UNKNOWN_COST = PrefillCost(0.0, 0.0, 0.0, 0.0)
 
 
 class Hindsight:
-    """Drifts of waits by engine; the engine silent for longest is dropped first.
+    """Drifts of waits by engine. The engine without records for the longest time is dropped first.
 
-    Mutable state: the table; one thread at a time.
+    Mutable state: the table. Not thread-safe.
     """
 
     def __init__(self) -> None:
         self._drifts: OrderedDict[str, deque[tuple[float, float]]] = OrderedDict()
 
     def judged(self, stored: StoredDecision) -> StoredDecision:
-        """Return the record with its regret; a running request has none yet, and a judged record is unchanged."""
+        """Return the record with its regret. A running request has none yet, and a judged record is unchanged."""
         if stored.outcome == RUNNING or stored.regret is not None:
             return stored
         regret = self.regret_of(stored)
         return stored if regret is None else msgspec.structs.replace(stored, regret=regret)
 
     def regret_of(self, stored: StoredDecision) -> Regret | None:
-        """Return what another engine would have saved the ended request; None if unknown."""
+        """Return the time that another engine would have saved the completed request; None if unknown."""
         decision, ttft_s = stored.decision, stored.first_token_after_s
         decided_at = stored.arrived_at + stored.decided_after_s
         candidates, length = decision.candidates, decision.prompt_tokens

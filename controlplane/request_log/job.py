@@ -1,4 +1,4 @@
-"""The leased job that stores ended requests: reads them from the bus, writes them, and enforces the limits."""
+"""The leased job that stores completed requests: receives them on the bus, writes them, and enforces the limits."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ logger = logging.getLogger(__name__)
 
 JOB = "requests"
 LEASE = timedelta(seconds=20)
-"""Longer than any run; a dead holder's unstored batches wait in the other processes meanwhile."""
+"""Longer than any run. After a crash, unstored batches wait in other processes for this time."""
 MOST_BATCHES = 256
-"""Limit of one run; a gateway sends one in each interval at least."""
+"""Maximum number of batches in one run. A gateway sends at least one per interval."""
 BOUNDS_EVERY = 30
-"""Bounds are checked once in this many runs that stored something."""
+"""Number of runs with stored batches between two checks of the limits."""
 
 
 @dataclass(slots=True)
 class RequestIntake:
-    """Ended requests that this process has received. Mutable: the counts."""
+    """Completed requests that this process has received. Mutable: the counts."""
 
     received: StreamIntake
     hindsight: Hindsight = field(default_factory=Hindsight)
@@ -46,23 +46,23 @@ class RequestIntake:
     decisions: int = 0
     runs: int = 0
     merged_until_ms: dict[Retention, int] = field(default_factory=dict)
-    """Up to which time this process has merged each class."""
+    """Time up to which this process has merged each retention class."""
 
 
 @functools.cache
 def request_intake() -> RequestIntake:
-    """Return this process's one intake, which is subscribed to the bus from the first call on."""
+    """Return this process's RequestIntake, which is subscribed to the bus from the first call."""
     return RequestIntake(StreamIntake(get_bus(), TOPIC))
 
 
 @shared_task(name="controlplane.store_requests", ignore_result=True)
 def store_requests() -> None:
-    """Run every second: the first run subscribes, each later one stores what was received."""
+    """Run every second. The first run subscribes; later runs store the received batches."""
     keep(request_intake())
 
 
 def keep(intake: RequestIntake) -> StoredCounts:
-    """Store waiting batches, if this process gets the lease, and return the new rows."""
+    """Store waiting batches, if this process gets the lease. Return the number of new rows."""
     received = intake.received
     if not len(received):
         return StoredCounts()

@@ -1,4 +1,4 @@
-"""Decisions of the last minutes from gateways' memory, queried over the bus: some are not stored (yet)."""
+"""Recent decisions from the memory of gateways, queried over the bus. Some are not stored (yet)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class GatewayRecords:
         self._questions: Questions[RecentAnswer] = Questions(bus, ASKED, ANSWERED, ANSWER, wait_s)
 
     def of_engine(self, engine_id: str) -> list[StoredDecision] | None:
-        """Return the last decisions that chose the engine, newest first; None where no gateway answers in time."""
+        """Return the last decisions that chose the engine, newest first; None if no gateway responds in time."""
         answers = self._ask(RecentQuestion(secrets.token_hex(8), self._questions.asker, engine_id=engine_id))
         if not answers:
             return None
@@ -29,12 +29,12 @@ class GatewayRecords:
         return sorted(decisions, key=lambda item: item.decided_at, reverse=True)
 
     def get(self, decision_id: str) -> StoredDecision | None:
-        """Return the decision; None if no gateway that answers in time has it."""
+        """Return the decision; None if no gateway responds with it in time."""
         answers = self._ask(RecentQuestion(secrets.token_hex(8), self._questions.asker, decision_id=decision_id))
         return next((decision for answer in answers for decision in answer.decisions), None)
 
     def _ask(self, question: RecentQuestion) -> list[RecentAnswer]:
-        """Return the answers of all gateways that receive the question, or those that came in time."""
+        """Return the responses of all gateways that received the query, or those that arrived in time."""
 
         def is_answered(answers: list[RecentAnswer]) -> bool:
             return bool(question.decision_id and answers[-1].decisions)
@@ -44,5 +44,5 @@ class GatewayRecords:
 
 @functools.cache
 def recent_decisions() -> GatewayRecords:
-    """Return this process's intake, which receives answers from the first call on."""
+    """Return this process's GatewayRecords, which receives responses from the first call."""
     return GatewayRecords(get_bus())

@@ -1,1 +1,1 @@
-"""Which process uses which secret, and what still needs the secret being rotated out."""
+"""Shows which process uses which secret, and what still needs the secret being rotated out."""

@@ -1,4 +1,4 @@
-"""The holders of each secret: the answers of all running processes, and the last reports of KV nodes."""
+"""The holders of each secret, from the responses of all running processes and the last reports of KV nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NODE = "KV node"
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """One process and its secrets of one kind, by their fingerprints."""
+    """One process and its secrets of one kind, as fingerprints."""
 
     role: str
     """gateway, web, jobs, worker, supervisor, or KV node."""
@@ -34,7 +34,7 @@ class Holder:
     """Unix seconds; None: not reported."""
 
     def accepts(self, fingerprint: str) -> bool:
-        """Return whether it accepts this secret."""
+        """Return whether the process accepts this secret."""
         return fingerprint in (self.secrets.used, self.secrets.also)
 
     @override
@@ -63,7 +63,7 @@ class HolderQuestions:
         self._questions: Questions[SecretAnswer] = Questions(bus, ASKED, ANSWERED, ANSWER, wait_s)
 
     def holders(self) -> Holders:
-        """Return the present holders."""
+        """Return the current holders."""
         question = SecretQuestion(secrets.token_hex(8), self._questions.asker)
         came = self._questions.ask(question.question_id, QUESTION.encode(question))
         silent = []
@@ -82,7 +82,7 @@ class HolderQuestions:
 
 @functools.cache
 def holder_questions() -> HolderQuestions:
-    """Return this process's questions, which receive answers from the first call on."""
+    """Return this process's HolderQuestions, which receives responses from the first call."""
     return HolderQuestions(get_bus())
 
 
@@ -98,5 +98,5 @@ def _nodes() -> tuple[list[Holder], list[str]]:
 
 
 def newest(uses: Iterable[SecretUse]) -> Sequence[SecretUse]:
-    """Return the uses of the other secret that were accepted, the newest first."""
+    """Return the accepted uses of the other secret, newest first."""
     return sorted(uses, key=lambda use: (-use.newest_at, use.purpose))

@@ -1,4 +1,4 @@
-"""The secrets of this process: its answers to questions, and the reference for others' secrets."""
+"""The secrets of this process: its responses to queries, and the reference for other processes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def session_keyring() -> Keyring:
 
 
 def answer_questions(role: str, keyrings: Sequence[Keyring]) -> None:
-    """Subscribe to questions about this process's secrets and answer them; `role` is the kind of process."""
+    """Subscribe to queries about this process's secrets and respond. `role` is the kind of process."""
     SecretAnswers(get_bus(), role, f"{socket.gethostname()}:{os.getpid()}", keyrings, time.time)
 
 
 def own_secrets(kv: Keyring | None = None) -> list[Holder]:
-    """Return this process's secrets; `kv` are the nodes' secrets, if it has them."""
+    """Return this process's secrets. `kv` contains the nodes' secrets, if known."""
     keyrings = [fleet_keyring(), session_keyring(), *([kv] if kv is not None else [])]
     return [Holder("this process", "", held_secrets(keyring)) for keyring in keyrings]

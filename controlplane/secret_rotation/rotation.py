@@ -1,10 +1,10 @@
-"""The state of a rotation, and what prevents its next step.
+"""The state of a secret rotation, and what prevents its next step.
 
 1. Install: every process accepts the new secret in addition to the old one, which it uses.
 2. Use: every process uses the new one, and accepts the old one.
 3. Finish: no process accepts the old one any longer.
 
-Each step is a rolling restart; processes that differ by one step accept each other.
+Each step is a rolling restart. Processes that differ by one step accept each other.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from gateway.advisories.advisory_token import MAX_LIFETIME_S
 from kvstore.keys.keyring import FLEET, KV, SESSIONS
 
 LATELY_S = 600.0
-"""An acceptance within this time may recur: links, frames, and connections are renewed more often."""
+"""Time for which a use of the other secret may recur. Links, frames, and connections are renewed more often."""
 _NAMED = 5
 KINDS = {FLEET: "HEADWAY_FLEET_SECRET", SESSIONS: "SECRET_KEY", KV: "HEADWAY_KV_SECRET"}
-"""Kinds of secrets, with the variable of each."""
+"""Kinds of secrets, with their environment variables."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """One kind of secret over all processes."""
+    """One kind of secret across all processes."""
 
     kind: str
     used: str
-    """Fingerprint of the secret that this process uses, or else most others; empty: unknown."""
+    """Fingerprint of the secret that this process uses or, without one, most others; empty: unknown."""
     also: str
-    """Fingerprint of the one that is also accepted; empty: no rotation is under way."""
+    """Fingerprint of the additionally accepted secret; empty: no rotation in progress."""
     holders: tuple[Holder, ...]
     not_installed: tuple[str, ...]
     """Reasons that prevent using the other secret."""
     still_needed: tuple[str, ...]
-    """Reasons that the other secret must still be accepted."""
+    """Reasons why the other secret must still be accepted."""
 
     @property
     def variable(self) -> str:
@@ -47,7 +47,7 @@ class Rotation:
 
 
 def rotations(holders: Holders, own: Iterable[Holder], now: float) -> list[Rotation]:
-    """Return all kinds in use; `own` are this process's secrets, the reference for the others."""
+    """Return all kinds in use. `own` contains this process's secrets, the reference for the others."""
     by_kind = {item.secrets.kind: item for item in own}
     kinds = []
     for kind in KINDS:
@@ -90,7 +90,7 @@ def _accepted_lately(holder: Holder, now: float) -> list[str]:
 
 
 def _tokens(kind: str, also: str, known: list[Holder], now: float) -> list[str]:
-    """Return until when browsers may hold advisory tokens signed by a gateway before it used the new secret."""
+    """Return a sentence about advisory tokens in browsers that a gateway may have signed with the old secret."""
     starts = [item.started_at for item in known if item.role == "gateway" and item.started_at is not None]
     if kind != FLEET or not also or not starts or now >= (until := max(starts) + MAX_LIFETIME_S):
         return []

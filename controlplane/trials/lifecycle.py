@@ -1,4 +1,4 @@
-"""Shared by all kinds of trials: visibility, and the number kept."""
+"""Shared code of all kinds of trials: visibility, and the maximum number stored."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Trial = TypeVar("Trial", bound=Model)
 
 
 def visible_trials(trials: QuerySet[Trial], actor: Actor, pools: str = "pool") -> QuerySet[Trial]:
-    """Return those with a pool that the actor may see."""
+    """Return the trials with a pool that the actor may see."""
     return trials if may(actor, Role.VIEWER) else trials.filter(**{f"{pools}__in": visible_pools(actor)})
 
 
 def forget_ended(model: type[Model], unfinished: Q, at_most: int) -> int:
-    """Delete the oldest trials beyond `at_most`, never an unfinished one; return how many."""
+    """Delete the oldest trials beyond `at_most`, but never an unfinished one. Return how many."""
     rows = model._default_manager
     kept = list(rows.order_by("-pk").values_list("pk", flat=True)[:at_most])
     if len(kept) < at_most:

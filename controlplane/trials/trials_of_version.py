@@ -19,7 +19,7 @@ from controlplane.trials.whatif.lifecycle import WhatIfStatus, statuses_of, visi
 
 
 def whatif_trials(actor: Actor, versions: Sequence[PolicyVersion]) -> dict[int, Trial]:
-    """Return each version's newest what-if: an unfinished one, else the newest with an answer."""
+    """Return each version's newest unfinished what-if or, without one, the newest with a result."""
     of_versions = visible_whatifs(actor).filter(draft__in=versions).order_by()
     answered = Max("pk", filter=Q(result__isnull=False))
     ids = of_versions.values_list("draft_id").annotate(newest=Max("pk"), answered=answered)

@@ -1,1 +1,1 @@
-"""The management API of access and audit."""
+"""The management API for access and audit."""

@@ -27,7 +27,7 @@ from gateway.bus.bus import BusAwayError
 
 
 class ApiKeyShape(ModelShape):
-    """Proof of who sends requests."""
+    """A credential that clients send with requests."""
 
     scopes = serializers.ListField(child=serializers.ChoiceField(choices=SCOPES), read_only=True)
     pools = serializers.ListField(child=serializers.CharField(), read_only=True)
@@ -57,11 +57,9 @@ class ApiKeyShape(ModelShape):
 
 
 class CreatedApiKeyShape(ApiKeyShape):
-    """A key that was just made, with its text."""
+    """A new key, including its text."""
 
-    text = serializers.CharField(
-        allow_null=True, help_text="The key, shown only once; null if the answer is a repetition."
-    )
+    text = serializers.CharField(allow_null=True, help_text="The key, shown only once; null in a repeated response.")
 
     class Meta(ApiKeyShape.Meta):
         fields = (*ApiKeyShape.Meta.fields, "text")
@@ -94,7 +92,7 @@ class ApiKeyChange(ChangeBody):
         child=Text(max_length=64),
         max_length=1000,
         default=list,
-        help_text="Pool slugs that the scope manage covers, or * alone: all. Empty: none; an admin's key covers all.",
+        help_text="Pools that the scope manage covers, or * alone: all. Empty: none. An admin's key covers all.",
     )
     expires_at = serializers.DateTimeField(allow_null=True, default=None)
     rate_per_min = WholeNumber(min_value=1, max_value=1_000_000, allow_null=True, default=None)
@@ -127,7 +125,7 @@ class NewApiKey(ApiKeyChange):
 
 
 def _keys(_actor: Actor) -> QuerySet[ApiKey]:
-    """Return all keys: an actor who may see one may see them all."""
+    """Return all keys. An actor with permission to see one key may see all of them."""
     return ApiKey.objects.select_related("tenant")
 
 
@@ -158,7 +156,7 @@ class ApiKeys(_Keys, Listed):
     )
 
     def post(self, request: Request) -> Response:
-        """Create an API key; its text is shown only in this answer."""
+        """Create an API key. Only this response contains its text."""
         key, text = create_api_key(**self.body(), actor=self.actor)
         key.text = text  # shown once, stored nowhere
         return self.show(key, 201, shape=CreatedApiKeyShape)
@@ -172,10 +170,9 @@ class OneApiKey(_Keys, Changeable):
 
 
 class ApiKeyRevocation(_Keys, Verb):
-    """Revoke the key for good; every gateway rejects it within seconds. Repeating it changes nothing.
+    """Revoke the key permanently. Every gateway rejects it within seconds, and a repeated call changes nothing.
 
-    202: the database cannot be written; the revocation is on the bus, and is stored in the database as soon as
-    possible.
+    The status is 202 if the database cannot be written: the revocation is then on the bus and is stored later.
     """
 
     shape = RevokedApiKeyShape
@@ -184,7 +181,7 @@ class ApiKeyRevocation(_Keys, Verb):
 
     @override
     def post(self, request: Request, **names: Any) -> Response:
-        """Answer 202 where it is not stored yet."""
+        """Respond with 202 if the revocation is not stored yet."""
         answer = super().post(request, **names)
         if not answer.data["stored"]:
             answer.status_code = 202
@@ -192,7 +189,7 @@ class ApiKeyRevocation(_Keys, Verb):
 
     @override
     def carry_out(self, thing: Any, **asked: Any) -> Any:
-        """Return the key as it will be stored."""
+        """Revoke the key and return it as it will be stored."""
         if revoke_at_once(thing, **asked) == Revoked.ON_BUS:
             thing.revoked_at, thing.stored = timezone.now(), False
         return thing

@@ -13,7 +13,7 @@ from controlplane.platform.models.audit_event import AuditEvent
 
 
 class AuditEventShape(ModelShape):
-    """One change: its actor, its object before and after, and its reason."""
+    """One change: its actor, the object before and after it, and its reason."""
 
     actor = serializers.CharField(source="actor_name")
     pool = serializers.CharField(source="pool_slug")
@@ -39,7 +39,7 @@ class AuditEventShape(ModelShape):
 
 
 class AuditEvents(Listed):
-    """List events, the newest first."""
+    """List audit events, newest first."""
 
     noun = "audit"
     shape = AuditEventShape
@@ -62,7 +62,7 @@ class AuditEvents(Listed):
 
 
 class OneAuditEvent(ObjectView):
-    """One change."""
+    """One audit event."""
 
     noun = "audit"
     shape = AuditEventShape

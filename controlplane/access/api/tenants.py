@@ -16,7 +16,7 @@ from controlplane.platform.role import Role
 
 
 class TenantShape(ModelShape):
-    """An owner of API keys. `unsalted`: its cached blocks carry no salt, as the first tenant's."""
+    """An owner of API keys. `unsalted`: its cached blocks carry no salt, as for the first tenant."""
 
     served_models = serializers.ListField(child=serializers.CharField(), read_only=True)
 
@@ -44,12 +44,12 @@ class NewTenant(TenantChange):
 
 
 def _tenants(_actor: Actor) -> QuerySet[Tenant]:
-    """Return all tenants: an actor who may see one may see them all."""
+    """Return all tenants. An actor with permission to see one tenant may see all of them."""
     return Tenant.objects.all()
 
 
 class Tenants(Creatable):
-    """All tenants, and new ones."""
+    """List tenants, or create one."""
 
     noun = "tenants"
     shape = TenantShape

@@ -1,4 +1,4 @@
-"""A person's console session: its owner, its address, and when it started and ended."""
+"""A person's console session: owner, address, start, and end."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing_extensions import override
 
 
 def new_session_id() -> str:
-    """Return an id by which pages may name the session; it reveals nothing about its cookie."""
+    """Return a public session id, for use in pages. It reveals nothing about the cookie."""
     return f"session-{uuid_utils.uuid7().hex}"
 
 
 class ConsoleSession(models.Model):
-    """One sign-in. The cookie's secret is in `session_key` alone, which no page or log shows."""
+    """One sign-in. Only `session_key` contains the cookie's secret, and no page or log shows it."""
 
     session_id = models.CharField(max_length=64, unique=True, default=new_session_id)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="console_sessions")
     session_key = models.CharField(max_length=40, unique=True)
     started_at = models.DateTimeField()
     seen_at = models.DateTimeField()
-    """Last request, to the minute."""
+    """Time of the last request, to the minute."""
     address = models.CharField(max_length=64, blank=True)
     agent = models.CharField(max_length=200, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)

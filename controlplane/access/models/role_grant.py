@@ -1,4 +1,4 @@
-"""The roles of people by pool."""
+"""Roles of people, by pool."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controlplane.platform.role import Role
 
 
 class RoleGrant(models.Model):
-    """One role of one person, in one pool or (without a pool) everywhere."""
+    """One role of one person, in one pool or, without a pool, in all pools."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="role_grants")
     role = models.CharField(max_length=16, choices=Role.choices)

@@ -1,1 +1,1 @@
-"""Actuators, which start, stop, and change engines: one class per kind, behind actuator.Actuator."""
+"""Actuators start, stop, and change engines. Each kind has one class that implements actuator.Actuator."""

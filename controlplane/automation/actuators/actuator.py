@@ -15,7 +15,7 @@ class ActuatorError(RuntimeError):
 
 
 class RejectedActionError(RuntimeError):
-    """The action can never be carried out in this form; the message says why."""
+    """The action cannot be carried out in this form, and retries are useless. The message explains why."""
 
 
 class ActionProgress(StrEnum):
@@ -39,42 +39,42 @@ class NewEngine:
 
 @dataclass(frozen=True, slots=True)
 class ActuatorAnswer:
-    """An actuator's answer about an action."""
+    """An actuator's response about an action."""
 
     progress: ActionProgress
     says: str = ""
-    """What it waits for, as a sentence for people."""
+    """Reason for waiting, as a sentence for people."""
     actuator_state: Mapping[str, Any] = field(default_factory=dict)
-    """What the actuator needs at its next call; stored with the action before anything else happens."""
+    """State for the actuator's next call, stored with the action before any other change."""
     engine: NewEngine | None = None
-    """The engine that a start made, as soon as its address is known."""
+    """The engine that a start created, as soon as its address is known."""
 
 
 class Actuator(Protocol):
-    """Starts and stops single engines and changes their roles; a repeated call has one effect per `action.key`.
+    """Starts and stops single engines and changes their roles. Calls are idempotent per `action.key`.
 
-    The first call begins the work; later calls report its progress. Calls may block for some seconds; they run outside
-    any transaction. They raise ActuatorError to be retried, and RejectedActionError to give up.
+    The first call begins the work; later calls report its progress. Calls may block for some seconds, so they run
+    outside any transaction. They raise ActuatorError to request a retry, and RejectedActionError to give up.
     """
 
     can_change_role: bool
-    """Whether `change_role` brings an engine back in another role; if not, one is stopped and one started."""
+    """Whether `change_role` restarts an engine in another role. If False, one engine is stopped and another started."""
 
     def start(self, action: EngineAction) -> ActuatorAnswer:
         """Start one engine of `action.role`."""
         ...
 
     def undo(self, action: EngineAction) -> ActuatorAnswer:
-        """Take back what `start` began, because the action is given up.
+        """Undo `start`, because the action is given up.
 
-        In effect once it is taken back, or cannot be, which `says` explains.
+        IN_EFFECT if the start is undone or cannot be undone; in the second case, `says` explains why.
         """
         ...
 
     def stop(self, action: EngineAction) -> ActuatorAnswer:
-        """Stop `action.engine`, which is drained; once in effect, the engine may be forgotten."""
+        """Stop `action.engine`, which is already drained. When the stop is in effect, the engine may be deleted."""
         ...
 
     def change_role(self, action: EngineAction) -> ActuatorAnswer:
-        """Bring `action.engine`, which is drained, back in `action.role`."""
+        """Restart `action.engine`, which is already drained, in `action.role`."""
         ...

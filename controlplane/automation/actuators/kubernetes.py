@@ -1,8 +1,8 @@
 """Starts and stops engines as replicas of a StatefulSet, through its scale subresource.
 
-Replicas are numbered, and scaling down ends the highest number: so an engine is named after its pod, and a StatefulSet
-shrinks from its end. Each action stores its wanted scale before any patch, and patches with the resource version that
-it read: repeating it, or two at once, has one effect.
+Replicas are numbered, and scaling down ends the highest number. Therefore an engine is named after its pod, and a
+StatefulSet shrinks from its end. Each action stores its wanted scale before the patch and includes the resource version
+that it read, so repeated or concurrent calls have one effect.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class KubernetesActuator(Actuator):
     can_change_role = False
 
     def __init__(self, settings: KubernetesSettings, apps: client.AppsV1Api | None = None) -> None:
-        """Act on the cluster of `apps`; None: the one of the kubeconfig or of the pod's own account."""
+        """Use the cluster of `apps`. None: use the cluster of the kubeconfig or of the pod's service account."""
         self._settings = settings
         self._given = apps
 
@@ -63,7 +63,7 @@ class KubernetesActuator(Actuator):
 
     @override
     def undo(self, action: EngineAction) -> ActuatorAnswer:
-        """Scale back by the one replica that this action added, if it is the last and is not registered."""
+        """Remove the replica that this action added, if it is the last one and is not registered."""
         if WANTED not in action.actuator_state:
             return ActuatorAnswer(ActionProgress.IN_EFFECT)
         name, wanted = self._set_of(action.role), int(action.actuator_state[WANTED])
@@ -86,7 +86,7 @@ class KubernetesActuator(Actuator):
 
     @override
     def stop(self, action: EngineAction) -> ActuatorAnswer:
-        """Scale the engine's StatefulSet down by one if its pod is the last; else wait until it is."""
+        """Scale the engine's StatefulSet down by one if its pod is the last one; otherwise wait."""
         name, ordinal = self._pod_of(action)
         replicas = self._read(name).spec.replicas or 0
         if replicas <= ordinal:
@@ -101,11 +101,11 @@ class KubernetesActuator(Actuator):
 
     @override
     def change_role(self, action: EngineAction) -> ActuatorAnswer:
-        """Reject: a pod keeps the role of its StatefulSet."""
+        """Reject the action, because a pod keeps the role of its StatefulSet."""
         raise RejectedActionError("A pod keeps the role of its StatefulSet. Stop it and start one of the other role.")
 
     def _next_replicas(self, name: str, action: EngineAction) -> int:
-        """Return the scale that this action wants: that of a pod left by an earlier start, or one more."""
+        """Return the scale for this action: that of a pod which an earlier failed start left, or one more replica."""
         replicas = self._read(name).spec.replicas or 0
         wanted = self._wanted_by_others(action, OPEN_STATES)
         registered = set(Engine.objects.filter(pool=action.pool).values_list("name", flat=True))
@@ -118,7 +118,7 @@ class KubernetesActuator(Actuator):
         return min(left) if left else max([replicas, *wanted]) + 1
 
     def _wanted_by_others(self, action: EngineAction, states: Collection[str]) -> set[int]:
-        """Return the scales that other starts of the action's role wanted."""
+        """Return the scales requested by other starts of the action's role."""
         others = EngineAction.objects.filter(
             pool=action.pool, kind=ActionKind.START, role=action.role, state__in=states
         )
@@ -126,9 +126,9 @@ class KubernetesActuator(Actuator):
         return {int(item[WANTED]) for item in states_kept if WANTED in item}
 
     def _scale(self, name: str, replicas: int, *, up: bool) -> None:
-        """Patch the scale unless it has that value; raise ActuatorError for a scale that was changed meanwhile.
+        """Patch the scale unless it already has that value. Raise ActuatorError if it was changed meanwhile.
 
-        Downwards it changes by one, so that replicas added by others meanwhile are kept.
+        A scale-down removes exactly one replica, so replicas that others added meanwhile remain.
         """
         scale = self._read(name)
         now = scale.spec.replicas or 0
@@ -181,7 +181,7 @@ class KubernetesActuator(Actuator):
             raise RejectedActionError(f"The actuator settings have no StatefulSet for {role} engines.") from None
 
     def _pod_of(self, action: EngineAction) -> tuple[str, int]:
-        """Return the StatefulSet and number of the action's engine, which is named after its pod."""
+        """Return the StatefulSet and pod number of the action's engine, which is named after its pod."""
         name, _, ordinal = action.engine_name.rpartition("-")
         if name not in self._settings.stateful_sets.values() or not ordinal.isdigit():
             raise RejectedActionError(f"{action.engine_name} is not a pod of this pool's StatefulSets.")

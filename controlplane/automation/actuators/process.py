@@ -1,7 +1,7 @@
-"""Simulated engines as children of the one supervisor, which follows the topology (project.supervised_engines).
+"""Starts simulated engines as child processes of the supervisor (project.supervised_engines).
 
-The rows are the desired state: a supervised engine that is registered gets a process, one that is deleted loses it, and
-one whose role changes is restarted. So no command is sent twice, and none is lost with a process.
+The database rows are the desired state: the supervisor starts a process for each registered supervised engine, ends it
+when the engine is deleted, and restarts it when its role changes. Thus no command is sent twice or lost.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from routing.values.counted import count
 
 
 class ProcessActuator(Actuator):
-    """Chooses names and ports; the supervisor does the rest."""
+    """Chooses names and ports. The supervisor starts and ends the processes."""
 
     can_change_role = True
 
@@ -40,7 +40,7 @@ class ProcessActuator(Actuator):
 
     @override
     def start(self, action: EngineAction) -> ActuatorAnswer:
-        """Return a new engine on free ports; its process starts once it is registered."""
+        """Return a new engine on free ports. Its process starts after the engine is registered."""
         mine = {engine.name for engine in action.pool.engines.all()}
         if len(mine) >= self._limits.max_engines:
             raise RejectedActionError(
@@ -57,12 +57,12 @@ class ProcessActuator(Actuator):
 
     @override
     def undo(self, action: EngineAction) -> ActuatorAnswer:
-        """Do nothing: the process ends when its engine is forgotten."""
+        """Do nothing, because the process ends when its engine is deleted."""
         return ActuatorAnswer(ActionProgress.IN_EFFECT)
 
     @override
     def stop(self, action: EngineAction) -> ActuatorAnswer:
-        """Report that the engine may be forgotten, which ends its process."""
+        """Report that the engine may be deleted, which ends its process."""
         return ActuatorAnswer(ActionProgress.IN_EFFECT, "process stopped")
 
     @override
@@ -72,7 +72,7 @@ class ProcessActuator(Actuator):
 
 
 def _least_used_node(action: EngineAction) -> str:
-    """Return the node manager that the fewest of the pool's engines name; empty: none is named."""
+    """Return the node manager used by the fewest engines of the pool; empty if no engine names one."""
     used = Counter(action.pool.engines.exclude(kv_node="").values_list("kv_node", flat=True))
     return min(sorted(used), key=lambda name: used[name], default="")
 

@@ -1,4 +1,4 @@
-"""The table from a pool to its actuator."""
+"""Maps each pool to its actuator."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ CONFIRMED = "confirmed_by"
 
 
 class ManualActuator(Actuator):
-    """Asks a person, and waits for the answer that controlplane.automation.engine_actions.confirm records."""
+    """Asks a person to act, and waits for the confirmation (controlplane.automation.engine_actions.confirm)."""
 
     can_change_role = True
 
     @override
     def start(self, action: EngineAction) -> ActuatorAnswer:
-        """Request one more engine; it counts once it is registered."""
+        """Ask for one more engine. The action is done when the engine is registered."""
         return ActuatorAnswer(
             ActionProgress.UNDER_WAY, f"Start one {action.role} engine and register it in {action.pool.slug}."
         )
 
     @override
     def undo(self, action: EngineAction) -> ActuatorAnswer:
-        """Do nothing: the console shows that the action has ended."""
+        """Do nothing, because the console shows that the action has ended."""
         return ActuatorAnswer(ActionProgress.IN_EFFECT)
 
     @override
     def stop(self, action: EngineAction) -> ActuatorAnswer:
-        """Request the engine's end."""
+        """Ask for the engine to be stopped."""
         return _asked(action, f"{action.engine_name} is drained. Stop it, then confirm.")
 
     @override
     def change_role(self, action: EngineAction) -> ActuatorAnswer:
-        """Request the engine's restart in another role."""
+        """Ask for the engine to be restarted in another role."""
         return _asked(action, f"{action.engine_name} is drained. Restart it as a {action.role} engine, then confirm.")
 
 
@@ -69,5 +69,5 @@ ACTUATORS: dict[str, Callable[[Any], Actuator]] = {
 
 
 def actuator_of(pool: Pool) -> Actuator:
-    """Return the pool's actuator with its settings, which were validated when stored."""
+    """Return the pool's actuator with its settings, which were validated before they were stored."""
     return ACTUATORS[pool.actuator](msgspec.convert(pool.actuator_settings, prepared(SETTINGS[pool.actuator])))

@@ -1,10 +1,10 @@
-"""Asks a service of the operator's to start and stop engines, by signed HTTP calls.
+"""Sends signed HTTP requests to an operator's service that starts and stops engines.
 
-Each call is a POST of JSON with the headers `Idempotency-Key` (the action's key, the same at each repetition) and
-`X-Headway-Signature: t=<unix seconds>,v1=<hex>`, where v1 is HMAC-SHA256 of `<t>.<body>` under the secret. The answer
-is `{"status": "done" | "under_way", "engine": {"name", "url", …}, "says": "…"}`, all of it optional: 200 without a
-status is done, 202 is under way, and the call is repeated until it is done. `cancel` states that the start under the
-key in the body is given up: the engine that it made may end.
+Each call is a POST of JSON with the headers `Idempotency-Key` (the action's key, the same in each retry) and
+`X-Headway-Signature: t=<unix seconds>,v1=<hex>`, where v1 is HMAC-SHA256 of `<t>.<body>` under the secret. The response
+is `{"status": "done" | "under_way", "engine": {"name", "url", …}, "says": "…"}`; every field is optional. Without a
+status, 200 means done and 202 means under way. The call is repeated until it is done. `cancel` reports that the start
+with the key in the body is given up, so the service may stop its engine.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Reply(msgspec.Struct):
 
 
 Post = Callable[[str, bytes, dict[str, str], float], tuple[int, bytes]]
-"""(url, body, headers, timeout in seconds) → status and answer; raises OSError."""
+"""(url, body, headers, timeout in seconds) → status and response body; raises OSError."""
 
 
 class WebhookActuator(Actuator):
@@ -78,22 +78,22 @@ class WebhookActuator(Actuator):
 
     @override
     def start(self, action: EngineAction) -> ActuatorAnswer:
-        """Request one more engine; without an address in the answer, wait until it is registered."""
+        """Request one more engine. If the response has no address, wait until the engine is registered."""
         return self._call("start", action)
 
     @override
     def undo(self, action: EngineAction) -> ActuatorAnswer:
-        """Report that the start under this key is no longer wanted: the engine that it made may end."""
+        """Report that the start with this key is no longer wanted, so the service may stop its engine."""
         return self._call("cancel", action)
 
     @override
     def stop(self, action: EngineAction) -> ActuatorAnswer:
-        """Request the engine's end."""
+        """Request that the engine be stopped."""
         return self._call("stop", action)
 
     @override
     def change_role(self, action: EngineAction) -> ActuatorAnswer:
-        """Request the engine's restart in another role."""
+        """Request that the engine be restarted in another role."""
         return self._call("change_role", action)
 
     def _call(self, operation: str, action: EngineAction) -> ActuatorAnswer:
@@ -130,14 +130,15 @@ class WebhookActuator(Actuator):
 
 
 def signature(secret: str, at: str, body: bytes) -> str:
-    """Return the hex HMAC-SHA256 of `<at>.<body>`, as the receiver computes it to compare."""
+    """Return the hex HMAC-SHA256 of `<at>.<body>`. The receiver computes the same value to verify the request."""
     return hmac.new(secret.encode(), at.encode() + b"." + body, hashlib.sha256).hexdigest()
 
 
 def post_once(url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> tuple[int, bytes]:
-    """Return status and answer of one POST that takes `timeout_s` at most; redirects are not followed.
+    """Send one POST and return the status and response body. It takes at most `timeout_s` and follows no redirects.
 
-    The name is resolved once, checked, and connected to as resolved. Raises RejectedUrlError, OSError, HTTPException.
+    The host name is resolved once, and the checked address is used for the connection. Raises RejectedUrlError,
+    OSError, HTTPException.
     """
     checked = check_webhook_url(url, engine_url_rules())
     parts, connect = urlsplit(url), urlsplit(checked.connect_url)

@@ -1,1 +1,1 @@
-"""The management API of automation."""
+"""The management API for automation."""

@@ -1,4 +1,4 @@
-"""`/api/v1/pools/…/automation` and its parts: switches, advice, plans and actions."""
+"""`/api/v1/pools/…/automation` and its parts: switches, advice, plans, and actions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class OnePoolAutomation(ObjectView):
 
 
 class _Switch(Verb):
-    """An action of controlplane.automation.switches."""
+    """Base view of an action in controlplane.automation.switches."""
 
     noun = "pools"
     shape = PoolAutomationShape
@@ -59,38 +59,38 @@ class _Switch(Verb):
 
     @override
     def carry_out(self, thing: Pool, **asked: Any) -> PoolAutomationState:
-        """Change the switches, and return the pool's state afterwards."""
+        """Change the switches, and return the pool's new state."""
         self.verb(thing, **asked)
         return pool_state(self.thing(slug=thing.slug), fleet_observation(), timezone.now())
 
 
 class PoolFreeze(_Switch):
-    """Stop all automation of the pool; actions that have not begun are withdrawn."""
+    """Stop all automation of the pool, and withdraw actions that have not begun."""
 
     verb = staticmethod(switches.freeze)
 
 
 class PoolUnfreeze(_Switch):
-    """Resume the pool's automations as its policy says."""
+    """Resume the pool's automations as configured in its policy."""
 
     verb = staticmethod(switches.unfreeze)
 
 
 class PoolOverride(_Switch):
-    """Fix the pool's number of engines until a given time, whatever the automations plan."""
+    """Fix the pool's number of engines until a given time, regardless of the automations' plans."""
 
     verb = staticmethod(switches.take_over)
     bodies = by_method(POST=Override)
 
 
 class PoolOverrideEnd(_Switch):
-    """End an override before its time."""
+    """End an override early."""
 
     verb = staticmethod(switches.give_back)
 
 
 class PoolAdvice(_Switch):
-    """Start what the automation's last plan advises, once; 409 if its advice is a different one by now."""
+    """Carry out the automation's last advice once. Responds with 409 if the advice has changed."""
 
     verb = staticmethod(follow_advice)
     bodies = by_method(POST=Following)
@@ -114,7 +114,7 @@ class PoolPlans(ApiView):
     )
 
     def get(self, request: Request, *, slug: str) -> Response:
-        """List the stored plans, the newest first."""
+        """List the stored plans, newest first."""
         return self.show_page(PlanRecord.objects.filter(pool=_pools(self.actor).get(slug=slug).slug))
 
 
@@ -137,7 +137,7 @@ class PoolActions(ApiView):
     )
 
     def get(self, request: Request, *, slug: str) -> Response:
-        """List actions, the newest first."""
+        """List actions, newest first."""
         return self.show_page(_orders(self.actor).filter(pool=_pools(self.actor).get(slug=slug)))
 
 
@@ -149,12 +149,12 @@ class _ActionAnswer(Verb):
 
 
 class ActionConfirmation(_ActionAnswer):
-    """Confirm that the action is done; only for pools whose actuator is a person."""
+    """Confirm that the action is done. Only for pools with the manual actuator."""
 
     verb = staticmethod(engine_actions.confirm)
 
 
 class ActionWithdrawal(_ActionAnswer):
-    """Withdraw the action; an engine that drains for it takes work again."""
+    """Withdraw the action. An engine that it drains accepts new work again."""
 
     verb = staticmethod(engine_actions.withdraw)

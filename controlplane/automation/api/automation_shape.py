@@ -1,4 +1,4 @@
-"""A pool's automations, their plans and their actions on the wire."""
+"""Wire format of a pool's automations, plans, and actions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class EngineHealthShape(ModelShape):
 
 
 class PlanShape(ModelShape):
-    """One plan as it was made."""
+    """One plan of an automation."""
 
     figures = serializers.DictField(read_only=True)
     plan = serializers.DictField(read_only=True)
@@ -70,7 +70,7 @@ class ActionShape(ModelShape):
 
 
 class AutomationState(serializers.Serializer):
-    """One automation of a pool: its mode, and the result of its last round."""
+    """One automation of a pool: its mode and the result of its last round."""
 
     job = serializers.CharField()
     mode = serializers.CharField(help_text="off, advise or act, from the live policy.")
@@ -82,7 +82,7 @@ class AutomationState(serializers.Serializer):
 
 
 class PoolAutomationShape(serializers.Serializer):
-    """A pool's automation state at this moment."""
+    """Current automation state of a pool."""
 
     pool = serializers.CharField()
     frozen = serializers.BooleanField()
@@ -100,7 +100,7 @@ class PoolAutomationShape(serializers.Serializer):
 
 
 class Override(ChangeBody):
-    """Wanted number of engines, and when the override ends."""
+    """Wanted number of engines, and the end of the override."""
 
     until = serializers.DateTimeField(help_text="At most seven days ahead.")
     engines = WholeNumber(min_value=1, max_value=MAX_ENGINES, required=False, allow_null=True, default=None)
@@ -115,7 +115,7 @@ class Override(ChangeBody):
 
 
 class Following(ChangeBody):
-    """The advice to carry out."""
+    """Advice to carry out."""
 
     job = serializers.ChoiceField(choices=ADVISING, help_text="Automation whose advice to follow.")
     advice = Text(max_length=4000, help_text="Advice, as returned by the pool's automation.")

@@ -1,4 +1,4 @@
-"""`/api/v1/engines/…/health`, and the actions by which a person judges an engine."""
+"""`/api/v1/engines/…/health`, and the actions with which a person changes an engine's health."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def _engines(actor: Actor) -> QuerySet[Engine]:
 
 
 def _health_of(engine: Engine) -> EngineHealth:
-    """Return the engine's health; one without a verdict is healthy since it was registered."""
+    """Return the engine's health. An engine without a verdict counts as healthy since its registration."""
     stored: EngineHealth | None = getattr(engine, "health", None)
     return stored or EngineHealth(engine=engine, state=HealthState.HEALTHY, since=engine.registered_at)
 
 
 class OneEngineHealth(ObjectView):
-    """The health of one engine, as judged by the automation or a person."""
+    """Health of one engine, as judged by the automation or a person."""
 
     noun = "engines"
     shape = EngineHealthShape
     rows = staticmethod(_engines)
     says = by_method(
-        GET="Return state, reason and since when; an engine without a verdict is healthy since its registration."
+        GET="Return state, reason, and start time. An engine without a verdict is healthy since its registration."
     )
 
     @override
@@ -51,7 +51,7 @@ class _Judgement(Verb):
     rows = staticmethod(_engines)
     bodies = by_method(POST=ChangeBody)
     rejection: ClassVar[str] = ""
-    """Detail of the 409 answer if nothing changes; empty: no error."""
+    """Detail of the 409 response if nothing changes; empty: no error."""
 
     @override
     def carry_out(self, thing: Engine, **asked: Any) -> EngineHealth:
@@ -62,20 +62,20 @@ class _Judgement(Verb):
 
 
 class EngineQuarantine(_Judgement):
-    """Keep new work from the engine until a person trusts it again or ends the verdict."""
+    """Send the engine no new work until a person trusts it again or ends the verdict."""
 
     verb = staticmethod(engine_verdicts.quarantine)
 
 
 class EngineTrust(_Judgement):
-    """Give a quarantined or returning engine its full load; for ten minutes no verdict of engine health counts."""
+    """Give a quarantined or returning engine its full load. Engine health verdicts are ignored for ten minutes."""
 
     verb = staticmethod(engine_verdicts.trust_again)
     rejection = "The engine is neither quarantined nor returning, so there is nothing to override."
 
 
 class EngineVerdictEnd(_Judgement):
-    """End a quarantine by hand, or trust, before its time: engine health judges the engine again."""
+    """End a person's quarantine or trust early, so that the automation judges the engine again."""
 
     verb = staticmethod(engine_verdicts.end_verdict)
     rejection = "No override is active for the engine; its state comes from engine health."

@@ -1,1 +1,1 @@
-"""Jobs of automation: engine health, scaling, prefill/decode, rebalancing, engine actions."""
+"""Automation jobs: engine health, scaling, prefill/decode ratio, rebalancing, engine actions."""

@@ -1,4 +1,4 @@
-"""Carries out automations' actions, step by step, through each pool's actuator."""
+"""Carries out the automations' actions, one step at a time, through each pool's actuator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from controlplane.platform.jobs.lease import LONGEST
 JOB = "engine_actions"
 EVERY = timedelta(seconds=0.5)
 BUDGET_S = 4.0
-"""A round begins no further step after this time, so that its lease outlives it."""
+"""A round begins no further step after this time, so that it ends before its lease."""
 MAX_STEPS = 100
 
 
@@ -35,7 +35,7 @@ def engine_actions() -> None:
 
 
 def carry_out(turn: Round, *, observed: FleetObservation, clock: Callable[[], datetime] = timezone.now) -> RoundResult:
-    """Advance each of the pool's due actions by one step; a frozen pool's new actions wait."""
+    """Advance each due action of the pool by one step. New actions of a frozen pool wait."""
     states = [state for state in OPEN_STATES if state != ActionState.WANTED or not pool_automation_of(turn.pool).frozen]
     # A next try further away than any pause was set before the clock was set back.
     waits = Q(next_try_at__gt=turn.at, next_try_at__lte=turn.at + LONGEST)

@@ -1,4 +1,4 @@
-"""Engine health: observe the engines' progress, judge it, and put the verdicts into force."""
+"""Engine health: observe the engines' progress, judge it, and apply the verdicts."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def judge(turn: Round, *, observed: FleetObservation) -> RoundResult:
 
 
 def _put(turn: Round, verdicts: tuple[HealthVerdict, ...], settings: HealthDocument) -> None:
-    """Put every verdict into force that is not yet, including those left by an earlier round."""
+    """Apply every verdict that is not in force yet, including those of an earlier round."""
     stored = {row.engine.engine_id: row for row in _stored(turn.pool)}
     free = [item for item in verdicts if not held_by_hand(stored.get(item.engine_id), turn.at)]
     news = [item for item in free if _is_news(item, stored.get(item.engine_id))]
@@ -103,7 +103,7 @@ def _is_news(verdict: HealthVerdict, stored: EngineHealth | None) -> bool:
 
 
 def _readmit_all(pool: Pool, at: datetime) -> None:
-    """Let all engines serve again that no person excluded: none is watched while the automation does not act."""
+    """Readmit all engines that no person excluded, because none is watched while the automation is inactive."""
     for row in _stored(pool).exclude(state=HealthState.HEALTHY).exclude(code=BY_HAND):
         put_verdict(row.engine, HealthState.HEALTHY, actor=ACTOR, since=at)
 

@@ -37,7 +37,7 @@ def prefill_decode() -> None:
 
 
 def balance(turn: Round, *, observed: FleetObservation) -> RoundResult:
-    """Return the result of one round for one pool; a pool without roles is left alone."""
+    """Return the result of one round for one pool; a pool without roles is unchanged."""
     policy = pool_policy(turn.pool)
     settings = policy.automation.ratio
     wished = override_prefill(turn.pool, turn.at)

@@ -26,7 +26,7 @@ from routing.values.prepared_struct import prepared
 JOB = "rebalance"
 EVERY = timedelta(seconds=1)
 WINDOWS_S = 60.0
-"""How far back recomputed prefixes are judged."""
+"""Time span in which recomputed prefixes are judged."""
 
 
 @shared_task(name="controlplane.rebalance", ignore_result=True)
@@ -70,7 +70,7 @@ def even_out(turn: Round, *, observed: FleetObservation, bus: Bus) -> RoundResul
 
 
 def _publish_later(bus: Bus, order: RebalanceOrder) -> None:
-    """Publish the order once the round is stored: gateways receive committed plans only."""
+    """Publish the order after the round is committed, so that gateways receive only committed plans."""
     transaction.on_commit(lambda: bus.publish(TOPIC_PREFIX + order.pool_id, encode_order(order)))
 
 

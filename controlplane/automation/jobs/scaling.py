@@ -1,4 +1,4 @@
-"""Scaling: observes the load, plans how many engines a pool needs, and starts or stops the difference."""
+"""Scaling: observe the load, plan how many engines a pool needs, and start or stop the difference."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def scaling() -> None:
 
 
 def scale(turn: Round, *, observed: FleetObservation) -> RoundResult:
-    """Return the result of one round for one pool. An override acts whatever the mode, unless the pool is frozen."""
+    """Return the result of one round for one pool. An override applies in every mode, unless the pool is frozen."""
     policy = pool_policy(turn.pool)
     settings = policy.automation.scaling
     override = override_engines(turn.pool, turn.at)

@@ -1,1 +1,1 @@
-"""Models of automation: engine health, engine actions, plans, a pool's switches."""
+"""Models of automation: engine health, engine actions, plans, and pool switches."""

@@ -1,4 +1,4 @@
-"""One action that an actuator is to fulfil: start an engine, stop one, or change one's role."""
+"""One action for an actuator: start an engine, stop one, or change its role."""
 
 from __future__ import annotations
 
@@ -32,31 +32,31 @@ OPEN_STATES = (ActionState.WANTED, ActionState.DRAINING, ActionState.SENT)
 
 
 class EngineAction(models.Model):
-    """One action. Its `key` is sent with every call to the actuator, so that a repeated call has one effect."""
+    """One action. Every call to the actuator includes its `key`, so that a repeated call has one effect."""
 
     public_id_field = "key"
 
     key = models.CharField(max_length=64, unique=True)
-    """Idempotency key; also the id of the engine that a START makes."""
+    """Idempotency key; also the id of the engine that a START creates."""
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="engine_actions")
     kind = models.CharField(max_length=16, choices=ActionKind.choices)
     role = models.CharField(max_length=8, choices=EngineRole.choices, default=EngineRole.MIXED)
     """The role after the action."""
     engine = models.ForeignKey(Engine, on_delete=models.SET_NULL, null=True, blank=True, related_name="actions")
     engine_name = models.CharField(max_length=64, blank=True)
-    """The engine's name, kept after it is gone."""
+    """The engine's name, kept after the engine is deleted."""
     state = models.CharField(max_length=16, choices=ActionState.choices, default=ActionState.WANTED)
     by = models.CharField(max_length=150)
-    """Who requested it: an automation or a person."""
+    """The automation or person that requested the action."""
     why = models.CharField(max_length=300, blank=True)
     attempts = models.PositiveIntegerField(default=0)
     next_try_at = models.DateTimeField()
     deadline_at = models.DateTimeField()
     """The action is given up after this time."""
     actuator_state = models.JSONField(default=dict, blank=True)
-    """What the actuator needs when it repeats a call, such as the scale that it set."""
+    """State for the actuator's next call, such as the scale that it set."""
     says = models.CharField(max_length=300, blank=True)
-    """What it waits for, or why it failed, as a sentence."""
+    """Reason for waiting or failing, as a sentence."""
     requested_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True, blank=True)
 

@@ -1,4 +1,4 @@
-"""The health automation's state of one engine: durable, fleet-wide, with its reason."""
+"""Engine health of one engine as judged by the automation: durable, fleet-wide, with its reason."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class HealthState(models.TextChoices):
 
 
 class EngineHealth(models.Model):
-    """The last verdict that was put into force; engines without one are healthy."""
+    """The last verdict in force. An engine without one is healthy."""
 
     engine = models.OneToOneField(Engine, on_delete=models.CASCADE, related_name="health", primary_key=True)
     state = models.CharField(max_length=16, choices=HealthState.choices, default=HealthState.HEALTHY)
     code = models.CharField(max_length=64, blank=True)
     reason = models.CharField(max_length=300, blank=True)
-    """One sentence; empty when healthy."""
+    """One sentence; empty if healthy."""
     since = models.DateTimeField()
     until = models.DateTimeField(null=True, blank=True)
-    """When a quarantine may end at the earliest."""
+    """Earliest end of a quarantine."""
     slow_start_from = models.FloatField(default=1.0)
-    """Share of its load with which a probation begins."""
+    """Fraction of its load that the engine gets at the start of a probation."""
     slow_start_s = models.FloatField(default=0.0)
-    """Seconds from `since` over which that share grows to all of it."""
+    """Seconds from `since` until the fraction reaches 1."""
 
     class Meta:
         constraints = (

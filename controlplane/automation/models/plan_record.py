@@ -1,4 +1,4 @@
-"""One plan of an automation as it was made: its observations, its intent, and its outcome."""
+"""One plan of an automation: its observations, intent, and outcome."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing_extensions import override
 
 
 class PlanRecord(models.Model):
-    """One line of the history for charts and people. `pool` is no foreign key: the history outlives the pool."""
+    """One plan, for charts and people. `pool` is not a foreign key, because the history outlives the pool."""
 
     pool = models.CharField(max_length=64)
     job = models.CharField(max_length=64)
     at = models.DateTimeField()
     mode = models.CharField(max_length=16)
-    """act, advise, frozen or override: the mode of the plan."""
+    """Mode of the plan: act, advise, frozen, or override."""
     changes = models.BooleanField(default=False)
     """Whether the plan called for changes."""
     summary = models.CharField(max_length=300, blank=True)
-    """The first reason as a sentence."""
+    """The first reason, as a sentence."""
     reasons = models.JSONField(default=list)
-    """Code and text of each."""
+    """Code and text of each reason."""
     figures = models.JSONField(default=dict)
-    """Numbers that charts draw: observed, predicted, wanted."""
+    """Numbers for charts: observed, predicted, and wanted."""
     plan = models.JSONField(default=dict)
     outcome = models.JSONField(default=dict)
-    """What was carried out."""
+    """The changes that were carried out."""
 
     class Meta:
         ordering = ("-at", "-id")

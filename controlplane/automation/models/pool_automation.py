@@ -1,4 +1,4 @@
-"""An operator's limits on a pool's automations at this moment, whatever its policy says."""
+"""An operator's current limits on a pool's automations, which take precedence over its policy."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from controlplane.fleet.models.pool import Pool
 
 
 class PoolAutomation(models.Model):
-    """A pool's switches; they act at once. A pool without a row is neither frozen nor overridden."""
+    """A pool's switches, which take effect immediately. A pool without a row is neither frozen nor overridden."""
 
     pool = models.OneToOneField(Pool, on_delete=models.CASCADE, related_name="automation", primary_key=True)
     frozen = models.BooleanField(default=False)
-    """No automation of the pool does anything."""
+    """Whether all automations of the pool are stopped."""
     override_engines = models.PositiveIntegerField(null=True, blank=True)
-    """Engines that the pool is to have until `override_until`, instead of scaling's plan."""
+    """Number of engines that the pool should have until `override_until`, instead of the scaling plan."""
     override_prefill = models.PositiveIntegerField(null=True, blank=True)
-    """Engines of the prefill role that it is to have, instead of the ratio's plan."""
+    """Number of prefill engines that the pool should have, instead of the ratio plan."""
     override_until = models.DateTimeField(null=True, blank=True)
     changed_at = models.DateTimeField(null=True, blank=True)
     changed_by = models.CharField(max_length=150, blank=True)
     why = models.CharField(max_length=200, blank=True)
     revision = models.PositiveIntegerField(default=1)
-    """Rises with each change; the ETag of the API."""
+    """Incremented by each change; used as ETag of the API."""
 
     class Meta:
         constraints = (

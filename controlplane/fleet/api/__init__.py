@@ -1,1 +1,1 @@
-"""The management API of the fleet."""
+"""The management API for the fleet."""

@@ -41,7 +41,7 @@ class EngineShape(ModelShape):
 
 
 class EngineChangeBody(ChangeBody):
-    """Writable fields of an engine; its state has an address of its own."""
+    """Writable fields of an engine. Its state has a separate endpoint."""
 
     name = Text(max_length=64)
     url = Text(max_length=300, help_text="http or https URL, for example http://10.0.3.7:8000.")
@@ -82,7 +82,7 @@ class StateChange(ChangeBody):
 
 
 class BulkOperation(serializers.Serializer):
-    """One of several operations: register (pool, name, url, …), state (engine_id, state) or delete (engine_id)."""
+    """One of several operations: register (pool, name, url, …), state (engine_id, state), or delete (engine_id)."""
 
     op = serializers.ChoiceField(choices=("register", "state", "delete"))
     engine_id = Text(max_length=64, required=False, help_text="For state and delete.")
@@ -99,14 +99,14 @@ class BulkOperation(serializers.Serializer):
 
 
 class BulkChange(ChangeBody):
-    """Operations on several engines: all of them, or none."""
+    """Operations on several engines, applied atomically."""
 
     dry_run = Truth(default=False, help_text="Dry run: report the effects without applying them.")
     operations = serializers.ListField(child=BulkOperation(), min_length=1, max_length=200)
 
 
 class BulkResult(serializers.Serializer):
-    """What one operation did, or would do."""
+    """The effect of one operation, or its expected effect."""
 
     op = serializers.CharField()
     before = EngineShape(allow_null=True)
@@ -114,7 +114,7 @@ class BulkResult(serializers.Serializer):
 
 
 class BulkAnswer(serializers.Serializer):
-    """What the operations did, or would do."""
+    """The effects of the operations, or their expected effects."""
 
     dry_run = serializers.BooleanField()
     results = BulkResult(many=True)
@@ -165,14 +165,14 @@ class OneEngine(_Engines, Changeable, Deletable):
 
 
 class EngineState(_Engines, Verb):
-    """Set the desired state; If-Match is optional."""
+    """Set the desired state. If-Match is optional."""
 
     verb = staticmethod(set_desired_state)
     bodies = by_method(POST=StateChange)
 
 
 class EngineBulk(ApiView):
-    """Several changes of engines at once."""
+    """Change several engines atomically."""
 
     noun = "engines"
     shape = EngineShape
@@ -180,7 +180,7 @@ class EngineBulk(ApiView):
     answers = by_method(POST=(200, BulkAnswer))
 
     def post(self, request: Request) -> Response:
-        """Carry out all operations, or none; with dry_run only report what would happen."""
+        """Apply all operations or none. With dry_run, only report the effects."""
         body = self.body()
         outcomes = change_many(body["operations"], actor=self.actor, dry_run=body["dry_run"], why=taken_why(body))
         return Response(BulkAnswer({"dry_run": body["dry_run"], "results": outcomes}).data)

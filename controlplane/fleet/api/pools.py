@@ -26,7 +26,9 @@ from controlplane.policies.models.policy import Policy
 
 
 class PrefillCostShape(serializers.Serializer):
-    """seconds = base + per_token·u + per_token_squared·u·(L − u/2) + per_hit_token·hit (u uncached, L prompt)."""
+    """seconds = base + per_token·u + per_token_squared·u·(L − u/2) + per_hit_token·hit (u: uncached tokens, L: prompt
+    tokens).
+    """
 
     base_s = serializers.FloatField()
     per_token_s = serializers.FloatField()
@@ -35,7 +37,7 @@ class PrefillCostShape(serializers.Serializer):
 
 
 class DecodeCostShape(serializers.Serializer):
-    """seconds of a step = base + per_sequence·batch + per_context_token·context."""
+    """seconds per step = base + per_sequence·batch + per_context_token·context."""
 
     base_s = serializers.FloatField()
     per_sequence_s = serializers.FloatField()
@@ -55,7 +57,7 @@ class FittedCostShape(serializers.Serializer):
 
 
 class LearnedCostShape(ModelShape):
-    """Learned cost of one kind of engine."""
+    """Learned cost of one engine kind."""
 
     fitted = serializers.SerializerMethodField()
 
@@ -64,7 +66,7 @@ class LearnedCostShape(ModelShape):
         fields = ("kind", "fitted", "learned_at")
 
     def get_fitted(self, cost: LearnedCost) -> FittedCostShape:
-        """Return the figures."""
+        """Return the coefficients."""
         return FittedCostShape(fitted_of(cost)).data  # the schema reads the annotation
 
 
@@ -118,14 +120,14 @@ class PoolChange(ChangeBody):
         min_value=0,
         max_value=1000,
         default=100,
-        help_text="Its share of the requests for the model, relative to other pools that serve it. 0: only if no other "
-        "pool has an engine.",
+        help_text="Its share of the requests for the model, relative to other pools that serve it. 0: used only if no "
+        "other pool has an engine.",
     )
     policy = Named(slug_field="slug", queryset=Policy.objects.all(), help_text="Slug of its policy.")
     mode = serializers.ChoiceField(
         choices=PoolMode.choices,
         required=False,
-        help_text="observe: nothing is routed here. Omitted: a routing pool is unchanged; a PUT of an observing pool "
+        help_text="observe: no routing. Omitted: a routing pool is unchanged; a PUT of an observing pool "
         "must name it, because it would start to route.",
     )
     actuator = serializers.ChoiceField(
@@ -152,7 +154,7 @@ class NewPool(PoolChange):
 
     slug = Text(max_length=64, help_text="Its id; never changes.")
     mode = serializers.ChoiceField(
-        choices=PoolMode.choices, default=PoolMode.ROUTE, help_text="observe: nothing is routed here."
+        choices=PoolMode.choices, default=PoolMode.ROUTE, help_text="observe: no requests are routed here."
     )
 
 
@@ -164,7 +166,7 @@ def _pools(actor: Actor) -> QuerySet[Pool]:
 
 
 class Pools(ApiView):
-    """All pools; POST creates one."""
+    """List pools, or create one."""
 
     noun = "pools"
     shape = PoolShape
@@ -205,16 +207,16 @@ class OnePool(Changeable, Deletable):
 
     @override
     def put(self, request: Request, **names: Any) -> Response:
-        """Replace all writable values; an omitted one takes its default.
+        """Replace all writable values. An omitted value gets its default.
 
-        `mode` is an exception: a pool that observes never begins to route because a body omits it. Such a body is
-        rejected with 400; send "observe" to go on observing, or "route".
+        `mode` is an exception: for an observing pool, a body without it is rejected with 400. Send "observe" or
+        "route".
         """
         return super().put(request, **names)
 
     @override
     def body(self, current: Any = None) -> dict[str, Any]:
-        """Return the checked body; reject one that does not state whether an observing pool is to route."""
+        """Return the validated body. Reject a body that omits `mode` for an observing pool."""
         values = super().body(current)
         # The default is to route, and a pool must not begin to route because a body omits the mode.
         if self.request.method == "PUT" and current.mode == PoolMode.OBSERVE and "mode" not in values:

@@ -32,7 +32,7 @@ class NewRegion(RegionChange):
 
 
 class RegionsView(Creatable):
-    """All regions; POST creates one."""
+    """List regions, or create one."""
 
     noun = "regions"
     shape = RegionShape

@@ -22,7 +22,7 @@ def _names(help_text: str) -> serializers.ListField:
 
 
 class RuleShape(Input):
-    """One rule; the first that matches a hop decides about it."""
+    """One rule. The first rule that matches a hop decides."""
 
     name = Text(max_length=80, help_text="Name in decision records.")
     tenants = _names("Tenants that the rule applies to; empty: all.")
@@ -35,7 +35,7 @@ class RuleShape(Input):
 class SovereigntyShape(serializers.Serializer):
     """The rules in force."""
 
-    default = serializers.ChoiceField(DEFAULTS, source="document.default", help_text="Where no rule matches.")
+    default = serializers.ChoiceField(DEFAULTS, source="document.default", help_text="Applies if no rule matches.")
     rules = RuleShape(many=True, source="document.rules")
     revision = serializers.IntegerField()
 
@@ -43,12 +43,12 @@ class SovereigntyShape(serializers.Serializer):
 class SovereigntyChange(ChangeBody):
     """The whole document."""
 
-    default = serializers.ChoiceField(DEFAULTS, default="allow", help_text="Where no rule matches.")
+    default = serializers.ChoiceField(DEFAULTS, default="allow", help_text="Applies if no rule matches.")
     rules = serializers.ListField(child=RuleShape(), default=list, max_length=MAX_RULES)
 
 
 class SovereigntyRules(Changeable):
-    """The rules of which tenants' requests may leave which region for which other one."""
+    """Rules on which tenants' requests may be forwarded from one region to another."""
 
     noun = "regions"
     shape = SovereigntyShape

@@ -1,1 +1,1 @@
-"""Connecting engines: reading what they are, and creating region, pool and engine from it."""
+"""Connects engines: reads their properties and creates region, pool, and engine."""

@@ -1,4 +1,4 @@
-"""Address of an engine that is not registered yet, and whether it may be called."""
+"""The address of an engine that is not registered yet, and whether it may be called."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ _ANYWHERE = (ip_network("0.0.0.0/0"), ip_network("::/0"))
 
 
 def engine_address(url: str) -> CheckedUrl:
-    """Return the address that a person typed, resolved, in any network; connects nowhere.
+    """Parse and resolve a typed URL, in any network, without connecting to it.
 
-    Addresses that cannot be engines (metadata services, our own database) are rejected here as everywhere. Raises
-    ConnectRejectedError.
+    Forbidden addresses (metadata services, Headway's database) are rejected. Raises ConnectRejectedError.
     """
     url = url.strip().rstrip("/").removesuffix("/v1")
     try:
@@ -32,18 +31,18 @@ def engine_address(url: str) -> CheckedUrl:
 
 
 def is_allowed(address: CheckedUrl, pool: Pool | None) -> bool:
-    """Return whether engines of the pool (None: of a new one) may have this address."""
+    """Return whether engines of the pool (None: of a new pool) may have this address."""
     rules = engine_url_rules(pool)
     return all(rules.allows(ip_address(item)) for item in address.addresses)
 
 
 def may_be_asked(address: CheckedUrl) -> bool:
-    """Return whether the address was allowed before, for any pool; else a person must allow it first."""
+    """Return whether some pool already allows the address. If not, a person has to allow it first."""
     return any(is_allowed(address, pool) for pool in (None, *Pool.objects.exclude(engine_networks="")))
 
 
 def facts_at(address: CheckedUrl, *, pool: str = "", key_variable: str = "") -> ConnectedEngineFacts:
-    """Read the facts of the engine there, with the key of the pool's engines; raises ConnectRejectedError."""
+    """Read the engine's facts, authenticating with the pool's engine key. Raises ConnectRejectedError."""
     own = Pool.objects.filter(slug=pool).values_list("engine_api_key_env", flat=True).first()
     variable = key_variable or own or FLEET_KEY
     bearer = engine_key(variable, settings.ENGINE_API_KEY)

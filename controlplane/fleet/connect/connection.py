@@ -1,4 +1,4 @@
-"""What connecting an engine creates and reuses: planned from its answers, for display, then stored."""
+"""Plans the objects that connecting an engine creates or reuses, for display, and stores them."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ WHY = "Connected"
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """A person's deviations from the defaults; empty: as the engine reports."""
+    """A person's deviations from the defaults. An empty value means the value that the engine reports."""
 
     pool: str = ""
     region: str = ""
     key_variable: str = ""
     approximate: bool = False
-    """Keys from the text of prompts: hits are estimated, and the engine needs no KV events."""
+    """Whether cache keys are computed from prompt text: hits are estimated, and the engine needs no KV events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +55,23 @@ class EngineConnection:
     address: CheckedUrl
     model: str
     pool: Pool | None
-    """None: a new one, `pool_slug`."""
+    """The existing pool; None: create `pool_slug`."""
     pool_slug: str
     region_slug: str
     new_region: bool
     engine: Engine | None
-    """The engine with this URL; it is only checked again."""
+    """The existing engine with this URL, which is only checked again."""
     engine_name: str
     networks: str
-    """The pool's engine networks with this address; empty: they stay as they are."""
+    """The pool's engine networks extended by this address; empty: unchanged."""
     exact: bool
     key_variable: str = ""
 
 
 def targets(facts: ConnectedEngineFacts, address: CheckedUrl) -> list[tuple[ConnectedEngineFacts, CheckedUrl]]:
-    """Return the routing targets behind an address: the engine, or each of vLLM's data-parallel ranks there.
+    """Return the routing targets behind an address: the engine, or each of its vLLM data-parallel ranks.
 
-    Raises ConnectRejectedError for a rank that it does not have.
+    Raises ConnectRejectedError for a rank that does not exist.
     """
     rank = rank_of(address.url)
     if rank is None and (facts.ranks == 1 or facts.product != VLLM):
@@ -86,7 +86,7 @@ def targets(facts: ConnectedEngineFacts, address: CheckedUrl) -> list[tuple[Conn
 
 
 def plan_connection(facts: ConnectedEngineFacts, address: CheckedUrl, wishes: Wishes = Wishes()) -> EngineConnection:
-    """Return what connecting the engine would create; raises ConnectRejectedError."""
+    """Return the objects that connecting the engine would create. Raises ConnectRejectedError."""
     engine = Engine.objects.select_related("pool__region").filter(url=address.url).first()
     pool = engine.pool if engine else _pool_for(facts, wishes)
     region, new_region = (pool.region.slug, False) if pool else _region_for(wishes)
@@ -114,7 +114,7 @@ def plan_connection(facts: ConnectedEngineFacts, address: CheckedUrl, wishes: Wi
 
 
 def make_connection(wanted: EngineConnection, *, actor: Actor) -> Engine:
-    """Store what is missing and start the engine's preflight, after which it serves; admins only.
+    """Store the missing objects and start the engine's preflight, after which it serves. Admins only.
 
     Raises NotAllowedError, RejectedUrlError, InvalidFieldsError.
     """
@@ -141,7 +141,10 @@ def _sockets(wanted: EngineConnection) -> dict[str, str]:
 
 
 def _pool_for(facts: ConnectedEngineFacts, wishes: Wishes) -> Pool | None:
-    """Return the pool that serves the model, None for a new one; requests name a model, so it has one pool."""
+    """Return the pool that serves the model, or None for a new pool.
+
+    Each model has one pool, because requests name a model.
+    """
     named = Pool.objects.select_related("region").filter(slug=wishes.pool).first()
     if named is not None and named.served_model not in facts.names:
         raise ConnectRejectedError(
@@ -156,7 +159,7 @@ def _pool_for(facts: ConnectedEngineFacts, wishes: Wishes) -> Pool | None:
 
 
 def _region_for(wishes: Wishes) -> tuple[str, bool]:
-    """Return the region of a new pool, and whether it is new too."""
+    """Return the region of a new pool, and whether the region is new too."""
     known = list(Region.objects.values_list("slug", flat=True))
     if wishes.region:
         return wishes.region, wishes.region not in known
@@ -168,7 +171,7 @@ def _region_for(wishes: Wishes) -> tuple[str, bool]:
 
 
 def _reject_known_process(url: str) -> None:
-    """Reject a rank of a process that is registered as one engine: its requests would be counted twice."""
+    """Reject a rank if its whole process is registered as one engine, to avoid counting its requests twice."""
     process, of_rank, _ = url.partition("#")
     whole = Engine.objects.filter(url=process).first() if of_rank else None
     if whole is not None:
@@ -179,7 +182,7 @@ def _reject_known_process(url: str) -> None:
 
 
 def _reject_inexact(facts: ConnectedEngineFacts) -> None:
-    """Reject an engine whose cache cannot be known exactly, with the one remedy."""
+    """Reject an engine whose cache contents cannot be tracked exactly, and suggest a remedy."""
     if facts.ranks > 1:
         raise ConnectRejectedError(
             f"It has {facts.ranks} data-parallel ranks behind one address, each with its own cache.",
@@ -197,13 +200,13 @@ def _reject_inexact(facts: ConnectedEngineFacts) -> None:
     if not facts.tokenizes:
         raise ConnectRejectedError(
             "It has no /tokenize endpoint, which token blocks require.",
-            "Use a version that has it.",
+            "Use a version with this endpoint.",
             estimable=True,
         )
 
 
 def _missing_events(facts: ConnectedEngineFacts) -> str:
-    """Return the flag that its events need; empty if it publishes them."""
+    """Return the flag that enables the engine's KV events; empty if it publishes them."""
     return "" if facts.events else events_flag(facts.url, sglang=facts.product == SGLANG)
 
 
@@ -254,7 +257,7 @@ def _why(wanted: EngineConnection) -> str:
 
 
 def _networks_with(address: CheckedUrl, pool: Pool | None) -> str:
-    """Return the pool's engine networks extended to allow the address; empty if they do already."""
+    """Return the pool's engine networks extended by the address; empty if they already allow it."""
     if is_allowed(address, pool):
         return ""
     known = engine_url_rules(pool).networks
@@ -273,7 +276,7 @@ def _engine_name(url: str, pool: Pool | None) -> str:
 
 
 def _slug(model: str) -> str:
-    """Return a slug of the model's name, without the organisation before it."""
+    """Return a slug of the model's name, without the organization."""
     return re.sub(r"[^a-z0-9]+", "-", model.rpartition("/")[2].lower()).strip("-")[:60] or "pool"
 
 
@@ -287,7 +290,7 @@ def _listed(names: Any) -> str:
 
 
 def start_line(facts: ConnectedEngineFacts, flag: str) -> str:
-    """Return a command that ends with the flag, from what the engine reported; unreported parts are left out."""
+    """Return a start command that ends with the flag, built from the engine's facts. Unreported options are omitted."""
     sglang = facts.product == SGLANG
     program = "python -m sglang.launch_server --model-path" if sglang else "vllm serve"
     names = " ".join(map(quote, facts.names[:1] if sglang else facts.names))

@@ -1,4 +1,4 @@
-"""Reads the facts of one engine: models, blocks, ranks, event sockets, tokenizer. Needs no database."""
+"""Reads the facts of one engine: models, blocks, ranks, event sockets, and tokenizer. Uses no database."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from routing.values.prepared_struct import prepared
 
 
 class ConnectRejectedError(Exception):
-    """Nothing was changed. `remedy` says what to do; `start_line` is a whole command to start the engine with.
+    """The engine cannot be connected, and nothing was changed.
 
-    `estimable`: a new pool may route to it by estimated hits.
+    `remedy` explains the fix. `start_line` is a complete command that starts the engine. `estimable`: a new pool may
+    route to the engine with estimated hits.
     """
 
     def __init__(self, sentence: str, remedy: str, *, start_line: str = "", estimable: bool = False) -> None:
@@ -34,20 +35,20 @@ class ConnectRejectedError(Exception):
 
 ANSWER_S = 3.0
 ASK_S = 20.0
-"""Limit for all requests together."""
+"""Time limit of all requests together."""
 VLLM, SGLANG = "vLLM", "SGLang"
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectedEngineFacts:
-    """What an engine reports about itself; None if it does not."""
+    """An engine's facts about itself; None for a fact that it does not report."""
 
     url: str
     product: str
     """VLLM, SGLANG, or empty."""
     version: str
     names: tuple[str, ...]
-    """Names of its model; the first is its own."""
+    """Names of its model, the primary name first."""
     adapters: tuple[str, ...]
     """LoRA adapters."""
     weights: str
@@ -56,19 +57,19 @@ class ConnectedEngineFacts:
     kv_tokens: int | None
     ranks: int
     events: str
-    """KV event endpoint as seen from here; empty: none. Those of all ranks are in `sockets`."""
+    """KV event endpoint as reachable from here; empty: none. `sockets` has the endpoints of all ranks."""
     replay: str
     tokenizes: bool
-    """/tokenize answers, which token blocks are cut from."""
+    """Whether the engine has /tokenize, which is needed to compute token blocks."""
     role: str = EngineRole.MIXED
-    """The part of each request that it was started for, if it reports one."""
+    """The role that the engine was started for, if it reports one."""
     sockets: tuple[KvEventSource, ...] = ()
-    """Where each of its ranks publishes and replays."""
+    """Publishing and replay endpoints of each rank."""
     reports_sockets: bool = True
-    """False: vLLM before 0.31, whose sockets are sought at the usual ports."""
+    """False for vLLM before 0.31, whose sockets are searched for at the usual ports."""
 
     def of_rank(self, rank: int) -> ConnectedEngineFacts:
-        """Return the facts about one of its data-parallel ranks, which has a cache and event sockets of its own."""
+        """Return the facts of one data-parallel rank, which has a separate cache and separate event sockets."""
         own = next((socket for socket in self.sockets if socket.data_parallel_rank == rank), None)
         events, replay = (own.endpoint, own.replay_endpoint) if own else ("", "")
         url = ranked_url(self.url.partition("#")[0], rank)
@@ -86,7 +87,10 @@ class _EventsConfig(msgspec.Struct):
 
 
 async def ask_engine(address: CheckedUrl, *, bearer: str, variable: str) -> ConnectedEngineFacts:
-    """Read all facts from the engine; `variable` names the variable whose key is sent. Raises ConnectRejectedError."""
+    """Read all facts from the engine.
+
+    `variable` names the environment variable of the key. Raises ConnectRejectedError.
+    """
     async with engine_session(keepalive_s=ANSWER_S, limit=2) as session:
         engine = _Engine(session, address.connect_url, bearer=bearer, timeout_s=ANSWER_S)
         try:
@@ -168,8 +172,9 @@ def _names(cards: tuple[ModelCard, ...], own: ModelCard) -> tuple[str, ...]:
 
 
 def _endpoints(sources: tuple[KvEventSource, ...], info: ServerInfo | None, url: str) -> tuple[str, str]:
-    """Return where the first rank publishes and replays, as reached from here; SGLang names its sockets in its
-    arguments.
+    """Return the publishing and replay endpoints of the first rank, as reachable from here.
+
+    SGLang reports its sockets in its arguments.
     """
     if sources:
         first = min(sources, key=lambda source: source.data_parallel_rank)

@@ -1,4 +1,4 @@
-"""What an engine reported and what is created from it, in words for console and command line."""
+"""Describes an engine's facts and the objects created from them, for the console and the command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOT_ROUTED = ", which are not routed: SGLang takes an adapter in a field of its 
 
 
 def fact_lines(facts: ConnectedEngineFacts) -> list[str]:
-    """Return what the engine reported, a line per fact."""
+    """Return one line per reported fact."""
     product = " ".join(filter(None, (facts.product or "An engine", facts.version)))
     lines = [f"{product} serves {facts.names[0]}{_also(facts.names[1:])}."]
     sizes = [
@@ -35,7 +35,7 @@ def fact_lines(facts: ConnectedEngineFacts) -> list[str]:
 
 
 def made_words(plan: EngineConnection, others: int = 0) -> str:
-    """Return which of region, pool and engine are new; `others` ranks of its process are connected with it."""
+    """Return which of region, pool, and engine are new. `others` is the number of other ranks connected with it."""
     region = f"{'new ' if plan.new_region else ''}region {plan.region_slug}"
     pool = f"{'' if plan.pool else 'new '}pool {plan.pool_slug}"
     engine = f"{'' if plan.engine else 'new '}engine {plan.engine_name}"

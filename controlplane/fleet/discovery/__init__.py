@@ -1,1 +1,1 @@
-"""Discovery: engines listed by a file, DNS or Kubernetes join and leave a pool automatically."""
+"""Discovery: engines listed by a file, DNS, or Kubernetes join and leave a pool automatically."""

@@ -1,4 +1,4 @@
-"""Engines of a host name: one at each of its addresses, such as those of a headless service."""
+"""Discovers an engine at each address of a host name, such as that of a headless service."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from controlplane.fleet.engine_url import Resolver, UnresolvedHostError, bracket
 
 
 def engines_of_name(source: DiscoverySource, resolver: Resolver = resolve) -> list[FoundEngine]:
-    """Return an engine per A and AAAA record; raises DiscoveryOutageError where there is none."""
+    """Return an engine per A and AAAA record. Raises DiscoveryOutageError if there are none."""
     try:
         addresses = sorted(set(resolver(source.location, source.port)))
     except UnresolvedHostError as error:

@@ -1,4 +1,4 @@
-"""Engines of a file, in the format of lists pasted on the Topology page."""
+"""Discovers the engines listed in a file, in the format of the Topology page's import."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from controlplane.fleet.engine_url import RejectedUrlError, normal_url
 
 
 def engines_of_file(source: DiscoverySource) -> list[FoundEngine]:
-    """Return the engines listed; raises DiscoveryOutageError unless every line can be read and one engine is listed."""
+    """Return the listed engines. Raises DiscoveryOutageError if a line is unreadable or no engine is listed."""
     try:
         with Path(source.location).open("rb") as file:
             lines = parse_lines(split_lines(decode_upload(file.read(MAX_BYTES + 1))))

@@ -1,4 +1,4 @@
-"""One engine as reported by a source."""
+"""One engine as reported by a discovery source."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ class Presence(StrEnum):
 
     READY = "ready"
     WAITING = "waiting"
-    """It is listed and not ready: a known one gets no new work, a new one is not registered yet."""
+    """The engine is listed but not ready. A known engine gets no new work; a new one is not registered yet."""
     LEAVING = "leaving"
-    """It is about to end: it is drained at once."""
+    """The engine is about to end and is drained immediately."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundEngine:
-    """One engine; events, replay, speed and role apply when it is registered."""
+    """One discovered engine. Events, replay, speed, and role apply when it is registered."""
 
     name: str
     url: str
@@ -31,9 +31,9 @@ class FoundEngine:
 
 
 class DiscoveryOutageError(Exception):
-    """The source cannot be read or trusted now, so no engine is removed; the message says why."""
+    """The source cannot be read or trusted now, so no engine is removed. The message explains why."""
 
 
 def plain_name(name: str) -> str:
-    """Return the name with the characters that an engine's name may have."""
+    """Return the name reduced to the characters allowed in engine names."""
     return re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")[:64]

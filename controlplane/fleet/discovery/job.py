@@ -1,4 +1,4 @@
-"""The job that reads every discovery source, one reader at a time by a lease per source."""
+"""The job that reads every discovery source. A lease per source ensures that one process reads it at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 JOB = "discovery"
 LEASE = timedelta(seconds=60)
-"""Longer than a scan takes: names and clusters are queried with time-outs of seconds."""
+"""Longer than a scan, because queries of names and clusters time out after seconds."""
 MAX_PROBLEMS = 5
 Scan = Callable[[DiscoverySource], list[FoundEngine]]
 
@@ -62,7 +62,7 @@ def discovery() -> None:
 
 
 def scan_source(source: DiscoverySource, shard: int, scan: Scan) -> None:
-    """Scan one source once, unless another process does; the result is the run's progress."""
+    """Scan one source once, unless another process does. Return the run's progress."""
     lease = acquire(JOB, this_owner(), LEASE, shard=shard)
     if lease is None:
         return
@@ -78,7 +78,7 @@ def scan_source(source: DiscoverySource, shard: int, scan: Scan) -> None:
 
 
 def _scanned(source: DiscoverySource, before: dict[str, Any], scan: Scan) -> dict[str, Any]:
-    """Return the progress after one scan; an outage changes no engine."""
+    """Scan the source and return the progress. An outage changes no engine."""
     missed: dict[str, int] = before.get("missed", {})
     progress: dict[str, Any] = {"source": source.name, "pool": source.pool, "missed": missed, "problem": ""}
     pool = Pool.objects.filter(slug=source.pool).first()
@@ -100,7 +100,7 @@ def _problem(done: Reconciled) -> str:
 
 
 def discovery_problems(slugs: set[str]) -> list[str]:
-    """Return what is wrong with the sources of these pools, a sentence each."""
+    """Return the problems of these pools' sources, one sentence each."""
     runs = JobRun.objects.filter(job=JOB, state=JobState.ACTIVE, shard__lt=len(settings.DISCOVERY))
     reports = [run.progress for run in runs.order_by("shard")] if settings.DISCOVERY else []
     return [

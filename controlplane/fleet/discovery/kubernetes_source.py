@@ -1,7 +1,7 @@
-"""Engines of a Kubernetes cluster: pods by a label selector, or those of a Gateway API InferencePool.
+"""Discovers engines in a Kubernetes cluster: pods of a label selector or of a Gateway API InferencePool.
 
-Each scan lists all pods again, from the API server's cache. A list depends on no earlier state, so a missed event
-cannot leave a pod behind.
+Each scan lists all pods again, from the API server's cache. A list does not depend on earlier state, so a missed event
+cannot leave a stale pod.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Pods(msgspec.Struct):
 
 
 def engines_of_cluster(source: DiscoverySource, connection: client.ApiClient | None = None) -> list[FoundEngine]:
-    """Return the running pods; raises DiscoveryOutageError while the cluster does not answer."""
+    """Return the running pods. Raises DiscoveryOutageError if the cluster does not respond."""
     try:
         connection = connection or _connection()
         selector, port = source.what, source.port
@@ -85,7 +85,7 @@ def _connection() -> client.ApiClient:
 
 
 def _pool_of(source: DiscoverySource, connection: client.ApiClient) -> tuple[str, int]:
-    """Return label selector and port of the InferencePool, in the version that the cluster has."""
+    """Return the label selector and port of the InferencePool, using the API version that the cluster serves."""
     spec = _spec(source, client.CustomObjectsApi(connection))
     labels = spec.get("selector") or {}
     labels = labels.get("matchLabels", labels)
@@ -110,7 +110,7 @@ def _spec(source: DiscoverySource, objects: client.CustomObjectsApi) -> dict[str
 
 
 def _as_engine(pod: _Pod, port: int) -> FoundEngine | None:
-    """Return the pod as an engine; None for one that has no address yet or has ended."""
+    """Return the pod as an engine; None if the pod has no address yet or has ended."""
     address, phase = pod.status.pod_ip, pod.status.phase
     if not address or phase in ("Succeeded", "Failed"):
         return None

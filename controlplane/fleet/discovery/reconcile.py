@@ -1,7 +1,6 @@
-"""Brings the engines of one source in line with its list: registers, moves, drains, deletes, returns.
+"""Aligns a pool's engines with the list of one discovery source: registers, moves, drains, deletes, and readmits them.
 
-An engine listed as not ready gets no new work and finishes what it has, unless no other engine of its pool would be
-left.
+An engine listed as not ready is drained, unless no other engine of its pool serves.
 """
 
 from __future__ import annotations
@@ -27,11 +26,13 @@ from routing.values.counted import count
 
 ACTOR = program("discovery")
 VANISHED_SCANS = 3
-"""An engine must be missing from this many scans in a row before it is drained: DNS may answer with a part of a list. A
-cluster lists all of its pods, so an engine that it does not list is drained at once; deleting it waits as long.
+"""Consecutive scans without an engine before it is drained, because DNS may answer with a part of the list. A cluster
+lists all of its pods, so a missing engine is drained at once and deleted after this many scans.
 """
 AGAIN_AFTER = timedelta(seconds=30)
-"""An engine whose preflight failed, as while it loads its model, is checked again after this time."""
+"""Time after which an engine with a failed preflight is checked again. The preflight fails, for example, while the
+engine loads its model.
+"""
 
 
 @dataclass(slots=True)
@@ -49,7 +50,7 @@ class Reconciliation:
     def __init__(
         self, pool: Pool, source: str, missed: Mapping[str, int], now: datetime, *, complete: bool = False
     ) -> None:
-        """`complete`: the source lists all of its engines each time."""
+        """Store the parameters. `complete`: each answer of the source lists all of its engines."""
         self._complete = complete
         self.done = Reconciled(dict(missed))
         self._pool = pool
@@ -57,9 +58,9 @@ class Reconciliation:
         self._now = now
 
     def run(self, listed_engines: Sequence[FoundEngine]) -> Reconciled:
-        """Align the pool's engines of this source with the list; those of other sources and of people are left alone.
+        """Align the pool's engines of this source with the list. Other engines of the pool are unchanged.
 
-        Why an engine is rejected is reported in `problems`; the others proceed.
+        `problems` contains the reason for each rejected engine; the other engines proceed.
         """
         ours = list(Engine.objects.select_related("pool").filter(pool=self._pool, source=self._source))
         by_url, by_name = {our.url: our for our in ours}, {our.name: our for our in ours}
@@ -99,7 +100,7 @@ class Reconciliation:
             return
 
     def _rest(self, waiting: Sequence[Engine]) -> None:
-        """Drain serving engines that are not ready, while another engine of the pool serves."""
+        """Drain serving engines that are not ready, if another engine of the pool serves."""
         waiting = [engine for engine in waiting if engine.desired_state == DesiredState.READY]
         others = Engine.objects.filter(pool=self._pool, desired_state=DesiredState.READY)
         if waiting and not others.exclude(pk__in=[engine.pk for engine in waiting]).exists():
@@ -114,7 +115,7 @@ class Reconciliation:
                 continue
 
     def _register(self, listed: FoundEngine) -> None:
-        """Register a new engine that is ready, unless its address is registered already."""
+        """Register a new engine that is ready, unless its address is already registered."""
         if listed.presence != Presence.READY or Engine.objects.filter(url=listed.url).exists():
             return
         register_for_preflight(
@@ -142,7 +143,7 @@ class Reconciliation:
 
 
 def _leave(engine: Engine, why: str) -> None:
-    """Drain an engine that serves; delete one that is drained, by the same rules as for people."""
+    """Drain a serving engine, or delete a drained one, by the same rules as for people."""
     if engine.desired_state == DesiredState.READY:
         _drain(engine, why)
         return
@@ -159,7 +160,7 @@ def _drain(engine: Engine, why: str) -> None:
 
 
 def _move(engine: Engine, url: str) -> None:
-    """Store another address: another process has it, so it is checked before it serves again."""
+    """Store a new address and check the engine again, because another process runs there."""
     with transaction.atomic():
         # The sockets had the old address; the preflight stores those that the engine reports.
         moved = {"url": url, "kv_events_endpoint": "", "kv_replay_endpoint": ""}
@@ -169,7 +170,7 @@ def _move(engine: Engine, url: str) -> None:
 
 
 def _return(engine: Engine, now: datetime) -> None:
-    """Check an engine again that discovery drained and that is listed again, or whose preflight failed a while ago."""
+    """Check an engine again if discovery drained it and it is listed again, or its preflight failed a while ago."""
     if engine.desired_state == DesiredState.DRAINING and _drained_by_us(engine):
         with transaction.atomic():
             set_desired_state(
@@ -184,7 +185,7 @@ def _return(engine: Engine, now: datetime) -> None:
 
 
 def _drained_by_us(engine: Engine) -> bool:
-    """Return whether discovery set the engine's present state; an engine drained by a person stays drained."""
+    """Return whether discovery set the engine's current state. An engine drained by a person stays drained."""
     moves = AuditEvent.objects.filter(object_kind="engine", object_id=engine.engine_id, verb__in=_MOVES)
     last = moves.order_by("-pk").first()
     return last is not None and last.verb == "engine.drain" and last.actor_name == ACTOR.name

@@ -1,4 +1,4 @@
-"""HEADWAY_DISCOVERY: the sources of pools. Needs no Django."""
+"""HEADWAY_DISCOVERY: the discovery sources of pools. Needs no Django."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ MAX_SOURCES = 100
 
 @dataclass(frozen=True, slots=True)
 class DiscoverySource:
-    """One source of engines for one pool."""
+    """One discovery source of a pool's engines."""
 
     pool: str
     kind: str
-    """FILE, DNS, SRV, KUBERNETES or INFERENCE_POOL."""
+    """FILE, DNS, SRV, KUBERNETES, or INFERENCE_POOL."""
     location: str
     """Path, host, or namespace."""
     what: str = ""
@@ -31,12 +31,12 @@ class DiscoverySource:
 
     @property
     def lists_all(self) -> bool:
-        """Whether each answer lists all engines; DNS may answer with a part, and a file may be half written."""
+        """Return whether each answer lists all engines. DNS may answer with a part, and a file may be incomplete."""
         return self.kind in (KUBERNETES, INFERENCE_POOL)
 
     @property
     def name(self) -> str:
-        """The source as written, without its pool; engines store it as their source."""
+        """Return the source as configured, without its pool. Engines store it as their source."""
         if self.kind == DNS:
             return f"dns://{self.location}:{self.port}"
         if self.kind in (FILE, SRV):
@@ -45,7 +45,7 @@ class DiscoverySource:
 
 
 def parse_discovery(text: str) -> tuple[DiscoverySource, ...]:
-    """Read the setting, sources separated by spaces; raises ValueError that says what is wrong."""
+    """Parse the setting, a list of sources separated by spaces. Raises ValueError with an explanation."""
     sources = tuple(_source(word) for word in text.split())
     names = [source.name for source in sources]
     if twice := next((name for name in names if names.count(name) > 1), ""):

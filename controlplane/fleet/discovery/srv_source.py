@@ -1,4 +1,4 @@
-"""Engines of an SRV name: one per record, at its target and port, as Consul and headless services publish them."""
+"""Discovers an engine per SRV record, at its target and port, as published by Consul and headless services."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from controlplane.fleet.discovery.found_engine import DiscoveryOutageError, Foun
 from controlplane.fleet.discovery.setting import DiscoverySource
 
 ANSWER_S = 3.0
-"""Limit for all queries to name servers together."""
+"""Time limit of all DNS queries together."""
 
 
 def engines_of_service(source: DiscoverySource, resolver: dns.resolver.Resolver | None = None) -> list[FoundEngine]:
-    """Return an engine per SRV record; raises DiscoveryOutageError where there is none.
+    """Return an engine per SRV record. Raises DiscoveryOutageError if there are none.
 
-    Priority and weight are ignored: choosing engines is the router's task.
+    Priority and weight are ignored, because the router chooses engines.
     """
     try:
         asked = resolver or dns.resolver.Resolver()

@@ -1,4 +1,4 @@
-"""The leased, sharded job that probes all engines: each shard has one holder in the installation at a time."""
+"""The leased, sharded job that probes all engines. Each shard has one holder in the installation at a time."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ JOB = "probe"
 LEASE = timedelta(seconds=1.3)
 RENEW_S = 0.5
 PREFERRED_SHARDS = 5
-"""A process takes this many shards as soon as they are free: 500 engines."""
+"""A process takes up to this many shards, that is 500 engines, as soon as they are free."""
 SPARE_S = 3.0
-"""It takes shards beyond that once they have been free for this long."""
+"""A process takes further shards after they have been free for this time."""
 _POLL_S = 0.05
 _END_S = 2.0
-"""A read that does not end within this time is abandoned."""
+"""A probe that does not end within this time is abandoned."""
 
 Targets = Callable[[], Sequence[EngineEntry]]
 
@@ -49,7 +49,7 @@ Targets = Callable[[], Sequence[EngineEntry]]
 @shared_task(name="controlplane.probe", ignore_result=True)
 @one_at_a_time
 def probe() -> None:
-    """Probe the shards that are free until their leases are lost or the process stops; return at once without any."""
+    """Probe the free shards until their leases are lost or the process stops. Return at once if no shard is free."""
     holder = ShardHolder(get_bus(), this_owner())
     holder.take(time.monotonic())
     if holder.held:
@@ -58,18 +58,18 @@ def probe() -> None:
 
 @dataclass(slots=True)
 class _Held:
-    """One shard that this process holds. Mutable: written by the thread that renews, read by the one that probes."""
+    """One shard that this process holds. Mutable: written by the renewing thread, read by the probing thread."""
 
     shard: int
     lease: Lease
     until_s: float
-    """The lease's end on this process's monotonic clock; probing stops then, even while a renewal hangs."""
+    """End of the lease on this process's monotonic clock. Probing stops then, even if a renewal hangs."""
     done: threading.Event = field(default_factory=threading.Event)
-    """Set when no read of this shard is under way."""
+    """Set when no probe of this shard is running."""
 
 
 class ShardHolder:
-    """Holds shards: probes them in a separate thread and renews their leases in the caller's.
+    """Holds shards: probes them in a separate thread, and renews their leases in the caller's thread.
 
     Mutable state: `held`, by shard.
     """
@@ -84,7 +84,7 @@ class ShardHolder:
         self._split: tuple[Sequence[EngineEntry] | None, dict[int, list[EngineEntry]]] = (None, {})
 
     def take(self, now_s: float) -> None:
-        """Take free shards: the preferred number at once, others once they have been free for SPARE_S.
+        """Take free shards: the preferred number immediately, and others after they have been free for SPARE_S.
 
         `now_s` is monotonic seconds.
         """
@@ -101,7 +101,7 @@ class ShardHolder:
                 self.held[shard] = _Held(shard, lease, asked_s + LEASE.total_seconds())
 
     def hold(self, stop: threading.Event) -> None:
-        """Probe until no shard is left or `stop` is set; an unreachable database ends it, too."""
+        """Probe until no shard is held, `stop` is set, or the database is unreachable."""
         loop = uvloop.new_event_loop()
         prober = threading.Thread(target=_run_loop, args=(loop,), name="probe", daemon=True)
         prober.start()
@@ -142,7 +142,7 @@ class ShardHolder:
                 self._let_go(held, lease, shards)
 
     def _let_go(self, held: _Held, lease: Lease | None, shards: int) -> None:
-        """Drop one shard: its lease is lost (None), its probing has ended, or it is surplus."""
+        """Drop one shard because its lease is lost (None), its probing has ended, or it is surplus."""
         broke_off = held.done.is_set()
         self._end(held)
         del self.held[held.shard]
@@ -158,7 +158,7 @@ class ShardHolder:
             )
 
     def _free(self, shards: int) -> list[int]:
-        """Return the free shards, lowest first."""
+        """Return the free shards in ascending order."""
         taken = set(
             JobRun.objects.filter(held_at(timezone.now()), job=JOB, state=JobState.ACTIVE).values_list(
                 "shard", flat=True
@@ -180,7 +180,7 @@ class ShardHolder:
         return dropped
 
     def _end(self, held: _Held) -> None:
-        """End the shard's probing and return when its last read is over."""
+        """Stop the shard's probing and wait for its last probe."""
         held.until_s = 0.0
         if not held.done.wait(_END_S):
             logger.warning("a probe does not end; its lease runs out by itself", extra={"shard": held.shard})
@@ -241,9 +241,9 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def snapshot_targets(bus: Bus) -> Targets:
-    """Return a call that yields the engines of the newest snapshot, except those in maintenance.
+    """Return a function that returns the engines of the newest snapshot, except engines in maintenance.
 
-    It decodes a snapshot once, so that it may be called often.
+    It decodes each snapshot only once, so frequent calls are cheap.
     """
     # Two threads read it: one replaceable tuple keeps the parts of one snapshot together.
     seen: tuple[bytes | None, tuple[EngineEntry, ...]] = (None, ())

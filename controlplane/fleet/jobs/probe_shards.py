@@ -1,11 +1,11 @@
-"""Maps engines to shards of the probe job: stable, even, and moved as little as possible by growth."""
+"""Assigns engines to shards of the probe job. Shards are even, and growth moves as few engines as possible."""
 
 from __future__ import annotations
 
 import xxhash
 
 SHARD_ENGINES = 100
-"""Engines per shard on average; with hashing a shard hardly ever exceeds 125."""
+"""Average number of engines per shard. With hashing, a shard rarely exceeds 125."""
 MAX_SHARDS = 4096
 
 _MULTIPLIER = 2862933555777941757
@@ -13,12 +13,12 @@ _WORD = (1 << 64) - 1
 
 
 def shard_count(engines: int) -> int:
-    """Return the number of shards for this many engines; one at least."""
+    """Return the number of shards for this many engines, at least one."""
     return min(MAX_SHARDS, max(1, -(-engines // SHARD_ENGINES)))
 
 
 def shard_of(engine_id: str, shards: int) -> int:
-    """Return the engine's shard, 0 … shards − 1; one more shard takes engines from each, and moves no others.
+    """Return the engine's shard, 0 … shards − 1. Adding a shard moves engines only to the new shard.
 
     Jump consistent hashing (Lamping and Veach 2014, figure 1).
     """

@@ -1,1 +1,1 @@
-"""Models of the fleet: regions, pools, engines, learned costs."""
+"""Models of the fleet: regions, pools, engines, and learned costs."""

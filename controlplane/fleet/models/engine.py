@@ -23,7 +23,7 @@ class DesiredState(models.TextChoices):
 
 
 class EngineRole(models.TextChoices):
-    """The part of each request that an engine does (Mooncake §3)."""
+    """The part of each request that an engine processes (Mooncake §3)."""
 
     MIXED = "mixed", "Prefill and decode"
     PREFILL = "prefill", "Prefill only"
@@ -31,12 +31,12 @@ class EngineRole(models.TextChoices):
 
 
 def new_engine_id() -> str:
-    """Return an id that sorts by time of registration."""
+    """Return a new id. Ids sort by time of registration."""
     return f"eng-{uuid_utils.uuid7().hex}"
 
 
 class Engine(models.Model):
-    """One engine; `engine_id` is its id everywhere outside this database and never changes."""
+    """One engine. `engine_id` is its id everywhere outside this database and never changes."""
 
     public_id_field = "engine_id"
     in_snapshot = True
@@ -45,10 +45,12 @@ class Engine(models.Model):
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="engines")
     name = models.SlugField(max_length=64)
     url = models.CharField(max_length=300, unique=True)
-    """As the operator wrote it, for example http://engine-3.internal:8000; with #1 it is that data-parallel rank."""
+    """URL as entered by the operator, such as http://engine-3.internal:8000. A suffix #1 selects that data-parallel
+    rank.
+    """
     connect_url = models.CharField(max_length=300)
-    """The address that gateways connect to: http addresses are resolved once, so that a name cannot move elsewhere
-    later.
+    """The address that gateways connect to. http addresses are resolved once, so that a name cannot later point
+    elsewhere.
     """
     kv_events_endpoint = models.CharField(max_length=200, blank=True)
     kv_replay_endpoint = models.CharField(max_length=200, blank=True)
@@ -57,21 +59,21 @@ class Engine(models.Model):
     kind = models.CharField(
         max_length=32, blank=True, validators=[RegexValidator(ENGINE_KIND, "Use A-Z, a-z, 0-9, . _ -")]
     )
-    """Engines of one kind (accelerator, build) share a learned cost; empty: the pool's common kind."""
+    """Engines of one kind (accelerator, build) share a learned cost; empty: the pool's default kind."""
     role = models.CharField(max_length=8, choices=EngineRole.choices, default=EngineRole.MIXED)
-    """Its role in a pool with prefill and decode engines; mixed ones do both."""
+    """Its role in a pool with prefill and decode engines. A mixed engine does both."""
     kv_node = models.CharField(
         max_length=64, blank=True, default="", validators=[RegexValidator(KV_NODE, "Use A-Z, a-z, 0-9, . _ -")]
     )
-    """Name of the node manager that keeps its KV blocks; empty: none."""
+    """Name of the node manager that stores its KV blocks; empty: none."""
     desired_state = models.CharField(max_length=16, choices=DesiredState.choices, default=DesiredState.READY)
     supervised = models.BooleanField(default=False)
-    """Our own supervisor starts and stops its process."""
+    """Whether Headway's supervisor starts and stops its process."""
     source = models.CharField(max_length=200, blank=True, default="")
-    """The discovery source that lists it; empty: registered by a person or an automation."""
+    """The discovery source that lists the engine; empty: a person or an automation registered it."""
     registered_at = models.DateTimeField(auto_now_add=True)
     revision = models.PositiveIntegerField(default=1)
-    """Rises with each change; the ETag of the API."""
+    """Incremented by each change; used as ETag of the API."""
 
     class Meta:
         ordering = ("pool__slug", "name")
@@ -91,5 +93,5 @@ class Engine(models.Model):
 
     @property
     def rank(self) -> int | None:
-        """The data-parallel rank in the process behind its URL; None: all ranks."""
+        """Return the data-parallel rank in the process at its URL; None: all ranks."""
         return rank_of(self.url)

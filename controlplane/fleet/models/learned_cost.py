@@ -1,4 +1,4 @@
-"""The cost of one kind of engine in a pool as learned by gateways: the latest, not its history."""
+"""The latest cost of one engine kind in a pool, as learned by gateways."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from controlplane.fleet.models.pool import Pool
 
 
 class LearnedCost(models.Model):
-    """One kind's learned cost; deleted with its pool."""
+    """Learned cost of one engine kind; deleted with its pool."""
 
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="learned_costs")
     kind = models.CharField(max_length=32, blank=True)
-    """Engine.kind; empty: the pool's common kind."""
+    """Engine.kind; empty: the pool's default kind."""
     fitted = models.JSONField()
-    """routing.cost.cost_fit.FittedCost as JSON, checked before it was stored."""
+    """routing.cost.cost_fit.FittedCost as JSON, validated before it was stored."""
     learned_at = models.DateTimeField()
 
     class Meta:

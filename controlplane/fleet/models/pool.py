@@ -1,4 +1,4 @@
-"""Engines of one served model and role in one region, under one policy."""
+"""Engines of one served model in one region, under one policy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PoolMode(models.TextChoices):
 
 
 class ActuatorKind(models.TextChoices):
-    """Kind of actuator that starts and stops a pool's engines."""
+    """System that starts and stops a pool's engines."""
 
     MANUAL = "manual", "An operator, by hand"
     PROCESS = "process", "Headway, as processes on this host"
@@ -47,7 +47,7 @@ def check_networks(text: str) -> None:
 
 
 class Pool(models.Model):
-    """One pool; `slug` is its id in snapshots, metrics and decisions and never changes."""
+    """One pool. `slug` is its id in snapshots, metrics, and decisions, and never changes."""
 
     public_id_field = "slug"
     in_snapshot = True
@@ -64,31 +64,32 @@ class Pool(models.Model):
         default=2048, validators=[MinValueValidator(1), MaxValueValidator(1 << 20)]
     )
     isolated = models.BooleanField(default=False)
-    """Caches are separated per tenant by a salt that we derive."""
+    """Whether caches are separated per tenant by a derived salt."""
     max_prompt_tokens = models.PositiveIntegerField(
         default=131_072, validators=[MinValueValidator(1), MaxValueValidator(100_000_000)]
     )
     weight = models.PositiveSmallIntegerField(default=100, validators=[MaxValueValidator(1000)])
-    """Its share of the model's requests, relative to other pools that serve it; 0: only if no other can."""
+    """Its share of the model's requests, relative to other pools that serve the model; 0: only if no other pool can."""
     policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="pools")
     mode = models.CharField(max_length=16, choices=PoolMode.choices, default=PoolMode.ROUTE)
     actuator = models.CharField(max_length=16, choices=ActuatorKind.choices, default=ActuatorKind.MANUAL)
-    """Starts and stops engines for the automations."""
+    """System that starts and stops engines for the automations."""
     actuator_settings = models.JSONField(default=dict, blank=True)
-    """controlplane.fleet.actuator_settings as JSON, validated before it was stored; holds no secret."""
+    """controlplane.fleet.actuator_settings as JSON, validated before it was stored. Contains no secret."""
     engine_networks = models.CharField(max_length=500, blank=True, default="", validators=[check_networks])
-    """Networks that its engines may be in, separated by commas; empty: those of the installation."""
+    """Networks allowed for its engines, separated by commas; empty: the networks of the installation."""
     engine_api_key_env = models.CharField(
         max_length=64,
         blank=True,
         default="",
         validators=[RegexValidator(OWN_KEY, "Use HEADWAY_ENGINE_KEY_ and A-Z, 0-9, _.")],
     )
-    """Name of the environment variable that holds its engines' key; empty: the installation's, within its networks."""
+    """Name of the environment variable with its engines' key; empty: the installation's key, only within its networks.
+    """
     production = models.BooleanField(default=True)
-    """People type a name before they change the live policy version here."""
+    """Whether people must type a name before they change the live policy version of the pool."""
     revision = models.PositiveIntegerField(default=1)
-    """Rises with each change; the ETag of the API."""
+    """Incremented by each change; used as ETag of the API."""
 
     class Meta:
         ordering = ("slug",)

@@ -1,4 +1,4 @@
-"""A location with engines, with one network distance inside it."""
+"""A location with engines. One network distance applies within it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing_extensions import override
 
 
 class Region(models.Model):
-    """One region; `slug` is its id everywhere outside this database and never changes."""
+    """One region. `slug` is its id everywhere outside this database and never changes."""
 
     public_id_field = "slug"
 
     slug = models.SlugField(max_length=64, unique=True)
     name = models.CharField(max_length=120)
     revision = models.PositiveIntegerField(default=1)
-    """Rises with each change; the ETag of the API."""
+    """Incremented by each change; used as ETag of the API."""
 
     class Meta:
         ordering = ("slug",)

@@ -22,7 +22,7 @@ def allow_all() -> dict[str, Any]:
 
 
 class Sovereignty(models.Model):
-    """The one row that holds the document; without it all hops are allowed."""
+    """The only row, which holds the document. Without it, all hops are allowed."""
 
     ONLY = 1
     public_id_field = "name"
@@ -32,7 +32,7 @@ class Sovereignty(models.Model):
     id = models.PositiveSmallIntegerField(primary_key=True, default=ONLY)
     document = models.JSONField(default=allow_all)
     revision = models.PositiveIntegerField(default=1)
-    """Rises with each change; the ETag of the API."""
+    """Incremented by each change; used as ETag of the API."""
 
     class Meta:
         constraints = (models.CheckConstraint(condition=models.Q(id=1), name="sovereignty_one_row"),)

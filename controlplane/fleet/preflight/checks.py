@@ -1,6 +1,6 @@
 """Checks one engine before it serves, step by step, and reports problems with their fixes.
 
-Needs no database. Every step is bounded by STEP_S.
+Needs no database. Every step takes at most STEP_S.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from kvstore.keys.block_keys import key_seed, token_block_keys
 from routing.values.counted import count
 
 STEP_S = 25.0
-"""Limit for one step: two texts are tokenized and answered, and their events awaited."""
+"""Time limit of one step, enough to tokenize and complete two texts and receive their events."""
 ANSWER_S = 2.0
 SETTLE_S = 0.1
-"""A subscription reaches the publisher shortly after the handshake."""
+"""Time for a subscription to reach the publisher after the handshake."""
 EVENTS_S = 3.0
 PROBES = 2
-"""Texts sent at most: the first may be sent before the subscription is effective."""
+"""Maximum number of texts sent. The first may be sent before the subscription is effective."""
 PROBE_BLOCKS = 2
 MAX_PROBE_CHARS = 2 << 20
 _LISTED_MODELS = 5
@@ -41,26 +41,26 @@ _NARROW = "\u202f"
 
 @dataclass(frozen=True, slots=True)
 class PreflightSubject:
-    """The engine, and its pool's requirements."""
+    """The engine to check, and its pool's requirements."""
 
     url: str
-    """As the operator wrote it; sentences name it."""
+    """URL as entered by the operator, for use in sentences."""
     connect_url: str
     served_model: str
     exact: bool
-    """The pool's keys come from tokens and the engines' KV events."""
+    """Whether the pool computes keys from tokens and uses the engines' KV events."""
     block_tokens: int
     max_prompt_tokens: int
     alone: bool = False
-    """No other engine of the pool is in use, so that its block size follows this engine's."""
+    """Whether no other engine of the pool is in use. The pool then adopts this engine's block size."""
     events_endpoint: str = ""
     replay_endpoint: str = ""
     revision: int = 0
-    """Of the stored engine, as it was when the check began."""
+    """Revision of the stored engine when the check began."""
     rules: EngineUrlRules = field(default_factory=lambda: EngineUrlRules(()))
-    """Allowed addresses of the pool's engines."""
+    """Address rules of the pool's engines."""
     key_variable: str = ""
-    """Name of the variable whose key the engine is sent."""
+    """Name of the environment variable with the engine's API key."""
     rank: int | None = None
     """The data-parallel rank to check; None: the whole engine."""
 
@@ -72,11 +72,11 @@ class EventSource:
     endpoint: str = ""
     replay_endpoint: str = ""
     discovered: bool = False
-    """Reported by the engine, not set in the topology."""
+    """Whether the engine reported the sockets. False: they are set in the topology."""
 
 
 class PreflightFailedError(Exception):
-    """A step failed: the problem and its fix."""
+    """A step failed. The exception contains the problem and its fix."""
 
     def __init__(self, sentence: str, remedy: str) -> None:
         super().__init__(sentence)
@@ -85,7 +85,7 @@ class PreflightFailedError(Exception):
 
 
 class EnginePreflight:
-    """One preflight. Mutable state: `source` and `block_tokens`, which the steps of these names determine."""
+    """One preflight. Mutable state: `source` and `block_tokens`, which the steps with these names determine."""
 
     def __init__(self, subject: PreflightSubject, session: aiohttp.ClientSession, *, bearer: str = "") -> None:
         self.source = EventSource(subject.events_endpoint, subject.replay_endpoint)
@@ -111,7 +111,7 @@ class EnginePreflight:
         )
 
     async def run(self) -> AsyncIterator[Step]:
-        """Yield each step as it is decided; ends with the first failure."""
+        """Yield each step when it is decided. The first failure ends the preflight."""
         for key, check in self._steps:
             step = await self._decided(key, check)
             yield step
@@ -184,7 +184,7 @@ class EnginePreflight:
         served = [card.id for card in await self._engine.models()]
         if wanted in served:
             return Step(key="model", state=OK, sentence=f"Serves {wanted}.")
-        shown = some_names([name[:80] for name in served], _LISTED_MODELS) or "no model at all"
+        shown = some_names([name[:80] for name in served], _LISTED_MODELS) or "no model"
         raise PreflightFailedError(
             f"The engine serves {shown}; the pool's model is {wanted}.",
             f"Start it with --served-model-name {wanted}, or register it in a pool of its model.",
@@ -265,7 +265,7 @@ class EnginePreflight:
         return EventSource(first.endpoint, first.replay_endpoint, discovered=True)
 
     def _checked_endpoint(self, endpoint: str) -> str:
-        """Return the address to connect to; an engine may name any address, so the rules for engines apply to it."""
+        """Return the address to connect to, after checking it: an engine may report any address."""
         try:
             return check_kv_endpoint(endpoint, self._rules).connect_url
         except RejectedUrlError as error:
@@ -305,7 +305,7 @@ class EnginePreflight:
         return Step(key="keys", state=OK, sentence="It answers a request; keys come from its text.", remedy=remark)
 
     async def _probe_text(self) -> tuple[str, array[int]]:
-        """Return a text never sent before and its tokens, at least PROBE_BLOCKS full blocks of them."""
+        """Return a new random text and its tokens, at least PROBE_BLOCKS full blocks."""
         wanted = PROBE_BLOCKS * self.block_tokens + 1
         words = wanted // 2 + 8
         while True:

@@ -1,4 +1,4 @@
-"""Preflight calls to an engine beyond the gateway's: its sizes, its event sockets, and one short completion."""
+"""Preflight calls to an engine that the gateway does not use: sizes, event sockets, and one short completion."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from gateway.engines.vllm_adapter import MAX_INFO_BYTES, KvEventSource, VllmAdap
 from routing.values.prepared_struct import prepared
 
 COMPLETION_S = 12.0
-"""A busy engine may let the probe wait; beyond this it is too busy to be judged."""
+"""Time limit of the probe completion. An engine that takes longer is too busy to be judged."""
 MAX_COMPLETION_BYTES = 256 << 10
 
 Wanted = TypeVar("Wanted")
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
-    """SGLang's arguments as it reports them; its pages are blocks."""
+    """SGLang's arguments, as reported by the engine. Its pages correspond to blocks."""
 
     page_size: int | None = None
     dp_size: int = 1
     max_total_num_tokens: int | None = None
     kv_events_config: str | None = None
     disaggregation_mode: str | None = None
-    """prefill, decode, or null: the part of each request that it does."""
+    """prefill, decode, or null: the engine's role."""
     version: str = ""
 
 
@@ -42,27 +42,27 @@ class _Usage(msgspec.Struct):
 
 
 class TestCompletion(msgspec.Struct, frozen=True):
-    """What a completion reports about the prompt; its text is not read."""
+    """The part of a completion about the prompt. Its text is ignored."""
 
     usage: _Usage | None = None
 
     @property
     def prompt_tokens(self) -> int | None:
-        """Prompt tokens as the engine counts them; None if it does not."""
+        """Return the number of prompt tokens that the engine reports; None if it reports none."""
         return self.usage.prompt_tokens if self.usage else None
 
     @property
     def reports_cached_tokens(self) -> bool:
-        """Whether the engine reports how much of the prompt it had cached."""
+        """Return whether the engine reports the number of cached prompt tokens."""
         details = self.usage.prompt_tokens_details if self.usage else None
         return details is not None and details.cached_tokens is not None
 
 
 class EngineUnderTest(VllmAdapter):
-    """One engine before it serves; calls raise EngineUnreachableError or EngineAnswerError."""
+    """One engine before it serves. Calls raise EngineUnreachableError or EngineAnswerError."""
 
     async def sizes(self) -> tuple[EngineMetrics | None, ServerInfo | None]:
-        """Return sizes from the metrics, else from SGLang's arguments, whose metrics have names of their own."""
+        """Return sizes from the metrics or, because SGLang's metrics have other names, from SGLang's arguments."""
         metrics = None
         with contextlib.suppress(EngineAnswerError):
             metrics = await self.full_metrics()
@@ -74,21 +74,23 @@ class EngineUnderTest(VllmAdapter):
         return metrics, None
 
     async def event_sources(self, ranks: int) -> tuple[tuple[KvEventSource, ...], bool]:
-        """Return its event sockets by rank, and whether it reports them; if not, those at the usual ports."""
+        """Return the event sockets by rank, and whether the engine reports them. If not, try the usual ports."""
         reported = await self.kv_event_sources()
         if reported is not None:
             return reported, True
         return await sources_at_usual_ports(self.url, ranks), False
 
     async def optional_answer(self, path: str, kind: type[Wanted]) -> Wanted | None:
-        """Return the answer of a path that not every engine has; None if this one does not."""
+        """Return the response at an optional path; None if the engine does not have it."""
         try:
             return _decode(await self._get(path, path, limit=MAX_INFO_BYTES), kind, path)
         except EngineAnswerError:
             return None
 
     async def complete(self, prompt: str) -> TestCompletion:
-        """Have the engine prefill the prompt: generate one token, or embed the prompt if it generates nothing."""
+        """Make the engine prefill the prompt by generating one token or, if it cannot generate, by embedding the
+        prompt.
+        """
         answer = await self._prefill(prompt, "completions", timeout_s=COMPLETION_S, limit=MAX_COMPLETION_BYTES)
         return _decode(answer, TestCompletion, "completions")
 

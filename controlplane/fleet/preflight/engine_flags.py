@@ -1,4 +1,4 @@
-"""The flags of an engine's start command that make its cache knowable: KV events and block size."""
+"""Start flags with which an engine's cache contents can be tracked: KV events and block size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DEFAULT = 5557
 
 
 def events_flag(url: str, *, sglang: bool = False) -> str:
-    """Return the flag that makes the engine at `url` publish KV events, quoted for a shell."""
+    """Return the flag that enables KV events of the engine at `url`, quoted for a shell."""
     events, replay = usual_ports(url)[0]
     config: dict[str, object] = {} if sglang else {"enable_kv_cache_events": True}
     config |= {"publisher": "zmq", "endpoint": f"tcp://*:{events}", "replay_endpoint": f"tcp://*:{replay}"}
@@ -24,9 +24,10 @@ def block_size_flag(tokens: int, *, sglang: bool = False) -> str:
 
 
 def usual_ports(url: str) -> list[tuple[int, int]]:
-    """Return the possible ports for events and replay of an engine at `url`: those of our flag, then vLLM's default.
+    """Return the likely ports for events and replay of an engine at `url`: the ports of `events_flag`, then vLLM's
+    defaults.
 
-    Ours differ between engines of one host as their HTTP ports do.
+    The ports of `events_flag` are derived from the HTTP port, so they differ between engines of one host.
     """
     http = urlsplit(url).port or 8000
     own = [(http + 10_000, http + 20_000)] if http + 20_000 <= _MOST else []

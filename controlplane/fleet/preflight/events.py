@@ -1,4 +1,4 @@
-"""Subscribes to an engine's event socket for the blocks of one text."""
+"""Subscribes to an engine's event socket to receive the blocks of one text."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _FRAMES = 3
 
 
 class AnnouncedBlocks:
-    """Which of the wanted block keys were seen in events. Mutable state: all that was received."""
+    """Tracks which of the wanted block keys were in events. Mutable state: everything received."""
 
     def __init__(self, seed: int, wanted: Sequence[int], block_tokens: int) -> None:
         self.events = 0
-        """BlockStored events received, of any text."""
+        """Number of BlockStored events received, for any text."""
         self.foreign_sizes: set[int] = set()
-        """Tokens per block of events with another block size than the pool's keys."""
+        """Block sizes in events that differ from the block size of the pool's keys, in tokens."""
         self.unreadable = 0
         self._seed = seed
         self._block_tokens = block_tokens
@@ -41,11 +41,11 @@ class AnnouncedBlocks:
 
     @property
     def complete(self) -> bool:
-        """Whether the engine stored every wanted block."""
+        """Return whether the engine stored every wanted block."""
         return not self._missing
 
     def take(self, payload: bytes) -> None:
-        """Take in one batch of events."""
+        """Add one batch of events."""
         try:
             batch = decode_batch(payload, [])
         except UnreadableEventError:
@@ -61,7 +61,7 @@ class AnnouncedBlocks:
 
 
 class EventSubscriber:
-    """A subscription to one event socket, as an async context; with DEALER, a connection to a replay socket."""
+    """A subscription to one event socket, as an async context manager. With DEALER, it connects to a replay socket."""
 
     def __init__(self, endpoint: str, kind: int = zmq.SUB) -> None:
         self._endpoint = endpoint
@@ -86,7 +86,7 @@ class EventSubscriber:
         self._context.term()
 
     async def connect(self, timeout_s: float) -> bool:
-        """Connect; False when no publisher answered in time."""
+        """Connect. Return False if no publisher responded in time."""
         self._socket.connect(self._endpoint)
         try:
             async with asyncio.timeout(timeout_s):
@@ -96,11 +96,11 @@ class EventSubscriber:
         return True
 
     async def settle(self, seconds: float) -> None:
-        """Give the subscription time to reach the publisher."""
+        """Wait until the subscription has reached the publisher."""
         await asyncio.sleep(seconds)
 
     async def receive(self, blocks: AnnouncedBlocks, timeout_s: float) -> None:
-        """Take in events until all wanted blocks were seen or the time is up."""
+        """Receive events until all wanted blocks were seen or the time limit is reached."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while not blocks.complete:
@@ -110,10 +110,10 @@ class EventSubscriber:
 
 
 async def sources_at_usual_ports(url: str, ranks: int) -> tuple[KvEventSource, ...]:
-    """Return the event sockets of an engine that does not report them, if all its ranks publish at the usual ports.
+    """Return an engine's event sockets at the usual ports, if all its ranks publish there.
 
-    vLLM reports them since 0.31. A rank's ports are those of rank 0 plus its number. An answering publisher need not be
-    this engine's; the preflight proves it by the blocks of a random text.
+    Needed for vLLM before 0.31, which does not report them. A rank's ports are the ports of rank 0 plus the rank's
+    number. The publisher may belong to another engine, so the preflight checks the blocks of a random text.
     """
     for events, replay in usual_ports(url):
         sources: list[KvEventSource] = []

@@ -1,4 +1,4 @@
-"""The job that checks engines before they serve: many at once, each in its own leased run."""
+"""The job that checks engines before they serve: many concurrently, each in a separate leased run."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ LEASE = timedelta(seconds=STEP_S + 10)
 AT_ONCE = 16
 POLL_S = 0.2
 _IDLE_S = 4.0
-"""Engines close connections that are idle for longer."""
+"""Maximum idle time of a connection. Engines close connections that are idle for longer."""
 
 
 @shared_task(name="controlplane.preflight", ignore_result=True)
 @one_at_a_time
 def preflight() -> None:
-    """Check all engines that wait for a preflight, in one loop."""
+    """Check all engines that wait for a preflight, in one event loop."""
     if waiting(JOB).exists():
         async_to_sync(_serve)()
 
@@ -56,7 +56,7 @@ async def _serve() -> None:
 
 
 async def _account(task: asyncio.Task[None], lease: Lease) -> None:
-    """End the run of a check that broke off: repeated, it would break off for ever."""
+    """End the run of a check that raised an exception, because a retry would raise it again."""
     if error := task.exception():
         logger.error("a preflight failed", exc_info=error)
         outcome = {"result": "ended", "reason": f"the preflight itself failed ({type(error).__name__})"}
@@ -64,7 +64,7 @@ async def _account(task: asyncio.Task[None], lease: Lease) -> None:
 
 
 async def _run_checks(lease: Lease) -> None:
-    """Run the checklist of one run; a lease that is lost on the way ends it silently."""
+    """Run the checklist of one run. If the lease is lost, stop without a result."""
     subject = await sync_to_async(preflight_subject)(lease.run_id)
     if subject is None:
         outcome = {"result": "ended", "reason": "the engine was deleted"}

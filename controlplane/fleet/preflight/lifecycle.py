@@ -1,7 +1,7 @@
 """Requests preflights of engines and reads their state. The job controlplane.fleet.preflight.job runs them.
 
-A preflight is a job run whose shard is the engine's row, so that each engine has one at a time, and it survives reloads
-and restarts. An engine that is registered here takes no work before it has passed.
+A preflight is a job run whose shard is the engine's row. Therefore each engine has one at a time, and it survives
+reloads and restarts. An engine that is registered here gets no work before it has passed.
 """
 
 from __future__ import annotations
@@ -47,28 +47,28 @@ class Preflight:
     started_at: datetime
     finished_at: datetime | None
     remark: str
-    """Its consequence, or why it ended early."""
+    """The consequence of the result, or the reason for an early end."""
     then_ready: bool
-    """The engine takes work as soon as it has passed."""
+    """Whether the engine becomes ready after it has passed."""
 
     @property
     def unfinished(self) -> bool:
-        """Whether it waits or runs."""
+        """Return whether the preflight waits or runs."""
         return self.state in ("waiting", "running")
 
     @property
     def failure(self) -> Step | None:
-        """The step that failed, if one did."""
+        """Return the failed step; None without one."""
         return failed_step(self.steps)
 
     @property
     def stopped_at(self) -> int:
-        """The number of the step that failed, from 1; 0 where none did."""
+        """Return the number of the failed step, from 1; 0 without one."""
         return next((number for number, step in enumerate(self.steps, start=1) if step.state == FAILED), 0)
 
 
 def start_preflight(engine: Engine, *, actor: Actor, then_ready: bool = False) -> JobRun:
-    """Start a preflight of the engine; one that still runs is ended. Raises NotAllowedError."""
+    """Start a preflight of the engine, and end a running one. Raises NotAllowedError."""
     require(actor, Role.OPERATOR, engine.pool)
     now = timezone.now()
     runs = JobRun.objects.filter(job=JOB, shard=engine.pk)
@@ -97,9 +97,9 @@ def start_preflight(engine: Engine, *, actor: Actor, then_ready: bool = False) -
 def register_for_preflight(
     pool: Pool, name: str, url: str, *, actor: Actor, then_ready: bool = True, why: str = "", **fields: Any
 ) -> Engine:
-    """Register an engine that takes no work until its preflight, which starts now, has passed.
+    """Register an engine and start its preflight. The engine gets no work until it has passed.
 
-    `fields` are the further arguments of register_engine, which also lists the errors.
+    `fields` are the further arguments of register_engine. Raises the same errors.
     """
     with transaction.atomic():
         engine = register_engine(pool, name, url, actor=actor, why=why, **fields)
@@ -109,13 +109,13 @@ def register_for_preflight(
 
 
 def preflight_of(engine: Engine) -> Preflight | None:
-    """Return the engine's newest preflight; None where there was none."""
+    """Return the engine's newest preflight; None without one."""
     run = JobRun.objects.filter(job=JOB, shard=engine.pk).order_by("-pk").first()
     return None if run is None else as_preflight(run)
 
 
 def failed_engines(engine_pks: Iterable[int]) -> dict[int, Preflight]:
-    """Return, by engine row, the newest preflights of these engines that did not pass."""
+    """Return the newest preflights of these engines that did not pass, by engine row."""
     newest = models.Subquery(
         JobRun.objects.filter(job=JOB, shard=models.OuterRef("shard")).order_by("-pk").values("pk")[:1]
     )
@@ -124,7 +124,7 @@ def failed_engines(engine_pks: Iterable[int]) -> dict[int, Preflight]:
 
 
 def as_preflight(run: JobRun) -> Preflight:
-    """Read a job run as a preflight."""
+    """Return a job run as a preflight."""
     steps = from_progress(run.progress)
     outcome = run.outcome if isinstance(run.outcome, dict) else {}
     return Preflight(

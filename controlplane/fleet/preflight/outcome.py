@@ -1,4 +1,4 @@
-"""Applies the results of a preflight: discovered facts are stored, and the engine takes work if requested."""
+"""Applies the results of a preflight: stores discovered facts, and sets the engine to ready if requested."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BLOCK_SIZE = "as its only engine reports"
 
 
 def preflight_subject(run_id: int) -> PreflightSubject | None:
-    """Return what the run is to check, as stored now; None when the engine is gone."""
+    """Return the engine and requirements to check, as stored now; None if the engine was deleted."""
     run = JobRun.objects.get(pk=run_id)
     engine = _engine_of(run)
     if engine is None:
@@ -54,10 +54,9 @@ def preflight_subject(run_id: int) -> PreflightSubject | None:
 def conclude(
     run_id: int, revision: int, steps: Sequence[Step], source: EventSource, block_tokens: int | None = None
 ) -> dict[str, Any]:
-    """Return the run's outcome, after storing event sockets and block size as discovered and setting the engine to
-    ready.
+    """Store the discovered event sockets and block size, set the engine to ready, and return the run's outcome.
 
-    Nothing is changed if the engine was changed since the check began, at `revision`.
+    Nothing is changed if the engine no longer has the `revision` at which the check began.
     """
     failure = failed_step(steps)
     if failure is not None:
@@ -106,11 +105,11 @@ def _engine_of(run: JobRun) -> Engine | None:
 
 
 def _actor_of(run: JobRun) -> Actor:
-    """Return the requester of the preflight, with their present roles."""
+    """Return the actor who requested the preflight, with their current roles."""
     user_pk = run.inputs.get("user")
     if user_pk is None:
         return program("preflight")
     user = User.objects.filter(pk=user_pk, is_active=True).first()
     if user is None:
-        raise NotAllowedError("The account is gone.")
+        raise NotAllowedError("The account was deleted.")
     return Actor(user.get_username(), str(run.inputs.get("via", "")), user, str(run.inputs.get("request_id", "")))

@@ -1,4 +1,4 @@
-"""Checklist of a preflight: its steps, their states, and how they are stored in a job run."""
+"""Checklist of a preflight: its steps, their states, and their stored form in a job run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = {
     "events": "Event socket",
     "keys": "Same text, same blocks",
 }
-"""Steps in order; each needs the ones before it."""
+"""Steps in order. Each step requires the previous ones."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,25 +29,25 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     """One of NAMES."""
     state: str = PENDING
-    """pending, ok, failed or skipped."""
+    """pending, ok, failed, or skipped."""
     sentence: str = ""
     """The result; empty while pending."""
     remedy: str = ""
-    """The fix for a failure; for an ok step a remark, or empty."""
+    """The fix for a failed step; for an ok step, a remark or empty."""
 
     @property
     def name(self) -> str:
-        """What the step checks."""
+        """Return the title of the step."""
         return NAMES.get(self.key, self.key)
 
 
 def fresh_steps() -> tuple[Step, ...]:
-    """Return the checklist before any check."""
+    """Return the checklist with all steps pending."""
     return tuple(Step(key=key) for key in NAMES)
 
 
 def replaced(steps: Sequence[Step], news: Step) -> tuple[Step, ...]:
-    """Return the checklist with one step replaced; after a failure the rest is skipped."""
+    """Return the checklist with one step replaced. After a failure, the remaining steps are skipped."""
     checklist = tuple(news if step.key == news.key else step for step in steps)
     if news.state != FAILED:
         return checklist
@@ -55,7 +55,7 @@ def replaced(steps: Sequence[Step], news: Step) -> tuple[Step, ...]:
 
 
 def failed_step(steps: Iterable[Step]) -> Step | None:
-    """Return the step that failed; None where none did."""
+    """Return the failed step; None without one."""
     return next((step for step in steps if step.state == FAILED), None)
 
 
@@ -66,7 +66,7 @@ def to_progress(steps: Sequence[Step]) -> dict[str, Any]:
 
 
 def from_progress(progress: Any) -> tuple[Step, ...]:
-    """Read a stored progress; anything else reads as a fresh checklist."""
+    """Read stored progress. Unreadable progress becomes a new checklist."""
     stored = progress.get("steps") if isinstance(progress, dict) else None
     if not stored:
         return fresh_steps()

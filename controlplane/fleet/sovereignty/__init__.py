@@ -1,1 +1,1 @@
-"""Sovereignty rules: stored and replaced, and their cost."""
+"""Sovereignty rules: storage, replacement, and cost."""

@@ -1,4 +1,4 @@
-"""The cost of sovereignty rules, simulated in a child process on the installation's regions."""
+"""The cost of sovereignty rules, simulated in a child process for the installation's regions."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _running = threading.Lock()
 
 
 class CostUnknownError(ConflictError):
-    """The cost cannot be simulated now; the message says why."""
+    """The cost cannot be simulated now. The message explains why."""
 
 
 def sovereignty_cost(document: SovereigntyDocument) -> SovereigntyCost:
-    """Simulate the rules with the registered engines; raises CostUnknownError. One simulation runs at a time."""
+    """Simulate the rules with the registered engines, one simulation at a time. Raises CostUnknownError."""
     engines = dict(
         Engine.objects.values_list("pool__region__slug").annotate(count=Count("pk")).order_by("pool__region__slug")
     )

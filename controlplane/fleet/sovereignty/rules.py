@@ -1,4 +1,4 @@
-"""Reads and replaces the sovereignty rules; rejects an inconsistent document with reasons."""
+"""Reads and replaces the sovereignty rules. Rejects an inconsistent document and lists its problems."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PATH = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 
 
 def stored_sovereignty() -> Sovereignty:
-    """Return the row; before the first change, one that is not stored."""
+    """Return the stored row or, before the first change, an unsaved one."""
     return Sovereignty.objects.filter(pk=Sovereignty.ONLY).first() or Sovereignty()
 
 
@@ -34,7 +34,7 @@ def document_in_force() -> SovereigntyDocument:
 
 
 def checked_document(given: Mapping[str, Any]) -> SovereigntyDocument:
-    """Return the document; raises InvalidFieldsError with every problem and its path."""
+    """Validate the document and return it. Raises InvalidFieldsError with every problem and its path."""
     try:
         document = msgspec.convert(dict(given), prepared(SovereigntyDocument))
     except msgspec.ValidationError as error:
@@ -52,7 +52,7 @@ def checked_document(given: Mapping[str, Any]) -> SovereigntyDocument:
 def replace_sovereignty(
     row: Sovereignty, given: Mapping[str, Any], *, actor: Actor, expected: int | None = None, why: str = ""
 ) -> Sovereignty:
-    """Replace the rules or the default everywhere at once; an omitted part stays.
+    """Replace the rules or the default in all regions. An omitted part is unchanged.
 
     Raises NotAllowedError, InvalidFieldsError, StaleRevisionError.
     """
@@ -64,7 +64,7 @@ def replace_sovereignty(
 
 
 def reject_while_named(name: str, *fields: str) -> None:
-    """Raise InUseError while one of these fields of a rule names the region or tenant."""
+    """Raise InUseError if one of these fields of a rule names the region or tenant."""
     naming = [rule.name for rule in document_in_force().rules if any(name in getattr(rule, field) for field in fields)]
     if naming:
         raise InUseError(f"Sovereignty rules name {name}: {', '.join(naming[:3])}; change these first.")

@@ -1,1 +1,1 @@
-"""Gateways' reports on cache locality, for pages and the API."""
+"""Cache locality reports of gateways, for pages and the API."""

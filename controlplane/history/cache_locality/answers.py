@@ -21,7 +21,7 @@ _NOT_PLACED: dict[str, Any] = {"by_ring": [], "share": None, "traffic": None, "g
 
 
 def rings_answer(pool: str, report: PoolCacheReport | None, without: str) -> dict[str, Any]:
-    """Return the pool's rings; raises UnknownEngineError for an engine that is not on them."""
+    """Return the pool's rings. Raises UnknownEngineError for an engine that is not on them."""
     reading = rings_reading(report, without) if report is not None else None
     shares = reading.shares if reading is not None else None
     plan = report.pool.rings if report is not None else None
@@ -47,7 +47,7 @@ def _reported_by(report: PoolCacheReport | None) -> dict[str, Any]:
 
 
 def cache_locality_answer(pool: str, report: PoolCacheReport | None) -> dict[str, Any]:
-    """Return the answer without the rings."""
+    """Return the pool's cache locality without the rings."""
     locality = report.pool if report is not None else None
     return {
         "pool": pool,

@@ -1,4 +1,4 @@
-"""`/api/v1/pools/…/rings`, `/api/v1/pools/…/cache_locality` and `/api/v1/engines/…/hits`: where prompts are routed."""
+"""`/api/v1/pools/…/rings`, `/api/v1/pools/…/cache_locality`, and `/api/v1/engines/…/hits`: cache locality."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class RingEngineShape(serializers.Serializer):
 
 
 class PoolRingsShape(serializers.Serializer):
-    """The hash rings of one pool, and the changes if an engine left."""
+    """The hash rings of one pool, and their changes if an engine left."""
 
     pool = serializers.CharField()
-    at = serializers.DateTimeField(allow_null=True, help_text="Time of the gateway's sample; null: none recently.")
+    at = serializers.DateTimeField(allow_null=True, help_text="Time of the gateway's sample; null: no recent sample.")
     gateway = serializers.CharField(help_text="Gateway of the sample; empty: this process.")
     placement = serializers.CharField()
     rings = serializers.IntegerField(help_text="0: the placement uses none.")
@@ -52,7 +52,7 @@ class PoolRingsShape(serializers.Serializer):
 
 
 class SharedPrefixBody(serializers.Serializer):
-    """A run of blocks along which prompts stay together; keys are keyed digests, never text."""
+    """A sequence of blocks shared by prompts. Keys are keyed digests and reveal no text."""
 
     key = serializers.CharField(help_text="Key of its last block, 16 hex digits.")
     parent = serializers.CharField(allow_null=True, help_text="Key of its parent prefix.")
@@ -73,7 +73,7 @@ class TtftPartsShape(serializers.Serializer):
 
 
 class TtftSpanShape(serializers.Serializer):
-    """Parts of one engine's time to first token over a span."""
+    """Parts of one engine's time to first token over a time span."""
 
     span_s = serializers.FloatField()
     requests = serializers.IntegerField()
@@ -87,7 +87,7 @@ class EngineHitsShape(serializers.Serializer):
     engine = serializers.CharField()
     name = serializers.CharField()
     pool = serializers.CharField()
-    at = serializers.DateTimeField(allow_null=True, help_text="Time of the gateway's sample; null: none recently.")
+    at = serializers.DateTimeField(allow_null=True, help_text="Time of the gateway's sample; null: no recent sample.")
     compared = serializers.IntegerField(help_text="Requests compared in the last 5 minutes, 64 at most.")
     differing = serializers.IntegerField()
     predicted_tokens = serializers.IntegerField(help_text="Cached prompt tokens predicted by the index.")
@@ -110,7 +110,7 @@ class PoolCacheLocalityShape(serializers.Serializer):
     """Shared prefixes of one pool, and the engines that serve them."""
 
     pool = serializers.CharField()
-    at = serializers.DateTimeField(allow_null=True, help_text="Time of the gateway's sample; null: none recently.")
+    at = serializers.DateTimeField(allow_null=True, help_text="Time of the gateway's sample; null: no recent sample.")
     gateway = serializers.CharField(help_text="Gateway of the sample; empty: this process.")
     gateways = serializers.IntegerField(
         help_text="Gateways with a recent sample; the one with the most requests is shown."
@@ -127,7 +127,7 @@ class _OfPool(ApiView):
     noun = "pools"
 
     def reported(self, slug: str) -> tuple[str, PoolCacheReport | None]:
-        """Return the pool's slug, if the actor may see it, and a gateway's report on it."""
+        """Return the pool's slug, if the actor may see the pool, and a gateway's report about it."""
         pool_slug: str = visible_pools(self.actor).get(slug=slug).slug
         return pool_slug, cache_locality_intake().of(pool_slug, time.time())
 
@@ -143,7 +143,10 @@ class PoolRings(_OfPool):
     )
 
     def get(self, request: Request, *, slug: str) -> Response:
-        """Return each engine's exact share of the keys, and with `without` what would move if that engine left."""
+        """Return each engine's exact share of the keys.
+
+        With `without`, also return the keys that would move if that engine left.
+        """
         pool, report = self.reported(slug)
         try:
             return self.show(rings_answer(pool, report, request.query_params.get("without", "")))
@@ -152,23 +155,23 @@ class PoolRings(_OfPool):
 
 
 class PoolCacheLocalityView(_OfPool):
-    """Prefixes, engines, and the parts of time to first token."""
+    """Shared prefixes, engines, and the parts of the time to first token."""
 
     shape = PoolCacheLocalityShape
 
     def get(self, request: Request, *, slug: str) -> Response:
-        """Return the shared prefixes with their holders, TTFT by part, and hits as reported."""
+        """Return the shared prefixes and the engines that hold them, TTFT by part, and reported hits."""
         return self.show(cache_locality_answer(*self.reported(slug)))
 
 
 class OneEngineHits(ApiView):
-    """Accuracy of an engine's index."""
+    """Accuracy of the cache index of one engine."""
 
     noun = "engines"
     shape = EngineHitsShape
 
     def get(self, request: Request, *, engine_id: str) -> Response:
-        """Return the predicted and reported hits, the trust in the engine's index, and its reason."""
+        """Return predicted and reported hits, the trust in the engine's index, and its reason."""
         engine = visible_engines(self.actor).select_related("pool").get(engine_id=engine_id)
         report = cache_locality_intake().of(engine.pool.slug, time.time())
         localities = [item for item in report.pool.engines if item.engine_id == engine_id] if report is not None else []

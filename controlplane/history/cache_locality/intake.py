@@ -1,4 +1,4 @@
-"""Keeps the newest cache locality sample of each gateway."""
+"""Stores the newest cache locality sample of each gateway."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.contracts.cache_locality_sample import TOPIC, CacheLocalitySample, 
 from gateway.contracts.wire import UnreadableMessageError
 
 MAX_AGE_S = 15.0
-"""An older sample says nothing about the present; samples come every two seconds."""
+"""Maximum age of a sample. Samples arrive every two seconds."""
 MAX_GATEWAYS = 64
 
 logger = logging.getLogger(__name__)
@@ -22,28 +22,31 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PoolCacheReport:
-    """One gateway's last report on a pool."""
+    """One gateway's last report about a pool."""
 
     pool: PoolCacheLocality
     at: float
     """Unix seconds."""
     gateway: str
-    """Empty: this process's gateway."""
+    """Name of the gateway; empty: this process's gateway."""
     gateways: int
-    """How many reported recently, this one included."""
+    """Number of gateways with recent reports, including this one."""
 
 
 class CacheLocalityIntake:
-    """Thread-safe; samples come in the publisher's thread. Mutable state: the newest sample of each gateway."""
+    """Stores samples.
+
+    Thread-safe: they arrive in the publisher's thread. Mutable state: the newest sample of each gateway.
+    """
 
     def __init__(self, bus: Bus) -> None:
         self._lock = threading.Lock()
         self._samples: dict[str, CacheLocalitySample] = {}
         self.stop = subscribe_to_gateways(bus, TOPIC, self._receive)
-        """Call it to unsubscribe."""
+        """Call this to unsubscribe."""
 
     def of(self, pool_id: str, now: float) -> PoolCacheReport | None:
-        """Return the report of the gateway that had most of the pool's requests; None where none reported recently.
+        """Return the report of the gateway with the most requests of the pool; None without a recent report.
 
         `now` is unix seconds.
         """
@@ -76,5 +79,5 @@ class CacheLocalityIntake:
 
 @cache
 def cache_locality_intake() -> CacheLocalityIntake:
-    """Return this process's intake, following the control plane's bus."""
+    """Return this process's CacheLocalityIntake, which follows the control plane's bus."""
     return CacheLocalityIntake(get_bus())

@@ -1,4 +1,4 @@
-"""A pool's rings as its gateway builds them, or its engines' shares of requests without rings."""
+"""A pool's hash rings as its gateway builds them or, without rings, its engines' shares of requests."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from routing.rings.ring_shares import EngineShare, RingShares, UnknownEngineErro
 
 @dataclass(frozen=True, slots=True)
 class RingLine:
-    """One engine: its name, its share of the rings (None: no rings, or it takes no work), and its requests."""
+    """One engine: its name, its share of the rings (None: no rings, or no new work), and its requests."""
 
     engine_id: str
     name: str
     on_rings: EngineShare | None
     requests: int
     dispatched: float | None
-    """Its share of the observed requests, 0..1; None: there were none."""
+    """Its share of the observed requests, 0..1; None without requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class RingsReading:
-    """A pool's rings at this moment; `shares` None: its placement uses none."""
+    """Current rings of a pool. `shares` is None if its placement uses no rings."""
 
     report: PoolCacheReport
     shares: RingShares | None
     lines: tuple[RingLine, ...]
-    """By name; engines that take no work and got none are left out."""
+    """Engines by name, without engines that accept no work and got no requests."""
 
 
 def rings_reading(report: PoolCacheReport, without: str = "") -> RingsReading:
-    """Return shares of keys and of requests; `without` is the id or the name of an engine to leave out.
+    """Return shares of keys and of requests. `without` is the id or name of an engine to omit.
 
     Raises UnknownEngineError for an engine that is not on the rings.
     """
@@ -59,6 +59,6 @@ def rings_reading(report: PoolCacheReport, without: str = "") -> RingsReading:
 
 
 def engine_id_of(pool: PoolCacheLocality, wanted: str) -> str:
-    """Return the id of the engine with this id or name; an unknown text is returned unchanged."""
+    """Return the id of the engine with this id or name. An unknown text is returned unchanged."""
     by_name = {engine.name: engine.engine_id for engine in pool.engines}
     return wanted if wanted in pool.accepting else by_name.get(wanted, wanted)

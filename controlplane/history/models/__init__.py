@@ -1,1 +1,1 @@
-"""Models of the past: roll-ups and their rosters."""
+"""Models of the fleet history: roll-ups and their rosters."""

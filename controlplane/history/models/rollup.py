@@ -1,4 +1,4 @@
-"""One pool in one interval of the past."""
+"""One pool in one past interval."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing_extensions import override
 
 
 class RollupRoster(models.Model):
-    """One pool with its engines in the order of the arrays; never changed, deleted with its last roll-up."""
+    """One pool and its engines in the order of the arrays. It never changes and is deleted with its last roll-up."""
 
     digest = models.CharField(max_length=64, unique=True)
     """SHA-256 of `data`."""
     data = models.BinaryField()
-    """msgpack, see controlplane.history.store."""
+    """msgpack; format in controlplane.history.store."""
 
     @override
     def __str__(self) -> str:
@@ -20,21 +20,21 @@ class RollupRoster(models.Model):
 
 
 class Rollup(models.Model):
-    """One row per pool and interval, whatever the number of engines; the arrays are in `data`.
+    """One row per pool and interval, regardless of the number of engines. `data` contains the arrays.
 
-    `pool` is no foreign key: the past outlives the pool.
+    `pool` is not a foreign key, because the history outlives the pool.
     """
 
     seconds = models.PositiveSmallIntegerField()
-    """Length of the interval: 10 or 120."""
+    """Length of the interval in seconds: 10 or 120."""
     index = models.BigIntegerField()
-    """Unix seconds of its start / its length."""
+    """Start of the interval in unix seconds, divided by its length."""
     pool = models.CharField(max_length=64)
     roster = models.ForeignKey(RollupRoster, on_delete=models.PROTECT, related_name="rollups")
     peak_s = models.FloatField()
-    """Tallest queue of any engine, seconds of work; enough for the strip of an hour without opening `data`."""
+    """Longest queue of any engine, in seconds of work. The hour strip needs only this value."""
     data = models.BinaryField()
-    """See controlplane.history.codec."""
+    """Encoded by controlplane.history.codec."""
 
     class Meta:
         constraints = (

@@ -1,1 +1,1 @@
-"""Models of node managers."""
+"""Models of node managers and KV moves."""

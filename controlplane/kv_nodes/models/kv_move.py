@@ -7,8 +7,9 @@ from typing_extensions import override
 
 
 class KvMoveRecord(models.Model):
-    """As reported last by the gateway that asked (gateway.contracts.kv_move); not audited, and no decision depends on
-    it.
+    """Last report of the gateway that requested the move (gateway.contracts.kv_move).
+
+    It is not audited, and no decision uses it.
     """
 
     public_id_field = "order_id"
@@ -18,7 +19,7 @@ class KvMoveRecord(models.Model):
     pool_id = models.CharField(max_length=128)
     planner = models.CharField(max_length=32)
     source = models.CharField(max_length=64)
-    """Name of the source node of the blocks."""
+    """Name of the node from which the blocks were moved."""
     target = models.CharField(max_length=64)
     asked_blocks = models.BigIntegerField(default=0)
     blocks = models.BigIntegerField(default=0)

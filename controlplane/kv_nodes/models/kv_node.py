@@ -25,7 +25,7 @@ LIVE = (KvNodeState.SERVING, KvNodeState.DRAINING)
 
 
 class KvNode(models.Model):
-    """One node manager; it registers itself, and `name` is its id everywhere."""
+    """One node manager, which registers itself. `name` is its id everywhere."""
 
     public_id_field = "name"
     in_snapshot = True
@@ -34,9 +34,9 @@ class KvNode(models.Model):
         max_length=64, unique=True, validators=[RegexValidator(KV_NODE, "Use A-Z, a-z, 0-9, . _ -")]
     )
     incarnation = models.BigIntegerField(default=0, validators=[MinValueValidator(0)])
-    """Nanoseconds since the epoch at its last start; reports of an earlier start no longer count."""
+    """Nanoseconds since the epoch at its last start. Reports of an earlier start are ignored."""
     address = models.CharField(max_length=200, validators=[RegexValidator(_ADDRESS, "Write host:port.")])
-    """Address for engines and gateways, checked as engines' addresses are."""
+    """Address for engines and gateways. It is checked by the same rules as engine addresses."""
     events_endpoint = models.CharField(max_length=200, blank=True)
     replay_endpoint = models.CharField(max_length=200, blank=True)
     metrics_url = models.CharField(max_length=200, blank=True)
@@ -45,7 +45,7 @@ class KvNode(models.Model):
     slot_bytes = models.BigIntegerField(default=0, validators=[MinValueValidator(0)])
     state = models.CharField(max_length=16, choices=KvNodeState.choices, default=KvNodeState.GONE)
     revision = models.PositiveIntegerField(default=1)
-    """Rises with each change of the published fields, not with each report; the ETag of the API."""
+    """Incremented by each change of the published fields, but not by reports; used as ETag of the API."""
 
     class Meta:
         ordering = ("name",)
@@ -59,15 +59,15 @@ class KvNode(models.Model):
 
 
 class KvNodeReport(models.Model):
-    """A node's last report: counters that change all the time, apart from the published and audited fields."""
+    """A node's last report: frequently changing counters, separate from the published and audited fields."""
 
     node = models.OneToOneField(KvNode, on_delete=models.CASCADE, related_name="report")
     received_at = models.DateTimeField()
-    """Time of receipt, by our clock."""
+    """Time of receipt on this server's clock."""
     content = models.JSONField(default=dict)
-    """kvstore.node.node_report.NodeReport as JSON, checked before it was stored."""
+    """kvstore.node.node_report.NodeReport as JSON, validated before it was stored."""
     unpin = models.JSONField(default=list)
-    """Pins (name, tenant) that operators have ended; each answer lists them to the node until a report is without."""
+    """Pins (name, tenant) that operators have ended. Responses to the node list them until its report omits them."""
 
     @override
     def __str__(self) -> str:

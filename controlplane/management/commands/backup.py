@@ -1,4 +1,4 @@
-"""`manage.py backup FOLDER`: copies an installation on SQLite for another machine."""
+"""`manage.py backup FOLDER`: copies an SQLite installation for another machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DATABASE = "headway.sqlite3"
 
 
 class Command(BaseCommand):
-    """Copies the database at one moment, and the generated secrets; the program may be running."""
+    """Copies a consistent state of the database, and the generated secrets. The program may be running."""
 
     help = "Copy the SQLite database and the generated secrets into a new folder (PostgreSQL: pg_dump)."
 
@@ -31,7 +31,7 @@ class Command(BaseCommand):
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Write the files, readable by their owner only."""
+        """Write the files, readable only by their owner."""
         if connection.vendor != "sqlite":
             raise CommandError("The database is PostgreSQL: back it up with pg_dump (docs/production.md).")
         folder: Path = options["folder"]

@@ -1,4 +1,4 @@
-"""`manage.py connect URL…`: from running engines to routed requests."""
+"""`manage.py connect URL…`: connects running engines, so that requests are routed to them."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ from gateway.base.engine_api_keys import key_remedy
 ACTOR = command("connect")
 POLL_S = 0.2
 LONGEST_S = 240.0
-"""A preflight has seven bounded steps; one that another process holds may have to wait for its lease."""
+"""Time limit of a preflight: seven bounded steps, and possibly the lease of another process."""
 _SIGNS = {FAILED: "✗", SKIPPED: "–"}
 
 
 class Connecting:
-    """One run of the command. Mutable state: `engines`, those that serve."""
+    """One run of the command. Mutable state: `engines`, the engines that serve."""
 
     def __init__(self, out: OutputWrapper, *, yes: bool, options: Mapping[str, Any]) -> None:
         self.engines: list[Engine] = []
@@ -57,7 +57,7 @@ class Connecting:
         self._wishes = Wishes(options["pool"], options["region"], options["key_env"], options["approximate"])
 
     def connect(self, url: str) -> bool:
-        """Connect the engine, or all its ranks, and return whether it serves.
+        """Connect the engine, or all its ranks, and return whether all of them serve.
 
         Raises ConnectRejectedError, CommandError.
         """
@@ -81,11 +81,11 @@ class Connecting:
         return all(served)
 
     def say(self, text: str) -> None:
-        """Write a line; control characters in an engine's texts have no effect."""
+        """Write a line. Control characters in an engine's texts are neutralized."""
         self._out.write(f"  {one_line(text)}")
 
     def _require_consent(self, address: CheckedUrl) -> None:
-        """Ask whether the address may be sent prompts; raises ConnectRejectedError unless the answer is yes."""
+        """Ask whether prompts may be sent to the address. Raises ConnectRejectedError unless the user agrees."""
         what = f"Allow {', '.join(address.addresses)}? Headway sends prompts and the engine key there."
         if self._yes:
             self._out.write(f"  {what} Yes (--yes).")
@@ -113,7 +113,7 @@ class Connecting:
         return True
 
     def _followed(self, engine: Engine) -> Preflight:
-        """Print each step of the preflight as it is decided, whether this process or a running server takes it."""
+        """Print each step of the preflight when it is decided, by this process or a running server."""
         ours = threading.Thread(target=_take_preflights, name="preflight", daemon=True)
         ours.start()
         printed: set[str] = set()
@@ -150,19 +150,19 @@ def _take_preflights() -> None:
         connections.close_all()
 
 
-_OTHER_SOCKET = "Have it name an address of its own in --kv-events-config, such as tcp://*:5557."
+_OTHER_SOCKET = "Set a reachable address in its --kv-events-config, such as tcp://*:5557."
 
 
 SERVED_S = 60.0
-"""A snapshot reaches the gateway within a second, and its first probe follows at once; a busy machine takes longer."""
+"""Time limit until the gateway serves the engines. It usually takes a second, but longer on a busy machine."""
 _POLL_S = 0.3
 _KEY = "$HEADWAY_API_KEY"
 
 
 def ready_to_ask(out: OutputWrapper, engines: Sequence[Engine], port: int) -> bool:
-    """Report whether the gateway serves the engines, create the first API key if there is none, and print a request.
+    """Report whether the gateway serves the engines, create the first API key if necessary, and print a request.
 
-    Returns False if the running gateway's key is not the engines'; this command's own key was checked before.
+    Returns False if engines reject the running gateway's key. The key of this command was checked before.
     """
     here = Installation(settings.STATE_DIR, "127.0.0.1", port, settings.REDIS_URL, timezone.now())
     missing, rejecting = _missing(here, {engine.engine_id for engine in engines})
@@ -193,7 +193,8 @@ def ready_to_ask(out: OutputWrapper, engines: Sequence[Engine], port: int) -> bo
 def _missing(here: Installation, wanted: set[str]) -> tuple[set[str] | None, set[str]]:
     """Wait until the gateway serves all engines or one rejects its key.
 
-    Returns the engines that its metrics do not show as serving (None: no gateway), and those that reject its key.
+    Returns the engines that the gateway's metrics do not report as serving (None: no gateway), and the engines that
+    reject its key.
     """
     until_s = time.monotonic() + SERVED_S
     while (metrics := answer_of(here, "/metrics")) is not None:
@@ -205,7 +206,7 @@ def _missing(here: Installation, wanted: set[str]) -> tuple[set[str] | None, set
 
 
 def _wait_until_known(here: Installation, key: str) -> None:
-    """Return once the gateway knows the key, so that the printed request is not rejected, or when it takes too long."""
+    """Wait until the gateway knows the key, so that it accepts the printed request, or until SERVED_S have passed."""
     until_s = time.monotonic() + SERVED_S
     while answer_of(here, "/v1/models", key=key) is None and time.monotonic() < until_s:
         time.sleep(_POLL_S)
@@ -217,7 +218,7 @@ def _serving(metrics: str) -> set[str]:
 
 
 def _first_key() -> str:
-    """Create a key if there is none yet, and return its text; empty otherwise."""
+    """Create a key if no active key exists, and return its text; empty if a key exists."""
     if ApiKey.objects.filter(revoked_at=None).exists():
         return ""
     actor = command("connect")
@@ -229,7 +230,7 @@ _ENGINE = re.compile(r'engine="([^"]*)"')
 
 
 class Command(BaseCommand):
-    """Ends with 1 unless every engine is routed to. Connecting an engine a second time only checks it again."""
+    """Exits with 1 unless every engine serves. Connecting an engine again only checks it."""
 
     requires_system_checks = OURS
     help = (
@@ -241,17 +242,19 @@ class Command(BaseCommand):
         """Declare the options."""
         parser.add_argument("urls", nargs="+", metavar="URL", help="engine address, such as http://10.0.3.7:8000")
         parser.add_argument("--yes", action="store_true", help="allow the addresses without asking")
-        parser.add_argument("--pool", default="", help="slug of the pool (default: the one that serves the model)")
-        parser.add_argument("--region", default="", help="slug of the region of a new pool (default: the only one)")
-        parser.add_argument("--key-env", default="", help="variable with the engines' key, HEADWAY_ENGINE_KEY_…")
+        parser.add_argument("--pool", default="", help="slug of the pool (default: the pool that serves the model)")
+        parser.add_argument("--region", default="", help="slug of the region of a new pool (default: the only region)")
         parser.add_argument(
-            "--approximate", action="store_true", help="new pool: estimate hits from prompts, without KV events"
+            "--key-env", default="", help="environment variable with the engines' key, HEADWAY_ENGINE_KEY_…"
+        )
+        parser.add_argument(
+            "--approximate", action="store_true", help="for a new pool: estimate hits from prompts, without KV events"
         )
         parser.add_argument("--port", type=int, default=8000, help="port of Headway on this machine")
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Connect one engine after the other."""
+        """Connect one engine after another."""
         executor = MigrationExecutor(connection)
         if executor.migration_plan(executor.loader.graph.leaf_nodes()):
             raise CommandError("The database is not prepared. Start Headway first: `make up`.")

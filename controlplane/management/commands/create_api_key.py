@@ -1,4 +1,4 @@
-"""`manage.py create_api_key`: make a key and show it once."""
+"""`manage.py create_api_key`: creates a key and shows it once."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from controlplane.project.checks import OURS
 
 
 class Command(BaseCommand):
-    """A running server knows the key within about a second."""
+    """Creates an API key. A running server accepts it within about a second."""
 
     requires_system_checks = OURS
-    help = "Create an API key for a tenant and print it; it cannot be shown again. Creates the first tenant."
+    help = (
+        "Create an API key for a tenant and print it; it cannot be shown again. Creates the first tenant if necessary."
+    )
 
     @override
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
-        parser.add_argument("--tenant", default="", help="slug of the tenant (default: the first one)")
+        parser.add_argument("--tenant", default="", help="slug of the tenant (default: the first tenant)")
         parser.add_argument("--name", default="command line", help="what the key is for")
         parser.add_argument(
             "--scopes", nargs="+", choices=SCOPES, default=USUAL_SCOPES, help="scopes of the key (default: infer)"
@@ -42,7 +44,7 @@ class Command(BaseCommand):
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print the key alone on standard output."""
+        """Create the key, and print only the key on standard output."""
         tenant = tenant_for_key(options["tenant"], actor=command("create_api_key"))
         days = options["days"]
         if days is not None and days < 1:

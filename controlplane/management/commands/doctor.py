@@ -1,4 +1,4 @@
-"""`manage.py doctor`: checks the installation, and names each problem with its fix."""
+"""`manage.py doctor`: checks the installation, and reports each problem with its fix."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from controlplane.doctor.questions import examine
 
 
 class Command(BaseCommand):
-    """Ends with 1 if a problem keeps the program from serving; warnings leave the exit status at 0."""
+    """Exits with 1 if a problem prevents the program from serving. Warnings do not change the exit status."""
 
     help = "Check this installation and print remedies; --json for machines. Secrets are never printed."
     requires_system_checks = ()

@@ -1,4 +1,4 @@
-"""`manage.py explain ID`: one recorded decision in words and tables."""
+"""`manage.py explain ID`: explains one recorded decision in sentences and tables."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ ACTOR = program("explain")
 
 
 class Command(BaseCommand):
-    """Explains one decision: its reasons, its outcome, its cost, and what to do."""
+    """Explains one decision: its reasons, outcome, cost, and possible actions."""
 
     help = (
-        "Explain one recorded decision: manage.py explain ID (the header x-headway-decision of an answer, or the "
+        "Explain one recorded decision: manage.py explain ID (the header x-headway-decision of a response, or the "
         "X-Request-Id of a request)."
     )
     requires_system_checks = ()
@@ -45,7 +45,7 @@ class Command(BaseCommand):
         if decision is None:
             raise CommandError("No recorded decision has this id; sampling may have skipped it, or it was dropped.")
         if decision.record is None:
-            raise CommandError(f"The record of this decision is gone: {decision.gone}.")
+            raise CommandError(f"The record of this decision is no longer available: {decision.gone}.")
         if options["json"]:
             document = msgspec.json.encode(detail(decision.record, stored=decision.row is not None))
             self.stdout.write(msgspec.json.format(document, indent=2).decode())

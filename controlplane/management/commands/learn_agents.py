@@ -1,4 +1,4 @@
-"""`manage.py learn_agents`: derives from the request log which agents call which, as a file for gateways."""
+"""`manage.py learn_agents`: derives the call graph of agents from the request log, as a file for gateways."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from routing.advisories.call_graph import AgentCall, CallGraph, learn_call_graph
 
 
 def recorded_call_graph(begin: float, end: float, pool: str = "") -> CallGraph:
-    """Return the graph of the calls recorded within [begin, end) in unix seconds, in all pools or in one.
+    """Return the graph of the calls recorded in [begin, end), in unix seconds, in all pools or in one pool.
 
-    Raises ValueError where agents' names are too many to be plausible.
+    Raises ValueError if there are implausibly many agent names.
     """
     rows = recorded_traffic(begin, end)
     return learn_call_graph(
@@ -28,7 +28,7 @@ def recorded_call_graph(begin: float, end: float, pool: str = "") -> CallGraph:
 
 
 class Command(BaseCommand):
-    """Learns the call graph of requests that carry x-agent and x-workflow-id."""
+    """Learns the call graph of requests with the headers x-agent and x-workflow-id."""
 
     help = "Learn from recorded requests which agents call which (docs/agents.md)."
     requires_system_checks = ()
@@ -37,12 +37,12 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
         parser.add_argument("--out", type=Path, help="file for the call graph; name it in HEADWAY_CALL_GRAPH")
-        parser.add_argument("--hours", type=float, default=24.0, help="how far to look back (default 24)")
+        parser.add_argument("--hours", type=float, default=24.0, help="hours of the log to read (default: 24)")
         parser.add_argument("--pool", default="", help="id of one pool (default: all)")
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print the graph, and write it where asked."""
+        """Print the graph, and write it to the given file."""
         now = time.time()
         try:
             graph = recorded_call_graph(now - options["hours"] * 3600, now + 1, options["pool"])

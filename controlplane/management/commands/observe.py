@@ -1,4 +1,4 @@
-"""`manage.py observe`: reports to a gateway what another proxy has routed, from its access log."""
+"""`manage.py observe`: reports the requests that another proxy has routed, from its access log, to a gateway."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TRIES = 5
 
 
 class GatewayRejectsError(RuntimeError):
-    """The gateway accepts no observations; the message says why."""
+    """The gateway accepts no observations. The message explains why."""
 
 
 @dataclass(slots=True)
@@ -36,18 +36,19 @@ class Tally:
     rejected: int = 0
     skipped: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
-    """Counted reasons why lines were skipped or rejected."""
+    """Reason for skipping or rejecting lines → number of lines."""
 
     def note(self, reason: str) -> None:
-        """Count one reason; a few dozen are counted separately."""
+        """Count one reason. Only the first 50 distinct reasons are counted."""
         if reason in self.reasons or len(self.reasons) < 50:
             self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
 
 def observe_log(path: Path, url: str, key: str, model: str, *, follow: bool = False) -> Iterator[Tally]:
-    """Send the log's requests to the gateway, and yield the counts after each batch; `follow` goes on as it grows.
+    """Send the log's requests to the gateway, and yield the counts after each batch. `follow` continues as the log
+    grows.
 
-    A log that is rotated is opened again. Raises GatewayRejectsError, and OSError for a log that cannot be read.
+    A rotated log is opened again. Raises GatewayRejectsError, and OSError if the log is unreadable.
     """
     tally = Tally()
     batch: list[bytes] = []
@@ -68,7 +69,10 @@ def observe_log(path: Path, url: str, key: str, model: str, *, follow: bool = Fa
 
 
 def _send(batch: list[bytes], url: str, key: str, tally: Tally) -> None:
-    """Send one batch; retry the rest a few times, after a pause, if the gateway is away or over a limit."""
+    """Send one batch.
+
+    If the gateway is unavailable or limits the rate, retry the remaining lines a few times after a pause.
+    """
     failures = 0
     while batch:
         try:
@@ -93,7 +97,7 @@ def _send(batch: list[bytes], url: str, key: str, tally: Tally) -> None:
 
 
 def _post(batch: list[bytes], url: str, key: str) -> tuple[dict[str, Any], float]:
-    """Return the gateway's answer, and the seconds of its Retry-After."""
+    """Send one batch, and return the gateway's response and the seconds of its Retry-After."""
     request = urllib.request.Request(  # noqa: S310 - the operator's own address
         f"{url.rstrip('/')}/api/v1/observe",
         data=b"\n".join(batch),
@@ -104,7 +108,7 @@ def _post(batch: list[bytes], url: str, key: str) -> tuple[dict[str, Any], float
 
 
 def _count_answer(batch: list[bytes], said: dict[str, Any], tally: Tally) -> list[bytes]:
-    """Count the lines by outcome, and return those that the gateway did not read."""
+    """Count the lines by outcome, and return the lines that the gateway did not read."""
     read = said.get("resend_from", len(batch) + 1) - 1
     tally.accepted += said["accepted"]
     tally.rejected += read - said["accepted"]
@@ -127,7 +131,7 @@ def _message(error: urllib.error.HTTPError) -> str:
 
 
 def _lines(path: Path, *, follow: bool) -> Iterator[bytes | None]:
-    """Yield the log's lines; None at its present end, where `follow` waits for more."""
+    """Yield the log's lines, and None at its current end if `follow` is set."""
     file = path.open("rb")
     try:
         rest = b""
@@ -175,7 +179,7 @@ class Command(BaseCommand):
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Read and report until the log ends."""
+        """Read and report the log until it ends."""
         key = os.environ.get("HEADWAY_API_KEY", "")
         if not key:
             raise CommandError("Set HEADWAY_API_KEY to an API key with the scope route.")

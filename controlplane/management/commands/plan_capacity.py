@@ -1,4 +1,4 @@
-"""`manage.py plan_capacity`: the saving from sharing engines over regions, from the request log."""
+"""`manage.py plan_capacity`: the savings from sharing engines across regions, computed from the request log."""
 
 from __future__ import annotations
 
@@ -24,25 +24,27 @@ from controlplane.capacity.saving import (
 
 
 class Command(BaseCommand):
-    """Prints the plan."""
+    """Prints the capacity plan."""
 
-    help = "Compare engines for every region's own peak with engines for the shared peak (docs/capacity.md)."
+    help = "Compare the engines needed for each region's peak with those needed for the shared peak (docs/capacity.md)."
     requires_system_checks = ()
 
     @override
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the arguments."""
-        parser.add_argument("--days", type=float, default=DAYS, help=f"How much of the log, at most {MAX_DAYS} days.")
+        parser.add_argument("--days", type=float, default=DAYS, help=f"Days of the log to read, at most {MAX_DAYS}.")
         parser.add_argument(
             "--reserved", type=float, default=RESERVED_PER_H, help="Price of a reserved engine per hour."
         )
-        parser.add_argument("--on-demand", type=float, default=ON_DEMAND_PER_H, help="Price of one on demand per hour.")
-        parser.add_argument("--utilization", type=float, default=UTILIZATION, help="Busy share planned at the peak.")
-        parser.add_argument("--json", type=Path, metavar="OUT", help="Write the plan as JSON, too.")
+        parser.add_argument(
+            "--on-demand", type=float, default=ON_DEMAND_PER_H, help="Price of an on-demand engine per hour."
+        )
+        parser.add_argument("--utilization", type=float, default=UTILIZATION, help="Planned utilization at the peak.")
+        parser.add_argument("--json", type=Path, metavar="OUT", help="Also write the plan as JSON.")
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Read the log and print the plan."""
+        """Compute the plan from the log and print it."""
         if not 0 < options["days"] <= MAX_DAYS:
             raise CommandError(f"--days must be above 0 and at most {MAX_DAYS}.")
         asked = Prices(options["reserved"], options["on_demand"], options["utilization"], options["days"])

@@ -1,9 +1,9 @@
-"""`manage.py replay`, for `manage.py help`."""
+"""Entry of `manage.py replay` in `manage.py help`."""
 
 from controlplane.management.program_command import ProgramCommand
 
 
 class Command(ProgramCommand):
-    """Hands its arguments to simulator.replay."""
+    """Passes its arguments to simulator.replay."""
 
     help = "Replay a Mooncake trace against a gateway: manage.py replay TRACE --target URL --speed S."

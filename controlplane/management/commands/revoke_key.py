@@ -1,4 +1,4 @@
-"""`manage.py revoke_key`: revoke an API key over the bus, without the database."""
+"""`manage.py revoke_key`: revokes an API key over the bus, without the database."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from routing.values.counted import count
 
 
 class Command(BaseCommand):
-    """Needs the bus and the fleet secret only; the jobs store the revocation, with its audit, when they can."""
+    """Needs only the bus and the fleet secret. The jobs store the revocation and its audit event later."""
 
     requires_system_checks = ()
-    help = "Revoke an API key at every gateway that the bus reaches, also while the database is full or away."
+    help = "Revoke an API key at every gateway on the bus, even if the database is full or unavailable."
 
     @override
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the arguments."""
         parser.add_argument(
             "key",
-            help=f"its id (key-…), its first {PREFIX_LENGTH} characters ({KEY_START}…), or - to read all of it from "
-            "standard input",
+            help=f"its id (key-…), its first {PREFIX_LENGTH} characters ({KEY_START}…), or - to read the whole key "
+            "from standard input",
         )
         parser.add_argument("--why", default="", help="reason, for the audit")
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Publish the revocation, and print how many processes received it."""
+        """Publish the revocation, and print how many processes have received it."""
         bus, why = _bus(), options["why"][:MAX_WHY]
         revocations = BusRevocations(bus)
         sha256, entry = _wanted(options["key"], bus)
@@ -57,8 +57,10 @@ class Command(BaseCommand):
         named = f"{key_id} of tenant {entry.tenant_id}" if entry is not None else "which no published snapshot has"
         # This process follows the bus, too.
         others = count(max(0, received - 1), "process", "processes")
-        self.stdout.write(f"The bus has the revocation of the key, {named}; {others} received it at once.")
-        self.stdout.write("Gateways that are away take it when they reach the bus. The jobs store it in the database.")
+        self.stdout.write(f"The bus has the revocation of the key, {named}; {others} received it immediately.")
+        self.stdout.write(
+            "Disconnected gateways receive it when they reconnect to the bus. The jobs store it in the database."
+        )
 
 
 _REMEDY = "Check REDIS_URL and HEADWAY_FLEET_SECRET, or run it on the machine where `manage.py up` runs."
@@ -74,7 +76,7 @@ def _bus() -> Bus:
 
 
 def _wanted(name: str, bus: Bus) -> tuple[str, ApiKeyEntry | None]:
-    """Return the SHA-256 of the named key, and its published entry, if there is one."""
+    """Return the SHA-256 of the named key, and its published entry; None if it is not published."""
     entries = _published(bus)
     text = input().strip() if name == "-" else name
     if name == "-" or (text.startswith(KEY_START) and len(text) > PREFIX_LENGTH):
@@ -97,7 +99,7 @@ def _wanted(name: str, bus: Bus) -> tuple[str, ApiKeyEntry | None]:
 
 
 def _published(bus: Bus) -> tuple[ApiKeyEntry, ...]:
-    """Return the keys of the published snapshot, else of a gateway's stored one on this machine."""
+    """Return the keys of the published snapshot or, without one, of a gateway's stored snapshot on this machine."""
     latest = bus.latest(SNAPSHOT)
     try:
         snapshot = decode_snapshot(latest) if latest is not None else None

@@ -1,4 +1,4 @@
-"""`manage.py secrets`: shows which process uses which secret, and takes the steps of a rotation."""
+"""`manage.py secrets`: shows which process uses which secret, and performs the steps of a rotation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from kvstore.transfer.shared_secret import NoSecretError, node_access
 
 _STATUS, _NEXT, _FINISH = "status", "next", "finish"
 _HELP = """\
-Show which process uses which secret, and rotate secrets without a stop.
+Show which process uses which secret, and rotate secrets without downtime.
 
 A rotation has three steps, each followed by a restart of all processes, one after the other:
 
@@ -50,16 +50,16 @@ A rotation has three steps, each followed by a restart of all processes, one aft
   3. finish    No process accepts the old one:                           …_ALSO removed
 
 status   Show all processes with the fingerprints of their secrets, and what still needs the other one.
-next     Take step 1 or 2 if the secrets are in first_run.json; else say which step is next, and what prevents it.
+next     Perform step 1 or 2 if the secrets are in first_run.json; otherwise show the next step and what prevents it.
 finish   Check that nothing needs the other secret, and sign open console sessions with the new key. If the secrets
-         are in first_run.json, step 3 is then taken. Ends with 1 if something does; --force ignores that.
+         are in first_run.json, step 3 follows. Exits with 1 if something still needs it; --force ignores that.
 
 Fingerprints identify secrets without revealing them. Secrets are never printed.
 """
 
 
 class PreventedError(CommandError):
-    """A step cannot be taken yet."""
+    """A step cannot be performed yet."""
 
     def __init__(self, reasons: list[str]) -> None:
         super().__init__("\n".join([*reasons, "Wait, or repeat with --force."]))
@@ -67,14 +67,14 @@ class PreventedError(CommandError):
 
 
 class Command(BaseCommand):
-    """Reads the answers of all processes; changes `first_run.json` only, never the environment."""
+    """Queries all processes. It changes only `first_run.json`, never the environment."""
 
     help = _HELP
     requires_system_checks = ()
 
     @override
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        """Keep the lines of the help as they are."""
+        """Keep the line breaks of the help text."""
         from django.core.management.base import DjangoHelpFormatter
 
         class AsWritten(DjangoHelpFormatter):
@@ -88,11 +88,11 @@ class Command(BaseCommand):
         """Declare the steps and options."""
         parser.add_argument("step", choices=(_STATUS, _NEXT, _FINISH), nargs="?", default=_STATUS)
         parser.add_argument("--json", action="store_true", help="print one JSON object")
-        parser.add_argument("--force", action="store_true", help="take the step although something prevents it")
+        parser.add_argument("--force", action="store_true", help="perform the step even if something prevents it")
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Query all processes, and take the step."""
+        """Query all processes, and perform the step."""
         # Log lines about the bus connection would clutter the output.
         logger = logging.getLogger("gateway")
         before = logger.level
@@ -182,7 +182,7 @@ class Command(BaseCommand):
 
 
 def _first_run() -> FirstRunSecrets | None:
-    """Return the generated secrets; None: all are in the environment."""
+    """Return the generated secrets; None if all secrets are in the environment."""
     if settings.SECRETS_GIVEN:
         return None
     try:
@@ -192,7 +192,7 @@ def _first_run() -> FirstRunSecrets | None:
 
 
 def _asked(own: FirstRunSecrets | None) -> tuple[Holders, list[Rotation]]:
-    """Return the secrets of all processes. A program that does not run holds none."""
+    """Return the secrets of all processes; empty if the program is not running."""
     if not bus_url():
         hub = socket_path(settings.STATE_DIR, BUS_SOCKET)
         if holder_of_state(settings.STATE_DIR) is None or not hub.exists():

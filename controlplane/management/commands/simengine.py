@@ -1,9 +1,9 @@
-"""`manage.py simengine`, for `manage.py help`."""
+"""Entry of `manage.py simengine` in `manage.py help`."""
 
 from controlplane.management.program_command import ProgramCommand
 
 
 class Command(ProgramCommand):
-    """Hands its arguments to simulator.engine_server."""
+    """Passes its arguments to simulator.engine_server."""
 
     help = "Run one simulated engine that speaks vLLM's HTTP API: manage.py simengine --port PORT."

@@ -1,9 +1,9 @@
-"""`manage.py simulate_sessions`, for `manage.py help`."""
+"""Entry of `manage.py simulate_sessions` in `manage.py help`."""
 
 from controlplane.management.program_command import ProgramCommand
 
 
 class Command(ProgramCommand):
-    """Hands its arguments to simulator.sessions.command."""
+    """Passes its arguments to simulator.sessions.command."""
 
-    help = "Simulate sessions that come back: manage.py simulate_sessions chat --system ours --users 256."
+    help = "Simulate sessions with several turns: manage.py simulate_sessions chat --system ours --users 256."

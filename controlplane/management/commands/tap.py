@@ -1,4 +1,4 @@
-"""`manage.py tap`: prints recorded decisions as they come, one line each."""
+"""`manage.py tap`: prints recorded decisions as they arrive, one line each."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ ACTOR = program("tap")
 MOST_AT_ONCE = 500
 POLL_S = 1.0
 _FILTERS = ("pool", "engine", "tenant", "session", "reason", "arm", "cause", "mismatch")
-_HELP = {"arm": f"arm that chose, while policies are compared: {', '.join(ARMS)}"}
+_HELP = {"arm": f"arm of the decision during a trial: {', '.join(ARMS)}"}
 
 
 class Command(BaseCommand):
-    """Follows the decision store; ends with Ctrl+C, or after --count lines."""
+    """Follows the decision store. Ends with Ctrl+C, or after --count lines."""
 
     help = "Print decisions as they are recorded: manage.py tap [--engine e-17] [--tenant acme] [--late] [--json]."
     requires_system_checks = ()
@@ -36,7 +36,7 @@ class Command(BaseCommand):
         """Declare the options."""
         for name in _FILTERS:
             parser.add_argument(f"--{name}", default="", help=_HELP.get(name))
-        parser.add_argument("--late", action="store_true", help="only those that missed their objective")
+        parser.add_argument("--late", action="store_true", help="only decisions that missed their objective")
         parser.add_argument("--json", action="store_true", help="one JSON object per line")
         parser.add_argument("--last", type=int, default=0, metavar="N", help="start with the last N")
         parser.add_argument("--count", type=int, default=0, metavar="N", help="end after N decisions (0: never)")
@@ -66,7 +66,7 @@ class Command(BaseCommand):
             return
 
     def _begin(self, wanted: DecisionFilter, last: int) -> int:
-        """Return the row after which to begin."""
+        """Return the row after which printing begins."""
         if last > 0:
             rows = search(ACTOR, wanted).order_by("-pk").values_list("pk", flat=True)[:last]
             return min(rows, default=1) - 1

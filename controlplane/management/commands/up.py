@@ -1,4 +1,4 @@
-"""`manage.py up`: the whole program with one command."""
+"""`manage.py up`: starts the whole program with one command."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ from kvstore.transfer.tls import is_loopback
 
 
 class Command(BaseCommand):
-    """Supervises gateway, web and jobs; with --demo also a fleet of simulated engines under replayed traffic."""
+    """Runs gateway, web, and jobs. With --demo, also runs simulated engines with replayed traffic."""
 
     requires_system_checks = OURS
     help = "Run Headway: console, decision API, proxy and jobs; with --demo also a demo fleet."
@@ -76,15 +76,17 @@ class Command(BaseCommand):
             help="run simulated engines with replayed traffic; creates a tenant and an API key",
         )
         parser.add_argument("--trace", default="", help="Mooncake JSONL[.gz] to replay (default: a generated one)")
-        parser.add_argument("--speed", type=float, default=1.0, help="speed-up over the recording")
-        parser.add_argument("--prefill", type=int, default=0, help="demo engines that only prefill; goes with --decode")
-        parser.add_argument("--decode", type=int, default=0, help="demo engines that only decode; goes with --prefill")
-        parser.add_argument("--regions", type=int, default=0, help="demo regions with a gateway each, 2 or 3")
+        parser.add_argument("--speed", type=float, default=1.0, help="replay speed relative to the trace")
+        parser.add_argument("--prefill", type=int, default=0, help="prefill-only demo engines; requires --decode")
+        parser.add_argument("--decode", type=int, default=0, help="decode-only demo engines; requires --prefill")
+        parser.add_argument(
+            "--regions", type=int, default=0, help="number of demo regions (2 or 3), each with a gateway"
+        )
         parser.add_argument("--with-parent", action="store_true", help="end when the parent process ends")
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Prepare the state directory, serve, and end everything on SIGINT or SIGTERM."""
+        """Prepare the state directory, serve, and stop everything on SIGINT or SIGTERM."""
         if options["with_parent"]:
             from simulator.parent_death import die_with_parent
 
@@ -171,7 +173,7 @@ class Command(BaseCommand):
 
 
 def _reject_exposed(host: str) -> None:
-    """Reject an address reachable by others under settings that are safe on this machine only."""
+    """Reject an address that other machines can reach if the settings are safe only on this machine."""
     if settings.LOOPBACK_ONLY and not is_loopback(host):
         raise CommandError(
             f"--host {host} admits other machines, but HEADWAY_ALLOWED_HOSTS names only this machine, which allows "
@@ -181,9 +183,9 @@ def _reject_exposed(host: str) -> None:
 
 
 def _seeded(*, demo: bool) -> FirstRunSecrets:
-    """Fill what is empty, remove clear-text secrets that are not needed, and return those that open something.
+    """Create missing secrets and data, remove unneeded clear-text secrets, and return the secrets that are still valid.
 
-    A password takes a quarter of a second to check, so this happens once.
+    Checking a password takes a quarter of a second, so this happens once.
     """
     secrets = keep_secrets(settings.STATE_DIR, refilled(secrets_of(settings.STATE_DIR), demo=demo))
     seed(secrets, demo=demo)
@@ -193,7 +195,7 @@ def _seeded(*, demo: bool) -> FirstRunSecrets:
 
 
 def _last_known_good() -> int:
-    """Return the snapshot version that the gateway of this state directory served last; 0: none."""
+    """Return the snapshot version that the gateway of this state directory last served; 0: none."""
     stored = SnapshotStore(settings.STATE_DIR, GatewaySettings().snapshot_max_age_s).load(time.time())
     return stored.version if stored is not None else 0
 

@@ -1,4 +1,4 @@
-"""`manage.py worker`: background jobs in a process of their own, for installations with Redis."""
+"""`manage.py worker`: runs background jobs in a separate process, for installations with Redis."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _POLL_S = 0.1
 class Command(BaseCommand):
     """Runs jobs and their schedule until SIGINT or SIGTERM.
 
-    Any number of workers may run: each wakes jobs up, and a job's lease lets one of them act. The schedule (beat) and
-    the jobs can run apart: `--only beat` in one process or more, `--only jobs` in others.
+    Any number of workers may run: each wakes jobs, and a job's lease allows only one of them to act. The schedule
+    (beat) and the jobs can run separately: `--only beat` in some processes, `--only jobs` in others.
     """
 
     requires_system_checks = OURS
-    help = "Run the background jobs in this process. Needs REDIS_URL; without it `manage.py up` runs them itself."
+    help = "Run the background jobs in this process. Requires REDIS_URL. Without it, `manage.py up` runs them."
 
     @override
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare the option for the part to run."""
+        """Declare the --only option."""
         parser.add_argument("--only", choices=("jobs", "beat"), help="run only the jobs, or only their schedule")
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
-        """Start the jobs' threads and wait for the signal to stop."""
+        """Start the jobs' threads, and wait for a stop signal."""
         if not settings.REDIS_URL:
             raise CommandError(
                 "Without REDIS_URL, jobs run inside `manage.py up`. Set REDIS_URL to run them separately."

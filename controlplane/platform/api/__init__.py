@@ -1,1 +1,1 @@
-"""Shared by all views of the management API: base classes, problems, ETags, lists, authentication, OpenAPI."""
+"""Shared code of the management API's views: base classes, problems, ETags, lists, authentication, OpenAPI."""

@@ -1,4 +1,4 @@
-"""Turns every exception of a view into one problem document with a remedy."""
+"""Converts every exception in a view into a problem document with a remedy."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _WRONG_FIELDS = "Some values are invalid; see errors."
 
 
 def answer_error(error: Exception, context: dict[str, Any]) -> Response:
-    """Return the answer to an exception; an unforeseen one is logged by type and place and answered 500."""
+    """Return the response to an exception. An unexpected one is logged by type and location, and answered with 500."""
     request, view = context["request"], context["view"]
     set_rollback()
     problem = _problem(error, view)
     if problem is None:
         logger.error("the API failed", exc_info=error, extra={"path": request.path, "error": type(error).__name__})
-        problem = ProblemError(500, "Internal error; the log has it under this request_id.")
+        problem = ProblemError(500, "Internal error; find it in the log by this request_id.")
     response = Response(problem.body(request_id_of(request._request)), status=problem.status, headers=problem.headers)
     setattr(response, PROBLEM, True)
     return response
 
 
 def answer_with(kind: type[Exception], make: Callable[[Any, Any], ProblemError]) -> None:
-    """Register a feature's own answer to an error; `make` gets the error and the view."""
+    """Register a feature's response to an error. `make` receives the error and the view."""
     _MAKERS.append(((kind,), make))
 
 
@@ -55,7 +55,7 @@ _UNWRITABLE = {
 
 
 def database_away(cause: Cause = Cause.AWAY) -> ProblemError:
-    """Return the answer while the database is away or cannot be written."""
+    """Return the response for a database that is unavailable or not writable."""
     return ProblemError(503, _UNWRITABLE[cause], headers={"Retry-After": "2"})
 
 
@@ -124,7 +124,7 @@ _MAKERS: list[tuple[tuple[type[Exception], ...], Callable[[Any, Any], ProblemErr
     ((InvalidInputError,), lambda error, _: ProblemError(400, error.summary, error.field_problems)),
     ((StaleRevisionError,), _stale),
     ((ConflictError,), lambda error, _: ProblemError(409, str(error))),
-    ((ObjectDoesNotExist, Http404), lambda _error, _: ProblemError(404, "Nothing at this address.")),
+    ((ObjectDoesNotExist, Http404), lambda _error, _: ProblemError(404, "Nothing exists at this address.")),
     ((BadBodyError,), _body),
     (
         (BadRequest, SuspiciousOperation, MultiPartParserError, UnreadablePostError),

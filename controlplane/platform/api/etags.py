@@ -1,4 +1,4 @@
-"""Revisions as entity tags: the client's version, and whether it is current."""
+"""Revisions as entity tags: the client's version, and whether it is up to date."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def is_unchanged(request: Request, etag: str) -> bool:
 def expected_revision(request: Request, thing: Any, *, required: bool = True) -> int | None:
     """Return the client's revision, for the service to compare under its lock.
 
-    Raises ProblemError 428 without If-Match where it is required, and StaleRevisionError when the client's version is
-    not the one just read.
+    Raises ProblemError 428 if a required If-Match is missing, and StaleRevisionError if the client's version is
+    outdated.
     """
     given = parse_etags(request.headers.get("If-Match", ""))
     if not given:

@@ -1,4 +1,4 @@
-"""A repeated POST under the same Idempotency-Key changes nothing and gets the same answer."""
+"""Makes POST requests with an Idempotency-Key idempotent: a repeated one changes nothing and gets the same response."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ Answer = Callable[[], Response]
 
 
 def answer_once(request: Request, caller: str, shown_once: frozenset[str], make: Answer) -> Response:
-    """Return the answer of `make`, or the stored one if this caller's key was used before.
+    """Return the response of `make`, or the stored response if this caller has used the key before.
 
-    Members of the answer in `shown_once` are not stored and are null in a repetition. Raises ProblemError 400, 409
-    while the first is under way, 422 for the same key on another request, and ConflictError.
+    Members in `shown_once` are not stored and are null in a repeated response. Raises ProblemError 400, 409 while the
+    first request is running, 422 if the key was used for another request, and ConflictError.
     """
     key = request.headers.get(HEADER)
     if key is None:
@@ -76,7 +76,7 @@ def _without(data: Any, shown_once: frozenset[str]) -> Any:
 
 
 def _digest(request: Request) -> str:
-    """Return the hash of the request; layout and order of the JSON do not count."""
+    """Return the hash of the request. Layout and member order of the JSON do not matter."""
     body = msgspec.json.encode(request.data, order="deterministic")
     asked = b"\n".join((str(request.method).encode(), request.get_full_path().encode(), body))
     return hashlib.sha256(asked).hexdigest()

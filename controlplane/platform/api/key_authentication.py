@@ -1,4 +1,4 @@
-"""Programs authenticate with an API key whose scopes include manage."""
+"""Authenticates programs by an API key with the scope manage."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MAX_KEY_LENGTH = 512
 
 
 class KeyAuthentication(BaseAuthentication):
-    """`Authorization: Bearer hw_…`; the key is found by its hash, and its text is not passed on."""
+    """`Authorization: Bearer hw_…`. The key is found by its hash, and its text is not passed on."""
 
     @override
     def authenticate(self, request: Request) -> tuple[AnonymousUser, ApiKey] | None:
-        """Return the key, None without the header; raises AuthenticationFailed, PermissionDenied."""
+        """Return the key, or None without the header. Raises AuthenticationFailed, PermissionDenied."""
         header = request.headers.get("Authorization")
         if header is None:
             return None
@@ -42,5 +42,5 @@ class KeyAuthentication(BaseAuthentication):
 
     @override
     def authenticate_header(self, request: Request) -> str:
-        """Return the challenge of a 401."""
+        """Return the challenge of a 401 response."""
         return 'Bearer realm="headway"'

@@ -1,7 +1,7 @@
-"""Lists: narrowed by known filters, in a known order, a page at a time.
+"""Lists with declared filters, declared orders, and pages.
 
-A page continues after the last row of the one before (keyset), so that its cost does not grow with its number, and rows
-added or deleted meanwhile neither repeat nor hide others.
+A page continues after the last row of the previous page (keyset). Therefore later pages cost no more, and rows that are
+added or deleted meanwhile do not repeat or hide others.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ MAX_LENGTH = 200
 
 
 class BadFilterError(ValueError):
-    """The value cannot be used; the message names valid ones."""
+    """The value is invalid. The message names valid values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """One query parameter: its lookup, how its text is read, and its meaning."""
+    """One query parameter: its lookup, its parser, and its meaning."""
 
     lookup: str
     """Django lookup of the field, without the `__in` for repeated values."""
     sentence: str
     read: Callable[[str], Any] = str
-    """A list means any of its values."""
+    """Parser of the value. If it returns a list, any of its values matches."""
     choices: tuple[str, ...] = ()
     repeats: bool = True
-    """Several values mean any of them."""
+    """Whether the parameter may be repeated. Several values match any of them."""
     schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "string", "maxLength": MAX_LENGTH})
 
     def apply(self, rows: QuerySet[Any], texts: list[str]) -> QuerySet[Any]:
-        """Return the rows with one of the values; raises BadFilterError."""
+        """Return the rows with one of the values. Raises BadFilterError."""
         if len(texts) > (MAX_VALUES if self.repeats else 1):
             raise BadFilterError(f"Give at most {MAX_VALUES if self.repeats else 1} of this.")
         read = [self._value(text) for text in texts]
@@ -63,18 +63,18 @@ class Filter:
 
 
 def exact(lookup: str, sentence: str) -> Filter:
-    """Return a filter for equal text."""
+    """Return a filter for an exact text."""
     return Filter(lookup, sentence)
 
 
 def one_of(lookup: str, choices: Iterable[str], sentence: str) -> Filter:
-    """Return a filter for known words."""
+    """Return a filter for one of the given words."""
     known = tuple(choices)
     return Filter(lookup, sentence, choices=known, schema={"type": "string", "enum": list(known)})
 
 
 def contains(lookup: str, sentence: str) -> Filter:
-    """Return a filter for a part of the text, in any case of letters."""
+    """Return a case-insensitive substring filter."""
     return Filter(f"{lookup}__icontains", sentence, repeats=False)
 
 
@@ -84,13 +84,13 @@ def truth(lookup: str, sentence: str) -> Filter:
 
 
 def present(field_name: str, sentence: str) -> Filter:
-    """Return a filter for whether the field has a value."""
+    """Return a filter on whether the field has a value."""
     schema = {"type": "boolean"}
     return Filter(f"{field_name}__isnull", sentence, read=lambda text: not _truth(text), repeats=False, schema=schema)
 
 
 def moment(lookup: str, sentence: str) -> Filter:
-    """Return a filter for a time; without an offset it is UTC."""
+    """Return a filter for a time, in UTC unless it includes an offset."""
     return Filter(lookup, sentence, read=_moment, repeats=False, schema={"type": "string", "format": "date-time"})
 
 
@@ -119,7 +119,7 @@ _CONTROLS = ("limit", "cursor", "ordering")
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """Some rows, and the cursor of those after them (empty: there are none)."""
+    """One page of rows, and the cursor of the next page (empty on the last page)."""
 
     rows: list[Any]
     next_cursor: str
@@ -127,15 +127,15 @@ class ListPage:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Filters and orders of a list of one kind of object."""
+    """Filters and orders for a list of objects of one kind."""
 
     orders: Mapping[str, tuple[str, ...]]
-    """Orders by name: the fields of each, ascending, the last of them unique. A minus before the name reverses it."""
+    """Order name → its fields, ascending, the last one unique. A minus before the name reverses the order."""
     default: str
     filters: Mapping[str, Filter] = field(default_factory=dict)
 
     def page(self, request: Request, rows: QuerySet[Any]) -> ListPage:
-        """Return the page that the query asks for; raises ProblemError naming every wrong parameter."""
+        """Return the page for the query. Raises ProblemError that names every invalid parameter."""
         query = request.query_params
         problems = [
             FieldProblem(name, f"Is not a parameter; known are {', '.join((*self.filters, *_CONTROLS))}.")
@@ -184,7 +184,7 @@ def _cursor(row: Any, order: tuple[str, ...]) -> str:
 
 
 class _Exact(DjangoJSONEncoder):
-    """Keeps microseconds, which Django's encoder truncates to milliseconds."""
+    """A JSON encoder that keeps microseconds, which Django's encoder truncates to milliseconds."""
 
     def default(self, o: Any) -> Any:
         """Return a JSON value."""
@@ -198,7 +198,7 @@ def _value(row: Any, path: str) -> Any:
 
 
 def _after(model: type[Model], order: tuple[str, ...], cursor: str | None, problems: list[FieldProblem]) -> Q:
-    """Return the condition on rows after the cursor's: larger in the first field, or equal there and …"""
+    """Return the condition for rows after the cursor, comparing field by field."""
     if cursor is None:
         return Q()
     try:

@@ -1,4 +1,4 @@
-"""The one OpenAPI document: the management API from its views' declarations, and the gateway's part."""
+"""Generates the only OpenAPI document: the management API from its views' declarations, and the gateway's part."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _EXPLAINS = "Explains a decision; 403 if tenants share caches and the key lacks 
 
 
 def gateway_part() -> tuple[dict[str, dict[str, Operation]], dict[str, Any]]:
-    """Return paths and component schemas of the decision API, the proxy and the health addresses."""
+    """Return paths and component schemas of the decision API, the proxy, and the health endpoints."""
     schemas: dict[str, Any]
     _, schemas = msgspec.json.schema_components(_STRUCTS, ref_template=_REF)
     return _paths(), {**schemas, "GatewayError": _ERROR, "Feedback": _FEEDBACK}
@@ -79,7 +79,7 @@ def _paths() -> dict[str, dict[str, Operation]]:
         openai_proxy.MODELS + "/{id}": {"get": _operation("model", "Get one served model.", None, _OPENAI)},
         "/live": {"get": _open("live", "Liveness of the gateway.")},
         "/ready": {"get": _open("ready", "Readiness of the gateway; 503 gives the reason.")},
-        "/health": {"get": _open("health", "Readiness under the path that vLLM and SGLang have for it.")},
+        "/health": {"get": _open("health", "Readiness at the path used by vLLM and SGLang.")},
         "/metrics": {"get": _open("metrics", "Prometheus metrics.", "text/plain")},
     }
     paths[ROUTE]["post"]["parameters"] = [_NO_WAIT]
@@ -144,7 +144,7 @@ def _ref(name: str) -> dict[str, str]:
 
 
 def _object(named: dict[str, str] | None = None, /, **members: Any) -> dict[str, Any]:
-    """Return the schema of an object with all these members required."""
+    """Return the schema of an object whose members are all required."""
     return {"type": "object", **(named or {}), "required": list(members), "properties": members}
 
 
@@ -197,7 +197,7 @@ _DECISIONS = _object(decisions={"type": "array", "items": {"anyOf": [_ref("Route
 
 
 class Generator(SchemaGenerator):
-    """Generates the document from the addresses below /api/ and adds the gateway's."""
+    """Generates the document from the endpoints below /api/ and adds the gateway's endpoints."""
 
     @override
     def get_schema(self, request: Any = None, public: bool = True) -> dict[str, Any]:
@@ -214,5 +214,5 @@ class Generator(SchemaGenerator):
 
 
 def openapi_document() -> dict[str, Any]:
-    """Return the whole document."""
+    """Return the complete OpenAPI document."""
     return Generator(patterns=None).get_schema()

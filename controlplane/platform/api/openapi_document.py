@@ -15,7 +15,7 @@ from controlplane.platform.role import Role
 
 @cache
 def _document() -> dict[str, Any]:
-    """Return the document, which depends on the program alone."""
+    """Return the document, which depends only on the program."""
     # It describes the gateway by the gateway's own modules, which web needs for nothing else.
     from controlplane.platform.api.openapi import openapi_document
 
@@ -23,7 +23,7 @@ def _document() -> dict[str, Any]:
 
 
 class OpenApiDocument(ApiView):
-    """The description of all HTTP addresses of Headway except the pages."""
+    """Description of all HTTP endpoints of Headway except the pages."""
 
     schema = None
 
@@ -33,13 +33,13 @@ class OpenApiDocument(ApiView):
 
 
 class Nothing(ApiView):
-    """An unknown address; it answers 404 in the API's format, after authentication."""
+    """An unknown address. After authentication, it responds with 404 in the API's format."""
 
     schema = None
     changes_need = Role.VIEWER
 
     def get(self, request: Request) -> Response:
-        """Answer 404."""
+        """Respond with 404."""
         raise Http404
 
     post = put = patch = delete = get

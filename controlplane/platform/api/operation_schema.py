@@ -1,4 +1,4 @@
-"""Describes the views in OpenAPI from their declarations."""
+"""Describes views in OpenAPI from their declarations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _GUARDED = ("PUT", "PATCH", "DELETE")
 
 
 class KeyScheme(OpenApiAuthenticationExtension):
-    """API keys as a bearer scheme."""
+    """OpenAPI bearer scheme for API keys."""
 
     target_class = "controlplane.platform.api.key_authentication.KeyAuthentication"
     name = "apiKey"
@@ -45,14 +45,14 @@ class KeyScheme(OpenApiAuthenticationExtension):
 
 
 class FieldProblemShape(serializers.Serializer):
-    """One problem of a field."""
+    """One problem with a field."""
 
     path = serializers.CharField(allow_blank=True)
     message = serializers.CharField()
 
 
 class ProblemShape(serializers.Serializer):
-    """An error (RFC 9457). On 412 `current` is the object as it is now."""
+    """An error (RFC 9457). With status 412, `current` is the current object."""
 
     type = serializers.CharField()
     title = serializers.CharField()
@@ -64,16 +64,16 @@ class ProblemShape(serializers.Serializer):
 
 
 class OperationSchema(AutoSchema):
-    """A view's declaration as one operation."""
+    """Describes a view's method as one OpenAPI operation."""
 
     @override
     def get_tags(self) -> list[str]:
-        """Group by noun."""
+        """Group operations by noun."""
         return [self.view.noun or "schema"]
 
     @override
     def get_operation_id(self) -> str:
-        """Name after method and view; each address has its own view."""
+        """Name the operation after its method and view. Each endpoint has its own view."""
         return f"{self.method.lower()}{type(self.view).__name__.removesuffix('View')}"
 
     @override
@@ -83,23 +83,23 @@ class OperationSchema(AutoSchema):
 
     @override
     def get_description(self) -> str:
-        """Return the view's text for the method, else the method's docstring."""
+        """Return the view's text for the method or, without one, the method's docstring."""
         return self.view.says.get(self.method) or str(super().get_description())
 
     @override
     def get_request_serializer(self) -> Any:
-        """Return the serializer of the body."""
+        """Return the serializer of the request body."""
         return self.view.bodies.get(self.method)
 
     @override
     def get_override_parameters(self) -> list[Any]:
-        """Return the parameters other than those of the path."""
+        """Return the parameters that are not in the path."""
         own = self.view.parameters
         return [*self._path_parameters(), *own, *self._list_parameters(), *self._header_parameters()]
 
     @override
     def get_response_serializers(self) -> Any:
-        """Return the possible answers."""
+        """Return the possible responses."""
         declared = self.view.answers.get(self.method)
         usual = 201 if self.method == "POST" and self.view.listing is not None else 200
         status, shape = declared or (usual, getattr(self.view, "shape", None))
@@ -161,7 +161,7 @@ class OperationSchema(AutoSchema):
         if self.method in _GUARDED:
             headers.append(_header("If-Match", "ETag of the version you read.", required=True))
         if self.method == "DELETE":
-            headers.append(_query("why", {"type": "string", "maxLength": 200}, "Why, for the audit."))
+            headers.append(_query("why", {"type": "string", "maxLength": 200}, "Reason for the audit."))
         if self.method == "GET" and self.view.has_etag and self.view.listing is None:
             headers.append(_header("If-None-Match", "ETag that the client has; 304 if unchanged."))
         if self.view.has_etag and self.view.listing is None and self.method != "DELETE":

@@ -32,7 +32,7 @@ _TYPES = {
 
 
 class ProblemError(Exception):
-    """An error answer; `members` are further members of the problem, `headers` of the answer."""
+    """An error response. `members` are further members of the problem, `headers` further response headers."""
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class ProblemError(Exception):
 
 
 PROBLEM = "headway_problem"
-"""Attribute of responses that carry a problem."""
+"""Attribute of responses that contain a problem."""
 
 
 class ApiRenderer(JSONRenderer):
-    """JSON without surprises: UTF-8, no NaN, and application/problem+json for errors."""
+    """Renders strict JSON: UTF-8, no NaN, and application/problem+json for errors."""
 
     charset = None
 
@@ -76,7 +76,7 @@ class ApiRenderer(JSONRenderer):
     def render(
         self, data: Any, accepted_media_type: str | None = None, renderer_context: Mapping[str, Any] | None = None
     ) -> bytes:
-        """Return the bytes of the answer."""
+        """Return the response body."""
         response = (renderer_context or {}).get("response")
         if response is not None and getattr(response, PROBLEM, False):
             response["Content-Type"] = MEDIA_TYPE

@@ -1,4 +1,4 @@
-"""Fields that take JSON values as they are: no "5" for 5, no "yes" for true."""
+"""Serializer fields that do not convert JSON values: "5" is not 5, and "yes" is not true."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Text(serializers.CharField):
 
     @override
     def to_internal_value(self, data: Any) -> str:
-        """Return the string; anything else is an error."""
+        """Return the string. Any other value is an error."""
         if not isinstance(data, str):
             self.fail("invalid")
         return super().to_internal_value(data)
@@ -28,7 +28,7 @@ class WholeNumber(serializers.IntegerField):
 
     @override
     def to_internal_value(self, data: Any) -> int:
-        """Return the number; anything else is an error."""
+        """Return the number. Any other value is an error."""
         # In Python, True is an int.
         if not isinstance(data, int) or isinstance(data, bool):
             self.fail("invalid")
@@ -40,7 +40,7 @@ class Number(serializers.FloatField):
 
     @override
     def to_internal_value(self, data: Any) -> float:
-        """Return the number; anything else is an error."""
+        """Return the number. Any other value is an error."""
         if not isinstance(data, int | float) or isinstance(data, bool):
             self.fail("invalid")
         try:
@@ -55,28 +55,28 @@ class Truth(serializers.BooleanField):
 
     @override
     def to_internal_value(self, data: Any) -> bool:
-        """Return the value; anything else is an error."""
+        """Return the value. Any other value is an error."""
         if not isinstance(data, bool):
             self.fail("invalid", input=str(data)[:50])
         return data
 
 
 class Document(serializers.DictField):
-    """A JSON object whose content is checked elsewhere."""
+    """A JSON object whose content is validated elsewhere."""
 
 
 class Named(serializers.SlugRelatedField):
-    """Another object by its slug."""
+    """Reference to another object by its slug."""
 
     def to_internal_value(self, data: object) -> object:
-        """Return the object; anything but a known slug is an error."""
+        """Return the object. Any value other than a known slug is an error."""
         if not isinstance(data, str) or len(data) > 64:
             self.fail("invalid")
         return super().to_internal_value(data)
 
 
 class ModelShape(serializers.ModelSerializer):
-    """Read-only form of a stored object; relations are shown by their public ids."""
+    """Read-only form of a stored object. Relations appear as public ids."""
 
     @override
     def get_extra_kwargs(self) -> dict[str, dict[str, Any]]:
@@ -93,11 +93,11 @@ class ModelShape(serializers.ModelSerializer):
 
 
 class Input(serializers.Serializer):
-    """A request body. Each unknown member is an error."""
+    """A request body. An unknown member is an error."""
 
     @override
     def to_internal_value(self, data: Any) -> Any:
-        """Return the values; raises ValidationError with every problem."""
+        """Return the values. Raises ValidationError with every problem."""
         # Django REST framework ignores them, and the value of a misspelled member would be lost in silence.
         unknown = [name for name in data if name not in self.fields] if isinstance(data, dict) else []
         problems = {name: [f"Is unknown; known are {', '.join(self.fields)}."] for name in unknown}
@@ -113,6 +113,6 @@ class Input(serializers.Serializer):
 
 
 class ChangeBody(Input):
-    """The body of a change: the new values, and the reason, for the audit."""
+    """The body of a change: the new values, and the reason for the audit."""
 
-    why = Text(required=False, allow_blank=True, default="", help_text="Why, for the audit; at most 200 characters.")
+    why = Text(required=False, allow_blank=True, default="", help_text="Reason for the audit, at most 200 characters.")

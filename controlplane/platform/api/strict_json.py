@@ -1,4 +1,4 @@
-"""Reads request bodies as JSON within limits; every error is reported to the client."""
+"""Parses request bodies as JSON within limits, and reports every error to the client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.http.json_body import decode_object, reject_nul
 
 
 class StrictJsonParser(BaseParser):
-    """Takes JSON objects; the limits on depth, size and strings are those of the gateway's decision API."""
+    """Accepts JSON objects. Depth, size, and strings have the same limits as in the gateway's decision API."""
 
     media_type = "application/json"
 
@@ -22,7 +22,7 @@ class StrictJsonParser(BaseParser):
     def parse(
         self, stream: IO[bytes], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Return the object; raises BadBodyError, and ProblemError for a body that is too large."""
+        """Return the object. Raises BadBodyError, and ProblemError if the body is too large."""
         limit: int = settings.MAX_BODY_BYTES
         body = stream.read(limit + 1)
         if len(body) > limit:
@@ -34,6 +34,6 @@ class StrictJsonParser(BaseParser):
 
 
 class MergePatchParser(StrictJsonParser):
-    """The same under the media type of a JSON merge patch, for PATCH."""
+    """The same parser for the media type of a JSON merge patch, for PATCH."""
 
     media_type = "application/merge-patch+json"

@@ -1,4 +1,4 @@
-"""Accepts long bodies only from callers with write permission: Django reads a body before authentication."""
+"""Accepts long bodies only from callers with write permission, because Django reads a body before authentication."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from gateway.base.asgi_types import AsgiApp, Message, Receive, Scope, Send
 
 
 class UploadGate:
-    """Wraps Django; at the paths of `long_bodies`, requests of others than operators arrive without their body.
+    """Wraps Django, and removes the body of requests to `long_bodies` paths unless the caller is an operator.
 
-    Django then answers with what such a request lacks.
+    Django then responds with the authentication or permission error.
     """
 
     def __init__(self, pages: AsgiApp, long_bodies: Collection[str]) -> None:

@@ -1,4 +1,4 @@
-"""Shared by all views of the management API: the caller, its permissions, and the format of answers."""
+"""Shared code of the management API's views: the caller, its permissions, and the format of responses."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ Shape = type[BaseSerializer[Any]]
 
 
 def by_method(**declared: Any) -> Mapping[str, Any]:
-    """Return a view's declarations by method."""
+    """Return a view's declarations as a mapping from method to value."""
     return MappingProxyType(declared)
 
 
 class ApiView(APIView):
-    """One address. A caller without any role is rejected; an undeclared method does not exist."""
+    """One endpoint. Callers without any role are rejected, and methods that are not declared do not exist."""
 
     # Keys first: SessionAuthentication requires a CSRF token, which a program does not have.
     authentication_classes = (KeyAuthentication, SessionAuthentication)
@@ -53,36 +53,36 @@ class ApiView(APIView):
     renderer_classes = (ApiRenderer,)
     http_method_names = ("get", "head", "post", "put", "patch", "delete")
     schema: ClassVar[OperationSchema | None] = OperationSchema()
-    """None: not in the OpenAPI document."""
+    """OpenAPI schema generator; None: not in the OpenAPI document."""
 
     noun: ClassVar[str] = ""
-    """Its subject; groups the operations of the OpenAPI document."""
+    """Subject of the view, which groups the operations in the OpenAPI document."""
     shape: ClassVar[Shape]
     """Serializer of the objects."""
     bodies: ClassVar[Mapping[str, Shape]] = MappingProxyType({})
-    """Serializer of the body, by method."""
+    """Serializer of the request body, by method."""
     answers: ClassVar[Mapping[str, tuple[int, Any]]] = MappingProxyType({})
-    """Status and serializer of the answer, by method, unless it is `shape` with 200, or 201 for a POST to a list."""
+    """Status and serializer of the response, by method. Default: `shape` with 200, or 201 for a POST to a list."""
     says: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Its effect, by method, for methods that views share."""
+    """Description by method, for methods that several views share."""
     changes_need: ClassVar[Role] = Role.OPERATOR
-    """The role, in some pool at least, without which every change is rejected; services decide in detail."""
+    """Minimum role, in at least one pool, for any change. Services check permissions in detail."""
     whole_fleet: ClassVar[bool] = False
-    """The objects belong to no pool: seeing them needs a role everywhere."""
+    """Whether the objects belong to no pool. Viewing them then requires a role everywhere."""
     listing: ClassVar[Listing | None] = None
     parameters: ClassVar[tuple[Any, ...]] = ()
-    """Query parameters (OpenApiParameters) in addition to those of a list."""
+    """Query parameters (OpenApiParameters) in addition to the parameters of a list."""
     has_etag: ClassVar[bool] = False
     only_asks: ClassVar[bool] = False
-    """Its POST changes nothing, so that it may happen twice."""
+    """Whether its POST changes nothing, so that it may be repeated."""
     answers_later: ClassVar[bool] = False
-    """Its POST may be answered 202: done, but not stored yet."""
+    """Whether its POST may respond with 202: done, but not stored yet."""
     shown_once: ClassVar[frozenset[str]] = frozenset()
-    """Members of an answer that repetitions must not show."""
+    """Members of a response that must not appear in repeated responses."""
 
     @override
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Reject a caller that may not use the address at all."""
+        """Reject a caller that may not use the endpoint."""
         super().initial(request, *args, **kwargs)
         if not request.user.is_authenticated and not isinstance(request.auth, ApiKey):
             raise NotAuthenticated
@@ -99,19 +99,19 @@ class ApiView(APIView):
 
     @override
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """Mark the answer as private to its caller: caches may keep it only to revalidate it."""
+        """Mark the response as private to its caller. Caches may store it only to revalidate it."""
         answer = super().finalize_response(request, response, *args, **kwargs)
         answer["Cache-Control"] = "private, no-cache"
         return answer
 
     @override
     def get_exception_handler(self) -> Any:
-        """Return the handler that turns exceptions into problems."""
+        """Return the handler that converts exceptions into problems."""
         return answer_error
 
     @property
     def actor(self) -> Actor:
-        """The actor of the request."""
+        """Return the actor of the request."""
         key = self.request.auth
         if isinstance(key, ApiKey):
             return machine(key, request_id=request_id_of(self.request._request))
@@ -119,20 +119,20 @@ class ApiView(APIView):
 
     @property
     def caller(self) -> str:
-        """A unique name of the caller."""
+        """Return a unique name of the caller."""
         key = self.request.auth
         return f"key:{key.key_id}" if isinstance(key, ApiKey) else f"person:{self.request.user.pk}"
 
     def represented(self, thing: Any) -> Any:
-        """Return an object as the API shows it."""
+        """Return an object in the API's format."""
         return self.shaped(thing).data
 
     def shaped(self, thing: Any, *, many: bool = False, shape: Shape | None = None) -> Any:
-        """Return the serializer of an object or of several, with the actor in its context."""
+        """Return the serializer of one or several objects, with the actor in its context."""
         return (shape or self.shape)(thing, many=many, context={"actor": self.actor})
 
     def body(self, current: Any = None) -> dict[str, Any]:
-        """Return the checked body. A change may repeat read-only values, as long as they equal the stored ones."""
+        """Return the validated body. A change may include read-only values if they equal the stored ones."""
         method = str(self.request.method)
         data = self.request.data
         form = self.bodies[method]
@@ -152,7 +152,7 @@ class ApiView(APIView):
         return {name: value for name, value in data.items() if name not in fixed}
 
     def show(self, thing: Any, status: int = 200, *, shape: Shape | None = None) -> Response:
-        """Answer with one object and its ETag, if any; 304 if the client has it already."""
+        """Respond with one object and its ETag, if any, or with 304 if the client's version is current."""
         if not self.has_etag:
             return Response(self.shaped(thing, shape=shape).data, status=status)
         etag = etag_of(thing)
@@ -161,7 +161,7 @@ class ApiView(APIView):
         return Response(self.shaped(thing, shape=shape).data, status=status, headers={"ETag": etag})
 
     def show_page(self, rows: Any) -> Response:
-        """Answer with the requested page of rows."""
+        """Respond with the requested page of rows."""
         if self.listing is None:
             raise TypeError(f"{type(self).__name__} declares no listing")
         page = self.listing.page(self.request, rows)
@@ -177,26 +177,26 @@ class ApiView(APIView):
 
 
 def taken_why(body: dict[str, Any]) -> str:
-    """Take the reason out of a checked body and return it."""
+    """Remove the reason from a validated body and return it."""
     return str(body.pop("why", ""))
 
 
 def why_of(request: Request) -> str:
-    """Return the reason for a DELETE, which has no body: the query parameter `why`."""
+    """Return the reason for a DELETE from the query parameter `why`, because a DELETE has no body."""
     return request.query_params.get("why", "")[:200]
 
 
 class Objects(ApiView):
-    """Shared by all addresses of one kind of object."""
+    """Base class for all endpoints of one kind of object."""
 
     rows: Callable[[Actor], Any]
-    """The objects that an actor may see, as a query."""
+    """Function that returns the objects that an actor may see, as a query."""
     field: ClassVar[str] = ""
-    """The field by which an address names an object; empty: each name in it is that of a field."""
+    """The field that identifies an object in the address; empty: each name in the address is a field."""
 
 
 class Listed(Objects):
-    """All objects of a kind, filtered by `listing`. The docstring of a subclass describes the GET."""
+    """Lists all objects of a kind, filtered by `listing`. The docstring of a subclass describes the GET."""
 
     @override
     def __init_subclass__(cls) -> None:
@@ -209,24 +209,24 @@ class Listed(Objects):
 
 
 class Creatable(Listed):
-    """The same, with a POST that creates one."""
+    """A list with a POST that creates an object."""
 
     created: Callable[..., Any]
-    """The service that makes an object from a body and returns it."""
+    """The service that creates an object from a body and returns it."""
 
     def post(self, request: Request) -> Response:
-        """Create one."""
+        """Create an object."""
         return self.show(self.created(**self.body(), actor=self.actor), 201)
 
 
 class _OfObject(Objects):
     def thing(self, **names: Any) -> Any:
-        """Return the object that the address names, if the actor may see it; raises DoesNotExist."""
+        """Return the object at this address, if the actor may see it. Raises DoesNotExist."""
         return self.rows(self.actor).get(**(dict.fromkeys((self.field,), *names.values()) if self.field else names))
 
 
 class ObjectView(_OfObject):
-    """One object; the classes below add PUT, PATCH and DELETE."""
+    """One object. Subclasses add PUT, PATCH, and DELETE."""
 
     def get(self, request: Request, **names: Any) -> Response:
         """Return the object."""
@@ -234,14 +234,14 @@ class ObjectView(_OfObject):
 
 
 class Changeable(ObjectView):
-    """An object with a revision that PUT (all values) and PATCH (some) change."""
+    """An object with a revision that can be changed by PUT (all values) and PATCH (some values)."""
 
     has_etag = True
     changed: Callable[..., Any]
     """The service that changes the object and returns it."""
 
     def put(self, request: Request, **names: Any) -> Response:
-        """Replace all writable values; an omitted one takes its default."""
+        """Replace all writable values. An omitted value gets its default."""
         return self._change(**names)
 
     def patch(self, request: Request, **names: Any) -> Response:
@@ -265,7 +265,7 @@ class Deletable(ObjectView):
     """The service that deletes the object."""
 
     def remove(self, thing: Any, *, expected: int | None, why: str) -> None:
-        """Call the service; a subclass may pass it more."""
+        """Call the service. Subclasses may pass more arguments."""
         self.deleted(thing, actor=self.actor, expected=expected, why=why)
 
     def delete(self, request: Request, **names: Any) -> Response:
@@ -276,7 +276,7 @@ class Deletable(ObjectView):
 
 
 class Verb(_OfObject):
-    """A POST that acts on one object; the docstring of a subclass describes the action.
+    """A POST action on one object. The docstring of a subclass describes the action.
 
     For an object with an ETag, If-Match is optional.
     """
@@ -286,7 +286,7 @@ class Verb(_OfObject):
         cls.says = by_method(POST=getdoc(cls))
 
     verb: Callable[..., Any]
-    """The service; it gets the object, the actor, the reason, and the rest of the body."""
+    """The service. It receives the object, the actor, the reason, and the other values of the body."""
 
     def post(self, request: Request, **names: Any) -> Response:
         """Carry out the action."""
@@ -298,6 +298,6 @@ class Verb(_OfObject):
         return self.show(self.carry_out(thing, **asked), self.answers.get("POST", (200,))[0])
 
     def carry_out(self, thing: Any, **asked: Any) -> Any:
-        """Call the service and return what to show: the object's new state, or the result."""
+        """Call the service, and return the object to show: its new state, or the result."""
         done = self.verb(thing, **asked)
         return thing if done is None or isinstance(done, bool) else done

@@ -1,10 +1,11 @@
-"""Leases on job runs: which process may act now, decided by conditional updates of one row.
+"""Leases on job runs, acquired by conditional updates of one row. A lease determines which process may act.
 
-A holder acts only until the end that it wrote itself. A later process takes over the row by raising the fencing token.
-While clocks agree, a run never has two holders at the same time. An update with an old token never changes anything.
+A holder acts only until the end of the lease that it wrote. A later process takes over the row by incrementing the
+fencing token. While clocks agree, a run never has two holders at the same time. An update with an old token never
+changes anything.
 
-Cancellation is cooperative: a run that a person asked to cancel can no longer be renewed or taken. Its holder stops as
-if the lease were lost, and the run ends as cancelled.
+Cancellation is cooperative: after a request to cancel, the run's lease can no longer be renewed or acquired. Its holder
+stops as if the lease were lost, and the run ends as cancelled.
 """
 
 from __future__ import annotations
@@ -27,33 +28,33 @@ Clock = Callable[[], datetime]
 
 CANCELLED = "the run was cancelled"
 _SPARE = 20
-"""Waiting runs tried beyond those wanted: other processes take them too."""
+"""Additional waiting runs to try, because other processes acquire some of them."""
 LONGEST = timedelta(seconds=90)
-"""No lease and no rest between rounds is longer, clocks of machines that differ by seconds included.
+"""Maximum duration of a lease or of a pause between rounds, including clock differences between machines.
 
-One that ends later was written before the clock was set back, and counts as ended: its hour is not waited out.
+A lease that ends later was written before the clock was set back, so it counts as ended.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to act for one job run until `until`; a renewal returns a new one."""
+    """The right to act for one job run until `until`. A renewal returns a new Lease."""
 
     run_id: int
     owner: str
     fencing_token: int
     until: datetime
     went_back: timedelta = timedelta()
-    """How far the clock was set back since the run was last written, to within seconds; 0 if it was not."""
+    """How far the clock was set back since the run was last written, accurate to seconds; 0 if it was not."""
 
 
 def this_owner() -> str:
-    """Return a name of this thread that is unique at any time."""
+    """Return a unique name for this thread."""
     return f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}"
 
 
 def acquire(job: str, owner: str, duration: timedelta, *, shard: int = 0, clock: Clock = timezone.now) -> Lease | None:
-    """Take the job's active run, starting one where there is none; None while another process holds it."""
+    """Acquire the job's active run, and start one if necessary. Return None if another process holds it."""
     # It would count as written before the clock was set back, and so as ended.
     if duration > LONGEST:
         raise ValueError(f"a lease of {duration} is too long; {LONGEST} is the most")
@@ -76,13 +77,13 @@ def acquire(job: str, owner: str, duration: timedelta, *, shard: int = 0, clock:
 
 
 def waiting(job: str) -> models.QuerySet[JobRun]:
-    """Return the job's runs without a holder, the oldest first."""
+    """Return the job's runs without a holder, oldest first."""
     runs = JobRun.objects.filter(~held_at(timezone.now()), job=job, state=JobState.ACTIVE)
     return runs.order_by("started_at", "pk")
 
 
 def take_waiting(job: str, duration: timedelta, most: int = 1) -> list[Lease]:
-    """Take waiting runs, up to `most`."""
+    """Acquire waiting runs, up to `most`."""
     # Other processes may take some of them first.
     shards = waiting(job).values_list("shard", flat=True)[: most + _SPARE]
     leases = (acquire(job, this_owner(), duration, shard=shard) for shard in shards)
@@ -90,16 +91,17 @@ def take_waiting(job: str, duration: timedelta, most: int = 1) -> list[Lease]:
 
 
 def held_at(now: datetime) -> models.Q:
-    """Return the condition on job runs that have a holder, or that rest until their next round."""
+    """Return the condition for job runs that have a holder or pause until their next round."""
     return models.Q(lease_until__gt=now, lease_until__lte=now + LONGEST)
 
 
 def renew(
     lease: Lease, duration: timedelta, *, progress: Mapping[str, Any] | None = None, clock: Clock = timezone.now
 ) -> Lease | None:
-    """Extend the lease, counted from now, and store the run's progress; None when it is lost or the run was cancelled.
+    """Extend the lease to `duration` from now, and store the run's progress. Return None if it is lost or cancelled.
 
-    A lease that ran out may be renewed as long as no process took it; its holder must not have acted in between.
+    An expired lease can be renewed if no other process has acquired it. Its holder must not have acted since the
+    expiry.
     """
     until = clock() + duration
     news = {} if progress is None else {"progress": dict(progress)}
@@ -111,7 +113,7 @@ def renew(
 
 
 def release(lease: Lease, *, progress: Mapping[str, Any] | None = None, clock: Clock = timezone.now) -> bool:
-    """Release the run for the next holder at once; False when the lease was lost before."""
+    """Release the run for the next holder immediately. Return False if the lease was already lost."""
     news = {} if progress is None else {"progress": dict(progress)}
     return bool(_held(lease).update(lease_until=clock(), lease_owner="", **news))
 
@@ -123,13 +125,13 @@ def finish(
     state: JobState = JobState.DONE,
     clock: Clock = timezone.now,
 ) -> bool:
-    """End the run permanently; False when the lease was lost before."""
+    """End the run permanently. Return False if the lease was already lost."""
     ended = _held(lease).update(state=state, outcome=dict(outcome), finished_at=clock(), lease_owner="")
     return bool(ended)
 
 
 def _end_cancelled(runs: models.QuerySet[JobRun], now: datetime) -> None:
-    """End those runs whose end was requested."""
+    """End the runs with a request to cancel."""
     asked = runs.filter(state=JobState.ACTIVE).exclude(cancel_requested_at=None)
     asked.update(state=JobState.CANCELLED, finished_at=now, lease_owner="", outcome={"reason": CANCELLED})
 

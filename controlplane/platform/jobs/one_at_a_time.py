@@ -1,4 +1,4 @@
-"""Decorator for jobs that need one run at a time in each process."""
+"""Decorator for jobs that run at most once at a time in each process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 def one_at_a_time(job: Callable[[], None]) -> Callable[[], None]:
-    """Return the job with second wake-ups returning at once, so that they occupy no thread."""
+    """Return the job with a guard: a second wake-up returns immediately and occupies no thread."""
     running = threading.Lock()
 
     @functools.wraps(job)

@@ -1,1 +1,1 @@
-"""The live fleet, from the samples of all gateways."""
+"""The live fleet, merged from the samples of all gateways."""

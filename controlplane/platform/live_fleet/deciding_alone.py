@@ -1,4 +1,4 @@
-"""Gateways that decide alone about a pool with several gateways: each knows its own requests only."""
+"""Finds gateways that decide alone about a shared pool, so that each knows only its own requests."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from controlplane.platform.format import some_names
 from gateway.contracts.fleet_sample import PoolRole
 
 LONG_S = 10.0
-"""An election takes two seconds; a longer disagreement has another cause."""
+"""Minimum duration of a reported disagreement. An election takes only two seconds."""
 _NAMED = 4
 REMEDY = "Let the gateways reach each other's HEADWAY_PEER_LISTEN, and Redis."
 
 
 def deciding_alone(roles: Iterable[PoolRole], now: float) -> list[PoolRole]:
-    """Return the roles of gateways that have decided alone for LONG_S at unix second `now`."""
+    """Return the roles of gateways that, at unix second `now`, have decided alone for LONG_S."""
     return [role for role in roles if role.decides_alone and now - role.since > LONG_S]
 
 
 def named(alone: Iterable[PoolRole]) -> str:
-    """Return the first gateways with each reason."""
+    """Return the names of the first gateways, with each reason."""
     gateways: dict[str, list[str]] = {}
     for item in alone:
         gateways.setdefault(item.reason, []).append(item.gateway)

@@ -10,15 +10,15 @@ import msgspec
 from gateway.contracts.fleet_sample import EngineCounts, EngineSample
 
 _OF_THE_SNAPSHOT = ("maintenance", "draining")
-"""States that an operator sets and gateways repeat; one of them may receive them earlier."""
+"""States set by an operator and repeated by gateways. One gateway may receive them earlier than another."""
 _OUT = ("lost", "quarantined")
-"""Each gateway ejects an engine by its own evidence, so others may still use it; the worst first."""
+"""States of engines ejected by a gateway, worst first. Other gateways may still use such an engine."""
 _WORST_FIRST = ("degraded", "hot", "starting", "serving", "unknown")
 _TRUST = ("blind", "degraded", "exact")
 
 
 def engine_together(by_gateway: Mapping[str, EngineSample]) -> EngineSample:
-    """Return one engine from each gateway's sample, by name: work adds up, a problem at any of them shows."""
+    """Merge the samples of one engine by gateway name. Work is added up, and a problem at any gateway is kept."""
     samples = list(by_gateway.values())
     state, reason, since = _state(by_gateway)
     newest = min(samples, key=lambda sample: sample.report_age_s if sample.report_age_s is not None else float("inf"))
@@ -43,7 +43,7 @@ def engine_together(by_gateway: Mapping[str, EngineSample]) -> EngineSample:
 
 
 def counts_together(counts: Sequence[EngineCounts]) -> EngineCounts | None:
-    """Return several gateways' counts of one engine as one; None without counts."""
+    """Merge several gateways' counts of one engine; None without counts."""
     if len(counts) <= 1:
         return counts[0] if counts else None
     return EngineCounts(
@@ -66,7 +66,7 @@ def counts_together(counts: Sequence[EngineCounts]) -> EngineCounts | None:
 
 
 def _state(by_gateway: Mapping[str, EngineSample]) -> tuple[str, str, float]:
-    """Return state, reason and since when: the agreed ones, else the problem of some gateways, with their names."""
+    """Return state, reason, and start time: the agreed state or, without agreement, the worst one."""
     by_state = {item.state: item for item in by_gateway.values()}
     agreed = next(iter(by_state)) if len(by_state) == 1 else None
     agreed = agreed or next((state for state in _OF_THE_SNAPSHOT if state in by_state), None)
@@ -84,6 +84,6 @@ def _state(by_gateway: Mapping[str, EngineSample]) -> tuple[str, str, float]:
 
 
 def _median(medians: Sequence[tuple[float | None, int]]) -> float | None:
-    """Return the median of medians, each weighted by its samples, up to 32."""
+    """Return the median of medians, each weighted by its number of samples, up to 32."""
     values = [value for value, samples in medians if value is not None for _ in range(min(samples, 32))]
     return statistics.median(values) if values else None

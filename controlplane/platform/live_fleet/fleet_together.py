@@ -16,10 +16,10 @@ _Tokens = tuple[int, int, int]
 
 
 class FleetTogether:
-    """Merges the samples of many gateways. Mutable state: the token counters of each engine, the smoothed loads, the
-    number.
+    """Merges the samples of many gateways. Mutable state: the token counters, the smoothed loads, the sequence number.
 
-    A gateway's counters restart with it, and gateways join and leave; those of the engines together only rise.
+    A gateway's counters restart with the gateway, and gateways join and leave. The merged counters of an engine only
+    increase.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class FleetTogether:
         self._seq = 0
 
     def sample(self, by_gateway: Mapping[str, FleetSample]) -> FleetSample | None:
-        """Return the gateways' samples, by name, as one; None without gateways."""
+        """Merge the gateways' samples, by name; None without gateways."""
         if not by_gateway:
             return None
         self._count(by_gateway)

@@ -13,9 +13,9 @@ MAX_PREFIXES = 64
 
 
 def pool_together(samples: Sequence[PoolSample], load_cv: float) -> PoolSample:
-    """Return one pool: rates and queues add up, shares and percentiles are of all requests together.
+    """Merge the samples of one pool. Rates and queues are added up; shares and percentiles are of all requests.
 
-    `load_cv` is that of the merged engines. The policy's values are the newest gateway's.
+    `load_cv` is computed from the merged engines. The policy's values are from the newest sample.
     """
     newest = max(samples, key=lambda item: item.policy_version)
     p50_s, p90_s, p99_s = (_percentile(samples, share) for share in (0.50, 0.90, 0.99))
@@ -91,7 +91,7 @@ def _rejections(samples: Sequence[PoolSample]) -> dict[str, float] | None:
 
 
 def prefixes_together(samples: Sequence[PoolSample]) -> list[PrefixCounts]:
-    """Return each prefix once, in the order of first mention; its candidates are the last ones named."""
+    """Return each prefix once, in the order of first occurrence, with the last reported candidates."""
     by_key: dict[str, PrefixCounts] = {}
     for prefix in (item for pool in samples for item in pool.prefixes):
         before = by_key.get(prefix.key)

@@ -1,4 +1,4 @@
-"""The live samples of all gateways, decoded once for all subscribers of this process."""
+"""The live samples of all gateways, decoded once for all subscribers in this process."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from gateway.contracts.wire import UnreadableMessageError
 
 MAX_GATEWAYS = 256
 MAX_AGE_S = 5.0
-"""A gateway that is silent for longer says nothing about the present; samples come twice a second."""
+"""A gateway that is silent for longer is ignored. Samples arrive twice a second."""
 TOGETHER_EVERY_S = 0.4
-"""Samples of several gateways arrive interleaved; one merged sample per round of them is enough."""
+"""Minimum interval between merged samples, because samples of several gateways arrive interleaved."""
 
 logger = logging.getLogger(__name__)
 
 OnSample = Callable[[str, FleetSample], None]
-"""Called with a gateway's name (empty: the only one) and its sample."""
+"""Callback for a gateway's name (empty: the only gateway) and its sample."""
 Shown = Callable[[FleetSample], None]
 
 
@@ -34,13 +34,13 @@ class _Gateway:
     sample: FleetSample
     arrived_s: float
     again: bool = False
-    """More than one sample arrived: the first may be the bus's stored value of a gateway that ended long ago."""
+    """Whether more than one sample arrived. The first may be a stored value of a gateway that ended long ago."""
 
 
 class FleetSamples:
-    """Follows the gateways. Thread-safe; callbacks run in the publisher's thread, outside the lock.
+    """Follows the gateways. Thread-safe: callbacks run in the publisher's thread, outside the lock.
 
-    Mutable state: the newest sample of each gateway, the newest merged one, and the subscribers.
+    Mutable state: the newest sample of each gateway, the newest merged sample, and the subscribers.
     """
 
     def __init__(self, bus: Bus, clock: Callable[[], float] = time.monotonic) -> None:
@@ -56,7 +56,7 @@ class FleetSamples:
 
     @property
     def latest(self) -> FleetSample | None:
-        """The newest merged sample of all gateways; None before the first."""
+        """Return the newest merged sample of all gateways; None before the first."""
         with self._lock:
             if not self._all:
                 # Samples that arrive are not merged while there are no subscribers.
@@ -64,18 +64,18 @@ class FleetSamples:
             return self._latest
 
     def newest_snapshot(self) -> int:
-        """Return the highest snapshot version that a gateway serves now; 0: no gateway reports."""
+        """Return the highest snapshot version that a gateway currently serves; 0: no gateway reports."""
         with self._lock:
             served = self._counted(self._clock()).values()
         return max((item.snapshot_version for item in served), default=0)
 
     def newest(self) -> list[FleetSample]:
-        """Return the last sample of each known gateway, however old."""
+        """Return the last sample of each known gateway, regardless of age."""
         with self._lock:
             return [gateway.sample for gateway in self._gateways.values()]
 
     def subscribe(self, shown: Shown) -> Callable[[], None]:
-        """Subscribe to the merged samples of all gateways, the newest at once; returns the call that unsubscribes."""
+        """Subscribe to the merged samples, starting with the newest. Return a function that unsubscribes."""
         latest = self.latest
         with self._lock:
             self._all = [*self._all, shown]
@@ -89,7 +89,7 @@ class FleetSamples:
         return leave
 
     def subscribe_gateways(self, on_sample: OnSample) -> Callable[[], None]:
-        """Subscribe to the samples of each gateway, the newest at once; returns the call that unsubscribes."""
+        """Subscribe to the samples of each gateway, starting with the newest. Return a function that unsubscribes."""
         with self._lock:
             self._on_gateway = [*self._on_gateway, on_sample]
             known = self._counted(self._clock())
@@ -133,7 +133,7 @@ class FleetSamples:
         return True
 
     def _counted(self, now: float) -> Mapping[str, FleetSample]:
-        """Return the samples of the gateways that report, ordered by name."""
+        """Return the samples of the gateways that currently report, ordered by name."""
         speaking = {key: gateway for key, gateway in self._gateways.items() if now - gateway.arrived_s <= MAX_AGE_S}
         newest_at = max((item.sample.at for item in speaking.values()), default=0.0)
         return {
@@ -144,7 +144,7 @@ class FleetSamples:
         }
 
     def _picture(self, now: float) -> FleetSample | None:
-        """Return a merged sample of now; None where one was made a moment ago."""
+        """Return a new merged sample; None if the last one is newer than TOGETHER_EVERY_S."""
         counted = self._counted(now)
         if len(counted) > 1 and now - self._shown_s < TOGETHER_EVERY_S:
             return None
@@ -154,7 +154,7 @@ class FleetSamples:
 
 
 def fleet_samples() -> FleetSamples:
-    """Return this process's samples, following the control plane's bus."""
+    """Return this process's FleetSamples, which follows the control plane's bus."""
     return _samples_on(get_bus())  # type: ignore[arg-type]  # a bus is hashable by its identity
 
 

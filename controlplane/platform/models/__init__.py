@@ -1,1 +1,1 @@
-"""Models of no single feature: audit events, job runs, role grants, idempotency records, snapshots."""
+"""Models shared by all features: audit events, job runs, idempotency records, snapshots, and others."""

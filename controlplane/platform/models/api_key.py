@@ -1,4 +1,4 @@
-"""Credential of a client; only its SHA-256 is stored."""
+"""Credential of a client. Only its SHA-256 is stored."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def usual_scopes() -> list[str]:
 
 
 def hash_api_key(text: str) -> str:
-    """Return the lower-case hex SHA-256 by which keys are stored and found."""
+    """Return the lower-case hex SHA-256 of a key, under which it is stored."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 class ApiKey(models.Model):
-    """One API key; its text is shown once, when it is created."""
+    """One API key. Its text is shown only once, when it is created."""
 
     public_id_field = "key_id"
     in_snapshot = True
@@ -48,16 +48,16 @@ class ApiKey(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="api_keys")
     name = models.CharField(max_length=120)
     prefix = models.CharField(max_length=16)
-    """First characters, so that people can recognize a key."""
+    """First characters of the key, so that people can recognize it."""
     sha256 = models.CharField(max_length=64, unique=True)
-    """Lower-case hex of the whole key's SHA-256. The key has 256 random bits, so no salt is needed."""
+    """Lower-case hex SHA-256 of the whole key. The key has 256 random bits, so no salt is needed."""
     scopes = models.JSONField(default=usual_scopes)
     """A list of SCOPES."""
     role = models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER)
-    """What the scope manage allows; without that scope it has no effect."""
+    """Role for the scope manage; unused without that scope."""
     pools = models.JSONField(default=list, blank=True)
-    """Slugs of the pools that the scope manage opens, or ALL_POOLS alone; empty: none. An admin's key opens all. Slugs
-    of deleted pools stay and open nothing.
+    """Slugs of the pools to which the scope manage applies, or ALL_POOLS alone; empty: no pool. An admin's key applies
+    to all pools. Slugs of deleted pools remain, without effect.
     """
     rate_per_min = models.PositiveIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(1_000_000)]
@@ -66,23 +66,23 @@ class ApiKey(models.Model):
     max_in_flight = models.PositiveIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(100_000)]
     )
-    """Requests at the same time; empty: no limit."""
+    """Maximum number of concurrent requests; empty: no limit."""
     slo_class = models.CharField(
         max_length=32, blank=True, validators=[RegexValidator(SLO_CLASS, "Use a-z, 0-9, . _ -")]
     )
-    """SLO class of requests that name none, in pools whose policy has it; empty: none."""
+    """SLO class of requests without one, if the pool's policy has it; empty: none."""
     priority_ceiling = models.IntegerField(
         null=True, blank=True, validators=[MinValueValidator(-(2**31)), MaxValueValidator(2**31 - 1)]
     )
-    """Most urgent priority that requests may ask for (lower is more urgent); empty: any."""
+    """Most urgent priority that requests may use (lower is more urgent); empty: any."""
     origins = models.JSONField(default=list, blank=True)
-    """Web origins whose pages may send advisories with this key's tokens, in addition to the gateway's own."""
+    """Web origins whose pages may send advisories with this key's tokens, in addition to the gateway's origin."""
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     revision = models.PositiveIntegerField(default=1)
-    """Rises with each change; the ETag of the API."""
+    """Incremented by each change; used as ETag of the API."""
 
     class Meta:
         ordering = ("tenant__slug", "created_at")

@@ -1,7 +1,7 @@
-"""Rows that are written once."""
+"""Base class of rows that are written once."""
 
 from __future__ import annotations
 
 
 class AppendOnlyError(RuntimeError):
-    """The row is stored and can never be changed."""
+    """The row is stored and can no longer be changed."""

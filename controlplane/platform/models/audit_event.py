@@ -1,4 +1,4 @@
-"""One change: its actor, its object before and after, and its reason. Events are never changed, nor deleted early."""
+"""One change: its actor, the object before and after it, and its reason. Events are never changed or deleted early."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from controlplane.platform.models.append_only import AppendOnlyError
 
 
 class AuditEvent(models.Model):
-    """One mutation. Written in the transaction of the change that it records, with secrets left out."""
+    """One change. Written in the transaction of the change, without secrets."""
 
     at = models.DateTimeField(db_index=True)
     actor = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
     )
     actor_name = models.CharField(max_length=150)
-    """The name at that time; kept when the person is deleted."""
+    """The actor's name at that time; kept when the person is deleted."""
     via = models.CharField(max_length=16)
-    """console, api, command or program."""
+    """console, api, command, or program."""
     verb = models.CharField(max_length=64)
-    """The action, for example engine.drain or policy.publish."""
+    """The action, such as engine.drain or policy.publish."""
     object_kind = models.CharField(max_length=32)
     object_id = models.CharField(max_length=128)
     pool_slug = models.CharField(max_length=64, blank=True)
-    """The pool it concerns; empty: the whole installation."""
+    """The affected pool; empty: the whole installation."""
     before = models.JSONField(null=True)
     after = models.JSONField(null=True)
     why = models.CharField(max_length=200, blank=True)
@@ -47,12 +47,12 @@ class AuditEvent(models.Model):
 
     @override
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Add the event; raises AppendOnlyError for one that is stored already."""
+        """Add the event. Raises AppendOnlyError if it is already stored."""
         if not self._state.adding:
             raise AppendOnlyError("an audit event is never changed")
         super().save(*args, **kwargs)
 
     @override
     def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
-        """Raise AppendOnlyError: events are deleted by age only (platform.audit_retention)."""
+        """Raise AppendOnlyError, because events are deleted only by age (platform.audit_retention)."""
         raise AppendOnlyError("an audit event is not deleted by hand")

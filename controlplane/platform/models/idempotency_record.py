@@ -1,4 +1,4 @@
-"""The answer to a POST with an Idempotency-Key, so that its repetition changes nothing."""
+"""The response to a POST with an Idempotency-Key, so that a repeated request changes nothing."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing_extensions import override
 
 
 class IdempotencyRecord(models.Model):
-    """One named POST of one caller; without a status it is still under way."""
+    """One POST with an Idempotency-Key. Without a status, it is still running."""
 
     caller = models.CharField(max_length=128)
-    """Whose key it is: keys of different callers are independent."""
+    """Owner of the key. Keys of different callers are independent."""
     key = models.CharField(max_length=128)
     request_sha256 = models.CharField(max_length=64)
-    """Of method, address and body: the same key with another request is an error."""
+    """Hash of method, address, and body. Using the key for another request is an error."""
     status = models.PositiveSmallIntegerField(null=True, blank=True)
     body = models.JSONField(null=True)
-    """The answer without the members that are shown only once."""
+    """The response without the members that are shown only once."""
     headers = models.JSONField(default=dict)
     created_at = models.DateTimeField(db_index=True)
 

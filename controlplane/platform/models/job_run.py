@@ -1,4 +1,4 @@
-"""One background run: the source of truth about jobs; Celery only wakes them."""
+"""One background run, the source of truth about jobs. Celery only wakes jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class JobState(models.TextChoices):
 
 
 class JobRun(models.Model):
-    """One run of a job on one shard. Its holder made the last conditional update on it."""
+    """One run of a job on one shard. The last process that updated it conditionally is its holder."""
 
     public_id_field = "pk"
 
@@ -29,13 +29,13 @@ class JobRun(models.Model):
     outcome = models.JSONField(default=dict)
     progress = models.JSONField(default=dict)
     memory = models.JSONField(default=dict)
-    """Memory of the job's planner from round to round; the shard's next run takes it over."""
+    """The planner's memory between rounds. The shard's next run inherits it."""
     lease_owner = models.CharField(max_length=200, blank=True)
     lease_until = models.DateTimeField(null=True, blank=True)
     fencing_token = models.PositiveBigIntegerField(default=0)
-    """Rises with each new holder, across all runs of the same job and shard."""
+    """Incremented for each new holder, across all runs of the same job and shard."""
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
-    """Set when a person asks the run to end; its holder learns of it when it renews its lease."""
+    """Set when a person requests the end of the run. Its holder notices at its next lease renewal."""
     cancel_requested_by = models.CharField(max_length=150, blank=True)
     retry_of = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, blank=True, related_name="retries")
     started_at = models.DateTimeField()

@@ -1,4 +1,4 @@
-"""The counter behind the versions of published snapshots."""
+"""Counter for the versions of published snapshots."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing_extensions import override
 
 
 class SnapshotVersion(models.Model):
-    """The one row whose version each change of topology, policies or API keys raises in its own transaction."""
+    """The only row. Each change of topology, policies, or API keys increments its version in the same transaction."""
 
     ONLY = 1
 

@@ -1,4 +1,4 @@
-"""Owner of API keys; the unit of cache isolation and quotas."""
+"""An owner of API keys; the unit of cache isolation and quotas."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing_extensions import override
 
 
 class Tenant(models.Model):
-    """One tenant; `slug` is its id in snapshots and never changes."""
+    """One tenant. `slug` is its id in snapshots and never changes."""
 
     public_id_field = "slug"
     in_snapshot = True
@@ -16,12 +16,13 @@ class Tenant(models.Model):
     slug = models.SlugField(max_length=64, unique=True)
     name = models.CharField(max_length=120)
     unsalted = models.BooleanField(default=False)
-    """Its blocks carry no salt in pools that isolate tenants: set for the first tenant, whose caches were warm before.
+    """Whether its blocks carry no salt in pools that isolate tenants. Set for the first tenant, to keep its caches
+    warm.
     """
     served_models = models.JSONField(default=list, blank=True)
-    """Served models that it may use; empty: all."""
+    """Served models that the tenant may use; empty: all."""
     revision = models.PositiveIntegerField(default=1)
-    """Rises with each change; the ETag of the API."""
+    """Incremented by each change; used as ETag of the API."""
 
     class Meta:
         ordering = ("slug",)

@@ -1,1 +1,1 @@
-"""Services that keep working while the database cannot be written."""
+"""Services that work even if the database is not writable."""

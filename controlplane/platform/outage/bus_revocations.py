@@ -1,4 +1,4 @@
-"""API keys revoked over the bus because the database could not be written, until it has stored them."""
+"""API keys that were revoked over the bus because the database was not writable."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class BusRevocations:
-    """Thread-safe. Mutable state, under `_lock`: the bus's revocations, by the key's SHA-256."""
+    """Revocations on the bus. Thread-safe. Mutable state, under `_lock`: the revocations, by SHA-256 of the key."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -41,17 +41,17 @@ class BusRevocations:
         bus.subscribe(LOST_TOPIC, lambda topic, value: self._take(topic, value, lost=True))
 
     def revokes(self, sha256: str) -> bool:
-        """Return whether the key is revoked, and the database has not stored it."""
+        """Return True for a revoked key whose revocation is not yet in the database."""
         known = self._known.get(sha256)
         return known is not None and not known.stored_as_of
 
     def waiting(self) -> list[KeyRevocation]:
-        """Return the revocations that the database has not stored."""
+        """Return the revocations that are not yet in the database."""
         with self._lock:
             return [item for item in self._known.values() if not item.stored_as_of]
 
     def publish(self, revocation: KeyRevocation) -> int:
-        """Have all gateways reject a key; return how many processes received it. Raises BusAwayError."""
+        """Make all gateways reject a key. Return how many processes received the message. Raises BusAwayError."""
         if not self._bus.connected:
             raise BusAwayError("the bus cannot be reached")
         value = encode_revocation(revocation)
@@ -62,7 +62,10 @@ class BusRevocations:
             raise BusAwayError("the bus does not answer") from error
 
     def note_stored(self, revocation: KeyRevocation, version: int) -> None:
-        """Let gateways rely on snapshots again from this version on, which lacks the key."""
+        """Record that the revocation is stored.
+
+        From this version, snapshots lack the key and gateways can rely on them.
+        """
         # 0 means that the database has not stored it.
         stored = msgspec.structs.replace(revocation, stored_as_of=max(1, version))
         self._bus.publish(stored.topic, encode_revocation(stored))
@@ -87,7 +90,7 @@ class BusRevocations:
 
 
 def revocation_of(sha256: str, key_id: str, *, actor: Actor, why: str = "") -> KeyRevocation:
-    """Return the revocation of a key by this actor, now."""
+    """Return a revocation of a key by this actor, dated now."""
     return KeyRevocation(
         sha256=sha256,
         key_id=key_id,
@@ -100,7 +103,7 @@ def revocation_of(sha256: str, key_id: str, *, actor: Actor, why: str = "") -> K
 
 
 def bus_revocations() -> BusRevocations:
-    """Return this process's view of them; it follows its bus from the first call on."""
+    """Return this process's BusRevocations, which follows the bus from the first call."""
     return _following(cast("Any", get_bus()))
 
 

@@ -1,4 +1,4 @@
-"""A database that cannot be written: the cause, and whether this process met it lately."""
+"""Tracks whether the database is writable, and the cause if a recent write failed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from enum import StrEnum
 from django.db import InterfaceError, InternalError, OperationalError, transaction
 
 CANNOT_WRITE = (OperationalError, InternalError, InterfaceError)
-"""Raised by a database that is full, read-only, busy or away."""
+"""Exceptions of a database that is full, read-only, busy, or unavailable."""
 REMEMBERED_S = 90.0
-"""A failure is reported for this long; sessions try to write once a minute."""
+"""A failure is reported for this time. Sessions try to write once a minute."""
 
 logger = logging.getLogger(__name__)
 
@@ -38,11 +38,11 @@ _SAID = {
     "database is locked": Cause.BUSY,
     "lock timeout": Cause.BUSY,
 }
-"""Parts of the messages of SQLite and PostgreSQL."""
+"""Fragments of error messages of SQLite and PostgreSQL, with their causes."""
 
 
 def cause_of(error: BaseException) -> Cause | None:
-    """Return why the database failed; None: not for a cause that waiting or an operator can fix."""
+    """Return the cause of the failure; None for a cause that neither waiting nor an operator can fix."""
     said = str(error).lower()
     if not isinstance(error, CANNOT_WRITE) or said.startswith("no such "):
         # SQLite uses the same class for a missing table or column.
@@ -53,7 +53,10 @@ def cause_of(error: BaseException) -> Cause | None:
 
 
 class DatabaseWrites:
-    """Whether this process can write the database. Thread-safe. Mutable state: the last failure, until a success."""
+    """Tracks whether this process can write the database.
+
+    Thread-safe. Mutable state: the last failure until a success.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._lock = clock, threading.Lock()
@@ -61,7 +64,7 @@ class DatabaseWrites:
 
     @property
     def failing(self) -> Cause | None:
-        """Cause of the last write's failure; None: it succeeded, or that was long ago."""
+        """Return the cause of the last failed write; None after a success or a long time."""
         failed = self._failed
         return failed[1] if failed is not None and self._clock() - failed[0] < REMEMBERED_S else None
 
@@ -82,7 +85,7 @@ class DatabaseWrites:
 
     @contextmanager
     def attempted(self) -> Iterator[None]:
-        """Run the block, all or nothing; skip it while the database cannot be written."""
+        """Run the block in a transaction. If the database cannot be written, roll back and continue after the block."""
         try:
             with transaction.atomic():
                 yield
@@ -96,5 +99,5 @@ class DatabaseWrites:
 
 @functools.cache
 def database_writes() -> DatabaseWrites:
-    """Return this process's record."""
+    """Return this process's DatabaseWrites."""
     return DatabaseWrites()

@@ -1,1 +1,1 @@
-"""The management API of policies."""
+"""The management API for policies."""

@@ -1,4 +1,4 @@
-"""`/api/v1/policies`: the policies themselves, and the document's schema and check."""
+"""`/api/v1/policies`: the policies, and the schema and check of their documents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from controlplane.policies.reading import visible_policies
 
 
 class Policies(Creatable):
-    """All policies; POST creates one."""
+    """List policies, or create one."""
 
     noun = "policies"
     shape = PolicyShape
@@ -54,7 +54,7 @@ class PolicySchema(ApiView):
     answers = by_method(GET=(200, OpenApiTypes.OBJECT))
 
     def get(self, request: Request) -> Response:
-        """Return the JSON schema of the policy document, with unit, range and sentence of each field."""
+        """Return the JSON schema of the policy document, with the unit, range, and description of each field."""
         return Response(msgspec.json.schema(WholePolicy))
 
 
@@ -67,7 +67,7 @@ class PolicyCheck(ApiView):
     only_asks = True
 
     def post(self, request: Request) -> Response:
-        """Report every problem of a document; nothing is stored."""
+        """Report every problem of a document. Nothing is stored."""
         try:
             policy = validated(self.body()["document"])
         except InvalidPolicyError as error:

@@ -1,4 +1,4 @@
-"""Policies and their versions on the wire."""
+"""Wire format of policies and their versions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LARGEST = 2**31 - 1
 
 
 class PolicyShape(ModelShape):
-    """A line of versions, one of which may be live."""
+    """A sequence of versions, one of which may be live."""
 
     live_version = serializers.SlugRelatedField(slug_field="number", read_only=True, allow_null=True)
 
@@ -33,7 +33,7 @@ class PolicyShape(ModelShape):
 
 
 class ReleaseStepShape(serializers.Serializer):
-    """One step of a version's release: from draft to live, and out of force again."""
+    """One step of a version's release, from draft to live and replaced."""
 
     step = serializers.CharField(
         help_text="drafted, validated, what_if, shadow, canary, approved, scheduled, live, replaced or rolled_back."
@@ -49,7 +49,7 @@ class ReleaseStepShape(serializers.Serializer):
 
 
 class _VersionList(serializers.ListSerializer):
-    """Versions of one policy; their timelines are read together."""
+    """Versions of one policy, whose timelines are read together."""
 
     @override
     def to_representation(self, data: Any) -> list[Any]:
@@ -62,13 +62,13 @@ class _VersionList(serializers.ListSerializer):
 
 
 class PolicyVersionShape(ModelShape):
-    """A whole policy as written once."""
+    """A complete policy, written once."""
 
     author = serializers.SlugRelatedField(slug_field="username", read_only=True, allow_null=True)
     document = serializers.JSONField(read_only=True)
     release_timeline = serializers.SerializerMethodField()
     timelines: Mapping[int, tuple[TimelineStep, ...]] | None = None
-    """By version id, for an answer with several versions."""
+    """Timelines by version id, for a response with several versions."""
 
     class Meta:
         model = PolicyVersion
@@ -88,7 +88,7 @@ class PolicyVersionShape(ModelShape):
 
     @extend_schema_field(ReleaseStepShape(many=True))
     def get_release_timeline(self, version: PolicyVersion) -> list[Any]:
-        """Return the steps in their order."""
+        """Return the steps in order."""
         timelines = self.timelines
         if timelines is None:
             policy = Policy.objects.select_related("live_version").get(pk=version.policy_id)
@@ -97,7 +97,7 @@ class PolicyVersionShape(ModelShape):
 
 
 class ScheduledPublishShape(ModelShape):
-    """A scheduled publish of a version, past ones included."""
+    """A scheduled publish of a version, waiting or ended."""
 
     version = serializers.SlugRelatedField(slug_field="number", read_only=True)
     by = serializers.CharField(source="by_name", read_only=True)
@@ -120,7 +120,7 @@ class ScheduledPublishShape(ModelShape):
 
 
 class PolicyChange(ChangeBody):
-    """Writable fields of a policy; its settings change by new versions."""
+    """Writable fields of a policy. Its settings are changed by new versions."""
 
     name = Text(max_length=120)
     needs_approval = Truth(
@@ -137,7 +137,7 @@ class NewPolicy(PolicyChange):
 
 
 class NewPolicyVersion(Input):
-    """Body of a new version; it has no effect until it is published."""
+    """Body of a new version, which has no effect until it is published."""
 
     document = Document(help_text="As described by /policies/schema; omitted fields take their defaults.")
     message = Text(required=False, allow_blank=True, default="", help_text="What changes, and why.")
@@ -157,7 +157,7 @@ class PolicyDocument(Input):
 
 
 class CheckedDocument(serializers.Serializer):
-    """Problems of a document, and the document with its defaults written out."""
+    """Problems of a document, and the document with defaults included."""
 
     valid = serializers.BooleanField()
     errors = serializers.ListField(child=serializers.DictField(child=serializers.CharField()))
@@ -165,13 +165,13 @@ class CheckedDocument(serializers.Serializer):
 
 
 class Publication(ChangeBody):
-    """The version that the caller believes to be live; null: none."""
+    """The version that the caller believes to be live; null: no version is live."""
 
     instead_of = WholeNumber(allow_null=True, min_value=1, max_value=_LARGEST)
 
 
 class Schedule(Publication):
-    """When the version is to go live."""
+    """Time at which the version is to go live."""
 
     at = serializers.DateTimeField(help_text="With UTC offset; in the future, within 30 days.")
 
@@ -181,7 +181,7 @@ class Approval(ChangeBody):
 
 
 class RollBack(Publication):
-    """The version whose copy is to go live."""
+    """The version to copy and make live."""
 
     number = WholeNumber(min_value=1, max_value=_LARGEST)
 

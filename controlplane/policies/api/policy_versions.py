@@ -1,4 +1,4 @@
-"""`/api/v1/policies/{slug}/versions`: drafting, publishing, rolling back."""
+"""`/api/v1/policies/{slug}/versions`: drafts, publishing, and rollbacks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _VersionView(ApiView):
         return visible_policies(self.actor).get(slug=slug)
 
     def version(self, slug: str, number: int) -> PolicyVersion:
-        """Return one of its versions."""
+        """Return one version of the policy."""
         return _version(self.actor, slug, number)
 
 
@@ -60,7 +60,7 @@ class _VersionVerb(Verb):
 
 
 class PolicyVersions(_VersionView):
-    """The versions of one policy; POST adds one."""
+    """List the versions of one policy, or add one."""
 
     bodies = by_method(POST=NewPolicyVersion)
     listing = Listing(
@@ -70,11 +70,11 @@ class PolicyVersions(_VersionView):
     )
 
     def get(self, request: Request, *, slug: str) -> Response:
-        """List versions, the newest first."""
+        """List versions, newest first."""
         return self.show_page(self.policy(slug).versions.select_related("policy__live_version", "author"))
 
     def post(self, request: Request, *, slug: str) -> Response:
-        """Store a document as the next version; it has no effect until it is published."""
+        """Store a document as the next version, which has no effect until it is published."""
         policy, body = self.policy(slug), self.body()
         return self.show(policies.draft(policy, **body, actor=self.actor), 201)
 
@@ -88,27 +88,30 @@ class OnePolicyVersion(_VersionView):
 
 
 class PolicyPublication(_VersionVerb):
-    """Make the version live everywhere at once; 412 with the live version if that is not `instead_of`."""
+    """Make the version live everywhere immediately.
+
+    Responds with 412 and the live version if that is not `instead_of`.
+    """
 
     verb = staticmethod(policies.publish_version)
     bodies = by_method(POST=Publication)
 
 
 class VersionApproval(_VersionVerb):
-    """Approve the version; 409 for its author and for API keys. Repeating it changes nothing."""
+    """Approve the version. Responds with 409 to its author and to API keys. A repeated approval changes nothing."""
 
     verb = staticmethod(policy_approvals.approve)
     bodies = by_method(POST=Approval)
 
     @override
     def carry_out(self, thing: PolicyVersion, **asked: Any) -> PolicyVersion:
-        """Approve it, and return it."""
+        """Approve the version and return it."""
         self.verb(thing, **asked)
         return thing
 
 
 class VersionApprovalWithdrawal(_VersionVerb):
-    """Withdraw one's own approval; 409 if there is none."""
+    """Withdraw the caller's approval. Responds with 409 if there is none."""
 
     verb = staticmethod(policy_approvals.withdraw_approval)
     bodies = by_method(POST=Approval)
@@ -123,19 +126,20 @@ class VersionSchedule(_VersionView):
     has_etag = True
 
     def newest(self, slug: str, number: int) -> ScheduledPublish:
-        """Return the version's newest scheduled publish; raises DoesNotExist."""
+        """Return the version's newest scheduled publish. Raises DoesNotExist."""
         schedules = scheduled_publishes.newest_schedules([self.version(slug, number)])
         if not schedules:
             raise ScheduledPublish.DoesNotExist
         return next(iter(schedules.values()))
 
     def get(self, request: Request, *, slug: str, number: int) -> Response:
-        """Return the version's newest scheduled publish, even if it has ended; 404 if there was none."""
+        """Return the version's newest scheduled publish, even if it has ended, or 404 if there was none."""
         return self.show(self.newest(slug, number))
 
     def post(self, request: Request, *, slug: str, number: int) -> Response:
-        """Schedule the version to go live, subject to the checks of a publish at that time; 409 while another one
-        waits.
+        """Schedule the version to go live, subject to the checks of a publish at that time.
+
+        Responds with 409 if another publish is scheduled.
         """
         version, body = self.version(slug, number), self.body()
         made = scheduled_publishes.schedule_publish(
@@ -144,7 +148,7 @@ class VersionSchedule(_VersionView):
         return self.show(made, 201)
 
     def delete(self, request: Request, *, slug: str, number: int) -> Response:
-        """Cancel the scheduled publish; 409 if it has ended already."""
+        """Cancel the scheduled publish. Responds with 409 if it has already ended."""
         schedule = self.newest(slug, number)
         expected = expected_revision(request, schedule)
         scheduled_publishes.cancel_schedule(schedule, actor=self.actor, expected=expected, why=why_of(request))
@@ -158,7 +162,7 @@ class PolicyRollBack(_VersionView):
     answers = by_method(POST=(201, PolicyVersionShape))
 
     def post(self, request: Request, *, slug: str) -> Response:
-        """Publish a copy of an earlier version; 412 with the live version if that is not `instead_of`."""
+        """Publish a copy of an earlier version. Responds with 412 and the live version if that is not `instead_of`."""
         policy, body = self.policy(slug), self.body()
         copy = policies.roll_back(
             policy, body["number"], instead_of=body["instead_of"], actor=self.actor, why=taken_why(body)

@@ -1,1 +1,1 @@
-"""The policy document itself: schema, form, text, diff and merge."""
+"""The policy document: schema, form, text, diff, and merge."""

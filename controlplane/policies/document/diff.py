@@ -1,6 +1,6 @@
 """Compares two policy documents line by line, in the form's order: removed, added, and unchanged lines.
 
-Pure: documents in, lines out. Equal numbers are equal however they are written.
+Pure: documents in, lines out. Numbers are compared by value, regardless of notation.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from controlplane.policies.document.text import ordered, value_text
 EQUAL, REMOVED, ADDED = "equal", "removed", "added"
 
 _CONTEXT = 3
-"""Equal lines shown on each side of a change."""
+"""Number of unchanged lines shown before and after a change."""
 
 _SHORTEST_FOLD = 4
-"""Fewer equal lines than this are shown, because a fold would take as much space."""
+"""Minimum number of unchanged lines to fold. Folding fewer saves no space."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiffLine:
-    """One line of the document; `old` and `new` are its line numbers on both sides (None: not there)."""
+    """One line of the document. `old` and `new` are its line numbers on both sides; None: not on that side."""
 
     kind: str
     path: str
     depth: int
     name: str
-    """The JSON name as written, empty for closing brackets and the outermost object."""
+    """The JSON name as written; empty for closing brackets and the outermost object."""
     text: str
     """The value, or a bracket."""
     tail: str
@@ -42,28 +42,28 @@ class DiffLine:
 
     @property
     def indent(self) -> str:
-        """The space before the line."""
+        """Return the indentation of the line."""
         return "  " * self.depth
 
     @property
     def sign(self) -> str:
-        """The sign that distinguishes added from removed without color."""
+        """Return the sign that distinguishes added from removed lines without color."""
         return {ADDED: "+", REMOVED: "−"}.get(self.kind, " ")
 
     @property
     def quote(self) -> str:
-        """The quote around the value, unmarked: only the text inside changed."""
+        """Return the quotation mark around the value, which is not highlighted."""
         return '"' if self.marked and len(self.text) >= 2 and self.text[0] == self.text[-1] == '"' else ""
 
     @property
     def bare(self) -> str:
-        """The value without its quotes."""
+        """Return the value without quotation marks."""
         return self.text[1:-1] if self.quote else self.text
 
 
 @dataclass(frozen=True, slots=True)
 class DiffRun:
-    """Adjacent lines; a folded run consists of equal lines far from any change."""
+    """Adjacent lines. A folded run consists of unchanged lines far from any change."""
 
     folded: bool
     lines: tuple[DiffLine, ...]
@@ -71,7 +71,7 @@ class DiffRun:
 
 @dataclass(slots=True)
 class _Writer:
-    """Numbers lines as they are written. Mutable: both counters."""
+    """Numbers lines as they are written. Mutable state: both counters."""
 
     old: int = 0
     new: int = 0
@@ -104,7 +104,7 @@ def diff_lines(before: Any, after: Any) -> tuple[DiffLine, ...]:
 
 
 def diff_runs(before: Any, after: Any) -> tuple[DiffRun, ...]:
-    """Return the same lines in runs, with those far from any change folded."""
+    """Return the lines of both documents in runs, with lines far from any change folded."""
     lines = diff_lines(before, after)
     near = _near_a_change([line.kind != EQUAL for line in lines])
     return tuple(_runs(lines, near))
@@ -143,7 +143,7 @@ def _write_whole(
 
 
 def _woven(before: list[str], after: list[str]) -> list[str]:
-    """Return the names of both sides, keeping each side's order where possible."""
+    """Return the names of both sides, preserving each side's order where possible."""
     names = list(after)
     for index, name in enumerate(before):
         if name not in names:

@@ -1,8 +1,8 @@
-"""The policy as a form: its settings in groups, and back from typed texts to a document.
+"""The policy as a form: converts a document to groups of settings, and posted texts to a document.
 
 A field's title and help text are its `Meta` in routing.policy or planning.documents. Pure: documents and texts in,
-values out. A setting left empty is omitted from the document, so that the program's default applies. An unreadable
-value is kept as typed, with its problem.
+values out. An empty setting is omitted from the document, so that the default applies. An unreadable value is kept as
+typed, with its problem.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from controlplane.policies.document.schema import (
 from controlplane.policies.document.text import value_text
 
 CHOICE = "choice"
-"""A kind of control that the schema lacks: one of several names."""
+"""A control kind that is not in the schema: one of several names."""
 
 ON = "on"
 
 _NUMBER = re.compile(r"\s*-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d{1,3})?\s*")
 _NAMED = 8
-"""Names of a map listed in its line of the form."""
+"""Maximum number of names of a map listed in its line of the form."""
 _HIDDEN = frozenset({"schema_version"})
-"""Written by the program, never by people."""
+"""Members written by the program, never by people."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyFormField:
-    """One control. `path` names it in the posted form; `key` is unique on the page, so it serves as an id."""
+    """One control. `path` is its name in the posted form; `key` is unique on the page and used as id."""
 
     path: str
     key: str
@@ -56,28 +56,31 @@ class PolicyFormField:
     range_words: str
     usual_words: str
     default: str
-    """The value that applies if it is left empty; empty for a required setting."""
+    """The value that applies if the control is empty; empty for a required setting."""
     value: str
     live: str
-    """The live version's value; empty if it has no such setting."""
+    """The live version's value; empty if the live version lacks the setting."""
     choices: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
-    """Problems of the typed text."""
+    """Problems with the entered text."""
 
     @property
     def id(self) -> str:
-        """The control's id on the page."""
+        """Return the control's id on the page."""
         return f"field-{self.key}"
 
     @property
     def changed(self) -> bool:
-        """Whether it differs from the live version; a setting that the live version lacks counts as changed."""
+        """Return whether the value differs from the live version.
+
+        A setting that the live version lacks counts as changed.
+        """
         return self.value != self.live
 
 
 @dataclass(frozen=True, slots=True)
 class FormRule:
-    """The parameters of one rule of a stage; only the chosen rule's apply."""
+    """The parameters of one rule of a stage. Only the parameters of the chosen rule apply."""
 
     name: str
     sentence: str
@@ -87,23 +90,23 @@ class FormRule:
 
 @dataclass(frozen=True, slots=True)
 class FormGroup:
-    """One part of the form."""
+    """One section of the form."""
 
     title: str
     sentence: str
     fields: tuple[PolicyFormField, ...]
     rules: tuple[FormRule, ...] = ()
     path: str = ""
-    """The stage that the rules belong to; empty for other groups."""
+    """The stage of the rules; empty for other groups."""
 
 
 def form_groups(document: Any, live: Any) -> tuple[FormGroup, ...]:
-    """Return the form for a document, which need not be valid; `live` is the reference for "was"."""
+    """Return the form for a document, which may be invalid. `live` is the reference for "was"."""
     return tuple(_groups(policy_schema(), document, live))
 
 
 def form_group(document: Any, path: str) -> FormGroup:
-    """Return the part of the form that belongs to a stage."""
+    """Return the section of the form for a stage."""
     stage = policy_schema().members[path]
     if not isinstance(stage, StageSchema):
         raise KeyError(path)
@@ -111,9 +114,9 @@ def form_group(document: Any, path: str) -> FormGroup:
 
 
 def typed_document(document: Any, shown: Any, posted: Mapping[str, str]) -> Any:
-    """Return the document with the form's changes since it showed `shown`.
+    """Return the document with the changes that the user made to the form, which displayed `shown`.
 
-    Unchanged fields are left alone, so that the JSON's value is kept.
+    Unchanged fields keep the JSON's value.
     """
     said, written = as_posted(shown), document
     for group in form_groups(shown, shown) if isinstance(document, dict) else ():
@@ -131,7 +134,7 @@ def typed_document(document: Any, shown: Any, posted: Mapping[str, str]) -> Any:
 
 
 def as_posted(document: Any) -> dict[str, str]:
-    """Return what a browser sends for this document's form if it is not edited."""
+    """Return the data that a browser sends for this document's unedited form."""
     return {
         item.path: item.value
         for group in form_groups(document, document)
@@ -160,7 +163,7 @@ def _groups(schema: ObjectSchema, document: Any, live: Any) -> Iterator[FormGrou
 
 
 def _is_chapter(schema: ObjectSchema) -> bool:
-    """Return whether an object holds only objects, so that each of them is a part of the form."""
+    """Return whether an object contains only objects, so that each of them is a section of the form."""
     return all(isinstance(member, ObjectSchema) for name, member in schema.members.items() if name not in _HIDDEN)
 
 
@@ -171,7 +174,7 @@ def _object_group(schema: ObjectSchema, document: Any, live: Any) -> FormGroup:
 
 
 def _map_words(schema: MapSchema, document: Any) -> str:
-    """Return a map's purpose, its names, and where to change them: the form has no controls for them."""
+    """Return a map's purpose, its names, and where to change them, because the form has no controls for maps."""
     value = value_at(document, schema.path)
     names = some_names(sorted(value), _NAMED) if isinstance(value, dict) else ""
     status = f"Set for {names}" if names else "None is set"
@@ -210,7 +213,7 @@ def _stage_group(stage: StageSchema, document: Any, live: Any) -> FormGroup:
 
 
 def _fields(schema: ObjectSchema, document: Any, live: Any, *, key: str = "") -> Iterator[PolicyFormField]:
-    """Yield the settings of an object and of the objects in it; without a document (ABSENT) with their defaults."""
+    """Yield the settings of an object and its nested objects. Without a document (ABSENT), yield the defaults."""
     for member in schema.members.values():
         if isinstance(member, ObjectSchema):
             yield from _fields(member, document, live, key=key)
@@ -237,7 +240,7 @@ def _field(setting: SettingSchema, document: Any, live: Any, *, key: str = "") -
 
 
 def _with_shown(choices: tuple[str, ...], shown: str) -> tuple[str, ...]:
-    """Return the choices of a select; a wrong value stays visible among them."""
+    """Return the choices of a select control. An invalid value remains among them."""
     return choices if not choices or shown in choices else (*choices, shown)
 
 
@@ -249,7 +252,10 @@ def _with_typed(
     *,
     by_form: bool = False,
 ) -> Any:
-    """Return the document with the controls' values; `by_form`: the form chose their rule, so the JSON lacks them."""
+    """Return the document with the controls' values.
+
+    `by_form`: the form selected their rule, so the JSON lacks them.
+    """
     for field in fields:
         text, path = posted.get(field.path), tuple(field.path.split("."))
         # An empty control leaves an omitted path omitted; it does not even switch it off.
@@ -260,7 +266,7 @@ def _with_typed(
 
 
 def _without_strangers(document: Any, shown: Any, stage: str) -> Any:
-    """Return the document without parameters of the formerly chosen rule."""
+    """Return the document without parameters of the previously chosen rule."""
     name_path, params_path = (stage, "name"), (stage, "params")
     name = value_at(document, name_path)
     if same_value(name, value_at(shown, name_path)):
@@ -275,7 +281,7 @@ def _without_strangers(document: Any, shown: Any, stage: str) -> Any:
 
 
 def _read(text: str, kind: str) -> Any:
-    """Return the value of the text; ABSENT for an empty one, the text itself where it is no number."""
+    """Return the value of the text: ABSENT for an empty text, the text itself if it is not a number."""
     if kind == SWITCH:
         return text == ON
     if kind in (TEXT, CHOICE):

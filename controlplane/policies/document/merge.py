@@ -1,7 +1,7 @@
-"""Merges two changes of the same policy: one-sided changes are merged, conflicts are left to the user.
+"""Merges two changes of the same policy. One-sided changes are merged automatically; the user resolves conflicts.
 
-Pure: documents in, documents out. A rule (placement, queue order) whose name differs on a side is one value, because
-parameters belong to their rule. Under one name, parameters merge one by one.
+Pure: documents in, documents out. If a side changed the name of a rule (placement, queue order), the whole rule is
+merged as one value, because parameters belong to their rule. Otherwise, parameters are merged individually.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BASE, THEIRS, MINE, BOTH, CONFLICT = "base", "theirs", "mine", "both", "conflict
 
 
 class UnresolvedConflictError(ValueError):
-    """Both sides changed the same places and no choice was made; `paths` are the places."""
+    """Both sides changed the same paths, and no choice was made. `paths` lists them."""
 
     def __init__(self, paths: tuple[str, ...]) -> None:
         self.paths = paths
@@ -28,7 +28,7 @@ class UnresolvedConflictError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ChangedEntry:
-    """One path that at least one side changed; values are ABSENT where a document has none."""
+    """One path that at least one side changed. A value is ABSENT if the document lacks it."""
 
     path: Path
     base: Any
@@ -37,7 +37,7 @@ class ChangedEntry:
 
     @property
     def side(self) -> str:
-        """The side that changed it: THEIRS, MINE, BOTH alike, or CONFLICT if both did and differ."""
+        """Return the side that changed it: THEIRS, MINE, BOTH if both made the same change, or CONFLICT."""
         if same_value(self.theirs, self.mine):
             return BOTH
         if same_value(self.base, self.mine):
@@ -45,19 +45,19 @@ class ChangedEntry:
         return MINE if same_value(self.base, self.theirs) else CONFLICT
 
     def value(self, choice: str) -> Any:
-        """Return the value of a side; BOTH and CONFLICT are no choice."""
+        """Return the value of a side. BOTH and CONFLICT are not valid sides."""
         return {BASE: self.base, THEIRS: self.theirs, MINE: self.mine}[choice]
 
 
 def changed_entries(base: Any, theirs: Any, mine: Any) -> tuple[ChangedEntry, ...]:
-    """Return every path that a side changed, in the form's order."""
+    """Return every changed path, in the form's order."""
     return tuple(_changed((), ordered(base), ordered(theirs), ordered(mine)))
 
 
 def merged(base: Any, theirs: Any, mine: Any, choices: Mapping[str, str] | None = None) -> Any:
     """Return the document with both changes.
 
-    `choices` maps paths to BASE, THEIRS or MINE and overrides the automatic merge; raises UnresolvedConflictError with
+    `choices` maps paths to BASE, THEIRS, or MINE and overrides the automatic merge. Raises UnresolvedConflictError with
     every conflict without a choice.
     """
     choices = choices or {}
@@ -74,7 +74,7 @@ def merged(base: Any, theirs: Any, mine: Any, choices: Mapping[str, str] | None 
 
 
 def changes_between(before: Any, after: Any) -> tuple[ChangedEntry, ...]:
-    """Return the paths in which two documents differ; `base` holds the old value, `mine` the new one."""
+    """Return the paths in which two documents differ. `base` is the old value, `mine` the new one."""
     return changed_entries(before, before, after)
 
 

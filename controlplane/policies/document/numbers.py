@@ -1,17 +1,17 @@
-"""Numbers of a policy in JSON and in sentences."""
+"""Formats numbers of a policy for JSON and sentences."""
 
 from __future__ import annotations
 
 from decimal import Decimal
 
 _PLAIN = (1e-6, 1e21)
-"""Numbers between these are written without an exponent, as browsers do."""
+"""Range of numbers that are written without an exponent, as in browsers."""
 
 _LONGEST_WHOLE = 1e15
 
 
 def json_number(value: float) -> str:
-    """Return the number as a browser's JSON writes it: 8, 0.00008, 2e-9."""
+    """Return the number in the JSON format of browsers: 8, 0.00008, 2e-9."""
     if isinstance(value, int):
         return str(value)
     if value == 0:

@@ -1,4 +1,4 @@
-"""Reads and changes one value of a JSON document by its path, leaving the document itself unchanged."""
+"""Reads and changes one value of a JSON document by its path, without modifying the document."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from controlplane.policies.document.schema import ABSENT, Absent, Path
 
 
 def value_at(document: Any, path: Path) -> Any:
-    """Return the value at the path; ABSENT where the document has no such path."""
+    """Return the value at the path; ABSENT if the document lacks the path."""
     for name in path:
         if not isinstance(document, dict) or name not in document:
             return ABSENT
@@ -17,7 +17,7 @@ def value_at(document: Any, path: Path) -> Any:
 
 
 def with_value(document: Any, path: Path, value: Any) -> Any:
-    """Return a copy with the value at the path; ABSENT removes it. Missing objects on the path are created."""
+    """Return a copy with the value at the path. ABSENT removes it, and missing objects on the path are created."""
     if not path:
         return value
     inner = document if isinstance(document, dict) else {}
@@ -30,7 +30,7 @@ def with_value(document: Any, path: Path, value: Any) -> Any:
 
 
 def same_value(left: Any, right: Any) -> bool:
-    """Return whether two values mean the same: 8 and 8.0 do, 1 and true do not."""
+    """Return whether two values are equal in JSON: 8 and 8.0 are, 1 and true are not."""
     if isinstance(left, Absent) or isinstance(right, Absent):
         return left is right
     if isinstance(left, bool) or isinstance(right, bool):

@@ -1,4 +1,4 @@
-"""Finds every problem of a policy document, not just the first."""
+"""Finds every problem of a policy document."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from routing.values.counted import count
 from routing.values.prepared_struct import prepared
 
 _LONGEST_SHOWN = 60
-"""Characters of a wrong value or name that an error quotes."""
+"""Maximum number of characters of an invalid value or name that an error quotes."""
 
 _LONGEST_NAME = 64
-"""Limit of a rule's name, in characters."""
+"""Maximum length of a rule's name, in characters."""
 
 
 class InvalidPolicyError(InvalidInputError):
-    """The document is not a policy; `problems` are sentences that start with the path of their field."""
+    """The document is not a valid policy. `problems` are sentences that start with the path of their field."""
 
     summary = "The document is not a valid policy."
 
@@ -58,15 +58,15 @@ class InvalidPolicyError(InvalidInputError):
     @property
     @override
     def field_problems(self) -> tuple[FieldProblem, ...]:
-        """The same problems as pairs of path (empty: the whole document) and message."""
+        """Return the problems as pairs of path (empty: the whole document) and message."""
         return self._field_problems
 
 
 def validated(document: object) -> WholePolicy:
-    """Return the policy that the document describes, with the parameters of its rules written out.
+    """Parse and validate the document, and add the omitted parameters of its rules.
 
-    A document of the schema before this program's is upgraded first. Raises InvalidPolicyError with all problems of
-    fields and rules at once.
+    A document of the previous schema is upgraded first. Raises InvalidPolicyError with all problems of fields and
+    rules.
     """
     # First: in a document of another schema, nearly every field would be a problem.
     if problems := list(_schema_problems(document)):
@@ -86,7 +86,7 @@ def validated(document: object) -> WholePolicy:
 
 
 def problems_of(document: object) -> tuple[FieldProblem, ...]:
-    """Return all that is wrong with the document; empty for a valid one."""
+    """Return all problems of the document; empty if it is valid."""
     try:
         validated(document)
     except InvalidPolicyError as error:
@@ -101,7 +101,7 @@ def _contradictions(automation: AutomationPolicy) -> Iterator[FieldProblem]:
 
 
 def _slice_problems(policy: WholePolicy) -> Iterator[FieldProblem]:
-    """Yield a problem where the holdback's rule does not fit the queue order that it would share."""
+    """Yield a problem if the holdback's rule is incompatible with the shared queue order."""
     control = policy.automation.holdback
     if control.share and pair_problem(control.placement, policy.order.name):
         message = f"queue order {policy.order.name!r} lets engines pull unbound requests, so no rule places them"
@@ -109,7 +109,7 @@ def _slice_problems(policy: WholePolicy) -> Iterator[FieldProblem]:
 
 
 def _with_parameters(policy: WholePolicy) -> WholePolicy:
-    """Write out the parameters that a rule was not given: its defaults may differ in a later version of the program."""
+    """Add the omitted parameters of a rule, because defaults may change in a later version of the program."""
     stages = {}
     for name, table in STAGES.items():
         stage = getattr(policy, name)
@@ -193,7 +193,7 @@ def _unknown_names(value: dict[str, Any], known: Collection[str], path: Path) ->
 
 
 def _suggestion(wrong: str, known: Collection[str]) -> str:
-    """Return the likeliest intended name, else all possible ones."""
+    """Return the most similar known name or, without one, all known names."""
     if close := difflib.get_close_matches(wrong[:_LONGEST_NAME], list(known), n=1):
         return f"did you mean {close[0]}?"
     return f"known are {', '.join(known)}" if known else "it has no settings"
@@ -251,9 +251,9 @@ def _kind_name(value: object) -> str:
 
 
 def _schema_problems(document: Any) -> Iterator[FieldProblem]:
-    """Yield a problem for each half of the document whose schema this program does not read.
+    """Yield a problem for each half of the document whose schema this program does not support.
 
-    planning.documents.policy_with_automation.upgraded raises SchemaError for the same.
+    planning.documents.policy_with_automation.upgraded raises SchemaError for the same problems.
     """
     if not isinstance(document, dict):
         return

@@ -1,8 +1,7 @@
-"""The policy document's own schema as a tree that a form, a check and a diff can walk.
+"""The schema of the policy document as a tree, used by the form, the check, and the diff.
 
-It is derived from the types of routing.policy, routing.registry and planning.documents, so that a new setting appears
-everywhere at once: in the form, in the errors, and in the order of a diff. A field's help is the
-`Meta(description=...)` of its type.
+It is derived from the types of routing.policy, routing.registry and planning.documents, so that a new setting
+automatically appears in the form, the errors, and the diff. A field's help is the `Meta(description=...)` of its type.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Path = tuple[str, ...]
 
 
 class Absent:
-    """Represents a value that a document does not have."""
+    """Represents a value that is not in a document."""
 
 
 ABSENT: Final = Absent()
@@ -33,24 +32,24 @@ NUMBER, WHOLE, SWITCH, TEXT = "number", "whole", "switch", "text"
 
 @dataclass(frozen=True, slots=True)
 class SettingSchema:
-    """One setting: its control, its texts and its range (None: no bound on that side)."""
+    """One setting: its control, texts, and range (None: no bound on that side)."""
 
     path: Path
     kind: str
-    """One of NUMBER, WHOLE, SWITCH, TEXT."""
+    """NUMBER, WHOLE, SWITCH, or TEXT."""
     title: str
     sentence: str
     unit: str = ""
     group: str = ""
-    """The part of the form that holds it; empty: its object's own."""
+    """The section of the form that contains it; empty: the section of its object."""
     low: float | None = None
     high: float | None = None
     above_low: bool = False
-    """Whether the lower bound itself is out of range."""
+    """Whether the lower bound is exclusive."""
     below_high: bool = False
     usual: tuple[float, float] | None = None
     choices: tuple[str, ...] = ()
-    """The possible values of a TEXT setting; empty: any."""
+    """The valid values of a TEXT setting; empty: any text."""
     default: Any = ABSENT
     """ABSENT if the setting is required."""
 
@@ -67,39 +66,39 @@ class ObjectSchema:
 
 @dataclass(frozen=True, slots=True)
 class StageSchema:
-    """A rule by its name, with the parameters that belong to that name."""
+    """A rule with its name and the parameters of that rule."""
 
     path: Path
     title: str
     sentence: str
     rules: dict[str, ObjectSchema]
-    """By name; the members are the rule's parameters, the sentence describes it."""
+    """Rule name → schema. The members are the rule's parameters, the sentence describes the rule."""
     default: dict[str, Any] | Absent = field(default=ABSENT)
 
     @property
     def name_path(self) -> Path:
-        """The path of the rule's name."""
+        """Return the path of the rule's name."""
         return (*self.path, "name")
 
     @property
     def params_path(self) -> Path:
-        """The path of the rule's parameters."""
+        """Return the path of the rule's parameters."""
         return (*self.path, "params")
 
 
 @dataclass(frozen=True, slots=True)
 class MapSchema:
-    """An object whose names are chosen by people; each holds the same kind of object or setting."""
+    """An object with names chosen by people. All values have the same schema."""
 
     path: Path
     title: str
     sentence: str
     entry: ObjectSchema | SettingSchema
-    """The schema under each name; its paths begin at the name."""
+    """The schema of each value. Its paths begin at the name."""
     name_pattern: str
-    """A regular expression that each whole name matches; empty: any name."""
+    """A regular expression that each name must match completely; empty: any name."""
     most: int | None
-    """Limit of names."""
+    """Maximum number of names."""
     default: Any = ABSENT
 
 
@@ -113,7 +112,7 @@ def policy_schema() -> ObjectSchema:
 
 
 def path_text(path: Path) -> str:
-    """Return a path for display: placement.params.beta; empty for the whole document."""
+    """Return a path as text: placement.params.beta; empty for the whole document."""
     return ".".join(path)
 
 
@@ -181,7 +180,7 @@ def _setting(kind: Any, path: Path, title: str, sentence: str, words: dict[str, 
 
 
 def _rules(path: Path) -> dict[str, ObjectSchema]:
-    """Return the parameters of each rule of the stage; a rule's sentence is the first line of its docstring."""
+    """Return the parameters of each rule of the stage. A rule's sentence is the first line of its docstring."""
     params = (*path, "params")
     return {
         name: _object(kind, params, name, (kind.__doc__ or "").strip().partition("\n")[0])
@@ -198,5 +197,5 @@ def _default(field_: inspect.Field) -> Any:
 
 
 def _title_of(name: str) -> str:
-    """Return a title for a setting that has none: prompt_tokens becomes Prompt tokens."""
+    """Return a title for a setting without one: prompt_tokens becomes Prompt tokens."""
     return re.sub(r"_+", " ", name).strip().capitalize()

@@ -1,4 +1,4 @@
-"""A policy document as text that people edit: written in the form's order, read with the position of an error."""
+"""A policy document as editable text: written in the form's order, read with the positions of errors."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from controlplane.policies.document.schema import (
 )
 
 MAX_TEXT_BYTES = 64 * 1024
-"""A policy takes about one kilobyte; more is not a policy."""
+"""Maximum size of a text. A policy takes about one kilobyte."""
 
 _INDENT = "  "
 
 
 def read_document(text: str) -> Any:
-    """Return the JSON value that the text holds; raises InvalidPolicyError that names line and column."""
+    """Parse the text as JSON. Raises InvalidPolicyError with line and column."""
     data = text.encode(errors="surrogatepass")
     if not text.strip():
         raise _unreadable("is empty; write {} for the defaults")
@@ -48,12 +48,12 @@ def read_document(text: str) -> Any:
 
 
 def document_text(document: Any) -> str:
-    """Return the document as indented JSON, known names first and in the form's order."""
+    """Return the document as indented JSON, with known names first, in the form's order."""
     return _written(ordered(document), "")
 
 
 def ordered(value: Any, schema: Node | None = None) -> Any:
-    """Return a copy with names in the form's order; unknown ones follow, in their own order."""
+    """Return a copy with names in the form's order. Unknown names follow in their original order."""
     schema = policy_schema() if schema is None else schema
     if not isinstance(value, dict) or isinstance(schema, SettingSchema):
         return value
@@ -63,7 +63,7 @@ def ordered(value: Any, schema: Node | None = None) -> Any:
 
 
 def members_of(schema: ObjectSchema | StageSchema | MapSchema, value: Any) -> dict[str, Any]:
-    """Return the known members of an object; a rule's and a map's depend on the names in the value."""
+    """Return the known members of an object. For rules and maps, they depend on the names in the value."""
     if isinstance(schema, MapSchema):
         return dict.fromkeys(sorted(value) if isinstance(value, dict) else (), schema.entry)
     if isinstance(schema, ObjectSchema):
@@ -75,7 +75,7 @@ def members_of(schema: ObjectSchema | StageSchema | MapSchema, value: Any) -> di
 
 
 def completed(document: Any) -> Any:
-    """Return the document with every default written out, in the form's order; unchanged if it is not a policy."""
+    """Return the document with all defaults included, in the form's order; unchanged if it is not a policy."""
     try:
         return ordered(msgspec.to_builtins(validated(document)))
     except InvalidPolicyError:
@@ -83,7 +83,7 @@ def completed(document: Any) -> Any:
 
 
 def value_text(value: Any) -> str:
-    """Return one value as JSON writes it, whole numbers without a point: 8, 0.00008, "late_last"."""
+    """Return one value as JSON, with whole numbers without a decimal point: 8, 0.00008, "late_last"."""
     if isinstance(value, float):
         return json_number(value)
     return json.dumps(value, ensure_ascii=False)
@@ -113,7 +113,7 @@ def _noting_repeats(pairs: list[tuple[str, Any]], twice: list[str]) -> dict[str,
 
 
 def _reading_error(text: str, message: str) -> str:
-    """Return the position of a JSON error, by line and column, and its reason."""
+    """Return the line, column, and reason of a JSON error."""
     reason = message.partition(" (byte ")[0].partition(" - at ")[0].removeprefix("JSON is malformed: ")
     if " (byte " not in message:
         ends = "truncated" in message

@@ -1,4 +1,4 @@
-"""The complete policy document: routing settings and, under `automation`, those of the automations."""
+"""The complete policy document: routing settings and, under `automation`, automation settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from routing.policy.policy_document import RoutingPolicy
 
 
 class WholePolicy(RoutingPolicy, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How one pool routes and which automations it runs."""
+    """Routing settings and automations of one pool."""
 
     automation: Annotated[
         AutomationPolicy,
@@ -22,6 +22,6 @@ class WholePolicy(RoutingPolicy, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def halves(policy: WholePolicy) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the routing and the automation document, complete, as stored in two columns."""
+    """Return the complete routing and automation documents, as stored in two columns."""
     document: dict[str, Any] = msgspec.to_builtins(policy)
     return document, document.pop(AUTOMATION)

@@ -1,1 +1,1 @@
-"""Models of policies: versions, approvals, scheduled publishes."""
+"""Models of policies: versions, approvals, and scheduled publishes."""

@@ -1,4 +1,4 @@
-"""A named policy: a line of versions, one of which may be live."""
+"""A named policy: a sequence of versions, one of which may be live."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing_extensions import override
 
 
 class Policy(models.Model):
-    """One policy; pools refer to it, and follow its live version."""
+    """One policy. Pools refer to it and follow its live version."""
 
     public_id_field = "slug"
 
@@ -17,9 +17,9 @@ class Policy(models.Model):
         "controlplane.PolicyVersion", on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )
     needs_approval = models.BooleanField(default=False)
-    """A version goes live only once another person than its author has approved it; rolling back needs no approval."""
+    """Whether a version goes live only after approval by a person other than its author. Rollbacks need no approval."""
     revision = models.PositiveIntegerField(default=1)
-    """Rises with each change of the name, of the approval rule or of the live version; the ETag of the API."""
+    """Incremented by each change of the name, approval rule, or live version; used as ETag of the API."""
 
     class Meta:
         ordering = ("slug",)

@@ -14,7 +14,7 @@ class PolicyApproval(models.Model):
 
     version = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="approvals")
     person = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
-    """Deleted with the person: an approval is valid only while its author may publish."""
+    """Deleted with the person, because an approval is valid only while that person may publish."""
     at = models.DateTimeField()
     why = models.CharField(max_length=200, blank=True)
 

@@ -20,27 +20,27 @@ class ScheduleState(models.TextChoices):
 
 
 class ScheduledPublish(models.Model):
-    """One scheduled publish. It ends once, by a conditional update in the transaction of its cause."""
+    """One scheduled publish. It ends exactly once, by a conditional update in the transaction of its cause."""
 
     policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="schedules")
-    """The version's own; here so that the database itself allows one waiting publish per policy."""
+    """The version's policy; stored here so that the database can enforce one waiting publish per policy."""
     version = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="schedules")
     at = models.DateTimeField()
     instead_of = models.PositiveIntegerField(null=True, blank=True)
-    """Number of the live version when it was scheduled; a newer one prevents the publish."""
+    """Number of the live version at scheduling time. A newer live version prevents the publish."""
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+")
-    """Whose role is checked again at the due time; empty for an API key and for the program."""
+    """The person whose role is checked again at the due time; empty for an API key and for the program."""
     by_key = models.CharField(max_length=64, blank=True)
-    """The API key that scheduled it, by its id; empty for people and for the program."""
+    """Id of the API key that scheduled it; empty for people and for the program."""
     by_name = models.CharField(max_length=150)
     why = models.CharField(max_length=200, blank=True)
     state = models.CharField(max_length=16, choices=ScheduleState.choices, default=ScheduleState.WAITING)
     problem = models.CharField(max_length=500, blank=True)
-    """Why it ended without a publish."""
+    """Reason if it ended without a publish."""
     created_at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(null=True, blank=True)
     revision = models.PositiveIntegerField(default=1)
-    """Rises when it ends; the ETag of the API."""
+    """Incremented when it ends; used as ETag of the API."""
 
     class Meta:
         ordering = ("policy", "-id")

@@ -1,1 +1,1 @@
-"""What the first start of an installation creates: secrets, an admin, the demo fleet."""
+"""Objects that the first start of an installation creates: secrets, an admin, and the demo fleet."""

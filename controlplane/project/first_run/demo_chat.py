@@ -1,4 +1,4 @@
-"""The demo's example chat: its address, which the demo's API key lists as an origin, and the start of its process."""
+"""The demo's example chat: its address, which is an origin of the demo's API key, and the start of its process."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _OWN = re.compile(rf"http://{re.escape(LOOPBACK)}:\d+")
 
 
 def seed_demo_chat(secrets: FirstRunSecrets, *, ports_from: int) -> str:
-    """Return the chat's address, and have the demo's API key list it as an origin; empty where the key is gone.
+    """Add the chat's address to the origins of the demo's API key, and return it; empty if the key was deleted.
 
-    The key remembers the port; a page whose port now belongs to another program moves to a free one. Origins that a
-    person has added stay.
+    The key's origins store the port. If another program uses the port by now, the chat moves to a free one. Origins
+    that a person has added are kept.
     """
     key = ApiKey.objects.filter(sha256=hash_api_key(secrets.api_key), revoked_at=None).first()
     if key is None:
@@ -45,7 +45,7 @@ def seed_demo_chat(secrets: FirstRunSecrets, *, ports_from: int) -> str:
 
 
 def chat_children(origin: str, secrets: FirstRunSecrets, url: str) -> list[ChildSpec]:
-    """Return the child spec of the chat, if it has an address; it calls Headway at `url`."""
+    """Return the child spec of the chat, if it has an address. The chat calls Headway at `url`."""
     argv = [
         *python(child_program.__name__),
         child_program.EXAMPLE_CHAT,
@@ -56,5 +56,5 @@ def chat_children(origin: str, secrets: FirstRunSecrets, url: str) -> list[Child
 
 
 def chat_address(children: Iterable[ChildSpec]) -> str:
-    """Return the address of the chat among these children; empty: none."""
+    """Return the address of the chat among these children; empty without a chat."""
     return next((f"http://{LOOPBACK}:{child.argv[-1]}" for child in children if child.name == _CHILD), "")

@@ -1,4 +1,4 @@
-"""The child processes of the demo: simulated engines and a replay that sends them traffic."""
+"""The child processes of the demo: simulated engines, and a replay that sends requests to them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from controlplane.project.processes.child_process import ChildSpec, parent_optio
 
 NO_NODES: Mapping[str, str] = MappingProxyType({})
 GENERATED_QPS = 9.0
-"""Mean arrival rate of the generated trace: about three quarters of the capacity of eight engines, so that bursts of
-one prefix make hotspots that the fleet recovers from.
+"""Mean arrival rate of the generated trace: about three quarters of the capacity of eight engines. Bursts with one
+prefix then cause hotspots from which the fleet recovers.
 """
 
 GENERATED_MAX_INPUT = 20_480
-"""Longer prompts of the generated trace are cut: one would occupy its engine for up to half a minute."""
+"""Maximum prompt length of the generated trace. A longer prompt would occupy its engine for up to half a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoTraffic:
-    """The demo's replayed traffic."""
+    """Parameters of the demo's replayed requests."""
 
     target: str
     """Base URL of the gateway."""
@@ -34,26 +34,26 @@ class DemoTraffic:
     trace: str = ""
     """Path of a trace; empty: the generated one."""
     speed: float = 1.0
-    """Speed relative to the recording."""
+    """Speed relative to the original trace."""
     prefilling: int = ENGINES
-    """Prefilling engines, to which the generated rate is scaled."""
+    """Number of prefilling engines, to which the generated rate is proportional."""
 
 
 def engine_children(engines: Sequence[Engine], kv_environment: Mapping[str, str] = NO_NODES) -> list[ChildSpec]:
-    """Return the simulated engines, at their addresses in the topology; without variables they use no node."""
+    """Return the simulated engines at their addresses in the topology. Without KV variables, they use no node."""
     nodes = dict(KvNode.objects.values_list("name", "address")) if kv_environment else {}
     return [_engine_child(engine, nodes.get(engine.kv_node, ""), kv_environment) for engine in engines]
 
 
 def supervised_children(*, demo: bool, kv_environment: Mapping[str, str] = NO_NODES) -> list[ChildSpec]:
-    """Return the children of all supervised engines; without `demo` those of the demo are left out."""
+    """Return the children of all supervised engines. Without `demo`, omit the demo's engines."""
     engines = Engine.objects.filter(supervised=True).select_related("pool").order_by("engine_id")
     kept = [engine for engine in engines if demo or not engine.pool.slug.startswith(POOL)]
     return engine_children(kept, kv_environment)
 
 
 def replay_child(traffic: DemoTraffic) -> ChildSpec:
-    """Return the client that replays the trace for ever."""
+    """Return the client that replays the trace repeatedly."""
     argv = [*python("simulator.replay")]
     if traffic.trace:
         argv += [traffic.trace]

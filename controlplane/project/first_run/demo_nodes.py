@@ -1,7 +1,7 @@
-"""The demo's node managers: their rows, their share of the engines, and the start of their processes.
+"""The demo's node managers: their database rows, their assignment to engines, and the start of their processes.
 
-The demo's payloads are small compared with a real model's, and links are scaled alike, so that real bytes move on any
-machine at a real fleet's pace.
+The demo's payloads are smaller than a real model's, and links are scaled equally. Therefore transfers on any machine
+take as long as in a real fleet.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from controlplane.project.processes.child_process import ChildSpec, python
 
 NODES = ("kv-1", "kv-2")
 _SLOT_KIB, _DRAM_MIB, _SSD_MIB = 32, 64, 256
+"""A slot holds a block of 512 tokens with BYTES_PER_TOKEN. A node holds as many blocks as four engines."""
 _PULL_MIB_S = 12.5e9 / RATIO / (1 << 20)
-"""The simulated engines' links of 100 Gbit/s, scaled as payloads are, also limit transfers between nodes."""
-"""A slot holds a block of 512 tokens of BYTES_PER_TOKEN; a node keeps as many as four engines do."""
+"""Limit of transfers between nodes: the simulated engines' links of 100 Gbit/s, scaled like the payloads."""
 _PORTS = 3
 _ACTOR = program("first run")
 
 
 def seed_node_key(secrets: FirstRunSecrets) -> None:
-    """Create the nodes' API key for the demo's tenant, by which they register, unless it exists."""
+    """Create the API key with which the demo's nodes register, unless it exists."""
     if ApiKey.objects.filter(sha256=hash_api_key(secrets.kv_api_key)).exists():
         return
     tenant = Tenant.objects.get(slug=TENANT)
@@ -48,9 +48,9 @@ def seed_node_key(secrets: FirstRunSecrets) -> None:
 
 
 def seed_demo_nodes(engines: Iterable[Engine], *, ports_from: int) -> list[KvNode]:
-    """Create the nodes unless they exist, and return them; new ones share the engines without a node.
+    """Create the nodes unless they exist, and return them. Engines without a node are assigned to new nodes.
 
-    Ports are remembered; a node that lost one to another program moves to free ones.
+    Ports are stored. If another program uses a port by now, the node moves to free ports.
     """
     known = {node.name: node for node in KvNode.objects.filter(name__in=NODES)}
     engines = list(engines)
@@ -68,7 +68,7 @@ def seed_demo_nodes(engines: Iterable[Engine], *, ports_from: int) -> list[KvNod
                 known[name] = made
                 continue
             recorded_change.change(
-                node, _addresses(ports), "kv_node.change", actor=_ACTOR, why="Another program has taken a port"
+                node, _addresses(ports), "kv_node.change", actor=_ACTOR, why="Another program uses a port of this node"
             )
         if not Engine.objects.filter(kv_node__in=NODES).exists():
             for number, engine in enumerate(engines):
@@ -77,13 +77,13 @@ def seed_demo_nodes(engines: Iterable[Engine], *, ports_from: int) -> list[KvNod
 
 
 def node_ports(node: KvNode) -> tuple[int, ...]:
-    """Return the ports of a demo node: transfers, events, replay."""
+    """Return the ports of a demo node: transfers, events, and replay."""
     addresses = (node.address, node.events_endpoint, node.replay_endpoint)
     return tuple(int(address.rsplit(":", 1)[1]) for address in addresses)
 
 
 def node_children(nodes: Iterable[KvNode], secrets: FirstRunSecrets, state_dir: Path, url: str) -> list[ChildSpec]:
-    """Return the child specs of the nodes; they register at the console's address, `url`."""
+    """Return the child specs of the nodes, which register at the console's address `url`."""
     return [_child(node, secrets, state_dir, url) for node in nodes]
 
 

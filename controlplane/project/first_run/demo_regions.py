@@ -1,5 +1,7 @@
-"""The demo of several regions: a pool with engines and a gateway in each, behind a proxy with links as long as real
-ones, and more traffic than the first region can carry alone.
+"""The demo of several regions: a pool of engines and a gateway in each region, and a proxy that simulates the link
+delays.
+
+The first region receives more requests than it can process.
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ from gateway.base.settings import FLEET_SECRET, FLEET_SECRET_ALSO
 NAMES = {"us": "United States", "eu": "Europe", "asia": "Asia"}
 ONE_WAY_MS = {frozenset(("us", "eu")): 45, frozenset(("us", "asia")): 80, frozenset(("eu", "asia")): 100}
 ENGINES = 3
-"""Of each region."""
+"""Number of engines in each region."""
 QPS = {"us": 7.0, "eu": 1.2, "asia": 1.2}
-"""Three engines carry about four and a half requests per second of the generated trace."""
+"""Arrival rates by region. Three engines can process about 4.5 requests per second of the generated trace."""
 MAX_INPUT = 20_480
 
 
@@ -52,7 +54,7 @@ class RegionPorts:
 
 
 def choose_ports(count: int, first: int, ports_from: int) -> RegionPorts:
-    """Return ports for this many regions: the public ones from `first` up, the others from `ports_from` up."""
+    """Return ports for this many regions: public ports from `first`, other ports from `ports_from`."""
     names = list(islice(NAMES, count))
     pairs = [(one, other) for one in names for other in names if one != other]
     public = [first, *free_ports(count - 1, start=first + 1)]
@@ -65,7 +67,7 @@ def choose_ports(count: int, first: int, ports_from: int) -> RegionPorts:
 
 
 def seed_demo_regions(count: int, ports_from: int) -> list[Engine]:
-    """Create the regions, their pools and engines unless they exist, and return the engines to start."""
+    """Create the regions, pools, and engines unless they exist, and return the engines to start."""
     policy = Policy.objects.get(slug=POLICY)
     engines: list[Engine] = []
     for slug, name in islice(NAMES.items(), count):
@@ -83,7 +85,7 @@ def seed_demo_regions(count: int, ports_from: int) -> list[Engine]:
 
 
 def region_children(ports: RegionPorts, api_key: str, speed: float) -> list[ChildSpec]:
-    """Return the proxy, the gateways of all regions but the first, and the traffic of each region."""
+    """Return the proxy, the gateways of all regions except the first, and the traffic generator of each region."""
     names = list(ports.public)
     links = [
         f"{port}=127.0.0.1:{ports.peers[other]}/{ONE_WAY_MS[frozenset((one, other))]}"

@@ -1,6 +1,6 @@
 """Secrets that the first start generates if the environment has none.
 
-They are in `first_run.json` in the state directory, readable by its owner only. Needs no Django.
+They are stored in `first_run.json` in the state directory, readable only by its owner. Needs no Django.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ class FirstRunSecrets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     secret_key: str
     """Signs Django's sessions."""
     fleet_secret: str
-    """Hex; seeds block keys and tenants' cache salts."""
+    """Hex secret from which block keys and tenants' cache salts are derived."""
     admin_password: str
-    """Empty once it is in use and no longer needed here."""
+    """Empty after it is in use and no longer needed in this file."""
     api_key: str
-    """The demo's; empty where it opens nothing."""
+    """The demo's API key; empty if it is no longer valid."""
     kv_secret: str = ""
-    """Shared by the demo's node managers and their clients; empty: there are none."""
+    """Shared by the demo's node managers and their clients; empty without node managers."""
     secret_key_also: str = ""
-    """Accepted in addition while `secret_key` is rotated; likewise the next two."""
+    """Accepted in addition while `secret_key` is rotated. The next two fields work the same way."""
     fleet_secret_also: str = ""
     kv_secret_also: str = ""
     rotation: Literal["", "installed", "used"] = ""
-    """The last step of the rotation under way (docs/production.md)."""
+    """The last completed step of the current rotation (docs/production.md)."""
     kv_api_key: str = ""
-    """The key by which the demo's node managers register."""
+    """The API key with which the demo's node managers register."""
 
     @property
     def kv_environment(self) -> dict[str, str]:
-        """Variables with the secrets of the demo's node managers and their clients."""
+        """Return environment variables with the secrets of the demo's node managers and their clients."""
         return {KV_VARIABLE: self.kv_secret, KV_ALSO: self.kv_secret_also} if self.kv_secret else {}
 
 
 class UnsafeSecretsError(RuntimeError):
-    """The secrets file is readable by others, or was not written by this program."""
+    """The secrets file is readable by other users, or was not written by this program."""
 
 
 def secrets_of(state_dir: Path) -> FirstRunSecrets:
-    """Return the installation's secrets, creating them on the first call; raises UnsafeSecretsError.
+    """Return the installation's secrets. The first call creates them. Raises UnsafeSecretsError.
 
-    Two processes that start together get the same secrets: the file appears whole or not at all.
+    Processes that start together get the same secrets, because the file is created atomically.
     """
     path = state_dir / FILE_NAME
     if not path.exists():
@@ -65,7 +65,7 @@ def secrets_of(state_dir: Path) -> FirstRunSecrets:
 
 
 def keep_secrets(state_dir: Path, kept: FirstRunSecrets) -> FirstRunSecrets:
-    """Replace the content of the secrets file if it differs; call it under the lock of the state directory."""
+    """Replace the content of the secrets file if it differs. Call it while holding the lock of the state directory."""
     path = state_dir / FILE_NAME
     if read_secrets(path) != kept:
         _written(path, kept).replace(path)
@@ -73,7 +73,7 @@ def keep_secrets(state_dir: Path, kept: FirstRunSecrets) -> FirstRunSecrets:
 
 
 def with_new_installed(secrets: FirstRunSecrets) -> FirstRunSecrets:
-    """Return the secrets with new ones that are also accepted."""
+    """Return the secrets with new ones that are accepted in addition."""
     return msgspec.structs.replace(
         secrets,
         secret_key_also=_new_secret_key(),
@@ -84,7 +84,7 @@ def with_new_installed(secrets: FirstRunSecrets) -> FirstRunSecrets:
 
 
 def with_new_used(secrets: FirstRunSecrets) -> FirstRunSecrets:
-    """Return the secrets with the used and the also accepted ones exchanged."""
+    """Return the secrets after exchanging the secrets in use with the additionally accepted ones."""
     exchanged: dict[str, str] = {}
     for name in ("secret_key", "fleet_secret", "kv_secret"):
         other = getattr(secrets, f"{name}_also")
@@ -94,7 +94,7 @@ def with_new_used(secrets: FirstRunSecrets) -> FirstRunSecrets:
 
 
 def without_others(secrets: FirstRunSecrets) -> FirstRunSecrets:
-    """Return the secrets without those that are also accepted."""
+    """Return the secrets without the additionally accepted ones."""
     return msgspec.structs.replace(secrets, secret_key_also="", fleet_secret_also="", kv_secret_also="", rotation="")
 
 
@@ -104,7 +104,7 @@ def new_password() -> str:
 
 
 def new_secret() -> str:
-    """Generate a secret that programs share, 64 hex digits."""
+    """Generate a secret for several programs, 64 hex digits."""
     return secrets.token_hex(32)
 
 
@@ -114,7 +114,7 @@ def new_api_key() -> str:
 
 
 def read_secrets(path: Path) -> FirstRunSecrets:
-    """Read the secrets file; raises UnsafeSecretsError when its mode is wider than 0600 or it is unreadable."""
+    """Read the secrets file. Raises UnsafeSecretsError if its mode is wider than 0600 or it is unreadable."""
     try:
         with path.open("rb") as file:
             # Of the open file: the path may name another one by the time it is read.
@@ -155,7 +155,7 @@ def _create(path: Path) -> None:
 
 
 def _written(path: Path, made: FirstRunSecrets) -> Path:
-    """Return a file beside `path` that holds the secrets."""
+    """Write the secrets to a file in the directory of `path`, and return that file."""
     draft = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     # With its mode from the start: a chmod afterwards would leave a moment in which others can open it.
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

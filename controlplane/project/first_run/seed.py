@@ -1,4 +1,4 @@
-"""Fills an empty installation so that it can be used at once. Every step is harmless when repeated."""
+"""Creates the first objects of an installation. Every step is idempotent."""
 
 from __future__ import annotations
 
@@ -45,22 +45,25 @@ DEMO_DOCUMENT = {
     "advisories": "gated",
     "automation": {"scaling": {"mode": "advise", "min_engines": 4, "max_engines": 12}},
 }
-"""Deviations of the demo's first policy from the defaults: the example chat's advisories count, scaling shows its
-plans, and an operator may let it act.
+"""Deviations of the demo's first policy from the defaults. The example chat's advisories are used, and scaling shows
+plans that an operator may let it carry out.
 """
 MAX_OF_ROLE = 16
-"""Limit of demo engines that only prefill, or only decode."""
+"""Maximum number of demo engines with the prefill role, and with the decode role."""
 DEMO_SETTINGS: dict[str, Any] = {
     "block_tokens": BLOCK_TOKENS,
     "actuator": "process",
     "actuator_settings": {"max_engines": 12},
 }
 _RELEASE_S = 1.0
-"""Engines of a program that was just killed hold their ports for a moment longer."""
+"""Time after which a killed program's engines release their ports."""
 
 
 def seed(secrets: FirstRunSecrets, *, demo: bool = False) -> None:
-    """Create the first user, region and policy unless they exist; `demo`: the demo's policy, tenant and API key."""
+    """Create the first user, region, and policy unless they exist.
+
+    `demo`: also create the demo's policy, tenant, and API key.
+    """
     with transaction.atomic():
         _seed_admin(secrets.admin_password)
         if demo:
@@ -75,7 +78,7 @@ def seed(secrets: FirstRunSecrets, *, demo: bool = False) -> None:
 
 
 def refilled(secrets: FirstRunSecrets, *, demo: bool) -> FirstRunSecrets:
-    """Return the secrets with a new one for each that `seed` needs and the file lacks."""
+    """Return the secrets with new values for those that `seed` needs and the file lacks."""
     if not secrets.admin_password and not get_user_model().objects.filter(is_superuser=True).exists():
         secrets = msgspec.structs.replace(secrets, admin_password=new_password())
     if demo and not secrets.api_key:
@@ -86,13 +89,13 @@ def refilled(secrets: FirstRunSecrets, *, demo: bool) -> FirstRunSecrets:
 
 
 def without_used(secrets: FirstRunSecrets) -> FirstRunSecrets:
-    """Return the secrets without a password that is in use, which need not be stored in clear text any longer."""
+    """Return the secrets without a password that is in use, so that it is not stored in clear text."""
     used = get_user_model().objects.filter(username=ADMIN, last_login__isnull=False).exists()
     return msgspec.structs.replace(secrets, admin_password="") if used else secrets
 
 
 def still_valid(secrets: FirstRunSecrets) -> FirstRunSecrets:
-    """Return the secrets without a password or API key that no longer opens anything."""
+    """Return the secrets without a password or API key that is no longer valid."""
     admin = get_user_model().objects.filter(username=ADMIN, is_active=True).first()
     password = secrets.admin_password if admin is not None and admin.check_password(secrets.admin_password) else ""
     key = ApiKey.objects.filter(sha256=hash_api_key(secrets.api_key), revoked_at=None)
@@ -101,11 +104,11 @@ def still_valid(secrets: FirstRunSecrets) -> FirstRunSecrets:
 
 
 def seed_demo_pool(*, ports_from: int, roles: Sequence[str] = ()) -> list[Engine]:
-    """Create the demo pool and its engines unless they exist, and return the engines the supervisor should start.
+    """Create the demo pool and its engines unless they exist, and return the engines that the supervisor should start.
 
-    Ports are remembered, so that engines keep their addresses over restarts; an engine that lost one of its ports to
-    another program moves to free ones. `roles` are given to the engines in the order of their names: a new pool has no
-    others, in an existing one the rest become mixed.
+    Ports are stored, so that engines keep their addresses across restarts. If another program uses a port by now, the
+    engine moves to free ports. `roles` are assigned in the order of engine names. A new pool has only these engines; in
+    an existing pool, the other engines become mixed.
     """
     pool = Pool.objects.filter(slug=POOL).first()
     if pool is None:
@@ -137,14 +140,14 @@ def _give_roles(pool: Pool, roles: Sequence[str]) -> None:
 
 
 def _register_engines(pool: Pool, ports_from: int, more: int) -> None:
-    """Add this many engines under free names; none if `more` is not above 0."""
+    """Register `more` engines under unused names; none if `more` is not positive."""
     used = set(pool.engines.values_list("name", flat=True))
     free = (name for number in count(1) if (name := f"e-{number:02d}") not in used)
     register_supervised(pool, list(islice(free, max(0, more))), ports_from)
 
 
 def register_supervised(pool: Pool, names: Sequence[str], ports_from: int) -> None:
-    """Register engines of these names and ids on free ports."""
+    """Register engines with these names and ids on free ports."""
     taken = engine_ports_in_use() | _node_ports()
     ports = iter(free_ports(len(names) * PORTS_PER_ENGINE, start=ports_from, taken=taken))
     with transaction.atomic():
@@ -154,13 +157,13 @@ def register_supervised(pool: Pool, names: Sequence[str], ports_from: int) -> No
 
 
 def _node_ports() -> set[int]:
-    """Return the ports of node managers, which may not run yet."""
+    """Return the ports of node managers, which may not be running yet."""
     addresses = KvNode.objects.values_list("address", "events_endpoint", "replay_endpoint")
     return {int(item.rsplit(":", 1)[1]) for row in addresses for item in row if item}
 
 
 def move_from_taken_ports(engines: list[Engine], ports_from: int) -> None:
-    """Move engines that lost a port to another program to free ports."""
+    """Move engines whose ports another program uses to free ports."""
     ours = {port for engine in engines for port in engine_ports(engine)} | _node_ports()
     deadline_s = time.monotonic() + _RELEASE_S
     for engine in engines:
@@ -170,5 +173,5 @@ def move_from_taken_ports(engines: list[Engine], ports_from: int) -> None:
             continue
         ports = free_ports(PORTS_PER_ENGINE, start=ports_from, taken=ours)
         ours |= set(ports)
-        why = "Another program has taken a port of this engine"
+        why = "Another program uses a port of this engine"
         change_engine(engine, engine_addresses(ports), actor=ACTOR, why=why)

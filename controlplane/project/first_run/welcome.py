@@ -1,4 +1,4 @@
-"""The output of `up` once the program answers."""
+"""The text that `up` prints when the program responds."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ def welcome(
     chat: str = "",
     show_secrets: bool,
 ) -> str:
-    """Return the block of text; secrets are left out where others may see them or use them from outside.
+    """Return the text. Secrets are omitted if others could see them or use them from other machines.
 
-    The password is empty if it no longer opens the console; the key and the address of the example chat are empty if
-    there is none.
+    The password is empty if it is no longer valid. The key and the chat's address are empty if there are none.
     """
     lines = ["", "  Headway is running", "", f"    Console   {url}"]
     if show_secrets:

@@ -1,1 +1,1 @@
-"""The processes of one installation: server, supervisor and its children, locks, embedded Celery."""
+"""The processes of one installation: server, supervisor and child processes, locks, and embedded Celery."""

@@ -1,4 +1,4 @@
-"""The supervisor's state of one child: how to start it, and how it runs."""
+"""The supervisor's view of one child: its start command and its current state."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 
 def python(module: str) -> tuple[str, ...]:
-    """Return the command that runs a module by this process's interpreter."""
+    """Return the command that runs a module with this process's interpreter."""
     return (sys.executable, "-m", module)
 
 
 def parent_option() -> tuple[str, ...]:
-    """Return the option that makes our programs end with this process."""
+    """Return the option that makes a Headway program end when this process ends."""
     return ("--parent-pid", str(os.getpid()))
 
 
@@ -26,17 +26,17 @@ STOPPED = "stopped"
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """How to start one child. It must end by itself when its parent dies (simulator.parent_death)."""
+    """How to start one child. The child must end when its parent dies (simulator.parent_death)."""
 
     name: str
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
-    """Added to the environment of this process. Secrets are passed here, never in argv, which all users can list."""
+    """Variables added to this process's environment. Secrets are passed here, because all users can read argv."""
     pass_fds: tuple[int, ...] = ()
-    """Descriptors that the child inherits under the same numbers."""
+    """Descriptors that the child inherits with the same numbers."""
     standby: bool = False
-    """A second process is started ahead, and receives a byte on its standard input when it is to replace the first. The
-    end of that input ends it.
+    """Whether a second process is started in advance. It receives a byte on its standard input to replace the first
+    process, and ends when that input ends.
     """
 
 
@@ -46,9 +46,9 @@ class ChildStatus:
 
     name: str
     state: str
-    """starting (asked for), running, waiting (ended, starts again after a pause) or stopped."""
+    """starting (requested), running, waiting (ended, restarts after a pause), or stopped."""
     pid: int | None
     starts: int
-    """Number of starts; more than one: it ended by itself."""
+    """Number of starts. More than one means that it ended unexpectedly."""
     exit_status: int | None
-    """Of its last end: an exit code, or minus the signal that killed it."""
+    """Last exit status: an exit code, or minus the signal that killed it."""

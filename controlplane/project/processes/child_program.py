@@ -1,4 +1,4 @@
-"""A program that needs no Django as a child of the supervisor: a node manager, or the demo's example chat."""
+"""Runs a program without Django as a child of the supervisor: a node manager, or the demo's example chat."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KV_NODE, EXAMPLE_CHAT = "kvstore.node.command_line", "examples.chat.__main__"
 
 
 def main(program: str, parent: str, *arguments: str) -> int:
-    """Run the program's `main` with its arguments until SIGTERM, or the death of the process with the id `parent`."""
+    """Run the program's `main` with its arguments until SIGTERM or until the process with the id `parent` dies."""
     die_with_parent(int(parent))
     os.umask(0o077)
     os.nice(LOWER_PRIORITY)

@@ -1,4 +1,4 @@
-"""The first steps of each of our own child processes."""
+"""The first steps of each child process of Headway."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gateway.process.malloc_arenas import limit_arenas
 from simulator.parent_death import die_with_parent
 
 LOWER_PRIORITY = 10
-"""Nice value of web and jobs: where the CPU is short, decisions come first."""
+"""Nice value of web and jobs, so that decisions have priority if CPU time is scarce."""
 
 
 def begin(*, nice: int = 0) -> None:
-    """End with the process whose id is the one argument; exits if that is gone already."""
+    """End when the process with the id in the only argument ends. Exit immediately if it has already ended."""
     if len(sys.argv) != 2 or not sys.argv[1].isdecimal():
         raise SystemExit("`manage.py up` starts this process; its argument is the parent's process id.")
     die_with_parent(int(sys.argv[1]))

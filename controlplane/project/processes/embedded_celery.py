@@ -1,4 +1,4 @@
-"""Celery's worker and beat as threads of this process: both without a broker, either or both with one."""
+"""Runs Celery's worker and beat as threads of this process: both without a broker, or one or both with a broker."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from controlplane.platform.jobs.wake import job_queues
 from gateway.bus.wake_up_age import TOPIC as WOKEN
 
 MAX_ASKED = 256
-"""Limit of wake-ups between two ticks; the oldest beyond it wait for their schedule."""
+"""Maximum number of wake-up requests between two ticks. Beyond it, the oldest requests wait for their schedule."""
 
 
 class MonotonicScheduler(Scheduler):
-    """Wakes each entry at a fixed interval in seconds; crontab schedules are not supported.
+    """Wakes each entry at a fixed interval in seconds. Crontab schedules are not supported.
 
-    Celery's own scheduler compares wall times: after the clock is set back by an hour it wakes nothing for that hour.
-    Mutable state: when each entry is due, and the tasks that were asked for.
+    Celery's default scheduler uses wall-clock time, so it stops for an hour if the clock is set back by an hour.
+    Mutable state: the due time of each entry, and the requested tasks.
     """
 
     clock: Callable[[], float] = staticmethod(time.monotonic)
@@ -42,15 +42,15 @@ class MonotonicScheduler(Scheduler):
 
     @override
     def install_default_entries(self, data: dict[str, Any]) -> None:
-        """Add none: results are not kept, so that there is nothing to clean up."""
+        """Add no entries. Results are not stored, so no cleanup is needed."""
 
     def ask(self, jobs: Iterable[str]) -> None:
-        """Have the next tick wake these jobs, due or not; callable from any thread."""
+        """Wake these jobs at the next tick, whether due or not. Callable from any thread."""
         self._asked.extend(f"controlplane.{job}" for job in jobs)
 
     @override
     def tick(self, *_args: Any, **_kwargs: Any) -> float:
-        """Wake due entries and return the seconds until the next one is due."""
+        """Wake due entries, and return the seconds until the next entry is due."""
         # As many as there are now: other threads may add some meanwhile.
         asked = {self._asked.popleft() for _ in range(len(self._asked))}
         for name, entry in list(self.schedule.items()):
@@ -68,15 +68,15 @@ _THREADS = 7
 STOP_S = 3.0
 _LONGEST_SLEEP_S = 1.0
 _REPORT_EVERY_S = 1.0
-"""At most one message in this time reports that jobs were woken."""
+"""Minimum interval between messages that report wake-ups."""
 JOBS, BEAT = "jobs", "beat"
 
 
 class EmbeddedCelery:
-    """One worker for all queues (JOBS), one schedule that wakes jobs (BEAT), also when the bus asks for one.
+    """One worker for all queues (JOBS), and one schedule that wakes jobs (BEAT), also on requests from the bus.
 
-    `on_end` is called with a part that ended without being stopped, in that part's thread. Mutable state: the threads,
-    and when a wake-up was last reported.
+    `on_end` is called with the name of a part that ended unexpectedly, in that part's thread. Mutable state: the
+    threads, and the time of the last reported wake-up.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class EmbeddedCelery:
         self._stopping = False
         self._reported_s = float("-inf")
         self._hurry = threading.Event()
-        """Set when the schedule has something to do before its time, or is to end."""
+        """Set when the schedule must act before its next due time, or must end."""
         self._wake_up = app.task(_do_nothing, name="controlplane.wake_up", shared=False, ignore_result=True)
         run = {JOBS: self._run_worker, BEAT: self._run_beat}
         self._threads = {
@@ -96,7 +96,7 @@ class EmbeddedCelery:
         }
 
     def start(self) -> None:
-        """Start the threads and return at once."""
+        """Start the threads and return immediately."""
         stop_requested.clear()
         state.should_stop = None
         task_prerun.connect(self._report_woken, weak=False)
@@ -104,7 +104,7 @@ class EmbeddedCelery:
             thread.start()
 
     def stop(self) -> None:
-        """Ask running jobs to end, stop the threads and wait for them, STOP_S at most."""
+        """Request running jobs to end, stop the threads, and wait for them, STOP_S at most."""
         self._stopping = True
         task_prerun.disconnect(self._report_woken)
         # Long jobs check it and end by themselves.
@@ -178,4 +178,4 @@ class EmbeddedCelery:
 
 
 def _do_nothing() -> None:
-    """Do nothing; the message alone wakes the worker."""
+    """Do nothing. The message alone wakes the worker."""

@@ -1,15 +1,15 @@
-"""Settings that the supervisor passes to the gateway process, without importing the gateway."""
+"""Settings that the supervisor passes to the gateway process. Does not import the gateway."""
 
 from __future__ import annotations
 
 import msgspec
 
 VARIABLE = "GATEWAY_CHILD"
-"""The environment variable that holds a GatewayChild as JSON."""
+"""The environment variable with a GatewayChild as JSON."""
 
 
 class GatewayChild(msgspec.Struct, frozen=True, kw_only=True):
-    """The parameters that the supervisor gives the gateway, which reads no settings of Django's."""
+    """Parameters from the supervisor for the gateway, which reads no Django settings."""
 
     state_dir: str
     fleet_secret: str
@@ -17,9 +17,7 @@ class GatewayChild(msgspec.Struct, frozen=True, kw_only=True):
     bus_url: str
     pages_socket: str
     listener: int
-    """The descriptor of the public port, which the supervisor keeps open: clients that connect while no gateway runs
-    wait.
-    """
+    """The descriptor of the public port. The supervisor keeps it open, so that clients wait while no gateway runs."""
     scrape_token: str
     engine_bearer: str
     decisions_per_s: int

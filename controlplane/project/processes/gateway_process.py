@@ -1,4 +1,4 @@
-"""The gateway process: owns the public port and needs no Django, so it restarts quickly."""
+"""The gateway process, which owns the public port. It needs no Django, so it restarts quickly."""
 
 from __future__ import annotations
 
@@ -29,16 +29,14 @@ from kvstore.keys.keyring import Keyring
 from kvstore.transfer.shared_secret import node_access
 
 _FIRST_PROBE_S = 3.0
-"""On a busy CPU engines answer late, and clients should rather wait for them than get 503 from a gateway that knows
-none.
-"""
+"""Maximum wait for the first probes. On a busy CPU, engines respond late, and waiting avoids 503 responses."""
 
 
 _DECODER = msgspec.json.Decoder(GatewayChild)
 
 
 def main() -> int:
-    """Serve until SIGTERM or SIGINT, once the supervisor allows it; return the exit status."""
+    """Wait for the supervisor's permission, then serve until SIGTERM or SIGINT. Return the exit status."""
     begin()
     use_short_slices()
     # Removed, so that no child of ours inherits the secrets.

@@ -1,4 +1,4 @@
-"""The jobs process: Celery's worker and beat, and the intake of decisions and recorded traffic."""
+"""The jobs process: Celery's worker and beat, and the intake of decisions and recorded requests."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ logger = logging.getLogger(__name__)
 
 _POLL_S = 0.05
 _JOBS_S = 1.2
-"""Jobs that do not end within this time end with the process; their leases run out."""
+"""Time limit for jobs at shutdown. Jobs that take longer end with the process, and their leases expire."""
 
 
 def main() -> int:
-    """Run the jobs until SIGTERM; return the exit status."""
+    """Run the jobs until SIGTERM. Return the exit status."""
     begin(nice=LOWER_PRIORITY)
     end = ProcessEnd(0.0)
     end.handle_signals()

@@ -9,11 +9,11 @@ from pathlib import Path
 
 BUS_SOCKET, WEB_SOCKET = "bus.sock", "web.sock"
 _LONGEST = 100
-"""Systems allow 104 to 108 bytes."""
+"""Maximum length of a socket path. Systems allow 104 to 108 bytes."""
 
 
 def socket_path(state_dir: Path, name: str) -> Path:
-    """Return the path of a socket; if it is too long in the state directory, one below the temporary directory."""
+    """Return the path of a socket, in the state directory or, if that path is too long, in the temporary directory."""
     path = state_dir / name
     if len(os.fsencode(path)) <= _LONGEST:
         return path
@@ -22,7 +22,7 @@ def socket_path(state_dir: Path, name: str) -> Path:
 
 
 def make_private(path: Path) -> None:
-    """Make the socket's directory, for this user only; raises PermissionError where another user owns it."""
+    """Create the socket's directory with access only for this user. Raises PermissionError if another user owns it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # The temporary directory is everyone's: another user may have made ours first.
     if path.parent.stat().st_uid != os.getuid():

@@ -1,4 +1,4 @@
-"""The socket of the public port, bound before anything else starts."""
+"""The socket of the public port, bound before other processes start."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import socket
 
 
 class PortTakenError(RuntimeError):
-    """Another program listens on our port."""
+    """Another program listens on the public port."""
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a bound socket, so that a taken port is known before anything else starts; raises PortTakenError."""
+    """Return a bound socket, so that a port conflict is detected before other processes start.
+
+    Raises PortTakenError.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     # A restart must not wait for the connections of its predecessor in TIME_WAIT.

@@ -1,4 +1,4 @@
-"""The gateway of another region of the demo: `python -m gateway` as a child of this installation."""
+"""The gateway of another demo region: runs `python -m gateway` as a child of this installation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs gateway, web, and jobs as separate processes; this process supervises them and runs the local bus.
+"""Runs gateway, web, and jobs as separate processes, supervises them, and runs the local bus.
 
 The gateway owns the public port. Its socket stays open here, so connections wait while a gateway restarts. Web and jobs
 run at a lower priority. If one of the three dies, it is restarted.
@@ -34,9 +34,9 @@ _BACKLOG = 2048
 _POLL_S = 0.05
 _ANSWER_S = 2.0
 _TRIES = 3
-"""A program whose gateway or web ended this often before the first request cannot start."""
+"""Maximum number of early ends. If gateway or web ends this often before the first request, the start has failed."""
 _AT_ONCE_S = 2.0
-"""A gateway without requests ends within this time; the others get the same, one after the other."""
+"""Time limit for a gateway without requests to end. The other processes get the same time, one after another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +46,24 @@ class Serving:
     listener: socket.socket
     supervisor: Supervisor
     children: Sequence[ChildSpec]
-    """The demo's; gateway, web and jobs precede them."""
+    """The demo's children, which start after gateway, web, and jobs."""
     with_jobs: bool
     follow_topology: Callable[[], Awaitable[None]]
-    """Keeps engine processes in line with the topology until it is cancelled."""
+    """Coroutine that aligns engine processes with the topology until it is cancelled."""
     on_ready: Callable[[], None]
-    """Called once gateway and web answer."""
+    """Called when gateway and web respond."""
     on_failure: Callable[[], None]
-    """Called if one of them cannot start, before the others are ended."""
+    """Called if gateway or web cannot start, before the other processes are stopped."""
     kv_environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables with the secrets that the demo's node managers share with the gateway; empty: there are none."""
+    """Variables with the secrets that the demo's node managers share with the gateway; empty without node managers."""
 
 
 @contextmanager
 def local_bus() -> Iterator[None]:
-    """Run the bus of this installation's processes during the block, unless there is Redis; raises CommandError."""
+    """Run the bus of this installation's processes during the block, unless Redis is configured.
+
+    Raises CommandError.
+    """
     if settings.REDIS_URL:
         yield
         return
@@ -79,9 +82,9 @@ def local_bus() -> Iterator[None]:
 
 
 async def serve(serving: Serving, end: ProcessEnd) -> bool:
-    """Serve until `end` is requested, then end all children in order; False when they could not start.
+    """Serve until `end` is requested, then end all children in order. Return False if they could not start.
 
-    Run it in the main thread: its children live as long as the thread that starts them.
+    Run it in the main thread, because its children end with the thread that starts them.
     """
     supervisor, following = serving.supervisor, None
     serving.listener.listen(_BACKLOG)
@@ -157,7 +160,7 @@ def _web_socket() -> Path:
 
 
 async def _ready(serving: Serving, end: ProcessEnd) -> bool:
-    """Return True once gateway and web answer; False if one of them cannot start, or the end was requested."""
+    """Return True when gateway and web respond, or False if one of them cannot start or the end was requested."""
     while not end.asked:
         if any(child.starts > _TRIES for child in serving.supervisor.statuses() if child.name != JOBS):
             return False
@@ -168,7 +171,7 @@ async def _ready(serving: Serving, end: ProcessEnd) -> bool:
 
 
 async def _answers(serving: Serving) -> bool:
-    """Return whether web listens and the gateway answers, whatever its answer."""
+    """Return whether web listens and the gateway responds, regardless of the response."""
     host, port = serving.listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
     try:
@@ -186,7 +189,10 @@ async def _answers(serving: Serving) -> bool:
 
 
 async def _end(supervisor: Supervisor, following: asyncio.Task[None] | None, end: ProcessEnd) -> None:
-    """End the gateway, which may need engines and web until its last request, and then all others together."""
+    """End the gateway first, because its last requests may need engines and web.
+
+    Then end all other children together.
+    """
     sign, patience_s = signal.SIGINT, _AT_ONCE_S
     if end.drain_s:
         sign, patience_s = signal.SIGTERM, end.drain_s + LAST_STEPS_S

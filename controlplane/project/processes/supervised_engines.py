@@ -1,4 +1,4 @@
-"""Keeps engine processes in line with the topology: one per supervised engine, none for others."""
+"""Aligns engine processes with the topology: one process per supervised engine."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ from gateway.bus.bus import Bus
 logger = logging.getLogger(__name__)
 
 POLL_S = 2.0
-"""The topology is read at least this often; a new snapshot triggers a read at once."""
+"""Maximum interval between reads of the topology. A new snapshot triggers a read immediately."""
 
 
 class SupervisedEngines:
-    """Follows the topology. Mutable state: the names of the engines that it supervises."""
+    """Follows the topology. Mutable state: the names of the supervised engines."""
 
     def __init__(self, supervisor: Supervisor, read: Callable[[], Sequence[ChildSpec]]) -> None:
-        """`read` returns the wanted children from the database; it is called in a thread of its own."""
+        """Store the parameters.
+
+        `read` returns the wanted children from the database, and is called in a separate thread.
+        """
         self._supervisor = supervisor
         self._read = read
         self._mine: set[str] = set()
 
     async def run(self, bus: Bus, topic: str) -> None:
-        """Follow until cancelled; values of `topic` wake it."""
+        """Align processes until cancelled. Values of `topic` trigger an immediate read."""
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
         unsubscribe = bus.subscribe(topic, lambda *_: loop.call_soon_threadsafe(woken.set))
         try:
@@ -44,7 +47,7 @@ class SupervisedEngines:
             unsubscribe()
 
     async def follow(self) -> None:
-        """Align the processes once; while the database is away they stay unchanged."""
+        """Align the processes once. They stay unchanged if the database is unavailable."""
         try:
             specs = await asyncio.to_thread(self._read)
         except DatabaseError as error:

@@ -1,7 +1,7 @@
-"""Owns every child process of this program: starts, restarts, and ends them.
+"""Starts, restarts, and ends every child process of this program.
 
 Start it from the main thread: Linux notifies a child of its parent's death when the *thread* that started it ends.
-Children have their own process groups, so Ctrl-C reaches only the supervisor, which then ends them in order.
+Children run in separate process groups, so Ctrl-C reaches only the supervisor, which then ends them in order.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ MAX_BYTES = 2_000_000
 
 
 class ChildLog:
-    """One log file and its predecessor `.1`; a child appends to it through a descriptor of its own."""
+    """One log file and its predecessor `.1`. A child appends to it through a separate descriptor."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def open(self) -> int:
-        """Return a descriptor that appends; the caller closes it."""
+        """Return a descriptor for appending. The caller closes it."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self.trim()
         return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def trim(self) -> None:
-        """Move the content to the predecessor once it is over MAX_BYTES.
+        """Move the content to the predecessor if it exceeds MAX_BYTES.
 
-        The file is copied and emptied, not renamed, because the child goes on writing to it; lines
-        that it writes in between are lost.
+        The file is copied and truncated, not renamed, because the child still writes to it. Lines written in between
+        are lost.
         """
         try:
             if self._path.stat().st_size <= MAX_BYTES:
@@ -54,18 +54,18 @@ logger = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 10.0
 PROVEN_S = 5.0
-"""A child that ran this long restarts after the first pause; before that the pause doubles each time."""
+"""Minimum run time after which a child restarts after the first pause. If it runs shorter, the pause doubles."""
 STANDBY_S = 0.5
-"""A standby starts this long after the child, which answers first; it takes over at once unless the child before it
+"""Delay between the start of a child and of its standby. The standby takes over immediately, unless the previous child
 ended early, too.
 """
 TERM_S = 2.0
-"""Time between the request to end and SIGKILL."""
+"""Time between SIGTERM and SIGKILL."""
 TRIM_S = 10.0
 
 
 class Supervisor:
-    """The children and their states. Mutable state: `_children` and the tasks that keep them."""
+    """The children and their states. Mutable state: `_children` and the tasks that run them."""
 
     def __init__(self, log_dir: Path) -> None:
         self._log_dir = log_dir
@@ -73,7 +73,7 @@ class Supervisor:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def start(self, specs: Iterable[ChildSpec]) -> None:
-        """Start children and keep them running; raises ValueError for a name that is taken."""
+        """Start children and restart them when they end. Raises ValueError if a name is already used."""
         for spec in specs:
             if spec.name in self._children:
                 raise ValueError(f"there is a child named {spec.name} already")
@@ -88,7 +88,7 @@ class Supervisor:
         sign: signal.Signals = signal.SIGTERM,
         patience_s: float | None = None,
     ) -> None:
-        """End the named children (None: all) together: `sign`, and SIGKILL after `patience_s` (None: TERM_S)."""
+        """End the named children (None: all) together. Send `sign`, then SIGKILL after `patience_s` (None: TERM_S)."""
         ending = [name for name in (self._children if names is None else names) if name in self._tasks]
         for name in ending:
             self._children[name].ends_with = (sign, TERM_S if patience_s is None else patience_s)
@@ -98,9 +98,9 @@ class Supervisor:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def follow(self, specs: Iterable[ChildSpec], owned: Callable[[str], bool]) -> None:
-        """Run exactly these children among those whose names are `owned`: start, end and restart the differing ones.
+        """Align the children whose names are `owned` with these: start, end, and restart children that differ.
 
-        A child whose command changed is ended first, so that its ports are free for the new one.
+        A child with a changed command is ended first, so that its ports are free.
         """
         wanted = {spec.name: spec for spec in specs}
         there = {name: child.spec for name, child in self._children.items() if owned(name)}
@@ -112,23 +112,23 @@ class Supervisor:
         self.start(spec for name, spec in sorted(wanted.items()) if name not in self._children)
 
     def kill(self) -> None:
-        """End all children at once without waiting; callable from any thread of a process that is about to end."""
+        """Kill all children without waiting. Callable from any thread of a process that is about to end."""
         for status in self.statuses():
             if status.pid is not None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(status.pid, signal.SIGKILL)
 
     def statuses(self) -> tuple[ChildStatus, ...]:
-        """Return the state of all children, in order of their names; may be called from any thread."""
+        """Return the states of all children, ordered by name. Callable from any thread."""
         # A copy: the event loop's thread may add or remove children meanwhile.
         children = dict(self._children)
         return tuple(children[name].status for name in sorted(children))
 
 
 class _Child:
-    """One child over all its starts.
+    """One child across all its starts.
 
-    Mutable state: `status`, replaced whole at each change, `ends_with`, and the standby, if any.
+    Mutable state: `status`, which each change replaces, `ends_with`, and the standby, if any.
     """
 
     def __init__(self, spec: ChildSpec, log: ChildLog) -> None:
@@ -136,7 +136,7 @@ class _Child:
         self._log = log
         self.status = ChildStatus(spec.name, STARTING, None, 0, None)
         self.ends_with = (signal.SIGTERM, TERM_S)
-        """The signal that ends it, and how long it may take before SIGKILL."""
+        """The signal that ends the child, and the time limit before SIGKILL."""
         self._standby: asyncio.subprocess.Process | None = None
 
     async def keep(self) -> None:
@@ -156,7 +156,7 @@ class _Child:
             self._change(STOPPED, None)
 
     async def _run_once(self) -> float:
-        """Start the child, wait for its end and return how many seconds it ran."""
+        """Start the child, wait for its end, and return how many seconds it ran."""
         began = time.monotonic()
         try:
             process = await self._next()
@@ -174,7 +174,7 @@ class _Child:
         return time.monotonic() - began
 
     async def _next(self) -> asyncio.subprocess.Process:
-        """Return a working process: the standby, or a new one."""
+        """Return a process to run: the standby, or a new one."""
         standby, self._standby = self._standby, None
         process = standby if standby is not None and standby.returncode is None else await self._spawn()
         # The byte makes a standby take over.
@@ -230,7 +230,7 @@ class _Child:
 
 
 async def _end(process: asyncio.subprocess.Process, first: signal.Signals, patience_s: float) -> None:
-    """End the child's whole process group and wait until it is gone."""
+    """End the child's whole process group and wait until it has ended."""
     for sign, wait_s in ((first, patience_s), (signal.SIGKILL, TERM_S)):
         if process.returncode is not None:
             return

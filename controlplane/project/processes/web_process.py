@@ -1,4 +1,4 @@
-"""The web process: serves pages, the management API, and websockets on a Unix socket, for the gateway only."""
+"""The web process: serves pages, the management API, and websockets on a Unix socket, only for the gateway."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from controlplane.project.processes.local_sockets import WEB_SOCKET, make_privat
 from gateway.process.draining_server import CUT_OFF_S
 
 _IDLE_S = 75
-"""Longer than the gateway keeps its idle connections to this process."""
+"""Idle timeout of connections, longer than the gateway's."""
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def _listener(path: Path) -> socket.socket:
-    """Return a socket that replaces a killed process's; connections fail until it listens."""
+    """Return a socket that replaces the socket of a killed process. Connections fail until it listens."""
     make_private(path)
     # A killed process leaves its socket, and bind fails where the path exists.
     path.unlink(missing_ok=True)

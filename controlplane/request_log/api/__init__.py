@@ -1,1 +1,1 @@
-"""The management API of the request log."""
+"""The management API for the request log."""

@@ -27,7 +27,7 @@ from routing.trials.arms import ARMS
 
 
 class RecordedDecisionShape(ModelShape):
-    """One decision as listed. Times in milliseconds, `at` is the request's arrival."""
+    """One decision in a list. Times are in milliseconds; `at` is the request's arrival."""
 
     id = serializers.CharField(source="decision_id")
     at = serializers.SerializerMethodField()
@@ -60,12 +60,12 @@ class RecordedDecisionShape(ModelShape):
         )
 
     def get_at(self, row: DecisionIndex) -> datetime:
-        """Return the arrival."""
+        """Return the arrival time."""
         return datetime.fromtimestamp(row.at_ms / 1000, UTC)
 
 
 class DecisionStoryShape(serializers.Serializer):
-    """The decision in words."""
+    """Description of the decision in sentences."""
 
     title = serializers.CharField()
     verdict = serializers.CharField()
@@ -75,7 +75,7 @@ class DecisionStoryShape(serializers.Serializer):
 
 
 class RecordedDecisionDetailShape(serializers.Serializer):
-    """One decision in full: the record as the gateway wrote it, and its story."""
+    """One decision in full: the gateway's record, and its description."""
 
     id = serializers.CharField()
     stored = serializers.BooleanField(help_text="False: in the gateway's memory only, or not stored yet.")
@@ -83,7 +83,7 @@ class RecordedDecisionDetailShape(serializers.Serializer):
     story = DecisionStoryShape()
 
     def to_representation(self, instance: dict[str, Any]) -> dict[str, Any]:
-        """Return the members as they are."""
+        """Return the members unchanged."""
         return instance
 
 
@@ -103,7 +103,7 @@ def _moment(lookup: str, sentence: str) -> Filter:
 
 
 class DecisionsView(Listed):
-    """List decisions, the newest first."""
+    """List decisions, newest first."""
 
     noun = "decisions"
     shape = RecordedDecisionShape
@@ -112,14 +112,14 @@ class DecisionsView(Listed):
         {"at": ("at_ms", "pk")},
         "-at",
         {
-            "id": exact("decision_id", "Id of the decision, as in the answer's header x-headway-decision."),
+            "id": exact("decision_id", "Id of the decision, as in the response header x-headway-decision."),
             "pool": exact("pool", "Slug of the pool."),
-            "engine": exact("engine", "Id of the engine it went to."),
+            "engine": exact("engine", "Id of the chosen engine."),
             "tenant": exact("tenant", "Slug of the tenant."),
-            "session": Filter("session", "Session id as callers send it, or its digest.", read=digests_of),
+            "session": Filter("session", "Session id that clients send, or its digest.", read=digests_of),
             "client_request_id": exact("client_request_id", "The X-Request-Id that the client sent."),
-            "reason": exact("reason", "Reason for the engine, or for none, for example least_cost."),
-            "arm": one_of("arm", ARMS, "Arm that chose, while policies are compared."),
+            "reason": exact("reason", "Reason for choosing the engine or none, such as least_cost."),
+            "arm": one_of("arm", ARMS, "Arm of the decision during a trial."),
             "outcome": one_of("outcome", OUTCOMES, "Outcome of the request."),
             "late": truth("late", "Whether the objective was missed: late, rejected or failed."),
             "regret_cause": one_of("regret_cause", CAUSES, "Main cause of regret."),
@@ -137,17 +137,17 @@ class OneDecision(ApiView):
     shape = RecordedDecisionDetailShape
 
     def get(self, request: Request, *, decision_id: str) -> Response:
-        """Return the record and its story."""
+        """Return the record and its description."""
         decision = find_decision(self.actor, decision_id)
         if decision is None:
             raise DecisionIndex.DoesNotExist
         if decision.record is None:
-            raise ProblemError(404, f"The record of this decision is gone: {decision.gone}.")
+            raise ProblemError(404, f"The record of this decision is no longer available: {decision.gone}.")
         return self.show(detail(decision.record, stored=decision.row is not None))
 
 
 def detail(record: StoredDecision, *, stored: bool) -> dict[str, Any]:
-    """Return the decision as the API, the page's JSON and `manage.py explain --json` show it."""
+    """Return the decision in the format of the API, the page's JSON, and `manage.py explain --json`."""
     story = story_of(record)
     return {
         "id": record.decision.decision_id,

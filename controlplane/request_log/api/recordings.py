@@ -36,7 +36,7 @@ from controlplane.request_log.recordings.upload import MAX_UPLOAD_BYTES, BadTrac
 
 
 class TraceParser(BaseParser):
-    """Takes JSON lines as they are; they are read later."""
+    """Accepts JSON lines without parsing them; they are parsed later."""
 
     media_type = "application/x-ndjson"
 
@@ -44,7 +44,7 @@ class TraceParser(BaseParser):
     def parse(
         self, stream: IO[bytes], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> dict[str, bytes]:
-        """Return the body under `trace`; raises ProblemError for one that is too large."""
+        """Return the body under `trace`. Raises ProblemError if it is too large."""
         body = stream.read(MAX_UPLOAD_BYTES + 1)
         if len(body) > MAX_UPLOAD_BYTES:
             raise ProblemError(
@@ -54,19 +54,19 @@ class TraceParser(BaseParser):
 
 
 class PackedTraceParser(TraceParser):
-    """The same, packed with gzip."""
+    """The same parser for gzip-compressed lines."""
 
     media_type = "application/gzip"
 
 
 class UnnamedTraceParser(TraceParser):
-    """The same, from clients that state no content type."""
+    """The same parser for clients that send no content type."""
 
     media_type = "application/octet-stream"
 
 
 class RecordingShape(ModelShape):
-    """One recording of traffic: its figures; the rows are at `/trace`."""
+    """One recording of traffic. Its rows are at `/trace`."""
 
     author = serializers.CharField(source="author.username", read_only=True, allow_null=True)
     statistics = serializers.DictField(read_only=True)
@@ -89,7 +89,7 @@ class RecordingShape(ModelShape):
 
 
 class NewRecording(ChangeBody):
-    """A window of the continuously recorded traffic."""
+    """A time window of the continuously recorded traffic."""
 
     pool = Text(max_length=64, help_text="Slug of the pool.")
     begins_at = serializers.DateTimeField(help_text="First arrival.")
@@ -103,7 +103,7 @@ PACKED = "application/gzip"
 
 
 class Recordings(Listed):
-    """List recordings, the newest first."""
+    """List recordings, newest first."""
 
     noun = "recordings"
     shape = RecordingShape
@@ -119,7 +119,7 @@ class Recordings(Listed):
     )
 
     def post(self, request: Request) -> Response:
-        """Store a window of a pool's traffic."""
+        """Store a time window of a pool's traffic."""
         body = self.body()
         why, pool = taken_why(body), named_pool(self.actor, body["pool"])
         try:
@@ -132,7 +132,7 @@ class Recordings(Listed):
 
 
 class RecordingUpload(ApiView):
-    """A trace from elsewhere, stored as a recording."""
+    """Stores an uploaded trace as a recording."""
 
     noun = "recordings"
     shape = RecordingShape
@@ -142,11 +142,11 @@ class RecordingUpload(ApiView):
     parameters = (
         OpenApiParameter("pool", {"type": "string", "maxLength": 64}, required=True, description="Slug of the pool."),
         OpenApiParameter("name", {"type": "string", "maxLength": MAX_NAME}, description="Name."),
-        OpenApiParameter("why", {"type": "string", "maxLength": 200}, description="Why, for the audit."),
+        OpenApiParameter("why", {"type": "string", "maxLength": 200}, description="Reason for the audit."),
     )
 
     def post(self, request: Request) -> Response:
-        """Check every line of a trace in Mooncake's form and store it; nothing is stored if a line is wrong."""
+        """Check every line of a trace in Mooncake's format and store it. Nothing is stored if a line is invalid."""
         asked = self.request.query_params
         pool = named_pool(self.actor, asked.get("pool", ""))
         name = one_line(asked.get("name", ""))
@@ -172,7 +172,7 @@ class OneRecording(Deletable):
 
     @override
     def remove(self, thing: Any, *, expected: int | None, why: str) -> None:
-        """Delete it and its file."""
+        """Delete the recording and its file."""
         delete_recording(thing, actor=self.actor, why=why)
 
 
@@ -184,7 +184,7 @@ class RecordingTrace(ApiView):
     answers = by_method(GET=((200, PACKED), OpenApiTypes.BINARY))
 
     def get(self, request: Request, *, recording: int) -> HttpResponse:
-        """Return the trace: JSON lines in Mooncake's form, packed with gzip."""
+        """Return the trace: JSON lines in Mooncake's format, compressed with gzip."""
         stored = visible_recordings(self.actor).get(pk=recording)
         try:
             content = recording_store().packed(stored.key)
@@ -194,6 +194,6 @@ class RecordingTrace(ApiView):
 
 
 def packed_trace(recording: Recording, content: bytes) -> HttpResponse:
-    """Return the answer that saves a recording's file."""
+    """Return a response that downloads a recording's trace as a file."""
     name = f"headway-{recording.pool.slug}-recording-{recording.pk}.jsonl.gz"
     return HttpResponse(content, content_type=PACKED, headers={"Content-Disposition": f'attachment; filename="{name}"'})

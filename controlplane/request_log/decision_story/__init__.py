@@ -1,1 +1,1 @@
-"""One recorded decision in words: its inputs, its reasons, its outcome, its remedy, and its certainty."""
+"""Describes one recorded decision: its inputs, reasons, outcome, remedy, and certainty."""

@@ -1,4 +1,4 @@
-"""The remedy for one decision: that of the largest part of its regret."""
+"""The remedy for one decision, chosen by the largest part of its regret."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CAUSE_WORDS = {
 
 
 def advice(stored: StoredDecision) -> str:
-    """Return the remedy, in two sentences at most."""
+    """Return the remedy in at most two sentences."""
     regret = stored.regret
     if not stored.decision.engine_id:
         return _rejected(stored)

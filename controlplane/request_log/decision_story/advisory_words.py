@@ -1,4 +1,4 @@
-"""An advisory's effect on a request, in words: the reservation, and where the session's KV was, moved and was used."""
+"""Describes an advisory's effect on a request: the reservation, and where the session's KV was, moved, and was used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.contracts.stored_decision import StoredDecision
 
 
 def what_was_announced(stored: StoredDecision) -> str:
-    """Return what an advisory had done before the request came; empty without one."""
+    """Return what an advisory had caused before the request arrived; empty without an advisory."""
     advisory = stored.advisory
     if advisory is None:
         return ""
@@ -26,7 +26,7 @@ def what_was_announced(stored: StoredDecision) -> str:
 
 
 def advisory_fact(stored: StoredDecision) -> str:
-    """Return the advisory as a fact of the request."""
+    """Return the advisory as a fact about the request."""
     advisory = stored.advisory
     if advisory is None:
         return "none"

@@ -1,7 +1,7 @@
-"""Certainty of a choice by least wait + β × compute: where the lines of its candidates cross.
+"""Certainty of a choice by least wait + β × compute: the thresholds at which another candidate would have won.
 
-The cost of a candidate is a straight line over β, fixed + β × compute, where fixed is its wait and the cost of answers
-that share the engine. With c the chosen and r the next best:
+The cost of a candidate is linear in β: fixed + β × compute, where fixed is its wait plus the cost of responses that
+share the engine. With c the chosen candidate and r the next best:
 
     β*     = (fixed_c − fixed_r) / (compute_r − compute_c)    the two cost the same
     wait*  = cost_r − β × compute_c − sharing_c               c's wait from which r wins
@@ -27,16 +27,16 @@ class Firmness:
 
     beta: float
     rival: str
-    """Engine id of the next best."""
+    """Engine id of the next best candidate."""
     beta_at: float | None
-    """β at which both cost the same; None: no positive one."""
+    """β at which both candidates cost the same; None: no positive value."""
     wait_at_s: float
     hit_at: int | None
-    """None: it would have won even with nothing cached."""
+    """Cached tokens at which the rival wins. None: the chosen engine would have won even without cached tokens."""
 
 
 def beta_of(stored: StoredDecision) -> float | None:
-    """Return the β that weighted the candidates; None if the placement uses none."""
+    """Return the β used to weight the candidates; None if the placement uses none."""
     if stored.decision.placement != "least_cost":
         return None
     weights = [
@@ -55,13 +55,13 @@ def fixed_s(candidate: Candidate) -> float:
 
 
 def runner_up(stored: StoredDecision) -> Candidate | None:
-    """Return the candidate of least cost other than the chosen one."""
+    """Return the candidate with the lowest cost other than the chosen one."""
     others = stored.decision.candidates[1:]
     return min(others, key=lambda other: (other.cost, other.engine_id)) if others else None
 
 
 def firmness(stored: StoredDecision) -> Firmness | None:
-    """Return the firmness of the choice; None without another candidate, or with costs of another form."""
+    """Return the firmness of the choice; None without another candidate, or if the costs have another form."""
     beta, rival = beta_of(stored), runner_up(stored)
     if beta is None or rival is None:
         return None
@@ -78,7 +78,7 @@ def firmness(stored: StoredDecision) -> Firmness | None:
 
 
 def conditions(stored: StoredDecision, firm: Firmness) -> list[tuple[str, str, str]]:
-    """Return the conditions under which the rival would have won, in words: (quantity, threshold, actual value)."""
+    """Return the conditions under which the rival would have won, as texts: (quantity, threshold, actual value)."""
     chosen, rows = stored.decision.candidates[0], []
     if firm.beta_at is not None:
         under = "under" if firm.beta_at < firm.beta else "over"
@@ -91,14 +91,14 @@ def conditions(stored: StoredDecision, firm: Firmness) -> list[tuple[str, str, s
 
 
 def name_of(stored: StoredDecision, engine_id: str) -> str:
-    """Return the engine's name at that time."""
+    """Return the engine's name at the time of the decision."""
     return next((item.name for item in stored.known if item.engine_id == engine_id and item.name), engine_id)
 
 
 def _hit_at(stored: StoredDecision, chosen: Candidate, limit_s: float) -> int | None:
-    """Return the least hit with which the chosen engine's prefill takes `limit_s` at most.
+    """Return the minimum hit with which the chosen engine's prefill takes at most `limit_s`.
 
-    None also if some of the hit has to be loaded, which takes time of its own.
+    Also None if part of the hit must be loaded, because loading takes additional time.
     """
     cost, length, fetch = stored.cost, stored.decision.prompt_tokens, stored.decision.fetch
     if (fetch is not None and fetch.node) or chosen.loading is not None:

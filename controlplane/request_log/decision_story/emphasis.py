@@ -1,4 +1,4 @@
-"""Sentences with highlighted figures: written as one text, shown in pieces."""
+"""Texts with highlighted figures, which are split into pieces for display."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def strong(text: str) -> str:
 
 
 def pieces(text: str) -> Words:
-    """Return a text with marked parts in pieces."""
+    """Split a text with marked parts into pieces."""
     return tuple((piece, index % 2 == 1) for index, piece in enumerate(text.split(_MARK)) if piece)
 
 
 def text_of(words: Words) -> str:
-    """Return the words without their marks."""
+    """Return the text without marks."""
     return "".join(text for text, _ in words)

@@ -1,4 +1,4 @@
-"""An engine's load from node managers, in words: source, amount, duration, and benefit."""
+"""Describes an engine's KV load from node managers: source, amount, duration, and benefit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gateway.contracts.stored_decision import StoredDecision
 from routing.values.decision import Candidate
 
 TIER_PHRASES = {"cpu": "in CPU memory", "disk": "on disk", "external": "in an external store"}
-"""An engine's own tiers, in words."""
+"""Descriptions of an engine's own cache tiers."""
 _REASONS = {
     "missing": "the node no longer had all of it",
     "late": "it would have taken longer than computing",
@@ -17,7 +17,7 @@ _REASONS = {
 
 
 def held_on_node(stored: StoredDecision) -> str:
-    """Return a node's cached part of the prompt, if the decision relied on it; else empty."""
+    """Return the part of the prompt cached on a node, if the decision relied on it; otherwise empty."""
     fetch, decision = stored.decision.fetch, stored.decision
     if fetch is None or not fetch.node:
         return ""
@@ -27,7 +27,7 @@ def held_on_node(stored: StoredDecision) -> str:
 
 
 def held_below(stored: StoredDecision) -> str:
-    """Return what the engine was to load by itself, as sentences; empty for nothing."""
+    """Return sentences about the KV that the engine was to load from its own tiers; empty for nothing."""
     loading, words = stored.decision.loading, ""
     if loading is None:
         return words
@@ -39,7 +39,7 @@ def held_below(stored: StoredDecision) -> str:
 
 
 def own_load(candidate: Candidate) -> str:
-    """Return what a candidate would load by itself in a few words; "" for nothing."""
+    """Return a short text about the KV that a candidate would load from its own tiers; empty for nothing."""
     loading = candidate.loading
     if loading is None:
         return ""
@@ -49,7 +49,7 @@ def own_load(candidate: Candidate) -> str:
 
 
 def what_was_loaded(stored: StoredDecision) -> str:
-    """Return the outcome of the ordered load; empty where none was ordered."""
+    """Return the outcome of the ordered load; empty without one."""
     load = stored.load
     if load is None:
         return ""
@@ -73,7 +73,7 @@ def what_was_loaded(stored: StoredDecision) -> str:
 
 
 def computed_instead_s(stored: StoredDecision) -> float | None:
-    """Return the seconds that prefilling the loaded tokens would have taken, by the cost of then; None: unknown."""
+    """Return the seconds to prefill the loaded tokens instead, by the cost at that time; None: unknown."""
     load, cost, reported = stored.load, stored.cost, stored.cached_tokens
     if load is None or not load.saved_tokens or cost is None or stored.speed <= 0:
         return None
@@ -84,7 +84,7 @@ def computed_instead_s(stored: StoredDecision) -> float | None:
 
 
 def load_fact(stored: StoredDecision) -> str:
-    """Return the load in a few words; "" where there was none."""
+    """Return a short text about the load; empty without one."""
     load = stored.load
     if load is None:
         return ""

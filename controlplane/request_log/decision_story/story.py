@@ -1,4 +1,4 @@
-"""One decision in words: its inputs, its reasons, its outcome, and its remedy."""
+"""Describes one decision: its inputs, reasons, outcome, and remedy."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ WORTH_REPORTING_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One decision in words."""
+    """Description of one decision."""
 
     title: str
     verdict: str
-    """Late by 0.47 s, on time, rejected …"""
+    """Such as "late by 0.47 s", "on time", or "rejected"."""
     why: Words
     happened: Words
     to_do: str
 
 
 def story_of(stored: StoredDecision) -> Story:
-    """Return the decision in words."""
+    """Return the description of the decision."""
     why, happened = pieces(_why(stored)), pieces(_happened(stored))
     return Story(_title(stored), verdict_of(stored), why, happened, advice(stored))
 
 
 def verdict_of(stored: StoredDecision) -> str:
-    """Return its outcome, in two or three words."""
+    """Return its outcome in two or three words."""
     ttft_s = stored.first_token_after_s
     if stored.outcome == "completed" and ttft_s is not None:
         over_s = ttft_s - stored.ttft_slo_s

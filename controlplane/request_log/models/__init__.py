@@ -1,1 +1,1 @@
-"""Models of the request log: the index of decisions, recordings."""
+"""Models of the request log: decision index, recordings, and segments."""

@@ -9,9 +9,10 @@ from controlplane.request_log.models.segment import Segment
 
 
 class DecisionIndex(models.Model):
-    """One row per kept decision; the record itself is in a segment.
+    """One row per stored decision. The record itself is in a segment.
 
-    `pool`, `engine` and `tenant` are no foreign keys: the past outlives them. Rows are deleted with their segment.
+    `pool`, `engine`, and `tenant` are not foreign keys, because decisions outlive them. Rows are deleted with their
+    segment.
     """
 
     decision_id = models.CharField(max_length=64, unique=True)
@@ -24,27 +25,27 @@ class DecisionIndex(models.Model):
     session = models.CharField(max_length=16, blank=True)
     """Keyed digest of the session's id."""
     client_request_id = models.CharField(max_length=128, blank=True, default="")
-    """The client's X-Request-Id; empty: it sent none, or the row is older than this column."""
+    """The client's X-Request-Id; empty: none was sent, or the row is older than this column."""
     reason = models.CharField(max_length=32)
-    """Why this engine, or no engine: a code of routing.values.reasons."""
+    """Reason for choosing this engine or no engine: a code in routing.values.reasons."""
     policy_version = models.IntegerField()
     arm = models.CharField(max_length=16, blank=True, default="")
-    """live, canary or control; empty: no trial ran, or the row is older than this column."""
+    """live, canary, or control; empty: no trial, or the row is older than this column."""
     outcome = models.CharField(max_length=16)
     error = models.CharField(max_length=64, blank=True)
     late = models.BooleanField()
-    """The objective was missed."""
+    """Whether the objective was missed."""
     ttft_ms = models.IntegerField(null=True)
     queued_ms = models.IntegerField(null=True)
     prompt_tokens = models.IntegerField()
     predicted_tokens = models.IntegerField()
-    """Cached tokens by the index, whatever the trust in it."""
+    """Cached tokens predicted by the index, regardless of the trust in it."""
     reported_tokens = models.IntegerField(null=True)
     mismatch = models.CharField(max_length=16, blank=True)
     regret_ms = models.IntegerField(null=True)
     regret_cause = models.CharField(max_length=16, blank=True)
     share = models.FloatField(default=1.0)
-    """Share of decisions like it that were kept: its weight is 1 / share."""
+    """Sampling rate of similar decisions. The weight of this one is 1 / share."""
     segment = models.ForeignKey(Segment, on_delete=models.CASCADE, related_name="+")
     position = models.PositiveSmallIntegerField()
     """Index within the segment."""

@@ -1,4 +1,4 @@
-"""Recorded traffic that a person keeps: its shape only, never prompts."""
+"""Traffic recordings that people create. They contain only lengths and times, never prompts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ class Origin(models.TextChoices):
 
 
 class Recording(models.Model):
-    """One recording; its trace is in segments (controlplane.request_log.recordings.kept_traces), copies by `key`."""
+    """One recording.
+
+    Its trace is in segments (controlplane.request_log.recordings.kept_traces); `key` names its copies.
+    """
 
     key = models.CharField(max_length=16, unique=True)
     name = models.CharField(max_length=120)
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="recordings")
     origin = models.CharField(max_length=16, choices=Origin.choices)
     begins_at = models.DateTimeField(null=True, blank=True)
-    """Start of a window; an upload has none."""
+    """Start of the recorded time window; empty for an upload."""
     ends_at = models.DateTimeField(null=True, blank=True)
     requests = models.PositiveIntegerField()
     file_bytes = models.PositiveBigIntegerField()
@@ -34,10 +37,10 @@ class Recording(models.Model):
     author = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )
-    """Empty for recordings made by an API key or the program itself."""
+    """Empty for recordings created by an API key or the program."""
     created_at = models.DateTimeField(auto_now_add=True)
     revision = 1
-    """It never changes; the ETag of the API."""
+    """Constant, because recordings never change; used as ETag of the API."""
 
     class Meta:
         ordering = ("-created_at", "-id")

@@ -1,4 +1,4 @@
-"""Some records of the request log, packed together."""
+"""Records of the request log, packed together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from controlplane.request_log.models.recording import Recording
 
 
 class Retention(models.TextChoices):
-    """How long records are kept, and so which records a segment holds."""
+    """Retention class, which determines how long records are kept and which segment contains them."""
 
     DECISIONS = "decisions", "Decisions in full, within HEADWAY_DECISION_BYTES"
     TRAFFIC = "traffic", "Shapes of all requests, within HEADWAY_RECORDING_BYTES and _HOURS"
@@ -17,21 +17,23 @@ class Retention(models.TextChoices):
 
 
 class Segment(models.Model):
-    """The rows of one request batch for one retention class, or of several small ones merged, or a part of a
+    """A unit of storage: one request batch's rows for one retention class, several merged small batches, or a part of a
     recording's trace.
     """
 
     retention = models.CharField(max_length=16, choices=Retention.choices)
     batch = models.CharField(max_length=64)
-    """Name of the batch, by which no process stores it again; of several merged: "+" and the name of the first; of a
-    trace's part: the recording's key and a number.
+    """Name of the batch, which prevents storing it twice. Merged batches: "+" and the name of the first batch. Part of
+    a trace: the recording's key and a number.
     """
     at_ms = models.BigIntegerField()
-    """Unix milliseconds at which it was stored."""
+    """Unix milliseconds at which the segment was stored."""
     size = models.BigIntegerField()
-    """Bytes that count against the budget, including its index rows."""
+    """Bytes that count against the budget, including index rows."""
     merged_at_ms = models.BigIntegerField(null=True, blank=True)
-    """Unix milliseconds at which another segment got all its content; it stays for its present readers."""
+    """Unix milliseconds at which the content was merged into another segment. This segment is kept for its current
+    readers.
+    """
     recording = models.ForeignKey(Recording, on_delete=models.CASCADE, null=True, blank=True, related_name="segments")
     data = models.BinaryField()
 
@@ -51,12 +53,12 @@ class Segment(models.Model):
 
 
 class MergedBatches(models.Model):
-    """Batches of one gateway process whose segments were merged: by their names, no process stores them again."""
+    """Batches of one gateway process whose segments were merged. Their names prevent storing them twice."""
 
     source = models.CharField(max_length=64, primary_key=True)
     """The name of a batch without its number."""
     numbers = models.JSONField(default=list)
-    """Ascending [first, last], without overlap."""
+    """Ascending, non-overlapping spans [first, last]."""
     at_ms = models.BigIntegerField(db_index=True)
     """Unix milliseconds of the last change."""
 

@@ -1,1 +1,1 @@
-"""Recordings: cut from the continuously recorded traffic, or uploaded."""
+"""Recordings: taken from the continuously recorded traffic, or uploaded."""

@@ -1,4 +1,4 @@
-"""Stored traces of recordings: gzipped, in segments of the log's store, with copies as files."""
+"""Stored traces of recordings: gzip-compressed, in segments of the request log, with copies as files."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from controlplane.request_log.store.segments import kept_segment
 
 MAX_ROWS = 200_000
 MAX_PLAIN_BYTES = 128 << 20
-"""Of one recording, unpacked."""
+"""Maximum uncompressed size of one recording."""
 LEFT_OVER_S = 3600.0
-"""Copies without a recording are deleted when they are older than this."""
+"""Age at which copies without a recording are deleted."""
 PART_BYTES = 4 << 20
-"""A trace is stored in segments of this many bytes, so that no write holds the database for long."""
+"""Size of the segments of a trace, so that no write blocks the database for long."""
 _KEY = re.compile(r"[0-9a-f]{16}")
 
 _encode = msgspec.json.Encoder().encode
 
 
 class TooMuchTrafficError(ValueError):
-    """The recording would exceed a limit; the message says which, and what to do."""
+    """The recording would exceed a limit. The message states the limit and the fix."""
 
 
 class RecordingGoneError(LookupError):
-    """The recording's trace is not stored."""
+    """The recording's trace is no longer stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A trace that belongs to no recording yet: its rows, its packed form, and its content."""
+    """A trace that belongs to no recording yet: its rows, compressed form, and content."""
 
     rows: int
     packed: bytes = field(repr=False)
@@ -50,7 +50,7 @@ class Written:
 
 
 def written(rows: Iterable[RecordedRow]) -> Written:
-    """Return the trace of the rows in the order of their times; raises TooMuchTrafficError."""
+    """Return the trace of the rows, ordered by time. Raises TooMuchTrafficError."""
     counter = StatisticsCounter()
     lines = sorted(_lines(rows, counter))
     packed = io.BytesIO()
@@ -62,38 +62,38 @@ def written(rows: Iterable[RecordedRow]) -> Written:
 
 
 class RecordingStore:
-    """Traces in the log's store, with copies in a directory of this machine for programs that read files."""
+    """Traces in the request log, with copies in a directory of this machine for programs that read files."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def keep(self, recording: Recording, trace: Written) -> None:
-        """Store the trace of a recording that was just stored, in its transaction."""
+        """Store the trace of a new recording, in the same transaction."""
         parts = [trace.packed[start : start + PART_BYTES] for start in range(0, len(trace.packed), PART_BYTES)]
         Segment.objects.bulk_create(
             kept_segment(f"{recording.key}-{number}", part, recording) for number, part in enumerate(parts)
         )
 
     def packed(self, key: str) -> bytes:
-        """Return the trace, gzipped; raises RecordingGoneError."""
+        """Return the gzip-compressed trace. Raises RecordingGoneError."""
         parts = Segment.objects.filter(recording__key=key).order_by("pk").values_list("data", flat=True)
         if not (packed := b"".join(bytes(part) for part in parts)):
             raise RecordingGoneError("The recording was deleted, and its trace with it.")
         return packed
 
     def path(self, key: str) -> Path:
-        """Return the path of a copy of the trace, made if there is none; raises RecordingGoneError."""
+        """Return the path of a copy of the trace, and create it if necessary. Raises RecordingGoneError."""
         path = self._path(key)
         if not path.is_file():
             self._copy(self.packed(key), path)
         return path
 
     def drop_copy(self, key: str) -> None:
-        """Delete this machine's copy, if there is one; sweeps delete those of others."""
+        """Delete this machine's copy. Sweeps delete the copies on other machines."""
         self._path(key).unlink(missing_ok=True)
 
     def sweep(self, known: set[str], now: float) -> int:
-        """Delete copies of deleted recordings, and partial copies of a killed process."""
+        """Delete copies of deleted recordings and partial copies of killed processes. Return how many."""
         swept = 0
         if not self._directory.is_dir():
             return 0
@@ -123,7 +123,7 @@ class RecordingStore:
 
 
 def recording_store() -> RecordingStore:
-    """Return the store with its copies in the state directory."""
+    """Return the RecordingStore with copies in the state directory."""
     return RecordingStore(settings.STATE_DIR / "recordings")
 
 

@@ -1,4 +1,4 @@
-"""Creates and deletes recordings of traffic: windows of the continuous recording, and uploads."""
+"""Creates and deletes recordings of traffic: time windows of the continuous recording, and uploads."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from controlplane.request_log.store.segments import recorded_span, recorded_traf
 from routing.values.counted import count
 
 MAX_RECORDINGS = 500
-"""Limit of stored recordings."""
+"""Maximum number of stored recordings."""
 MAX_NAME = 120
 
 
 class NoRoomError(RuntimeError):
-    """The kept recordings use all available space; the message says what to do."""
+    """The stored recordings use all available space. The message explains the fix."""
 
 
 def visible_recordings(actor: Actor) -> models.QuerySet[Recording]:
-    """Return the recordings of the pools the actor may see."""
+    """Return the recordings of the pools that the actor may see."""
     recordings = Recording.objects.select_related("pool", "author")
     return recordings if may(actor, Role.VIEWER) else recordings.filter(pool__in=visible_pools(actor))
 
@@ -43,9 +43,9 @@ def visible_recordings(actor: Actor) -> models.QuerySet[Recording]:
 def record_window(
     pool: Pool, begins_at: datetime, ends_at: datetime, *, actor: Actor, name: str = "", why: str = ""
 ) -> Recording:
-    """Store the pool's traffic that arrived within [begins_at, ends_at), and return its recording.
+    """Store the pool's traffic that arrived in [begins_at, ends_at), and return its recording.
 
-    Raises NotAllowedError, InvalidFieldsError for a window without traffic or with too much, NoRoomError.
+    Raises NotAllowedError, NoRoomError, and InvalidFieldsError for a window with no traffic or too much traffic.
     """
     require(actor, Role.OPERATOR, pool)
     if not begins_at < ends_at:
@@ -64,7 +64,7 @@ def record_window(
 def upload_recording(pool: Pool, file: IO[bytes], *, actor: Actor, name: str, why: str = "") -> Recording:
     """Store an uploaded trace as traffic of the pool, and return its recording.
 
-    Raises NotAllowedError, BadTraceError with every wrong line, InvalidFieldsError, NoRoomError.
+    Raises NotAllowedError, BadTraceError with every invalid line, InvalidFieldsError, NoRoomError.
     """
     require(actor, Role.OPERATOR, pool)
     names = Resalting(secrets.token_bytes(32))
@@ -73,7 +73,7 @@ def upload_recording(pool: Pool, file: IO[bytes], *, actor: Actor, name: str, wh
 
 
 def delete_recording(recording: Recording, *, actor: Actor, why: str = "") -> None:
-    """Delete the recording and its trace; what-if answers based on it stay. Raises NotAllowedError."""
+    """Delete the recording and its trace, but keep the results of what-ifs that used it. Raises NotAllowedError."""
     require(actor, Role.OPERATOR, recording.pool)
     with transaction.atomic():
         before, pk = _audit_fields(recording), str(recording.pk)
@@ -85,7 +85,7 @@ def delete_recording(recording: Recording, *, actor: Actor, why: str = "") -> No
 
 
 def recorded_words() -> str:
-    """Return in a sentence which span of traffic is recorded."""
+    """Return a sentence about the time span of recorded traffic."""
     if not settings.RECORDING_BYTES:
         return "Recording is off (HEADWAY_RECORDING_BYTES=0)."
     span = recorded_span()

@@ -12,12 +12,12 @@ from gateway.contracts.traffic_row import BLOCK_TOKENS, HEAD_BLOCKS, TrafficRow
 from simulator.workloads.trace import TraceError, TraceRow, iterate_lines
 
 _ID_BITS = 53
-"""Bits of hash ids, so that tools that read numbers as doubles keep them distinct."""
+"""Number of bits in hash ids. Tools that read numbers as doubles can still distinguish them."""
 _MASK_64 = (1 << 64) - 1
 
 
 class RecordedRow(TraceRow, frozen=True, omit_defaults=True):
-    """A request as it arrived, and its outcome if known. Seconds count from its arrival."""
+    """A request as it arrived, and its outcome if known. Times are in seconds since its arrival."""
 
     outcome: str = ""
     late: bool = False
@@ -29,17 +29,17 @@ class RecordedRow(TraceRow, frozen=True, omit_defaults=True):
 
 
 class Resalting:
-    """Renames all ids of one recording, under a salt that is discarded with this object.
+    """Renames all ids of one recording, with a salt that is discarded with this object.
 
-    Equal ids stay equal within the recording; nothing links them to another one, to the fleet's keys or to a session or
-    tenant.
+    Equal ids stay equal within the recording. They cannot be linked to another recording, the fleet's keys, a session,
+    or a tenant.
     """
 
     def __init__(self, salt: bytes) -> None:
         self._salt = salt
 
     def recorded(self, row: TrafficRow, begin: float) -> RecordedRow:
-        """Return a row of the continuous recording, its time counted from `begin` (unix seconds)."""
+        """Return a row of the continuous recording, with times relative to `begin` (unix seconds)."""
         return RecordedRow(
             timestamp=round(max(0.0, row.arrived_at - begin) * 1000, 3),
             input_length=max(1, row.prompt_tokens),
@@ -59,7 +59,7 @@ class Resalting:
         )
 
     def uploaded(self, row: RecordedRow) -> RecordedRow:
-        """Return an uploaded row; names of sessions and tenants become digests, hints are left out."""
+        """Return an uploaded row. Names of sessions and tenants become digests, and hints are omitted."""
         session = "" if row.session_id is None else str(row.session_id)
         return msgspec.structs.replace(
             row,
@@ -84,7 +84,7 @@ class Resalting:
 
 
 def read_recorded(path: Path) -> Iterator[RecordedRow]:
-    """Yield the rows of a recording in the order of their times; raises simulator.workloads.trace.TraceError."""
+    """Yield the rows of a recording, ordered by time. Raises simulator.workloads.trace.TraceError."""
     for line_number, line in iterate_lines(path):
         try:
             yield decode_recorded(line)

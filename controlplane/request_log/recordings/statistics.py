@@ -1,4 +1,4 @@
-"""Figures about a recording's contents."""
+"""Statistics of a recording's contents."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from simulator.percentile import percentile
 
 
 class RecordingStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of one recording; shares 0..1, None: unknown."""
+    """Statistics of one recording. Shares are 0..1; None: unknown."""
 
     span_s: float
-    """From the first arrival to the last."""
+    """Seconds from the first arrival to the last."""
     sessions: int
     tenants: int
     prompt_tokens: int
     output_tokens: int
     answered: int
-    """Requests whose first token was recorded."""
+    """Number of requests with a recorded first token."""
     late: int
     ttft_p50_s: float | None
     ttft_p90_s: float | None
     hit_rate: float | None
-    """Share of the prompt tokens of requests whose engine reported a hit."""
+    """Share of cached prompt tokens, over requests with a reported hit."""
     engines: int
-    """Most engines that took work."""
+    """Maximum number of engines that accepted work."""
     policy_versions: list[int]
-    """Versions that decided, the most frequent first."""
+    """Policy versions of the decisions, most frequent first."""
 
 
 class StatisticsCounter:
-    """Adds up rows as they are written. Mutable: all of it."""
+    """Accumulates rows as they are written. Everything is mutable."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -68,7 +68,7 @@ class StatisticsCounter:
             self._versions[row.policy_version] = self._versions.get(row.policy_version, 0) + 1
 
     def statistics(self) -> RecordingStatistics:
-        """Return the figures of the rows added."""
+        """Return the statistics of the added rows."""
         ttfts: Sequence[float] = sorted(self._ttfts)
         return RecordingStatistics(
             span_s=max(0.0, self._last_ms - self._first_ms) / 1000,
@@ -87,6 +87,6 @@ class StatisticsCounter:
 
 
 def plain(statistics: RecordingStatistics) -> dict[str, Any]:
-    """Return the figures as JSON values."""
+    """Return the statistics as JSON values."""
     fields: dict[str, Any] = msgspec.to_builtins(statistics)
     return fields

@@ -1,4 +1,4 @@
-"""Reads an uploaded trace: checks every line, and reports all errors at once with their line numbers."""
+"""Validates an uploaded trace line by line, and reports all errors with their line numbers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from controlplane.request_log.recordings.recorded_row import RecordedRow, decode
 from routing.values.counted import count
 
 MAX_UPLOAD_BYTES = 16 << 20
-"""Size as sent, gzipped or not."""
+"""Maximum size as sent, with or without gzip."""
 MAX_PROBLEMS = 100
 MAX_LINE_BYTES = 1 << 20
 MAX_LINES = 2 * MAX_ROWS
-"""Blank and wrong lines included."""
+"""Maximum number of lines, including blank and invalid lines."""
 MAX_MEMBERS = 10_000
 MAX_BLOCKS = 200_000
 MAX_INPUT = 100_000_000
@@ -31,7 +31,7 @@ _GZIP_MEMBER = b"\x1f\x8b\x08"
 
 
 class BadTraceError(ValueError):
-    """The upload is not a trace; `problems` lists lines with their errors, at most MAX_PROBLEMS."""
+    """The upload is not a valid trace. `problems` lists lines with their errors, at most MAX_PROBLEMS."""
 
     def __init__(self, problems: list[FieldProblem], wrong_lines: int) -> None:
         lines = count(wrong_lines, "line")
@@ -41,9 +41,9 @@ class BadTraceError(ValueError):
 
 
 def checked_rows(file: IO[bytes]) -> Iterator[RecordedRow]:
-    """Return the rows of a trace in Mooncake's form, gzipped or not, once the whole of it has been checked.
+    """Validate a whole trace in Mooncake's format, with or without gzip, and return its rows.
 
-    Raises BadTraceError with all that is wrong. The file is read twice, so that its rows are never all in memory.
+    Raises BadTraceError with all problems. The file is read twice, so that its rows are never all in memory.
     """
     packed = file.read(MAX_UPLOAD_BYTES + 1)
     checker = _Checker()
@@ -66,7 +66,7 @@ def checked_rows(file: IO[bytes]) -> Iterator[RecordedRow]:
 
 
 class _Checker:
-    """Counts rows and problems. Mutable: all of it."""
+    """Counts rows and problems. Everything is mutable."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -97,11 +97,11 @@ class _Checker:
 
 
 class _UnreadableError(ValueError):
-    """The bytes themselves cannot be read."""
+    """The bytes are unreadable."""
 
 
 def _wrong(row: RecordedRow) -> str:
-    """Return the problem of a row with the right types; empty: none."""
+    """Return the problem of a row whose types are correct; empty: no problem."""
     times = (row.ttft_s or 0.0, row.total_s or 0.0)
     rules = (
         (
@@ -120,9 +120,10 @@ def _wrong(row: RecordedRow) -> str:
 
 
 def _lines(packed: bytes) -> Iterator[bytes]:
-    """Yield the lines; a line over MAX_LINE_BYTES only as far as needed to detect it.
+    """Yield the lines. A line over MAX_LINE_BYTES is truncated just above the limit.
 
-    Raises _UnreadableError at the first limit: of lines, blank ones too, of unpacked bytes, or of gzip members.
+    Raises _UnreadableError at the first exceeded limit: lines (including blank ones), uncompressed bytes, or gzip
+    members.
     """
     raw = io.BytesIO(packed)
     plain: IO[bytes] = io.BufferedReader(gzip.GzipFile(fileobj=raw)) if packed.startswith(_GZIP_MAGIC) else raw

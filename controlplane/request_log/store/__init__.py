@@ -1,1 +1,1 @@
-"""The request log's one store: segments in the database, by retention class, and the index of their decisions."""
+"""The only store of the request log: segments in the database by retention class, and the index of decisions."""

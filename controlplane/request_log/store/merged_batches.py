@@ -9,13 +9,13 @@ from controlplane.request_log.models.segment import MergedBatches
 Span = tuple[int, int]
 
 MAX_SPANS = 1000
-"""Limit per gateway process; beyond it the oldest gaps count as stored."""
+"""Maximum number of spans per gateway process. Beyond it, the oldest gaps count as stored."""
 KEPT_MS = 7 * 86_400_000
-"""A name is remembered this long after its process's last merge: no bus delivers an entry later."""
+"""Time for which names are kept after a process's last merge. The bus delivers no entry later than this."""
 
 
 def merged_among(names: Iterable[str]) -> set[str]:
-    """Return those of these batches that were stored and later merged."""
+    """Return the batches among these that were stored and later merged."""
     wanted = {name: _parts(name) for name in names}
     known = MergedBatches.objects.in_bulk({source for source, _ in wanted.values()})
     return {
@@ -26,7 +26,7 @@ def merged_among(names: Iterable[str]) -> set[str]:
 
 
 def note_merged(names: Iterable[str], now_ms: int) -> None:
-    """Record these batches, in the transaction that merges them."""
+    """Record these batches as merged, in the transaction that merges them."""
     numbers: dict[str, list[int]] = {}
     for source, number in map(_parts, names):
         numbers.setdefault(source, []).append(number)
@@ -37,12 +37,12 @@ def note_merged(names: Iterable[str], now_ms: int) -> None:
 
 
 def forget_merged_batches(now_ms: int) -> int:
-    """Delete entries last changed KEPT_MS ago, and return how many processes they were of."""
+    """Delete entries last changed longer than KEPT_MS ago. Return the number of gateway processes."""
     return MergedBatches.objects.filter(at_ms__lt=now_ms - KEPT_MS).delete()[0]
 
 
 def joined_spans(spans: Iterable[Span]) -> list[Span]:
-    """Return the same numbers as ascending spans, MAX_SPANS at most."""
+    """Return the numbers as ascending spans, MAX_SPANS at most."""
     joined: list[Span] = []
     for first, last in sorted(spans):
         if joined and first <= joined[-1][1] + 1:
@@ -54,6 +54,6 @@ def joined_spans(spans: Iterable[Span]) -> list[Span]:
 
 
 def _parts(name: str) -> tuple[str, int]:
-    """Return the gateway process and the number that a batch's name consists of."""
+    """Split a batch's name into gateway process and number."""
     source, _, number = name.rpartition("-")
     return (source, int(number)) if source and number.isascii() and number.isdecimal() else (name, 0)

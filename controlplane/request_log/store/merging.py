@@ -1,7 +1,7 @@
-"""Merges small segments, so that a quiet fleet's log does not grow by a row per second and class.
+"""Merges small segments, so that a quiet fleet does not add a row per second and retention class.
 
-Each merge is one transaction: the new segment, its index rows, the mark on the old ones, and their batches' names. A
-kill leaves all of it or nothing. The old segments stay for a while, for readers that listed them before.
+Each merge is one atomic transaction: the new segment, its index rows, the mark on the old segments, and their batches'
+names. The old segments are kept for a while, for readers that have already listed them.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from gateway.contracts.wire import UnreadableMessageError
 logger = logging.getLogger(__name__)
 
 MERGED_BYTES = 128 << 10
-"""Largest result, index rows included: reading one decision unpacks its whole segment."""
+"""Maximum size of a merged segment, including index rows. Reading one decision decompresses its whole segment."""
 LISTED_AT_ONCE = 512
-"""Segments that one call examines, and so the most that it merges."""
+"""Maximum number of segments that one call examines or merges."""
 READERS_MS = 300_000
-"""A merged segment is deleted this long afterwards."""
+"""Time after which a merged segment is deleted."""
 
 Listed = tuple[int, int, int]
-"""Key, time and size of a segment."""
+"""Key, time, and size of a segment."""
 
 
 def merge_small(retention: Retention, since_ms: int, now_ms: int) -> int:
-    """Merge segments stored at `since_ms` or later; return where to continue next time."""
+    """Merge small segments stored at `since_ms` or later. Return the start time for the next call."""
     segments = Segment.objects.filter(retention=retention, merged_at_ms=None, at_ms__gte=since_ms)
     listed = list(segments.order_by("at_ms", "pk").values_list("pk", "at_ms", "size")[:LISTED_AT_ONCE])
     *complete, last = _groups(listed) or [[]]
@@ -53,14 +53,14 @@ def merge_small(retention: Retention, since_ms: int, now_ms: int) -> int:
 
 
 def drop_merged(now_ms: int) -> int:
-    """Delete segments that were merged READERS_MS ago, and return how many."""
+    """Delete segments that were merged longer than READERS_MS ago. Return how many."""
     gone = Segment.objects.filter(merged_at_ms__lt=now_ms - READERS_MS).order_by("merged_at_ms")
     keys = list(gone.values_list("pk", flat=True)[:LISTED_AT_ONCE])
     return Segment.objects.filter(pk__in=keys).only("pk").delete()[0] if keys else 0
 
 
 def _groups(listed: Sequence[Listed]) -> list[list[Listed]]:
-    """Return the segments in groups to merge; the last group may still grow."""
+    """Group the segments for merging. The last group may still grow."""
     groups: list[list[Listed]] = []
     size = 0
     for item in listed:
@@ -95,7 +95,7 @@ def _merge(retention: Retention, keys: Sequence[int], now_ms: int) -> None:
 
 
 def _joined(retention: Retention, parts: Sequence[Segment]) -> tuple[Segment, list[int]]:
-    """Return one segment with the content of these, and each one's number of index rows."""
+    """Return one segment with the content of these, and the number of index rows of each."""
     name, at_ms = f"+{parts[0].batch}"[:64], parts[0].at_ms
     if retention == Retention.TRAFFIC:
         return new_segment(retention, name, at_ms, joined_rows(bytes(part.data) for part in parts)), [0] * len(parts)

@@ -1,4 +1,4 @@
-"""Keeps each retention class within its bytes and its age: the oldest segments are deleted, with their index rows."""
+"""Limits each retention class in bytes and age: deletes the oldest segments with their index rows."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from django.db.models import Sum
 from controlplane.request_log.models.segment import Retention, Segment
 
 DROPPED_AT_ONCE = 16
-"""Segments deleted in one transaction, so that other writers do not wait long for the database."""
+"""Number of segments deleted in one transaction, so that other writers do not wait long."""
 
 
 def keep_bounds() -> None:
-    """Delete what exceeds the bounds of the settings."""
+    """Delete segments that exceed the limits in the settings."""
     shrink(Retention.DECISIONS, settings.DECISION_BYTES)
     shrink(Retention.TRAFFIC, settings.RECORDING_BYTES, time.time() - settings.RECORDING_HOURS * 3600.0)
 
 
 def used_bytes(retention: Retention) -> int:
-    """Return the bytes of its budget that the class uses."""
+    """Return the bytes of the class that count against its budget."""
     return Segment.objects.filter(retention=retention).aggregate(size=Sum("size"))["size"] or 0
 
 
 def shrink(retention: Retention, budget_bytes: int, oldest: float = 0.0) -> int:
-    """Delete the oldest segments until the budget holds and none is from before `oldest` (unix seconds)."""
+    """Delete the oldest segments until the class is within its budget and none is before `oldest` (unix seconds)."""
     segments, over, dropped = Segment.objects.filter(retention=retention), used_bytes(retention) - budget_bytes, 0
     while True:
         gone = []

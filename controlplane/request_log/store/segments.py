@@ -1,7 +1,7 @@
-"""Stores request batches as segments, and reads them: one decision, or the traffic of a time span.
+"""Stores request batches as segments, and reads one decision or the traffic of a time span.
 
-A batch's segments and the index rows of its decisions are written in one transaction, and a row is deleted with its
-segment. Every reader sees all of a batch or nothing.
+A batch's segments and index rows are written in one transaction, and a row is deleted with its segment. Therefore
+readers never see an incomplete batch.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ logger = logging.getLogger(__name__)
 ROW_BYTES = 400
 """Size of an index row with its index entries, counted against the budget."""
 SEGMENT_BYTES = 200
-"""Size of a segment beyond its data, counted likewise."""
+"""Size of a segment without its data, counted against the budget."""
 APART_S = 900.0
-"""Requests are stored when they end; one that ended later than this after its arrival may be missed, and so may one of
-a gateway whose clock differs by more from the storing process's.
+"""Maximum time between arrival and storage that searches consider. Longer requests, and gateways whose clock differs by
+more, may be missed.
 """
 MERGED_MS = 60_000
-"""Segments within this time are merged while they are small; the result has the time of the first."""
+"""Small segments within this time are merged. The result has the time of the first segment."""
 READ_AT_ONCE = 16
-"""Segments of traffic that are in memory at once."""
+"""Number of traffic segments in memory at the same time."""
 _LEVEL = 3
 
 
 class RecordGoneError(LookupError):
-    """The record can no longer be read; the message says why."""
+    """The record is no longer readable. The message explains why."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCounts:
-    """New rows."""
+    """Numbers of new rows."""
 
     requests: int = 0
-    """Requests whose traffic was recorded."""
+    """Number of requests whose traffic was recorded."""
     decisions: int = 0
 
 
@@ -65,9 +65,10 @@ class _Packed(NamedTuple):
 
 
 def store(values: Sequence[bytes], hindsight: Hindsight | None = None) -> StoredCounts:
-    """Store those encoded request batches that are not stored yet; unreadable ones are logged and left out.
+    """Store the encoded request batches that are not stored yet. Unreadable batches are logged and skipped.
 
-    `hindsight` judges the decisions, and has judged those before. Raises DatabaseError, and then nothing is stored.
+    `hindsight` judges the decisions, and must have judged the earlier ones. Raises DatabaseError if nothing could be
+    stored.
     """
     packed_segments = _packed(values, hindsight or Hindsight())
     packed = {(item.segment.batch, item.segment.retention): item for item in packed_segments}
@@ -82,7 +83,7 @@ def store(values: Sequence[bytes], hindsight: Hindsight | None = None) -> Stored
 
 
 def read_decision(row: DecisionIndex) -> StoredDecision:
-    """Return the record of a row; raises RecordGoneError."""
+    """Return the record of a row. Raises RecordGoneError."""
     data = Segment.objects.filter(pk=row.segment_id).values_list("data", flat=True).first()
     if data is None:
         raise RecordGoneError("it was dropped to stay within the store's budget")
@@ -93,12 +94,12 @@ def read_decision(row: DecisionIndex) -> StoredDecision:
 
 
 def packed_decisions(decisions: Sequence[StoredDecision]) -> bytes:
-    """Return the data of a segment with these decisions."""
+    """Encode these decisions as a segment's data."""
     return zlib.compress(encode_decisions(decisions), _LEVEL)
 
 
 def unpacked_decisions(data: bytes) -> list[StoredDecision]:
-    """Return the decisions in the data of a segment; raises UnreadableMessageError."""
+    """Decode the decisions in a segment's data. Raises UnreadableMessageError."""
     unpacker = zlib.decompressobj()
     try:
         # A damaged segment may unpack to gigabytes.
@@ -111,10 +112,10 @@ def unpacked_decisions(data: bytes) -> list[StoredDecision]:
 
 
 def recorded_traffic(begin: float, end: float, *, segments: int = 1, rows: int = 1) -> Iterator[TrafficRow]:
-    """Yield the rows that arrived within [begin, end) in unix seconds, in stored order.
+    """Yield the rows that arrived in [begin, end), in unix seconds, in stored order.
 
-    One of `segments` consecutive segments is read, and one of every `rows` rows in it. They are drawn at random,
-    because gateways may store theirs in turn.
+    One of every `segments` consecutive segments is read, and one of every `rows` rows in it. Segments are chosen at
+    random, because gateways may store in turn.
     """
     listed = Segment.objects.filter(
         retention=Retention.TRAFFIC,
@@ -137,14 +138,14 @@ def recorded_traffic(begin: float, end: float, *, segments: int = 1, rows: int =
 
 
 def recorded_span() -> tuple[float, float] | None:
-    """Return the span of recorded traffic in unix seconds; None: there is none."""
+    """Return the time span of recorded traffic in unix seconds; None: no traffic."""
     recorded = Segment.objects.filter(retention=Retention.TRAFFIC, merged_at_ms=None)
     span = recorded.aggregate(since=Min("at_ms"), until=Max("at_ms"))
     return None if span["since"] is None else (span["since"] / 1000, span["until"] / 1000)
 
 
 def kept_segment(name: str, data: bytes, recording: Recording) -> Segment:
-    """Return a segment with a part of the recording's trace."""
+    """Return a segment with part of a recording's trace."""
     now_ms = int(time.time() * 1000)
     return new_segment(Retention.KEPT, name, now_ms, data, recording=recording)
 
@@ -170,7 +171,7 @@ def _packed(values: Sequence[bytes], hindsight: Hindsight) -> Iterator[_Packed]:
 def new_segment(
     retention: Retention, batch: str, at_ms: int, data: bytes, *, rows: int = 0, recording: Recording | None = None
 ) -> Segment:
-    """Return a segment with the size that counts against the budget; `rows`: its index rows."""
+    """Return a segment with the size that counts against the budget. `rows` is the number of its index rows."""
     size = len(data) + SEGMENT_BYTES + rows * ROW_BYTES
     return Segment(retention=retention, batch=batch, at_ms=at_ms, size=size, recording=recording, data=data)
 
@@ -217,9 +218,9 @@ def row_of(stored: StoredDecision, segment: int, position: int) -> tuple[Any, ..
 
 
 def insert_rows(rows: Sequence[tuple[Any, ...]]) -> None:
-    """Insert the rows; skip those whose decision is stored already.
+    """Insert the rows, and skip decisions that are already stored.
 
-    Plain SQL: making model instances would take several times as long as the database.
+    Uses plain SQL, because creating model instances would take several times as long as the database.
     """
     meta, quote = DecisionIndex._meta, connection.ops.quote_name
     names = ", ".join(quote(meta.get_field(name).column) for name in _COLUMNS)

@@ -1,1 +1,1 @@
-"""The management API of trials."""
+"""The management API for trials."""

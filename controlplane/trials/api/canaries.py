@@ -29,7 +29,7 @@ from controlplane.trials.models.canary import Canary, CanaryState
 
 
 class CanaryShape(ModelShape):
-    """One canary: its course, its state, and the last evaluation of both arms."""
+    """One canary: its steps, its state, and the last evaluation of both arms."""
 
     version = serializers.IntegerField(source="version.number", read_only=True)
     against = serializers.IntegerField(
@@ -39,7 +39,7 @@ class CanaryShape(ModelShape):
         slug_field="slug",
         read_only=True,
         allow_null=True,
-        help_text="The pool on trial, beside the other pools of its model in its region; null: a version is.",
+        help_text="The pool on trial, beside the other pools of its model in its region; null: a version is on trial.",
     )
     steps = serializers.ListField(child=serializers.FloatField(), read_only=True)
     share = serializers.FloatField(read_only=True, help_text="Share of sessions at its step, 0 to 1.")
@@ -51,7 +51,7 @@ class CanaryShape(ModelShape):
     )
 
     evidence = serializers.SerializerMethodField(
-        help_text="Evidence of its step: dwell_s and requests still needed; guardrails with the verdict holds, not_yet "
+        help_text="Evidence for its step: dwell_s and requests missing; guardrails with the verdict holds, not_yet "
         "or broken, and for not_yet wait_s, the estimated time to a verdict; missing, as sentences; wait_s over all "
         "(null: no estimate). Empty: it has ended.",
     )
@@ -83,13 +83,13 @@ class CanaryShape(ModelShape):
         )
 
     def get_evidence(self, canary: Canary) -> dict[str, Any]:
-        """Return the state of its step's evidence."""
+        """Return the state of the evidence for its step."""
         fields: dict[str, Any] = msgspec.to_builtins(step_evidence(canary, timezone.now())) if canary.running else {}
         return fields
 
 
 class GoOn(ChangeBody):
-    """A step or the promotion of a canary."""
+    """Body of a canary's step or promotion."""
 
     force = Truth(
         required=False,
@@ -148,7 +148,7 @@ class _Canaries(Objects):
 
 
 class Canaries(_Canaries, Listed):
-    """List canaries, the newest first."""
+    """List canaries, newest first."""
 
     bodies = by_method(POST=NewCanary)
     listing = Listing(
@@ -161,7 +161,7 @@ class Canaries(_Canaries, Listed):
     )
 
     def post(self, request: Request) -> Response:
-        """Give a version or a pool a share of the sessions; 409 while a canary of the policy runs."""
+        """Give a version or a pool a share of the sessions. Responds with 409 while a canary of the policy runs."""
         body = self.body()
         why = taken_why(body)
         tried = self._tried(*(body.pop(name, None) for name in ("policy", "version", "pool")))
@@ -185,7 +185,7 @@ class OneCanary(_Canaries, ObjectView):
 
     @override
     def get(self, request: Request, **names: Any) -> Response:
-        """Return the canary; its ETag identifies its course, the evaluation within changes without it."""
+        """Return the canary. Its ETag does not change with the evaluation."""
         canary = self.thing(**names)
         return Response(self.represented(canary), headers={"ETag": etag_of(canary)})
 
@@ -193,19 +193,20 @@ class OneCanary(_Canaries, ObjectView):
 class _CanaryVerb(_Canaries, Verb):
     @override
     def carry_out(self, thing: Canary, *, force: bool = False, **asked: Any) -> Canary:
-        """Call the service; `force`: proceed without evidence."""
+        """Call the service. `force` continues without evidence."""
         return self.verb(thing, **asked, **({"evidence": Evidence.WAIVED} if force else {}))
 
 
 class CanaryStep(_CanaryVerb):
-    """Give the canary its next share; 409 names the missing evidence. If-Match is optional."""
+    """Give the canary its next share. Responds with 409 and the missing evidence. If-Match is optional."""
 
     verb = staticmethod(canaries.take_step)
     bodies = by_method(POST=GoOn)
 
 
 class CanaryPromotion(_CanaryVerb):
-    """Publish its version for all sessions, or keep the pool's share; 409 names the missing evidence.
+    """Publish the canary's version for all sessions, or keep the pool's share. Responds with 409 and the missing
+    evidence.
 
     If-Match is optional.
     """
@@ -215,7 +216,7 @@ class CanaryPromotion(_CanaryVerb):
 
 
 class CanaryAbort(_CanaryVerb):
-    """Return all sessions to the live version or the other pools; If-Match is optional."""
+    """Return all sessions to the live version or the other pools. If-Match is optional."""
 
     verb = staticmethod(abort)
     bodies = by_method(POST=ChangeBody)

@@ -1,4 +1,4 @@
-"""The policy version that a body names."""
+"""Finds the policy version that a request body names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from controlplane.policies.models.policy_version import PolicyVersion
 
 
 def version_of(policy: Policy, name: str, number: int) -> PolicyVersion:
-    """Return the version that the member `name` of a body names; raises InvalidFieldsError."""
+    """Return the version named by the member `name` of a body. Raises InvalidFieldsError."""
     version = policy.versions.filter(number=number).first()
     if version is None:
         raise problem(name, f"{policy.slug} has no v{number}.")

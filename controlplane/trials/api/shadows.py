@@ -23,7 +23,7 @@ _QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
 
 
 class ShadowShape(serializers.Serializer):
-    """One shadow: a draft that chooses next to the live policy, and its results so far."""
+    """One shadow: a draft that decides next to the live policy, and its results so far."""
 
     id = serializers.IntegerField(source="pk")
     pool = serializers.CharField(source="pool.slug")
@@ -44,8 +44,8 @@ class ShadowShape(serializers.Serializer):
     )
     result = serializers.DictField(
         help_text="compared, agreed, unbound, left_out; gain_s and gain_hit_tokens (means over all compared); "
-        "gain_quantiles_s (of the disagreements); answered, expected_ttft_s and measured_ttft_s (means where they "
-        "really went); cpu_s and cpu_max_s per choice; engines; disagreements."
+        "gain_quantiles_s (of the disagreements); answered, expected_ttft_s and measured_ttft_s (means at their "
+        "real engines); cpu_s and cpu_max_s per choice; engines; disagreements."
     )
 
     @override
@@ -97,7 +97,7 @@ class _Shadows(Objects):
 
 
 class Shadows(_Shadows, Listed):
-    """List shadows, the newest first."""
+    """List shadows, newest first."""
 
     bodies = by_method(POST=NewShadow)
     listing = Listing(
@@ -110,7 +110,10 @@ class Shadows(_Shadows, Listed):
     )
 
     def post(self, request: Request) -> Response:
-        """Have a draft choose next to the live policy; 409 while another shadow runs in the pool."""
+        """Make a draft decide next to the live policy, without effect.
+
+        Responds with 409 while another shadow runs in the pool.
+        """
         body = self.body()
         why = taken_why(body)
         pool = named_pool(self.actor, body["pool"])
@@ -122,11 +125,11 @@ class Shadows(_Shadows, Listed):
 class OneShadow(_Shadows, ObjectView):
     """One shadow."""
 
-    says = by_method(GET="Return the shadow with what is counted by now.")
+    says = by_method(GET="Return the shadow with its current counts.")
 
 
 class ShadowStop(_Shadows, Verb):
-    """End the shadow; 409 if it has ended already."""
+    """End the shadow. Responds with 409 if it has already ended."""
 
     verb = staticmethod(stop_shadow)
     bodies = by_method(POST=ChangeBody)

@@ -20,7 +20,7 @@ from controlplane.trials.whatif.lifecycle import start_whatif, status_of, visibl
 
 
 class WhatIfShape(serializers.Serializer):
-    """One what-if: its parameters, its state, and its answer."""
+    """One what-if: its parameters, its state, and its result."""
 
     id = serializers.IntegerField(source="whatif.pk")
     pool = serializers.CharField(source="whatif.pool.slug")
@@ -61,7 +61,7 @@ class NewWhatIf(ChangeBody):
 
 
 class WhatIfs(Listed):
-    """List what-ifs, the newest first."""
+    """List what-ifs, newest first."""
 
     noun = "what-if"
     shape = WhatIfShape
@@ -72,7 +72,7 @@ class WhatIfs(Listed):
     )
 
     def post(self, request: Request) -> Response:
-        """Compare a draft with the live version on a recording; the answer follows with `state` done."""
+        """Compare a draft with the live version on a recording. The result is available when `state` is done."""
         body = self.body()
         why = taken_why(body)
         recording = visible_recordings(self.actor).filter(pk=body["recording"]).first()
@@ -92,4 +92,4 @@ class OneWhatIf(ObjectView):
     shape = WhatIfShape
     rows = staticmethod(visible_whatifs)
     field = "pk"
-    says = by_method(GET="Return the what-if with its answer, once there is one.")
+    says = by_method(GET="Return the what-if with its result, if available.")

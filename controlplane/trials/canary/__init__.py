@@ -1,1 +1,1 @@
-"""Canaries: intake of their arms' results, stored evaluations, and the arms of a pool."""
+"""Canaries: results of their arms, stored evaluations, and the arms of a pool."""

@@ -1,4 +1,4 @@
-"""Receives gateways' counts per arm, and keeps them in time slices until the jobs compare them."""
+"""Receives gateways' counts per arm, and stores them in time slices until the jobs compare them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from planning.trials.comparison import ArmSlice
 
 SLICE_S = 2.0
 KEPT_S = 900.0
-"""A step is judged by its last quarter of an hour at most."""
+"""Maximum age of slices. A step is judged by at most its last quarter of an hour."""
 MAX_KEYS = 10_000
 
 logger = logging.getLogger(__name__)
 
 Key = tuple[str, str, int]
-"""Pool, arm and policy version."""
+"""Pool, arm, and policy version."""
 
 
 class ArmIntake:
-    """Mutable, under `_lock`: the slices of each key, oldest first. Moments are unix seconds of this process."""
+    """Slices of each key, oldest first. Mutable, under `_lock`. Times are unix seconds on this process's clock."""
 
     def __init__(self, bus: Bus, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -41,7 +41,7 @@ class ArmIntake:
         self._unsubscribe()
 
     def slices(self, base: Sequence[Key], tried: Key, since_s: float) -> list[tuple[float, ArmSlice]]:
-        """Return an arm and its baseline (of one or more pools) from `since_s` on, oldest first."""
+        """Return the slices of an arm and its baseline (in one or more pools) since `since_s`, oldest first."""
         with self._lock:
             ours, others = self._of([tried], since_s), self._of(base, since_s)
         nothing = ArmWindow()
@@ -86,5 +86,5 @@ class ArmIntake:
 
 @cache
 def arm_intake() -> ArmIntake:
-    """Return this process's one intake."""
+    """Return the only ArmIntake of this process."""
     return ArmIntake(get_bus())

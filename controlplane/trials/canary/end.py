@@ -1,6 +1,6 @@
-"""Ends a canary: aborted manually or by `job` if guardrails break, promoted (`lifecycle`), or ended with its policy.
+"""Ends a canary: aborted by a person or by `job`, promoted (`lifecycle`), or ended because its policy changed.
 
-When guardrails break: planning/trials/canary.py.
+The guardrails are in planning/trials/canary.py.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from controlplane.trials.models.canary import Canary, CanaryState
 
 
 class CanaryOverError(ConflictError):
-    """The canary has ended, or cannot take the requested step; the message says what to do."""
+    """The canary has ended, or cannot take the requested step. The message explains the fix."""
 
 
 def locked_running(canary: Canary, expected: int | None) -> Canary:
-    """Return the running canary as stored, locked; raises StaleRevisionError, CanaryOverError."""
+    """Lock the running canary and return it as stored. Raises StaleRevisionError, CanaryOverError."""
     stored = locked(canary, expected)
     if stored.state != CanaryState.RUNNING:
         raise CanaryOverError(f"The canary has already ended: {stored.get_state_display().lower()}. Start another one.")
@@ -34,7 +34,7 @@ def locked_running(canary: Canary, expected: int | None) -> Canary:
 
 
 def abort(canary: Canary, *, actor: Actor, expected: int | None = None, why: str = "") -> Canary:
-    """Return all sessions to the live version, or to the other pools.
+    """Return all sessions to the live version or to the other pools.
 
     Raises NotAllowedError, StaleRevisionError, CanaryOverError.
     """
@@ -56,7 +56,10 @@ def end(
     pool: str = "",
     waived: dict[str, list[str]] | None = None,
 ) -> Canary:
-    """End a locked, running canary inside the caller's transaction, record it in the audit, and remove its arm."""
+    """End a locked, running canary in the caller's transaction.
+
+    Record the end in the audit, and remove the canary's arm.
+    """
     ending = {"state": state, "reason": reason[:400], "ended_by": actor.name, "ended_at": timezone.now()}
     changed(stored, ending, verb, actor=actor, why=why or reason, pool=pool, waived=waived)
     return stored
@@ -72,9 +75,9 @@ def changed(
     pool: str,
     waived: dict[str, list[str]] | None = None,
 ) -> None:
-    """Write the changes with the next revision, record them in the audit, and publish; raises StaleRevisionError.
+    """Write the changes with the next revision, audit them, and publish. Raises StaleRevisionError.
 
-    `waived`: the missing evidence that was waived, for the audit.
+    `waived` is the missing evidence that was waived, for the audit.
     """
     before = audit_fields(stored)
     for name, value in changes.items():
@@ -87,19 +90,19 @@ def changed(
 
 
 def pool_of(canary: Canary) -> str:
-    """Return the pool that an event about the canary concerns; empty for several."""
+    """Return the pool for an event about the canary; empty if there are several."""
     return canary.pool.slug if canary.pool is not None else only_pool(canary.policy)
 
 
 def end_running(policy: Policy, reason: str, *, actor: Actor, pool: str = "") -> None:
-    """End the policy's running canary, if there is one, because the policy itself changed."""
+    """End the policy's running canary, if any, because the policy itself changed."""
     running = Canary.objects.select_for_update().filter(policy=policy, state=CanaryState.RUNNING).first()
     if running is not None:
         end(running, CanaryState.ENDED, "canary.end", actor=actor, reason=reason, pool=pool)
 
 
 def audit_fields(canary: Canary) -> dict[str, Any]:
-    """Return the canary as the audit records it, without its figures."""
+    """Return the canary in the form recorded in the audit, without its figures."""
     return {name: value for name, value in audit_values(canary).items() if name != "evaluation"} | {
         "share": canary.share
     }

@@ -1,4 +1,4 @@
-"""One stored evaluation of two arms: figures, guardrails, and how they were obtained."""
+"""One stored evaluation of two arms: figures, guardrails, and their inputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_POINTS = 180
 
 
 class ArmFigures(msgspec.Struct, frozen=True):
-    """Results of one arm's requests. Times in seconds, shares 0..1; None: no data."""
+    """Results of one arm's requests. Times are in seconds, shares 0..1; None: no data."""
 
     requests: int
     late_share: float | None
@@ -26,11 +26,11 @@ class ArmFigures(msgspec.Struct, frozen=True):
     p90_s: float | None
     p99_s: float | None
     ttft: dict[int, int] = {}
-    """Times to first token by bucket of planning.trials.arm_window."""
+    """Counts of times to first token, by bucket of planning.trials.arm_window."""
 
 
 class EvaluationPoint(msgspec.Struct, frozen=True):
-    """Both arms within ten seconds."""
+    """Figures of both arms in a span of ten seconds."""
 
     at: float
     """Unix seconds."""
@@ -43,7 +43,7 @@ class EvaluationPoint(msgspec.Struct, frozen=True):
 
 
 class CanaryEvaluation(msgspec.Struct, frozen=True):
-    """One evaluation; `base` is the arm that is compared with."""
+    """One evaluation. `base` is the baseline arm."""
 
     at: float
     action: str
@@ -61,7 +61,7 @@ def evaluation_of(
     comparison: Comparison,
     slices: list[tuple[float, ArmSlice]],
 ) -> CanaryEvaluation:
-    """Return the evaluation of these slices, which may be of several pools."""
+    """Return the evaluation of these slices, which may be from several pools."""
     return CanaryEvaluation(
         at,
         action,
@@ -80,7 +80,7 @@ def plain(evaluation: CanaryEvaluation) -> dict[str, Any]:
 
 
 def stored_evaluation(stored: Any) -> CanaryEvaluation | None:
-    """Return a stored evaluation; None where there was none yet."""
+    """Return a stored evaluation; None if there is none yet."""
     return msgspec.convert(stored, prepared(CanaryEvaluation), str_keys=True) if stored else None
 
 

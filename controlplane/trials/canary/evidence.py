@@ -1,4 +1,4 @@
-"""Evidence that a canary needs to continue: its dwell is over, requests are judged, and every guardrail holds."""
+"""Evidence that a canary needs to continue: the dwell time is over, requests are judged, and every guardrail holds."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from routing.values.counted import count
 from routing.values.prepared_struct import prepared
 
 FRESH_S = 60.0
-"""An evaluation that is older says nothing about the present; one follows every other second."""
+"""Maximum age of an evaluation. Evaluations are made every other second."""
 GUARD_TITLES = {LATE: "Late requests", FAILED: "Failed requests", TTFT: "Mean TTFT", TAIL: "Slowest tenth"}
 
 _LACKS = {NOT_YET: "not yet known to hold", BROKEN: "broken"}
 
 
 class Evidence(StrEnum):
-    """A caller's evidence for going on."""
+    """Treatment of missing evidence."""
 
     REQUIRED = "required"
-    """None: the call is rejected while evidence is missing."""
+    """The call is rejected if evidence is missing."""
     WAIVED = "waived"
     """Missing evidence is waived, with a reason for the audit."""
     JUDGED = "judged"
-    """The caller's own judgment of newer figures, as the job has."""
+    """The caller has judged newer figures itself, as the job does."""
 
 
 class EvidenceMissingError(CanaryOverError):
-    """It is not yet known whether the canary does well; the message says what is missing."""
+    """There is not enough evidence about the canary. The message states what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepEvidence:
-    """State of the evidence of a canary's step."""
+    """State of the evidence for a canary's step."""
 
     dwell_s: float
-    """Remaining seconds of the step."""
+    """Remaining dwell time of the step in seconds."""
     requests: int
-    """Missing judged requests in the arm with fewer."""
+    """Number of missing judged requests in the arm with fewer requests."""
     guardrails: tuple[GuardrailCertainty, ...]
-    """Empty: this step was not evaluated yet."""
+    """Empty: this step has not been evaluated yet."""
     missing: tuple[str, ...]
     """Missing evidence, one sentence each; empty: none is missing."""
     wait_s: float | None
@@ -58,7 +58,7 @@ class StepEvidence:
 
 
 def step_evidence(canary: Canary, now: datetime) -> StepEvidence:
-    """Return the state of the evidence of the canary's step."""
+    """Return the state of the evidence for the canary's step."""
     limits = msgspec.convert(canary.guardrails, prepared(GuardrailDocument))
     evaluation = evaluation_at_step(canary)
     since_s = (now - canary.step_at).total_seconds()
@@ -91,7 +91,7 @@ def _wait_s(dwell_s: float, guardrails: Sequence[GuardrailCertainty]) -> float |
 
 
 def evaluation_at_step(canary: Canary) -> CanaryEvaluation | None:
-    """Return the last evaluation if it is of the canary's present step."""
+    """Return the last evaluation if it belongs to the canary's current step."""
     evaluation = stored_evaluation(canary.evaluation)
     return evaluation if evaluation and evaluation.at >= canary.step_at.timestamp() else None
 
@@ -99,7 +99,7 @@ def evaluation_at_step(canary: Canary) -> CanaryEvaluation | None:
 def known_guardrails(
     evaluation: CanaryEvaluation, limits: GuardrailDocument, step_at: datetime
 ) -> tuple[GuardrailCertainty, ...]:
-    """Return each guardrail's certainty by the evaluation."""
+    """Return the certainty of each guardrail in the evaluation."""
     since_s = evaluation.at - step_at.timestamp()
     return tuple(
         certainty(reading, requests=_counted(reading.guard, evaluation), least=limits.min_requests, since_s=since_s)
@@ -108,9 +108,9 @@ def known_guardrails(
 
 
 def require_evidence(canary: Canary, evidence: Evidence, why: str, now: datetime) -> dict[str, list[str]]:
-    """Return the audit's record of missing evidence that was waived.
+    """Check the evidence, and return the waived evidence for the audit.
 
-    Raises EvidenceMissingError, and InvalidFieldsError where it is waived without a reason.
+    Raises EvidenceMissingError, and InvalidFieldsError if evidence is waived without a reason.
     """
     missing = () if evidence == Evidence.JUDGED else step_evidence(canary, now).missing
     if not missing:

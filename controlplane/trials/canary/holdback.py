@@ -1,4 +1,4 @@
-"""Changes the state of a pool's holdback; each change of the serving side is audited and published."""
+"""Changes the state of a pool's holdback. Each change of the serving side is audited and published."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _VERBS = {
 
 
 def holdback_of(pool: Pool, at: datetime) -> Holdback:
-    """Return the pool's slice; a new, unstored one if there is none."""
+    """Return the pool's holdback, or a new, unsaved one."""
     stored = Holdback.objects.filter(pool=pool).first()
     return stored or Holdback(pool=pool, since=at, trial_id=secrets.token_hex(8))
 
 
 def visible_slices(actor: Actor) -> list[Holdback]:
-    """Return the slices of the pools that the actor may see, without those that are off."""
+    """Return the holdbacks of the pools that the actor may see, except those that are off."""
     slices = Holdback.objects.exclude(state=SliceState.OFF).filter(pool__in=visible_pools(actor))
     return list(slices.select_related("pool__policy__live_version").order_by("pool__slug"))
 
@@ -64,7 +64,7 @@ def turn(
     *,
     actor: Actor,
 ) -> None:
-    """Store the result of an evaluation. Where the share or the serving side changes, it is audited and published."""
+    """Store the result of an evaluation. If the share or the serving side changes, audit and publish the change."""
     reason = "; ".join(item.text for item in plan.reasons)[:400]
     before = {"state": stored.state, "share": stored.share}
     after = {"state": memory.state, "share": plan.share}
@@ -97,7 +97,7 @@ def holdbacks() -> None:
 
 
 def evaluate_slices(intake: ArmIntake, *, clock: Clock = timezone.now) -> int:
-    """Evaluate each pool whose policy asks for a slice or that has one, and return how many were evaluated."""
+    """Evaluate each pool that has a holdback or whose policy requests one. Return how many were evaluated."""
     rows = Pool.objects.select_related("policy__live_version", "automation", "region", "holdback")
     pools = [pool for pool in rows if _concerned(pool)]
     return run_rounds(JOB, EVERY, partial(_evaluate, intake=intake), pools=pools, clock=clock) if pools else 0

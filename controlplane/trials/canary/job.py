@@ -1,4 +1,4 @@
-"""Evaluates every running canary: observes both arms, plans, then steps, promotes, or aborts."""
+"""Evaluates every running canary: observes both arms, plans, and then steps, promotes, or aborts."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name="controlplane.canary", ignore_result=True)
 def canary() -> None:
-    """Run every other second; the first run subscribes."""
+    """Run every other second. The first run subscribes."""
     evaluate_canaries(arm_intake())
 
 
 def evaluate_canaries(intake: ArmIntake, *, clock: Clock = timezone.now) -> int:
-    """Evaluate each running canary that no other process evaluates now, and return how many were."""
+    """Evaluate each running canary that no other process is evaluating. Return how many were evaluated."""
     evaluated = 0
     running = Canary.objects.filter(state=CanaryState.RUNNING)
     for canary in running.select_related("policy", "version", "against", "pool__region"):
@@ -71,7 +71,7 @@ def evaluate_canaries(intake: ArmIntake, *, clock: Clock = timezone.now) -> int:
 
 
 def _evaluate(canary: Canary, intake: ArmIntake, now_s: float) -> RoundResult:
-    """Return the result of one evaluation; a slice that began before the step did belongs to the one before."""
+    """Return the result of one evaluation. Slices that began before the current step are ignored."""
     guardrails = msgspec.convert(canary.guardrails, prepared(GuardrailDocument))
     since_s = canary.step_at.timestamp()
     pools = list(canary.policy.pools.select_related("automation"))
@@ -104,7 +104,7 @@ def _evaluate(canary: Canary, intake: ArmIntake, now_s: float) -> RoundResult:
 
 
 def _sides(canary: Canary, pools: Sequence[Pool]) -> dict[str, tuple[list[Key], Key]]:
-    """Return the compared keys, baseline and candidate: within each pool, or one pool with the others."""
+    """Return the keys of baselines and candidate to compare: within each pool, or one pool with the others."""
     live = canary.against.number
     if canary.pool is not None:
         others = [(other.slug, LIVE, live) for other in others_of(canary.pool)]
@@ -113,7 +113,7 @@ def _sides(canary: Canary, pools: Sequence[Pool]) -> dict[str, tuple[list[Key], 
 
 
 def _must_wait(canary: Canary) -> bool:
-    """Return whether its version needs an approval before it is promoted."""
+    """Return whether the version needs an approval before it can be promoted."""
     return canary.advance == "promote" and canary.pool is None and lacks_approval(canary.version)
 
 

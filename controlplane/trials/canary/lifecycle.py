@@ -1,7 +1,8 @@
-"""Starts, steps, and promotes canaries; trials.canary.end aborts them. The job trials.canary.job evaluates them.
+"""Starts, steps, and promotes canaries. The module trials.canary.end aborts them, and the job trials.canary.job
+evaluates them.
 
-On trial is a version of a policy, in all of its pools, or one of its pools, next to the others of its service. Either
-affects all pools of the policy, as a publish does, so that all actions need the role in each.
+A canary tries a version of a policy in all of its pools, or one pool next to the other pools of its service. Both
+affect all pools of the policy, so that all actions require the role in each pool.
 """
 
 from __future__ import annotations
@@ -44,21 +45,21 @@ ADVANCES = ("by_hand", "steps", "promote")
 MAX_STEPS = 10
 LONGEST_DWELL_S = 7 * 86_400.0
 KEPT = 1000
-"""Ended canaries that are kept; the oldest are deleted first."""
+"""Maximum number of ended canaries. The oldest are deleted first."""
 _NO_WEIGHT = (
     f"With the other pools' weights, no integer weight up to {MAX_WEIGHT} gives this share. Change their weights."
 )
 
 
 def visible_canaries(actor: Actor) -> models.QuerySet[Canary]:
-    """Return the canaries of policies with a visible pool; of a pool on trial, that pool must be visible."""
+    """Return the canaries of policies with a visible pool. For a pool on trial, that pool must be visible."""
     canaries = Canary.objects.select_related("policy", "version", "against", "author", "pool")
     seen = models.Q(pool=None) | models.Q(pool__in=visible_pools(actor))
     return visible_trials(canaries.filter(seen), actor, "policy__pools").distinct()
 
 
 def running_canary(policy: Policy) -> Canary | None:
-    """Return the policy's running canary; None if there is none."""
+    """Return the policy's running canary; None without one."""
     return Canary.objects.filter(policy=policy, state=CanaryState.RUNNING).select_related("version", "pool").first()
 
 
@@ -72,9 +73,10 @@ def start_canary(
     guardrails: Any = None,
     why: str = "",
 ) -> Canary:
-    """Give a version, or a pool of weight 0, a share of the sessions next to the live version, or the other pools.
+    """Give a share of the sessions to a version, next to the live version, or to a pool of weight 0, next to other
+    pools.
 
-    Raises NotAllowedError, InvalidFieldsError, InvalidPolicyError, and CanaryOverError where one runs already.
+    Raises NotAllowedError, InvalidFieldsError, InvalidPolicyError, and CanaryOverError if another canary is running.
     """
     policy = Policy.objects.select_related("live_version").get(pk=tried.policy_id)
     require_all_pools(actor, policy)
@@ -115,9 +117,9 @@ def take_step(
     why: str = "",
     evidence: Evidence = Evidence.REQUIRED,
 ) -> Canary:
-    """Give the canary its next share; raises NotAllowedError, StaleRevisionError, CanaryOverError.
+    """Give the canary its next share. Raises NotAllowedError, StaleRevisionError, CanaryOverError.
 
-    EvidenceMissingError is a CanaryOverError: the present step is not known to do well.
+    The CanaryOverError is an EvidenceMissingError if there is not enough evidence about the current step.
     """
     require_all_pools(actor, canary.policy)
     with transaction.atomic():
@@ -139,7 +141,7 @@ def promote(
     why: str = "",
     evidence: Evidence = Evidence.REQUIRED,
 ) -> Canary:
-    """Publish the canary's version, so that all sessions follow it; a pool keeps its share by a weight of its own.
+    """Publish the canary's version for all sessions. A pool on trial gets a weight that keeps its share.
 
     Raises NotAllowedError, StaleRevisionError, CanaryOverError (also as EvidenceMissingError), StalePolicyError,
     NotApprovedError, InvalidPolicyError.
@@ -170,7 +172,7 @@ def _keep_share(pool: Pool, share: float, *, actor: Actor, why: str) -> None:
 
 
 def untried(canary_version: PolicyVersion, live: PolicyVersion) -> list[str]:
-    """Return the changed parts of the version that take effect only when it is promoted."""
+    """Return the changed parts of the version that take effect only after promotion."""
     ours, others = completed(canary_version.document), completed(live.document)
     return sorted(
         name for name in ours.keys() | others.keys() if ours.get(name) != others.get(name) and name != "placement"
@@ -178,14 +180,14 @@ def untried(canary_version: PolicyVersion, live: PolicyVersion) -> list[str]:
 
 
 def forget_canaries(at_most: int = KEPT) -> int:
-    """Delete the oldest ended canaries beyond `at_most`; returns how many."""
+    """Delete the oldest ended canaries beyond `at_most`. Return how many."""
     return forget_ended(Canary, models.Q(state=CanaryState.RUNNING), at_most)
 
 
 def course_problems(
     steps: Sequence[float], min_dwell_s: float, advance: str, guardrails: Any = None
 ) -> list[FieldProblem]:
-    """Return all problems of a canary's requested course and guardrails."""
+    """Return all problems of a canary's requested steps and guardrails."""
     wrong = []
     rising = all(one < other for one, other in pairwise(steps))
     if not 1 <= len(steps) <= MAX_STEPS or not rising or any(not 0 < step < 1 for step in steps):
@@ -210,7 +212,7 @@ def _guard_problem(name: str, value: Any) -> FieldProblem | None:
 
 
 def _pool_problems(pool: Pool, steps: Sequence[float]) -> list[FieldProblem]:
-    """Return why the pool cannot be tried; with `steps` also why their last share could not be kept."""
+    """Return why the pool cannot be tried. With `steps`, also return why their last share could not be kept."""
     if wrong := service_problem(pool):
         return [FieldProblem("pool", wrong)]
     return [FieldProblem("steps", _NO_WEIGHT)] if steps and kept_weight(pool, steps[-1]) is None else []

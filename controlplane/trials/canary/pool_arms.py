@@ -14,11 +14,11 @@ from routing.registry import pair_problem
 from routing.trials.arms import CANARY, CONTROL, ArmEntry
 
 ALONE = (SliceState.FALLBACK, SliceState.PROBING)
-"""In these states no canary takes sessions: the policy itself is in doubt."""
+"""States in which no canary gets sessions, because the live policy itself is in doubt."""
 
 
 def arms_of(live: PolicyVersion | None, canaries: Sequence[Canary], control: Holdback | None) -> tuple[ArmEntry, ...]:
-    """Return the arms in the order of their assignment; `canaries` are the running ones, including those of pools."""
+    """Return the arms in the order of assignment. `canaries` are the running canaries, including pools on trial."""
     if live is None:
         return ()
     arms = []
@@ -40,7 +40,7 @@ def arms_of(live: PolicyVersion | None, canaries: Sequence[Canary], control: Hol
 
 
 def canary_arm(canary: Canary) -> ArmEntry:
-    """Return the canary's arm at its step."""
+    """Return the canary's arm for its step."""
     return ArmEntry(
         arm=CANARY,
         trial_id=canary.key,

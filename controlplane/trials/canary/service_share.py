@@ -1,8 +1,8 @@
-"""A pool on trial: its share of its service, and the pools that it is compared with.
+"""The share of a pool on trial in its service, and the pools with which it is compared.
 
-A service is the pools of one region that serve one model; each request is sent to one of them by their weights
-(gateway/pool/service.py). The pool on trial has weight 0. While the trial runs, the snapshot contains the weight of its
-share, so every end of the trial takes the share back.
+A service consists of the pools of one region that serve one model. Their weights determine the pool of each request
+(gateway/pool/service.py). The pool on trial has weight 0 in the database. During the trial, the snapshot contains the
+weight for its share, so the share ends with the trial.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from routing.trials.arms import CANARY, LIVE
 
 MAX_WEIGHT = 1000
 ROUNDING = 0.02
-"""A kept share may differ by this much from the tried one, because weights are whole numbers."""
+"""Maximum difference between the kept share and the tried share, because weights are whole numbers."""
 
 
 def others_of(pool: Pool, pools: Iterable[Pool] | None = None) -> list[Pool]:
-    """Return the other pools of its region that serve the model; `pools` are all that there are."""
+    """Return the other pools of its region that serve the model. `pools` contains all candidates."""
     if pools is None:
         pools = Pool.objects.filter(region=pool.region_id, served_model=pool.served_model).order_by("slug")
     service = (pool.region_id, pool.served_model)
@@ -34,7 +34,7 @@ def others_of(pool: Pool, pools: Iterable[Pool] | None = None) -> list[Pool]:
 
 
 def service_problem(pool: Pool) -> str:
-    """Return why no share of the pool's service can be tried on it; empty: it can."""
+    """Return why the pool cannot be tried on a share of its service; empty: it can."""
     others = others_of(pool)
     if pool.mode != PoolMode.ROUTE:
         return f"Pool {pool} only observes."
@@ -48,7 +48,7 @@ def service_problem(pool: Pool) -> str:
 
 
 def kept_weight(pool: Pool, share: float) -> int | None:
-    """Return the whole weight that keeps this share of the service; None: none is near enough."""
+    """Return the integer weight that keeps this share of the service; None: none is close enough."""
     others = others_of(pool)
     weight = round(_weight_for(share, others))
     kept = weight / (weight + sum(other.weight for other in others))
@@ -56,9 +56,9 @@ def kept_weight(pool: Pool, share: float) -> int | None:
 
 
 def arms_and_weights(pools: Sequence[Pool]) -> dict[int, tuple[str, float]]:
-    """Return the arm and weight of the compared pools, by their keys.
+    """Return the arm and weight of the compared pools, by primary key.
 
-    `pools` are all that there are; their policies have `running_canaries`.
+    `pools` contains all pools. Their policies must have the attribute `running_canaries`.
     """
     by_pool: dict[int, tuple[str, float]] = {}
     for pool in pools:

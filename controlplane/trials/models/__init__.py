@@ -1,1 +1,1 @@
-"""Models of trials: what-ifs, shadows, canaries, holdbacks."""
+"""Models of trials: what-ifs, shadows, canaries, and holdbacks."""

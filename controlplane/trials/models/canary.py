@@ -1,4 +1,4 @@
-"""A trial on a share of the sessions: a policy version next to the live one, or a pool next to others."""
+"""A trial on a share of the sessions: a policy version next to the live one, or a pool next to other pools."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ class CanaryState(models.TextChoices):
 
 
 class Canary(models.Model):
-    """One trial; its outcome stays readable."""
+    """One canary. Its outcome remains readable."""
 
     public_id_field = "key"
 
     key = models.CharField(max_length=16, unique=True)
-    """Also the salt by which sessions are assigned."""
+    """Public id, and the salt with which sessions are assigned."""
     policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="canaries")
     version = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="+")
     against = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="+")
-    """The version that was live when it began."""
+    """The live version when the canary began."""
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, null=True, blank=True, related_name="+")
-    """The pool on trial, with both versions the live one; None: the version is on trial."""
+    """The pool on trial; `version` and `against` are then both the live version. None: the version is on trial."""
     steps = models.JSONField()
-    """Shares of the sessions, rising, each above 0 and below 1."""
+    """Shares of the sessions, ascending, between 0 and 1 (exclusive)."""
     step = models.PositiveSmallIntegerField(default=0)
-    """Index of the share in force."""
+    """Index of the current share."""
     step_at = models.DateTimeField()
     min_dwell_s = models.FloatField()
-    """Seconds that each step lasts at least before the job takes the next one."""
+    """Minimum duration of each step in seconds, before the job takes the next one."""
     advance = models.CharField(max_length=16)
-    """by_hand, steps or promote: how far the job advances it."""
+    """by_hand, steps, or promote: how far the job advances the canary."""
     guardrails = models.JSONField()
     """planning.documents.guardrail_document.GuardrailDocument as JSON."""
     state = models.CharField(max_length=16, choices=CanaryState.choices, default=CanaryState.RUNNING)
     reason = models.CharField(max_length=400, blank=True)
-    """Why it ended."""
+    """Reason for its end."""
     why = models.CharField(max_length=200, blank=True)
     """Its author's reason."""
     author_name = models.CharField(max_length=150)
@@ -59,7 +59,7 @@ class Canary(models.Model):
     evaluation = models.JSONField(default=dict)
     """The job's last evaluation: controlplane.trials.canary.evaluation.CanaryEvaluation as JSON."""
     revision = models.PositiveIntegerField(default=1)
-    """Rises with each change of step or state, not with evaluations; the ETag of the API."""
+    """Incremented by each change of step or state, but not by evaluations; used as ETag of the API."""
 
     class Meta:
         ordering = ("-started_at", "-id")
@@ -76,10 +76,10 @@ class Canary(models.Model):
 
     @property
     def share(self) -> float:
-        """The share of the sessions at its step, 0..1."""
+        """Return the share of the sessions at the current step, 0..1."""
         return float(self.steps[min(self.step, len(self.steps) - 1)])
 
     @property
     def running(self) -> bool:
-        """Whether it takes sessions."""
+        """Return whether the canary gets sessions."""
         return self.state == CanaryState.RUNNING

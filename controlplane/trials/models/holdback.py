@@ -1,4 +1,4 @@
-"""The holdback of a pool: a simple rule that keeps a share of the sessions, or all while the policy does worse."""
+"""The holdback of a pool: a simple rule that serves a share of the sessions, or all if the policy does worse."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from controlplane.fleet.models.pool import Pool
 
 
 class SliceState(models.TextChoices):
-    """Which side serves the pool."""
+    """The side that serves the pool."""
 
     OFF = "off", "Policy serves all sessions"
     SLICE = "slice", "Holdback active"
@@ -18,17 +18,17 @@ class SliceState(models.TextChoices):
 
 
 class Holdback(models.Model):
-    """State of a pool's holdback; a pool without a row has none."""
+    """State of a pool's holdback. A pool without a row has no holdback."""
 
     pool = models.OneToOneField(Pool, on_delete=models.CASCADE, related_name="holdback")
     state = models.CharField(max_length=16, choices=SliceState.choices, default=SliceState.OFF)
     since = models.DateTimeField()
     trial_id = models.CharField(max_length=16)
-    """Salt by which sessions are assigned."""
+    """Salt with which sessions are assigned."""
     memory = models.JSONField(default=dict)
     """planning.trials.holdback.SliceMemory as JSON."""
     share = models.FloatField(default=0.0)
-    """Present share of the simple rule, 0..1."""
+    """Current share of the simple rule, 0..1."""
     reason = models.CharField(max_length=400, blank=True)
     """Reason for the state."""
     evaluation = models.JSONField(default=dict)

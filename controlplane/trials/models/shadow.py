@@ -1,4 +1,4 @@
-"""A draft that decides next to a pool's live policy for some time, and its gateways' counts."""
+"""A draft that decides next to a pool's live policy for some time, and the gateways' counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ShadowState(models.TextChoices):
 
 
 class Shadow(models.Model):
-    """One run of a draft next to the version that was live when it began."""
+    """One run of a draft next to the version that was live at its start."""
 
     key = models.CharField(max_length=32, unique=True)
     """Its id in snapshots and reports."""
@@ -28,16 +28,16 @@ class Shadow(models.Model):
     draft = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="+")
     base = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="+")
     observed = models.BooleanField(default=False)
-    """The pool only observes: the comparison is with the other router's choices."""
+    """Whether the pool only observes. The draft is then compared with the other router's choices."""
     state = models.CharField(max_length=16, choices=ShadowState.choices, default=ShadowState.RUNNING)
     max_per_s = models.PositiveIntegerField(default=50, validators=[MinValueValidator(1), MaxValueValidator(1000)])
     """Requests compared per second at each gateway."""
     created_at = models.DateTimeField()
     until = models.DateTimeField()
-    """Time at which it ends by itself."""
+    """Scheduled end."""
     ended_at = models.DateTimeField(null=True, blank=True)
     reason = models.CharField(max_length=300, blank=True)
-    """Why it ended, as a sentence."""
+    """Reason for its end, as a sentence."""
     author = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )
@@ -57,14 +57,14 @@ class Shadow(models.Model):
 
 
 class ShadowPart(models.Model):
-    """One gateway's counts of a shadow since it took it up; a later report replaces an earlier one."""
+    """One gateway's counts of a shadow. A later report replaces an earlier one."""
 
     shadow = models.ForeignKey(Shadow, on_delete=models.CASCADE, related_name="parts")
     part = models.CharField(max_length=128)
     at = models.FloatField()
     """Unix seconds of the report."""
     tally = models.JSONField()
-    """gateway.contracts.shadow_tally.ShadowTally as JSON, checked before it was stored."""
+    """gateway.contracts.shadow_tally.ShadowTally as JSON, validated before it was stored."""
 
     class Meta:
         ordering = ("shadow", "id")

@@ -12,19 +12,19 @@ from controlplane.request_log.models.recording import Recording
 
 
 class WhatIf(models.Model):
-    """A recording under two policy versions; the job run whose shard is its row carries it out."""
+    """A recording under two policy versions. The job run whose shard is this row computes it."""
 
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="whatifs")
     recording = models.ForeignKey(Recording, on_delete=models.SET_NULL, null=True, blank=True, related_name="whatifs")
-    """Empty: it was deleted after the answer."""
+    """Empty: the recording was deleted after the result was stored."""
     recording_name = models.CharField(max_length=120)
     draft = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="+")
     base = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="+")
-    """The version that the draft is compared with, usually the live one."""
+    """The version with which the draft is compared, usually the live one."""
     conditions = models.JSONField()
     """controlplane.trials.whatif.conditions.Conditions as JSON, validated before it was stored."""
     result = models.JSONField(null=True, blank=True)
-    """controlplane.trials.whatif.result.WhatIfResult as JSON; empty: not yet, or never (the job run says why)."""
+    """controlplane.trials.whatif.result.WhatIfResult as JSON; empty: unfinished or failed (see the job run)."""
     author = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )
@@ -39,11 +39,11 @@ class WhatIf(models.Model):
 
     @property
     def base_name(self) -> str:
-        """The side that the draft is compared with, in a word."""
+        """Return one word for the side with which the draft is compared."""
         return "Baseline" if self.conditions.get("base_placement") else f"v{self.base.number}"
 
     @property
     def against(self) -> str:
-        """The side that the draft is compared with, in words: v3, or the baseline that replaces v3's placement."""
+        """Return the side with which the draft is compared: v3, or the baseline that replaces v3's placement."""
         baseline = self.conditions.get("base_placement")
         return f"v{self.base.number} with {baseline}" if baseline else f"v{self.base.number}"

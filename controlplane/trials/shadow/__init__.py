@@ -1,1 +1,1 @@
-"""Shadows: what a draft would have decided next to the live policy."""
+"""Shadows: the decisions that a draft would have made next to the live policy."""

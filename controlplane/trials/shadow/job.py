@@ -14,7 +14,7 @@ from controlplane.trials.shadow.reports import ShadowIntake
 
 @shared_task(name="controlplane.shadows", ignore_result=True)
 def shadows() -> None:
-    """Run every few seconds: the first run subscribes, each later one stores what was received."""
+    """Run every few seconds. The first run subscribes; later runs store the received counts."""
     intake().store()
     end_due(timezone.now())
     observe_pools()
@@ -22,5 +22,5 @@ def shadows() -> None:
 
 @functools.cache
 def intake() -> ShadowIntake:
-    """Return this process's one intake."""
+    """Return the only ShadowIntake of this process."""
     return ShadowIntake(get_bus())

@@ -29,19 +29,19 @@ from routing.trials.shadow import shadow_problem
 ACTOR = program("shadows")
 MOST_MINUTES = 7 * 24 * 60
 KEPT = 500
-"""Shadows that are kept; the oldest are deleted first."""
+"""Maximum number of stored shadows. The oldest are deleted first."""
 
 
 class ShadowRunsError(ConflictError):
-    """The pool has a shadow already; an operator has to end it first."""
+    """The pool already has a shadow, which an operator has to end first."""
 
 
 class ShadowEndedError(ConflictError):
-    """The shadow has ended already."""
+    """The shadow has already ended."""
 
 
 def visible_shadows(actor: Actor) -> models.QuerySet[Shadow]:
-    """Return the shadows of the pools the actor may see."""
+    """Return the shadows of the pools that the actor may see."""
     shadows = Shadow.objects.select_related("pool__policy", "draft", "base", "author").prefetch_related("parts")
     return visible_trials(shadows, actor)
 
@@ -49,10 +49,10 @@ def visible_shadows(actor: Actor) -> models.QuerySet[Shadow]:
 def start_shadow(
     pool: Pool, draft: PolicyVersion, *, minutes: int = 60, max_per_s: int = 50, actor: Actor, why: str = ""
 ) -> Shadow:
-    """Have the draft choose next to the pool's live version for some minutes, on a limited rate of requests.
+    """Make the draft decide next to the pool's live version for some minutes, on a limited rate of requests.
 
-    In a pool that only observes it replaces the running one. Raises NotAllowedError (operators of the pool),
-    InvalidFieldsError, and ShadowRunsError while another runs.
+    In an observing pool, the new shadow replaces a running one. Raises NotAllowedError unless the actor operates the
+    pool, InvalidFieldsError, and ShadowRunsError if another shadow is running.
     """
     require(actor, Role.OPERATOR, pool)
     running = Shadow.objects.filter(pool=pool, state=ShadowState.RUNNING).first()
@@ -86,7 +86,7 @@ def start_shadow(
 
 
 def stop_shadow(shadow: Shadow, *, actor: Actor, why: str = "") -> Shadow:
-    """End the shadow now and return it; raises NotAllowedError, and ShadowEndedError for an ended one."""
+    """End the shadow now and return it. Raises NotAllowedError, and ShadowEndedError if it has already ended."""
     require(actor, Role.OPERATOR, shadow.pool)
     if not _end(shadow, ShadowState.ENDED, f"Stopped by {actor.name}.", actor=actor, why=why):
         raise ShadowEndedError("This shadow has already ended.")
@@ -95,7 +95,7 @@ def stop_shadow(shadow: Shadow, *, actor: Actor, why: str = "") -> Shadow:
 
 
 def end_due(now: datetime) -> int:
-    """End the shadows that are due or whose base is no longer live; return how many."""
+    """End the shadows that are due or whose base is no longer live. Return how many."""
     ended = 0
     for shadow in Shadow.objects.filter(state=ShadowState.RUNNING).select_related("pool__policy__live_version"):
         live = shadow.pool.policy.live_version
@@ -103,7 +103,7 @@ def end_due(now: datetime) -> int:
             does = "only observes" if shadow.pool.mode == PoolMode.OBSERVE else "routes requests"
             ended += _end(shadow, ShadowState.ENDED, f"The pool {does} now.", actor=ACTOR)
         elif live is None or live.pk != shadow.base_id:
-            went = f"v{live.number} went live" if live is not None else "No version is live any more"
+            went = f"v{live.number} went live" if live is not None else "No version is live now"
             ended += _end(shadow, ShadowState.ENDED, f"{went}, so the comparison ended.", actor=ACTOR)
         elif now >= shadow.until:
             ended += _end(shadow, ShadowState.ENDED, "It reached its time limit.", actor=ACTOR)
@@ -111,7 +111,7 @@ def end_due(now: datetime) -> int:
 
 
 def observe_pools() -> int:
-    """Start a shadow of the live policy in each pool that only observes; return how many began."""
+    """Start a shadow of the live policy in each pool that only observes. Return how many were started."""
     idle = Pool.objects.filter(mode=PoolMode.OBSERVE, policy__live_version__isnull=False)
     idle = idle.exclude(shadows__state=ShadowState.RUNNING).select_related("policy__live_version")
     begun = 0
@@ -128,12 +128,12 @@ def observe_pools() -> int:
 
 
 def fail_shadow(shadow: Shadow, reason: str) -> bool:
-    """End the shadow because a gateway could not continue it; return whether it was running."""
+    """End the shadow because a gateway could not continue it. Return whether it was running."""
     return _end(shadow, ShadowState.FAILED, reason[:300], actor=ACTOR)
 
 
 def forget_shadows(at_most: int = KEPT) -> int:
-    """Delete the oldest shadows beyond `at_most`, never a running one; return how many."""
+    """Delete the oldest shadows beyond `at_most`, but never a running one. Return how many."""
     return forget_ended(Shadow, models.Q(state=ShadowState.RUNNING), at_most)
 
 

@@ -1,4 +1,4 @@
-"""Figures from a shadow's counts."""
+"""Figures computed from a shadow's counts."""
 
 from __future__ import annotations
 
@@ -19,60 +19,60 @@ SHOWN_DISAGREEMENTS = 40
 
 @dataclass(frozen=True, slots=True)
 class ShadowFigures:
-    """All gateways' counts of one shadow so far. Gains in seconds of predicted TTFT."""
+    """All gateways' counts of one shadow so far. Gains are seconds of predicted TTFT."""
 
     tally: ShadowTally
     uncompared: tuple[str, ...]
-    """Parts of the policy in which draft and live differ and which a shadow does not compare."""
+    """Parts of the policy in which draft and live version differ but which a shadow does not compare."""
 
     @property
     def agreement(self) -> float | None:
-        """Share of requests with the same choice of engine, 0..1; None: nothing is compared yet."""
+        """Return the share of requests with the same choice of engine, 0..1; None without compared requests."""
         return self.tally.agreed / self.tally.compared if self.tally.compared else None
 
     @property
     def disagreed(self) -> int:
-        """Requests with different choices."""
+        """Return the number of requests with different choices."""
         return self.tally.compared - self.tally.agreed
 
     @property
     def mean_gain_s(self) -> float | None:
-        """Mean gain over all compared requests, agreements counting as 0."""
+        """Return the mean gain over all compared requests. Requests with the same choice count as 0."""
         return self.tally.gain_s / self.tally.compared if self.tally.compared else None
 
     @property
     def mean_gain_hit_tokens(self) -> float | None:
-        """Mean of the cached tokens gained, over all compared requests."""
+        """Return the mean number of gained cached tokens over all compared requests."""
         return self.tally.gain_hit_tokens / self.tally.compared if self.tally.compared else None
 
     @property
     def cpu_s(self) -> float | None:
-        """Mean CPU time of one choice of the shadow, including its learning."""
+        """Return the mean CPU time of one decision of the shadow, including its learning."""
         chosen = self.tally.compared + self.tally.unbound
         return self.tally.cpu_s / chosen if chosen else None
 
     @property
     def expected_s(self) -> float | None:
-        """Mean predicted TTFT of the compared requests at their real engines; None: no first token yet."""
+        """Return the mean predicted TTFT of the compared requests at their real engines; None without a first token."""
         return self.tally.expected_s / self.tally.answered if self.tally.answered else None
 
     @property
     def measured_s(self) -> float | None:
-        """Mean measured TTFT of the same requests."""
+        """Return the mean measured TTFT of the same requests."""
         return self.tally.measured_s / self.tally.answered if self.tally.answered else None
 
     def gain_quantile_s(self, share: float) -> float | None:
-        """Return the gain below which this share of the disagreements is; None without any."""
+        """Return this quantile of the gains of requests with different choices; None without any."""
         return range_quantile(self.tally.gains, share)
 
     @property
     def engines(self) -> list[tuple[str, ShadowEngineShare]]:
-        """The engines by name."""
+        """Return the engines by name."""
         return sorted(self.tally.engines.items())
 
     @property
     def disagreements(self) -> list[Disagreement]:
-        """A sample of the disagreements, the newest first."""
+        """Return a sample of the requests with different choices, newest first."""
         return sorted(self.tally.sample, key=lambda item: -item.at)[:SHOWN_DISAGREEMENTS]
 
 
@@ -88,8 +88,9 @@ def figures_of(shadow: Shadow) -> ShadowFigures:
 
 
 def range_quantile(counts: Sequence[int], share: float) -> float | None:
-    """Return the quantile of gains counted in the ranges of GAIN_EDGES_S, evenly spread within each; None without
-    gains.
+    """Return the quantile of gains counted in the ranges of GAIN_EDGES_S, assumed uniform in each range.
+
+    None without gains.
     """
     total = sum(counts)
     if not total:

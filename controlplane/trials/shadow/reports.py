@@ -14,18 +14,21 @@ from gateway.contracts.shadow_tally import ShadowTally, added_up
 from routing.values.prepared_struct import prepared
 
 MAX_PARTS = 256
-"""Gateways, and restarts of them, counted separately for one shadow."""
+"""Maximum number of gateways and gateway restarts counted separately for one shadow."""
 _MAX_WAITING = 10_000
 
 
 class ShadowIntake(NewestIntake[tuple[str, str], ShadowReport]):
-    """The newest report of each part of a shadow that is not stored yet."""
+    """The newest unsaved report of each part of a shadow."""
 
     def __init__(self, bus: Bus) -> None:
         super().__init__(bus, TOPIC, _report_in, _MAX_WAITING)
 
     def store(self) -> int:
-        """Store what was received, and return how many parts were written; where the database fails, all is kept."""
+        """Store the received reports and return how many parts were written.
+
+        If the database fails, keep all reports.
+        """
         return self.settle(lambda newest: (newest.keys(), store_reports(list(newest.values()))))
 
 
@@ -35,9 +38,9 @@ def _report_in(message: bytes) -> dict[tuple[str, str], ShadowReport]:
 
 
 def store_reports(reports: list[ShadowReport]) -> int:
-    """Write the reports of known shadows, each unless a newer one is stored; return how many were written.
+    """Write the reports of known shadows, unless a newer report is stored. Return how many were written.
 
-    A report that states why its shadow could not continue ends the shadow everywhere.
+    If a report states why its shadow could not continue, end the shadow on all gateways.
     """
     shadows = {
         shadow.key: shadow

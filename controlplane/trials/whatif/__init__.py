@@ -1,1 +1,1 @@
-"""What-if: a recording under a draft and under the version it would replace, and their differences."""
+"""What-if: runs a recording with a draft and with the version that it would replace, and compares the results."""

@@ -14,11 +14,11 @@ from simulator.percentile import percentile
 from simulator.runs.run_report import LengthBand, RunDetail, RunReport, length_bands, quantiles
 
 LEAST_OWN_SHARE = 0.9
-"""A version counts as the one that decided if this share of the recording carries it."""
+"""Minimum share of the recording decided by a version for it to count as the recording's version."""
 
 
 def side_of(reports: Sequence[RunReport]) -> Side:
-    """Return one policy's figures over its seeds."""
+    """Return one policy's figures across its seeds."""
     figures = [figures_of(report) for report in reports]
     curves = [detail_of(report).ttft_quantiles_s for report in reports]
     whole = [curve for curve in curves if curve]
@@ -32,7 +32,7 @@ def side_of(reports: Sequence[RunReport]) -> Side:
 
 
 def figures_of(report: RunReport) -> dict[str, float]:
-    """Return the report's figures by the names of `result`; unknown ones are left out."""
+    """Return the report's figures by the names in `result`. Unknown figures are omitted."""
     counted = detail_of(report).counted
     known: dict[str, float | None] = {
         names.ON_TIME: report.slo_share,
@@ -49,7 +49,7 @@ def figures_of(report: RunReport) -> dict[str, float]:
 
 
 def differences_of(base: Sequence[RunReport], draft: Sequence[RunReport]) -> list[Difference]:
-    """Return the difference of each figure, compared seed by seed."""
+    """Return the difference of each figure, compared by seed."""
     pairs = [(figures_of(one), figures_of(other)) for one, other in zip(base, draft, strict=True)]
     made = []
     for name in names.FIGURES:
@@ -71,7 +71,7 @@ def differences_of(base: Sequence[RunReport], draft: Sequence[RunReport]) -> lis
 
 
 def bands_of(base: Sequence[RunReport], draft: Sequence[RunReport], actual: Sequence[LengthBand] | None) -> list[Band]:
-    """Return the shares on time by prompt length; all runs have the same requests, so their bands are the same."""
+    """Return the shares on time by prompt length. All runs have the same requests and therefore the same bands."""
     base_bands, draft_bands = ([detail_of(report).bands for report in reports] for reports in (base, draft))
     made = []
     for index, band in enumerate(base_bands[0]):
@@ -90,7 +90,7 @@ def bands_of(base: Sequence[RunReport], draft: Sequence[RunReport], actual: Sequ
 
 
 def what_happened(rows: Sequence[RecordedRow], ttft_slo_s: float) -> tuple[Side, list[LengthBand]] | None:
-    """Return the recorded outcome of counted rows, judged by the same objective; None if it is not recorded."""
+    """Return the recorded outcome of the counted rows, judged by the same objective; None if it is not recorded."""
     if not rows or not all(row.outcome for row in rows):
         return None
     good = [row.outcome == "completed" and row.ttft_s is not None and row.ttft_s <= ttft_slo_s for row in rows]
@@ -112,7 +112,7 @@ def what_happened(rows: Sequence[RecordedRow], ttft_slo_s: float) -> tuple[Side,
 
 
 def own_ttft_s(rows: Sequence[RecordedRow], version: int) -> float | None:
-    """Return the recorded mean time to first token; None unless this version decided nearly all of it."""
+    """Return the recorded mean time to first token; None unless this version decided nearly all requests."""
     ttfts = [row.ttft_s for row in rows if row.ttft_s is not None]
     own = sum(row.policy_version == version for row in rows)
     mean_s = sum(ttfts) / len(ttfts) if ttfts else 0.0
@@ -120,13 +120,16 @@ def own_ttft_s(rows: Sequence[RecordedRow], version: int) -> float | None:
 
 
 def model_error(checked: Side, actual_ttft_s: float | None) -> float | None:
-    """Return the relative error of the side's mean TTFT against the recorded one; None if that is unknown."""
+    """Return the relative error of the side's mean TTFT compared with the recorded one; None if that is unknown."""
     simulated = checked.figures.get(names.TTFT_MEAN)
     return None if actual_ttft_s is None or simulated is None else abs(simulated.mean / actual_ttft_s - 1)
 
 
 def closest(trials: Sequence[RunReport], actual_ttft_s: float) -> int:
-    """Return the index of the trial whose mean TTFT is nearest to the recorded one in ratio, the first of equals."""
+    """Return the index of the trial whose mean TTFT has the ratio to the recorded one closest to 1.
+
+    The first wins ties.
+    """
 
     def miss(number: int) -> float:
         simulated = trials[number].ttft_mean_s
@@ -141,7 +144,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def detail_of(report: RunReport) -> RunDetail:
-    """Return the report's detail, which every run of a what-if has."""
+    """Return the report's detail, which every run of a what-if includes."""
     if report.detail is msgspec.UNSET:
         raise ValueError("the report has no detail")
     return report.detail

@@ -1,4 +1,4 @@
-"""Conditions of a what-if, as people choose them."""
+"""Conditions of a what-if, chosen by people."""
 
 from __future__ import annotations
 
@@ -13,40 +13,41 @@ from routing.values.prepared_struct import prepared
 
 AUTO: Final = "auto"
 ENGINE_MODELS = ("chunked", "colocated")
-"""Those that AUTO chooses from, the likelier first: today's engines prefill in chunks. `reference` is not among them:
-it makes no answers, so that a placement that counts requests would see none that decode.
+"""Engine models from which AUTO chooses, the more likely first, because current engines prefill in chunks. `reference`
+is not included: it generates no responses, so that a placement that counts requests would see no decoding requests.
 """
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The same for both policies, except `base_placement`."""
+    """The conditions are the same for both policies, except `base_placement`."""
 
     seeds: Annotated[int, Meta(ge=1, le=10)] = 3
-    """Runs of each policy. The first has the requests at their recorded times, the others slightly moved."""
+    """Number of runs of each policy. The first uses the recorded request times, the others slightly shifted times."""
     warmup_share: Annotated[float, Meta(ge=0, le=0.9)] = 0.2
-    """First share of the requests, which fills the caches and is not counted."""
+    """Share of the first requests, which fill the caches and are not counted."""
     max_requests: Annotated[int, Meta(ge=10, le=50_000)] = 20_000
-    """Limit of requests taken from the start of the recording."""
+    """Maximum number of requests, from the start of the recording."""
     engines: Annotated[int, Meta(ge=1, le=512)] | None = None
-    """None: as many as took work during the recording, or as the pool has."""
+    """None: the number of engines that accepted work during the recording, or the pool's number."""
     engine_model: Literal["auto", "chunked", "colocated", "reference"] = AUTO
-    """How an engine mixes prefill and decode: in chunks beside decodes, prefills first, or one prefill at a time.
+    """How an engine mixes prefill and decode: prefill in chunks beside decodes, prefill first, or one prefill at a
+    time.
 
-    AUTO: the one closest to what happened, and ENGINE_MODELS[0] where that is unknown.
+    AUTO: the model closest to the recorded outcome, or ENGINE_MODELS[0] if that is unknown.
     """
     base_placement: str = ""
-    """A baseline of simulator.baselines that places the base's requests; empty: the base's own placement."""
+    """A baseline in simulator.baselines that places the base's requests; empty: the base's placement."""
     goodput: bool = False
-    """Also search the largest rate with 90 % on time, which takes many more runs."""
+    """Also find the highest rate with 90 % on time, which takes many more runs."""
 
 
 def models_of(conditions: Conditions) -> tuple[str, ...]:
-    """Return the engine models that may be simulated, the likelier first."""
+    """Return the engine models that may be simulated, most likely first."""
     return ENGINE_MODELS if conditions.engine_model == AUTO else (conditions.engine_model,)
 
 
 def conditions_of(given: dict[str, Any]) -> Conditions:
-    """Return the conditions; raises InvalidFieldsError with every wrong field."""
+    """Return the conditions. Raises InvalidFieldsError with every invalid field."""
     known = {field.name: field.type for field in msgspec.structs.fields(Conditions)}
     problems = []
     for name, value in given.items():

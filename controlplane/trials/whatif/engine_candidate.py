@@ -32,17 +32,19 @@ class EngineCandidate:
 
     profile: EngineProfile
     costs: str
-    """LEARNED from requests' times, LEARNED_PREFILL from prefills alone, or WRITTEN in the policy."""
+    """LEARNED from requests' times, LEARNED_PREFILL from prefills only, or WRITTEN in the policy."""
     kv_tokens: int | None
-    """Capacity of an engine's cache as engines report it; None: unknown, the profile's default applies."""
+    """Cache capacity reported by the engines; None: unknown, the profile's default applies."""
     engine_model: str
-    """How it mixes prefill and decode, a name of simulator.engine_models."""
+    """How it mixes prefill and decode: a name in simulator.engine_models."""
 
 
 def engine_candidates(
     policy: RoutingPolicy, learned: Mapping[str, FittedCost], kv_tokens: int | None, models: Sequence[str]
 ) -> tuple[EngineCandidate, ...]:
-    """Return engines that may behave like the pool's, likelier ones first: each model, with learned costs and not."""
+    """Return simulated engines that may behave like the pool's, most likely first: all combinations of costs and
+    models.
+    """
     costs = _by_costs(policy, learned, kv_tokens)
     return tuple(EngineCandidate(*cost, kv_tokens, model) for cost in costs for model in models)
 
@@ -78,7 +80,7 @@ def _profile(prefill: PrefillCost, decode: DecodeCost, kv_tokens: int | None) ->
 
 
 def as_it_would_route(policy: RoutingPolicy, learned: Mapping[str, FittedCost]) -> RoutingPolicy:
-    """Return the policy with the costs it uses on the live fleet: the learned ones, if it follows those."""
+    """Return the policy with the costs that it uses on the live fleet: the learned costs, if it follows them."""
     fitted = learned.get("") or next(iter(learned.values()), None)
     if policy.cost != "fitted" or fitted is None or not fitted.better:
         return policy
@@ -90,7 +92,7 @@ def as_it_would_route(policy: RoutingPolicy, learned: Mapping[str, FittedCost]) 
 
 
 def reported_kv_tokens(bus: Bus, engine_ids: list[str]) -> int | None:
-    """Return an engine's cache capacity by the newest reports, the median of those known; None: none is known."""
+    """Return the median cache capacity in the engines' newest reports; None if it is not reported."""
     sizes = []
     for engine_id in engine_ids:
         value = bus.latest(f"{TOPIC_PREFIX}{engine_id}")
@@ -106,9 +108,9 @@ def reported_kv_tokens(bus: Bus, engine_ids: list[str]) -> int | None:
 
 
 def stand_in_nodes(engines: Sequence[Engine], block_tokens: int) -> KvNodesSpec | None:
-    """Return identical nodes with the median size of the pool's; None if its engines have none.
+    """Return identical nodes with the median size of the pool's nodes; None if its engines use no node.
 
-    A slot holds one block. Speeds of links and disks are the simulated ones: 100 Gbit/s, and a 7B model's KV.
+    A slot holds one block. Link and disk speeds are those of the simulator: 100 Gbit/s, with a 7B model's KV.
     """
     names = {engine.kv_node for engine in engines if engine.kv_node}
     nodes = {node.name: node for node in KvNode.objects.filter(name__in=names, state__in=LIVE)}

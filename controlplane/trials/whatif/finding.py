@@ -1,4 +1,4 @@
-"""A what-if's finding in one line: judged only if all seeds agree."""
+"""The finding of a what-if in one line, judged only if all seeds agree."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ ABOUT = {
     HIT_RATE: "cache hits",
     REJECTED: "rejections",
 }
-"""The figures of a finding, the weightiest first."""
+"""The figures of a finding, most important first."""
 LEAST_POINTS = 0.001
 _LEAST_SHARE = 0.01
-"""Smaller changes are ignored, whatever the seeds' agreement."""
+"""Smaller changes are ignored, even if all seeds agree."""
 _LATENESS = "lateness"
 
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """The finding in one line, and its supporting figures, the weightiest first."""
+    """The finding in one line, and its supporting figures, most important first."""
 
     kind: str
-    """One of BETTER, WORSE, MIXED, EVEN."""
+    """BETTER, WORSE, MIXED, or EVEN."""
     title: str
     better: tuple[str, ...]
     worse: tuple[str, ...]
@@ -52,7 +52,7 @@ def headline(result: WhatIfResult) -> Headline:
 
 
 def verdict_of(difference: Difference, seeds: int) -> str:
-    """Return better or worse if every seed agrees and the change is large enough, else even."""
+    """Return better or worse if every seed agrees and the change is large enough, otherwise even."""
     if abs(difference.change.mean) < _least(difference):
         return EVEN
     return BETTER if difference.better == seeds else WORSE if difference.worse == seeds else EVEN

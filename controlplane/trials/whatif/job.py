@@ -1,4 +1,4 @@
-"""The leased job that answers what-ifs, one at a time per process; its simulations run in child processes."""
+"""The leased job that computes what-ifs, one at a time per process, with simulations in child processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RENEW_S = 2.0
 @shared_task(name="controlplane.whatif", ignore_result=True)
 @one_at_a_time
 def whatif() -> None:
-    """Answer all waiting what-ifs, each with every free core."""
+    """Compute all waiting what-ifs, one after another, each on all free cores."""
     if not waiting(JOB).exists():
         return
     while not stop_requested.is_set() and (leases := take_waiting(JOB, LEASE)):
@@ -42,7 +42,7 @@ def whatif() -> None:
 
 
 def _serve(lease: Lease) -> None:
-    """Answer one what-if, and end its run in any case: a failing run would otherwise repeat for ever."""
+    """Compute one what-if and end its run in any case, because a failing run would otherwise repeat forever."""
     try:
         _answer(lease)
     except (WhatIfError, CannotRunError, RecordingGoneError, TraceError, InvalidFieldsError) as error:
@@ -75,7 +75,7 @@ def _answer(lease: Lease) -> None:
 
 
 class _Watch:
-    """Keeps the lease and the finished reports while the runs go on. Mutable: all of it."""
+    """Renews the lease and stores finished reports during the runs. Everything is mutable."""
 
     def __init__(self, lease: Lease) -> None:
         self.lease = lease
@@ -83,7 +83,7 @@ class _Watch:
         self._renewed_s = time.monotonic()
 
     def __call__(self, share: float, reports: Reports) -> bool:
-        """Store the progress now and then; return False once the runs are to end."""
+        """Store the progress at intervals. Return False if the runs must end."""
         if stop_requested.is_set():
             return False
         if len(reports) == self._kept and time.monotonic() - self._renewed_s < RENEW_S:

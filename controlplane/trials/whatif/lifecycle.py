@@ -29,16 +29,16 @@ from routing.values.prepared_struct import prepared
 from simulator.baselines.registry import PLACEMENTS
 
 JOB = "whatif"
-"""A job whose shard is the row of its what-if."""
+"""The job, whose shard is the row of the what-if."""
 LEAST_REQUESTS = 50
-"""Fewer say nothing about a policy."""
+"""Minimum number of requests. Fewer give no reliable result."""
 MAX_WAITING = 20
 KEPT = 1000
-"""Answers that are kept; the oldest are deleted first."""
+"""Maximum number of stored what-ifs. The oldest are deleted first."""
 
 
 class TooManyWaitError(ConflictError):
-    """Too many what-ifs are queued; another one would only wait longer."""
+    """Too many what-ifs are queued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ class WhatIfStatus:
 
     whatif: WhatIf
     run: JobRun | None
-    """Its newest run; empty: deleted by housekeeping."""
+    """Its newest run; None: deleted by housekeeping."""
 
     @property
     def state(self) -> str:
-        """waiting, running, done, failed or cancelled."""
+        """Return waiting, running, done, failed, or cancelled."""
         run = self.run
         if self.whatif.result is not None:
             return "done"
@@ -63,19 +63,19 @@ class WhatIfStatus:
 
     @property
     def unfinished(self) -> bool:
-        """Whether it waits or runs."""
+        """Return whether the what-if waits or runs."""
         return self.state in ("waiting", "running")
 
     @property
     def share(self) -> float:
-        """The finished part, 0..1."""
+        """Return the finished share, 0..1."""
         progress = self.run.progress if self.run is not None else {}
         done = progress.get("done") if isinstance(progress, dict) else None
         return 1.0 if self.state == "done" else min(max(done, 0), 100) / 100 if isinstance(done, int) else 0.0
 
     @property
     def reason(self) -> str:
-        """Why there is no answer."""
+        """Return why there is no result."""
         if self.run is None:
             return "The run was deleted before it ended."
         outcome = self.run.outcome if isinstance(self.run.outcome, dict) else {}
@@ -83,12 +83,12 @@ class WhatIfStatus:
 
     @property
     def result(self) -> WhatIfResult | None:
-        """The answer."""
+        """Return the result."""
         return None if self.whatif.result is None else msgspec.convert(self.whatif.result, prepared(WhatIfResult))
 
 
 def visible_whatifs(actor: Actor) -> models.QuerySet[WhatIf]:
-    """Return the what-ifs of the pools the actor may see."""
+    """Return the what-ifs of the pools that the actor may see."""
     whatifs = WhatIf.objects.select_related("pool__policy", "recording", "draft", "base", "author")
     return visible_trials(whatifs, actor)
 
@@ -104,7 +104,7 @@ def start_whatif(
 ) -> WhatIf:
     """Queue a comparison of the draft with the base (None: the live version) on the recording.
 
-    Raises NotAllowedError (operators of the recording's pool), InvalidFieldsError and TooManyWaitError.
+    Raises NotAllowedError unless the actor operates the recording's pool, InvalidFieldsError, and TooManyWaitError.
     """
     pool = recording.pool
     require(actor, Role.OPERATOR, pool)
@@ -134,7 +134,7 @@ def status_of(whatif: WhatIf) -> WhatIfStatus:
 
 
 def statuses_of(whatifs: list[WhatIf]) -> list[WhatIfStatus]:
-    """Return the state of each, by its newest run."""
+    """Return the state of each what-if, from its newest run."""
     runs = {
         run.shard: run
         for run in JobRun.objects.filter(job=JOB, shard__in=[whatif.pk for whatif in whatifs]).order_by("pk")
@@ -145,7 +145,7 @@ def statuses_of(whatifs: list[WhatIf]) -> list[WhatIfStatus]:
 
 
 def _take_results(late: list[WhatIf]) -> None:
-    """Read results that were stored, with the end of their runs, after these what-ifs were read."""
+    """Read the results of what-ifs that finished after they were read."""
     if late:
         results = dict(WhatIf.objects.filter(pk__in=[item.pk for item in late]).values_list("pk", "result"))
         for item in late:
@@ -153,7 +153,7 @@ def _take_results(late: list[WhatIf]) -> None:
 
 
 def forget_whatifs(at_most: int = KEPT) -> int:
-    """Delete the oldest what-ifs beyond `at_most`, never an unfinished one; return how many."""
+    """Delete the oldest what-ifs beyond `at_most`, but never an unfinished one. Return how many."""
     active = JobRun.objects.filter(job=JOB, state=JobState.ACTIVE).values("shard")
     return forget_ended(WhatIf, models.Q(pk__in=active), at_most)
 

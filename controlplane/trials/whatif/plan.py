@@ -1,4 +1,4 @@
-"""Runs of a what-if: one task per policy and seed, all on the same requests."""
+"""Runs of a what-if: one task per policy and seed, all with the same requests."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from simulator.workloads.trace import BLOCK_TOKENS
 
 BASE, DRAFT = "base", "draft"
 TRIAL_REQUESTS = 3000
-"""Of longer recordings, this many requests decide which simulated engine comes closest to what happened."""
+"""Number of requests, in longer recordings, that decide which simulated engine is closest to the recorded outcome."""
 _JITTER_GAPS = 1.0
-"""Seeds after the first move each request by up to this many mean gaps between requests."""
+"""Maximum shift of a request in seeds after the first, in mean gaps between requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class WhatIfPlan:
 
     recording: Path
     rows: list[RecordedRow]
-    """The used rows, in order of time."""
+    """The rows used, ordered by time."""
     conditions: Conditions
     base: RoutingPolicy
     draft: RoutingPolicy
@@ -38,11 +38,11 @@ class WhatIfPlan:
     """Number of the version on `checked_side`."""
     engines: int
     engine_candidates: tuple[EngineCandidate, ...]
-    """Engines to simulate; of several, the one closest to what happened is used."""
+    """Engines to simulate. If there are several, the one closest to the recorded outcome is used."""
     block_tokens: int = BLOCK_TOKENS
-    """The pool's."""
+    """The pool's block size."""
     kv_nodes: KvNodesSpec | None = None
-    """Node managers to simulate; None: the pool's engines have none."""
+    """Node managers to simulate; None: the pool's engines use no node."""
 
     @property
     def engine(self) -> EngineCandidate:
@@ -50,22 +50,24 @@ class WhatIfPlan:
         return self.engine_candidates[0]
 
     def with_engine(self, number: int) -> WhatIfPlan:
-        """Return the plan with one of its candidate engines alone."""
+        """Return the plan with only one of its candidate engines."""
         return replace(self, engine_candidates=(self.engine_candidates[number],))
 
     @property
     def checked_side(self) -> str:
-        """The side that can have decided the recorded requests: the base, unless a baseline places its requests."""
+        """Return the side that may have decided the recorded requests: the base, or the draft if a baseline replaces
+        the base's placement.
+        """
         return DRAFT if self.conditions.base_placement else BASE
 
     @property
     def trial(self) -> WhatIfPlan:
-        """The plan on as many requests as it takes to choose the closest engine."""
+        """Return the plan with the first TRIAL_REQUESTS requests, to choose the closest engine."""
         return replace(self, rows=self.rows[:TRIAL_REQUESTS])
 
     @property
     def coarse_starts(self) -> bool:
-        """Whether a policy uses prompts' first blocks and the rows' blocks are coarser than the pool's."""
+        """Return whether a policy uses prompts' first blocks, and the rows' blocks are coarser than the pool's."""
         rules = [build_placement(item.placement, PLACEMENTS) for item in (self.base, self.draft)]
         by_start = any(hasattr(rule, "key_blocks") for rule in rules)
         if not by_start or self.block_tokens == BLOCK_TOKENS:
@@ -74,25 +76,25 @@ class WhatIfPlan:
 
     @property
     def warmup(self) -> int:
-        """Number of first rows that are not counted."""
+        """Return the number of first rows that are not counted."""
         return min(int(len(self.rows) * self.conditions.warmup_share), len(self.rows) - 1)
 
     @property
     def counted(self) -> list[RecordedRow]:
-        """The rows behind the figures."""
+        """Return the rows from which the figures are computed."""
         return self.rows[self.warmup :]
 
     @property
     def mean_gap_s(self) -> float:
-        """Mean time between two requests."""
+        """Return the mean time between two requests, in seconds."""
         return (self.rows[-1].timestamp - self.rows[0].timestamp) / 1000 / max(1, len(self.rows) - 1)
 
     def names(self) -> list[tuple[str, int]]:
-        """Return side and seed of every run, seed by seed, so that finished seeds can be compared early."""
+        """Return side and seed of every run, grouped by seed, so that finished seeds can be compared early."""
         return [(side, seed) for seed in range(self.conditions.seeds) for side in (BASE, DRAFT)]
 
     def task(self, side: str, seed: int) -> RunTask:
-        """Return one run; equal seeds move requests alike on both sides."""
+        """Return one run. On both sides, equal seeds shift the requests equally."""
         return RunTask(
             trace=str(self.recording),
             requests=len(self.rows),

@@ -28,11 +28,11 @@ from routing.policy.schema_versions import SchemaError
 
 
 class CannotRunError(ValueError):
-    """The what-if cannot be run in its present state; the message says why."""
+    """The what-if cannot run in its current state. The message explains why."""
 
 
 def plan_of(whatif: WhatIf) -> WhatIfPlan:
-    """Return the plan; raises CannotRunError, RecordingGoneError, TraceError, InvalidFieldsError."""
+    """Return the plan. Raises CannotRunError, RecordingGoneError, TraceError, InvalidFieldsError."""
     if whatif.recording is None:
         raise CannotRunError("The recording was deleted; choose another one.")
     conditions = conditions_of(whatif.conditions)
@@ -59,7 +59,7 @@ def plan_of(whatif: WhatIf) -> WhatIfPlan:
 
 
 def routing_of(version: PolicyVersion) -> RoutingPolicy:
-    """Return the version's routing policy; raises CannotRunError for a document that this program cannot read."""
+    """Return the version's routing policy. Raises CannotRunError if this program cannot read the document."""
     try:
         return policy_upgrade.routing_of(version)
     except (msgspec.ValidationError, SchemaError) as error:
@@ -67,7 +67,7 @@ def routing_of(version: PolicyVersion) -> RoutingPolicy:
 
 
 def _engines(conditions: Conditions, rows: list[RecordedRow], engines: list[Engine]) -> int:
-    """Return the number of engines to simulate: as requested, else as in the median request, else the pool's."""
+    """Return the number of engines to simulate: requested, otherwise of the median request, otherwise of the pool."""
     if conditions.engines is not None:
         return conditions.engines
     recorded = sorted(row.engines for row in rows if row.engines)

@@ -1,4 +1,4 @@
-"""The answer of a what-if: figures of both policies with their spread over seeds, and their differences."""
+"""The result of a what-if: figures of both policies with their spread across seeds, and their differences."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ FIGURES = (ON_TIME, TTFT_MEAN, TTFT_P50, TTFT_P90, TTFT_P99, HIT_RATE, CV, REJEC
 """In display order."""
 MORE_IS_BETTER = frozenset({ON_TIME, HIT_RATE, GOODPUT})
 TRUSTED_ERROR = 0.15
-"""Up to this model error sizes are reliable, beyond it only the ranking."""
+"""Maximum model error at which sizes of differences are reliable. Above it, only the ranking is."""
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """One figure over the seeds."""
+    """One figure across the seeds."""
 
     mean: float
     low: float
@@ -22,31 +22,31 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """One policy on this traffic, or what really happened."""
+    """One policy on this traffic, or the recorded outcome."""
 
     figures: dict[str, Spread]
-    """By name; unknown figures are left out."""
+    """Figures by name. Unknown figures are omitted."""
     ttft_quantiles_s: list[float]
-    """Percentiles 0 to 100 of the times to first token of answered requests, each the mean over the seeds."""
+    """Percentiles 0 to 100 of the TTFT of answered requests, each the mean across the seeds."""
     answered_share: float
-    """Share of the counted requests."""
+    """Share of the counted requests that were answered."""
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure of the draft against the base, seed by seed."""
+    """Difference of one figure between draft and base, by seed."""
 
     figure: str
     base: Spread
     draft: Spread
     change: Spread
-    """Draft − base of the same seed."""
+    """Draft − base with the same seed."""
     better: int
-    """Seeds in which the draft is better."""
+    """Number of seeds in which the draft is better."""
     worse: int
 
 
 class Band(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests of one range of prompt lengths: the share of them on time."""
+    """Requests in one range of prompt lengths, and the share of them on time."""
 
     from_tokens: int
     to_tokens: int
@@ -57,7 +57,7 @@ class Band(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WhatIfResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole answer. Shares 0..1 of the counted requests."""
+    """The complete result. Shares are 0..1 of the counted requests."""
 
     requests: int
     counted: int
@@ -65,20 +65,20 @@ class WhatIfResult(msgspec.Struct, frozen=True, kw_only=True):
     engines: int
     engine_model: str
     costs: str
-    """learned, learned_prefill or written: the source of the simulated engines' times."""
+    """learned, learned_prefill, or written: the source of the simulated engines' times."""
     kv_tokens: int | None
     ttft_slo_s: float
-    """The base's objective, by which both sides are judged."""
+    """The base's objective, with which both sides are judged."""
     base: Side
     draft: Side
     differences: list[Difference]
     bands: list[Band]
     """Four quarters by prompt length, and the longest tenth."""
     actual: Side | None = None
-    """The recorded outcome, if there is one."""
+    """The recorded outcome, if known."""
     model_error: float | None = None
-    """Relative error of the simulated mean TTFT of the base, or of the draft beside a baseline, against the recorded
-    one; None: that version did not decide then.
+    """Relative error of the simulated mean TTFT compared with the recorded one, for the base or, with a baseline, the
+    draft. None: that version did not decide the recorded requests.
     """
     coarse_starts: bool = False
-    """A policy keeps equal beginnings together, and the recording distinguishes them less finely than the pool does."""
+    """Whether a policy groups prompts by their first blocks and the recording's blocks are coarser than the pool's."""

@@ -1,4 +1,4 @@
-"""Executes the runs of a what-if, several at once in child processes, and builds its result."""
+"""Executes the runs of a what-if in parallel child processes, and builds its result."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ MAX_AT_ONCE = 8
 POLL_S = 0.5
 
 Reports = dict[str, RunReport]
-"""By run_name."""
+"""Reports by run_name."""
 
 
 class StoppedError(RuntimeError):
-    """The runs were ended before all were done."""
+    """The runs were stopped before all were complete."""
 
 
 def run_name(side: str, seed: int) -> str:
@@ -43,9 +43,10 @@ def run_name(side: str, seed: int) -> str:
 
 
 def runs_at_once(cores: int) -> int:
-    """Return the number of parallel runs: one core stays free, so that a gateway on this machine finds it idle.
+    """Return the number of parallel runs. One core stays free for a gateway on this machine.
 
-    A low priority is not enough: a thread that wakes may wait for a core until the kernel's next tick (ADR 0044).
+    A low priority is not sufficient, because a waking thread may wait for a core until the kernel's next tick (ADR
+    0044).
     """
     return min(max(1, cores - 1), MAX_AT_ONCE)
 
@@ -57,12 +58,12 @@ def run_whatif(
     on_progress: Callable[[float, Reports], bool],
     at_once: int | None = None,
 ) -> WhatIfResult:
-    """Do all runs that are not in `done` and return the answer.
+    """Execute all runs that are not in `done`, and return the result.
 
-    Where the best engine model is not certain, the first seed of the side that decided then is tried with each on the
-    first requests, and the one closest to what happened is taken. `on_progress` is called twice a second with the share
-    that is done, 0..1, and all reports so far; where it returns False the runs end and StoppedError is raised. Raises
-    simulator.runs.whatif.WhatIfError where a run fails.
+    If there are several candidate engines, each is simulated with the first requests and the first seed of the recorded
+    side, and the engine closest to the recorded outcome is used. `on_progress` is called twice a second with the
+    completed share, 0..1, and all reports so far. If it returns False, the runs end and StoppedError is raised. Raises
+    simulator.runs.whatif.WhatIfError if a run fails.
     """
     trial = plan.trial
     actual_s = own_ttft_s(trial.counted, plan.checked_version)
@@ -84,7 +85,7 @@ def run_whatif(
 
 
 class _Work:
-    """Runs tasks in child processes. Mutable: the progress of the started ones."""
+    """Runs tasks in child processes. Mutable: the progress of the started tasks."""
 
     def __init__(self, total: int, on_progress: Callable[[float, Reports], bool], at_once: int | None) -> None:
         self._total = total
@@ -93,7 +94,7 @@ class _Work:
         self._shares: dict[str, float] = {}
 
     def do(self, wanted: dict[str, RunTask], done: Reports) -> Reports:
-        """Return the reports in `done` with those of the wanted tasks that lack one."""
+        """Return the reports in `done`, after running the wanted tasks that have no report."""
         reports, stopping = dict(done), threading.Event()
         with ThreadPoolExecutor(max_workers=self._at_once) as pool:
             running: dict[Future[RunReport], str] = {}
@@ -126,12 +127,12 @@ class _Work:
 
 
 def _cores() -> int:
-    """Return the cores that this process may use, where the system reports them."""
+    """Return the cores that this process may use, if the system reports them."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def answer_of(plan: WhatIfPlan, reports: Reports) -> WhatIfResult:
-    """Return the answer from the reports of all runs."""
+    """Return the result from the reports of all runs."""
     seeds = range(plan.conditions.seeds)
     base, draft = ([reports[run_name(side, seed)] for seed in seeds] for side in (BASE, DRAFT))
     happened = what_happened(plan.counted, plan.base.ttft_slo_s)
@@ -157,13 +158,13 @@ def answer_of(plan: WhatIfPlan, reports: Reports) -> WhatIfResult:
 
 
 def reports_as_json(reports: Reports) -> dict[str, object]:
-    """Return the reports as JSON values, for a run that is resumed."""
+    """Return the reports as JSON values, to resume a run."""
     fields: dict[str, object] = msgspec.to_builtins(reports)
     return fields
 
 
 def reports_from_json(value: object) -> Reports:
-    """Return stored reports; unreadable ones are run again."""
+    """Return stored reports. Unreadable reports are omitted, so that their runs are repeated."""
     try:
         return msgspec.convert(value, prepared(Reports))
     except msgspec.ValidationError:
