@@ -12,7 +12,7 @@ from deploy.envoy.picker import PickerSettings, served
 
 
 def main() -> int:
-    """Run until SIGTERM or SIGINT."""
+    """Run the endpoint picker until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(prog="python -m deploy.envoy", description=__doc__)
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="URL of Headway.")
     parser.add_argument("--listen", default="127.0.0.1:9002", help="Address of the gRPC server.")

@@ -1,4 +1,4 @@
-"""`python -m deploy.nginx`: the agent that updates nginx's upstreams and sends its reports."""
+"""`python -m deploy.nginx`: run the agent that updates nginx's upstreams and sends its reports."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pathlib import Path
 from deploy.nginx.agent import Agent, AgentSettings
 
 NICENESS = 10
-"""Reports can wait; on a busy machine the agent takes no processor from nginx or the gateway."""
+"""Niceness of the agent. Reports can wait, so the agent yields the CPU to nginx and the gateway."""
 
 
 def main() -> int:
-    """Run until SIGTERM or SIGINT."""
+    """Run the agent until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(prog="python -m deploy.nginx", description=__doc__)
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="URL of Headway.")
     parser.add_argument("--management-url", default="", help="URL of the REST API, if elsewhere.")

@@ -1,7 +1,7 @@
 """Detects a late event loop, so that its delay is not attributed to an engine.
 
-A ticker asks to be woken every `TICK_S`. While it is overdue, the loop did something else or did not run at all: it
-could read no answer, and its time-outs prove nothing. All moments are monotonic seconds.
+A ticker is scheduled every `TICK_S`. While it is overdue, the loop was busy or did not run: it could read no response,
+and its timeouts prove nothing. All times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Callable
 
 TICK_S = 0.1
 LAPSE_S = 0.1
-"""A tick this late is a lapse; less is the usual turn of a busy loop."""
+"""A tick this late is a lapse. Smaller delays are normal for a busy loop."""
 LOST_SHARE = 0.2
-"""Waiting is no evidence where the loop was away for more than this share of it."""
+"""If the loop lapsed for more than this share of a wait, the wait is no evidence."""
 WINDOW_S = 5.0
 LATE_S = LOST_SHARE * WINDOW_S
-"""A loop that lost this much of the last `WINDOW_S` is late, until it has lost nothing for as long."""
+"""A loop that lost this much of the last `WINDOW_S` is late, until it has lost nothing for `WINDOW_S`."""
 SUSTAINED_LAG_S = 0.25
 SUSTAINED_S = 1.0
 """The lag is sustained once every tick of this long was late by `SUSTAINED_LAG_S`: load rather than a single pause."""
