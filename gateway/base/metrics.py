@@ -1,4 +1,4 @@
-"""A gateway's own metrics, under the names of the public contract, for Prometheus."""
+"""A gateway's Prometheus metrics, under the names of the public contract."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ DECISION_BUCKETS_S = (5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3
 
 
 class GatewayMetrics:
-    """All metrics of one gateway, on a separate registry.
+    """All metrics of one gateway, in a separate registry.
 
-    Families are called with label values in the order written here, for example
-    `metrics.decisions.inc(pool_id, placement, reason)`.
+    Call a family with label values in the order written here, for example `metrics.decisions.inc(pool_id, placement,
+    reason)`.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Metrics of the shared bus, next to a gateway's own."""
+"""Metrics of the shared bus."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BusMetrics(Collector):
 
     @override
     def collect(self) -> Iterable[Metric]:
-        """Yield whether it is connected, since when, and what it lost."""
+        """Yield whether the bus is connected, since when, and what it lost."""
         state = self._bus.state
         yield GaugeMetricFamily(
             "headway_bus_connected",

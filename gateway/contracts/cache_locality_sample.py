@@ -1,6 +1,6 @@
-"""Cache locality, as published on the bus: rings, shared prefixes, TTFT by part, reported hits.
+"""Cache locality as published on the bus: rings, shared prefixes, TTFT by part, reported hits.
 
-It changes slowly and is read only by pages, so it is separate from the FleetSample.
+It changes slowly and only pages read it, so it is separate from the FleetSample.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ TOPIC = "cache_locality"
 
 
 class SharedPrefix(msgspec.Struct, frozen=True):
-    """One node of the tree of shared prefixes; blocks are counted from 1. No text: keys are keyed digests."""
+    """One node of the tree of shared prefixes, with blocks counted from 1. It has no text: keys are keyed digests."""
 
     key: str
-    """Block key of its last block, 16 hex digits."""
+    """Block key of the node's last block, 16 hex digits."""
     parent: int
-    """Index of its parent in the list; -1: it begins the prompt."""
+    """Index of its parent in the list; -1: the node begins the prompt."""
     level: int
     first_block: int
     last_block: int
     requests: int
     holders: tuple[str, ...] = ()
-    """Ids of the engines that hold all of it by the index."""
+    """Ids of the engines that hold the complete prefix according to the index."""
     key_blocks: int = 0
-    """Length of the placement's key for such prompts, where it ends within this node; 0: it does not."""
+    """Length of the placement's key for such prompts if it ends within this node, else 0."""
     dram_nodes: tuple[str, ...] = ()
     """Names of the node managers that hold its last block in DRAM."""
     ssd_nodes: tuple[str, ...] = ()
-    """Those that hold it on SSD alone."""
+    """Names of the node managers that hold its last block only on SSD."""
 
 
 class HitPoint(msgspec.Struct, frozen=True):
