@@ -36,52 +36,54 @@ GATEWAY = "gateway"
 CAUSES = (TRADE, LOAD, STALE_VIEW, WRONG_INDEX, QUEUE_ORDER, ADMISSION, GATEWAY)
 
 STALE_AFTER_S = 1.0
-"""A wait that was estimated from reports older than this grew because the view was stale."""
+"""If a wait was estimated from reports older than this, its growth is attributed to a stale view."""
 NEGLIGIBLE_S = 0.001
 SLOW_GATEWAY_S = 0.1
-"""Below this a gateway takes its usual time to read a prompt and to name its blocks."""
+"""Normal time of a gateway for reading a prompt and computing its block keys. Only more counts as slow."""
 
 
 class RegretOption(msgspec.Struct, frozen=True, gc=False):
-    """One candidate's estimate, and its known drift. Seconds and prompt tokens."""
+    """One candidate's estimate and its known drift, in seconds and prompt tokens."""
 
     engine_id: str
     hit_tokens: int
     wait_s: float
     compute_s: float
     drift_s: float = 0.0
-    """Seconds by which waits at this engine came out longer than estimated around then; below 0: shorter."""
+    """Seconds by which waits at this engine exceeded their estimates around that time; negative: fell short."""
 
     @property
     def estimate_s(self) -> float:
-        """Estimated seconds to the first token."""
+        """Return the estimated seconds to the first token."""
         return self.wait_s + self.compute_s
 
 
 class Course(msgspec.Struct, frozen=True, gc=False):
-    """The course of one request. Seconds; `ttft_s` and `queued_s` from its arrival."""
+    """The timeline of one request in seconds. `ttft_s` and `queued_s` start at its arrival."""
 
     ttft_s: float
     queued_s: float
-    """Until it was dispatched to its engine."""
+    """Seconds until it was dispatched to its engine."""
     compute_s: float
-    """Its prefill with the hit that the engine reported, by the cost model of then."""
+    """Its prefill with the reported hit, by the cost model at that time."""
     hit_tokens: int
-    """Reported; predicted where the engine reports none."""
+    """Reported tokens, or predicted tokens if the engine reports none."""
     before_s: float = 0.0
-    """Until its engine was chosen."""
+    """Seconds until its engine was chosen."""
     deferred: bool = False
-    """Whether admission held it back until then."""
+    """Whether admission deferred it until then."""
     gateway_s: float = 0.0
     """Part of `before_s` before the gateway asked for an engine."""
     overtaken_s: float = 0.0
-    """Prefills of queued requests that came later and were dispatched to the same engine before it."""
+    """Prefills of queued requests that arrived later and were dispatched to the same engine earlier."""
     view_age_s: float | None = None
-    """Age of the chosen engine's last report when it was chosen; None: there was none, so the own ledger decided."""
+    """Age of the chosen engine's last report at the decision; None: there was no report, so the gateway's own ledger
+    decided.
+    """
 
 
 class Regret(msgspec.Struct, frozen=True, gc=False):
-    """Savings of the best other candidate; all zero if the chosen one was best."""
+    """Savings that the best other candidate would have brought; all zero if the chosen one was best."""
 
     best_engine_id: str
     best_ttft_s: float
@@ -98,12 +100,12 @@ class Regret(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def parts(self) -> dict[str, float]:
-        """Seconds by cause, in the order of CAUSES."""
+        """Return the seconds by cause, in the order of CAUSES."""
         return {cause: getattr(self, f"{cause}_s") for cause in CAUSES}
 
     @property
     def cause(self) -> str:
-        """The cause of the largest part; empty where there is nothing to regret."""
+        """Return the cause of the largest part, empty if there is no regret."""
         if self.seconds < NEGLIGIBLE_S:
             return ""
         parts = self.parts
@@ -111,9 +113,9 @@ class Regret(msgspec.Struct, frozen=True, gc=False):
 
 
 def regret(options: Sequence[RegretOption], course: Course, stale_after_s: float = STALE_AFTER_S) -> Regret | None:
-    """Return what the best other option, or a prompt gateway, would have spared; None where there was no other.
+    """Return what the best other option, or a faster gateway, would have saved; None if there was no other option.
 
-    The first option is the chosen one; all were estimated at one moment, `course.before_s` after the arrival.
+    The first option is the chosen one. All were estimated at one time, `course.before_s` after the arrival.
     """
     gateway_s = course.gateway_s if course.gateway_s >= SLOW_GATEWAY_S else 0.0
     chosen = options[0]
@@ -138,7 +140,7 @@ def regret(options: Sequence[RegretOption], course: Course, stale_after_s: float
 def _raw_parts(
     chosen: RegretOption, best: RegretOption, drift_s: float, course: Course, stale_after_s: float
 ) -> dict[str, float]:
-    """Return the parts before the positive ones absorb the negative ones."""
+    """Return the parts before negative parts are offset against positive ones."""
     # A request whose first token came sooner than its modeled prefill was computed faster; it did not wait less.
     compute_s = max(0.0, min(course.compute_s, course.ttft_s - course.queued_s))
     wait_s = course.ttft_s - course.before_s - compute_s
@@ -154,10 +156,10 @@ def _raw_parts(
 
 
 def rejection_regret(options: Sequence[RegretOption], slack_s: float) -> Regret | None:
-    """Return what rejecting cost: the time that the best engine would have left before the deadline.
+    """Return the cost of a rejection: the time that the best engine would have left before the deadline.
 
-    `slack_s` is the time from the decision to the deadline. All of it is admission's; zero where no engine was expected
-    to be on time, and None where no engine was considered.
+    `slack_s` is the time from the decision to the deadline. All of the cost is attributed to admission. It is zero if
+    no engine was expected to be on time, and None if no engine was considered.
     """
     if not options:
         return None
