@@ -1,6 +1,6 @@
 """One engine's progress on this gateway's requests: whether they advance, and how fast.
 
-Engine health uses it (planning.engine_health.engine_health): an engine can answer /health and be stalled.
+Engine health uses it (planning.engine_health.engine_health), because a stalled engine can still answer /health.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from gateway.contracts.fleet_sample import EngineCounts
 from planning.facts.engine_speed import EngineSpeed
 
 MAX_FOLLOWED = 4096
-"""Requests followed at one time; of more the oldest are no longer followed."""
+"""Limit of requests followed at one time. Beyond it, the oldest are no longer followed."""
 ANSWERS_JUDGED = 64
 ANSWERS_COUNT_S = 60.0
-"""An engine is judged by its last answers of this time."""
+"""Age limit in seconds of the last answers that judge an engine."""
 PREFILL_SHARE = 1.5
-"""Multiple of its longest prefill for which an engine may be silent, because it decodes nothing meanwhile."""
+"""An engine can be silent for this multiple of its longest prefill, because it decodes nothing meanwhile."""
 STARTS = 2.0
-"""Multiple of its longest start for which an engine may make no progress, where that exceeds the hang limit."""
+"""An engine can make no progress for this multiple of its longest start, if that exceeds the hang limit."""
 TPOT_WEIGHT = 1 / 8
 """Weight of one answer in the engine's mean TPOT."""
 FORGOTTEN_S = 1800.0
-"""A request without a reported end is no longer followed after this time."""
+"""Seconds after which a request without a reported end is no longer followed."""
 
 
 class _Followed(msgspec.Struct, gc=False):
-    """One request on the engine. Mutable: it gets its first token."""
+    """One request on the engine. Mutable: its first token."""
 
     dispatched_s: float
     expected_s: float
-    """Seconds from dispatch to first token, with the work ahead of it."""
+    """Expected seconds from dispatch to first token, including the work ahead of it."""
     prefill_s: float
     first_token_s: float | None = None
     streams: bool = False
@@ -46,17 +46,17 @@ class WatchedEngine(msgspec.Struct, frozen=True, gc=False):
     requests: int
     """Requests on the engine."""
     streams: int
-    """Those of them whose answers come piece by piece."""
+    """Number of these requests whose answers are streamed."""
     signs: int
-    """First tokens, pieces and ends so far."""
+    """First tokens, chunks and ends so far."""
     longest_prefill_s: float
-    """The longest prefill there at the engine's usual speed; an answer in one piece counts with its prompt."""
+    """Seconds of the longest prefill at the engine's usual speed. An answer in one piece counts with its prompt."""
     longest_start_s: float = 0.0
-    """The engine's longest time from dispatch to first token so far."""
+    """Longest seconds from dispatch to first token so far."""
 
 
 def hang_limit_s(at_least_s: float, longest_start_s: float, prefill_s: float) -> float:
-    """Return how long an engine may make no progress before it counts as hung.
+    """Return the seconds without progress after which an engine counts as hung.
 
     `longest_start_s` is its longest start so far, `prefill_s` the longest prefill that it has to do.
     """
@@ -64,10 +64,10 @@ def hang_limit_s(at_least_s: float, longest_start_s: float, prefill_s: float) ->
 
 
 class EngineProgress:
-    """One engine's requests and timings. Mutable state: all of it; `now` is monotonic seconds.
+    """One engine's requests and timings. Mutable: all of it; `now` is monotonic seconds.
 
-    Starts over with each incarnation of the engine, whose requests are gone with it. `vouches` states whether this
-    process could receive from the engine between two moments; a period that it missed is no measure of the engine.
+    It is reset with each incarnation of the engine, whose requests end with it. `vouches` returns whether this process
+    could receive from the engine between two times; a period that it missed is no evidence about the engine.
     """
 
     def __init__(self, vouches: Callable[[float, float], bool] = lambda _since_s, _now: True) -> None:
@@ -76,25 +76,26 @@ class EngineProgress:
         self.chunks = 0
         self._failures = 0
         self._reported: dict[str, int] = {}
-        """Tenant → failures in a row that only this tenant reported."""
+        """Tenant → consecutive failures reported only by this tenant."""
         self._requests: dict[str, _Followed] = {}
         self._speed = EngineSpeed()
         self.longest_start_s = 0.0
         self.tpot_s: float | None = None
-        """Moving mean of the seconds per output token; of answers in one piece, their prefill included."""
+        """Moving mean of the seconds per output token. For answers in one piece, this includes their prefill."""
         self._answers: deque[tuple[float, bool]] = deque(maxlen=ANSWERS_JUDGED)
-        """When the last requests had an answer, and whether it rejected them."""
+        """(Time of the answer, whether it was a rejection) of the last requests."""
 
     @property
     def failures_in_row(self) -> int:
-        """Requests that failed one after another; of those reported only by tenants, the run that remains without any
-        one tenant.
+        """Return the number of consecutive failed requests.
+
+        Of failures reported only by tenants, it counts the run that remains without any one tenant.
         """
         reported = self._reported.values()
         return self._failures + sum(reported) - max(reported, default=0)
 
     def reported(self, tenant_id: str, *, failed: bool) -> None:
-        """Note a tenant's report of a request that the gateway did not see."""
+        """Record a tenant's report of a request that the gateway did not see."""
         if failed:
             self._reported[tenant_id] = self._reported.get(tenant_id, 0) + 1
         else:
