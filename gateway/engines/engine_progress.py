@@ -106,7 +106,7 @@ class EngineProgress:
         self._reported.clear()
 
     def dispatched(self, request_id: str, prefill_s: float, now: float) -> None:
-        """Note a request that is given to the engine and should prefill for `prefill_s`."""
+        """Record a request dispatched to the engine, with `prefill_s` expected seconds of prefill."""
         if len(self._requests) >= MAX_FOLLOWED:
             del self._requests[next(iter(self._requests))]
         self._requests[request_id] = _Followed(now, self._speed.expects(prefill_s, now), prefill_s)
@@ -116,7 +116,7 @@ class EngineProgress:
         return request_id in self._requests
 
     def first_token(self, request_id: str, now: float) -> None:
-        """Note a request's first token."""
+        """Record a request's first token."""
         self.first_tokens += 1
         self._succeeded()
         request = self._requests.get(request_id)
@@ -128,31 +128,31 @@ class EngineProgress:
             self.longest_start_s = max(self.longest_start_s, now - request.dispatched_s)
 
     def streams(self, request_id: str) -> None:
-        """Note that a request's answer comes piece by piece, so that a pause is significant."""
+        """Record that a request's answer is streamed, so that a pause is significant."""
         request = self._requests.get(request_id)
         if request is not None:
             request.streams = True
 
     def whole(self, request_id: str) -> None:
-        """Note that a request's answer comes in one piece, so that its first token is not visible."""
+        """Record that a request's answer comes in one piece, so that its first token is not visible."""
         request = self._requests.get(request_id)
         if request is not None:
             request.whole = True
 
     @property
     def signs(self) -> int:
-        """First tokens, pieces and ends so far."""
+        """Return the number of first tokens, chunks and ends so far."""
         return self.first_tokens + self.chunks
 
     def watched(self) -> WatchedEngine:
-        """Return the counts that show whether the engine stalls."""
+        """Return the counts that show whether the engine has stalled."""
         streams = [item for item in self._requests.values() if item.streams]
         longest_s = max((item.prefill_s for item in self._requests.values() if item.first_token_s is None), default=0.0)
         usual = max(1.0, self._speed.usual())
         return WatchedEngine(len(self._requests), len(streams), self.signs, longest_s * usual, self.longest_start_s)
 
     def completed(self, request_id: str, output_tokens: int | None, now: float) -> None:
-        """Note the end of an answer."""
+        """Record the end of an answer."""
         self._answers.append((now, False))
         self.chunks += 1
         self._succeeded()
@@ -169,20 +169,20 @@ class EngineProgress:
             self._speed.answered(tpot_s, now)
 
     def rejected(self, now: float) -> None:
-        """Note that the engine answered a request with 4xx."""
+        """Record that the engine answered a request with 4xx."""
         self._answers.append((now, True))
 
     def forgive(self) -> None:
-        """Take one failure back: it was the request's own."""
+        """Revoke one failure, because the request caused it."""
         self._failures = max(0, self._failures - 1)
 
     def dropped(self, request_id: str, *, failed: bool = False) -> None:
-        """Note the end of a request without an answer; `failed`: by the engine's fault."""
+        """Record the end of a request without an answer. `failed`: the engine is at fault."""
         self._failures += failed
         self._requests.pop(request_id, None)
 
     def counts(self, now: float, event_gaps: int) -> EngineCounts:
-        """Return the figures of this moment."""
+        """Return the current counts."""
         self._forget_old(now)
         requests = list(self._requests.values())
         unanswered = [item for item in requests if item.first_token_s is None]
