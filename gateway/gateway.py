@@ -64,16 +64,13 @@ KV_ORDERS_S = 1.0
 SNAPSHOT_TOPIC = "snapshot"
 """Last-value bus topic of the encoded Snapshot."""
 _IDLE_S = 4.0
-"""Seconds for which an idle connection is kept. vLLM and SGLang close theirs after 5 s, and a request sent then would
-fail.
-"""
+"""Seconds to keep an idle connection. vLLM and SGLang close theirs after 5 s, and a request sent then would fail."""
 
 
 class Gateway:
     """One gateway. `start` and `stop` run on the event loop that serves its requests.
 
-    Mutable: `pools`, `snapshot`, and the tables built from it. Only the loop's thread changes them; bus callbacks hand
-    over to it.
+    Mutable: `pools`, `snapshot`, and the tables built from it, changed only on the loop's thread.
     """
 
     def __init__(self, bus: Bus, *, keyring: Keyring, state_dir: Path, settings: GatewaySettings) -> None:

@@ -4,8 +4,8 @@ Use it as `uvicorn.Config(app, http=GuardedHttpProtocol)`. Incomplete heads are 
 over their limits with 431, heads that another server could read differently with 400, and connections over their limits
 with 503; then the connection is closed. Trailer fields are dropped: only the head identifies the caller. If the app has
 a fast path (gateway.http.sync_fast_path), complete decision requests are offered to it before a task is created. A head
-that equals, except for the body's length, one that was parsed on this connection before, needs no new admission. If the
-body is short, its response is sent together with others of the same loop step (gateway.http.write_coalescer).
+equal to one parsed on this connection, except for the body's length, needs no new admission. If the body is short, its
+response is sent together with others of the loop step (gateway.http.write_coalescer).
 """
 
 from __future__ import annotations
@@ -394,7 +394,9 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     @property
     def _is_silent(self) -> bool:
-        """Whether the received bytes began no request: blank lines, which would keep a connection without any timer."""
+        """Return whether the received bytes began no request: blank lines, which would keep a connection open without a
+        timer.
+        """
         return self._idle and not self._upgraded
 
     def _send(self, answer: FastAnswer) -> None:
@@ -432,14 +434,14 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
 
 def _field_bytes(name: bytes, value: bytes) -> int:
-    """Return the size of a field on the wire."""
+    """Return the size of a header field on the wire."""
     return len(name) + len(value) + len(b": \r\n")
 
 
 def _split(data: bytes) -> tuple[bytes, int, int]:
-    """Return the head in `data` without the digits of its Content-Length, where the body begins, and those digits.
+    """Return (head in `data` without the digits of its Content-Length, start of the body, those digits).
 
-    The head is empty where it is longer than known ones may be, or has no Content-Length.
+    The head is empty if it is too long for a known head or has no Content-Length.
     """
     end = data.find(_HEAD_END, 0, MAX_KNOWN_HEAD_BYTES)
     length = _LENGTH.search(data, 0, end + 2) if end > 0 else None

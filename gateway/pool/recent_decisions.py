@@ -1,4 +1,4 @@
-"""The decisions of the last minutes with their outcomes: a bounded ring in memory, without prompts."""
+"""Decisions of the last minutes with their outcomes, in a bounded ring in memory without prompts."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 DEFAULT_CAPACITY = 20_000
 PER_ENGINE = 16
-"""Decisions kept by engine: as many as an operator reads at a glance."""
+"""Decisions kept per engine: as many as an operator reads at a glance."""
 MAX_ENGINES = 4096
-"""Engines whose decisions are kept separately; the one without a decision for the longest time leaves first."""
+"""Limit of engines whose decisions are kept separately. The one with the oldest latest decision is dropped first."""
 
 
 class DecisionRecord(msgspec.Struct, gc=False):
