@@ -1,11 +1,11 @@
 """uvicorn's HTTP protocol with limits that an ASGI app cannot set, and with the fast path.
 
-Use it as `uvicorn.Config(app, http=GuardedHttpProtocol)`. Incomplete heads are answered with 408, heads and trailers
-over their limits with 431, heads that another server could read differently with 400, and connections over their limits
-with 503; then the connection is closed. Trailer fields are dropped: only the head identifies the caller. If the app has
-a fast path (gateway.http.sync_fast_path), complete decision requests are offered to it before a task is created. A head
-equal to one parsed on this connection, except for the body's length, needs no new admission. If the body is short, its
-response is sent together with others of the loop step (gateway.http.write_coalescer).
+Use it as `uvicorn.Config(app, http=GuardedHttpProtocol)`. Incomplete heads get status 408, heads and trailers over
+their limits 431, heads that another server could read differently 400, and connections over their limits 503; all are
+closed. Trailer fields are dropped: only the head identifies the caller. If the app has a fast path
+(gateway.http.sync_fast_path), complete decision requests are offered to it before a task is created. A head equal to
+one parsed on this connection, except for the body's length, needs no new admission. If the body is short, its response
+is sent together with others of the loop step (gateway.http.write_coalescer).
 """
 
 from __future__ import annotations

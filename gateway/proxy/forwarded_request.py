@@ -1,4 +1,4 @@
-"""The request that is sent to an engine: the client's body and headers, without fields that only Headway may set."""
+"""The request sent to an engine: the client's body and headers, without fields that only Headway may set."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from kvstore.connector.engine_params import LoadInstruction
 
 TRACE_HEADERS = ("traceparent", "tracestate")
 PASSED_HEADERS = (*(name.encode() for name in TRACE_HEADERS), b"x-session-id")
-"""All other headers of the client stay here, its credentials and X-Data-Parallel-Rank among them. The engine's own key
-and rank are added where the engine is known (LiveEngine.addressed)."""
+"""Client headers that are forwarded. All others are dropped, including credentials and X-Data-Parallel-Rank.
+LiveEngine.addressed adds the engine's key and rank once the engine is chosen.
+"""
 
 _REMOVED_WHERE_HIDDEN = REMOVED | REVEALING
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -28,36 +29,36 @@ _LARGE_BODY = 1024 * 1024
 
 
 class ForwardedRequest(msgspec.Struct, frozen=True):
-    """One request in the form for engines."""
+    """One request in the form sent to engines."""
 
     endpoint: Endpoint
     body: bytes
     headers: Mapping[str, str]
     streams: bool
     strip_usage: bool
-    """Usage in the stream was requested by the gateway, not by the client."""
+    """Whether the gateway, not the client, requested the usage in the stream."""
     max_tokens: int = 0
-    """Output tokens that the client requests at most; 0: as many as the engine allows."""
+    """The client's limit of output tokens; 0: the engine's limit."""
     cached_tokens: int | None = None
-    """Cached prompt tokens that the client receives: those of the prefill, where another engine did it, or HIDDEN."""
+    """Cached prompt tokens reported to the client: those of the prefill on another engine, or HIDDEN."""
 
     handed_over: bool = False
-    """Its prompt was computed by another engine: a rejection reveals nothing about the client's body."""
+    """Whether another engine computed the prompt, so that a rejection reveals nothing about the client's body."""
 
     order: LoadInstruction | None = None
-    """Instruction to the engine's KV connector; None: none. It is in no body yet."""
+    """Instruction to the engine's KV connector, not yet in a body; None: none."""
 
     keys: tuple[int, ...] = ()
-    """Keys of the prompt's blocks, where there is an order."""
+    """Keys of the prompt's blocks, if there is an instruction."""
 
     held: HeldBody | None = None
-    """Media that `body` refers to by name; None: it is whole."""
+    """Media that `body` refers to by name; None: the body is complete."""
 
     orders: bool = False
-    """The engine got such an instruction, so that its answer may report the result."""
+    """Whether the engine got such an instruction, so that its answer can report the result."""
 
     def named(self, name: str) -> ForwardedRequest:
-        """Return the request under a name of its own for the engines."""
+        """Return the request under a new name for the engines."""
         return msgspec.structs.replace(self, headers={**self.headers, "x-request-id": name})
 
     def traced(self, carried: Mapping[str, str]) -> ForwardedRequest:
