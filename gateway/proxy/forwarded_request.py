@@ -62,18 +62,18 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, headers={**self.headers, "x-request-id": name})
 
     def traced(self, carried: Mapping[str, str]) -> ForwardedRequest:
-        """Return the request as part of a span: `carried` are its headers, in place of the client's."""
+        """Return the request as part of a span. `carried` are the span's headers, which replace the client's."""
         kept = {name: value for name, value in self.headers.items() if name not in TRACE_HEADERS}
         return msgspec.structs.replace(self, headers={**kept, **carried})
 
     def ordered(self, order: LoadInstruction | None) -> ForwardedRequest:
-        """Return the request with an order for its engine's KV connector."""
+        """Return the request with an instruction for its engine's KV connector."""
         if order is self.order and self.orders == (order is not None):
             return self
         return msgspec.structs.replace(self, order=order, orders=order is not None)
 
     def prefill_leg(self) -> ForwardedRequest:
-        """Return the request for an engine that only prefills."""
+        """Return the request for an engine that only computes the prefill."""
         body = prefill_body(_fields(self.body), self.endpoint.one_token or {}, self.order)
         return msgspec.structs.replace(self, body=body, order=None)
 
@@ -84,13 +84,15 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, body=body, cached_tokens=shown, handed_over=True, order=None)
 
     def bootstrap_legs(self, host: str, port: int, room: int) -> tuple[ForwardedRequest, ForwardedRequest]:
-        """Return the request for SGLang's prefill and decode engines, which meet at that port under that number."""
+        """Return the request for SGLang's prefill and decode engines, which connect at this port under the number
+        `room`.
+        """
         bodies = bootstrap_legs(_fields(self.body), host, port, room)
         prefill, decode = (msgspec.structs.replace(self, body=body, order=None, orders=False) for body in bodies)
         return msgspec.structs.replace(prefill, streams=False), decode
 
     def payload(self) -> tuple[bytes | AsyncIterator[memoryview], dict[str, str]]:
-        """Return the body in the form that the HTTP client sends without copying it in one go, and its own headers."""
+        """Return (body, its headers). The HTTP client sends this form of the body without one large copy."""
         body = self.body if self.order is None else with_order(self.body, self.order)
         if self.held is not None:
             return self.held.chunks(body), {"content-length": str(self.held.size(body))}
@@ -114,10 +116,10 @@ def forwarded_request(
     max_tokens: int = 0,
     media_names: Sequence[str] = (),
 ) -> ForwardedRequest:
-    """Return the request for the engine; the client's own bytes where nothing in the body has to change.
+    """Return the request for the engine, with the client's bytes if nothing in the body has to change.
 
-    The values that stay are those bytes in any case: a long prompt is not encoded again. `media_names` are those of a
-    chat's media; vLLM reads names there alone.
+    Unchanged values always keep their bytes, so that a long prompt is not encoded again. `media_names` are the names of
+    a chat's media; vLLM reads names only in chats.
     """
     ours: dict[str, Any] = {"cache_salt": salt} if salt else {}
     if priority is not None:
@@ -157,7 +159,7 @@ def forwarded_request(
 
 
 def _plain(endpoint: Endpoint, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the loosely written fields (`"16"`, 16.0, 1 for true) in the plain form that every engine reads."""
+    """Return the loosely typed fields (`"16"`, 16.0, 1 for true) in the strict form that every engine reads."""
     plain: dict[str, Any] = {}
     for name in (*endpoint.limits, "n", "best_of"):
         value = body.get(name)

@@ -1,7 +1,7 @@
-"""Places one request and follows it to its end; shared by the decision API and the proxy.
+"""Dispatches one request and follows it to its end, for the decision API and the proxy.
 
-Every request that gets here ends in exactly one of completed, failed, rejected, cancelled or client_error. The record
-holds its state; the listeners get each change once.
+Every request ends in exactly one of completed, failed, rejected, cancelled or client_error. The record holds its state,
+and the listeners receive each change once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gateway.pool.live_pool import LivePool
 
 CLIENT_ERROR = "client_error"
-"""The engine answered 4xx: the request is over, and it is neither the engine's nor the fleet's failure."""
+"""The engine answered 4xx. The request has ended, and neither the engine nor the fleet has failed."""
 
 
 class RequestLifecycle:
