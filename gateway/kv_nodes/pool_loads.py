@@ -54,7 +54,7 @@ class PoolLoads:
         return engine_id in self.learned.homes
 
     def order_of(self, keys: Sequence[int], tenant_id: str, hint: CacheHint, pin_s: float) -> LoadInstruction:
-        """Return the part of a prompt's load instruction that is the same for every engine of the pool."""
+        """Return the part of a prompt's load instruction that is the same for all engines of the pool."""
         packed = packed_keys(keys) if self._exact and keys else ""
         return LoadInstruction(keys=packed, tenant=tenant_of(tenant_id), hint=hint, pin_s=pin_s)
 
