@@ -1,23 +1,23 @@
 """Regret of a decision: seconds and tokens that another candidate would have saved, split by cause.
 
-With A the observed time to first token, P the time before the engine was chosen, C the prefill that the reported hit
-left, W = A − P − C the wait, and for a candidate i the estimates of then, E_i = wait_i + compute_i, corrected by d_i,
-by how much waits at that engine came out longer than estimated around that moment:
+Notation: A is the observed time to first token, P the time before the engine was chosen, C the prefill time with the
+reported hit, and W = A − P − C the wait. For a candidate i, E_i = wait_i + compute_i is its estimate at the decision,
+and d_i the seconds by which waits at that engine exceeded their estimates around that time.
 
-    H_i    = P' + E_i + d_i                 what i would have given; P' = P without the part of admission
-    total  = max(0, A − H_b) + gateway      b: the candidate other than the chosen one, c, with the least H
-    gateway = the part of P before the gateway asked for an engine, which no engine would have spared
+    H_i    = P' + E_i + d_i                 expected time on i; P' = P without admission's part
+    total  = max(0, A − H_b) + gateway      b: the candidate with the least H, other than the chosen candidate c
+    gateway = the part of P before the gateway asked for an engine, which no engine would have saved
     A − H_b = admission + trade + growth + index, exactly, with
       admission = P − P'                    deferred by admission before an engine was chosen
-      trade     = E_c − E_b                 known when it was decided: waiting taken for cache, or the reverse
-      growth    = (W − wait_c) − d_b        the wait came out longer than estimated, set against b's
-                = queue_order               as much of it as younger queued requests took that were dispatched before it
-                + stale_view | load         the rest: by the age of the engine's last report
-      index     = C − compute_c             blocks that were not there any more had to be computed
+      trade     = E_c − E_b                 known at the decision: a longer wait for cached blocks, or the reverse
+      growth    = (W − wait_c) − d_b        excess of the wait over its estimate, compared with b's excess
+                = queue_order               the part due to later queued requests that were dispatched earlier
+                + stale_view | load         the remainder, attributed by the age of the engine's last report
+      index     = C − compute_c             blocks that were no longer cached had to be computed
 
-Parts may be negative (a good trade that a grown queue spoiled); then the positive ones share the total in proportion,
-so that parts are never negative and always sum to it. The split follows the terms of the cost that placements estimate
-(DESIGN, routing, stage 3).
+A part can be negative, for example for a good trade that queue growth outweighed. The positive parts then share the
+total in proportion, so that parts are never negative and always sum to the total. The split follows the terms of the
+cost that placements estimate (DESIGN, routing, stage 3).
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
-"""Pattern of the last requests on one engine: how far its index can be trusted, and what is wrong with it.
+"""Judges the last requests on one engine: how far its index can be trusted, and what is wrong with it.
 
-The share s = Σ min(reported, believed) / Σ believed over requests of which a block or more was believed cached: below
-BLIND_BELOW the index is worth nothing, below DEGRADED_BELOW half. The cause is the first rule that holds; m, the number
-of requests that differ, must be at least LEAST_SAMPLES (LEAST_OTHERS of all tenants but one):
+The share is s = Σ min(reported, believed) / Σ believed, over requests with at least one block believed to be cached.
+Below BLIND_BELOW the index has no weight, below DEGRADED_BELOW half weight. The cause is the first rule that applies.
+The number m of requests that differ must be at least LEAST_SAMPLES (LEAST_OTHERS over all tenants but one):
 
-1. template    the engine counts the same number of tokens more, or fewer, than we do on every request
-2. tokenizer   the engine counts other numbers of tokens, differently from request to request
-3. salt        blocks were believed, and the engine reports none on (nearly) all requests, of the same length: it
-               keeps them under another name. In a pool that salts, or whose index is built from dispatches
-4. tokenizer   the same in an exact pool: the blocks that it reported are not those that requests name. Also
-               where it reports hits and the index never has any, although events arrive
-5. template    all prompts agree up to one boundary T (reported hits the same, believed ones not), or all fall
-               short by the same number of tokens: a part that every prompt has is rendered differently
+1. template    the engine counts more, or fewer, tokens than we do, by the same number on every request
+2. tokenizer   the engine's token counts differ from ours by a different number from request to request
+3. salt        token counts are equal, but the engine reports no hits on (nearly) all requests with believed blocks:
+               it stores them under another name. Only in a pool with salts, or with an index built from dispatches
+4. tokenizer   the same in an exact pool: the blocks in its events are not those of the requests. Also if the engine
+               reports hits that the index never has, although events arrive
+5. template    all prompts agree up to one boundary T (equal reported hits, different believed ones), or all fall
+               short by the same number of tokens: a part common to all prompts is rendered differently
 6. late event  at least half of the requests that differ ran near a gap in the engine's events
-7. eviction    at least half of those that fell short ran while the engine removed blocks, or removals are not
-               reported at all (an index built from dispatches)
+7. eviction    at least half of the requests that fell short ran while the engine removed blocks, or removals are
+               not reported (an index built from dispatches)
 """
 
 from __future__ import annotations
