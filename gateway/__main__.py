@@ -182,7 +182,7 @@ def main() -> int:
     try:
         bus = RedisBus(options.redis, keyring) if options.redis else None
     except ValueError as error:
-        return _reject(f"--redis is no address of a Redis server ({error}); write redis://host:6379/0.")
+        return _reject(f"--redis is not a Redis URL ({error}); write redis://host:6379/0.")
     return run(
         GatewayProcess(
             state_dir=options.state_dir,
@@ -219,7 +219,7 @@ def _whole_numbers() -> dict[str, int]:
     for name, (default, least, most) in _NUMBERS.items():
         given = os.environ.get(name, "") or str(default)
         if not given.isascii() or not given.isdecimal() or len(given) > 9 or not least <= int(given) <= most:
-            raise ValueError(f"{name}={given!r} is no whole number from {least} to {most}")
+            raise ValueError(f"{name}={given!r} is not a whole number from {least} to {most}")
         numbers[name] = int(given)
     return numbers
 

@@ -65,8 +65,7 @@ if TYPE_CHECKING:
 BATCH = "/api/v1/route/batch"
 OBSERVE = "/api/v1/observe"
 NOTHING_HERE = (
-    f"Nothing is at this path. Models are called at {', '.join(BY_PATH)}, and listed at {proxy.MODELS}. "
-    "docs/requests.md describes each."
+    f"Unknown path. Send requests to {', '.join(BY_PATH)}; {proxy.MODELS} lists the models. See docs/requests.md."
 )
 _ENGINES_OWN = ("/v1/", "/v2/", "/inference/", "/invocations", "/generate", "/encode")
 """Path prefixes of engines' APIs, whether the gateway serves them or not. No console page uses them."""

@@ -446,5 +446,5 @@ class Gateway:
                     "last_known_good_not_saved",
                     level=logging.ERROR,
                     reason=error.strerror or type(error).__name__,
-                    remedy="make the state directory writable; serving goes on",
+                    remedy="make the state directory writable; serving continues",
                 )

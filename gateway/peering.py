@@ -145,7 +145,7 @@ class Peering:
                 "peer_certificates_unusable",
                 level=logging.ERROR,
                 reason=str(error),
-                remedy="the previous certificates stay in use; make certificate, key, and authority fit together",
+                remedy="the previous certificates stay in use; provide a matching certificate, key, and authority",
             )
 
     async def leave(self) -> None:

@@ -167,7 +167,7 @@ class PickerExchange:
             self._end("complete")
 
     def _elsewhere(self) -> bool:
-        """Return whether a backup endpoint served the request because the chosen one refused or closed the connection."""
+        """Return whether a backup endpoint served because the chosen one refused or closed the connection."""
         return bool(self._served and self._route) and self._served != _address(self._route.engine_url)  # type: ignore[union-attr]
 
     def _end(self, verb: str) -> None:

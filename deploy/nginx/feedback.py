@@ -35,7 +35,7 @@ def read(datagram: bytes) -> tuple[str, Report | None]:
 def _end(line: dict[str, str]) -> Report:
     # Every process on this machine can write to the socket, and the id becomes part of a URL.
     if not all(isinstance(value, str) for value in line.values()) or not _DECISION.fullmatch(line["decision"]):
-        raise ValueError("not a line of nginx")
+        raise ValueError("not an nginx log line")
     status, tried = int(line["status"]), line["upstream"].split(", ")
     usage = {name: int(line[name]) for name in _COUNTS if line[name]}
     if tried and tried[-1] not in ("", line["address"]):

@@ -81,7 +81,7 @@ def _addresses(pool: UpstreamPool) -> list[tuple[str, str]]:
 
 def _named(name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no slug")
+        raise ValueError(f"{name!r} is not a slug")
     return name
 
 

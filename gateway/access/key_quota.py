@@ -122,11 +122,11 @@ class KeyQuotas:
             return
         self._limited.inc(RATE)
         if requests > rate:
-            message = f"This API key may send {rate} {self._calls} per minute; send at most that many per batch."
+            message = f"This API key can send {rate} {self._calls} per minute; send at most that many per batch."
             raise ApiError(429, message, "key_rate_limit", retry_after_s=60.0)
         raise ApiError(
             429,
-            f"This API key may send {rate} {self._calls} per minute; wait for Retry-After, or ask for a higher limit.",
+            f"This API key can send {rate} {self._calls} per minute; wait for Retry-After, or ask for a higher limit.",
             "key_rate_limit",
             retry_after_s=min(60.0, (requests - use.tokens) * 60.0 / here) if here > 0 else 60.0,
         )
@@ -146,7 +146,7 @@ class KeyQuotas:
             self._limited.inc(IN_FLIGHT)
             raise ApiError(
                 429,
-                f"This API key may have {limit} requests in flight; wait until one ends.",
+                f"This API key is limited to {limit} requests in flight; wait until one ends.",
                 "key_in_flight_limit",
                 retry_after_s=_IN_FLIGHT_RETRY_S,
             )

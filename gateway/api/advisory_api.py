@@ -190,7 +190,7 @@ class AdvisoryApi:
         if not session_id:
             raise BadBodyError("bad_field", "Send session_id.", param="session_id")
         if model and key.served_models and self._gateway.service_for(key, model) is None:
-            raise ApiError(404, "No pool serves this model to you.", "model_not_found", param="model")
+            raise ApiError(404, "No pool that you can use serves this model.", "model_not_found", param="model")
         return Advisory(
             tenant_id=key.tenant_id,
             session_id=session_id,
@@ -215,7 +215,7 @@ class AdvisoryApi:
         )
 
     def _sender(self, exchange: Exchange, token: object) -> _Sender:
-        """Return the caller, from a token (in the body or the Authorization header) or from an API key in that header."""
+        """Return the caller of a token (in the body or the Authorization header) or of an API key in that header."""
         offered = exchange.head.headers.get(b"authorization", b"")
         if token is None and offered[:10].lower() == b"bearer at_":
             # Latin-1 decodes any bytes: a token of garbage is a 401, not a fault of the gateway.
@@ -229,7 +229,7 @@ class AdvisoryApi:
         key_entry = self._gateway.key_with_id(key_id)
         # Also after a revocation: a token opens no more than its key does now.
         if not isinstance(token, str) or key_entry is None:
-            raise UnauthenticatedError("invalid_advisory_token", "This token is not valid, or its time is over.")
+            raise UnauthenticatedError("invalid_advisory_token", "This token is invalid or has expired.")
         if key_entry.expires_at is not None and key_entry.expires_at <= time():
             raise UnauthenticatedError("invalid_advisory_token", "The API key of this token has expired.")
         return _Sender(key_entry, claims, token.rpartition(".")[2])
@@ -245,12 +245,12 @@ class AdvisoryApi:
         self._quotas.spend(key, now)
 
     def _cors(self, exchange: Exchange, sender: _Sender) -> tuple[Header, ...]:
-        """Return the CORS headers for a page of another origin; raise ApiError 403 if the key does not list the origin."""
+        """Return the CORS headers for a page of another origin; raise ApiError 403 if the key does not list it."""
         origin = exchange.head.headers.get(b"origin")
         if origin is None or _is_own(origin, exchange.head.headers):
             return ()
         if origin.decode("latin-1") not in sender.key.origins:
-            raise ApiError(403, "This origin is not among those of the API key; add it under Access.", "origin")
+            raise ApiError(403, "This origin is not one of the API key's origins; add it under Access.", "origin")
         return _allowed(origin)
 
     async def _preflight(self, exchange: Exchange) -> None:
@@ -281,7 +281,7 @@ def _require(methods: str, exchange: Exchange) -> None:
 
 
 def _too_fast(wait_s: float) -> ApiError:
-    message = "Advisories come too fast, or the gateway is busy; leave some out. Requests work without them."
+    message = "Too many advisories, or the gateway is busy; send fewer. Requests work without them."
     return ApiError(429, message, f"advisory_{SHED}", retry_after_s=wait_s)
 
 

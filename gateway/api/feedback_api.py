@@ -64,7 +64,7 @@ class FeedbackApi:
         now = monotonic()
         decision_id, _, verb = subject.partition("/")
         if verb not in VERBS:
-            raise ApiError(404, f"There is no such call; use {', '.join(VERBS)}.", "not_found")
+            raise ApiError(404, f"Unknown call; use {', '.join(VERBS)}.", "not_found")
         record = self._lifecycle.recent.find(decision_id, caller.tenant_id)
         if record is None:
             raise unknown_decision()

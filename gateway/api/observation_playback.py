@@ -64,7 +64,7 @@ class HeldObservation(msgspec.Struct):
 
 
 class _Timeline:
-    """One tenant's observations. Mutable: the scheduled steps, the timer of the first step, and the held observations."""
+    """One tenant's observations. Mutable: the scheduled steps, the first step's timer, and the held observations."""
 
     def __init__(self) -> None:
         self.held = self.key_bytes = 0
@@ -127,7 +127,7 @@ class ObservationPlayback:
             return
         sharers = len(self._timelines)
         if line.held >= MAX_HELD // sharers or line.key_bytes >= MAX_KEY_BYTES // sharers:
-            message = "Too many of your observations are waiting or under way; send fewer."
+            message = "Too many of your observations are waiting or in progress; send fewer."
             raise ApiError(429, message, "too_many", retry_after_s=max(1.0, line.next_s - monotonic()))
 
     def add(self, held: HeldObservation, due_s: float) -> None:

@@ -85,7 +85,7 @@ class ObserveApi:
             return
         if resend_from == lines[0][0]:
             raise full
-        unread = LineProblem(resend_from, f"This line and those behind it were not read. {full.message}")
+        unread = LineProblem(resend_from, f"This line and the following lines were not read. {full.message}")
         problems = [*problems[: _REPORTED_PROBLEMS - 1], unread]
         answer = ObserveAnswer(accepted, len(lines) - accepted, problems, resend_from)
         await exchange.answer(200, msgspec.json.encode(answer), (JSON, *full.headers))

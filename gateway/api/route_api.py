@@ -70,7 +70,7 @@ class RouteAnswer(msgspec.Struct, frozen=True, gc=False):
 
 
 class RouteApi:
-    """Chooses engines for callers, and keeps the answers of named requests so that repeated calls get the same answer."""
+    """Chooses engines for callers, and stores the answers of named requests for repeated calls."""
 
     def __init__(
         self, gateway: Gateway, lifecycle: RequestLifecycle, prompt_keys: PromptKeys, reporting: ReportingKeys

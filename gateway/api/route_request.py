@@ -162,7 +162,9 @@ def endpoint_of(original_path: bytes) -> Endpoint | None:
     """
     endpoint = BY_PATH.get(original_path.partition(b"?")[0].decode("latin-1")) if original_path else None
     if endpoint is not None and endpoint.is_form:
-        raise BadBodyError("is_a_form", f"Forms are not decided; send them to {endpoint.path} of this gateway.")
+        raise BadBodyError(
+            "is_a_form", f"The decision API accepts no forms; send them to {endpoint.path} of this gateway."
+        )
     return endpoint
 
 
@@ -203,7 +205,7 @@ def _typed(value: object) -> RouteRequest:
 
 
 def laxly_read(value: dict[str, Any]) -> dict[str, Any]:
-    """Return a request's fields, with loose JSON values (`"16"`, 16.0, 1 for true) converted as engines convert them."""
+    """Return a request's fields, with loose JSON values (`"16"`, 16.0, 1 for true) converted as engines do."""
     read = {name: number for name, kind in _LAX.items() if (number := kind(value.get(name))) is not None}
     return {**value, **read}
 

@@ -42,5 +42,5 @@ async def _keep_running(what: str, run: Callable[[], Awaitable[None]]) -> None:
             await run()
         except Exception:
             # The edge of a background task: without this, one unexpected failure would end it silently.
-            logger.exception("%s failed; it starts again in %.0f s", what, _RESTART_S)
+            logger.exception("%s failed; it restarts in %.0f s", what, _RESTART_S)
         await asyncio.sleep(_RESTART_S)

@@ -41,8 +41,8 @@ def key_remedy(variable: str) -> str:
     if variable:
         return f"Set {variable} of the gateways to a key that the engines accept, and restart the gateways."
     return (
-        "No key is sent to this engine: its address is no IP address in the pool's engine networks. Register it under "
-        "such an address, or name a variable for the pool's key."
+        "No key is sent to this engine: its address is not an IP address in the pool's engine networks. Register it "
+        "under such an address, or name a variable for the pool's key."
     )
 
 

@@ -41,7 +41,7 @@ def peer_settings(environment: Mapping[str, str]) -> PeerSettings:
     given = environment.get(LISTEN, "") or "127.0.0.1:0"
     address = host_and_port(given)
     if address is None:
-        raise PeerSettingsError(f"{LISTEN}={given!r} is no address; write host:port.")
+        raise PeerSettingsError(f"{LISTEN}={given!r} is not an address; write host:port.")
     host, port = address
     if host in _WILDCARDS:
         raise PeerSettingsError(f"{LISTEN}={given!r} names no host; write the address that other gateways reach.")

@@ -32,7 +32,7 @@ def region_addresses(text: str, own_region: str) -> RegionAddresses:
     for entry in entries:
         region, _, address = entry.partition("=")
         if not region or host_and_port(address) is None:
-            raise ValueError(f"{VARIABLE}: {entry!r} is no peer; write region=host:port.")
+            raise ValueError(f"{VARIABLE}: {entry!r} is not a peer; write region=host:port.")
         if region == own_region:
             raise ValueError(f"{VARIABLE} names this gateway's own region, {region!r}; name only others.")
         addresses[region] = (*addresses.get(region, ()), address)

@@ -63,7 +63,7 @@ class Bus(Protocol):
         """
 
     def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
-        """Subscribe to `topic`, or to all topics below a prefix ending in "/"; return the function that unsubscribes.
+        """Subscribe to `topic`, or to all topics below a prefix ending in "/"; return an unsubscribe function.
 
         Existing last values are delivered before this returns.
         """
@@ -117,8 +117,7 @@ class InProcessBus:
         return _done(held)
 
     def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
-        """Subscribe to `topic`, or to all topics below a prefix ending in "/"; return the function that unsubscribes.
-        """
+        """Subscribe to `topic`, or to all topics below a prefix ending in "/"; return an unsubscribe function."""
         with self._lock:
             # Both under the lock: a value published meanwhile is in `known` or delivered, perhaps both, never neither.
             unsubscribe = self._subscribers.add(topic, callback)
@@ -129,8 +128,7 @@ class InProcessBus:
 
 
 def subscribe_on_loop(bus: Bus, topic: str, take: Callable[[bytes], None]) -> Callable[[], None]:
-    """Subscribe to `topic`, with callbacks on the running event loop's thread; return the function that unsubscribes.
-    """
+    """Subscribe to `topic`, with callbacks on the running event loop's thread; return an unsubscribe function."""
     loop = asyncio.get_running_loop()
     ended = threading.Event()
 

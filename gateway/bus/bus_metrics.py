@@ -35,7 +35,9 @@ class BusMetrics(Collector):
             time.monotonic() - state.since_s,
         )
         yield CounterMetricFamily(
-            "headway_bus_connections", "Connections to Redis; more than 1: it was lost.", state.connections
+            "headway_bus_connections",
+            "Connections made to Redis; more than 1: the connection was lost.",
+            state.connections,
         )
         yield CounterMetricFamily("headway_bus_dropped", "Values and stream entries dropped at a limit.", state.dropped)
         yield CounterMetricFamily("headway_bus_unreadable", "Ignored messages without a valid seal.", state.unreadable)

@@ -67,4 +67,4 @@ def call(callback: Callback, topic: str, value: bytes) -> None:
         callback(topic, value)
     except Exception:
         # The edge between publishers and subscribers: one broken reader must not stop the rest.
-        logger.exception("a subscriber of %s failed; the others go on", topic)
+        logger.exception("a subscriber of %s failed; the others continue", topic)

@@ -248,5 +248,5 @@ def _send_all(connections: list[_Connection], data: bytes) -> None:
 def _prefix(pattern: bytes) -> bytes:
     """Return the prefix in a channel pattern; raise ValueError unless it is a prefix followed by a star."""
     if not pattern.endswith(b"*"):
-        raise ValueError("a pattern ends in a star")
+        raise ValueError("a pattern must end in a star")
     return re.sub(rb"\\(.)", rb"\1", pattern[:-1], flags=re.DOTALL)

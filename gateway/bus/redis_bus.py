@@ -125,8 +125,7 @@ class RedisBus:
         self._outbox.put(Outgoing(topic, frame, is_entry=True))
 
     def notify(self, topic: str, value: bytes) -> Future[int]:
-        """Notify the current subscribers of `topic`; return their number. Raise BusAwayError while the server is away.
-        """
+        """Notify the current subscribers of `topic`; return their number. Raise BusAwayError without a server."""
         frame = self._replica.append(value)
         self._subscribers.deliver(topic, value)
         # No entry's id in front of it: the message is kept nowhere.
@@ -138,7 +137,7 @@ class RedisBus:
         return self._ask("EVAL", CLAIM, 1, self._link.names.claim(name), holder, instead_of, round(seconds * 1000))
 
     def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
-        """Subscribe to `topic`, or to all topics below a prefix ending in "/"; return the function that unsubscribes.
+        """Subscribe to `topic`, or to all topics below a prefix ending in "/"; return an unsubscribe function.
 
         Last values are delivered before this returns if the server answers in time.
         """

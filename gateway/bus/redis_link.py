@@ -194,7 +194,7 @@ class RedisLink:
                 "bus_lost",
                 level=logging.WARNING,
                 reason=reason,
-                remedy="serving goes on with what is known; check the server that REDIS_URL names",
+                remedy="serving continues from the last known state; check the server in REDIS_URL",
             )
 
     async def _follow(self, pattern: str) -> None:

@@ -222,7 +222,7 @@ class RedisSession:
                 continue
             silent += 1
             if silent > 2:
-                raise TimeoutError("the hearing socket is dead")
+                raise TimeoutError("the receiving socket is dead")
             await self._pubsub.ping()
 
     def _take(self, message: dict[str, Any]) -> None:
@@ -244,7 +244,7 @@ class RedisSession:
                 entry_id, _, frame = data.partition(b"\n")
                 if not _ENTRY_ID.fullmatch(entry_id):
                     # It is not sealed, and the next session asks the server for the entries after it.
-                    raise UnreadableFrameError("a stream entry has no id of Redis")
+                    raise UnreadableFrameError("a stream entry has no Redis id")
                 self._receive_entry(topic, entry_id.decode("ascii"), frame)
         except UnreadableFrameError as error:
             self._ports.reject(topic, str(error))

@@ -21,7 +21,7 @@ def read_command(buffer: bytearray, start: int) -> tuple[list[bytes], int] | Non
         return None
     count, at = counted
     if not 0 < count <= _MAX_ARGUMENTS:
-        raise NoCommandError("a command has one argument or more")
+        raise NoCommandError("a command needs an argument")
     words = []
     for _ in range(count):
         measured = _number(buffer, at, b"$")
@@ -60,9 +60,9 @@ def _number(buffer: bytearray, start: int, mark: bytes) -> tuple[int, int] | Non
     end = buffer.find(b"\r\n", start, start + _MAX_NUMBER_BYTES)
     line = bytes(buffer[start : end if end >= 0 else start + _MAX_NUMBER_BYTES])
     if line[:1] != mark or (end < 0 and len(line) == _MAX_NUMBER_BYTES):
-        raise NoCommandError("a command is a list of byte strings")
+        raise NoCommandError("a command must be a list of byte strings")
     if end < 0:
         return None
     if not line[1:].isdigit():
-        raise NoCommandError("a length is a whole number")
+        raise NoCommandError("a length must be a whole number")
     return int(line[1:]), end + 2

@@ -30,8 +30,7 @@ class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """One complete decision. `decided_at` in unix seconds; candidates best first, except that the chosen one is first.
-    """
+    """One complete decision. `decided_at` in unix seconds; the chosen candidate first, then the others, best first."""
 
     decision: Decision
     decided_at: float

@@ -83,5 +83,5 @@ def _problem(rows: list[KvMoveRow]) -> str:
     return ""
 
 
-_rows = WireForm(list[KvMoveRow], "a list of KV orders", limit=MIB, problem=_problem)
+_rows = WireForm(list[KvMoveRow], "a list of KV moves", limit=MIB, problem=_problem)
 encode_orders, decode_orders = _rows.encode, _rows.decode

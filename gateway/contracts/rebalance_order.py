@@ -43,7 +43,7 @@ def decode_order(data: bytes) -> tuple[RebalanceOrder, dict[int, int]]:
     except ValueError as error:
         raise UnreadableMessageError(f"not a rebalancing order: {error}") from error
     if len(widened) > MAX_WIDENED or len(order.moves) > MAX_MOVES:
-        raise UnreadableMessageError("more prefixes or moves than there may be")
+        raise UnreadableMessageError("too many prefixes or moves")
     if any(not 1 <= d <= MAX_CANDIDATES for d in widened.values()):
         raise UnreadableMessageError(f"a prefix has 1 to {MAX_CANDIDATES} candidates")
     return order, widened

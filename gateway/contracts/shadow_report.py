@@ -35,7 +35,7 @@ def report_problem(report: ShadowReport) -> str:
     if any(not 0 < len(name) <= _MAX_NAME for name in names):
         return "pool_id, run_id or part is empty or too long"
     if len(tally.gains) != GAIN_RANGES or len(tally.engines) > MAX_ENGINES or len(tally.sample) > KEPT_SAMPLES:
-        return "tally has more ranges, engines or samples than there can be"
+        return "tally has too many ranges, engines or samples"
     figures = [report.at, tally.gain_s, tally.expected_s, tally.measured_s, tally.cpu_s, tally.cpu_max_s]
     for item in tally.sample:
         for scored in (item.live, item.shadow):

@@ -136,8 +136,7 @@ class Breaker:
             self.on_doubt()
 
     def record_rejection(self, status: int, now: float, *, shared: bool) -> None:
-        """Count a request rejected with 401, 403, 404, 408 or 425. Open at the limit unless other engines reject too.
-        """
+        """Count a request rejected with 401, 403, 404, 408 or 425. Open at the limit unless others reject too."""
         if self.state == OPEN:
             return
         self.rejections += 1
@@ -220,7 +219,7 @@ class Breaker:
         if self.state != OPEN and any(count >= self._limit(kind) for kind, count in self._counts.items()):
             raise AssertionError(f"{self.state} over a limit: {self._counts}")
         if self.state != OPEN and not self.answered:
-            raise AssertionError("accepts work for an engine that was never heard")
+            raise AssertionError("accepts work for an engine that never answered")
         if min(self._counts.values()) < 0 or self._failed_probes < 0:
             raise AssertionError("a count is negative")
         if self.hung and not self.lost:

@@ -150,7 +150,7 @@ def _collect(text: bytes, fields: tuple[str, ...] = (), rank: int | None = None)
                 raise UnreadableMetricsError(f"more than {MAX_SAMPLES} samples of known names")
             values.setdefault(field, []).append(_value(name, rest, _LIMIT_OF.get(field, MAX_TOTAL)))
     if not values:
-        raise UnreadableMetricsError("none of the expected names is in it")
+        raise UnreadableMetricsError("it contains none of the expected names")
     return values
 
 

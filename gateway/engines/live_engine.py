@@ -133,8 +133,7 @@ class LiveEngine:
         self._wake.set()
 
     def doubt_models(self) -> None:
-        """Read the engine's models now: it rejected a request for the gateway's key, or for a model that it had listed.
-        """
+        """Read the engine's models now: it rejected a request for the gateway's key, or for a model that it lists."""
         self._models_due_s = float("-inf")
         self._wake.set()
 
@@ -188,8 +187,7 @@ class LiveEngine:
         return Trust(verdict.grade, verdict_words(verdict)) if WEIGHTS[verdict.grade] < trust.weight else trust
 
     def take_report(self, report: EngineReport, now: float, unix: float) -> bool:
-        """Apply a probe report unless it is older than the last. Return True if it shows a new process of the engine.
-        """
+        """Apply a probe report unless it is older than the last. Return True if it shows a new engine process."""
         if self.report is not None and report.at < self.report.at:
             return False
         age_s = max(0.0, unix - report.at)

@@ -114,7 +114,7 @@ class StallWatch:
             may = seen.accepts and seen.work.streams > 0 and room > 0 and left > 1
             if may and self._others_move(engines, engine_id, still_s):
                 room, left, silence.suspected = room - 1, left - 1, True
-                yield Stall(engine_id, SUSPECTED, f"suspected: {what}, while others moved")
+                yield Stall(engine_id, SUSPECTED, f"suspected: {what}, while other engines progressed")
 
     def _update(self, engines: Mapping[str, Seen], now: float) -> None:
         step_s, since_s = 0.0, self._evaluated_at

@@ -189,8 +189,7 @@ class VllmAdapter:
             raise EngineAnswerError(f"metrics are unreadable: {error}") from None
 
     async def full_metrics(self) -> EngineMetrics:
-        """Return all series that a router needs; raise EngineAnswerError "metrics are unreadable: …" on invalid text.
-        """
+        """Return all series that a router needs; raise EngineAnswerError "metrics are unreadable: …" otherwise."""
         try:
             return parse_engine_metrics(await self._metrics_text(), self._rank)
         except UnreadableMetricsError as error:
@@ -389,7 +388,7 @@ def _check_head(response: aiohttp.ClientResponse, what: str, types: tuple[str, .
     if response.status != 200:
         raise EngineAnswerError(f"{what} answered {response.status}", status=response.status)
     if response.headers.get("Content-Encoding", "identity") != "identity":
-        raise EngineAnswerError(f"{what} answer is compressed although it was not to be")
+        raise EngineAnswerError(f"{what} answer is compressed, which was not requested")
     if types and response.content_type not in types:
         raise EngineAnswerError(f"{what} are {response.content_type[:60]!a}, not text")
 

@@ -94,8 +94,7 @@ class EventLedger:
     def __init__(
         self, sink: BlockSink, seed_of: Callable[[str, str], int], block_tokens: int, settings: EventSettings
     ) -> None:
-        """`seed_of` returns the seed of the block keys for a cache salt and an adapter, either of which can be empty.
-        """
+        """`seed_of` returns the seed of the block keys for a cache salt and an adapter; both can be empty."""
         self.counts: Counter[str] = Counter()
         """Batches and events by kind: applied, gaps, restarts, lost, unreadable, skipped, salted, BlockStored, …"""
         self.wanted = "start"

@@ -66,8 +66,7 @@ class EventSequence:
         return ASK
 
     def jump(self, seq: int, payload: bytes) -> str:
-        """Return how to handle a live batch whose history is unavailable: LOST, or APPLY for a process's first batch.
-        """
+        """Return how to handle a live batch without available history: LOST, or APPLY for a process's first batch."""
         held_nothing = not self._digests
         self._forget()
         self._accept(seq, payload)

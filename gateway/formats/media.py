@@ -37,11 +37,11 @@ _KINDS = frozenset(
 _ADDRESS_FIELDS = frozenset(("url", "image_url", "audio_url", "video_url", "file_url"))
 _ADDRESSES = ("http://", "https://")
 _SCHEMES = ("data:", *_ADDRESSES)
-_FOREIGN = "Send media as a data:, http:, or https: URL. Engines read any other name from files of their own."
-_NAMED = "Leave uuid out of media. Engines keep media by it, and would take that of another client for yours."
+_FOREIGN = "Send media as a data:, http:, or https: URL. Engines read any other name as a local file."
+_NAMED = "Leave uuid out of media. Engines store media by uuid and could use another client's."
 _HASH = "content_hash"
 """SGLang's name for a medium, sent beside its URL."""
-_HASHED = "Leave content_hash out of media. Engines take it for the content, and would mix it up with another client's."
+_HASHED = "Leave content_hash out of media. Engines store media by it and could use another client's."
 _NO_NAME = "Send uuid as a non-empty string."
 _NO_CONTENT = frozenset(("type", "uuid", "cache_control", "detail"))
 """Fields without content. A part with no other field refers by its uuid to content that was sent before."""

@@ -20,8 +20,7 @@ _EARLIER = ("previous_response_id", "previous_input_messages")
 
 
 def responses_prompt(body: dict[str, Any]) -> ChatPrompt | UnmatchedPrompt:
-    """Read `instructions`, `input` and `tools`; raise BadBodyError. Content stored by the engine is not visible here.
-    """
+    """Read `instructions`, `input` and `tools`; raise BadBodyError. Content stored by the engine is not visible."""
     chat = responses_chat(body)
     if all(body.get(name) is None for name in _EARLIER):
         return chat

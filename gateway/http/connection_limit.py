@@ -113,8 +113,7 @@ def limit_of(loop: asyncio.AbstractEventLoop) -> ConnectionLimit:
 
 
 def allow_open_files() -> None:
-    """Raise this process's limit of open files to its maximum. Shells set a lower limit for programs that use select.
-    """
+    """Raise this process's limit of open files to its maximum. Shells set a lower one for programs with select."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     soft = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -24,7 +24,9 @@ def read_origins(origins: Sequence[str], name: str) -> tuple[str, ...]:
     read = tuple(origin.strip().lower().removesuffix("/") for origin in origins if origin.strip())
     for origin in read:
         if origin != ANY and not _ORIGIN(origin):
-            raise ValueError(f"{name}: {origin!r} is no origin; write https://host, https://host:port, or * for any")
+            raise ValueError(
+                f"{name}: {origin!r} is not an origin; write https://host, https://host:port, or * for any"
+            )
     return read
 
 

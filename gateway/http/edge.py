@@ -205,7 +205,7 @@ class _CheckedFastPath:
 async def _answer_preflight(allowed: tuple[Header, ...], send: Send) -> None:
     """Answer a preflight. An empty `allowed` means that its origin is not permitted."""
     if not allowed:
-        text = "Pages of this origin may not call this API; add it to HEADWAY_CORS_ORIGINS."
+        text = "Pages of this origin cannot call this API; add it to HEADWAY_CORS_ORIGINS."
         raise RejectedAtEdgeError(403, text, "origin_not_allowed")
     await send({"type": "http.response.start", "status": 204, "headers": list(allowed)})
     await send({"type": "http.response.body", "body": b"", "more_body": False})

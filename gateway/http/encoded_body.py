@@ -147,5 +147,5 @@ class DecodedReceive:
         return piece
 
     def _damaged(self) -> RejectedAtEdgeError:
-        text = f"The body is no whole {self._name.decode()} stream, or is not made for HTTP (RFC 8478, RFC 9659)."
+        text = f"The body is not a complete {self._name.decode()} stream, or not valid in HTTP (RFC 8478, RFC 9659)."
         return RejectedAtEdgeError(400, text, "damaged_encoding")

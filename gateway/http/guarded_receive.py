@@ -13,8 +13,7 @@ FREE_BYTES = 256 * 1024
 
 
 class RejectedAtEdgeError(ApiError):
-    """The request breaks a rule of the edge. The edge answers and counts `code`, regardless of which code was reading.
-    """
+    """The request breaks a rule of the edge. The edge answers and counts `code`, whichever code was reading."""
 
 
 class BodyWatch:
@@ -64,7 +63,7 @@ class BodyRoom:
     def take(self, size: int) -> None:
         """Reserve this many bytes; raise RejectedAtEdgeError if fewer are free."""
         if size > self._left:
-            text = "Requests under way hold as much as fits in this gateway's memory; retry."
+            text = "Running requests use all of this gateway's memory for bodies; retry."
             raise RejectedAtEdgeError(503, text, "bodies_full", retry_after_s=1.0)
         self._left -= size
 

@@ -394,8 +394,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     @property
     def _is_silent(self) -> bool:
-        """Return whether the bytes so far began no request: blank lines would keep a connection open without a timer.
-        """
+        """Return whether the bytes began no request: blank lines would keep a connection open without a timer."""
         return self._idle and not self._upgraded
 
     def _send(self, answer: FastAnswer) -> None:

@@ -122,8 +122,7 @@ class Survey:
         self.rest = b"".join([*pieces, body[position:]]) if lists else body
 
     def fill(self, value: Any) -> bool:
-        """Insert the lists, as arrays, into the fields of the decoded rest. Return False if a list belongs elsewhere.
-        """
+        """Insert the lists, as arrays, into the fields of the decoded rest. Return False if one belongs elsewhere."""
         if self.lists and isinstance(value, dict):
             for name, held in value.items():
                 if isinstance(held, str) and held in self.lists:
@@ -205,7 +204,7 @@ class _Scan:
         body, pieces, position = self._body, [], 0
         kept = len(body) - sum(end - start for start, end, _ in self._media)
         if kept > MAX_TEXT_BYTES:
-            raise TooManyPartsError(f"The body contains more than {MAX_TEXT_BYTES:,} bytes beside media in base64")
+            raise TooManyPartsError(f"The body contains more than {MAX_TEXT_BYTES:,} bytes besides base64 media")
         for start, end, name in self._media:
             pieces += [body[position:start], name]
             position = end

@@ -48,8 +48,7 @@ class FreedCopies:
         return row
 
     def wanted(self, node: str, keys: Sequence[int], now: float) -> list[KvMoveRow]:
-        """Record the blocks that a request for a node's engine lacks; return the shrinks that were therefore useless.
-        """
+        """Record the blocks that a request for a node's engine lacks; return the shrinks thereby shown useless."""
         at = self._at.get(node)
         if not at:
             return []
@@ -66,11 +65,11 @@ class FreedCopies:
     def check(self) -> None:
         """Raise AssertionError unless moves, blocks and the limit agree."""
         if self._keys != sum(len(item.keys) for item in self._freed.values()) or self._keys > MAX_KEYS:
-            raise AssertionError("blocks are miscounted, or more than the limit")
+            raise AssertionError("blocks are miscounted or over the limit")
         if not all(self._at.values()):
-            raise AssertionError("a node is listed from which nothing went")
+            raise AssertionError("a node without dropped blocks is listed")
         if any(order_id not in self._freed for at in self._at.values() for order_id in at.values()):
-            raise AssertionError("a block belongs to an order that is not watched")
+            raise AssertionError("a block belongs to a move that is not watched")
 
     def _close(self, order_id: str) -> _Freed:
         freed = self._freed.pop(order_id)

@@ -135,8 +135,8 @@ class KvNodes:
             log_event(
                 "kv_nodes_not_followed",
                 level=logging.WARNING,
-                reason="this gateway has no secret of the node managers",
-                remedy="set HEADWAY_KV_SECRET for gateways as for node managers",
+                reason="this gateway lacks the node managers' secret",
+                remedy="set the same HEADWAY_KV_SECRET for gateways and node managers",
             )
 
 

@@ -150,7 +150,7 @@ class NodeFollower:
             if not page.blocks:
                 break
             if page.next_after <= after:
-                raise PeerError("the node's pages do not go on")
+                raise PeerError("the node's pages do not advance")
             after = page.next_after
             for change in self._contents.page(page.blocks):
                 self._report(change)
@@ -169,7 +169,7 @@ class NodeFollower:
             elif events.poll(int(1000 * min(wait_s, _POLL_S)) + 1):
                 frames = events.recv_multipart()
                 if len(frames) != 3 or len(frames[1]) != _SEQ_BYTES:
-                    raise UnreadableEventError("a message has not three frames")
+                    raise UnreadableEventError("a message does not have three frames")
                 if not self._take(int.from_bytes(frames[1], "big"), frames[2]) and not self._replay():
                     return
 
@@ -177,7 +177,7 @@ class NodeFollower:
         """Request a sign of life. Return False if events are permanently lost."""
         published = self._ask(connection, ContentsPage(_PAST_ALL, 1)).events
         if published < self._expected:
-            raise PeerError("the node has published fewer events than were heard: it has started anew")
+            raise PeerError("the node has published fewer events than were received: it has restarted")
         # A batch published a moment ago may still be on its way; requesting it does no harm.
         return published == self._expected or self._replay()
 
@@ -217,7 +217,7 @@ class NodeFollower:
         connection.send(message)
         answer, _ = connection.receive()
         if not isinstance(answer, PageOf):
-            raise PeerError("the node answers a page with something else")
+            raise PeerError("the node answered a page request with another message")
         return answer
 
     def _report(self, change: ContentsChange) -> None:

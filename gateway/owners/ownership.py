@@ -21,7 +21,7 @@ NO_OWNER = "no gateway owns the pool yet"
 GONE = "the owner has ended"
 SILENT = "the owner is silent"
 LATE = "the owner answers too late"
-LAPSED = "the lease ran out before it was renewed"
+LAPSED = "the lease expired before it was renewed"
 TAKEN = "another gateway owns the pool"
 UNREACHED = "the addresses that other gateways announce refuse connections"
 

@@ -55,8 +55,7 @@ class PeerDirectory:
         return sorted(item.who.tag for item in self._known.values())
 
     def announcing(self, now: float) -> frozenset[str]:
-        """Return the tags of gateways that announced themselves recently, or that would have if the bus were connected.
-        """
+        """Return the tags of gateways that announced themselves recently, or would have with a connected bus."""
         return frozenset(
             peer.who.tag for name, peer in self._known.items() if now - self._received_s.get(name, now) < ANNOUNCING_S
         )

@@ -55,8 +55,7 @@ _PARTS: WireForm[dict[str, KeyPart]] = WireForm(dict[str, KeyPart], "parts of ke
 
 
 class QuotaShares:
-    """One gateway's quota shares. Mutable: the peers' reports, the assigned parts, and since when no peer is reachable.
-    """
+    """One gateway's quota shares. Mutable: the peers' reports, the assigned parts, and when the last peer was lost."""
 
     def __init__(self, owners: PoolOwners, links: PeerLinks, quotas: Sequence[KeyQuotas]) -> None:
         """`quotas` share the parts. The first one counts the demand."""

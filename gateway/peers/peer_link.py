@@ -98,8 +98,7 @@ class PeerLinks:
         tls: LiveTls | None = None,
         rejected: Callable[[str], None] = lambda _cause: None,
     ) -> None:
-        """`rejected` is called with the cause for each connection to our port that lacks a proof or exceeds the limit.
-        """
+        """`rejected` is called with the cause for each connection to our port without a proof or over the limit."""
         self.me = me
         self._proofs = PeerProofs(me, keyring, seals=tls is None)
         self._tls = tls
@@ -163,8 +162,7 @@ class PeerLinks:
             await self._session.close()
 
     def set_peers(self, addresses: Mapping[str, str], group: str = "") -> None:
-        """Keep a connection to each of these addresses ("host:port" by name), and close the group's other connections.
-        """
+        """Keep a connection to each of these addresses ("host:port" by name), and close the group's others."""
         for name in self._groups.get(group, frozenset()) - addresses.keys():
             self._end(name)
         self._groups[group] = frozenset(addresses)

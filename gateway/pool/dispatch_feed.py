@@ -77,8 +77,7 @@ class DispatchFeed:
         self._store(dispatch, len(dispatch.keys), self._cleared)
 
     def _store(self, dispatch: Dispatch, end: int, cleared: int) -> None:
-        """Store the blocks before `end`, last blocks first as the index requires. Many blocks take several loop steps.
-        """
+        """Store the blocks before `end`, last first as the index requires. Many blocks take several loop steps."""
         engine = self._engines.get(dispatch.engine_id)
         if engine is None or engine.incarnation != dispatch.incarnation or cleared != self._cleared:
             return

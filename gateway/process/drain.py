@@ -17,8 +17,7 @@ SENTENCE = "This gateway is shutting down; retry."
 
 
 class ShuttingDownError(ApiError):
-    """The gateway accepts no new work. The connection is closed, so that the client's next one reaches another gateway.
-    """
+    """No new work is accepted. The connection closes, so that the client's next one reaches another gateway."""
 
     def __init__(self) -> None:
         super().__init__(503, SENTENCE, SHUTDOWN, retry_after_s=1.0)

@@ -75,7 +75,7 @@ class ProcessEnd:
         """End the process here without further steps: children first, then this process."""
         self._reap()
         # The holder of the log's lock may be what hangs, so the log gets a thread and a moment; stderr always gets it.
-        os.write(2, f"Headway ends at once: {why}.\n".encode())
+        os.write(2, f"Headway ends immediately: {why}.\n".encode())
         teller = threading.Thread(
             target=log_event, args=("ended_at_once",), kwargs={"level": logging.CRITICAL, "why": why}, daemon=True
         )

@@ -148,8 +148,7 @@ class EngineTransport:
 
     @asynccontextmanager
     async def answer(self, attempt: Attempt) -> AsyncIterator[EngineAnswer]:
-        """Yield the engine's answer; raise AttemptFailedError if there is none, or if it ends early within the block.
-        """
+        """Yield the engine's answer; raise AttemptFailedError if there is none, or if it ends early."""
         engine, request, begun_s = attempt.engine, attempt.request, monotonic()
         payload, of_payload = request.payload()
         try:

@@ -72,8 +72,7 @@ def request_of(call: ApiCall, pool: LivePool, hop: Hop | None) -> GatewayRequest
 
 
 def _sequences(body: dict[str, Any]) -> int:
-    """Return the number of answers decoded for the prompt. A value that engines do not read as a number counts as one.
-    """
+    """Return the number of answers decoded for the prompt. A value that engines read as no number counts as one."""
     asked = [number for name in ("n", "best_of") if (number := lax_int(body.get(name))) is not None]
     return min(MAX_SEQUENCES, max(1, *asked)) if asked else 1
 

@@ -220,8 +220,7 @@ class RegionRouting:
         return pool.entry.region != self.peers.region and not pool.observes and bool(pool.engines)
 
     def _served_here(self, pool: LivePool, request: InferenceRequest, now: float) -> _Target | None:
-        """Return another region whose engines this gateway serves as a target, for example after its gateway has died.
-        """
+        """Return another region whose engines this gateway serves as a target, for example after a takeover."""
         load = pool_load(pool.router, now, pool.load_report)
         if not load.engines:
             return None

@@ -129,8 +129,7 @@ class RegionTakeover:
             epochs.take(region, number)
 
     async def _ask(self, voter: str, claim: Claim) -> bool:
-        """Return whether a region grants the claim: at least one of its gateways answers, and all that answer grant it.
-        """
+        """Return whether a region grants the claim: one or more of its gateways answer, and all of these grant it."""
         votes = await asyncio.gather(*(self._ask_gateway(peer.name, claim) for peer in self._peers.of_region(voter)))
         cast = [vote for vote in votes if vote is not None]
         return bool(cast) and all(cast)

@@ -63,7 +63,7 @@ class CostReports:
 
 def _problem(report: CostReport) -> str:
     if len(report.pools) > MAX_POOLS or any(len(kinds) > MAX_KINDS for kinds in report.pools.values()):
-        return "more pools or kinds than there can be"
+        return "too many pools or kinds"
     for pool_id, kinds in report.pools.items():
         for kind, fitted in kinds.items():
             if problem := fitted_problem(fitted):

@@ -17,8 +17,7 @@ class QueueCounters:
         self._seen: dict[str, CountsSeen] = {}
 
     def take(self, pool_id: str, counts: CountsSeen) -> None:
-        """Add the increase of one pool's counts. Counts that decreased belong to a new router and are added completely.
-        """
+        """Add the increase of one pool's counts. Decreased counts belong to a new router and are added completely."""
         before = self._seen.get(pool_id, _NOTHING)
         if counts.dispatched_at_once < before.dispatched_at_once or counts.queued < before.queued:
             before = _NOTHING

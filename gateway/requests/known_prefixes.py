@@ -50,8 +50,7 @@ class KnownPrefixes:
         return len(self._chunks)
 
     def learn(self, name: bytes, seed: int, data: bytes, block_tokens: int, keys: Sequence[int], tokens: int) -> None:
-        """Learn a tokenized prompt: its bytes, its block keys and its length. `name` identifies the pool and the kind.
-        """
+        """Learn a tokenized prompt: its bytes, block keys and length. `name` identifies the pool and the kind."""
         per_byte, first = tokens / max(1, len(data)), 0
         for number, digest in enumerate(self._digests(name, seed, data), 1):
             end = min(int(number * CHUNK_BYTES * per_byte) // block_tokens, len(keys))
@@ -83,4 +82,4 @@ class KnownPrefixes:
     def check(self) -> None:
         """Raise AssertionError if there are too many chunks."""
         if len(self._chunks) > self._max_chunks:
-            raise AssertionError("more chunks are known than may be")
+            raise AssertionError("too many chunks are known")

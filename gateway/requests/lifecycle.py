@@ -167,8 +167,7 @@ class RequestLifecycle:
             notify(record, now, True)
 
     def prefill_left_out(self, record: DecisionRecord) -> None:
-        """Record that the decode engine computes the prompt itself. The prefill engine is released and learned nothing.
-        """
+        """Record that the decode engine computes the prompt itself. The prefill engine is released."""
         for notify in self._listeners.handed_over:
             notify(record, monotonic(), False)
 

@@ -190,8 +190,7 @@ class PromptKeys:
     def _asked_once(
         self, digest: bytes, pool: LivePool, name: bytes, seed: int, prompt: Prompt, data: bytes, lora: str
     ) -> asyncio.Task[KeyedPrompt | None]:
-        """Call the tokenizer once for equal prompts that arrive together. A waiter must shield the task for the others.
-        """
+        """Call the tokenizer once for equal prompts that arrive together. Waiters must shield the shared task."""
         task = self._under_way.get(digest)
         if task is None:
             task = asyncio.create_task(self._tokenized(digest, pool, name, seed, prompt, data, lora))

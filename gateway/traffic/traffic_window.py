@@ -158,8 +158,7 @@ class TrafficWindow:
             self._reported_cached += sign * cached_tokens
 
     def _span_s(self, now: float) -> float:
-        """Return the seconds that the requests cover, at least 1: less than the window at the start and at the limit.
-        """
+        """Return the seconds that the requests cover, at least 1: below the window at the start and at the limit."""
         since = self._first_s if len(self._ended) < self._max_results else self._ended[0].finished_s
         since = now if since is None else since
         return max(1.0, min(self.window_s, now - since))
