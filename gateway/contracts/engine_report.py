@@ -34,7 +34,7 @@ class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
     kv_tokens: int | None = None
     """Capacity of the KV memory in tokens."""
     prefix_queries_total: float | None = None
-    """Prompt tokens looked up in the prefix cache since the process started."""
+    """Prompt tokens queried in the prefix cache since the process started."""
     prefix_hits_total: float | None = None
     process_start: float | None = None
     """Unix seconds."""
