@@ -36,7 +36,7 @@ _REMEDY = "make the state directory and the database writable; until then, a res
 
 
 class RevokedKeys:
-    """Revocations that snapshots may not contain yet. `changed` is called on the loop when an active key is revoked.
+    """Revocations that snapshots do not reflect yet. `changed` is called on the loop when an active key is revoked.
 
     Thread-safe. Mutable, under `_lock`: the revocations by the key's SHA-256, which ones the bus holds, which ones the
     disk lacks, and the active keys.

@@ -22,7 +22,7 @@ class OpenAdvisory(msgspec.Struct):
     said_s: float = 0.0
     """Time when the newest advisory was sent."""
     move: str = ""
-    """asked, came or failed; empty if nothing has to move."""
+    """asked, came (completed) or failed; empty if nothing has to move."""
     held_by: str = ""
     moved_to: str = ""
     moved_blocks: int = 0

@@ -21,7 +21,7 @@ REPORTED_S = 600.0
 GRACE_S = 10.0
 """Seconds added to a request's estimate, for its way to the engine and its answer."""
 SLOWER = 2.0
-"""Factor applied to the estimated seconds until the prefill ends."""
+"""Factor on the estimated seconds until the prefill ends."""
 MAX_UNTRACKED = 50_000
 """Limit of requests tracked here. Beyond it, a reservation lasts until it expires."""
 FEW = 8

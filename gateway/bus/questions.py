@@ -55,7 +55,7 @@ class Questions(Generic[AnswerT]):
     def ask(
         self, question_id: str, question: bytes, is_enough: Callable[[list[AnswerT]], bool] = lambda _: False
     ) -> BusAnswers[AnswerT]:
-        """Return the answers that arrived in time. Stop when all recipients have answered or `is_enough` agrees."""
+        """Return the answers that arrived in time. Stop after all answers, or once `is_enough` returns True."""
         until_s = time.monotonic() + self.wait_s
         came: SimpleQueue[AnswerT] = SimpleQueue()
         with self._lock:

@@ -23,9 +23,9 @@ class EngineCounts(msgspec.Struct, frozen=True, kw_only=True):
     dispatched: int
     """Requests dispatched to the engine that are not complete."""
     prefilling: int
-    """Those without a first token, if one will be visible. Responses in one piece are not counted."""
+    """Of the `dispatched`, requests without a first token. Responses in one piece are not counted."""
     streaming: int
-    """Those whose responses are streamed."""
+    """Of the `dispatched`, requests whose responses are streamed."""
     first_tokens_total: int
     chunks_total: int
     """Chunks after the first token, plus ends of responses."""
@@ -188,8 +188,8 @@ class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
     ttft_count: int = 0
     """Requests within the window that had a first token."""
     ttft_points: tuple[float, ...] = ()
-    """Their TTFTs in seconds, sorted. If there are many, a sample spread evenly by rank, so that percentiles over
-    several gateways can be computed.
+    """Sorted TTFTs of these requests in seconds. If there are many, a sample spread evenly by rank, so that
+    percentiles over several gateways can be computed.
     """
     observes: bool = False
     """Other routers route its requests and report them; Headway routes none."""

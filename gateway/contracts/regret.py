@@ -39,7 +39,7 @@ STALE_AFTER_S = 1.0
 """If a wait was estimated from reports older than this, its growth is attributed to a stale view."""
 NEGLIGIBLE_S = 0.001
 SLOW_GATEWAY_S = 0.1
-"""Normal time of a gateway for reading a prompt and computing its block keys. Only more counts as slow."""
+"""Seconds that a gateway normally needs to read a prompt and compute its block keys. Only more counts as slow."""
 
 
 class RegretOption(msgspec.Struct, frozen=True, gc=False):
@@ -65,7 +65,7 @@ class Course(msgspec.Struct, frozen=True, gc=False):
     queued_s: float
     """Seconds until it was dispatched to its engine."""
     compute_s: float
-    """Its prefill with the reported hit, by the cost model at that time."""
+    """Prefill with the reported hit, by the cost model at that time."""
     hit_tokens: int
     """Reported tokens, or predicted tokens if the engine reports none."""
     before_s: float = 0.0

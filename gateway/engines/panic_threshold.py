@@ -9,8 +9,8 @@ from gateway.engines.live_engine import READY, LiveEngine
 _OUTLIER_SHARE = 0.1
 """Maximum share of a pool, but at least one engine, that is excluded only because of wrong answers."""
 _CONTRADICTED_SHARE = 0.5
-"""The same maximum if other engines accepted what these rejected. Beyond half of the pool, the others could not carry
-the load.
+"""Maximum share if other engines accepted what these rejected. Beyond half of the pool, the others could not carry the
+load.
 """
 
 

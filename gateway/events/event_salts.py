@@ -17,7 +17,7 @@ class SaltsSeen:
         self._proved = False
 
     def note(self, named: int) -> bool:
-        """Record a computed salted prompt; return whether `missing` changed. One named salt proves all named."""
+        """Record a computed salted prompt; return whether `missing` changed. One named salt resets it."""
         self._proved = self._proved or named > self.named
         self.named = named
         self._unnamed = 0 if self._proved else self._unnamed + 1

@@ -91,7 +91,7 @@ class ConnectionLimit:
         return True
 
     def _first(self, source: str) -> tuple[Idle] | None:
-        """Return the longest idle connection. Connections used past the parser in the meantime move back."""
+        """Return the longest idle connection. Connections used on the fast path in the meantime move back."""
         waiting = self._idle.get(source)
         while waiting:
             connection, noted_s = next(iter(waiting.items()))

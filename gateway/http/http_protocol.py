@@ -116,7 +116,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     @property
     def used_s(self) -> float:
-        """Return when it became idle, or was last used past the parser."""
+        """Return when it became idle, or was last used without the parser."""
         return max(self._idle_s, self._answered_s)
 
     def close_idle(self) -> None:
@@ -257,7 +257,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     @override
     def timeout_keep_alive_handler(self) -> None:
-        """Close an idle connection, or check it again later if it was used past the parser in the meantime."""
+        """Close an idle connection, or check it again later if it was used without the parser meanwhile."""
         left_s = self._answered_s + self.timeout_keep_alive - self.loop.time()
         if left_s > 0:
             self._keep_alive_for(left_s)
@@ -335,7 +335,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _ask(self, path: FastPath, known: KnownHead | None, body: bytes) -> tuple[KnownHead | None, FastAnswer | None]:
-        """Offer the request to the fast path, under a known admission or that of the parsed headers."""
+        """Offer the request to the fast path, with a known admission or the admission of the parsed headers."""
         try:
             admission = known or self._admitted(path)
             answer = None if admission is None else path.answer_at_once(admission, body)
@@ -362,8 +362,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             self._known[head] = admission
 
     def _answer_known(self, data: bytes) -> bool:
-        """Answer a chunk that is one complete request with a known head, past the parser. Return False if it must be
-        parsed.
+        """Answer a chunk that is one complete request with a known head, without the parser. Return False if it must
+        be parsed.
         """
         head, start, length = _split(data)
         admission = self._known.get(head)

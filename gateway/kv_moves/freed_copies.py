@@ -48,7 +48,7 @@ class FreedCopies:
         return row
 
     def wanted(self, node: str, keys: Sequence[int], now: float) -> list[KvMoveRow]:
-        """Record the blocks that a request for a node's engine lacks; return the shrinks thereby shown useless."""
+        """Record the blocks that a request for a node's engine lacks; return the shrinks that were useless."""
         at = self._at.get(node)
         if not at:
             return []

@@ -76,7 +76,7 @@ class _Order(msgspec.Struct):
     wanted_by: set[str]
     """Ids of the queued requests, or names of the sessions, that wait for it; empty if none waits."""
     asked_by: set[str]
-    """The same, including those that no longer wait."""
+    """All requests and sessions that asked for it, including those that no longer wait."""
     begun: bool = False
     promoted: bool = False
     """Whether a request that has arrived waits for an advisory's move."""

@@ -35,7 +35,7 @@ class Around(msgspec.Struct, frozen=True):
     gone: frozenset[str]
     """Peers whose address refuses connections."""
     unreached: frozenset[str]
-    """Of the `gone` peers, those that still announce themselves: they are alive, but unreachable from here."""
+    """The `gone` peers that still announce themselves: they are alive, but unreachable from here."""
     bus: bool
     """Whether claims can be made."""
 

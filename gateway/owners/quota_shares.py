@@ -40,7 +40,7 @@ class KeyUse(msgspec.Struct, frozen=True, array_like=True):
     calls: float
     """Calls since the last report, including rejected ones, plus half of those before, and so on."""
     in_flight: float
-    """Requests that run or were rejected for lack of a slot, averaged in the same way."""
+    """Requests that run or were rejected for lack of a slot, weighted as `calls`."""
     has: KeyPart
 
 

@@ -26,7 +26,7 @@ class NamedRequests:
         self._bus = bus
         self._peers = peers
         self._keys = sorted(keyring.keys("named requests").every)
-        """In the same order at all gateways, so that the first key shared by two gateways decides which claim was
+        """Keys in the same order at all gateways. The first key shared by two gateways decides which claim was
         first.
         """
 

@@ -118,7 +118,7 @@ class LivePool:
             self.engines, self.progress, settings.breaker, accepts=self.accepts, refresh=self.refresh
         )
         self.prefixes, self.ttft_split = PrefixWindow(), TtftSplit()
-        """For pages: the prompt prefixes, and the parts of TTFT."""
+        """Prompt prefixes and TTFT parts for pages."""
         self.shadow = PoolShadow(self.router, metrics)
         self.loads, self.orders = PoolLoads(nodes, metrics), orders
         self.sticky_placement = sticky_placement_of(self.router)

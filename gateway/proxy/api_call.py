@@ -27,7 +27,7 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
     original: bytes
     """The body as received."""
     held: HeldBody | None = None
-    """Its media, if they are held apart and `body` has their names instead."""
+    """Media held apart from `body`, which has their names instead; None: none."""
     body: dict[str, Any]
     arrived_s: float
     """Monotonic time of the first contact."""

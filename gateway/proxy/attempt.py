@@ -41,7 +41,7 @@ class RelaySettings(msgspec.Struct, frozen=True):
     hang_s: float
     connect_s: float = 2.0
     client_s: float = 120.0
-    """For a client to read a chunk of its answer."""
+    """Timeout for a client to read a chunk of its answer."""
     comment_s: float = 0.0
     """GatewaySettings.stream_comment_s."""
 

@@ -32,13 +32,13 @@ class AnswerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Timeouts of one attempt in seconds."""
 
     whole_s: float
-    """For the complete answer, without the client's time."""
+    """Timeout of the complete answer, without the client's time."""
     start_s: float = inf
-    """For the first chunk, if it follows bounded work. Else only the engine's state ends the wait."""
+    """Timeout of the first chunk, if it follows bounded work. Else only the engine's state ends the wait."""
     lost_s: float = 1.0
-    """For the next chunk of a lost engine, or the first chunk of a stuck one."""
+    """Timeout of a lost engine's next chunk, or of a stuck engine's first chunk."""
     client_s: float = 120.0
-    """For the client to accept a chunk."""
+    """Timeout for the client to accept a chunk."""
 
 
 class EngineSilentError(Exception):

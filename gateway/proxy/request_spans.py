@@ -140,7 +140,7 @@ class RequestSpans:
 
     @contextmanager
     def attempt(self, engine: LiveEngine | None) -> Iterator[AttemptSpan]:
-        """Span one attempt at an engine, including all messages for it."""
+        """Trace one attempt at an engine, including all messages for it."""
         self._attempts += 1
         attributes: dict[str, str | int] = {
             "http.request.method": "POST",

@@ -68,7 +68,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     one_way_s: dict[str, float]
     """Region → one-way seconds to it in the latest measurement."""
     prefixes: dict[str, PrefixDelta]
-    """For each region that this gateway serves, from its own requests only."""
+    """Region that this gateway serves → its prefixes, from this gateway's requests only."""
     snapshot_version: int = 0
     stamp: float = 0.0
     """Monotonic seconds of its clock."""

@@ -17,7 +17,7 @@ KIND = "regions/claim"
 DEAD_S = 1.0
 """A region counts as dead after its addresses have refused connections for this long."""
 STARTING_S = 15.0
-"""The same for a region that was silent since this gateway's start, because the fleet may still be starting."""
+"""DEAD_S of a region that was silent since this gateway's start, because the fleet may still be starting."""
 STEP_S = 1.0
 """The next nearest region waits this much longer, in case the nearest cannot reach the engines."""
 VOTE_S = 1.0

@@ -18,7 +18,7 @@ class EventCounters:
         self._seen: dict[str, dict[str, int]] = {}
 
     def take(self, engine_id: str, counts: Mapping[str, int]) -> None:
-        """Add the increase of one engine's counts. Counts that decreased belong to a new ledger and are added
+        """Add the increase of one engine's counts. Decreased counts belong to a new ledger and are added
         completely.
         """
         seen = self._seen.get(engine_id, {})
