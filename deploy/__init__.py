@@ -1,1 +1,1 @@
-"""The parts that put Headway's decisions behind nginx, HAProxy, and Envoy; they import only its client."""
+"""Integrations of Headway's decisions with nginx, HAProxy, and Envoy. They import only its client."""

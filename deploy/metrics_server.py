@@ -1,4 +1,4 @@
-"""Counters as Prometheus text, served on loopback by the process that counts."""
+"""Serves a process's counters as Prometheus text on loopback."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing_extensions import override
 
 MAX_CONNECTIONS = 16
 HEAD_S = 5.0
-"""Timeout of a request's head, and of an idle connection."""
+"""Timeout in seconds for reading a request's head and for an idle connection."""
 _logger = logging.getLogger("headway.metrics")
 _logger.setLevel(logging.CRITICAL)  # aiohttp logs a traceback for each malformed request
 
 
 def lines(name: str, label: str, counts: Mapping[str, int]) -> str:
-    """Return one counter with its values by label, as Prometheus text."""
+    """Return one counter as Prometheus text, with one line per label value."""
     rows = (f'{name}{{{label}="{value}"}} {count}\n' for value, count in counts.items())
     return f"# TYPE {name} counter\n{''.join(rows)}"
 
@@ -51,7 +51,7 @@ async def serving(port: int, text: Callable[[], str]) -> AsyncIterator[None]:
 
 
 class _Full(asyncio.Protocol):
-    """Closes a connection beyond the limit."""
+    """Closes a connection that exceeds the limit."""
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

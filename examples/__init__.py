@@ -1,1 +1,1 @@
-"""Programs that customers might run with Headway; they use only its API."""
+"""Example programs for Headway's customers. They use only its API."""

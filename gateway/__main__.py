@@ -1,8 +1,8 @@
-"""Run one gateway alone: `python -m gateway --state-dir DIR --port P [--redis URL]`.
+"""Run one gateway without Django or a database: `python -m gateway --state-dir DIR --port P [--redis URL]`.
 
-It needs neither Django nor a database. With --redis (or REDIS_URL) it follows the control plane's snapshots. While
-Redis is down, it serves from the last one, which it keeps in DIR. Without Redis, the control plane writes
-`last-known-good.snapshot` into DIR, and the gateway loads a newer file while it runs.
+With --redis (or REDIS_URL), the gateway follows the control plane's snapshots. While Redis is down, it serves from the
+last snapshot, which it saves in DIR. Without Redis, the control plane writes `last-known-good.snapshot` into DIR, and
+the running gateway loads each newer file.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _NUMBERS = {
     _BODY: (PROXY_BODY_LIMIT, *PROXY_BODY_RANGE),
     _IDLE: (CLIENT_IDLE_S, 1, _MOST),
 }
-"""Name → its default, its least and its largest value."""
+"""Setting name → (default, minimum, maximum)."""
 _SAYS_WHAT_TO_DO = (CallGraphError, NoSecretError, IncompleteTlsError, PeerSettingsError, EngineTlsError)
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
@@ -87,24 +87,24 @@ class GatewayProcess:
     state_dir: Path
     keyring: Keyring = field(repr=False)
     bus: RedisBus | None
-    """The shared bus; None: it follows the snapshot in `state_dir`."""
+    """The shared bus. None: the gateway follows the snapshot file in `state_dir`."""
     name: str = ""
-    """This gateway's name on the bus; empty: host:port."""
+    """This gateway's name on the bus. Empty: host:port."""
     scrape_token: str = field(default="", repr=False)
     settings: GatewaySettings
     edge: EdgeSettings | None = None
     host: str = "127.0.0.1"
     port: int = 8000
     listener: socket.socket | None = None
-    """A listening socket, in the place of host and port."""
+    """A listening socket to use instead of host and port."""
     pages: PagesRelay | None = None
     drain_s: float = DRAIN_S
     client_idle_s: int = CLIENT_IDLE_S
-    """Connections that were idle for this long are closed."""
+    """Seconds after which an idle client connection is closed."""
 
 
 def run(process: GatewayProcess) -> int:
-    """Serve until SIGINT or SIGTERM; returns the exit status."""
+    """Serve until SIGINT or SIGTERM; return the exit status."""
     allow_open_files()
     limit_arenas()
     map_large_blocks()
@@ -152,7 +152,7 @@ def run(process: GatewayProcess) -> int:
 
 
 def main() -> int:
-    """Serve until SIGINT or SIGTERM; 2 where a setting is missing or wrong."""
+    """Serve until SIGINT or SIGTERM. Return 2 if a setting is missing or wrong."""
     options = _parser().parse_args()
     level = os.environ.get("HEADWAY_LOG_LEVEL", "INFO")
     if level not in _LEVELS:
@@ -182,7 +182,7 @@ def main() -> int:
     try:
         bus = RedisBus(options.redis, keyring) if options.redis else None
     except ValueError as error:
-        return _reject(f"--redis is no address of a Redis server ({error}); write redis://host:6379/0.")
+        return _reject(f"--redis is not a Redis URL ({error}); write redis://host:6379/0.")
     return run(
         GatewayProcess(
             state_dir=options.state_dir,
@@ -214,12 +214,12 @@ def main() -> int:
 
 
 def _whole_numbers() -> dict[str, int]:
-    """Return the numbers of _NUMBERS by name; raises ValueError that names the wrong one."""
+    """Return the values of _NUMBERS by name; raise ValueError that names the wrong one."""
     numbers: dict[str, int] = {}
     for name, (default, least, most) in _NUMBERS.items():
         given = os.environ.get(name, "") or str(default)
         if not given.isascii() or not given.isdecimal() or len(given) > 9 or not least <= int(given) <= most:
-            raise ValueError(f"{name}={given!r} is no whole number from {least} to {most}")
+            raise ValueError(f"{name}={given!r} is not a whole number from {least} to {most}")
         numbers[name] = int(given)
     return numbers
 

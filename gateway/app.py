@@ -1,7 +1,7 @@
 """The gateway's ASGI app: decision API, feedback, explanations, the OpenAI-compatible proxy, health, metrics.
 
-With Django behind it, `handles` defines which paths are its own; without Django it runs alone. It expects the Edge
-around it.
+In front of Django, `handles` defines which paths the gateway serves; without Django the app runs alone. It expects to
+be wrapped by the Edge.
 """
 
 from __future__ import annotations
@@ -65,13 +65,12 @@ if TYPE_CHECKING:
 BATCH = "/api/v1/route/batch"
 OBSERVE = "/api/v1/observe"
 NOTHING_HERE = (
-    f"Nothing is at this path. Models are called at {', '.join(BY_PATH)}, and listed at {proxy.MODELS}. "
-    "docs/requests.md describes each."
+    f"Unknown path. Send requests to {', '.join(BY_PATH)}; {proxy.MODELS} lists the models. See docs/requests.md."
 )
 _ENGINES_OWN = ("/v1/", "/v2/", "/inference/", "/invocations", "/generate", "/encode")
-"""Beginnings of engines' paths, whether they are served here or not: no page of the console has one."""
+"""Path prefixes of engines' APIs, whether the gateway serves them or not. No console page uses them."""
 _PLACING = frozenset((ROUTE, BATCH, *BY_PATH))
-"""Paths that bring new work, which a gateway that shuts down sends elsewhere."""
+"""Paths that create new work. A gateway that shuts down rejects them."""
 
 _DECISION_HEAD = header_lines((JSON, NOSNIFF, (b"x-headway-decision", b"%s"), (b"x-request-id", b"%s")))
 
@@ -80,28 +79,28 @@ _IS_OF_PROXY = re.compile(
     rb"|(x-)?(envoy|cf|cloudfront|amz|amzn|cloud|azure|arr|fastly|akamai|varnish|cdn|proxy|appengine|vercel|nf)-.*"
     rb"|x-varnish"
 ).fullmatch
-"""Names of headers that a proxy adds; scrapers send none of them."""
+"""Names of headers that proxies add; scrapers send none of them."""
 
 Handler = Callable[[Exchange, ApiKeyEntry], Awaitable[None]]
 
 
 class InterruptedAnswerError(RuntimeError):
-    """An answer that had begun cannot be completed; states no more than the type of the error that ended it."""
+    """An answer failed after its start. The message names only the type of the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppSettings:
-    """Settings of the app beyond the gateway itself. Without a scrape token, /metrics answers loopback only."""
+    """Settings of the app beyond the gateway itself. Without a scrape token, /metrics answers only loopback."""
 
     scrape_token: str = field(default="", repr=False)
     relay: RelaySettings | None = None
-    """None: by the gateway's limits."""
+    """None: derived from the gateway's limits."""
     tracing: Tracing | None = None
-    """Traces proxied requests; None: tracing is off."""
+    """Traces proxied requests; None disables tracing."""
 
 
 class GatewayApp:
-    """A raw ASGI callable for the gateway's paths."""
+    """The ASGI callable for the gateway's paths."""
 
     def __init__(self, gateway: Gateway, settings: AppSettings | None = None) -> None:
         settings = settings or AppSettings()
@@ -162,7 +161,7 @@ class GatewayApp:
         }
 
     def handles(self, path: str) -> bool:
-        """Return whether the path is the gateway's."""
+        """Return whether the gateway serves this path."""
         return (
             path in self._exact
             or path in self._open
@@ -171,7 +170,7 @@ class GatewayApp:
         )
 
     def admit(self, target: bytes, head: RequestHead) -> KnownHead | None:
-        """Return the caller whose `POST /api/v1/route` may be answered at once; None: take the ordinary way."""
+        """Return the caller if its `POST /api/v1/route` can take the fast path, None for the normal path."""
         if self.drain.begun:
             return None
         try:
@@ -185,11 +184,10 @@ class GatewayApp:
         return KnownHead(caller, self._gateway.snapshot, waits, original)
 
     def answer_at_once(self, admission: KnownHead, body: bytes) -> FastAnswer | None:
-        """Answer a `POST /api/v1/route` that needs no waiting; None: it takes the ordinary way.
+        """Answer a `POST /api/v1/route` on the fast path; None if it needs the normal path.
 
-        Every fault before an engine is reserved is left to the ordinary way, which reports it properly; nothing has
-        happened until then. An admission ends with the snapshot that it was made under: keys may have been revoked
-        since.
+        Any fault before an engine is reserved returns None without side effects, so that the normal path reports it. An
+        admission is valid only for the snapshot it was made under, because keys may have been revoked since.
         """
         caller = admission.caller
         now = time()
@@ -265,7 +263,7 @@ class GatewayApp:
         await handler(exchange, caller)
 
     async def _serve_forwarded(self, exchange: Exchange, forwarded: ForwardHead) -> None:
-        """Serve a request that the gateway of another region has checked."""
+        """Serve a request that the gateway of another region has authenticated."""
         endpoint = BY_PATH.get(exchange.path)
         if endpoint is None or not endpoint.routed:
             raise ApiError(404, NOTHING_HERE, "not_found")
@@ -274,14 +272,14 @@ class GatewayApp:
         await self.proxy.serve(exchange, forwarded.caller, forwarded)
 
     def _caller(self, head: RequestHead) -> ApiKeyEntry:
-        """Return the valid key that the request carries, noting its use; raises UnauthenticatedError."""
+        """Return the request's valid key and record its use; raise UnauthenticatedError."""
         now = time()
         caller = authenticate(authorization_of(head.headers), self._gateway, now)
         self._note_use(caller.key_id, now)
         return caller
 
     def _metered(self, scope: str | tuple[str, ...], handler: Handler, quotas: KeyQuotas | None = None) -> Handler:
-        """Return the handler behind a scope of the key, one of several, and its calls per minute."""
+        """Return the handler, restricted to keys with one of these scopes and to the key's calls per minute."""
         spend = (quotas or self._gateway.key_quotas).spend
         scopes = (scope,) if isinstance(scope, str) else scope
 
@@ -350,7 +348,7 @@ class GatewayApp:
 
 
 def _scoped(scope: str, handler: Handler) -> Handler:
-    """Return the handler behind the key's scope."""
+    """Return the handler, restricted to keys with this scope."""
 
     def serve(exchange: Exchange, caller: ApiKeyEntry) -> Awaitable[None]:
         require_scope(caller, scope)

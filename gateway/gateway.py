@@ -1,4 +1,4 @@
-"""Composes the gateway: snapshot in, running pools, samples out."""
+"""The gateway: applies snapshots, runs pools, and publishes samples."""
 
 from __future__ import annotations
 
@@ -58,19 +58,19 @@ from gateway.reports.shadow_reports import report_shadows
 from kvstore.keys.keyring import Keyring
 
 FEEDBACK_CALLS = 4
-"""Reports that a key may send for each request of its minute: each kind once, and one repetition."""
+"""Reports that a key can send per allowed request: one of each kind, and one repetition."""
 KV_ORDERS_S = 1.0
-"""Interval at which orders that move KV blocks are judged and reported."""
+"""Interval at which KV block moves are judged and reported."""
 SNAPSHOT_TOPIC = "snapshot"
 """Last-value bus topic of the encoded Snapshot."""
 _IDLE_S = 4.0
-"""How long an idle connection is kept: vLLM and SGLang close theirs after 5 s, and a request sent then would fail."""
+"""Seconds to keep an idle connection. vLLM and SGLang close theirs after 5 s, and a request sent then would fail."""
 
 
 class Gateway:
     """One gateway. `start` and `stop` run on the event loop that serves its requests.
 
-    Mutable: `pools`, `snapshot`, and the tables made from it; the loop's thread changes them, bus callbacks hand over.
+    Mutable: `pools`, `snapshot`, and the tables built from it, changed only on the loop's thread.
     """
 
     def __init__(self, bus: Bus, *, keyring: Keyring, state_dir: Path, settings: GatewaySettings) -> None:
@@ -80,9 +80,9 @@ class Gateway:
         self.pools: dict[str, LivePool] = {}
         self.snapshot: Snapshot | None = None
         self.has_approximate_pool = False
-        """Some pool keys prompts by their text; the others ask an engine's tokenizer."""
+        """Whether a pool derives keys from prompt text; the others use an engine's tokenizer."""
         self.session: aiohttp.ClientSession | None = None
-        """Shared by proxy and adapters; made by `start`."""
+        """HTTP session shared by proxy and adapters; created by `start`."""
         self.key_quotas = KeyQuotas(self.metrics.key_limited)
         self.feedback_quotas = KeyQuotas(self.metrics.key_limited, calls="reports", per_request=FEEDBACK_CALLS)
         self.key_usage = KeyUsage(bus)
@@ -100,13 +100,13 @@ class Gateway:
             records_traffic=settings.recording,
         )
         self.new_id = TaggedIds()
-        """Makes the ids of this gateway's requests and decisions."""
+        """Generates the ids of this gateway's requests and decisions."""
         self.peers = PeerCalls(bus, self.new_id)
         self.peering = Peering(bus, settings.peers, self.new_id.tag, keyring, state_dir, self.metrics)
         self.named_requests = NamedRequests(bus, self.peers, keyring)
         self._bus = bus
         self.keyring = keyring
-        """The fleet's secrets; block keys and cache salts follow the one in use."""
+        """The fleet's secrets. Block keys and cache salts depend on the current one."""
         self.kv_nodes = KvNodes(settings.kv_access, self.metrics)
         self.kv_moves = MoveScheduler(self.kv_nodes, settings.kv_access, self.metrics)
         tally = AdvisoryTally(self.metrics, self.new_id.tag)
@@ -117,9 +117,9 @@ class Gateway:
         self._context: zmq.asyncio.Context | None = None
         self._from_disk = False
         self._served_version = 0
-        """Highest version that it has served, restarts included."""
+        """Highest snapshot version that it has served, including before restarts."""
         self._confirmed_s = time.monotonic()
-        """When the bus last confirmed the API keys."""
+        """Time when the bus last confirmed the API keys."""
         self._report_fence = ReportFence()
         self._services: dict[str, Service] = {}
         self._pool_of_engine: dict[str, LivePool] = {}
@@ -159,23 +159,23 @@ class Gateway:
 
     @property
     def regions(self) -> Regions | None:
-        """Communication between regions; None: this gateway serves all alike."""
+        """Return the communication between regions, None if this gateway serves all regions alike."""
         return self.peering.regions
 
     @property
     def snapshot_version(self) -> int:
-        """Version of the snapshot in force; 0: none yet."""
+        """Return the version of the active snapshot, 0 if there is none yet."""
         return self.snapshot.version if self.snapshot is not None else 0
 
     def listeners(self) -> tuple[RequestListener, ...]:
-        """Return the gateway's parts that follow requests, in their order."""
+        """Return the parts of the gateway that follow requests, in order."""
         graph = self.settings.call_graph
         regions = () if self.regions is None else (self.regions,)
         advisors = () if graph is None else (AgentAdvisor(graph, self.advisory_exchange),)
         return (self.health.ended_hits, self.requests, self.arm_results, *regions, self.advisories, *advisors)
 
     async def start(self) -> None:
-        """Serve the bus's snapshot, or the last-known-good one; returns when its engines were probed once."""
+        """Serve the bus's snapshot or the last-known-good one. Return after its engines were probed once."""
         self.session = engine_session(keepalive_s=_IDLE_S, connect_s=self.settings.connect_timeout_s)
         self._context = zmq.asyncio.Context()
         stored = await asyncio.to_thread(self._store.load, time.time())
@@ -233,7 +233,7 @@ class Gateway:
             self._bus.append(KV_ORDERS, encode_orders(rows))
 
     async def stop(self) -> None:
-        """End all tasks and connections; waiting requests are rejected."""
+        """End all tasks and connections. Waiting requests are rejected."""
         for unsubscribe in self._unsubscribe:
             unsubscribe()
         self._unsubscribe = []
@@ -262,7 +262,7 @@ class Gateway:
             self._context.destroy(linger=0)
 
     def service_for(self, caller: ApiKeyEntry, model: str) -> Service | None:
-        """Return the pools that serve this model; None: there are none, or the caller's tenant may not use it."""
+        """Return the pools that serve this model, None if there are none or the caller's tenant must not use it."""
         granted, service = caller.served_models, self._services.get(model)
         if service is not None:
             return None if granted and model not in granted else service
@@ -274,15 +274,15 @@ class Gateway:
             pool.reject_waiting(code)
 
     def api_key(self, sha256: str) -> ApiKeyEntry | None:
-        """Return the API key with this SHA-256 (hex); None: there is none, or its confirmation has expired."""
+        """Return the API key with this SHA-256 (hex), None if it is unknown or its confirmation has expired."""
         return None if self._keys_are_old() else self._api_keys.get(sha256)
 
     def key_with_id(self, key_id: str) -> ApiKeyEntry | None:
-        """Return the API key of this id; None: there is none, or its confirmation has expired."""
+        """Return the API key with this id, None if it is unknown or its confirmation has expired."""
         return None if self._keys_are_old() else self._keys_by_id.get(key_id)
 
     def _keys_are_old(self) -> bool:
-        """Return whether a revocation may have been missed for too long."""
+        """Return whether the keys were unconfirmed for so long that a revocation may have been missed."""
         return not self._bus.connected and time.monotonic() - self._confirmed_s > self.settings.snapshot_max_age_s
 
     def _log_old_keys(self) -> None:
@@ -339,7 +339,7 @@ class Gateway:
             pool.rebalancing.follow(order, widened, time.time())
 
     def _apply(self, snapshot: Snapshot) -> None:
-        """Make `snapshot` the one in force; a pool whose part cannot run keeps its state."""
+        """Activate `snapshot`. A pool whose part cannot run keeps its state."""
         self.snapshot = snapshot = self._revoked.without(snapshot)
         self.has_approximate_pool = any(entry.key_source == "approximate" for entry in snapshot.pools)
         self._served_version = snapshot.version
@@ -391,7 +391,7 @@ class Gateway:
         )
 
     def _apply_again(self) -> None:
-        """Serve the engines of the regions that are ours now, and no key that was revoked meanwhile."""
+        """Apply the snapshot again, with the regions this gateway serves now and without keys revoked since."""
         if self.snapshot is not None:
             self._apply(self.snapshot)
 
@@ -425,7 +425,7 @@ class Gateway:
                 task.cancel()
 
     async def _keep_confirmed(self) -> None:
-        """Write the snapshot after each change, and again while the bus confirms that it is in force."""
+        """Write the snapshot after each change, and again while the bus confirms that it is active."""
         while True:
             try:
                 async with asyncio.timeout(self.settings.snapshot_refresh_s):
@@ -446,5 +446,5 @@ class Gateway:
                     "last_known_good_not_saved",
                     level=logging.ERROR,
                     reason=error.strerror or type(error).__name__,
-                    remedy="make the state directory writable; serving goes on",
+                    remedy="make the state directory writable; serving continues",
                 )

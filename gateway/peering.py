@@ -1,4 +1,4 @@
-"""State that gateways share: links between them, owners of pools' queues, and other regions."""
+"""State that gateways share: their links, the owners of pools' queues, and other regions."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from kvstore.keys.keyring import Keyring
 from kvstore.transfer.tls import FileTls, LiveTls, is_loopback
 
 CERTIFICATES_S = 10.0
-"""Interval at which certificates are renewed if it is time, and read if their files changed."""
+"""Interval at which due certificates are renewed, and changed certificate files are read."""
 
 
 class Peering:
-    """One gateway's part in its fleet. `settings` None: it knows of no others, and then all else is None too."""
+    """One gateway's connection to its fleet. `settings` None: it knows no other gateways, and all else is None too."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Peering:
         quotas: Sequence[KeyQuotas],
         advisories: Advisories,
     ) -> None:
-        """Set the shared state; `changed` is called when the regions that this gateway serves are others."""
+        """Set the shared state. `changed` is called when the set of regions that this gateway serves changes."""
         links, settings = self.links, self._settings
         if links is None or settings is None:
             return
@@ -87,7 +87,7 @@ class Peering:
             )
 
     def decides(self, pool_id: str) -> bool:
-        """Return whether this gateway, and no other one, decides for its requests to a pool."""
+        """Return whether this gateway, and no other, decides on its requests to a pool."""
         return self.owners is None or self.owners.decides(pool_id)
 
     def serves(self, region: str) -> bool:
@@ -95,7 +95,7 @@ class Peering:
         return self.regions is None or self.regions.serves(region)
 
     def _shares(self, pool: LivePool) -> bool:
-        """Return whether the gateways of our region serve the pool together; another region's has one holder."""
+        """Return whether the gateways of our region share the pool. Another region's pool has only one holder."""
         return self.regions is None or self.regions.peers.epochs.together(pool.entry.region)
 
     def _is_first(self) -> bool:
@@ -107,7 +107,7 @@ class Peering:
 
     @property
     def home(self) -> str | None:
-        """The gateway's own region; None: all are alike."""
+        """Return the gateway's own region, None if regions are not distinguished."""
         return self.regions.region if self.regions is not None else None
 
     def region_samples(self) -> tuple[RegionSample, ...]:
@@ -115,7 +115,7 @@ class Peering:
         return (self.regions.traffic.sample(),) if self.regions is not None else ()
 
     async def listen(self) -> None:
-        """Accept peers; returns once those of other regions have reported their addresses, or do not."""
+        """Accept peers. Return after the peers of other regions have reported their addresses, or a timeout."""
         settings = self._settings
         if self.links is not None and settings is not None:
             port = await self.links.start(settings.host, settings.port)
@@ -124,7 +124,7 @@ class Peering:
             await self.regions.peers.start()
 
     def join(self) -> list[asyncio.Task[None]]:
-        """Announce this gateway to those of its region; returns the tasks that run until it leaves."""
+        """Announce this gateway to its region; return the tasks that run until it leaves."""
         if self.owners is None or self._quota_shares is None:
             return []
         self.owners.directory.start(self._address)
@@ -145,7 +145,7 @@ class Peering:
                 "peer_certificates_unusable",
                 level=logging.ERROR,
                 reason=str(error),
-                remedy="the previous certificates stay in use; make certificate, key, and authority fit together",
+                remedy="the previous certificates stay in use; provide a matching certificate, key, and authority",
             )
 
     async def leave(self) -> None:
@@ -167,7 +167,7 @@ def _engines_of(snapshot: Snapshot | None, region: str) -> Sequence[EngineEntry]
 
 
 def _tls(settings: PeerSettings, keyring: Keyring) -> LiveTls | None:
-    """Return the encryption of links; None: there is none, for they stay on this machine."""
+    """Return the TLS settings of links, None if the links stay on this machine."""
     if settings.tls is not None:
         return FileTls(settings.tls)
     if is_loopback(settings.host):

@@ -27,10 +27,10 @@ _CHECK_S = 1.0
 
 
 class StandaloneGateway:
-    """Serves the snapshots of a shared `bus`; without one, the newest snapshot in `state_dir`.
+    """Serves the snapshots of a shared `bus`; without a bus, the newest snapshot in `state_dir`.
 
-    Paths other than its own go to `pages`, where there is such a process. `on_started` is called once, when the first
-    snapshot is at work and before the first request.
+    Other paths than the gateway's go to `pages`, if that process exists. `on_started` is called once, after the first
+    snapshot is active and before the first request.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class StandaloneGateway:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _follow_file(self) -> None:
-        """Publish a newer snapshot on our own bus whenever the file holds one."""
+        """Publish the snapshot of the file on this process's bus when it is newer."""
         while True:
             await asyncio.sleep(_CHECK_S)
             snapshot = await asyncio.to_thread(self._store.load, time.time())

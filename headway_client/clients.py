@@ -1,7 +1,7 @@
-"""Clients of the decision API, and a transport that lets an OpenAI client send its requests straight to engines.
+"""Clients of the decision API, and a transport that lets an OpenAI client send its requests directly to engines.
 
 Usage: `OpenAI(…, http_client=httpx2.Client(transport=HeadwayTransport(client)))`. The code is written once, as
-coroutines; those of a blocking client never suspend.
+coroutines. Those of a blocking client never suspend.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def run_blocking(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends and return its result."""
+    """Run a coroutine that never suspends; return its result."""
     try:
         work.send(None)
     except StopIteration as done:
@@ -47,19 +47,19 @@ async def _waited(result: Any) -> Any:
 
 
 class AsyncHeadway:
-    """Asks for decisions and reports outcomes on one event loop."""
+    """Client that requests decisions and reports outcomes on one event loop."""
 
     def __init__(
         self, url: str, key: str, *, engines: Iterable[str] = (), late_s: float = 1.0, http: Any = None
     ) -> None:
-        """Use `engines` (addresses) as fallback until a decision names others; `late_s` limits each call."""
+        """Use `engines` (addresses) as fallback until a decision names others. `late_s` is the timeout of each call."""
         self.decisions, self.lost_reports, self._api = Decisions(engines), 0, f"{url.rstrip('/')}/api/v1/"
         self._http: Any = (http or httpx.AsyncClient)(headers={"Authorization": f"Bearer {key}"}, timeout=late_s)
 
     async def decide(self, request: Mapping[str, Any], *, path: str = "", patience_s: float = 0.0) -> Route:
-        """Return the engine for a request, a chat or completion unless `path` is another one of ENDPOINTS.
+        """Return the engine for a request: a chat or completion, unless `path` is another one of ENDPOINTS.
 
-        Retries a rejected request after its Retry-After if that ends within `patience_s`; otherwise raises
+        A rejected request is retried after its Retry-After if that is within `patience_s`. Otherwise raise
         RejectedError.
         """
         until = time.monotonic() + patience_s
@@ -87,18 +87,18 @@ class AsyncHeadway:
     async def advise(self, session_id: str, **fields: Any) -> str:
         """Announce a session's next request (fields: model, expected_arrival_s, ordered, priority). Never raises.
 
-        Returns `prefetching`, `reserved`, or the reason why nothing was done; empty if Headway did not answer or a
-        limit was reached.
+        Return `prefetching`, `reserved`, or the reason why nothing was done; empty if Headway did not answer or a limit
+        was reached.
         """
         answer = await self._sent("POST", "advisories", {"session_id": session_id, **fields})
         return str(answer.json()["state"]) if answer is not None and answer.status_code == 202 else ""
 
     async def withdraw(self, session_id: str) -> None:
-        """Withdraw an advisory of a session that will send no request after all. Never raises."""
+        """Withdraw the advisory of a session that will not send its request. Never raises."""
         await self._sent("DELETE", f"advisories/{quote(session_id, safe='')}")
 
     async def advisory_token(self, session_id: str, expires_in_s: float = 900.0) -> str:
-        """Return a token that lets a browser send advisories for this session only; raises RejectedError."""
+        """Return a token that lets a browser send advisories for this session only; raise RejectedError."""
         body = {"session_id": session_id, "expires_in_s": expires_in_s}
         if (answer := await self._call("POST", "advisory_tokens", body)).status_code != 201:
             raise RejectedError(answer.status_code, answer.content)
@@ -130,7 +130,7 @@ class AsyncHeadway:
 
 
 class Headway:
-    """AsyncHeadway with blocking calls; threads may share it."""
+    """AsyncHeadway with blocking calls. Threads can share it."""
 
     def __init__(self, url: str, key: str, **options: Any) -> None:
         self.calls = AsyncHeadway(url, key, http=httpx.Client, **options)
@@ -142,7 +142,7 @@ class Headway:
 
 
 class HeadwayTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
-    """Sends inference requests (ENDPOINTS) to engines and reports their outcomes; leaves other requests as they are."""
+    """Sends inference requests (ENDPOINTS) to engines and reports their outcomes. Other requests are sent unchanged."""
 
     def __init__(self, client: AsyncHeadway | Headway, engine_api_key: str = "", inner: Any = None) -> None:
         blocks = isinstance(client, Headway)
@@ -189,7 +189,7 @@ AsyncHeadwayTransport = HeadwayTransport
 
 
 class _ReportedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """The body of an answer on its way. Mutable: its tail, and whether its end was reported."""
+    """The body of an answer in transit. Mutable: its tail, and whether its end was reported."""
 
     def __init__(self, response: Any, calls: AsyncHeadway, route: Route) -> None:
         self._stream, self._status, self._calls, self._route = response.stream, response.status_code, calls, route

@@ -1,4 +1,4 @@
-"""The meaning of Headway's answers, and the fallback without one; I/O-free, for both clients and the picker."""
+"""Interprets Headway's answers, and chooses the fallback without one. I/O-free, for both clients and the picker."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 AWAY_S, AVOIDED_S, KNOWN_S = 2.0, 10.0, 600.0
-"""Pause after an unanswered call; how long the fallback avoids an engine that failed, and keeps a named one."""
+"""Seconds without calls after an unanswered call; seconds for which the fallback avoids a failed engine; seconds for
+which it keeps a named engine.
+"""
 _SALT = "cache_salt"
 OWNED_FIELDS = {
     _SALT, "priority", "request_id", "rid", "kv_transfer_params", "ec_transfer_params", "data_parallel_rank",
     "routed_dp_rank", "disagg_prefill_dp_rank", "bootstrap_host", "bootstrap_port", "bootstrap_room", "extra_key",
     "lora_path", "session_params", "input_ids", "custom_logit_processor", "logits_processors", "kv_cache_report_mode",
 }  # fmt: skip
-"""Body fields that only Headway sets, so that a client's copies are removed."""
+"""Body fields that only Headway sets. A client's values are removed."""
 _APIS = ("chat/completions", "completions", "responses", "messages", "embeddings", "rerank", "score")
 ENDPOINTS = (*(f"/v1/{item}" for item in _APIS), "/rerank", "/v2/rerank", "/score", "/pooling", "/classify")
-"""Paths whose requests need a decision; any engine may serve the others."""
+"""Paths whose requests need a decision. Any engine can serve the others."""
 _SALTED = "\0salted"
 _COUNT = re.compile(r'"(cached|cache_read_input|completion|output|prompt|input)_tokens"\s*:\s*(\d{1,9})')
 _CONTENT = re.compile(
@@ -33,13 +35,15 @@ _ERROR = re.compile(
     rb'^data: ?\{\s*"(?:error"\s*:\s*[{"]|object"\s*:\s*"error)|^event: ?(?:error|\S+\.failed)', re.MULTILINE
 )
 _ERROR_BODY, _ERROR_BYTES = re.compile(rb'\{\s*"error"\s*:\s*[{"]'), 16
-"""Patterns for the start of an answer, matched without parsing it: its first content, or an error instead."""
+"""Patterns that detect the first content or an error without parsing the answer. _ERROR_BODY needs the first
+_ERROR_BYTES bytes.
+"""
 _OURS = {"cache_read_input": "cached", "completion": "output", "input": "prompt"}
 _NO_DECISION = b'{"error":{"message":"Headway does not answer; retry.","type":"server_error","code":"no_decision"}}'
 
 
 class RejectedError(Exception):
-    """Headway rejected the request: `status`, OpenAI's error `body`, `retry_after_s`."""
+    """Headway rejected the request. It has `status`, OpenAI's error `body`, and `retry_after_s`."""
 
     def __init__(self, status: int, body: bytes, retry_after_s: float | None = None) -> None:
         super().__init__(f"Headway rejected the request with status {status}")
@@ -48,7 +52,7 @@ class RejectedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The engine for one request, and the fields and headers to add. `decision_id` is empty for a fallback."""
+    """The engine for one request, with the fields and headers to add. `decision_id` is empty for a fallback."""
 
     engine_url: str
     decision_id: str = ""
@@ -56,7 +60,7 @@ class Route:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def merged(self, body: bytes) -> bytes:
-        """Return a request body with the decision's fields; the same bytes if there are none."""
+        """Return a request body with the decision's fields added, the same bytes if there are none."""
         if not self.body:
             return body
         kept = {name: value for name, value in json.loads(body).items() if name not in OWNED_FIELDS}
@@ -64,21 +68,21 @@ class Route:
 
 
 class Decisions:
-    """Parses answers and remembers the engines they name. Mutable: that memory, and `fail_opens` by reason."""
+    """Parses answers and stores the engines that they name. Mutable: these engines, and `fail_opens` by reason."""
 
     def __init__(self, engines: Iterable[str] = ()) -> None:
-        """`engines` are addresses to fall back on before any decision has named one."""
+        """`engines` are the fallback addresses until a decision has named an engine."""
         self.fail_opens: Counter[str] = Counter()
         self._given, self._salted, self._turn, self._away_until = tuple(engines), set[str](), 0, 0.0
         self._known: dict[str, dict[str, float]] = {}
         self._avoided: dict[str, float] = {}
 
     def away(self, now: float) -> bool:
-        """Return whether a recent call went unanswered, so that no request waits for Headway now."""
+        """Return whether a recent call was unanswered, so that requests do not wait for Headway now."""
         return now < self._away_until
 
     def answered(self, model: str, status: int, body: bytes, retry_after: str | None, now: float) -> Route:
-        """Return the decision in an answer of `/api/v1/route`, or a fallback; raises RejectedError for a rejection."""
+        """Return the decision in an answer of `/api/v1/route`, or a fallback; raise RejectedError for a rejection."""
         self._away_until = 0.0
         if status == 200:
             with suppress(ValueError, KeyError, TypeError):
@@ -90,10 +94,10 @@ class Decisions:
         return self.fallback(model, "observes" if status == 409 else "error", now)
 
     def fallback(self, model: str, reason: str, now: float, among: Callable[[str], bool] = bool) -> Route:
-        """Return the next known engine that `among` accepts, in turn; raises RejectedError if there is none.
+        """Return the next known engine, in turn, that `among` accepts; raise RejectedError if there is none.
 
-        There is none where decisions carry a cache salt: without the salt, tenants would share their caches. After
-        `down` and `late`, Headway is not asked for AWAY_S.
+        There is none if decisions carry a cache salt: without the salt, tenants would share their caches. After `down`
+        and `late`, Headway is not called for AWAY_S.
         """
         self._away_until = now + AWAY_S if reason in ("down", "late") else self._away_until
         # A salted model without a decision has no salt to send.
@@ -105,7 +109,7 @@ class Decisions:
         return Route(urls[self._turn % len(urls)])
 
     def known(self, model: str, now: float, among: Callable[[str], bool] = bool) -> list[str]:
-        """Return the engines that may serve a model; recently failed ones only if all failed."""
+        """Return the engines that can serve a model. Recently failed engines are included only if all have failed."""
         urls = [url for url in sorted(self._known.get(model, ())) or self._given if among(url)]
         # If all failed, one that may have recovered is better than none.
         return [url for url in urls if self._avoided.get(url, 0.0) <= now] or urls
@@ -115,7 +119,7 @@ class Decisions:
         return bool(self._given or self._known)
 
     def avoid(self, engine_url: str, now: float) -> None:
-        """Leave an engine that failed out of the fallback for AVOIDED_S."""
+        """Exclude a failed engine from the fallback for AVOIDED_S."""
         kept = {url: until for url, until in self._avoided.items() if until > now}
         self._avoided = {**kept, engine_url: now + AVOIDED_S}
 
@@ -130,19 +134,19 @@ class Decisions:
 
 
 def model_of(request: Mapping[str, Any]) -> str:
-    """Return the key that a request's decisions are remembered under: its model, and whether it has a cache salt."""
+    """Return the key under which decisions are stored: the model, and whether the request has a cache salt."""
     return str(request.get("model", "")) + (_SALTED if _SALT in request else "")
 
 
 class AnswerTail:
-    """The last bytes of an answer on its way. Mutable."""
+    """The last bytes of an answer in transit. Mutable."""
 
     begun, tail, failed = False, b"", False
-    """`failed`: the engine sent an error instead of an answer, whatever its status was."""
+    """`failed`: the engine sent an error instead of an answer, whatever the status code."""
     _is_whole: bool | None = None
 
     def first_token(self, chunk: bytes) -> bool:
-        """Take the next chunk; return whether it brought the first token (in a stream, the first content)."""
+        """Process the next chunk; return whether it contains the first token (in a stream, the first content)."""
         # A pattern may span two chunks, so the search includes the previous tail.
         seen = self.tail + chunk
         self.tail = seen[-4096:]
@@ -158,11 +162,11 @@ class AnswerTail:
 
     @property
     def whole(self) -> bool:
-        """Whether a stream has sent its end marker."""
+        """Return whether a stream has sent its end marker."""
         return b"data: [DONE]" in self.tail
 
     def usage(self) -> dict[str, int]:
-        """Return the usage at the end of the answer; empty if it reports none."""
+        """Return the usage at the end of the answer, empty if it reports none."""
         counts = dict(_COUNT.findall(self.tail.decode("utf-8", "replace")))
         usage = {f"{_OURS.get(name, name)}_tokens": int(tokens) for name, tokens in counts.items()}
         if "input" in counts:  # Anthropic's input count leaves out tokens read from the cache

@@ -1,1 +1,1 @@
-"""The container image: its steps, and its health check."""
+"""The container image: its build steps and its health check."""

@@ -1,4 +1,4 @@
-"""`python -m deploy.container.healthy URL`: checks that the server of this container answers URL with 200."""
+"""`python -m deploy.container.healthy URL`: check that this container's server answers URL with status 200."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TIMEOUT_S = 4.0
 
 
 def main() -> int:
-    """Return 0 if the server answers with 200, else 1."""
+    """Return 0 if the server answers with status 200, else 1."""
     asked = urlsplit(sys.argv[1])
     connection = http.client.HTTPConnection(asked.netloc, timeout=TIMEOUT_S)
     try:

@@ -12,13 +12,15 @@ from deploy.envoy.picker import PickerSettings, served
 
 
 def main() -> int:
-    """Run until SIGTERM or SIGINT."""
+    """Run the endpoint picker until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(prog="python -m deploy.envoy", description=__doc__)
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="URL of Headway.")
     parser.add_argument("--listen", default="127.0.0.1:9002", help="Address of the gRPC server.")
-    parser.add_argument("--engine", action="append", default=[], help="Engine to fall back on at first (repeatable).")
-    parser.add_argument("--late", type=float, default=1.0, help="Seconds after which it fails open.")
-    parser.add_argument("--metrics-port", type=int, default=0, help="Port on loopback for /metrics (0: none).")
+    parser.add_argument(
+        "--engine", action="append", default=[], help="Fallback engine until a decision names one (repeatable)."
+    )
+    parser.add_argument("--late", type=float, default=1.0, help="Seconds to wait for a decision before failing open.")
+    parser.add_argument("--metrics-port", type=int, default=0, help="Loopback port of /metrics (0 disables it).")
     given = parser.parse_args()
     key = os.environ.get("HEADWAY_API_KEY", "")
     if not key:

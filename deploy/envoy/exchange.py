@@ -1,7 +1,7 @@
-"""The ext_proc messages of one request, as the endpoint picker protocol uses them.
+"""Process the ext_proc messages of one request as the endpoint picker protocol defines them.
 
-The request's body is read first; then headers and body go back with the endpoint, and the answer is watched. The
-protocol is proposal 004 of the Gateway API Inference Extension.
+The picker reads the request body first, then sends headers and body back with the endpoint, and watches the response.
+The protocol is proposal 004 of the Gateway API Inference Extension.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ SUBSET = "envoy.lb.subset_hint", f"{ENDPOINT}-subset"
 SERVED = "envoy.lb", f"{ENDPOINT}-served"
 MAX_BODY = 8 << 20
 CHUNK = 62_000
-"""Bytes of a body in one message, as the reference implementation sends it."""
+"""Maximum bytes of a body per message, as in the reference implementation."""
 _OWNED_HEADERS = ("x-data-parallel-rank", "authorization", "accept-encoding")
 BACKUPS = 2
-"""Further endpoints that the proxy may try, in order."""
+"""Number of further endpoints that the proxy may try, in order."""
 
 Reply: TypeAlias = Any
-"""A ProcessingResponse; the generated messages have no types."""
+"""A ProcessingResponse; the generated message classes have no types."""
 
 
 class PickerExchange:
-    """One request through the picker. Mutable: what is known of it so far."""
+    """Handles one request in the picker. Mutable: the request's state so far."""
 
     def __init__(self, client: AsyncHeadway, counts: Counter[str], reports: set[asyncio.Task[None]]) -> None:
-        """Start an exchange; `reports` holds the reports under way of all requests."""
+        """Start an exchange. `reports` is the set of running report tasks, shared by all requests."""
         self._client = client
         self._counts = counts
         self._reports = reports
@@ -55,7 +55,7 @@ class PickerExchange:
         self._reporting: asyncio.Task[None] | None = None
 
     async def process(self, messages: AsyncIterator[Any]) -> AsyncIterator[Reply]:
-        """Yield the replies to Envoy; the end of the stream, for any reason, ends the request."""
+        """Yield the replies to Envoy. When the stream ends, for any reason, the request ends too."""
         try:
             async for message in messages:
                 kind = message.WhichOneof("request")
@@ -89,7 +89,7 @@ class PickerExchange:
         return self._watched(kind, part, message.metadata_context)
 
     def _unread(self) -> list[Reply]:
-        """Answer a request without a body, such as for the list of models: any engine can serve it."""
+        """Answer a request that has no body, such as a list of models: any engine can serve it."""
         try:
             return [self._headers(self._client.decisions.fallback("", "no_body", time.monotonic(), self._allows))]
         except RejectedError as error:
@@ -116,7 +116,7 @@ class PickerExchange:
         return [self._headers(route, model_of(request), len(body)), *_pieces(body, ends=ends)]
 
     async def _decide(self, request: dict[str, Any]) -> Route:
-        """Return the decision, or a fallback if its engine is outside the subset; raises RejectedError."""
+        """Return the decision, or a fallback if its engine is outside the allowed subset; raise RejectedError."""
         route = await self._client.decide(request, path=self._path)
         if self._allows(route.engine_url):
             return route
@@ -167,7 +167,7 @@ class PickerExchange:
             self._end("complete")
 
     def _elsewhere(self) -> bool:
-        """Return whether a backup endpoint served the request: the chosen one took no connection, or closed it."""
+        """Return whether a backup endpoint served because the chosen one refused or closed the connection."""
         return bool(self._served and self._route) and self._served != _address(self._route.engine_url)  # type: ignore[union-attr]
 
     def _end(self, verb: str) -> None:
@@ -183,7 +183,7 @@ class PickerExchange:
         self._report(verb, self._tail.usage() if verb == "complete" else None)
 
     def _report(self, verb: str, usage: dict[str, int] | None = None) -> None:
-        """Report in the background, in order."""
+        """Send a report in the background, after the request's earlier reports."""
         if self._route is None:
             return
         route, before = self._route, self._reporting
@@ -205,7 +205,7 @@ def _values(part: Any) -> dict[str, str]:
 
 
 def _pieces(body: bytes, *, ends: bool, answer: bool = False) -> Iterator[Reply]:
-    """Yield a body as streamed messages; the last one ends the stream where no trailers follow."""
+    """Yield a body as streamed messages. If no trailers follow, the last message ends the stream."""
     # An empty body needs a message, too, which ends the stream.
     for start in range(0, max(len(body), 1), CHUNK):
         last = ends and start + CHUNK >= len(body)
@@ -246,7 +246,7 @@ def _value(metadata: Any, namespace: str, key: str) -> Any:
 
 
 def _subset(metadata: Any) -> frozenset[str] | None:
-    """Return the endpoints that the proxy allows; None if it allows all."""
+    """Return the endpoints that the proxy allows, None if it allows all."""
     allowed = _value(metadata, *SUBSET)
     if allowed is None:
         return None

@@ -1,4 +1,4 @@
-"""The gRPC server of the endpoint picker: ext_proc, the standard health service, and counters."""
+"""The endpoint picker's gRPC server: ext_proc, the standard health service, and counters."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from headway_client.clients import AsyncHeadway, httpx
 EXT_PROC = "envoy.service.ext_proc.v3.ExternalProcessor"
 CHECK_S = 1.0
 MAX_CONNECTIONS = 256
-"""Connection limit; Envoy opens one per worker thread. gRPC rejects the newest ones beyond it.
+"""Connection limit. Envoy opens one connection per worker thread, and gRPC rejects those beyond the limit.
 
 The limits below end idle connections and handshakes sooner than gRPC's own defaults.
 """
 HANDSHAKE_S = 5.0
 _IDLE_S = 300.0
 _MAX_STREAMS = 1024
-"""Streams per connection; each may hold a body of exchange.MAX_BODY bytes."""
+"""Streams per connection. Each stream can buffer a body of exchange.MAX_BODY bytes."""
 LAST_REPORTS_S = 5.0
-"""Time for reports under way to arrive after the last request has ended."""
+"""Seconds to wait for unsent reports after the last request has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class PickerSettings:
-    """Where Headway is, and the endpoints to fall back on before a decision has named one."""
+    """Headway's address, and the endpoints to fall back on until a decision has named one."""
 
     url: str
     api_key: str
@@ -45,7 +45,7 @@ class PickerSettings:
 
 
 class Picker(ext_proc_grpc.ExternalProcessorServicer):  # type: ignore[misc]
-    """The ext_proc service. Mutable: the client with its memory of engines, the counters, and the reports under way."""
+    """The ext_proc service. Mutable: the client with its known engines, the counters, and the running report tasks."""
 
     def __init__(self, client: AsyncHeadway) -> None:
         self._client = client
@@ -58,7 +58,7 @@ class Picker(ext_proc_grpc.ExternalProcessorServicer):  # type: ignore[misc]
             yield reply
 
     async def aclose(self) -> None:
-        """Let the last reports arrive, and close the connections to Headway."""
+        """Wait for the last reports, then close the connections to Headway."""
         if self._reports:
             _, late = await asyncio.wait(self._reports, timeout=LAST_REPORTS_S)
             for report in late:
@@ -75,7 +75,7 @@ class Picker(ext_proc_grpc.ExternalProcessorServicer):  # type: ignore[misc]
 
 @asynccontextmanager
 async def served(settings: PickerSettings) -> AsyncIterator[tuple[Picker, int]]:
-    """Serve until the block ends; yields the picker and its port."""
+    """Serve until the block ends; yield the picker and its port."""
     client = AsyncHeadway(settings.url, settings.api_key, engines=settings.engines, late_s=settings.late_s)
     picker, checks, server = Picker(client), health.aio.HealthServicer(), grpc.aio.server(options=_limits())
     ext_proc_grpc.add_ExternalProcessorServicer_to_server(picker, server)
@@ -105,7 +105,7 @@ def _limits() -> list[tuple[str, int]]:
 
 
 async def _keep_health(client: AsyncHeadway, url: str, checks: Any) -> None:
-    """Report the picker healthy while Headway is live, or while there are engines to fail open to."""
+    """Report the picker healthy while Headway is live or a fallback engine is known."""
     async with httpx.AsyncClient(timeout=CHECK_S) as http:
         while True:
             try:

@@ -1,1 +1,1 @@
-"""nginx: the configuration, its script, and the agent next to it (`python -m deploy.nginx`)."""
+"""nginx: its configuration, its script, and the agent beside it (`python -m deploy.nginx`)."""

@@ -1,4 +1,4 @@
-"""`python -m deploy.nginx`: the agent that updates nginx's upstreams and sends its reports."""
+"""`python -m deploy.nginx`: run the agent that updates nginx's upstreams and sends its reports."""
 
 from __future__ import annotations
 
@@ -15,18 +15,22 @@ from pathlib import Path
 from deploy.nginx.agent import Agent, AgentSettings
 
 NICENESS = 10
-"""Reports can wait; on a busy machine the agent takes no processor from nginx or the gateway."""
+"""Niceness of the agent. Reports can wait, so the agent yields the CPU to nginx and the gateway."""
 
 
 def main() -> int:
-    """Run until SIGTERM or SIGINT."""
+    """Run the agent until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(prog="python -m deploy.nginx", description=__doc__)
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="URL of Headway.")
-    parser.add_argument("--management-url", default="", help="URL of the REST API, if elsewhere.")
-    parser.add_argument("--upstreams", type=Path, default=Path("/etc/headway/upstreams.conf"), help="File to write.")
-    parser.add_argument("--feedback", type=Path, default=Path("/run/headway-nginx.sock"), help="Socket to listen on.")
-    parser.add_argument("--reload", default="nginx -s reload", help="Command that makes nginx read its configuration.")
-    parser.add_argument("--metrics-port", type=int, default=0, help="Port on loopback for /metrics (0: none).")
+    parser.add_argument("--management-url", default="", help="URL of the REST API (default: that of Headway).")
+    parser.add_argument(
+        "--upstreams", type=Path, default=Path("/etc/headway/upstreams.conf"), help="Path of upstreams.conf."
+    )
+    parser.add_argument(
+        "--feedback", type=Path, default=Path("/run/headway-nginx.sock"), help="Socket for nginx datagrams."
+    )
+    parser.add_argument("--reload", default="nginx -s reload", help="Command that reloads nginx.")
+    parser.add_argument("--metrics-port", type=int, default=0, help="Loopback port of /metrics (0 disables it).")
     given = parser.parse_args()
     key = os.environ.get("HEADWAY_API_KEY", "")
     if not key:

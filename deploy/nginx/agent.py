@@ -1,4 +1,4 @@
-"""The agent next to nginx: keeps upstreams.conf current, reports what nginx logs, counts, and serves its counters."""
+"""The agent beside nginx: updates upstreams.conf, reports the requests that nginx logs, and serves counters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from deploy.nginx.feedback import Report, read
 from deploy.nginx.upstreams import UpstreamPool, render, skipped
 
 MAX_REPORTS = 10_000
-"""Limit of reports queued for Headway; beyond it the newest are lost, and counted."""
+"""Limit of reports queued for Headway. Beyond it, the newest reports are dropped and counted."""
 SENDERS = 8
 POLL_S = 2.0
 _OUTCOMES = ("decided", "rejected", "unavailable")
@@ -30,7 +30,7 @@ log = logging.getLogger("headway.nginx")
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """Addresses of the gateway and the REST API, files, and the command that reloads nginx."""
+    """Addresses of the gateway and the REST API, the file paths, and the command that reloads nginx."""
 
     url: str
     management_url: str
@@ -42,7 +42,7 @@ class AgentSettings:
 
 
 class Agent:
-    """The agent. Mutable: the counters, and the queued reports."""
+    """The agent beside nginx. Mutable: the counters and the queued reports."""
 
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
@@ -50,7 +50,7 @@ class Agent:
         self._reports: asyncio.Queue[Report] = asyncio.Queue(MAX_REPORTS)
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Run the agent until it is cancelled."""
         settings = self._settings
         headers = {"Authorization": f"Bearer {settings.api_key}"}
         timeout = aiohttp.ClientTimeout(total=5.0)
@@ -129,7 +129,7 @@ class Agent:
             await asyncio.sleep(POLL_S)
 
     async def _write(self, text: str) -> None:
-        """Replace the file and reload nginx if the fleet changed; restore the old file if nginx rejects the new one."""
+        """Replace the file and reload nginx if the fleet changed. Restore the old file if nginx rejects the new one."""
         path = self._settings.upstreams
         before = path.read_text() if path.exists() else None
         if text == before:
@@ -143,7 +143,7 @@ class Agent:
 
 
 async def fleet(session: aiohttp.ClientSession, url: str) -> list[UpstreamPool]:
-    """Return the pools and their serving engines, as the key's role sees them."""
+    """Return the pools and their serving engines that the API key's role can see."""
     engines: dict[str, dict[str, str]] = {}
     async for row in _rows(session, f"{url}/api/v1/engines?desired_state=ready&limit=500"):
         engines.setdefault(row["pool"], {})[row["engine_id"]] = row["connect_url"]

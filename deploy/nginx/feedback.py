@@ -1,4 +1,4 @@
-"""Parses nginx's datagrams: the log lines of nginx.conf and the script's notes of first tokens."""
+"""Parses nginx's datagrams: log lines in the format of nginx.conf, and the script's first-token notes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COUNTS = ("cached_tokens", "output_tokens", "prompt_tokens")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One feedback call: the decision's id, the verb, and the tokens that the engine reported."""
+    """One feedback call: the decision's id, the verb, and the token counts that the engine reported."""
 
     decision_id: str
     verb: str
@@ -21,7 +21,7 @@ class Report:
 
 
 def read(datagram: bytes) -> tuple[str, Report | None]:
-    """Return the outcome of the request that a datagram ends (empty if it ends none), and the report to send."""
+    """Return (outcome, report to send) for a datagram. The outcome is empty if the datagram ends no request."""
     if match := _FIRST.search(datagram):
         return "", Report(match[1].decode(), "first_token")
     try:
@@ -35,7 +35,7 @@ def read(datagram: bytes) -> tuple[str, Report | None]:
 def _end(line: dict[str, str]) -> Report:
     # Every process on this machine can write to the socket, and the id becomes part of a URL.
     if not all(isinstance(value, str) for value in line.values()) or not _DECISION.fullmatch(line["decision"]):
-        raise ValueError("not a line of nginx")
+        raise ValueError("not an nginx log line")
     status, tried = int(line["status"]), line["upstream"].split(", ")
     usage = {name: int(line[name]) for name in _COUNTS if line[name]}
     if tried and tried[-1] not in ("", line["address"]):

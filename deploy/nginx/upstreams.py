@@ -1,4 +1,4 @@
-"""Renders upstreams.conf: an upstream per engine and per pool, and the maps that select them."""
+"""Renders upstreams.conf: one upstream per engine, one per pool, and the maps that select them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 BACKUPS = 2
-"""Engines of the pool that take a request if its own engine accepts no connection, or closes it without an answer."""
+"""Further engines of the pool to try if the chosen engine accepts no connection or closes it without an answer."""
 KEEPALIVE = "keepalive 32; keepalive_timeout 4s;"
-"""Shorter than the 5 s after which vLLM and SGLang close idle connections: a request sent at that moment needs a retry.
-"""
+"""Shorter than the 5 s after which vLLM and SGLang close idle connections, which would force a retry."""
 _PLAIN = re.compile(r"http://((?:[A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\]):\d+)/?")
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamPool:
-    """A pool and its engines' addresses by id. `salted`: its engines accept only requests with a decision."""
+    """A pool, with its engines' addresses by id. If `salted`, its engines accept only requests with a decision."""
 
     name: str
     served_model: str
@@ -26,13 +25,13 @@ class UpstreamPool:
 
 
 def render(pools: Sequence[UpstreamPool]) -> str:
-    """Return the text of upstreams.conf, the same for the same fleet."""
+    """Return the text of upstreams.conf. The same fleet always gives the same text."""
     pools = sorted(pools, key=lambda pool: pool.name)
     return "\n".join(["# Written by python -m deploy.nginx.", *_upstreams(pools), *_maps(pools), ""])
 
 
 def skipped(pools: Iterable[UpstreamPool]) -> list[str]:
-    """Return the engines without an upstream of their own, for their address is not plain http with a port."""
+    """Return the engines that get no upstream because their address is not plain http with a port."""
     return [engine for pool in pools for engine, url in pool.engines.items() if not _PLAIN.fullmatch(url)]
 
 
@@ -82,12 +81,12 @@ def _addresses(pool: UpstreamPool) -> list[tuple[str, str]]:
 
 def _named(name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no slug")
+        raise ValueError(f"{name!r} is not a slug")
     return name
 
 
 def _quoted(model: str) -> str:
-    """Return a model's name as a key of a map; raises ValueError for one that nginx would parse differently."""
+    """Return a model's name as a map key. Raise ValueError if nginx would parse it differently."""
     if re.search(r"[\x00-\x1f\"\\$~]", model):
         raise ValueError(f"nginx cannot map the model name {model!r}")
     return f'"{model}"'

@@ -1,1 +1,1 @@
-"""A chat page that advises Headway while its user types, so that the conversation's KV arrives before the request."""
+"""A chat page that sends advisories while its user types, so that the conversation's KV arrives before the request."""

@@ -13,7 +13,7 @@ from examples.chat.backend import ChatBackend
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until SIGINT or SIGTERM."""
+    """Serve the example chat until SIGINT or SIGTERM."""
     parser = argparse.ArgumentParser(prog="python -m examples.chat", description=__doc__)
     parser.add_argument("--gateway", default="http://127.0.0.1:8000", help="base URL of Headway")
     parser.add_argument("--model", default="demo-8b")

@@ -1,6 +1,7 @@
-"""The backend of the example chat: stores conversations, sends requests to Headway, and gets tokens for its page.
+"""The example chat's backend: stores conversations, sends requests to Headway, and gets tokens for its page.
 
-It holds the API key, which the page never sees: the page gets a token that is good for advisories of one session.
+The backend holds the API key, which the page never sees. The page gets a token that permits only advisories of one
+session.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _CSP = "default-src 'self'; script-src 'self' {gateway}; connect-src 'self' {gat
 
 
 class ChatBackend:
-    """The chat's web application. Mutable: `_sessions`, the turns of each conversation."""
+    """The chat's web application. Mutable: `_sessions`, the messages of each conversation."""
 
     def __init__(self, gateway: str, model: str, api_key: str) -> None:
         self._gateway, self._model = gateway.rstrip("/"), model
@@ -40,7 +41,7 @@ class ChatBackend:
         self._http: aiohttp.ClientSession | None = None
 
     def app(self) -> web.Application:
-        """Return the application."""
+        """Return the chat's web application."""
         app = web.Application(client_max_size=64 * 1024)
         app.router.add_get("/", self._page)
         for name in _FILES:
@@ -69,7 +70,7 @@ class ChatBackend:
         return web.Response(body=(_HERE / request.path[1:]).read_bytes(), content_type=_FILES[request.path])
 
     async def _token(self, request: web.Request) -> web.Response:
-        """Return an advisory token for the page's own session."""
+        """Return an advisory token for the page's session."""
         session = _name(await request.json())
         made = await self._call("POST", "/api/v1/advisory_tokens", {"session_id": session})
         return web.json_response({"token": made["token"]})
@@ -97,7 +98,7 @@ class ChatBackend:
         return web.json_response({"text": text, "note": note(explained), "decision_id": decision_id})
 
     async def _asked(self, body: dict[str, Any]) -> tuple[str, str]:
-        """Return the decision's id and the answer's text, streamed so that Headway sees its first token."""
+        """Return (decision id, answer text). The answer is streamed, so Headway sees its first token."""
         text = ""
         async with self._session().post(f"{self._gateway}/v1/chat/completions", json=body) as answer:
             if answer.status != 200:
@@ -118,7 +119,7 @@ class ChatBackend:
 
 
 def note(explained: dict[str, Any]) -> str:
-    """Return a sentence on the advisory and on the tokens that were loaded instead of computed."""
+    """Return a sentence about the advisory and the tokens that were loaded instead of computed."""
     advisory, load = explained.get("advisory"), explained.get("load")
     parts = [f"Answered by {explained['engine_name']}."]
     if advisory and advisory.get("moved_blocks"):

@@ -27,9 +27,9 @@ window.headwayAdvise(text, { url: `${document.body.dataset.gateway}/api/v1/advis
 token().catch(() => undefined);
 
 const words = (state) => {
-  if (state.state === 'prefetching') return 'The gateway moves this conversation’s KV cache…';
+  if (state.state === 'prefetching') return 'The gateway is moving this conversation’s KV cache…';
   if (state.state === 'reserved' && state.moved_blocks) {
-    return `${state.moved_blocks} KV blocks lie beside the engine that will answer.`;
+    return `${state.moved_blocks} KV blocks are on the node of the engine that will answer.`;
   }
   if (state.state === 'reserved') return 'An engine is reserved; nothing was moved.';
   return 'No advisory yet.';

@@ -1,6 +1,6 @@
-"""Authenticates callers: an API key in `Authorization: Bearer hw_…`, which this process knows only by its SHA-256.
+"""Authenticates callers by an API key in `Authorization: Bearer hw_…`; the process stores only the key's SHA-256.
 
-Clients of Anthropic's API send it in `X-Api-Key`.
+Clients of Anthropic's API send the key in `X-Api-Key`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ ROUTE = "route"
 
 
 MANAGE = "manage"
-"""Scope of the management API: an operator's key, which may see all tenants' traffic."""
+"""Scope of the management API: an operator's key, which can see all tenants' traffic."""
 
 
 class PoolTenants:
-    """Maps the tenants of a snapshot's API keys to the models whose pools they may use."""
+    """Maps the tenants of a snapshot's API keys to the models whose pools they can use."""
 
     def __init__(self, keys: Sequence[ApiKeyEntry]) -> None:
         self.only_one = len({key.tenant_id for key in keys}) < 2
@@ -40,12 +40,12 @@ class PoolTenants:
                 self._granted[model].add(key.tenant_id)
 
     def share(self, served_model: str) -> bool:
-        """Return whether several tenants may use the pools of this model."""
+        """Return whether several tenants can use the pools of this model."""
         return len(self._everywhere | self._granted.get(served_model, set())) > 1
 
 
 class KeyDirectory(Protocol):
-    """Finds API keys by their hash; the Gateway is one."""
+    """Finds API keys by their hash. The Gateway implements it."""
 
     def api_key(self, sha256: str) -> ApiKeyEntry | None:
         """Return the key with this SHA-256 (hex)."""
@@ -53,7 +53,7 @@ class KeyDirectory(Protocol):
 
 
 class UnauthenticatedError(ApiError):
-    """The caller gave no key that is valid now; `cause` is the label under which it is counted."""
+    """The caller sent no valid key. `cause` is the label under which the rejection is counted."""
 
     def __init__(self, cause: str, message: str) -> None:
         super().__init__(401, message, cause)
@@ -61,7 +61,7 @@ class UnauthenticatedError(ApiError):
 
 
 class OutOfScopeError(ApiError):
-    """The caller's key is valid but does not open this path."""
+    """The caller's key is valid but does not permit this path."""
 
     def __init__(self, wanted: Sequence[str], scopes: tuple[str, ...]) -> None:
         has = ", ".join(scopes) or "none"
@@ -70,7 +70,7 @@ class OutOfScopeError(ApiError):
 
 
 def authorization_of(headers: Mapping[bytes, bytes]) -> bytes | None:
-    """Return the Authorization header, or its equivalent where the key came in X-Api-Key alone."""
+    """Return the Authorization header, or its equivalent if only X-Api-Key carries the key."""
     authorization = headers.get(b"authorization")
     if authorization is None and (key := headers.get(b"x-api-key")) is not None:
         return b"Bearer " + key
@@ -78,9 +78,9 @@ def authorization_of(headers: Mapping[bytes, bytes]) -> bytes | None:
 
 
 def authenticate(authorization: bytes | None, directory: KeyDirectory, unix_now: float) -> ApiKeyEntry:
-    """Return the caller's API key entry; raises UnauthenticatedError, whose message states the remedy.
+    """Return the caller's API key entry; raise UnauthenticatedError with a message that states the remedy.
 
-    Neither the key nor its hash is put into a message or log.
+    No message or log contains the key or its hash.
     """
     if authorization is None:
         raise UnauthenticatedError("missing_api_key", "Send your API key as 'Authorization: Bearer hw_…'.")
@@ -100,7 +100,7 @@ def authenticate(authorization: bytes | None, directory: KeyDirectory, unix_now:
 
 
 def has_expired(key: ApiKeyEntry, unix_now: float) -> bool:
-    """Return whether the key's time is over."""
+    """Return whether the key has expired."""
     return key.expires_at is not None and key.expires_at <= unix_now
 
 

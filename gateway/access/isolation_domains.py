@@ -1,7 +1,7 @@
-"""Isolation domains: each holds the cached prefixes that its callers' prompts may hit.
+"""Isolation domains: each holds the cached prefixes that its callers' prompts can hit.
 
-A domain is the very salt that engines keep its blocks under, so that the salt in an engine's own event identifies the
-block keys: at any gateway, and after any restart.
+A domain's name is the salt under which engines store its blocks. The salt in an engine's event therefore identifies the
+block keys at any gateway and after any restart.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kvstore.keys.keyring import SecretKey
 SHARED = ""
 """The domain of blocks without a salt."""
 SALTS = "cache salts"
-"""Purpose of the key of `cache_salt` (kvstore.keys.keyring)."""
+"""Purpose from which the `cache_salt` key is derived (kvstore.keys.keyring)."""
 # Callers choose their own salts, so the number of names has no bound of its own.
 _MAX_KNOWN = 4096
 
@@ -27,9 +27,9 @@ _Made = TypeVar("_Made")
 
 
 def cache_salt(key: bytes, tenant_id: str, own_salt: str = "") -> str:
-    """Return the salt of a tenant's blocks, or of those it set apart by a salt of its own, under a key for salts.
+    """Return the salt of a tenant's blocks. `own_salt` separates some of its prompts; `key` is the secret for salts.
 
-    Without the key, it cannot be guessed.
+    The salt cannot be guessed without the key.
     """
     # Tenant ids hold no NUL, so the two never run together.
     own = b"\0" + own_salt.encode() if own_salt else b""
@@ -37,9 +37,10 @@ def cache_salt(key: bytes, tenant_id: str, own_salt: str = "") -> str:
 
 
 class IsolationDomains:
-    """The domains of one pool's callers, and their key seeds. Mutable: the entry, and the values computed so far.
+    """The isolation domains of one pool's callers, and their key seeds. Mutable: the entry and the cached values.
 
-    Both follow the secret in use. During its rotation, gateways with different secrets have different domains and keys.
+    Domains and seeds depend on the current secret. During its rotation, gateways with different secrets have different
+    domains and keys.
     """
 
     def __init__(self, secret: SecretKey, entry: PoolEntry) -> None:
@@ -48,11 +49,11 @@ class IsolationDomains:
         self._salts: dict[tuple[str, str], str] = {}
         self._seeds: dict[tuple[str, str], int] = {}
         self.media_blocks: OrderedDict[str, int] = OrderedDict()
-        """Name of a medium → number of blocks that contain it, by events."""
+        """Media name → number of blocks that contain it, from engine events."""
         self.entry = entry
 
     def of(self, tenant_id: str, own_salt: str | None = None) -> str:
-        """Return the domain of a caller that sent this salt, or none."""
+        """Return the domain of a caller who sent this salt, or no salt."""
         entry = self.entry
         if not own_salt and (not entry.isolated or tenant_id == entry.unsalted_tenant):
             return SHARED
@@ -63,7 +64,7 @@ class IsolationDomains:
         return salt
 
     def seed(self, domain: str = SHARED, lora: str = "") -> int:
-        """Return the seed of the block keys in this domain, under this adapter or the model itself."""
+        """Return the seed of the block keys in this domain, for this adapter or the base model."""
         name = domain, lora
         seed = self._seeds.get(name)
         if seed is None:
@@ -71,18 +72,18 @@ class IsolationDomains:
         return seed
 
     def media_name(self, domain: str, digest: str) -> str:
-        """Return the name under which engines keep media of this content for this domain alone."""
+        """Return the name under which engines store media of this content in this domain only."""
         return hmac.new(self._media_key, f"{domain}\0{digest}".encode(), sha256).hexdigest()[:32]
 
     def forget(self) -> None:
-        """Clear all computed values, as for another model."""
+        """Clear all cached values, for example after the model changed."""
         self._salts.clear()
         self.media_blocks.clear()
         self._seeds.clear()
 
 
 def _keep(table: dict[_Name, _Made], name: _Name, made: _Made) -> _Made:
-    """Put a computed value into the table, which is cleared when it is full."""
+    """Store a computed value in the table and return it. A full table is cleared first."""
     if len(table) >= _MAX_KNOWN:
         table.clear()
     table[name] = made

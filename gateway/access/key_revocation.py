@@ -1,7 +1,7 @@
 """The revocation of one API key while the database cannot be written, as published on the bus.
 
-Its last value reaches every gateway. Once the database has it, the value names the first snapshot version without the
-key.
+The bus keeps its last value for every gateway. After the database has stored the revocation, the value names the first
+snapshot version without the key.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from msgspec import Meta
 from gateway.contracts.wire import WireForm
 
 TOPIC_PREFIX = "revoked-keys/"
-"""Last-value topics, one per key."""
+"""Prefix of the last-value topics, one per key."""
 LOST_TOPIC = "lost-revocations"
-"""Stream topic of revocations that a gateway kept on disk and that the bus has lost."""
+"""Stream topic of revocations that a gateway has on disk but the bus has lost."""
 MAX_BYTES = 2000
 MAX_WHY = 200
 # The last second that a datetime can hold.
@@ -24,12 +24,12 @@ _YEAR_9999 = 253_402_300_799.0
 
 
 class KeyRevocation(msgspec.Struct, frozen=True, kw_only=True):
-    """One key, who revoked it, and whether the database has stored it."""
+    """A revoked key, who revoked it, and whether the database has stored the revocation."""
 
     sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-    """Lower-case hex, as snapshots have it."""
+    """Lower-case hex, as in snapshots."""
     key_id: Annotated[str, Meta(max_length=64)] = ""
-    """Empty: no published snapshot has the key."""
+    """Empty: no published snapshot contains the key."""
     at: Annotated[float, Meta(ge=0, le=_YEAR_9999)]
     """Unix seconds."""
     by: Annotated[str, Meta(max_length=150)]
@@ -41,15 +41,15 @@ class KeyRevocation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def topic(self) -> str:
-        """The bus topic that holds it."""
+        """Return the bus topic of this revocation."""
         return f"{TOPIC_PREFIX}{self.sha256}"
 
     def holds_for(self, version: int) -> bool:
-        """Return whether a snapshot of this version may still have the key."""
+        """Return whether a snapshot of this version may still contain the key."""
         return not self.stored_as_of or version < self.stored_as_of
 
     def follows(self, known: KeyRevocation | None) -> bool:
-        """Return whether it adds to the known one: a stored revocation is final."""
+        """Return whether this revocation replaces `known`. A stored revocation is final."""
         return known is None or self.stored_as_of > known.stored_as_of
 
 

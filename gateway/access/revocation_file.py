@@ -1,7 +1,7 @@
-"""Revocations on a gateway's disk, in a file that takes its space at the start, so that a full disk rejects none.
+"""Stores revocations in a file that reserves its space at the start, so that a full disk cannot prevent one.
 
-Slots of equal size are overwritten in place. Each carries its length and a digest; a slot that was cut off by a kill is
-free. Processes that share a state directory take turns.
+Slots of equal size are overwritten in place. Each slot carries its length and a digest; a slot cut off by a kill counts
+as free. Processes that share a state directory lock the file.
 """
 
 from __future__ import annotations
@@ -30,20 +30,22 @@ if _HEAD.size + MAX_BYTES > SLOT_BYTES:
 
 
 class RevocationFile:
-    """One file in `state_dir`, readable only by its owner. Blocks on the disk; raises OSError where that fails."""
+    """A revocation file in `state_dir`, readable only by its owner. Calls block on disk I/O and raise OSError on
+    failure.
+    """
 
     def __init__(self, state_dir: Path) -> None:
         self.path = state_dir / FILE_NAME
 
     def load(self) -> list[KeyRevocation]:
-        """Return the revocations in the file; creates it where there is none."""
+        """Return the revocations in the file; create the file if it is missing."""
         with self._opened() as file:
             return [slot for slot in self._slots(file) if slot is not None]
 
     def save(self, revocation: KeyRevocation) -> bool:
-        """Save a revocation, in place of an earlier one of its key; returns False where the file is full.
+        """Save a revocation in place of an earlier one of the same key; return False if the file is full.
 
-        Revocations that the database has stored make room.
+        Revocations that the database has stored can be overwritten.
         """
         with self._opened() as file:
             slots = list(self._slots(file))

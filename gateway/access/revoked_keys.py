@@ -1,7 +1,8 @@
-"""API keys that were revoked while the database could not be written: no snapshot brings them back.
+"""Keeps API keys revoked that were revoked while the database could not be written.
 
-A gateway takes them from the bus, keeps them on its disk, and leaves them out of each snapshot that is older than the
-stored revocation. If the bus has lost one, as when all processes of a machine start again, the gateway reports it.
+A gateway receives these revocations from the bus, saves them on disk, and removes their keys from each snapshot older
+than the stored revocation. If the bus has lost one, for example after all processes of a machine restarted, the gateway
+reports it.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from gateway.contracts.snapshot import Snapshot
 from gateway.contracts.wire import UnreadableMessageError
 
 MAX_KNOWN = 10_000
-"""Beyond it, those that the database stored first are dropped."""
+"""Limit of known revocations. Beyond it, those that the database has stored are dropped, the oldest first."""
 REPORT_S = 5.0
 _REMEDY = "make the state directory and the database writable; until then, a restart of all processes loses revocations"
 
 
 class RevokedKeys:
-    """`changed` is called on the loop when a key in force is revoked. Thread-safe.
+    """Revocations that snapshots do not reflect yet. `changed` is called on the loop when an active key is revoked.
 
-    Mutable state, under `_lock`: the revocations by the key's SHA-256, which of them the bus has and the disk lacks,
-    and the keys in force.
+    Thread-safe. Mutable, under `_lock`: the revocations by the key's SHA-256, which ones the bus holds, which ones the
+    disk lacks, and the active keys.
     """
 
     def __init__(self, bus: Bus, state_dir: Path, changed: Callable[[], None]) -> None:
@@ -54,7 +55,7 @@ class RevokedKeys:
         self._end: Callable[[], None] = lambda: None
 
     async def start(self) -> asyncio.Task[None]:
-        """Load from disk and bus, and follow the bus; returns the task that keeps the disk up to date."""
+        """Load revocations from the disk, then follow the bus; return the task that updates the disk."""
         self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(self._load)
         self._end = self._bus.subscribe(TOPIC_PREFIX, self._take)
@@ -65,7 +66,7 @@ class RevokedKeys:
         self._end()
 
     def without(self, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot without the keys that were revoked since its version."""
+        """Return the snapshot without the keys that were revoked after its version."""
         with self._lock:
             gone = {sha256 for sha256, revocation in self._known.items() if revocation.holds_for(snapshot.version)}
             left = tuple(key for key in snapshot.api_keys if key.sha256 not in gone)
@@ -84,7 +85,7 @@ class RevokedKeys:
             self._known.update({item.sha256: item for item in revocations})
 
     def _take(self, _topic: str, value: bytes) -> None:
-        """Take a revocation from the bus, in any thread."""
+        """Store a revocation received from the bus. Can run in any thread."""
         try:
             revocation = decode_revocation(value)
         except UnreadableMessageError as error:

@@ -1,1 +1,1 @@
-"""Sessions that announce their next request: their state, the KV moved for them, and whether that was useful."""
+"""Sessions that announce their next request: their state, the KV moved for them, and its usefulness."""

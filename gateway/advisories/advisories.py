@@ -1,7 +1,8 @@
-"""Takes advisories, orders the KV of their sessions moved next to their engine, and judges both.
+"""Handles advisories: moves the KV of their sessions near the next engine, and judges both afterwards.
 
-An advisory may be lost, repeated, late or wrong: nothing is correct only because of one. The newest of a session wins;
-a request, an invalidation or its time limit ends it. Everything runs on the event loop's thread, and no request waits.
+An advisory can be lost, repeated, late or wrong, so nothing depends on one for correctness. The newest advisory of a
+session wins; a request, an invalidation or its time limit ends it. Everything runs on the event loop's thread, and no
+request waits.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ if TYPE_CHECKING:
     from gateway.pool.recent_decisions import DecisionRecord
 
 LEAD_S = 6.9
-"""Expected lead where the sender states none: the median of the study's conversations."""
+"""Expected lead in seconds if the sender states none: the median of the study's conversations."""
 MAX_OPEN = 50_000
 SPURIOUS_IN_A_ROW = 3
-"""After this many advisories without a request, nothing is moved for a session until one comes."""
+"""After this many advisories without a request, no blocks are moved for a session until a request arrives."""
 MAX_AGE_S = 30.0
-"""Advisories that another gateway received longer ago are dropped; the clocks of machines may differ by less."""
+"""Maximum age of advisories from other gateways; older ones are dropped. Machines' clocks must differ by less."""
 _MAX_KEPT = 4096
 _LEAD_SHARE = 0.1
 
@@ -61,11 +62,13 @@ _Kept = TypeVar("_Kept")
 
 
 class Advisories(RequestListener):
-    """Mutable: `_open` (session → open advisory), `_moving` (session → its source's counts, for the last that had
-    blocks moved), `_of_move` (order → the same), `_leads` (tenant → expected lead), `_outcomes` (request → its
-    advisory's record, from the gateway that decided), and the tables.
+    """Handles advisories and judges them by the requests that follow.
 
-    Of several gateways, the one that decides for a pool's requests holds its advisories and reports to the others.
+    Mutable: `_open` (session → open advisory), `_moving` (session → counts of the source whose blocks moved last),
+    `_of_move` (move → the same), `_leads` (tenant → expected lead), `_outcomes` (request → its advisory's record, from
+    the gateway that decided), and the tables.
+
+    Among several gateways, the one that decides for a pool's requests holds its advisories and reports to the others.
     """
 
     def __init__(
@@ -79,7 +82,7 @@ class Advisories(RequestListener):
     ) -> None:
         self._pools, self._orders, self.tally, self._lag, self._clock = pools, orders, tally, lag, clock
         self._decides = decides
-        """Whether this gateway decides for a pool's requests."""
+        """Returns whether this gateway decides for a pool's requests."""
         self.sessions = SessionTable()
         self.limits = SourceLimits()
         self._open: OrderedDict[str, OpenAdvisory] = OrderedDict()
@@ -95,9 +98,9 @@ class Advisories(RequestListener):
     # -- advisories from senders
 
     def wait_s(self, advisory: Advisory) -> float:
-        """Take one advisory from its source's allowance; returns the seconds to wait before a retry, 0: it was taken.
+        """Spend one advisory of its source's limit; return the seconds until a retry, 0 if accepted.
 
-        While the gateway is behind, all are shed: requests go first.
+        While the event loop is behind, all advisories are shed, because requests have priority.
         """
         now = self._clock()
         wait_s = 1.0 if self._lag.behind else self.limits.take(advisory.tenant_id, advisory.source, now)
@@ -106,21 +109,21 @@ class Advisories(RequestListener):
         return wait_s
 
     def shed(self, advisory: Advisory) -> None:
-        """Count an advisory that is over a limit."""
+        """Count an advisory that exceeds a limit."""
         self._count(advisory, self.pool_of(advisory), SHED)
 
     def pool_of(self, advisory: Advisory) -> str:
-        """Return the pool that the session asked last; empty: this gateway neither served it nor decided for it."""
+        """Return the session's last pool, empty if this gateway neither served nor decided for the session."""
         known = self.sessions.get(advisory.tenant_id, advisory.session_id)
         return known.pool_id if known is not None else ""
 
     def decides(self, advisory: Advisory) -> bool:
-        """Return whether the session's next request will be decided here."""
+        """Return whether this gateway will decide on the session's next request."""
         pool_id = self.pool_of(advisory)
         return bool(pool_id) and self._decides(pool_id)
 
     def received(self, advisory: Advisory, age_s: float) -> None:
-        """Act on an advisory that another gateway received `age_s` ago, if this one decides for the session."""
+        """Act on an advisory that another gateway received `age_s` ago, if this gateway decides for the session."""
         if age_s > MAX_AGE_S or not self.decides(advisory):
             return
         if self._lag.behind:
@@ -129,7 +132,7 @@ class Advisories(RequestListener):
             self.advise(advisory, age_s)
 
     def advise(self, advisory: Advisory, age_s: float = 0.0) -> str:
-        """Act on an advisory; returns its state: prefetching or reserved, or why nothing was done."""
+        """Act on an advisory; return its state (prefetching or reserved), or why nothing was done."""
         now = self._clock()
         said_s = now - age_s
         known = self.sessions.get(advisory.tenant_id, advisory.session_id)
@@ -163,9 +166,9 @@ class Advisories(RequestListener):
         return opened.state
 
     def withdraw(self, tenant_id: str, session_id: str, age_s: float = 0.0) -> bool:
-        """End a session's advisory; returns whether one was open. A move that turned out unused counts as spurious.
+        """End a session's advisory; return whether one was open. An unused move counts as spurious.
 
-        The withdrawal is `age_s` old and ends no newer advisory.
+        The withdrawal is `age_s` old and does not end a newer advisory.
         """
         name, now = _name(tenant_id, session_id), self._clock()
         opened = self._open.get(name)
@@ -179,7 +182,7 @@ class Advisories(RequestListener):
         return self._open.get(_name(tenant_id, session_id))
 
     def sweep(self) -> None:
-        """End advisories whose time is over, or of pools that another gateway decides for; call it every second."""
+        """End advisories that expired or whose pool is decided elsewhere; call it every second."""
         now = self._clock()
         for name, opened in list(self._open.items()):
             if not self._decides(opened.pool_id):
@@ -188,7 +191,7 @@ class Advisories(RequestListener):
                 self._end(name, SPURIOUS, now)
 
     def tallies(self) -> AdvisoryTallies:
-        """Return the counts since the gateway began."""
+        """Return the counts since the gateway started."""
         now = self._clock()
         return self.tally.tallies(lambda tenant, source: self.limits.trust(tenant, source, now))
 
@@ -213,14 +216,14 @@ class Advisories(RequestListener):
             record.advisory = stored
 
     def decided(self, request: InferenceRequest, decision: Decision) -> StoredAdvisory | None:
-        """Note that another gateway's request goes to an engine; returns what an advisory had done for it."""
+        """Record another gateway's decision; return the advisory's effect on that request."""
         pool = self._pools.get(decision.pool_id)
         if not request.session_id or pool is None or pool.entry.policy.advisories == OFF:
             return None
         return self._arrived(request, decision)
 
     def outcome(self, request_id: str, stored: StoredAdvisory) -> None:
-        """Record what an advisory did for a request of ours that another gateway decided."""
+        """Record an advisory's effect on our request, which another gateway decided."""
         _keep(self._outcomes, request_id, stored)
 
     @override
@@ -244,7 +247,7 @@ class Advisories(RequestListener):
     # -- events of orders
 
     def moved(self, row: KvMoveRow, asked_by: Set[str]) -> None:
-        """Note the end of an advisory's order."""
+        """Record the end of a move that an advisory requested."""
         for name in asked_by:
             tally = self._moving.get(name)
             if tally is not None:
@@ -256,20 +259,20 @@ class Advisories(RequestListener):
                 opened.moved_blocks, opened.moved_bytes, opened.move_s = row.blocks, row.bytes, row.seconds
 
     def dropped(self, asked_by: Set[str]) -> None:
-        """Note that an advisory's order gave way to others before it began."""
+        """Record that a move was dropped before it began, in favor of other moves."""
         for name in asked_by:
             opened = self._open.get(name)
             if opened is not None and opened.move == ASKED:
                 opened.move = FAILED
 
     def judged(self, row: KvMoveRow) -> None:
-        """Note that a copy was loaded from for the first time, or left without that."""
+        """Record whether a copy was ever loaded from."""
         tally = self._of_move.get(row.order_id)
         if tally is not None and row.worth == USELESS:
             tally.bytes_useless += row.bytes
 
     def used(self, row: KvMoveRow, tokens: int) -> None:
-        """Note that an engine loaded this many tokens from a copy."""
+        """Record that an engine loaded this many tokens from a copy."""
         tally = self._of_move.get(row.order_id)
         if tally is not None:
             tally.saved_tokens += tokens
@@ -311,7 +314,7 @@ class Advisories(RequestListener):
         return opened
 
     def _stage(self, opened: OpenAdvisory, staging: Staging, pool: LivePool, now: float) -> None:
-        """Order the move of blocks, where the source is trusted and the limits of orders allow it."""
+        """Request the move of blocks if the source is trusted and the move limits allow it."""
         advisory = opened.advisory
         tenant, source = advisory.tenant_id, advisory.source
         if not self.limits.may_move(tenant, source, now):
@@ -331,7 +334,7 @@ class Advisories(RequestListener):
             opened.move, opened.held_by, opened.moved_to = ASKED, staging.source, staging.target
 
     def _arrived(self, request: InferenceRequest, decision: Decision) -> StoredAdvisory | None:
-        """Note a session's request; returns what its advisory did for it."""
+        """Record a session's request; return the advisory's effect on it."""
         now, session = self._clock(), (request.tenant_id, request.session_id)
         opened = self._open.pop(_name(*session), None)
         if request.keys:
@@ -340,7 +343,7 @@ class Advisories(RequestListener):
         return self._followed(opened, decision.engine_id, now) if opened is not None else None
 
     def _followed(self, opened: OpenAdvisory, engine_id: str, now: float) -> StoredAdvisory:
-        """Judge an advisory by the request that came; a move in progress ends after its current part."""
+        """Judge an advisory by the request that followed. A running move ends after its current part."""
         advisory, stored = opened.advisory, opened.stored(engine_id, now)
         self._count(advisory, opened.pool_id, stored.outcome)
         self._orders.left_queue(_name(advisory.tenant_id, advisory.session_id))
@@ -378,7 +381,7 @@ class Advisories(RequestListener):
 
 
 def _name(tenant_id: str, session_id: str) -> str:
-    """Return the name of a tenant's session, here and in orders; it cannot equal a request's id."""
+    """Return the name of a tenant's session in tables and moves. It never equals a request id."""
     # The length keeps tenant and session apart, whatever characters they have.
     return f"session {len(tenant_id)} {tenant_id} {session_id}"
 

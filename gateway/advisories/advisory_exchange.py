@@ -1,7 +1,7 @@
-"""Advisories between gateways: the one that decides for a session's pool acts, whichever gateway received them.
+"""Forwards advisories between gateways to the gateway that decides for a session's pool.
 
-It knows the sessions of all gateways by the requests that it decides on (gateway/owners/owner_server.py). The others
-pass advisories on over the bus. One that is lost, late or overtaken costs nothing but its use.
+That gateway knows the sessions of all gateways from the requests that it decides (gateway/owners/owner_server.py). The
+others forward advisories over the bus. A lost, late or overtaken advisory only loses its benefit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TALLY_TICKS = 2
 
 
 class AdvisoryExchange:
-    """One gateway's end. Everything but the bus's callback runs on the event loop's thread."""
+    """One gateway's end of the exchange. Only the bus callback runs outside the event loop's thread."""
 
     def __init__(self, bus: Bus, advisories: Advisories, tag: str, wall: Callable[[], float] = time.time) -> None:
         self._bus, self.advisories, self._tag, self._wall = bus, advisories, tag, wall
@@ -39,22 +39,22 @@ class AdvisoryExchange:
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Subscribe to the other gateways."""
+        """Subscribe to the other gateways' advisories."""
         self._unsubscribe = subscribe_on_loop(self._bus, PEER_TOPIC, self._take)
 
     def stop(self) -> None:
-        """Unsubscribe."""
+        """Cancel the subscription."""
         self._unsubscribe()
 
     def tick(self) -> None:
-        """End advisories whose time is over, and publish counts to the console at intervals."""
+        """End expired advisories, and publish counts to the console at intervals."""
         self.advisories.sweep()
         self._ticks += 1
         if self._ticks % TALLY_TICKS == 0:
             self._bus.publish(TALLY_TOPIC, encode_tallies(self.advisories.tallies()))
 
     def advise(self, advisory: Advisory) -> str:
-        """Act on an advisory here, or forward it to the other gateways; returns its state."""
+        """Act on an advisory here, or forward it to the other gateways; return its state."""
         if self.advisories.decides(advisory):
             return self.advisories.advise(advisory)
         pool_id = self.advisories.pool_of(advisory)
@@ -63,7 +63,7 @@ class AdvisoryExchange:
         return FORWARDED if pool_id else UNKNOWN
 
     def withdraw(self, advisory: Advisory) -> bool:
-        """End a session's advisory at whichever gateway holds it; returns whether this one did."""
+        """End a session's advisory at the gateway that holds it; return whether this gateway held it."""
         stood = self.advisories.withdraw(advisory.tenant_id, advisory.session_id)
         if not stood:
             self._publish(advisory, withdrawn=True)

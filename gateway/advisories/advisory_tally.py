@@ -1,4 +1,4 @@
-"""Counts advisories per source and the requests of sessions per pool, for metrics and the console."""
+"""Counts advisories per source and sessions' requests per pool, for metrics and the console."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gateway.contracts.advisory import AdvisoryTallies, PoolTally, SourceTally
 from planning.kv_moves.planner_trust import PlannerTrust
 
 MAX_SOURCES = 2000
-"""Beyond it the others of a pool are counted together."""
+"""Limit of counted sources. Beyond it, a pool's further sources are counted together."""
 OTHERS = "others"
 
 
 class AdvisoryTally:
-    """Mutable: both tables, since the gateway began."""
+    """Counts of advisories. Mutable: both tables, since the gateway started."""
 
     def __init__(self, metrics: GatewayMetrics, gateway: str) -> None:
         self._metrics, self._gateway, self._since = metrics, gateway, time.time()
@@ -49,7 +49,7 @@ class AdvisoryTally:
         self._metrics.advisories.inc(pool_id, outcome)
 
     def tallies(self, trust: Callable[[str, str], PlannerTrust]) -> AdvisoryTallies:
-        """Return all counts, with the present trust in each tenant's sources."""
+        """Return all counts, with the current trust in each tenant's sources."""
         for tally in self._sources.values():
             believed = trust(tally.tenant_id, tally.source)
             tally.useful_share, tally.backs_off = believed.useful_share, believed.backs_off

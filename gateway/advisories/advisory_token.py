@@ -1,9 +1,9 @@
-"""Short-lived tokens with which a browser may send the advisories of one session, and do nothing else.
+"""Short-lived tokens that allow a browser to send one session's advisories and nothing else.
 
-The customer's backend obtains one with its API key. A token names its session and its end; a MAC under the fleet secret
-proves that a gateway made it, so no gateway stores any. Tokens are never logged. The API key appears in it as a keyed
-digest: gateways find the key by it, and others learn neither its id nor its tenant. Other senders of advisories:
-gateway/api/advisory_api.py.
+The customer's backend obtains a token with its API key. A token names its session and its expiry; a MAC under the fleet
+secret proves that a gateway issued it, so gateways store no tokens. Tokens are never logged. A token contains a keyed
+digest of its API key: gateways find the key by it, and others learn neither its id nor its tenant. For the senders of
+advisories see gateway/api/advisory_api.py.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _REFERENCE = b"api key"
 
 
 class TokenClaims(msgspec.Struct, frozen=True, array_like=True):
-    """Permission of a token: advisories of this session only."""
+    """The permission in a token: advisories of one session."""
 
     key: str
-    """Reference of the API key that it was made with."""
+    """Reference of the API key that obtained the token."""
     session_id: str
     served_model: str
     expires_at: float
@@ -39,7 +39,7 @@ class TokenClaims(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AdvisoryTokens:
-    """Creates and reads tokens. Mutable: the ids of the last snapshot's API keys by their references."""
+    """Issues and verifies tokens. Mutable: the API key ids of the last snapshot by their references."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keys = keyring.keys(PURPOSE)
@@ -47,11 +47,11 @@ class AdvisoryTokens:
         self._key_ids: dict[str, str] = {}
 
     def reference(self, key: ApiKeyEntry) -> str:
-        """Return the API key's digest, which is in all of its tokens."""
+        """Return the API key's digest, which all of its tokens contain."""
         return _reference(self._keys.used, key)
 
     def key_id(self, claims: TokenClaims, snapshot: Snapshot | None) -> str:
-        """Return the id of the API key that a token was made with; empty: the snapshot does not have it."""
+        """Return the id of the API key that obtained the token, empty if the snapshot lacks that key."""
         if snapshot is not self._snapshot:
             keys: Sequence[ApiKeyEntry] = snapshot.api_keys if snapshot is not None else ()
             known = {_reference(secret, key): key.key_id for secret in self._keys.every for key in keys}
@@ -59,12 +59,12 @@ class AdvisoryTokens:
         return self._key_ids.get(claims.key, "")
 
     def token(self, claims: TokenClaims) -> str:
-        """Return the token of these claims."""
+        """Return a token for these claims."""
         body = urlsafe_b64encode(_encode(claims)).rstrip(b"=")
         return f"{PREFIX}{body.decode()}.{_mac(self._keys.used, body)}"
 
     def claims(self, token: str, unix_now: float) -> TokenClaims | None:
-        """Return what a token allows; None: no gateway of this fleet made it, or its time is over."""
+        """Return the claims of a token, None if it has expired or no gateway of this fleet issued it."""
         # compare_digest raises TypeError for a text that is not ASCII.
         if not token.startswith(PREFIX) or len(token) > MAX_TOKEN_BYTES or not token.isascii():
             return None

@@ -1,7 +1,7 @@
-"""Sends advisories on behalf of agents: when one starts, for the sessions of those that may come next (SYMPHONY §3.5).
+"""Sends advisories for agents: when one agent starts, for the sessions of the likely next agents (SYMPHONY §3.5).
 
-A request names its agent and its workflow; the call graph predicts the next agents and their times. False branches are
-withdrawn.
+A request names its agent and its workflow; the call graph predicts the next agents and their times. Advisories for
+branches that are not taken are withdrawn.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 VARIABLE = "HEADWAY_CALL_GRAPH"
 SOURCE = "agents"
-"""The source that its advisories are counted under."""
+"""Source name under which these advisories are counted."""
 _DECODER = msgspec.json.Decoder(CallGraph)
 
 
 class CallGraphError(ValueError):
-    """The file with the call graph cannot be used; the message states why."""
+    """The call graph file cannot be used; the message states why."""
 
 
 def read_call_graph(path: str) -> CallGraph | None:
-    """Return the call graph in a file; None: no file is named. Raises CallGraphError."""
+    """Return the call graph in a file, None if no file is configured; raise CallGraphError."""
     if not path.strip():
         return None
     try:
@@ -44,7 +44,7 @@ def read_call_graph(path: str) -> CallGraph | None:
 
 
 class AgentAdvisor(RequestListener):
-    """Receives each dispatch after `Advisories`, which has ended the session's own advisory by then."""
+    """Sends advisories on each dispatch. It runs after `Advisories`, which has ended the session's own advisory."""
 
     def __init__(self, graph: CallGraph, exchange: AdvisoryExchange) -> None:
         self._exchange = exchange

@@ -1,4 +1,4 @@
-"""An open advisory: its reservation, the KV moved for it, and what it contributes to the request that follows."""
+"""An open advisory: its reservation, the KV moved for it, and its effect on the next request."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ ASKED, CAME, FAILED = "asked", "came", "failed"
 
 
 class OpenAdvisory(msgspec.Struct):
-    """Mutable: the progress of its move fills it in. Times in monotonic seconds."""
+    """An open advisory, with times in monotonic seconds. Mutable: the progress of its move."""
 
     advisory: Advisory
     pool_id: str
     engine_id: str
     at_s: float
-    """When the first advisory of the burst came."""
+    """Time of the burst's first advisory."""
     expected_s: float
     expires_s: float
     said_s: float = 0.0
-    """When the newest one was sent."""
+    """Time when the newest advisory was sent."""
     move: str = ""
-    """asked, came or failed; empty: nothing has to move."""
+    """asked, came (completed) or failed; empty if nothing has to move."""
     held_by: str = ""
     moved_to: str = ""
     moved_blocks: int = 0
@@ -31,17 +31,17 @@ class OpenAdvisory(msgspec.Struct):
 
     @property
     def state(self) -> str:
-        """The state that the sender receives."""
+        """Return the state that is sent to the advisory's sender."""
         return PREFETCHING if self.move == ASKED else RESERVED
 
     def outcome_on(self, engine_id: str) -> str:
-        """Return its outcome for a request that comes now and goes to this engine."""
+        """Return the outcome if a request arrives now and goes to this engine."""
         if engine_id != self.engine_id:
             return OVERRULED
         return LATE if self.move == ASKED else USEFUL
 
     def stored(self, engine_id: str, now: float) -> StoredAdvisory:
-        """Return the part that the request's record keeps."""
+        """Return the advisory's part of the request record."""
         return StoredAdvisory(
             now - self.at_s,
             self.engine_id,

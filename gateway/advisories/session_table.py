@@ -1,4 +1,4 @@
-"""The last request of each session, per tenant: keys of its prompt's blocks and their engine, never text."""
+"""The last request of each session, per tenant: its block keys and engine, never its text."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ import msgspec
 MAX_SESSIONS = 100_000
 MAX_PER_TENANT = 25_000
 MAX_KEYS = 8 << 20
-"""Block keys of all sessions: 64 MiB."""
+"""Limit of block keys of all sessions: 64 MiB."""
 MAX_KEYS_PER_TENANT = MAX_KEYS // 4
 
 
 class KnownSession(msgspec.Struct):
-    """One session's last request. Mutable: its answer adds to the tokens."""
+    """The last request of one session. Mutable: its answer adds to `tokens`."""
 
     pool_id: str
     engine_id: str
     keys: Sequence[int]
-    """Of its prompt; the block keys of its answer are unknown."""
+    """Block keys of the prompt. The block keys of the answer are unknown."""
     tokens: int
-    """Prompt and answer."""
+    """Tokens of prompt and answer."""
     at_s: float
     """Monotonic seconds."""
     spurious: int = 0
-    """Advisories in a row that no request followed."""
+    """Consecutive advisories that no request followed."""
 
 
 class SessionTable:
-    """Mutable: `_tenants` (tenant → session → its last request, the oldest first) and `_keys` (tenant → number of
-    keys).
+    """The last request of each session.
+
+    Mutable: `_tenants` (tenant → session → its last request, oldest first) and `_keys` (tenant → number of keys).
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class SessionTable:
         tokens: int,
         now: float,
     ) -> None:
-        """Remember a session's request; over a limit, its tenant's oldest session leaves, or the largest tenant's."""
+        """Store a session's request. Over a limit, drop the oldest session of this tenant or of the largest tenant."""
         self.forget(tenant_id, session_id)
         sessions = self._tenants.setdefault(tenant_id, OrderedDict())
         # Packed, a key takes 8 bytes; in a tuple of ints it takes 40.
@@ -85,7 +86,7 @@ class SessionTable:
             self._forget_oldest_of(max(self._keys, key=self._keys.__getitem__))
 
     def forget(self, tenant_id: str, session_id: str) -> None:
-        """Forget a session; one that is not known changes nothing."""
+        """Delete a session; an unknown session changes nothing."""
         sessions = self._tenants.get(tenant_id)
         known = sessions.pop(session_id, None) if sessions is not None else None
         if known is None:

@@ -1,4 +1,4 @@
-"""Limits and trust of one source of advisories, by the outcomes of its last ones."""
+"""Rate limits and trust of each source of advisories, from its latest outcomes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections import OrderedDict
 from planning.kv_moves.planner_trust import PlannerTrust
 
 PER_S, BURST = 50.0, 100.0
-"""Advisories of one API key, per second and at once."""
+"""Advisories of one API key: per second, and in a burst."""
 TOKEN_SHARE = 0.1
-"""Part of its API key's advisories that one token may send: a page that misbehaves leaves the rest to the others."""
+"""Share of its API key's advisories that one token can send, so that a faulty page cannot use up the limit."""
 MAX_SOURCES = MAX_TOKENS = 10_000
 _RANKS = 10
 
@@ -21,7 +21,7 @@ class _Bucket:
         self.left, self.at_s = burst, now
 
     def take(self, per_s: float, burst: float, now: float) -> float:
-        """Take one; returns the seconds to wait before a retry, 0: it was taken."""
+        """Take one token; return the seconds until a retry, 0 if it was taken."""
         self.left = min(burst, self.left + max(0.0, now - self.at_s) * per_s)
         self.at_s = max(self.at_s, now)
         if self.left < 1.0:
@@ -39,7 +39,7 @@ class _Source(_Bucket):
 
 
 class SourceLimits:
-    """Mutable: `_sources`, by tenant and API key, the ones used last at the end."""
+    """Rate limits and trust by source. Mutable: `_sources` by tenant and API key, most recently used last."""
 
     def __init__(self) -> None:
         self._sources: OrderedDict[tuple[str, str], _Source] = OrderedDict()
@@ -48,11 +48,11 @@ class SourceLimits:
         return len(self._sources)
 
     def take(self, tenant_id: str, source: str, now: float) -> float:
-        """Take one advisory from the source's bucket; returns the seconds to wait before a retry, 0: it was taken."""
+        """Spend one advisory of the source's limit; return the seconds until a retry, 0 if accepted."""
         return self._of(tenant_id, source, now).take(PER_S, BURST, now)
 
     def may_move(self, tenant_id: str, source: str, now: float) -> bool:
-        """Return whether a move may be ordered for the source; one whose advisories are mostly spurious rarely may."""
+        """Return whether the source may move blocks now. A source with mostly spurious advisories rarely may."""
         return self._of(tenant_id, source, now).trust.may_ask(now)
 
     def judged(self, tenant_id: str, source: str, useful: bool, now: float) -> None:
@@ -60,7 +60,7 @@ class SourceLimits:
         self._of(tenant_id, source, now).trust.judged(useful)
 
     def rank(self, tenant_id: str, source: str, priority: int, now: float) -> int:
-        """Return the rank of the source's moves among those of others: the more spurious, the later."""
+        """Return the rank of the source's moves: the more spurious its advisories, the later."""
         share = self._of(tenant_id, source, now).trust.useful_share
         return _RANKS * round(_RANKS * (1.0 - share)) + priority
 
@@ -81,7 +81,7 @@ class SourceLimits:
 
 
 class TokenLimits:
-    """Limits of one token. Mutable: `_tokens`, those used last at the end."""
+    """Rate limits by token. Mutable: `_tokens`, most recently used last."""
 
     def __init__(self) -> None:
         self._tokens: OrderedDict[str, _Bucket] = OrderedDict()
@@ -90,7 +90,7 @@ class TokenLimits:
         return len(self._tokens)
 
     def take(self, token: str, per_minute: int | None, now: float) -> float:
-        """Take one call of a token whose API key may send `per_minute` (None: PER_S); returns as SourceLimits.take."""
+        """Spend one call of a token whose API key may send `per_minute` (None: PER_S); return as SourceLimits.take."""
         most = PER_S if per_minute is None else min(PER_S, per_minute / 60.0)
         burst = max(1.0, TOKEN_SHARE * (BURST if per_minute is None else min(BURST, per_minute)))
         bucket = self._tokens.get(token)

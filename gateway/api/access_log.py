@@ -1,4 +1,4 @@
-"""Turns lines of a proxy's access log into observations. The log holds no prompt, and needs none."""
+"""Converts lines of a proxy's access log to observations. The log needs no prompts."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import msgspec
 FORMATS = ("nginx-json",)
 _BYTES_PER_TOKEN = 4
 _OVERHEAD_BYTES = 400
-"""Request line, headers and JSON around the prompt, about."""
+"""Approximate bytes of a request line, headers and JSON around the prompt."""
 _SERVED = ("/v1/chat/completions", "/v1/completions")
 
 
 class SkippedLineError(ValueError):
-    """The line holds nothing to observe; the message states why."""
+    """A line that contains no observation; the message states why."""
 
 
 def observation_of(line: bytes, model: str) -> dict[str, Any]:
-    """Return the observation in a line of nginx's log in JSON (docs/observe.md); `model` is served there.
+    """Return the observation in a line of nginx's JSON log (docs/observe.md), for a request to `model`.
 
-    Raises SkippedLineError for lines of other paths and for incomplete ones.
+    Raise SkippedLineError for lines of other paths and for incomplete lines.
     """
     try:
         fields = msgspec.json.decode(line, type=dict[str, Any])
@@ -54,7 +54,7 @@ def observation_of(line: bytes, model: str) -> dict[str, Any]:
 
 
 def _prompt_tokens(fields: Mapping[str, Any]) -> int:
-    """Return the prompt's tokens where the log has them, else an estimate from the request's bytes."""
+    """Return the prompt's tokens from the log, else an estimate from the request's bytes."""
     logged = _number(fields, "prompt_tokens")
     if logged is not None:
         return max(1, int(logged))
@@ -73,7 +73,7 @@ def _outcome(fields: Mapping[str, Any]) -> str:
 
 
 def _number(fields: Mapping[str, Any], name: str) -> float | None:
-    """Return a field's number, given as such or as text; None where there is none, "-" included."""
+    """Return a field's numeric value, None if it is missing or "-". The field can be a number or text."""
     try:
         value = float(fields.get(name, ""))
     except (TypeError, ValueError):

@@ -1,6 +1,6 @@
-"""`/api/v1/advisories`: announces a session's next request; and tokens with which a browser may do so for one session.
+"""`/api/v1/advisories`: announce a session's next request, or issue a token so that a browser can do so.
 
-A page sends text/plain with its token in the body, so that the call needs no preflight and survives the page's end.
+A page sends text/plain with its token in the body, so that the call needs no preflight and survives the page's closing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOKENS = "/api/v1/advisory_tokens"
 MAX_BATCH = 64
 MAX_BODY = 64 * 1024
 CALLS_PER_REQUEST = 4
-"""Advisories that a key with a limit may send for each request of its minute."""
+"""Advisories that a rate-limited key can send per allowed request."""
 _PREFLIGHT: tuple[Header, ...] = (
     (b"access-control-allow-origin", b"*"),
     (b"access-control-allow-methods", b"POST, GET, DELETE"),
@@ -47,10 +47,10 @@ Model = Annotated[str, Meta(max_length=256)]
 
 
 class AdvisoryBody(msgspec.Struct, kw_only=True):
-    """One advisory, as it is sent."""
+    """The body of one advisory."""
 
     session_id: SessionId = ""
-    """May be left out where a token names it."""
+    """Optional if a token names the session."""
     model: Model = ""
     expected_arrival_s: Annotated[float, Meta(ge=0, le=3600)] | None = None
     ordered: bool = False
@@ -58,7 +58,7 @@ class AdvisoryBody(msgspec.Struct, kw_only=True):
 
 
 class TokenBody(msgspec.Struct, kw_only=True):
-    """The session of a token, and its lifetime."""
+    """The session and the lifetime of a requested token."""
 
     session_id: SessionId
     model: Model = ""
@@ -70,13 +70,13 @@ class AdvisoryAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     session_id: str
     state: str
-    """prefetching or reserved; forwarded: to the gateway that decides for the session's pool; unknown: this gateway
-    does not know the session, and the others were notified; ignored: the policy takes none.
+    """prefetching or reserved; forwarded: sent to the gateway that decides for the session's pool; unknown: this
+    gateway does not know the session and notified the others; ignored: the policy accepts no advisories.
     """
 
 
 class AdvisoryState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A session's open advisory, at the gateway that answers."""
+    """A session's open advisory at the answering gateway."""
 
     session_id: str
     state: str
@@ -87,7 +87,7 @@ class AdvisoryState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class WithdrawnAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether an advisory was open, at the gateway that answers."""
+    """Whether the answering gateway had an open advisory."""
 
     session_id: str
     withdrawn: bool
@@ -102,16 +102,16 @@ class TokenAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Sender(msgspec.Struct, frozen=True):
-    """The sender of advisories: an API key, or a token of one."""
+    """The sender of advisories: an API key, or a token issued for one."""
 
     key: ApiKeyEntry
     claims: TokenClaims | None = None
     token: str = ""
-    """Its MAC, which names it."""
+    """The token's MAC, which identifies it."""
 
 
 class AdvisoryApi:
-    """Takes advisories for tenants' own sessions; no field of a call names another tenant."""
+    """Accepts advisories for a tenant's own sessions; no field can name another tenant."""
 
     def __init__(self, gateway: Gateway, caller_of: Callable[[RequestHead], ApiKeyEntry]) -> None:
         self._gateway, self._caller_of = gateway, caller_of
@@ -119,7 +119,7 @@ class AdvisoryApi:
         self._quotas = KeyQuotas(gateway.metrics.key_limited, calls="advisories", per_request=CALLS_PER_REQUEST)
 
     async def serve(self, exchange: Exchange) -> None:
-        """Serve `POST /api/v1/advisories`, one advisory or a batch, and the preflight of browsers."""
+        """Serve `POST /api/v1/advisories` for one advisory or a batch, and browsers' preflights."""
         if exchange.method == "OPTIONS":
             await self._preflight(exchange)
             return
@@ -135,7 +135,7 @@ class AdvisoryApi:
         await exchange.answer(202, msgspec.json.encode(answer), (JSON, *cors))
 
     async def serve_session(self, exchange: Exchange) -> None:
-        """Serve `GET` and `DELETE /api/v1/advisories/{session_id}`; a token comes in the Authorization header."""
+        """Serve `GET` and `DELETE /api/v1/advisories/{session_id}`; a token is sent in the Authorization header."""
         if exchange.method == "OPTIONS":
             await self._preflight(exchange)
             return
@@ -176,7 +176,7 @@ class AdvisoryApi:
         return AdvisoryAnswer(session_id=advisory.session_id, state=state)
 
     def _sees_moves(self, sender: _Sender, advisory: Advisory) -> bool:
-        """Return whether moves of blocks reveal no other tenant's prompts to the caller."""
+        """Return whether the caller can see block moves without learning about other tenants' prompts."""
         pool = self._gateway.pools.get(self._gateway.advisories.pool_of(advisory))
         return pool is None or may_see_load(sender.key, pool)
 
@@ -190,7 +190,7 @@ class AdvisoryApi:
         if not session_id:
             raise BadBodyError("bad_field", "Send session_id.", param="session_id")
         if model and key.served_models and self._gateway.service_for(key, model) is None:
-            raise ApiError(404, "No pool serves this model to you.", "model_not_found", param="model")
+            raise ApiError(404, "No pool that you can use serves this model.", "model_not_found", param="model")
         return Advisory(
             tenant_id=key.tenant_id,
             session_id=session_id,
@@ -215,7 +215,7 @@ class AdvisoryApi:
         )
 
     def _sender(self, exchange: Exchange, token: object) -> _Sender:
-        """Return the caller: by the token, in the body or the Authorization header, or by an API key there."""
+        """Return the caller of a token (in the body or the Authorization header) or of an API key in that header."""
         offered = exchange.head.headers.get(b"authorization", b"")
         if token is None and offered[:10].lower() == b"bearer at_":
             # Latin-1 decodes any bytes: a token of garbage is a 401, not a fault of the gateway.
@@ -229,13 +229,13 @@ class AdvisoryApi:
         key_entry = self._gateway.key_with_id(key_id)
         # Also after a revocation: a token opens no more than its key does now.
         if not isinstance(token, str) or key_entry is None:
-            raise UnauthenticatedError("invalid_advisory_token", "This token is not valid, or its time is over.")
+            raise UnauthenticatedError("invalid_advisory_token", "This token is invalid or has expired.")
         if key_entry.expires_at is not None and key_entry.expires_at <= time():
             raise UnauthenticatedError("invalid_advisory_token", "The API key of this token has expired.")
         return _Sender(key_entry, claims, token.rpartition(".")[2])
 
     def _spend(self, sender: _Sender, advisory: Advisory) -> None:
-        """Take one call of the sender; raises ApiError 429, having taken nothing of its key, over a token's share."""
+        """Spend one call of the sender. Over a token's share, spend nothing of its key and raise ApiError 429."""
         key, now = sender.key, monotonic()
         if sender.token:
             per_minute = None if key.rate_per_min is None else key.rate_per_min * CALLS_PER_REQUEST
@@ -245,18 +245,18 @@ class AdvisoryApi:
         self._quotas.spend(key, now)
 
     def _cors(self, exchange: Exchange, sender: _Sender) -> tuple[Header, ...]:
-        """Return the headers for a page of another origin; raises ApiError 403 where its key does not list it."""
+        """Return the CORS headers for a page of another origin; raise ApiError 403 if the key does not list it."""
         origin = exchange.head.headers.get(b"origin")
         if origin is None or _is_own(origin, exchange.head.headers):
             return ()
         if origin.decode("latin-1") not in sender.key.origins:
-            raise ApiError(403, "This origin is not among those of the API key; add it under Access.", "origin")
+            raise ApiError(403, "This origin is not one of the API key's origins; add it under Access.", "origin")
         return _allowed(origin)
 
     async def _preflight(self, exchange: Exchange) -> None:
-        """Answer every preflight alike: it has no key, so another answer would reveal which origins some key lists.
+        """Answer every preflight alike. It carries no key, so a specific answer would reveal which origins keys list.
 
-        The call that follows has one, and is rejected where that key does not list its origin.
+        The call that follows carries a key, and is rejected if that key does not list its origin.
         """
         await exchange.answer(204, b"", _PREFLIGHT)
 
@@ -281,12 +281,12 @@ def _require(methods: str, exchange: Exchange) -> None:
 
 
 def _too_fast(wait_s: float) -> ApiError:
-    message = "Advisories come too fast, or the gateway is busy; leave some out. Requests work without them."
+    message = "Too many advisories, or the gateway is busy; send fewer. Requests work without them."
     return ApiError(429, message, f"advisory_{SHED}", retry_after_s=wait_s)
 
 
 def _is_own(origin: bytes, headers: Mapping[bytes, bytes]) -> bool:
-    """Return whether the call comes from a page of this gateway."""
+    """Return whether the call is from a page of this gateway."""
     return urlsplit(origin.decode("latin-1")).netloc == headers.get(b"host", b"").decode("latin-1")
 
 

@@ -1,4 +1,4 @@
-"""`GET /api/v1/explain/{id}`: why a request went to its engine, and how it ended."""
+"""`GET /api/v1/explain/{id}`: return why a request went to its engine, and how it ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHARED = (
 
 
 class ExplainApi:
-    """Returns decisions by id; each tenant sees its own."""
+    """Returns decisions by id; each tenant sees only its own."""
 
     def __init__(self, recent: RecentDecisions, peers: PeerCalls) -> None:
         self._recent = recent
@@ -31,7 +31,7 @@ class ExplainApi:
         peers.serve(_EXPLAIN, self._explain)
 
     async def serve(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
-        """Serve one explanation, from the gateway that decided."""
+        """Serve one explanation from the gateway that made the decision."""
         decision_id = exchange.path.removeprefix(PREFIX)
         await exchange.answer(200, await self._peers.at_owner(_EXPLAIN, decision_id, caller, decision_id))
 

@@ -1,4 +1,4 @@
-"""`POST /api/v1/requests/{id}/…` (VERBS): reports on a request that the caller forwards itself."""
+"""`POST /api/v1/requests/{id}/…` (VERBS): accept reports on a request that the caller forwards itself."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from gateway.requests.lifecycle import RequestLifecycle
 PREFIX = "/api/v1/requests/"
 _FEEDBACK = "feedback"
 VERBS = ("handed_over", "first_token", "complete", "fail", "cancel")
-"""handed_over: the prefill leg is done, with its cached tokens; the others concern the engine that answers. cancel: it
-ended for a reason unrelated to the engine, such as a client that disconnected.
+"""handed_over: the prefill leg has ended, with its cached tokens; the others concern the engine that answers. cancel:
+the request ended for a reason unrelated to the engine, such as a disconnected client.
 """
 
 MAX_BODY = 64 * 1024
-"""Decoded in one turn of the event loop, which a body of the edge's limit would hold for too long."""
+"""Limit of a feedback body. It is decoded in one event loop step, which the edge's body limit would make too long."""
 
 Count = Annotated[int, Meta(ge=0, le=100_000_000)]
 
 
 class Completion(msgspec.Struct, kw_only=True):
-    """The engine's report with its answer, all in tokens and optional."""
+    """The engine's usage report for its answer, in tokens. All fields are optional."""
 
     cached_tokens: Count | None = None
     output_tokens: Count | None = None
     prompt_tokens: Count | None = None
-    """As the engine counted them; another number than ours betrays another tokenizer or chat template."""
+    """As the engine counted them. A count that differs from ours reveals another tokenizer or chat template."""
 
 
 class FeedbackApi:
-    """Takes feedback; a repeated call is answered alike and changes nothing."""
+    """Accepts feedback. A repeated call gets the same answer and changes nothing."""
 
     def __init__(self, lifecycle: RequestLifecycle, reporting: ReportingKeys, peers: PeerCalls) -> None:
         self._lifecycle = lifecycle
@@ -49,7 +49,7 @@ class FeedbackApi:
         peers.serve(_FEEDBACK, self._take)
 
     async def serve(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
-        """Serve one feedback call, at the gateway that decided."""
+        """Serve one feedback call at the gateway that made the decision."""
         body = await exchange.body()
         if len(body) > MAX_BODY:
             raise ApiError(413, f"The body is larger than the {MAX_BODY} bytes allowed here.", "body_too_large")
@@ -60,11 +60,11 @@ class FeedbackApi:
         await exchange.answer(200, answer)
 
     async def _take(self, caller: ApiKeyEntry, subject: str, body: bytes) -> bytes:
-        """Take feedback on a decision of this gateway and return the answer's body."""
+        """Apply feedback to a decision of this gateway; return the answer's body."""
         now = monotonic()
         decision_id, _, verb = subject.partition("/")
         if verb not in VERBS:
-            raise ApiError(404, f"There is no such call; use {', '.join(VERBS)}.", "not_found")
+            raise ApiError(404, f"Unknown call; use {', '.join(VERBS)}.", "not_found")
         record = self._lifecycle.recent.find(decision_id, caller.tenant_id)
         if record is None:
             raise unknown_decision()
@@ -104,7 +104,7 @@ class FeedbackApi:
 
 
 def unknown_decision() -> ApiError:
-    """Return the 404 for a decision that is missing or belongs to another caller; both get the same answer."""
+    """Return the 404 for a missing decision. A decision of another caller gets the same answer."""
     return ApiError(
         404, "You have no recent decision with this id; the gateway keeps decisions only for a while.", "not_found"
     )

@@ -1,5 +1,5 @@
-"""Keys with fleet-wide rights: operators' keys see cache hits and loads, and their evidence on engines is sufficient
-alone.
+"""Decides who sees fleet-wide facts. Operators' keys see all hits and loads, and their evidence alone can judge
+engines.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 
 def may_see_load(caller: ApiKeyEntry, pool: LivePool) -> bool:
-    """Return whether an engine's wait reveals no other tenant's prompts to the caller, or it is an operator.
+    """Return whether the caller can see an engine's wait: it reveals no other tenant's prompts, or it is an operator.
 
-    A wait contains the prefills of the caller's own reservations, which are shorter for what others have cached.
+    A wait includes the prefills of the caller's own reservations, which are shorter if others' caches help them.
     """
     return not pool.hides_load_from(witness_of(caller, pool))
 
 
 def may_see_hits(caller: ApiKeyEntry, pool: LivePool, *, salted: bool) -> bool:
-    """Return whether a prompt's hits reveal its own tenant's prompts alone to the caller, or it is an operator.
+    """Return whether the caller can see a prompt's hits: they reveal only its own prompts, or it is an operator.
 
-    `salted`: the prompt's blocks are the tenant's own whatever the pool does.
+    `salted`: the prompt's blocks belong to the tenant alone, independent of the pool.
     """
     return salted or may_see_load(caller, pool)
 
 
 def witness_of(caller: ApiKeyEntry, pool: LivePool) -> str:
-    """Return the tenant whose evidence alone judges no engine; empty: it is the only one, or an operator."""
+    """Return the tenant whose evidence alone cannot judge an engine; empty for a sole tenant or an operator."""
     return "" if pool.one_tenant or MANAGE in caller.scopes else caller.tenant_id

@@ -1,4 +1,4 @@
-"""One answer for one request id: a repeated call gets the answer of the first instead of a second engine."""
+"""Idempotent requests: a repeated request id gets the first answer instead of a second engine."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Key = tuple[str, str]
 
 
 class RepeatedRequests(Generic[Answer]):
-    """Answers by (API key id, request id), at most `capacity`; the oldest leaves first.
+    """Answers by (API key id, request id), at most `capacity`; the oldest is dropped first.
 
-    A call that fails or is cancelled leaves nothing behind, so that its repetition tries again.
+    A failed or cancelled call stores nothing, so that a repeated call tries again.
     """
 
     def __init__(self, capacity: int = 10_000) -> None:
@@ -25,7 +25,9 @@ class RepeatedRequests(Generic[Answer]):
         return len(self._answers)
 
     async def known(self, key: Key, wait_s: float) -> Answer | None:
-        """Return the answer under `key`; None: there is none. Raises TimeoutError for one that is still being made."""
+        """Return the answer under `key`, None if there is none. Raise TimeoutError if it is still in progress after
+        `wait_s`.
+        """
         made = self._answers.get(key)
         if made is None:
             return None
@@ -36,7 +38,7 @@ class RepeatedRequests(Generic[Answer]):
         return None if made.cancelled() else made.result()
 
     async def once(self, key: Key, make: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Return the answer under `key`, computing it at the first call; waits for one in progress."""
+        """Return the answer under `key`. The first call computes it; concurrent calls wait for it."""
         while (known := self._answers.get(key)) is not None:
             await asyncio.wait([known])
             if not known.cancelled():

@@ -1,7 +1,7 @@
-"""Plays observations back in their order, all with the same delay; until then and until their end they are counted.
+"""Plays observations back in order, all with the same delay. They count toward limits until they end.
 
-Each tenant has a share of the capacity, and a timeline of its own, of which one turn of the event loop plays one step:
-whatever a tenant sends, the observations of others have room and keep their time.
+Each tenant has a share of the capacity and a timeline that plays one step per event loop cycle. One tenant's traffic
+therefore cannot displace or delay the observations of another.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ if TYPE_CHECKING:
     from gateway.pool.live_pool import LivePool
 
 MAX_HELD = 100_000
-"""Observations from their acceptance to their end, shared evenly by the tenants that have any."""
+"""Limit of accepted observations that have not ended, divided evenly among the tenants that have any."""
 MAX_KEY_BYTES = 128 << 20
-"""Block keys of observations, shared alike."""
+"""Limit of the observations' block keys in bytes, divided in the same way."""
 PACKED_BYTES, PLAYED_BYTES = 8, 40
-"""Of a key that waits, and of one that the router holds."""
+"""Bytes of a waiting key, and of a key that the router holds."""
 
 _Step = Callable[[], Awaitable[None] | None]
 
 
 class HeldObservation(msgspec.Struct):
-    """One observation that waits for its time, with packed keys and without its prompt."""
+    """An observation that waits for its time, with packed keys and without its prompt."""
 
     pool: LivePool
     observed: Observation
     request: GatewayRequest
-    """As if it had arrived at 0, its prompt unread."""
+    """The request as if it arrived at 0 s, without its prompt."""
     keyed: KeyedPrompt
-    """Without the keys."""
+    """The keyed prompt, without the keys."""
     keys: array[int]
     assumed: AssumedPrompt | None = None
-    """Makes the keys when their time comes."""
+    """Computes the keys when the observation is due."""
     seed: int = 0
 
     @property
     def played_bytes(self) -> int:
-        """Bytes of its keys until its end."""
+        """Return the bytes of its keys during playback."""
         return PLAYED_BYTES * (len(self.keys) if self.assumed is None else self.assumed.blocks)
 
     async def arrived(self) -> GatewayRequest:
-        """Return the request as if it arrived now; raises ApiError where the pool does not take it any more."""
+        """Return the request as if it arrived now; raise ApiError if the pool no longer accepts it."""
         keys = tuple(self.keys) if self.assumed is None else await self.assumed.keys(self.seed)
         now, held = monotonic(), self.request
         request = msgspec.structs.replace(held, arrived_s=now, give_up_s=now + held.give_up_s)
@@ -64,7 +64,7 @@ class HeldObservation(msgspec.Struct):
 
 
 class _Timeline:
-    """One tenant's observations. Mutable: the steps ahead, the timer of the first one, and the held observations."""
+    """One tenant's observations. Mutable: the scheduled steps, the first step's timer, and the held observations."""
 
     def __init__(self) -> None:
         self.held = self.key_bytes = 0
@@ -75,11 +75,11 @@ class _Timeline:
 
     @property
     def next_s(self) -> float:
-        """Monotonic second of the next step."""
+        """Return the monotonic second of the next step."""
         return self._steps[0][0] if self._steps else 0.0
 
     def add(self, due_s: float, step: _Step) -> None:
-        """Schedule the step at this monotonic second, after those that are due before and those added before."""
+        """Schedule the step at this monotonic second, after all steps with the same or an earlier time."""
         self._added += 1
         # The number breaks ties, since steps cannot be compared.
         heappush(self._steps, (due_s, self._added, step))
@@ -105,14 +105,14 @@ class _Timeline:
             await asyncio.sleep(0)
 
     def _played(self, playing: asyncio.Task[None]) -> None:
-        """Go on with the steps ahead, after a failed one too; a loop that closes takes no more."""
+        """Continue with the next step, even after a failed one, unless the loop is closing."""
         self._playing = None
         if not playing.cancelled():
             self._arm()
 
 
 class ObservationPlayback:
-    """Accounts for observed requests as if they were sent now. Mutable: the timelines of tenants that have any."""
+    """Accounts for observed requests as if they were sent now. Mutable: the timelines of tenants with observations."""
 
     def __init__(self, lifecycle: RequestLifecycle, *, is_live: Callable[[LivePool], bool]) -> None:
         """`is_live` returns whether a pool still exists."""
@@ -121,13 +121,13 @@ class ObservationPlayback:
         self._timelines: dict[str, _Timeline] = {}
 
     def reject_if_full(self, tenant_id: str) -> None:
-        """Raise ApiError 429 where the tenant's share is used up."""
+        """Raise ApiError 429 if the tenant's share is used up."""
         line = self._timelines.get(tenant_id)
         if line is None:
             return
         sharers = len(self._timelines)
         if line.held >= MAX_HELD // sharers or line.key_bytes >= MAX_KEY_BYTES // sharers:
-            message = "Too many of your observations are waiting or under way; send fewer."
+            message = "Too many of your observations are waiting or in progress; send fewer."
             raise ApiError(429, message, "too_many", retry_after_s=max(1.0, line.next_s - monotonic()))
 
     def add(self, held: HeldObservation, due_s: float) -> None:
@@ -138,12 +138,12 @@ class ObservationPlayback:
         line.add(due_s, partial(self._begin, line, held))
 
     def held(self, tenant_id: str) -> tuple[int, int]:
-        """Return how many observations the tenant has here, and the bytes of their keys."""
+        """Return the number of the tenant's observations here, and the bytes of their keys."""
         line = self._timelines.get(tenant_id)
         return (0, 0) if line is None else (line.held, line.key_bytes)
 
     async def _begin(self, line: _Timeline, held: HeldObservation) -> None:
-        """Account for the request as if it were sent at this moment, and schedule its first token and its end."""
+        """Account for the request as if it were sent now, and schedule its first token and its end."""
         line.key_bytes += held.played_bytes - PACKED_BYTES * len(held.keys)
         record = None
         try:
@@ -162,7 +162,7 @@ class ObservationPlayback:
         line.add(now + observed.total_s, partial(self._end, line, held, record))
 
     async def _dispatched(self, line: _Timeline, held: HeldObservation) -> DecisionRecord | None:
-        """Return the record of the request; None, and it is counted, where it cannot be accounted for."""
+        """Return the request's record. If it cannot be accounted for, count that and return None."""
         pool = held.pool
         if line.key_bytes > MAX_KEY_BYTES // len(self._timelines):
             self._drop(pool, "too_many")
@@ -204,7 +204,7 @@ class ObservationPlayback:
 
 
 def engine_named(pool: LivePool, name: str) -> str | None:
-    """Return the id of the engine with this id, name or address (of a rank: with #rank); None where there is none."""
+    """Return the id of the engine with this id, name or address (with #rank for a rank), None if none matches."""
     if name in pool.engines:
         return name
     address = _address(name)

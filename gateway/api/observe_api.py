@@ -1,7 +1,7 @@
-"""`POST /api/v1/observe`: requests that others have routed, for pools that only observe.
+"""`POST /api/v1/observe`: accept requests that others routed, for pools that only observe.
 
-Observations come when a request is over. They are played back in their order (gateway.api.observation_playback), so
-that the router's ledger reflects at each moment what the engines held then.
+An observation is sent after its request has ended. Observations are played back in order
+(gateway.api.observation_playback), so that the router's ledger reflects what the engines held at each moment.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 _REPORTED_PROBLEMS = 20
 _NO_PROMPT = RouteRequest(model="-")
-"""Takes the place of the prompt once its keys are made."""
+"""Replaces the prompt after its keys are computed."""
 
 
 class ObserveApi:
-    """Takes observations; each line costs the key as much as a request."""
+    """Accepts observations. Each line counts as one request of the API key."""
 
     def __init__(self, gateway: Gateway, lifecycle: RequestLifecycle, prompt_keys: PromptKeys) -> None:
         self._gateway = gateway
@@ -57,9 +57,9 @@ class ObserveApi:
         )
 
     async def serve(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
-        """Serve one call: 200 with the count of lines taken, 400 or 429 where none could be.
+        """Serve one call: 200 with the count of accepted lines, 400 or 429 if none was accepted.
 
-        The first line over a limit, and all behind it, are not read; the answer names the first of them.
+        Reading stops at the first line over a limit; the answer names that line.
         """
         lines = numbered_lines(await exchange.body())
         problems: list[LineProblem] = []
@@ -85,13 +85,13 @@ class ObserveApi:
             return
         if resend_from == lines[0][0]:
             raise full
-        unread = LineProblem(resend_from, f"This line and those behind it were not read. {full.message}")
+        unread = LineProblem(resend_from, f"This line and the following lines were not read. {full.message}")
         problems = [*problems[: _REPORTED_PROBLEMS - 1], unread]
         answer = ObserveAnswer(accepted, len(lines) - accepted, problems, resend_from)
         await exchange.answer(200, msgspec.json.encode(answer), (JSON, *full.headers))
 
     async def _take(self, caller: ApiKeyEntry, observed: Observation) -> None:
-        """Schedule the playback of one observation; raises ApiError where it cannot be used, or over a limit."""
+        """Schedule the playback of one observation; raise ApiError if it is unusable or over a limit."""
         pool = self._pool(caller, observed)
         wait_s = observed.started_at + self._delay_s - time()
         if wait_s > 2 * self._delay_s:
@@ -118,7 +118,7 @@ class ObserveApi:
         self.playback.add(held, monotonic() + wait_s)
 
     def _pool(self, caller: ApiKeyEntry, observed: Observation) -> LivePool:
-        """Return the pool that has the engine; raises ApiError where no observing pool has it."""
+        """Return the pool that has the engine; raise ApiError if no observing pool has it."""
         service = self._gateway.service_for(caller, observed.request.model)
         if service is None:
             raise unknown_model()

@@ -1,4 +1,4 @@
-"""One observed request, reported by a mirroring proxy or by a converter of access logs."""
+"""One observed request, reported by a mirroring proxy or an access log converter."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ from gateway.formats.prompt import Prompt
 from gateway.http.json_body import BadBodyError, decode_value_in_turns, typed
 
 MAX_OBSERVATIONS = 1000
-"""Lines of one call, blank ones included."""
+"""Limit of lines per call, blank lines included."""
 _TURN_KEYS = 4096
-"""Keys that one turn of the event loop makes, in about 2 ms."""
+"""Keys that one event loop step computes, in about 2 ms."""
 
 Seconds = Annotated[float, Meta(ge=0, le=86_400)]
 
 
 class Observation(msgspec.Struct, kw_only=True):
-    """One request that is over, with the engine that served it.
+    """A request that has ended, with the engine that served it.
 
-    `request` describes the prompt as for `/api/v1/route`; a log that has no prompt gives `prompt_tokens`, and
-    `session_id` where one is known: requests of one session are then taken to repeat what went before.
+    `request` describes the prompt as for `/api/v1/route`. A log without prompts gives `prompt_tokens`, and `session_id`
+    if known: each request of a session is then assumed to repeat the preceding ones.
     """
 
     request: RouteRequest
     engine: Name
-    """Its id, its name or its address (host:port or URL, of a data-parallel rank host:port#rank)."""
+    """The engine's id, name or address (host:port or URL; for a data-parallel rank host:port#rank)."""
     started_at: Annotated[float, Meta(ge=0, le=1e11)]
-    """Unix seconds at which the proxy sent it."""
+    """Unix seconds when the proxy sent the request."""
     total_s: Seconds
     ttft_s: Seconds | None = None
-    """To the first token; leave it out where only headers were timed."""
+    """Seconds to the first token. Omit it if only headers were timed."""
     cached_tokens: Tokens | None = None
     output_tokens: Tokens | None = None
     outcome: Literal["completed", "failed", "cancelled", "client_error"] = "completed"
 
 
 class AssumedPrompt(msgspec.Struct, frozen=True):
-    """A prompt of known length only: it is assumed to repeat and extend what its session sent before."""
+    """A prompt of which only the length is known. It is assumed to repeat and extend its session's previous prompt."""
 
     session: bytes
-    """The request's own id where no session is known."""
+    """The session, or the request's own id if no session is known."""
     blocks: int
     prompt_tokens: int
 
     async def keys(self, seed: int) -> tuple[int, ...]:
-        """Return its block keys, a few thousand of them per turn of the event loop."""
+        """Return the block keys. Each event loop step computes a few thousand of them."""
         keys: list[int] = []
         for start in range(0, self.blocks, _TURN_KEYS):
             if start:
@@ -61,24 +61,24 @@ class AssumedPrompt(msgspec.Struct, frozen=True):
 
 
 class LineProblem(msgspec.Struct, frozen=True):
-    """The reason why one line was not taken; lines count from 1."""
+    """Why one line was not accepted. Lines count from 1."""
 
     line: int
     message: str
 
 
 class ObserveAnswer(msgspec.Struct, frozen=True):
-    """Number of observations taken, and the first few that were not."""
+    """The number of accepted observations, and the first few problems."""
 
     accepted: int
     rejected: int
     problems: list[LineProblem]
     resend_from: int | msgspec.UnsetType = msgspec.UNSET
-    """The first line that was not read, because a limit was reached: after Retry-After, send it and those behind it."""
+    """The first line that was not read because of a limit. After Retry-After, send it and the following lines again."""
 
 
 def numbered_lines(body: bytes) -> list[tuple[int, bytes]]:
-    """Return the lines that are not blank with their numbers; raises BadBodyError for too many, or none."""
+    """Return (number, line) of the lines that are not blank; raise BadBodyError if there are none or too many."""
     # Counted before the split, which would make an object of every line.
     if body.count(b"\n", 0, len(body) - 1) >= MAX_OBSERVATIONS:
         raise BadBodyError("too_complex", f"The body has more than {MAX_OBSERVATIONS} lines; send fewer at once.")
@@ -89,7 +89,7 @@ def numbered_lines(body: bytes) -> list[tuple[int, bytes]]:
 
 
 async def read_observation(line: bytes) -> Observation:
-    """Return the observation in a line; raises BadBodyError."""
+    """Return the observation in a line; raise BadBodyError."""
     value = await decode_value_in_turns(line)
     if not isinstance(value, dict):
         raise BadBodyError("not_an_object", "Each line must be a JSON object.")
@@ -101,9 +101,9 @@ async def read_observation(line: bytes) -> Observation:
 
 
 def observed_prompt(observed: Observation, block_tokens: int, name: str) -> Prompt | AssumedPrompt:
-    """Return the prompt to make keys of; `name` identifies the session where none is known.
+    """Return the prompt to compute keys from. `name` identifies the session if the request names none.
 
-    Raises BadBodyError where the prompt is given in two ways, or without even its length.
+    Raise BadBodyError if the prompt is given twice or lacks even its length.
     """
     asked = observed.request
     given = (asked.messages, asked.prompt, asked.prompt_embeds, asked.token_ids, asked.block_hashes)

@@ -1,4 +1,4 @@
-"""`POST /api/v1/route`: which engine should serve this request? And `/api/v1/route/batch` for several."""
+"""`POST /api/v1/route`: choose the engine for a request. `/api/v1/route/batch` does so for several requests."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 
 class RouteAnswer(msgspec.Struct, frozen=True, gc=False):
-    """One decision. Times in seconds, `expires_at` in unix seconds: the reservation is released then at the latest.
+    """One decision, with times in seconds. At `expires_at` (unix seconds) the reservation is released at the latest.
 
-    `reason`, `predicted_hit_tokens`, `compute_s`, and `candidates` reveal what engines have cached, and so do waits,
-    which contain the caller's own reservations. Where tenants share caches they are left out, unless the key has the
-    scope manage. `predicted_hit_tokens` and `compute_s` stay where the request brings a cache salt.
+    `reason`, `predicted_hit_tokens`, `compute_s`, and `candidates` reveal what engines have cached. So do waits, which
+    include the caller's own reservations. If tenants share caches, these fields are omitted, unless the key has the
+    scope manage. `predicted_hit_tokens` and `compute_s` are kept if the request has a cache salt.
 
-    `body` is to be merged into the request body that goes to the engine. Where prefill and decode are apart,
-    `engine` prefills and `pair` has both legs; a caller that cannot do so may send all to `engine`.
+    Merge `body` into the request body that is sent to the engine. If prefill and decode are disaggregated, `engine`
+    prefills and `pair` has both legs; a caller that cannot send two legs can send the whole request to `engine`.
     """
 
     decision_id: str
@@ -70,7 +70,7 @@ class RouteAnswer(msgspec.Struct, frozen=True, gc=False):
 
 
 class RouteApi:
-    """Chooses engines for callers; keeps the answers of named requests for their repetition."""
+    """Chooses engines for callers, and stores the answers of named requests for repeated calls."""
 
     def __init__(
         self, gateway: Gateway, lifecycle: RequestLifecycle, prompt_keys: PromptKeys, reporting: ReportingKeys
@@ -100,7 +100,7 @@ class RouteApi:
         await exchange.answer(200, _encode(answer))
 
     def at_once(self, admission: KnownHead, body: bytes, decision_id: str, arrived_s: float) -> bytes | None:
-        """Return the answer of a request that needs no waiting; None: it is for `route`."""
+        """Return the answer to a request that does not have to wait, None if `route` must serve it."""
         caller = admission.caller
         endpoint, texts = endpoint_of(admission.original_path), self._gateway.has_approximate_pool
         asked = read_at_once(body, endpoint, waits=admission.waits, texts=texts)
@@ -120,7 +120,7 @@ class RouteApi:
         return _encode(self._answer(pool, caller, record, asked, self._held_s(pool, caller, record, request)))
 
     async def batch(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
-        """Serve `POST /api/v1/route/batch`: a list, or an object with `requests`; entries fail one by one."""
+        """Serve `POST /api/v1/route/batch`: a list, or an object with `requests`. Entries fail independently."""
         arrived_s = monotonic()
         asked = await read_batch(await exchange.body())
         self._gateway.key_quotas.spend(caller, arrived_s, len(asked))
@@ -141,7 +141,7 @@ class RouteApi:
             return msgspec.Raw(error.body)
 
     async def _once(self, caller: ApiKeyEntry, name: str, make: Callable[[], Awaitable[RouteAnswer]]) -> RouteAnswer:
-        """Return the one answer under this name, from the gateway that received it first."""
+        """Return the answer under this request name, from the gateway that received the name first."""
 
         async def find_or_make() -> RouteAnswer:
             answer = await self._gateway.named_requests.elsewhere(caller, name)
@@ -150,7 +150,7 @@ class RouteApi:
         return await self._repeated.once((caller.key_id, name), find_or_make)
 
     async def _recall(self, caller: ApiKeyEntry, name: str, _body: bytes) -> bytes:
-        """Return this gateway's answer under this name, PENDING while it waits, empty where there is none."""
+        """Return this gateway's answer under this name: PENDING while it is computed, empty if there is none."""
         try:
             answer = await self._repeated.known((caller.key_id, name), RECALL_S)
         except TimeoutError:
@@ -209,7 +209,7 @@ class RouteApi:
         return answer
 
     def _held_s(self, pool: LivePool, caller: ApiKeyEntry, record: DecisionRecord, request: GatewayRequest) -> float:
-        """Return how long the engine stays reserved; where no caller will report the request, arrange its end."""
+        """Return how long the engine stays reserved. If the caller will not report the request, schedule its end."""
         policy = pool.entry.policy
         if request.tracked:
             return policy.reservation_ttl_s
@@ -307,7 +307,7 @@ class RouteApi:
         return ApiError(503, "The engine was just removed; try again.", "no_engine", retry_after_s=1.0)
 
     def _undo(self, answer: RouteAnswer) -> None:
-        """Release the engine of an answer whose reader is gone."""
+        """Release the reservation of an answer whose client disconnected."""
         record = self._lifecycle.recent.get(answer.decision_id)
         if record is not None:
             self._lifecycle.cancelled(record, monotonic())
@@ -323,14 +323,14 @@ _decode: Callable[[bytes], RouteAnswer] = msgspec.json.Decoder(RouteAnswer).deco
 
 
 def unknown_model() -> ApiError:
-    """Return the 404 for a model that no pool serves; it does not repeat the name, which is the caller's text."""
+    """Return the 404 for a model that no pool serves. It does not repeat the name, which is client text."""
     return ApiError(
         404, "No pool serves this model; GET /v1/models lists those served.", "model_not_found", param="model"
     )
 
 
 def _slot_s(pool: LivePool, request: GatewayRequest, held_s: float) -> float:
-    """Return how long the request counts among those of its key: where load is hidden, as long as after a miss."""
+    """Return how long the request occupies its key's slot. If load is hidden, this is the time after a cache miss."""
     if request.tracked or not pool.hides_load_from(request.witness):
         return held_s
     policy = pool.entry.policy

@@ -1,4 +1,4 @@
-"""The part of a decision for two engines that callers need to send the request themselves."""
+"""The part of a two-engine decision that callers need to send the request themselves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class EngineAddress(msgspec.Struct, frozen=True, gc=False):
-    """The address of an engine; with a `rank`, requests need the header X-data-parallel-rank."""
+    """The address of an engine. If `rank` is set, requests need the header X-data-parallel-rank."""
 
     id: str
     name: str
@@ -23,7 +23,7 @@ class EngineAddress(msgspec.Struct, frozen=True, gc=False):
 
 
 class RouteLeg(msgspec.Struct, frozen=True, gc=False):
-    """One leg; `body` is to be merged into the request's body, null taking a field out."""
+    """One leg. Merge `body` into the request body; a null removes the field."""
 
     engine: EngineAddress
     incarnation: int
@@ -31,10 +31,10 @@ class RouteLeg(msgspec.Struct, frozen=True, gc=False):
 
 
 class RoutePair(msgspec.Struct, frozen=True, gc=False):
-    """Both legs, in the order in which they are sent; times in seconds.
+    """Both legs in the order in which they are sent, with times in seconds.
 
-    The prefill leg's answer has the field named by `carry`, which goes unchanged into the decode leg's body. `POST
-    …/{id}/handed_over` then frees the prefill engine; first_token, complete and fail concern the decode leg, and fail
+    The prefill leg's answer has the field named by `carry`; copy it unchanged into the decode leg's body. `POST
+    …/{id}/handed_over` then frees the prefill engine. first_token, complete and fail concern the decode leg, and fail
     ends both.
     """
 
@@ -50,7 +50,7 @@ class RoutePair(msgspec.Struct, frozen=True, gc=False):
 def route_pair(
     pair: EnginePair, prefill: LiveEngine, incarnation: int, decode: LiveEngine, body: dict[str, Any]
 ) -> RoutePair:
-    """Return the pair with the ready fragments of both legs; `body` holds the fields of both."""
+    """Return the pair with body fragments for both legs; `body` holds the fields that both legs get."""
     return RoutePair(
         pair.pairing_id,
         RouteLeg(address_of(prefill), incarnation, {**body, **PREFILL_FRAGMENT}),

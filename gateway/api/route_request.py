@@ -46,14 +46,14 @@ Tokens = Annotated[int, Meta(ge=0, le=100_000_000)]
 class RouteRequest(msgspec.Struct, kw_only=True, gc=False):
     """One routing request. Exactly one of messages, prompt, token_ids and block_hashes describes the prompt.
 
-    Unknown fields are ignored, so that a proxy may send a whole chat or completion body.
+    Unknown fields are ignored, so that a proxy can send a complete chat or completion body.
     """
 
     model: Name
     messages: list[Any] | None = None
     prompt: str | list[Any] | None = None
     prompt_embeds: str | list[str] | None = None
-    """Embeddings as base64, with or without a prompt: routed by load."""
+    """Embeddings as base64, with or without a prompt. Such requests are routed by load."""
     tools: list[Any] | None = None
     documents: list[Any] | None = None
     reasoning_effort: str | None = None
@@ -75,23 +75,24 @@ class RouteRequest(msgspec.Struct, kw_only=True, gc=False):
     session_id: Annotated[str, Meta(max_length=256)] | None = None
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
     cache_salt: Annotated[str, Meta(max_length=1024)] | None = None
-    """Sets the prompt apart from the tenant's others; the answer's body has the salt for the engine."""
+    """Separates the prompt from the tenant's other prompts. The answer's body has the salt for the engine."""
     agent: Annotated[str, Meta(max_length=MAX_AGENT)] = ""
-    """The agent that asks, and the workflow that its call is part of: they predict the next agents."""
+    """The calling agent. With the workflow of the call, it predicts the next agents."""
     workflow_id: Annotated[str, Meta(max_length=MAX_WORKFLOW)] = ""
     comparable: bool = True
-    """False: the hits that the engine reports are not those of the prompt's cached blocks, and are not compared with
-    the index. Fields such as prompt_logprobs and echo mean the same."""
+    """False: the engine's reported hits do not match the prompt's cached blocks and are not compared with the index.
+    Fields such as prompt_logprobs and echo have the same effect.
+    """
     wait: bool = True
 
     @property
     def sequences(self) -> int:
-        """Answers that are decoded for the prompt."""
+        """Return the number of answers decoded for the prompt."""
         return 1
 
 
 class EndpointRequest(RouteRequest, kw_only=True, gc=False):
-    """The whole body of a client, read as the endpoint reads it that the client asked."""
+    """The whole body of a client, read as the client's endpoint reads it."""
 
     read_prompt: Prompt
     generates: bool
@@ -99,12 +100,12 @@ class EndpointRequest(RouteRequest, kw_only=True, gc=False):
     @property
     @override
     def sequences(self) -> int:
-        """None are decoded for embeddings, scores and counts."""
+        """Return the number of answers; 0 for embeddings, scores and counts."""
         return 1 if self.generates else 0
 
 
 class _KnownOnly(RouteRequest, forbid_unknown_fields=True, gc=False):
-    """A RouteRequest without any other field, which can be decoded in one go."""
+    """A RouteRequest without unknown fields, decoded in one pass."""
 
 
 _WAIT = b'"wait"'
@@ -120,15 +121,15 @@ _LAX: Mapping[str, Callable[[object], int | None]] = {
     **dict.fromkeys(("max_tokens", "priority", "prompt_tokens", "truncate_prompt_tokens"), lax_int),
     **dict.fromkeys(("add_generation_prompt", "continue_final_message", "add_special_tokens"), lax_flag),
 }
-"""How engines read fields that they share with this API."""
+"""How engines read the fields that they share with this API."""
 _decode_known: Callable[[bytes], RouteRequest] = msgspec.json.Decoder(_KnownOnly).decode
 
 
 def read_flat(body: bytes) -> RouteRequest | None:
-    """Return the request in `body` where it has known fields and flat values only, else None.
+    """Return the request in `body` if it has only known fields with flat values, else None.
 
-    Such a body needs no check after decoding. Every other one, faulty ones included, is for `read`, which checks each
-    byte and names the fault.
+    Such a body needs no check after decoding. Use `read` for all others, including faulty ones: it checks each byte and
+    names the fault.
     """
     try:
         asked = _decode_known(body)
@@ -140,10 +141,10 @@ def read_flat(body: bytes) -> RouteRequest | None:
 
 
 def read_at_once(body: bytes, endpoint: Endpoint | None, *, waits: bool, texts: bool) -> RouteRequest | None:
-    """Return the request in a small body that is not to be queued; None for one that is.
+    """Return the request in a small body, None if the request is to be queued.
 
-    `waits` applies where the body has no such field. Without `texts`, None for all but known fields with flat values:
-    their prompts need an engine's tokenizer, so the body would be decoded twice. Raises BadBodyError.
+    `waits` applies if the body has no such field. Without `texts`, return None unless all fields are known and flat:
+    prompts need an engine's tokenizer, so the body would be decoded twice. Raise BadBodyError.
     """
     if waits and _WAIT not in body:
         return None
@@ -155,19 +156,20 @@ def read_at_once(body: bytes, endpoint: Endpoint | None, *, waits: bool, texts: 
 
 
 def endpoint_of(original_path: bytes) -> Endpoint | None:
-    """Return the endpoint that the proxy's client called; None where the proxy does not state it, or names no such
-    path.
+    """Return the endpoint that the proxy's client called, None if the proxy names no known path.
 
-    Raises BadBodyError for forms, which the proxy sends to the gateway unchanged.
+    Raise BadBodyError for forms, which the proxy sends to the gateway unchanged.
     """
     endpoint = BY_PATH.get(original_path.partition(b"?")[0].decode("latin-1")) if original_path else None
     if endpoint is not None and endpoint.is_form:
-        raise BadBodyError("is_a_form", f"Forms are not decided; send them to {endpoint.path} of this gateway.")
+        raise BadBodyError(
+            "is_a_form", f"The decision API accepts no forms; send them to {endpoint.path} of this gateway."
+        )
     return endpoint
 
 
 async def read(body: bytes, endpoint: Endpoint | None = None) -> RouteRequest:
-    """Return the request in `body`, which is one for `endpoint`; raises BadBodyError."""
+    """Return the request in `body`, read as `endpoint` reads it; raise BadBodyError."""
     if endpoint is not None:
         return _of_endpoint(await decode_object_in_turns(body), endpoint)
     if len(body) <= SMALL_BYTES and (flat := read_flat(body)) is not None:
@@ -203,20 +205,20 @@ def _typed(value: object) -> RouteRequest:
 
 
 def laxly_read(value: dict[str, Any]) -> dict[str, Any]:
-    """Return a request's fields with those in loose JSON (`"16"`, 16.0, 1 for true) as engines read them."""
+    """Return a request's fields, with loose JSON values (`"16"`, 16.0, 1 for true) converted as engines do."""
     read = {name: number for name, kind in _LAX.items() if (number := kind(value.get(name))) is not None}
     return {**value, **read}
 
 
 def reject_nul_names(asked: RouteRequest) -> None:
-    """Raise BadBodyError where the model or the session has a NUL in its name."""
+    """Raise BadBodyError if the model's or session's name contains a NUL."""
     reject_nul_name(asked.model, "model")
     for name in ("session_id", "agent", "workflow_id"):
         reject_nul_name(getattr(asked, name), name)
 
 
 def prompt_of(asked: RouteRequest) -> Prompt:
-    """Return the one prompt in the request; raises BadBodyError where there is none, or more than one."""
+    """Return the request's prompt; raise BadBodyError unless there is exactly one."""
     if isinstance(asked, EndpointRequest):
         return asked.read_prompt
     forms = (
@@ -237,7 +239,7 @@ def prompt_of(asked: RouteRequest) -> Prompt:
 
 
 async def read_batch(body: bytes) -> list[RouteRequest]:
-    """Return the requests of a batch: a list, or an object with `requests`; raises BadBodyError."""
+    """Return the requests of a batch (a list, or an object with `requests`); raise BadBodyError."""
     value = await decode_value_in_turns(body)
     entries = value.get("requests") if isinstance(value, dict) else value
     if not isinstance(entries, list) or not 1 <= len(entries) <= MAX_BATCH:

@@ -1,8 +1,8 @@
-"""Requests whose callers get an engine and never report the result.
+"""Requests whose callers receive an engine and never report the result.
 
-A reservation without an end lasts until it expires. Until then the engine appears ever more loaded, is avoided, and
-finally appears sick. Therefore a caller is trusted to follow its requests only once it has reported one. Before that,
-its requests are assumed to end on estimate, and nothing is learned from them.
+A reservation without an end lasts until it expires. Until then the engine appears more and more loaded, is avoided, and
+finally appears unhealthy. A caller is therefore trusted to report its requests only after it has reported one. Before
+that, its requests are assumed to end at an estimated time, and nothing is learned from them.
 """
 
 from __future__ import annotations
@@ -17,53 +17,56 @@ from routing.policy.policy_document import RoutingPolicy
 from routing.values.inference_request import InferenceRequest
 
 REPORTED_S = 600.0
-"""A key counts as reporting for this long after its last report."""
+"""Seconds after its last report during which a key counts as reporting."""
 GRACE_S = 10.0
-"""Time that a request has beyond its estimate, for its way to the engine and its answer."""
+"""Seconds added to a request's estimate, for its way to the engine and its answer."""
 SLOWER = 2.0
-"""Multiple of the estimated seconds until the end of its prefill."""
+"""Factor on the estimated seconds until the prefill ends."""
 MAX_UNTRACKED = 50_000
-"""Beyond this many at one time, a reservation lasts until it expires."""
+"""Limit of requests tracked here. Beyond it, a reservation lasts until it expires."""
 FEW = 8
-"""Unreported requests for which a key may hold an engine at once, where other tenants have to wait for it."""
+"""Unreported requests for which a key can hold an engine at once, if other tenants would have to wait."""
 SHARE = 0.1
-"""Part of the engines' time within the TTFT objective that a key may hold by several requests; a tenant twice as much.
+"""Share of the engines' time within the TTFT objective that one key can hold by several requests. A tenant can hold
+twice as much.
 """
 
 
 class ReportingKeys:
-    """API keys whose holders report how their requests end. Mutable: the time of each key's last report."""
+    """API keys whose callers report how their requests end. Mutable: the time of each key's last report."""
 
     def __init__(self) -> None:
         self._reported_s: dict[str, float] = {}
 
     def reported(self, key_id: str, now: float) -> None:
-        """Note that this key reported a request; keys come from the snapshot, which bounds them."""
+        """Record that this key reported a request. Keys are from the snapshot, so their number is bounded."""
         self._reported_s[key_id] = now
 
     def reports(self, key_id: str, now: float) -> bool:
-        """Return whether the key's caller follows its requests."""
+        """Return whether the key's caller reports its requests."""
         reported_s = self._reported_s.get(key_id)
         return reported_s is not None and now - reported_s <= REPORTED_S
 
 
 def estimated_life_s(wait_s: float, compute_s: float, request: InferenceRequest, policy: RoutingPolicy) -> float:
-    """Return the estimated seconds after which a dispatched request without reports is over."""
+    """Return the estimated seconds after which a dispatched request without reports has ended."""
     decoding_s = request.max_output_tokens * policy.tpot_slo_s
     return min(policy.reservation_ttl_s, wait_s + SLOWER * compute_s + decoding_s + GRACE_S)
 
 
 class UnreportedHolds:
-    """Engine time held by keys that report no request, in pools where others would wait for it.
+    """Engine time held by keys that report no requests, in pools where others would have to wait.
 
-    Whether such a request was ever sent is unknown. Mutable: by key and by tenant, the records and their ends.
+    It is unknown whether such a request was ever sent. Mutable: the records and their ends, by key and by tenant.
     """
 
     def __init__(self) -> None:
         self._held: dict[tuple[str, str], list[tuple[float, DecisionRecord]]] = {}
 
     def take(self, record: DecisionRecord, key_id: str, life_s: float, now: float) -> bool:
-        """Note that the request is held this long; False, without a note, where its key or tenant holds enough."""
+        """Record the request as held for `life_s`. Return False, without recording it, if its key or tenant is at its
+        limit.
+        """
         pool = record.pool
         room_s = SHARE * pool.entry.policy.ttft_slo_s * len(pool.router.view.roster.accepting)
         limits = [
@@ -80,14 +83,14 @@ class UnreportedHolds:
         return True
 
     def _holdings(self, holder: tuple[str, str], now: float) -> list[tuple[float, DecisionRecord]]:
-        """Return the requests that the holder still holds; the list is the table's own."""
+        """Return the requests that the holder still holds. The list is the table's own, not a copy."""
         kept = [item for item in self._held.get(holder, ()) if item[0] > now and not item[1].outcome]
         self._held[holder] = kept
         return kept
 
 
 class UntrackedRequests:
-    """Ends untracked requests when their time is over. Mutable: the requests by their time, and the loop's timer."""
+    """Ends untracked requests when their time is up. Mutable: the requests by end time, and the loop's timer."""
 
     def __init__(self, assume_over: Callable[[DecisionRecord], None]) -> None:
         self._assume_over = assume_over
@@ -99,7 +102,7 @@ class UntrackedRequests:
         return len(self._due)
 
     def add(self, record: DecisionRecord, life_s: float) -> None:
-        """End the request in `life_s` seconds, unless it is reported by then."""
+        """End the request in `life_s` seconds unless it is reported first."""
         if len(self._due) >= MAX_UNTRACKED:
             return
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""The ASGI callables, spelt once."""
+"""Type aliases of the ASGI callables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Background coroutines that outlive unexpected failures."""
+"""Background coroutines that restart after unexpected failures."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _RESTART_S = 5.0
 
 
 def start(what: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-    """Return a task that runs `run` until it is cancelled, and again after each failure, which is logged."""
+    """Return a task that runs `run` until it is cancelled. After a failure it logs the error and runs `run` again."""
     return asyncio.create_task(_keep_running(what, run), name=what)
 
 
 def every(
     what: str, interval_s: float, call: Callable[[], Awaitable[None] | None], *, at_once: bool = False
 ) -> asyncio.Task[None]:
-    """Return a task that calls `call` every interval until it is cancelled; a failure is logged.
+    """Return a task that calls `call` every interval until it is cancelled. Failures are logged.
 
-    `at_once`: the first call comes before the first interval.
+    `at_once`: the first call is made immediately.
     """
 
     async def run() -> None:
@@ -42,5 +42,5 @@ async def _keep_running(what: str, run: Callable[[], Awaitable[None]]) -> None:
             await run()
         except Exception:
             # The edge of a background task: without this, one unexpected failure would end it silently.
-            logger.exception("%s failed; it starts again in %.0f s", what, _RESTART_S)
+            logger.exception("%s failed; it restarts in %.0f s", what, _RESTART_S)
         await asyncio.sleep(_RESTART_S)

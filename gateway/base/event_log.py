@@ -1,7 +1,7 @@
-"""One JSON line per notable event, in the `gateway` logger.
+"""Logs one JSON line per notable event, in the `gateway` logger.
 
-Values are ids, codes and numbers that this program made, and a client's X-Request-Id, which is short and visible ASCII;
-other text of a client never goes in. Lines are ASCII, so that no value can break out of its line.
+Values are ids, codes and numbers that this program made, and a client's X-Request-Id, which is short visible ASCII.
+Other client text is never logged. Lines are ASCII, so a value cannot break out of its line.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _RESERVED = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 class LogEvent:
-    """The message of an event's record: as text it is the event and its fields as JSON.
+    """The message of an event's record. Its text is the event and its fields as JSON.
 
-    gateway.base.json_log writes the record's fields instead, so that its line holds them at the top level.
+    gateway.base.json_log writes the record's fields at the top level of its line instead.
     """
 
     __slots__ = ("_event", "_fields")
@@ -35,7 +35,7 @@ class LogEvent:
 
 
 def log_event(event: str, *, level: int = logging.INFO, **fields: Field) -> None:
-    """Log `event` with its fields; a field whose name every log record has already gets "_" behind it."""
+    """Log `event` with its fields. A field with the name of a standard log record attribute gets the suffix "_"."""
     if _logger.isEnabledFor(level):
         named = {f"{name}_" if name in _RESERVED else name: value for name, value in fields.items()}
         _logger.log(level, LogEvent(event, named), extra={"event": event, **named})

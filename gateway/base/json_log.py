@@ -1,4 +1,4 @@
-"""Log lines of every process: one flat line of JSON per event, whatever characters a name or message carries."""
+"""Formats log lines of every process as one flat JSON line per event, whatever characters the values contain."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _PLAIN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctim
 _MAX_BYTES = 5_000_000
 _BACKUPS = 3
 _MAX_TEXT = 2000
-"""Characters of one field: clients choose the length of the texts logged about their requests."""
+"""Maximum characters of one field, because clients choose the length of some logged texts."""
 _MAX_TRACEBACK = 20_000
-"""Of a traceback, whose end states what went wrong."""
+"""Maximum characters of a traceback. Its end is kept, because it states the error."""
 
 
 class JsonFormatter(logging.Formatter):
-    """Renders a record as one line of ASCII JSON: control and separator characters stay escaped."""
+    """Renders a record as one line of ASCII JSON, with control and separator characters escaped."""
 
     @override
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line: time, level, logger, event or message, the fields, and the traceback if there is one."""
+        """Return the line: time, level, logger, event or message, the fields, and the traceback if any."""
         line: dict[str, Any] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -44,7 +44,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def logging_settings(level: str, file: Path | None = None) -> dict[str, Any]:
-    """Return a dictConfig: everything from `level` to stderr, or to a bounded `file` with only errors on stderr."""
+    """Return a dictConfig that logs from `level` to stderr, or to a bounded `file` with only errors on stderr."""
     stderr_level = "ERROR" if file else level
     handlers: dict[str, Any] = {
         "stderr": {
@@ -86,7 +86,7 @@ def logging_settings(level: str, file: Path | None = None) -> dict[str, Any]:
 
 
 def _short(value: Any) -> Any:
-    """Return a text or an object's description within the limit, and any other value as it is."""
+    """Return a text, or an object's description, cut to the limit. Return other values unchanged."""
     if value is None or isinstance(value, (bool, int, float, list, tuple, dict)):
         return value
     text = str(value)

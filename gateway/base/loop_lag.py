@@ -1,7 +1,7 @@
 """Detects a late event loop, so that its delay is not attributed to an engine.
 
-A ticker asks to be woken every `TICK_S`. While it is overdue, the loop did something else or did not run at all: it
-could read no answer, and its time-outs prove nothing. All moments are monotonic seconds.
+A ticker is scheduled every `TICK_S`. While it is overdue, the loop was busy or did not run: it could read no response,
+and its timeouts prove nothing. All times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ from collections.abc import Callable
 
 TICK_S = 0.1
 LAPSE_S = 0.1
-"""A tick this late is a lapse; less is the usual turn of a busy loop."""
+"""A tick this late is a lapse. Smaller delays are normal for a busy loop."""
 LOST_SHARE = 0.2
-"""Waiting is no evidence where the loop was away for more than this share of it."""
+"""If the loop lapsed for more than this share of a wait, the wait is no evidence."""
 WINDOW_S = 5.0
 LATE_S = LOST_SHARE * WINDOW_S
-"""A loop that lost this much of the last `WINDOW_S` is late, until it has lost nothing for as long."""
+"""A loop that lost this much of the last `WINDOW_S` is late, until it has lost nothing for `WINDOW_S`."""
 SUSTAINED_LAG_S = 0.25
 SUSTAINED_S = 1.0
-"""The lag is sustained once every tick of this long was late by `SUSTAINED_LAG_S`: load rather than a single pause."""
+"""The lag is sustained if every tick in this many seconds was late by `SUSTAINED_LAG_S`: load, not a single pause."""
 MAX_RETRY_S = 30.0
 MAX_LAPSES = 1024
 
 
 class LoopLag:
-    """Time lost by one event loop. Mutable state: all of it; only that loop's thread changes or reads it.
+    """The time that one event loop has lost. Mutable: all of it, read and changed only on that loop's thread.
 
     `note` receives the lag of each tick in seconds.
     """
 
     def __init__(self, note: Callable[[float], None] = lambda _lag_s: None) -> None:
         self.late = False
-        """The loop has been losing time; it began at `since_s`, with `lapses` that lost `away_s` in all."""
+        """The loop has been losing time since `since_s`, in `lapses` lapses that lost `away_s` in total."""
         self.since_s = 0.0
         self.lapses = 0
         self.away_s = 0.0
         self._note = note
         self._due_s: float | None = None
         self._lapses: deque[tuple[float, float]] = deque(maxlen=MAX_LAPSES)
-        """Begin and end of each lapse, in order."""
+        """Start and end of each lapse, in order."""
         self._lag_s = 0.0
         self._sustained_since_s: float | None = None
 
@@ -52,7 +52,7 @@ class LoopLag:
             await asyncio.sleep(TICK_S)
 
     def tick(self, now: float) -> None:
-        """Note that the loop ran; the next tick is due within `TICK_S`."""
+        """Record that the loop ran. The next tick is due within `TICK_S`."""
         due_s, self._due_s = self._due_s, now + TICK_S
         lag_s = self._lag_s = max(0.0, now - due_s) if due_s is not None else 0.0
         self._note(lag_s)
@@ -67,7 +67,7 @@ class LoopLag:
         self._judge(now)
 
     def lost_s(self, since_s: float, now: float) -> float:
-        """Return the seconds since then in which the loop was away, the current lapse included."""
+        """Return the seconds that the loop has lost since `since_s`, including a current lapse."""
         lost_s = 0.0
         if self._due_s is not None and now - self._due_s >= LAPSE_S:
             lost_s = now - max(self._due_s, since_s)
@@ -78,11 +78,11 @@ class LoopLag:
         return lost_s
 
     def vouches(self, since_s: float, now: float) -> bool:
-        """Return whether the loop ran and could have received an answer, so that a missing one is evidence."""
+        """Return whether the loop ran enough to receive a response, so that a missing response is evidence."""
         return self.lost_s(since_s, now) <= LOST_SHARE * (now - since_s)
 
     def retry_after_s(self, now: float) -> float | None:
-        """Return the seconds to wait before a retry while the loop cannot keep up; None while it can."""
+        """Return the seconds until a retry while the loop cannot keep up, None while it can."""
         since_s = self._sustained_since_s
         if not self.late or since_s is None or now - since_s < SUSTAINED_S:
             return None
@@ -91,7 +91,7 @@ class LoopLag:
 
     @property
     def behind(self) -> bool:
-        """Whether the loop has lost time and still does: work that no request awaits should be postponed."""
+        """Return whether the loop keeps losing time, so that work that no request waits for should be postponed."""
         return self.late and self._sustained_since_s is not None
 
     def _judge(self, now: float) -> None:

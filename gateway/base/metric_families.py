@@ -1,8 +1,8 @@
-"""Labelled counters, gauges and histograms that cost a dict access per event and are rendered on scrape.
+"""Labeled counters, gauges and histograms that cost one dict access per event and are rendered on scrape.
 
-prometheus_client's own children take a lock and several calls per event, which is noticeable in the decision path. All
-methods belong to the event loop's thread. Label values are bounded by their callers (pool ids, engine ids, codes); they
-never carry text of a request.
+prometheus_client's own children take a lock and several calls per event, which slows the decision path. Call all
+methods on the event loop's thread. Callers bound the label values (pool ids, engine ids, codes), which never contain
+request text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing_extensions import override
 
 
 class _Family(Collector):
-    """A name, a help text and labels; values are keyed by label values in the order of the labels."""
+    """A metric's name, help text and labels. Values are keyed by label values in the order of the labels."""
 
     def __init__(self, registry: CollectorRegistry, name: str, help_text: str, labels: Sequence[str]) -> None:
         self._name = name
@@ -28,12 +28,12 @@ class _Family(Collector):
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """Give the registry the names without rendering values."""
+        """Yield the metrics without values, for the registry."""
         return self.collect()
 
 
 class CounterFamily(_Family):
-    """Counters that only grow."""
+    """Counters that only increase."""
 
     def __init__(self, registry: CollectorRegistry, name: str, help_text: str, labels: Sequence[str]) -> None:
         self._values: dict[tuple[str, ...], float] = {}
@@ -44,12 +44,12 @@ class CounterFamily(_Family):
         self._values[values] = self._values.get(values, 0.0) + amount
 
     def count(self, values: tuple[str, ...]) -> None:
-        """Add one, with one call less than `inc`: for counts of every request."""
+        """Add one. It needs one call less than `inc`, for counts of every request."""
         counts = self._values
         counts[values] = counts[values] + 1.0 if values in counts else 1.0
 
     def value(self, *values: str) -> float:
-        """Return the counter of these label values, 0 where nothing was counted."""
+        """Return the counter of these label values, 0 if nothing was counted."""
         return self._values.get(values, 0.0)
 
     @override
@@ -61,7 +61,7 @@ class CounterFamily(_Family):
 
 
 class GaugeFamily(_Family):
-    """Gauges that are set."""
+    """Gauges set to a value."""
 
     def __init__(self, registry: CollectorRegistry, name: str, help_text: str, labels: Sequence[str]) -> None:
         self._values: dict[tuple[str, ...], float] = {}
@@ -72,7 +72,7 @@ class GaugeFamily(_Family):
         self._values[values] = value
 
     def remove(self, *values: str) -> None:
-        """Forget the gauge of these label values; unknown ones are ignored."""
+        """Remove the gauge of these label values; unknown values are ignored."""
         self._values.pop(values, None)
 
     @override
@@ -96,7 +96,7 @@ class HistogramFamily(_Family):
     ) -> None:
         self._bounds = tuple(bounds)
         self._rows: dict[tuple[str, ...], list[float]] = {}
-        """Observations per bucket, and at the end the sum of their values."""
+        """Observations per bucket, followed by the sum of their values."""
         super().__init__(registry, name, help_text, labels)
 
     def observe(self, *values: str, value: float) -> None:
@@ -104,7 +104,7 @@ class HistogramFamily(_Family):
         self.note(values, value)
 
     def note(self, values: tuple[str, ...], value: float) -> None:
-        """Do as `observe` does, with one call less: for timings of every request."""
+        """Count one observation. It needs one call less than `observe`, for timings of every request."""
         rows = self._rows
         row = rows[values] if values in rows else self._opened(values)
         # bisect_left, because a value equal to a bound belongs to that bucket (`le`).

@@ -1,4 +1,4 @@
-"""A gateway's own metrics, under the names of the public contract, for Prometheus."""
+"""A gateway's Prometheus metrics, under the names of the public contract."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ DECISION_BUCKETS_S = (5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3
 
 
 class GatewayMetrics:
-    """All metrics of one gateway, on a separate registry.
+    """All metrics of one gateway, in a separate registry.
 
-    Families are called with label values in the order written here, for example
-    `metrics.decisions.inc(pool_id, placement, reason)`.
+    Call a family with label values in the order written here, for example `metrics.decisions.inc(pool_id, placement,
+    reason)`.
     """
 
     def __init__(self) -> None:
@@ -51,21 +51,21 @@ class GatewayMetrics:
             registry, "headway_prompt_tokens_total", "Prompt tokens of completed requests.", ("pool",)
         )
         self.cached_tokens = CounterFamily(
-            registry, "headway_cached_tokens_total", "Cached prompt tokens as engines report them.", ("pool",)
+            registry, "headway_cached_tokens_total", "Cached prompt tokens reported by engines.", ("pool",)
         )
         self.predicted_tokens = CounterFamily(
-            registry, "headway_predicted_hit_tokens_total", "Cached prompt tokens as the index predicted.", ("pool",)
+            registry, "headway_predicted_hit_tokens_total", "Cached prompt tokens predicted by the index.", ("pool",)
         )
         self.retries = CounterFamily(
             registry,
             "headway_retries_total",
-            "Retries on another engine before the first byte, by cause; budget_empty: a retry that was not made.",
+            "Retries on another engine before the first byte, by cause; budget_empty: the retry budget allowed none.",
             ("pool", "cause"),
         )
         self.cost_samples = CounterFamily(
             registry,
             "headway_cost_samples_total",
-            "Prefill times measured: taken, shared (with other prefills) or impossible.",
+            "Measured prefill times: taken (used), shared (with other prefills) or impossible.",
             ("pool", "result"),
         )
         self.key_sources = CounterFamily(
@@ -85,14 +85,14 @@ class GatewayMetrics:
         self.owner_epoch = GaugeFamily(
             registry,
             "headway_pool_owner_epoch",
-            "Epoch of the pool's queue owner as this gateway knows it; 0: it never had one.",
+            "Epoch of the pool's queue owner known to this gateway; 0: there was no owner.",
             ("pool",),
         )
         self.owner_asks = CounterFamily(
             registry,
             "headway_owner_requests_total",
-            "Requests that asked the pool's queue owner: answered, withdrawn; late, rejected, unreachable: decided "
-            "without it or asked again.",
+            "Requests sent to the pool's queue owner: answered, withdrawn; late, rejected, unreachable: decided "
+            "without it or sent again.",
             ("pool", "outcome"),
         )
 
@@ -115,13 +115,13 @@ class GatewayMetrics:
         self.decision_records = CounterFamily(
             registry,
             "headway_decision_records_total",
-            "Completed decisions: kept for the store, left_out by sampling, dropped because too many ended at once.",
+            "Completed decisions: kept for the store, left_out by sampling, dropped because too many ended together.",
             ("result",),
         )
         self.shadow_decisions = CounterFamily(
             registry,
             "headway_shadow_decisions_total",
-            "Requests that a shadow compared, by whether it chose the same engine: yes or no.",
+            "Requests compared by a shadow policy, by whether it chose the same engine: yes or no.",
             ("pool", "agreed"),
         )
         self.observed = CounterFamily(
@@ -154,7 +154,7 @@ class GatewayMetrics:
         self.rejected_snapshots = CounterFamily(
             registry,
             "headway_rejected_snapshots_total",
-            "Published snapshots that this gateway did not take: older than one it served, or unreadable.",
+            "Published snapshots that this gateway rejected: older than one it served, or unreadable.",
             ("cause",),
         )
         self.key_limited = CounterFamily(
@@ -181,7 +181,7 @@ class GatewayMetrics:
         self.handoff_seconds = HistogramFamily(
             registry,
             "headway_handoff_seconds",
-            "From a prefill engine's end to the first token of its decode engine.",
+            "Seconds from the end of the prefill to the decode engine's first token.",
             ("pool",),
             TTFT_BUCKETS_S,
         )
@@ -190,14 +190,14 @@ class GatewayMetrics:
         self.kv_loads = CounterFamily(
             registry,
             "headway_kv_loads_total",
-            "Loads from node managers that requests were sent with: whole, partial, missing, late, failed; untold: the "
-            "engine said nothing of it.",
+            "Loads from node managers by result: whole, partial, missing, late, failed; untold: the "
+            "engine reported none.",
             ("pool", "outcome"),
         )
         self.advisories = CounterFamily(
             registry,
             "headway_advisories_total",
-            "Advisories by what became of them: useful, late, spurious, overruled, withdrawn, replaced, unknown, shed, "
+            "Advisories by outcome: useful, late, spurious, overruled, withdrawn, replaced, unknown, shed, "
             "ignored, forwarded.",
             ("pool", "outcome"),
         )
@@ -213,26 +213,26 @@ class GatewayMetrics:
         self.kv_moves = CounterFamily(
             registry,
             "headway_kv_moves_total",
-            "Orders that moved KV blocks between nodes, by planner (prefetch, advisory, replicate) and outcome: moved, "
+            "Moves of KV blocks between nodes, by planner (prefetch, advisory, replicate) and outcome: moved, "
             "missing, failed, late; dropped: not begun.",
             ("planner", "outcome"),
         )
         self.kv_move_saved_tokens = CounterFamily(
             registry,
             "headway_kv_move_saved_tokens_total",
-            "Prompt tokens that engines loaded from copies that orders had made.",
+            "Prompt tokens that engines loaded from moved copies.",
             ("planner",),
         )
         self.kv_move_useless = CounterFamily(
             registry,
             "headway_kv_moves_useless_total",
-            "Orders whose copies left, or grew old, before anybody loaded from them.",
+            "Moves whose copies were evicted or grew old without a load.",
             ("planner",),
         )
         self.kv_node_followed = GaugeFamily(
             registry,
             "headway_kv_node_followed",
-            "1 while all that the node manager holds is known; 0: degraded, it counts as holding nothing.",
+            "1 while the node manager's contents are known; 0: degraded, it counts as empty.",
             ("node",),
         )
         self.kv_node_blocks = GaugeFamily(
@@ -260,7 +260,7 @@ class GatewayMetrics:
         self.ttft = HistogramFamily(
             registry,
             "headway_ttft_seconds",
-            "Time to first token as clients of this gateway see it.",
+            "Time to first token for clients of this gateway.",
             ("pool",),
             TTFT_BUCKETS_S,
         )
@@ -274,7 +274,7 @@ class GatewayMetrics:
         self.decision_seconds = HistogramFamily(
             registry,
             "headway_decision_seconds",
-            "Time of the decision itself, without waiting.",
+            "Duration of the decision, without waiting.",
             ("pool",),
             DECISION_BUCKETS_S,
         )
@@ -309,19 +309,19 @@ class GatewayMetrics:
         self.index_trust = GaugeFamily(
             registry,
             "headway_index_trust",
-            "How far the engine's prefix index is trusted: 1 exact, 0.5 degraded, 0 blind.",
+            "Trust in the engine's prefix index: 1 exact, 0.5 degraded, 0 blind.",
             ("engine",),
         )
         self.tier_blocks = GaugeFamily(
             registry,
             "headway_index_tier_blocks",
-            "Blocks that the engine keeps below its memory, by tier: cpu, disk, external.",
+            "Blocks in the engine's lower tiers: cpu, disk, external.",
             ("engine", "tier"),
         )
         self.load_seconds = GaugeFamily(
             registry,
             "headway_engine_load_seconds",
-            "Learned seconds of loading one token of a tier, or one LoRA adapter (adapter); 0 until it is learned.",
+            "Learned seconds to load one token from a tier, or one LoRA adapter (adapter); 0 until learned.",
             ("engine", "what"),
         )
         self.index_bytes = GaugeFamily(
@@ -329,7 +329,7 @@ class GatewayMetrics:
         )
         self.gateway_late = Gauge(
             "headway_gateway_late",
-            "1 while this gateway is late, so that its time-outs count against no engine, else 0.",
+            "1 while this gateway is late and blames no engine for timeouts, else 0.",
             registry=registry,
         )
         self.snapshot_version = Gauge(

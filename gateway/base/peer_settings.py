@@ -1,4 +1,4 @@
-"""This gateway's address for other gateways, and the certificates between them."""
+"""This gateway's address for other gateways, and the certificates for their connections."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ class PeerSettingsError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerSettings:
-    """One gateway's end of its links to other gateways."""
+    """Settings of one gateway's connections to other gateways."""
 
     host: str = "127.0.0.1"
     port: int = 0
-    """0: a free one."""
+    """0: any free port."""
     region: str = ""
     name: str = ""
     """This gateway's name on the bus."""
     regions: RegionAddresses = field(default_factory=dict)
     """The gateways of other regions."""
     tls: TlsFiles | None = None
-    """None: beyond loopback, gateways make certificates from the fleet secret."""
+    """None: for addresses beyond loopback, gateways derive certificates from the fleet secret."""
 
 
 def peer_settings(environment: Mapping[str, str]) -> PeerSettings:
-    """Return the settings in the environment; raises PeerSettingsError, and OSError for a file that cannot be read."""
+    """Return the settings in the environment; raise PeerSettingsError, or OSError if a file cannot be read."""
     given = environment.get(LISTEN, "") or "127.0.0.1:0"
     address = host_and_port(given)
     if address is None:
-        raise PeerSettingsError(f"{LISTEN}={given!r} is no address; write host:port.")
+        raise PeerSettingsError(f"{LISTEN}={given!r} is not an address; write host:port.")
     host, port = address
     if host in _WILDCARDS:
         raise PeerSettingsError(f"{LISTEN}={given!r} names no host; write the address that other gateways reach.")

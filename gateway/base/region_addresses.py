@@ -1,4 +1,4 @@
-"""Addresses of the gateways of other regions, from HEADWAY_REGION_PEERS."""
+"""Addresses of other regions' gateways, from HEADWAY_REGION_PEERS."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RegionAddresses = dict[str, tuple[str, ...]]
 
 
 def host_and_port(text: str) -> tuple[str, int] | None:
-    """Return the parts of `host:port`, or None where the text has another form."""
+    """Return (host, port) of `host:port`, None if the text has another form."""
     try:
         parts = urlsplit(f"//{text}")
         host, port = parts.hostname, parts.port
@@ -22,7 +22,7 @@ def host_and_port(text: str) -> tuple[str, int] | None:
 
 
 def region_addresses(text: str, own_region: str) -> RegionAddresses:
-    """Return the regions of `us=host:port,asia=host:port`; a region may come several times. Raises ValueError."""
+    """Return the regions in `us=host:port,asia=host:port`; a region can appear several times. Raise ValueError."""
     addresses: RegionAddresses = {}
     entries = [part.strip() for part in text.split(",") if part.strip()]
     if entries and not own_region:
@@ -32,7 +32,7 @@ def region_addresses(text: str, own_region: str) -> RegionAddresses:
     for entry in entries:
         region, _, address = entry.partition("=")
         if not region or host_and_port(address) is None:
-            raise ValueError(f"{VARIABLE}: {entry!r} is no peer; write region=host:port.")
+            raise ValueError(f"{VARIABLE}: {entry!r} is not a peer; write region=host:port.")
         if region == own_region:
             raise ValueError(f"{VARIABLE} names this gateway's own region, {region!r}; name only others.")
         addresses[region] = (*addresses.get(region, ()), address)

@@ -1,1 +1,1 @@
-"""Topics between processes: in process, or over Redis."""
+"""Topics between threads or processes: in process, or over Redis."""

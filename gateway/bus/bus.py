@@ -1,7 +1,7 @@
-"""Communication between the parts of Headway: last-value topics and stream topics.
+"""The bus between Headway's parts: last-value topics and stream topics.
 
-gateway.bus.redis_bus replaces InProcessBus when there are several processes. Both give the same guarantees, and values
-are bytes, so that nothing depends on shared memory.
+With several processes, gateway.bus.redis_bus replaces InProcessBus. Both give the same guarantees. Values are bytes, so
+that nothing depends on shared memory.
 """
 
 from __future__ import annotations
@@ -17,61 +17,63 @@ from typing import Protocol, TypeVar
 from gateway.bus.bus_subscribers import Callback, Subscribers, call, covers
 
 CLAIM_S = 300
-"""A claim is remembered for this long at most, unless who claims says otherwise."""
+"""Maximum lifetime of a claim in seconds, unless the claimer sets another."""
 _MAX_CLAIMS = 10_000
 
 ResultT = TypeVar("ResultT")
 
 
 class BusAwayError(ConnectionError):
-    """No request can be sent now: the bus has lost its server."""
+    """The request cannot be sent because the bus has lost its server."""
 
 
 class Bus(Protocol):
     """Thread-safe publish and subscribe.
 
-    Callbacks run in the publisher's thread, or in the bus's own for what another process published, and must return
+    Callbacks run in the publisher's thread, or in the bus's thread for values of other processes, and must return
     quickly.
 
-    Subscribers may receive the values of two publishers that race on one topic in either order, so values carry a
-    version or a time of their own.
+    If two publishers race on one topic, subscribers can receive the values in either order, so values carry a version
+    or a time.
     """
 
     @property
     def connected(self) -> bool:
-        """Whether the server is connected now."""
+        """Return whether the server is connected now."""
 
     def publish(self, topic: str, value: bytes) -> None:
         """Make `value` the last value of `topic` and send it to its subscribers."""
 
     def latest(self, topic: str) -> bytes | None:
-        """Return the last value of `topic`; None where nothing was published."""
+        """Return the last value of `topic`, None if nothing was published."""
 
     def append(self, topic: str, value: bytes) -> None:
-        """Send a value to the subscribers of `topic`; nothing is kept."""
+        """Send a value to the subscribers of `topic` without storing it."""
 
     def notify(self, topic: str, value: bytes) -> Future[int]:
-        """Notify the present subscribers of `topic` and return their number; BusAwayError while unreachable."""
+        """Notify the current subscribers of `topic`; return their number. Raise BusAwayError while the server is
+        unreachable.
+        """
 
     def claim(self, name: str, holder: str, *, instead_of: str = "", seconds: float = CLAIM_S) -> Future[str]:
-        """Return the holder of `name`: the first to claim it, or `holder` where it was free or held by `instead_of`.
+        """Return the holder of `name`. It becomes `holder` if the name is free or held by `instead_of`.
 
-        The claim ends after `seconds`; a holder that claims instead of itself restarts them. BusAwayError where the bus
-        is unreachable.
+        The claim ends after `seconds`. A holder renews it by passing itself as `instead_of`. Raise BusAwayError if the
+        server is unreachable.
         """
 
     def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
-        """Subscribe to `topic`, or all topics below a prefix ending in "/"; returns the call that ends it.
+        """Subscribe to `topic`, or to all topics below a prefix ending in "/"; return an unsubscribe function.
 
-        Last values that exist are delivered before this returns.
+        Existing last values are delivered before this returns.
         """
 
 
 class InProcessBus:
     """The bus of a single process, which is always connected.
 
-    Mutable state: `_latest` and `_claims`, under `_lock`, and the subscribers. Callbacks run outside the lock, so
-    that one may publish or subscribe in its turn.
+    Mutable: `_latest` and `_claims`, under `_lock`, and the subscribers. Callbacks run outside the lock, so that they
+    can publish or subscribe.
     """
 
     connected = True
@@ -89,20 +91,20 @@ class InProcessBus:
         self._subscribers.deliver(topic, value)
 
     def latest(self, topic: str) -> bytes | None:
-        """Return the last value of `topic`; None where nothing was published."""
+        """Return the last value of `topic`, None if nothing was published."""
         with self._lock:
             return self._latest.get(topic)
 
     def append(self, topic: str, value: bytes) -> None:
-        """Send a value to the subscribers of `topic`; nothing is kept."""
+        """Send a value to the subscribers of `topic` without storing it."""
         self._subscribers.deliver(topic, value)
 
     def notify(self, topic: str, value: bytes) -> Future[int]:
-        """Notify the subscribers of `topic` and return their number."""
+        """Notify the subscribers of `topic`; return their number."""
         return _done(self._subscribers.deliver(topic, value))
 
     def claim(self, name: str, holder: str, *, instead_of: str = "", seconds: float = CLAIM_S) -> Future[str]:
-        """Return the holder of `name`; the oldest claims are forgotten."""
+        """Return the holder of `name`. Over the limit, the oldest claims are dropped."""
         now = time.monotonic()
         with self._lock:
             held, until = self._claims.get(name, ("", 0.0))
@@ -115,7 +117,7 @@ class InProcessBus:
         return _done(held)
 
     def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
-        """Subscribe to `topic`, or all topics below a prefix ending in "/"; returns the call that ends it."""
+        """Subscribe to `topic`, or to all topics below a prefix ending in "/"; return an unsubscribe function."""
         with self._lock:
             # Both under the lock: a value published meanwhile is in `known` or delivered, perhaps both, never neither.
             unsubscribe = self._subscribers.add(topic, callback)
@@ -126,7 +128,7 @@ class InProcessBus:
 
 
 def subscribe_on_loop(bus: Bus, topic: str, take: Callable[[bytes], None]) -> Callable[[], None]:
-    """Subscribe to `topic` on the thread of the running event loop; returns the call that ends it."""
+    """Subscribe to `topic`, with callbacks on the running event loop's thread; return an unsubscribe function."""
     loop = asyncio.get_running_loop()
     ended = threading.Event()
 

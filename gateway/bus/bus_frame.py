@@ -1,12 +1,12 @@
 """Envelope of one value on the bus: its publisher, its number, and its version.
 
 A frame is the ASCII line `version:origin:seq:seal` followed by the value's bytes. `origin` names one bus object in one
-process, `seq` counts what it published, and versions order the values of one topic. The seal is a keyed hash over all
-but the version, which the server gives: a writer to the server without the fleet secret can hold values back or repeat
-them, but not make any.
+process, `seq` numbers that object's frames, and versions order the values of one topic. The seal is a keyed hash over
+everything except the version, which the server assigns. A writer without the fleet secret can withhold or repeat
+values, but cannot create any.
 
-While the secret is rotated, a frame has one seal for each secret of its sender, separated by commas, so that one of
-them is enough to read it.
+While the secret is rotated, a frame has one seal per secret of its sender, separated by commas. One of them is enough
+to read it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SEAL_BYTES = 16
 
 
 class UnreadableFrameError(ValueError):
-    """The bytes were not published by a bus of this program."""
+    """The bytes were not published by a Headway bus."""
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
@@ -36,11 +36,11 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     seq: int
     value: bytes
     sealed_by_used: bool = True
-    """Whether it has a seal of the secret that this process uses; without one, it is unreadable after a rotation."""
+    """Whether a seal uses this process's current secret. Without one, the frame is unreadable after a rotation."""
 
 
 class FrameSeal:
-    """Writes and reads frames of one installation: of the same fleet secret, kind and topic."""
+    """Writes and reads frames that share a fleet secret, kind and topic."""
 
     __slots__ = ("_keys",)
 
@@ -48,13 +48,13 @@ class FrameSeal:
         self._keys = keyring.keys("bus messages")
 
     def tail(self, kind: str, topic: str, frame: Frame) -> bytes:
-        """Return the part after the version on the wire; the server writes the version before it."""
+        """Return the frame without its version, which the server prepends."""
         origin = frame.origin.encode()
         seals = b",".join(_seal(key, kind, topic, origin, frame.seq, frame.value) for key in self._keys.every)
         return b":%s:%d:%s\n%s" % (origin, frame.seq, seals, frame.value)
 
     def read(self, kind: str, topic: str, data: bytes) -> Frame:
-        """Read one frame; raises UnreadableFrameError unless it was published here with our secret."""
+        """Read one frame; raise UnreadableFrameError unless it was published on this topic with our secret."""
         end = data.find(b"\n", 0, _MAX_HEAD_BYTES)
         head = _HEAD.fullmatch(data, 0, max(end, 0))
         if head is None:

@@ -1,4 +1,4 @@
-"""Metrics of the shared bus, next to a gateway's own."""
+"""Metrics of the shared bus."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BusMetrics(Collector):
 
     @override
     def collect(self) -> Iterable[Metric]:
-        """Yield whether it is connected, since when, and what it lost."""
+        """Yield whether the bus is connected, since when, and what it lost."""
         state = self._bus.state
         yield GaugeMetricFamily(
             "headway_bus_connected",
@@ -35,7 +35,9 @@ class BusMetrics(Collector):
             time.monotonic() - state.since_s,
         )
         yield CounterMetricFamily(
-            "headway_bus_connections", "Connections to Redis; more than 1: it was lost.", state.connections
+            "headway_bus_connections",
+            "Connections made to Redis; more than 1: the connection was lost.",
+            state.connections,
         )
         yield CounterMetricFamily("headway_bus_dropped", "Values and stream entries dropped at a limit.", state.dropped)
         yield CounterMetricFamily("headway_bus_unreadable", "Ignored messages without a valid seal.", state.unreadable)

@@ -1,4 +1,4 @@
-"""Queue of items for the server of a shared bus: bounded, so that a dead server costs no memory and no wait."""
+"""Bounded queue of items for the shared bus's server. A dead server costs neither memory nor waiting time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.bus.bus_frame import Frame
 
 
 class Outgoing(msgspec.Struct, frozen=True, gc=False):
-    """One value on its way: of a last-value topic, or an entry of a stream."""
+    """One queued value of a last-value topic, or one stream entry."""
 
     topic: str
     frame: Frame
@@ -24,27 +24,27 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False):
 
 
 class BusQuestion(msgspec.Struct, frozen=True, gc=False):
-    """A command for the server that is sent once; `answered` gets its answer, or BusAwayError."""
+    """A server command that is sent once. `answered` receives its answer, or BusAwayError."""
 
     command: tuple[Any, ...]
     answered: Future[Any]
 
     def answer(self, answer: Any) -> None:
-        """Pass the server's answer on; the asker may be gone."""
+        """Set the server's answer, unless the requester has left."""
         with suppress(InvalidStateError):
             self.answered.set_result(answer)
 
     def fail(self) -> None:
-        """Fail the item: no answer came."""
+        """Fail the command because no answer arrived."""
         with suppress(InvalidStateError):
             self.answered.set_exception(BusAwayError("the bus has lost its server"))
 
 
 class Outbox:
-    """Keeps the newest value of each last-value topic, and the newest entries of streams. Thread-safe.
+    """Holds the newest value of each last-value topic and the newest stream entries. Thread-safe.
 
-    Mutable state, under `_lock`: `_values`, `_entries` and their bytes, `_questions`. `dropped` counts the values and
-    entries that did not fit.
+    Mutable, under `_lock`: `_values`, `_entries` and their bytes, `_questions`. `dropped` counts values and entries
+    that did not fit.
     """
 
     def __init__(self, max_topics: int, max_entries: int, max_bytes: int, wake: Callable[[], None]) -> None:
@@ -63,7 +63,7 @@ class Outbox:
         return len(self._values) + len(self._entries) + len(self._questions)
 
     def put(self, item: Outgoing) -> None:
-        """Queue an item and return at once; the oldest entries make room, a topic over the limit is dropped."""
+        """Queue an item without waiting. The oldest entries are dropped to make room, as is a topic over the limit."""
         with self._lock:
             if item.is_entry:
                 self._entries.append(item)
@@ -74,7 +74,7 @@ class Outbox:
         self._wake()
 
     def ask(self, question: BusQuestion) -> None:
-        """Queue a question and return at once; one over the limit fails."""
+        """Queue a command without waiting. A command over the limit fails."""
         with self._lock:
             has_room = len(self._questions) < self._max_entries
             if has_room:
@@ -85,7 +85,7 @@ class Outbox:
             question.fail()
 
     def take_questions(self, most: int) -> list[BusQuestion]:
-        """Remove and return the oldest questions."""
+        """Remove and return the oldest commands."""
         with self._lock:
             return [self._questions.popleft() for _ in range(min(most, len(self._questions)))]
 
@@ -99,7 +99,7 @@ class Outbox:
             return taken
 
     def put_back(self, items: Sequence[Outgoing]) -> None:
-        """Queue items again that could not be sent; a newer value of the same topic stays the one."""
+        """Queue unsent items again, unless a newer value of the topic is queued."""
         with self._lock:
             # In reverse, so that the entries keep their order at the front.
             for item in reversed(items):
@@ -113,7 +113,7 @@ class Outbox:
             self._make_room()
 
     def waits(self, topic: str) -> bool:
-        """Return whether a value of this topic waits."""
+        """Return whether a value of this topic is queued."""
         with self._lock:
             return topic in self._values
 

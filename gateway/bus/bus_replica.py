@@ -17,9 +17,9 @@ _MAX_ORIGINS = 4096
 class BusReplica:
     """A last-writer-wins register per topic. Thread-safe.
 
-    Versions are microseconds since the epoch, raised above everything seen, so that they keep rising when a clock jumps
-    back and when the server has forgotten all. Mutable state, under `_lock`: the registers, the newest own number per
-    topic, and per topic and origin the last number received.
+    Versions are microseconds since the epoch, raised above all known versions, so that they keep increasing when a
+    clock jumps back or the server loses its data. Mutable, under `_lock`: the registers, our newest number per topic,
+    and the last number received per topic and origin.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -33,7 +33,7 @@ class BusReplica:
         self._received: OrderedDict[tuple[str, str], int] = OrderedDict()
 
     def publish(self, topic: str, value: bytes) -> Frame:
-        """Make `value` the topic's value here, in a version of our own until the server has given one."""
+        """Store `value` as the topic's value here, with our own version until the server assigns one."""
         with self._lock:
             frame = self._next_frame(value)
             self._held[topic] = frame
@@ -41,12 +41,14 @@ class BusReplica:
             return frame
 
     def append(self, value: bytes) -> Frame:
-        """Return the frame of a stream entry; nothing is kept."""
+        """Return the frame of a stream entry without storing it."""
         with self._lock:
             return self._next_frame(value)
 
     def receive(self, topic: str, frame: Frame) -> bool:
-        """Take a frame from the server; True: it is newer than the known one, and subscribers must receive it."""
+        """Apply a frame from the server. Return True if it is newer than the known one, so that subscribers must
+        receive it.
+        """
         with self._lock:
             self._newest = max(self._newest, frame.version)
             if frame.origin == self.origin:
@@ -63,8 +65,8 @@ class BusReplica:
             return True
 
     def settle(self, topic: str, sent: Frame, version: int) -> bool:
-        """Note the version the server gave; True: another publisher's value arrived in between, so notify of ours
-        again.
+        """Record the version assigned by the server. Return True if another value arrived in between, so that
+        subscribers must receive ours again.
         """
         with self._lock:
             self._newest = max(self._newest, version)
@@ -80,7 +82,7 @@ class BusReplica:
             return True
 
     def is_new_entry(self, topic: str, frame: Frame) -> bool:
-        """Return whether this stream entry is new, whichever way it came."""
+        """Return whether this stream entry is new, regardless of its delivery path."""
         if frame.origin == self.origin:
             return False
         with self._lock:
@@ -96,12 +98,12 @@ class BusReplica:
             return held.value if held is not None else None
 
     def frame(self, topic: str) -> Frame | None:
-        """Return the newest known value as it travels."""
+        """Return the frame of the newest known value."""
         with self._lock:
             return self._held.get(topic)
 
     def known(self, pattern: str) -> list[tuple[str, bytes]]:
-        """Return the topics that `pattern` covers, with their values."""
+        """Return (topic, value) of all topics that `pattern` covers."""
         with self._lock:
             return [(topic, frame.value) for topic, frame in self._held.items() if covers(pattern, topic)]
 

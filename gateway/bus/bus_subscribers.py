@@ -12,9 +12,9 @@ Callback = Callable[[str, bytes], object]
 
 
 class Subscribers:
-    """Callbacks by topic or prefix. Thread-safe; callbacks run outside the lock and may subscribe in their turn.
+    """Callbacks by topic or prefix. Thread-safe: callbacks run outside the lock and can subscribe.
 
-    Mutable state, under `_lock`: the copy-on-write table `_callbacks`.
+    Mutable, under `_lock`: the copy-on-write table `_callbacks`.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Subscribers:
         self._callbacks: dict[str, tuple[Callback, ...]] = {}
 
     def add(self, pattern: str, callback: Callback) -> Callable[[], None]:
-        """Subscribe `callback` to `pattern`; returns the call that ends it."""
+        """Subscribe `callback` to `pattern`; return the function that unsubscribes."""
         with self._lock:
             self._callbacks[pattern] = (*self._callbacks.get(pattern, ()), callback)
 
@@ -32,7 +32,7 @@ class Subscribers:
         return unsubscribe
 
     def deliver(self, topic: str, value: bytes) -> int:
-        """Call every subscriber of `topic` and return their number; one that fails does not disturb the others."""
+        """Call every subscriber of `topic`; return their number. A failing subscriber does not affect the others."""
         with self._lock:
             callbacks = [callback for name in patterns_of(topic) for callback in self._callbacks.get(name, ())]
         for callback in callbacks:
@@ -56,15 +56,15 @@ def covers(pattern: str, topic: str) -> bool:
 
 
 def patterns_of(topic: str) -> list[str]:
-    """Return the topic and each prefix of it that ends in a slash."""
+    """Return the topic and each of its prefixes that end in a slash."""
     prefixes = [topic[: end + 1] for end, character in enumerate(topic) if character == "/"]
     return [topic, *(prefix for prefix in prefixes if prefix != topic)]
 
 
 def call(callback: Callback, topic: str, value: bytes) -> None:
-    """Call one subscriber; its exceptions are logged."""
+    """Call one subscriber and log its exceptions."""
     try:
         callback(topic, value)
     except Exception:
         # The edge between publishers and subscribers: one broken reader must not stop the rest.
-        logger.exception("a subscriber of %s failed; the others go on", topic)
+        logger.exception("a subscriber of %s failed; the others continue", topic)

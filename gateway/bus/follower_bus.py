@@ -1,4 +1,4 @@
-"""A gateway's end of a bus that belongs to a control plane: it follows all topics, and publishes only its own."""
+"""A gateway's end of a control plane's bus: it follows all topics and publishes only its own."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ TOPIC_PREFIX = "gateways/"
 
 
 class FollowerBus:
-    """Receives the shared topics and publishes last values below `gateways/<name>/` only, so that it never answers for
-    the fleet; entries of streams have many publishers by nature and go to the shared stream.
+    """Receives the shared topics, and publishes last values only below `gateways/<name>/`.
+
+    It therefore never overwrites fleet values. Stream entries are sent to the shared stream, which has many publishers.
     """
 
     def __init__(self, bus: Bus, name: str) -> None:
@@ -22,11 +23,11 @@ class FollowerBus:
 
     @property
     def connected(self) -> bool:
-        """Whether the shared bus is connected."""
+        """Return whether the shared bus is connected."""
         return self._bus.connected
 
     def publish(self, topic: str, value: bytes) -> None:
-        """Make `value` the last value of this gateway's own `topic`."""
+        """Publish `value` as the last value of this gateway's own `topic`."""
         self._bus.publish(self._own + topic, value)
 
     def latest(self, topic: str) -> bytes | None:
@@ -38,21 +39,22 @@ class FollowerBus:
         self._bus.append(topic, value)
 
     def notify(self, topic: str, value: bytes) -> Future[int]:
-        """Notify the present subscribers of the shared topic."""
+        """Notify the current subscribers of the shared topic."""
         return self._bus.notify(topic, value)
 
     def claim(self, name: str, holder: str, *, instead_of: str = "", seconds: float = CLAIM_S) -> Future[str]:
-        """Return the holder of `name` among all."""
+        """Return the holder of `name` among all processes."""
         return self._bus.claim(name, holder, instead_of=instead_of, seconds=seconds)
 
     def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
-        """Subscribe to the shared topic, or all below a prefix ending in "/"."""
+        """Subscribe to the shared topic, or to all topics below a prefix ending in "/"."""
         return self._bus.subscribe(topic, callback)
 
 
 def subscribe_to_gateways(bus: Bus, topic: str, take: Callable[[str, bytes], None]) -> Callable[[], None]:
-    """Subscribe to each gateway's own `topic`, with the gateway's name (empty: one without); returns the call that ends
-    it.
+    """Subscribe to each gateway's own `topic`; return the function that unsubscribes.
+
+    `take` receives the gateway's name, empty for a gateway without one.
     """
 
     def deliver(name: str, value: bytes) -> None:

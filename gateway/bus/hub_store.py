@@ -1,6 +1,6 @@
 """Data of a local hub: last values, the newest stream entries, and claims.
 
-It does in Python what gateway.bus.redis_scripts does on a Redis server, under the same names.
+It implements in Python the scripts of gateway.bus.redis_scripts, under the same names.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ Message = tuple[bytes, bytes]
 """A channel, and the bytes that its subscribers receive."""
 
 MAX_STREAM_BYTES = 16 << 20
-"""Of each stream; processes that were away longer than these entries last miss the older ones."""
+"""Limit of each stream. A process that was disconnected for too long misses older entries."""
 MAX_CLAIMS = 10_000
 
 
 class HubStore:
-    """All keys of the hub. Mutable state: hashes, sets, streams and claims; one thread uses them.
+    """All keys of the hub. Mutable: hashes, sets, streams and claims, used by one thread.
 
     `clock` returns unix seconds.
     """
@@ -30,7 +30,7 @@ class HubStore:
         self._claims: OrderedDict[bytes, tuple[bytes, float]] = OrderedDict()
 
     def hash(self, key: bytes) -> dict[bytes, bytes]:
-        """Return the fields of a hash, empty where there is none."""
+        """Return the fields of a hash, empty if it does not exist."""
         return self._hashes.get(key, {})
 
     def members(self, key: bytes) -> list[bytes]:
@@ -38,17 +38,17 @@ class HubStore:
         return list(self._sets.get(key, ()))
 
     def entries_after(self, key: bytes, after: bytes) -> list[tuple[bytes, bytes]]:
-        """Return the kept entries of a stream after this id, oldest first, with their ids."""
+        """Return (id, entry) of the stored entries after this id, oldest first."""
         stream = self._streams.get(key)
         return stream.after(_entry_id(after)) if stream is not None else []
 
     def time(self) -> tuple[int, int]:
-        """Return unix seconds and microseconds."""
+        """Return unix seconds, and the microseconds of that second."""
         micros = int(self._clock() * 1e6)
         return micros // 1_000_000, micros % 1_000_000
 
     def publish(self, keys: Sequence[bytes], arguments: Sequence[bytes]) -> tuple[bytes, Message | None]:
-        """Do what PUBLISH does: raise the version where needed, keep the frame; returns the version in force."""
+        """Run PUBLISH: raise the version if needed and store the frame. Return the resulting version."""
         topic, offered, tail, channel, mode, most = arguments
         versions, values = (self._hashes.setdefault(key, {}) for key in keys)
         stored, version = int(versions.get(topic, b"-1")), int(offered)
@@ -67,7 +67,7 @@ class HubStore:
         return versions[topic], (channel, frame)
 
     def append(self, keys: Sequence[bytes], arguments: Sequence[bytes]) -> tuple[bytes, Message | None]:
-        """Do what APPEND does: keep the entry among the newest; returns its id."""
+        """Run APPEND: store the entry among the newest. Return its id."""
         topic, frame, channel, most_entries, most_topics = arguments
         topics = self._sets.setdefault(keys[0], set())
         if topic not in topics and len(topics) >= int(most_topics):
@@ -77,7 +77,7 @@ class HubStore:
         return entry_id, (channel, entry_id + b"\n" + frame)
 
     def claim(self, key: bytes, holder: bytes, instead_of: bytes, milliseconds: int) -> bytes:
-        """Do what CLAIM does; the oldest claims are forgotten."""
+        """Run CLAIM. Over the limit, the oldest claims are dropped."""
         now = self._clock()
         held, until = self._claims.get(key, (b"", 0.0))
         if held and until > now and held != instead_of:
@@ -98,7 +98,7 @@ class _Stream:
         self._last = (0, 0)
 
     def add(self, now_ms: int, frame: bytes, most: int) -> bytes:
-        """Keep the entry and return its id, which is above all earlier ones whatever the clock shows."""
+        """Store the entry; return its id, which exceeds all earlier ids even if the clock jumps back."""
         self._last = (now_ms, 0) if now_ms > self._last[0] else (self._last[0], self._last[1] + 1)
         self._entries.append((self._last, frame))
         self._bytes += len(frame)
@@ -107,7 +107,7 @@ class _Stream:
         return b"%d-%d" % self._last
 
     def after(self, entry_id: tuple[int, int]) -> list[tuple[bytes, bytes]]:
-        """Return the entries above an id."""
+        """Return the entries with higher ids."""
         return [(b"%d-%d" % key, frame) for key, frame in self._entries if key > entry_id]
 
 

@@ -1,7 +1,7 @@
-"""The server of a bus between processes of one machine without Redis: a Unix socket and a thread.
+"""Server of a bus between one machine's processes without Redis: a Unix socket and a thread.
 
 It implements the part of Redis's protocol that the bus uses, so that gateway.bus.redis_bus is the client of both. It
-keeps nothing on disk: after its end the processes fill the next one again, as after the loss of a Redis server.
+stores nothing on disk: processes fill a new hub again, as after the loss of a Redis server.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from gateway.bus.redis_scripts import APPEND, CLAIM, PUBLISH
 from gateway.bus.resp import MAX_COMMAND_BYTES, OK, Answer, NoCommandError, encode, encode_error, read_command
 
 MAX_UNSENT_BYTES = 64 << 20
-"""A client that does not read is disconnected at this limit; it connects again and catches up."""
+"""A client that does not read is disconnected at this limit. It reconnects and catches up."""
 _STOP_S = 2.0
 
 
 def hub_url(path: Path) -> str:
-    """Return the address under which RedisBus finds the hub at this path."""
+    """Return the URL under which RedisBus reaches the hub at this path."""
     return f"unix://{quote(str(path))}"
 
 
 class LocalHub:
-    """A hub at a socket path that only its owner may open. Mutable state: the thread and its loop."""
+    """A hub at a socket path that only its owner can open. Mutable: the thread and its loop."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -47,7 +47,7 @@ class LocalHub:
         self._stop = asyncio.Event()
 
     def start(self) -> None:
-        """Listen, replacing a hub that was killed; raises OSError where the path cannot be used."""
+        """Listen at the path, replacing a hub that was killed; raise OSError if the path is unusable."""
         self._path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(self._path))
@@ -57,7 +57,7 @@ class LocalHub:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread and all connections; a second call is harmless."""
+        """End the thread and all connections. A second call is harmless."""
         with contextlib.suppress(RuntimeError):
             # RuntimeError: the thread has ended and closed its loop.
             self._loop.call_soon_threadsafe(self._stop.set)
@@ -96,7 +96,7 @@ class _Hub:
         table.setdefault(_prefix(name) if is_pattern else name, {})[connection] = None
 
     def publish(self, message: Message) -> int:
-        """Send the message to the subscribers of its channel, and return their number."""
+        """Send the message to its channel's subscribers; return their number."""
         channel, data = message
         subscribers = list(self._channels.get(channel, ()))
         if subscribers:
@@ -121,7 +121,7 @@ class _Hub:
 
 
 class _Connection(asyncio.Protocol):
-    """One client. Mutable state: the bytes of an incomplete command, and the number of its subscriptions."""
+    """One client connection. Mutable: the bytes of an incomplete command, and the number of subscriptions."""
 
     def __init__(self, hub: _Hub) -> None:
         self._hub = hub
@@ -172,7 +172,7 @@ class _Connection(asyncio.Protocol):
         self.send(b"".join(answers))
 
     def send(self, data: bytes) -> None:
-        """Send bytes; a client that does not read is disconnected."""
+        """Send bytes. A client that does not read is disconnected."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -219,7 +219,7 @@ class _Connection(asyncio.Protocol):
         return encode(entries)
 
     def _script(self, words: list[bytes]) -> bytes:
-        """Run one of the bus's three scripts, named by its text or by the digest of that."""
+        """Run one of the bus's three scripts, named by its text or the text's digest."""
         name = sha1(words[1]).hexdigest().encode() if words[0].upper() == b"EVAL" else words[1]  # noqa: S324 - a name
         count = int(words[2])
         keys, arguments = words[3 : 3 + count], words[3 + count :]
@@ -246,7 +246,7 @@ def _send_all(connections: list[_Connection], data: bytes) -> None:
 
 
 def _prefix(pattern: bytes) -> bytes:
-    """Return the prefix of a pattern's channels; raises ValueError for one that is no prefix and a star."""
+    """Return the prefix in a channel pattern; raise ValueError unless it is a prefix followed by a star."""
     if not pattern.endswith(b"*"):
-        raise ValueError("a pattern ends in a star")
+        raise ValueError("a pattern must end in a star")
     return re.sub(rb"\\(.)", rb"\1", pattern[:-1], flags=re.DOTALL)

@@ -1,4 +1,4 @@
-"""Questions over the bus to all processes that subscribe to a topic, with a time limit."""
+"""Questions to all processes that subscribe to a bus topic, with a time limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.bus.bus import Bus, BusAwayError
 from gateway.contracts.wire import UnreadableMessageError, WireForm
 
 MAX_WAITING = 32
-"""Questions that wait for their answers at once; one more gets none."""
+"""Limit of concurrent questions. A further question gets no answers."""
 
 
 class BusAnswer(Protocol):
@@ -22,7 +22,7 @@ class BusAnswer(Protocol):
 
     @property
     def question_id(self) -> str:
-        """The question that it answers."""
+        """Return the id of the answered question."""
 
 
 AnswerT = TypeVar("AnswerT", bound=BusAnswer)
@@ -30,17 +30,17 @@ AnswerT = TypeVar("AnswerT", bound=BusAnswer)
 
 @dataclass(frozen=True, slots=True)
 class BusAnswers(Generic[AnswerT]):
-    """The answers that came in time."""
+    """The answers that arrived in time."""
 
     answers: list[AnswerT]
     asked: int = 0
-    """Number of processes that got the question; 0 also where the bus has lost its server."""
+    """Number of processes that received the question; 0 also if the bus has lost its server."""
 
 
 class Questions(Generic[AnswerT]):
-    """Asks on the topic `asked`; answers come to `answered` with our name. Thread-safe.
+    """Sends questions on the topic `asked`, and receives answers on `answered` under our name. Thread-safe.
 
-    Mutable state, under `_lock`: the questions that wait for answers.
+    Mutable, under `_lock`: the questions that wait for answers.
     """
 
     def __init__(self, bus: Bus, asked: str, answered: str, form: WireForm[AnswerT], wait_s: float) -> None:
@@ -55,7 +55,7 @@ class Questions(Generic[AnswerT]):
     def ask(
         self, question_id: str, question: bytes, is_enough: Callable[[list[AnswerT]], bool] = lambda _: False
     ) -> BusAnswers[AnswerT]:
-        """Return the answers of all that get the question, or those that came in time, or came until `is_enough`."""
+        """Return the answers that arrived in time. Stop after all answers, or once `is_enough` returns True."""
         until_s = time.monotonic() + self.wait_s
         came: SimpleQueue[AnswerT] = SimpleQueue()
         with self._lock:

@@ -1,8 +1,8 @@
-"""The bus of several processes, over Redis: the same guarantees as InProcessBus, kept while the server is down.
+"""The bus of several processes over Redis. It keeps InProcessBus's guarantees while the server is down.
 
-Values that this process publishes reach its own subscribers at once, in the publisher's thread. Values of others arrive
-in the bus's own thread. Nothing waits for the server, except the first read of a topic, and that for at most `wait_s`.
-After a loss, each process continues with its copy. When the server is back, even empty, the processes fill it again.
+Values published here reach this process's subscribers immediately, in the publisher's thread. Values of other processes
+arrive in the bus's thread. Only the first read of a topic waits for the server, for at most `wait_s`. After a
+connection loss, each process continues with its copy. When the server returns, even empty, the processes fill it again.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ class RedisBusSettings:
     """Limits of one process's bus."""
 
     wait_s: float = 2.0
-    """The first read of a topic may wait this long for the server."""
+    """Maximum seconds that the first read of a topic waits for the server."""
     close_s: float = 1.0
-    """`close` waits this long for items that are still to be sent."""
+    """Maximum seconds that `close` waits for unsent items."""
     max_topics: int = 65_536
     max_entries: int = 10_000
-    """Stream entries that wait here, and that the server keeps per stream."""
+    """Limit of stream entries queued here, and of entries that the server keeps per stream."""
     max_waiting_bytes: int = 64 << 20
     link: LinkSettings = field(default_factory=LinkSettings)
 
 
 @dataclass(frozen=True, slots=True)
 class BusState:
-    """Connection and losses of the bus."""
+    """State of the bus: its connection and its losses."""
 
     connected: bool
     since_s: float
     """Monotonic seconds of the last change of `connected`."""
     connections: int
-    """How often the server was reached; more than 1 means it was lost in between."""
+    """Number of successful connections. More than 1 means that the connection was lost in between."""
     dropped: int
-    """Values and entries that did not fit into the queue, or that the server rejected."""
+    """Values and entries that did not fit into the queue or were rejected by the server."""
     unreadable: int
-    """Messages on our channels that were published without the fleet secret; each is ignored."""
+    """Messages on our channels that were published without the fleet secret. They are ignored."""
 
 
 class RedisBus:
-    """One process's end of the shared bus; all processes of an installation share a secret.
+    """One process's end of the shared bus. All processes of an installation share a secret.
 
-    Raises ValueError where `url` is no Redis URL. A server that does not answer is no error: see `state`.
+    Raise ValueError if `url` is no Redis URL. An unreachable server raises nothing: see `state`.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class RedisBus:
 
     @property
     def state(self) -> BusState:
-        """Connection and losses of the bus now."""
+        """Return the current connection state and losses."""
         link = self._link
         return BusState(
             link.connected, link.changed_at, link.connections, self._outbox.dropped + link.rejected, link.unreadable
@@ -101,30 +101,31 @@ class RedisBus:
 
     @property
     def connected(self) -> bool:
-        """Whether the server is connected now."""
+        """Return whether the server is connected now."""
         return self._link.connected
 
     def publish(self, topic: str, value: bytes) -> None:
-        """Make `value` the last value of `topic`, send it to subscribers here, and pass it on."""
+        """Make `value` the last value of `topic`, deliver it to subscribers here, and queue it for the server."""
         frame = self._replica.publish(topic, value)
         self._subscribers.deliver(topic, value)
         self._outbox.put(Outgoing(topic, frame, is_entry=False))
 
     def latest(self, topic: str) -> bytes | None:
-        """Return the last value of `topic`; None where nothing was published, or the server is unreachable."""
+        """Return the last value of `topic`, None if nothing was published or the server is unreachable."""
         self._follow(topic)
         return self._replica.value(topic)
 
     def append(self, topic: str, value: bytes) -> None:
-        """Send an entry to the subscribers of `topic`, here and elsewhere; after a reconnect they get the newest they
-        missed.
+        """Send an entry to the subscribers of `topic`, here and elsewhere.
+
+        After a reconnect, subscribers receive the newest entries that they missed.
         """
         frame = self._replica.append(value)
         self._subscribers.deliver(topic, value)
         self._outbox.put(Outgoing(topic, frame, is_entry=True))
 
     def notify(self, topic: str, value: bytes) -> Future[int]:
-        """Notify the present subscribers of `topic` and return their number; BusAwayError while the server is away."""
+        """Notify the current subscribers of `topic`; return their number. Raise BusAwayError without a server."""
         frame = self._replica.append(value)
         self._subscribers.deliver(topic, value)
         # No entry's id in front of it: the message is kept nowhere.
@@ -132,13 +133,13 @@ class RedisBus:
         return self._ask("PUBLISH", self._link.names.channel("s", topic), data)
 
     def claim(self, name: str, holder: str, *, instead_of: str = "", seconds: float = CLAIM_S) -> Future[str]:
-        """Return the holder of `name`; BusAwayError while the server is away."""
+        """Return the holder of `name`; raise BusAwayError while the server is away."""
         return self._ask("EVAL", CLAIM, 1, self._link.names.claim(name), holder, instead_of, round(seconds * 1000))
 
     def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
-        """Subscribe to `topic`, or all topics below a prefix ending in "/"; returns the call that ends it.
+        """Subscribe to `topic`, or to all topics below a prefix ending in "/"; return an unsubscribe function.
 
-        Last values are delivered before this returns, where the server answers in time.
+        Last values are delivered before this returns if the server answers in time.
         """
         unsubscribe = self._subscribers.add(topic, callback)
         for name, value in self._replica.known(topic):
@@ -147,7 +148,7 @@ class RedisBus:
         return unsubscribe
 
     def close(self) -> None:
-        """Send the queued items, for `close_s` at most, and end the thread; a second call is harmless."""
+        """Send the queued items for at most `close_s`, then end the thread. A second call is harmless."""
         atexit.unregister(self.close)
         deadline = time.monotonic() + self._settings.close_s
         if len(self._outbox):
@@ -170,7 +171,7 @@ class RedisBus:
         self._link.wake()
 
     def _follow(self, pattern: str) -> None:
-        """Have the link follow `pattern`; waits for its values unless the server is known to be away."""
+        """Make the link follow `pattern`, and wait for its values unless the server is known to be away."""
         if self._link.follows(pattern):
             return
         if threading.current_thread() is self._thread:

@@ -1,4 +1,4 @@
-"""The connection between one process's bus and the Redis server: a thread that reconnects forever."""
+"""The connection of one process's bus to the Redis server: a thread that reconnects until it is stopped."""
 
 from __future__ import annotations
 
@@ -32,20 +32,19 @@ class LinkSettings:
 
     connect_s: float = 1.0
     answer_s: float = 2.0
-    """A server that answers nothing for this long is disconnected, however open its connection is."""
+    """A server without any answer for this long is disconnected, even if its connection is open."""
     retry_min_s: float = 0.05
     retry_max_s: float = 1.0
-    """Pause before the next attempt, doubled from the first value to the second."""
+    """Maximum pause before the next attempt. The pause doubles up to this value."""
     compare_s: float = 2.0
-    """Interval at which this process's copy and the server's are compared, which repairs losses."""
+    """Interval of comparisons between this process's copy and the server's, which repair losses."""
 
 
 class RedisLink:
     """Owns the event loop of the bus's thread and one session at a time.
 
-    `connected`, `changed_at`, `connections`, `rejected` and `unreadable` are written by that thread
-    only; `tried` is set once the first attempt to connect has ended. Mutable state besides: the
-    followed patterns and the session.
+    Only that thread writes `connected`, `changed_at`, `connections`, `rejected` and `unreadable`. `tried` is set after
+    the first connection attempt has ended. Also mutable: the followed patterns and the session.
     """
 
     def __init__(
@@ -78,47 +77,47 @@ class RedisLink:
 
     @property
     def names(self) -> BusNames:
-        """Keys and channels of the installation on the server."""
+        """Return the installation's keys and channels on the server."""
         return self._ports.names
 
     @property
     def rejected(self) -> int:
-        """Values and entries that the server had no room for."""
+        """Return the number of values and entries for which the server had no room."""
         return self._ports.rejected
 
     @property
     def unreadable(self) -> int:
-        """Messages on our channels that are not ours."""
+        """Return the number of messages on our channels that are not ours."""
         return self._ports.unreadable
 
     @property
     def idle(self) -> bool:
-        """Whether no item is queued or on its way."""
+        """Return whether no item is queued or being sent."""
         session = self._session
         return len(self._outbox) == 0 and (session is None or not session.sending)
 
     def follows(self, pattern: str) -> bool:
-        """Return whether `pattern` is followed already, connected or not."""
+        """Return whether `pattern` is already followed, connected or not."""
         return pattern in self._patterns
 
     def follow_soon(self, pattern: str) -> Future[None] | None:
-        """Follow `pattern`; the future is done when its values are here. None: the thread has ended."""
+        """Follow `pattern`. The returned future is done when its values have arrived; None: the thread has ended."""
         return self._schedule(self._follow(pattern))
 
     def wake(self) -> None:
-        """Have the queued items sent."""
+        """Wake the thread to send the queued items."""
         with contextlib.suppress(RuntimeError):
             # The loop is closed: the process ends, and nothing is sent any more.
             self._loop.call_soon_threadsafe(self._work.set)
 
     def stop(self) -> None:
-        """End the thread soon."""
+        """Ask the thread to end."""
         self._stopping = True
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._cancel)
 
     def run_in_thread(self) -> None:
-        """Keep the connection until `stop`: the body of the bus's thread."""
+        """Keep the connection until `stop`; runs in the bus's thread."""
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._run())
@@ -154,7 +153,7 @@ class RedisLink:
                 pause_s = min(pause_s * 2, self._settings.retry_max_s)
 
     async def _live(self) -> str:
-        """Connect and serve one session to its end; return why it ended."""
+        """Connect and serve one session until it ends; return the reason."""
         session = RedisSession(self._make(), self._ports, self._patterns, self._work)
         try:
             await session.open()
@@ -195,7 +194,7 @@ class RedisLink:
                 "bus_lost",
                 level=logging.WARNING,
                 reason=reason,
-                remedy="serving goes on with what is known; check the server that REDIS_URL names",
+                remedy="serving continues from the last known state; check the server in REDIS_URL",
             )
 
     async def _follow(self, pattern: str) -> None:

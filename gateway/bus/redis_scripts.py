@@ -1,7 +1,7 @@
-"""Scripts of the shared bus on the Redis server, and the names of its keys there.
+"""Scripts of the shared bus for the Redis server, and the names of its keys.
 
-Both scripts change the store and notify subscribers in one step, so that a reader that has subscribed first has either
-the value or the message. The server orders the values of a topic: a later arrival gets the higher version, whatever its
+The scripts change the store and notify subscribers in one step, so that a reader that subscribes first receives either
+the value or the message. The server orders a topic's values: a later arrival gets the higher version, whatever its
 publisher's clock shows.
 """
 
@@ -34,12 +34,12 @@ redis.call('HSET', KEYS[2], ARGV[1], frame)
 redis.call('PUBLISH', ARGV[4], frame)
 return text
 """
-"""KEYS versions, values; ARGV topic, version, rest of the frame, channel, mode, most topics.
+"""KEYS versions, values; ARGV topic, version, rest of the frame, channel, mode, maximum number of topics.
 
-Modes: "publish"; "restore" changes nothing where the server has this version or a newer one; "reseal" replaces the
-frame of exactly this version.
+Modes: "publish"; "restore" changes nothing if the server has this version or a newer one; "reseal" replaces the frame
+of exactly this version.
 
-Returns the version in force, or -1 where there are too many topics.
+Returns the resulting version, or -1 if there are too many topics.
 """
 
 # "~" lets Redis drop whole nodes of the stream, which costs far less than an exact limit.
@@ -52,9 +52,9 @@ local id = redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[4], '*', 'frame', ARG
 redis.call('PUBLISH', ARGV[3], id .. '\\n' .. ARGV[2])
 return id
 """
-"""KEYS set of streams, the stream; ARGV topic, frame, channel, most entries, most streams.
+"""KEYS set of streams, the stream; ARGV topic, frame, channel, maximum entries, maximum streams.
 
-Returns the entry's id, or -1 where there are too many streams.
+Returns the entry's id, or -1 if there are too many streams.
 """
 
 
@@ -64,12 +64,11 @@ if held and held ~= ARGV[2] then return held end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
 return ARGV[1]
 """
-"""KEYS the claimed name; ARGV the claimer, the holder whose claim no longer counts, milliseconds. Returns the holder.
-"""
+"""KEYS the claimed name; ARGV the claimer, the holder to replace, milliseconds. Returns the holder."""
 
 
 class BusNames:
-    """Keys and channels of one installation's bus; several installations may share a server."""
+    """Keys and channels of one installation's bus. Several installations can share a server."""
 
     def __init__(self, prefix: str) -> None:
         # The braces keep all keys in one slot of a Redis cluster, where scripts want them.
@@ -104,18 +103,18 @@ class BusNames:
 
 
 def installation_prefix(secret: SecretKey) -> str:
-    """Return the prefix of an installation's keys that began with this secret; it reveals nothing about the secret."""
+    """Return the key prefix of an installation that began with this secret. It reveals nothing about the secret."""
     return "headway:" + secret.derive("bus prefix", _PREFIX_BYTES).hex()
 
 
 def is_prefix(text: str) -> bool:
-    """Return whether a text is the prefix of some installation's keys."""
+    """Return whether a text has the form of a key prefix."""
     return _PREFIX.fullmatch(text) is not None
 
 
 def meeting_point(secret: SecretKey) -> str:
-    """Return the key under which processes with this secret find the prefix of their installation's keys.
+    """Return the key under which processes with this secret find their installation's key prefix.
 
-    The prefix stays when the secret is rotated: a process that holds two secrets leaves it at both points.
+    The prefix survives a rotation of the secret: a process that holds two secrets stores it under both keys.
     """
     return BusNames(installation_prefix(secret)).claim("installation")

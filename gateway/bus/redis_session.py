@@ -1,4 +1,4 @@
-"""One connection to the Redis server, from its opening to its loss: subscriptions, sends, and comparisons."""
+"""One connection to the Redis server, from opening to loss: subscriptions, sends, and comparisons."""
 
 from __future__ import annotations
 
@@ -32,23 +32,24 @@ from kvstore.keys.keyring import Keyring
 _BATCH = 256
 _KINDS = ("v", "s")
 _RECEIVED_AT_A_TIME = 16
-"""Messages taken in before outgoing items get their turn."""
+"""Messages processed before outgoing items get their turn."""
 _LOGGED_CHARACTERS = 80
 _ENTRY_ID = re.compile(rb"(?:[0-9]{1,18}-[0-9]{1,18})?")
-"""Empty: a message that is kept nowhere."""
+"""Empty for a message that is not stored."""
 _CANCEL_AGAIN_S = 0.1
 # The script for claims needs an end.
 _FOR_EVER_MS = 100 * 365 * 86_400_000
 
 
 class MovedError(Exception):
-    """The installation's keys have another prefix now: the next session uses it."""
+    """The installation's keys have another prefix now, which the next session uses."""
 
 
 class Ports:
-    """The parts of the bus that a session works on; outlives it. `rejected` and `unreadable` are counted by sessions.
+    """The parts of the bus that sessions share. Sessions count `rejected` and `unreadable`.
 
-    `names` are those of the installation: until the first session has asked for them, those that the secret gives.
+    `names` are the installation's names: those derived from the secret until the first session has read them from the
+    server.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Ports:
         self.prefix = installation_prefix(keyring.used)
         self.names = BusNames(self.prefix)
         self.meeting_points = tuple(meeting_point(secret) for secret in keyring.every)
-        """The one of the secret in use comes first."""
+        """The key of the current secret is first."""
         self.seal = seal
         self.replica = replica
         self.outbox = outbox
@@ -76,12 +77,12 @@ class Ports:
         self.rejected = 0
         self.unreadable = 0
         self.received_until: dict[str, str] = {}
-        """Per stream the id of the last entry received, from which the next session continues."""
+        """Stream → id of the last entry received, from which the next session continues."""
         self.to_reseal: set[str] = set()
-        """Topics whose value on the server has no seal of the secret in use."""
+        """Topics whose value on the server has no seal of the current secret."""
 
     def reject(self, topic: str, reason: str) -> None:
-        """Count a message that is ignored; the first one is logged."""
+        """Count an ignored message, and log the first one."""
         self.unreadable += 1
         if self.unreadable == 1:
             log_event(
@@ -95,7 +96,7 @@ class Ports:
 
 
 def client_maker(url: str, *, connect_s: float, answer_s: float) -> Callable[[], Any]:
-    """Return a function that makes a client of the server; raises ValueError where `url` is no Redis URL."""
+    """Return a function that creates a client of the server; raise ValueError if `url` is no Redis URL."""
 
     def make() -> Any:
         return Redis.from_url(
@@ -115,11 +116,10 @@ def client_maker(url: str, *, connect_s: float, answer_s: float) -> Callable[[],
 
 
 class RedisSession:
-    """Two sockets: one receives, one sends and queries. `sending` reports that items are on their way.
+    """A session with two sockets: one receives, one sends and queries. `sending` is set while items are being sent.
 
-    `patterns` are those to follow, each with the stream id at which it was first followed; sessions share and fill it.
-    Mutable state besides: the waiters for confirmed subscriptions, the patterns this session follows, the scripts'
-    names.
+    `patterns` maps each pattern to the stream id at which it was first followed; sessions share and fill it. Mutable:
+    the waiters for confirmed subscriptions, the patterns that this session follows, and the scripts' names.
     """
 
     def __init__(self, client: Any, ports: Ports, patterns: dict[str, str], work: asyncio.Event) -> None:
@@ -134,7 +134,7 @@ class RedisSession:
         self._publish = self._append = ""
 
     async def open(self) -> None:
-        """Connect, follow the patterns, and take in what happened meanwhile."""
+        """Connect, follow the patterns, and process what happened during the disconnection."""
         self._publish = await self._client.script_load(PUBLISH)
         self._append = await self._client.script_load(APPEND)
         await self._meet()
@@ -157,7 +157,7 @@ class RedisSession:
             self._take(message)
 
     async def serve(self) -> None:
-        """Receive, send and compare until the connection fails, which is raised."""
+        """Receive, send and compare until the connection fails; raise its error."""
         tasks = [asyncio.create_task(work) for work in (self._receive(), self._send(), self._keep_comparing())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -167,14 +167,14 @@ class RedisSession:
             await _end(tasks)
 
     async def close(self) -> None:
-        """Close both sockets and wake the waiters for a confirmation."""
+        """Close both sockets and wake the waiters for confirmations."""
         for waiting in self._confirmed.values():
             waiting.cancel()
         await self._pubsub.aclose()  # type: ignore[no-untyped-call]
         await self._client.aclose()
 
     async def follow(self, pattern: str) -> None:
-        """Subscribe to `pattern`, and return when its values are here."""
+        """Subscribe to `pattern`; return when its values have arrived."""
         loop = asyncio.get_running_loop()
         waiting = [self._confirmed.setdefault(self._channel(kind, pattern), loop.create_future()) for kind in _KINDS]
         await self._subscribe(pattern)
@@ -197,7 +197,7 @@ class RedisSession:
         return names.pattern(kind, pattern) if pattern.endswith("/") else names.channel(kind, pattern)
 
     async def _receive_until_confirmed(self, subscriptions: int) -> list[dict[str, Any]]:
-        """Return the messages that came before the last confirmation."""
+        """Return the messages that arrived before the last confirmation."""
         early = []
         while subscriptions:
             async with asyncio.timeout(self._ports.compare_s):
@@ -209,7 +209,7 @@ class RedisSession:
         return early
 
     async def _receive(self) -> None:
-        """Take in messages; a silence is tested with a ping, whose answer ends it."""
+        """Process messages. After a silence, send a ping to test the connection."""
         silent = taken = 0
         while True:
             message = await self._pubsub.get_message(timeout=self._ports.compare_s)
@@ -222,7 +222,7 @@ class RedisSession:
                 continue
             silent += 1
             if silent > 2:
-                raise TimeoutError("the hearing socket is dead")
+                raise TimeoutError("the receiving socket is dead")
             await self._pubsub.ping()
 
     def _take(self, message: dict[str, Any]) -> None:
@@ -235,7 +235,7 @@ class RedisSession:
             self._take_value(message["channel"].decode(errors="replace"), message["data"])
 
     def _take_value(self, channel: str, data: bytes) -> bool:
-        """Take a value from a channel; False: it was not published with our secret."""
+        """Apply a value from a channel. Return False if it was not published with our secret."""
         kind, topic = self._ports.names.topic(channel)
         try:
             if kind == "v":
@@ -244,7 +244,7 @@ class RedisSession:
                 entry_id, _, frame = data.partition(b"\n")
                 if not _ENTRY_ID.fullmatch(entry_id):
                     # It is not sealed, and the next session asks the server for the entries after it.
-                    raise UnreadableFrameError("a stream entry has no id of Redis")
+                    raise UnreadableFrameError("a stream entry has no Redis id")
                 self._receive_entry(topic, entry_id.decode("ascii"), frame)
         except UnreadableFrameError as error:
             self._ports.reject(topic, str(error))
@@ -279,10 +279,10 @@ class RedisSession:
             await self._reseal()
 
     async def _meet(self) -> bool:
-        """Agree with the others on the prefix of the installation's keys; returns whether it is another one now.
+        """Agree with the other processes on the installation's key prefix; return whether it has changed.
 
-        It is kept at one point per secret, so that processes before and after each step of a rotation share their
-        topics. Points that differ (the server has lost one while processes started) are settled by their order.
+        The prefix is stored under one key per secret, so that processes before and after each step of a rotation share
+        their topics. If these keys differ (the server lost one while processes started), their order decides.
         """
         ports = self._ports
         held: dict[str, str] = {}
@@ -304,7 +304,7 @@ class RedisSession:
         return held.decode(errors="replace")
 
     async def _reseal(self) -> None:
-        """Seal values again that would be unreadable once only the secret in use is accepted."""
+        """Seal values again that will be unreadable once only the current secret is accepted."""
         while self._ports.to_reseal:
             topic = self._ports.to_reseal.pop()
             frame = self._ports.replica.frame(topic)
@@ -312,7 +312,7 @@ class RedisSession:
                 await self._client.evalsha(*self._publish_call(topic, frame, "reseal"))
 
     async def _compare(self, patterns: list[str]) -> None:
-        """Fetch values that are newer on the server, and restore those that it has lost or never got."""
+        """Fetch values that are newer on the server, and restore those that it has lost or never received."""
         stored = await self._client.hgetall(self._ports.names.versions)
         there = {name.decode(errors="replace"): int(version) for name, version in stored.items()}
         here = self._ports.replica.versions()
@@ -336,13 +336,13 @@ class RedisSession:
                     await self._restore(topic, "publish")
 
     async def _restore(self, topic: str, mode: str = "restore") -> None:
-        """Store our value; mode "publish" does so over whatever is there."""
+        """Store our value on the server. Mode "publish" overwrites any other value."""
         frame = self._ports.replica.frame(topic)
         if frame is not None:
             await self._client.evalsha(*self._publish_call(topic, frame, mode))
 
     async def _catch_up(self, patterns: list[str]) -> None:
-        """Deliver the entries that arrived during the disconnection, as far as the server still has them."""
+        """Deliver the entries that arrived during the disconnection, if the server still has them."""
         for name in await self._client.smembers(self._ports.names.streams):
             topic = name.decode(errors="replace")
             starts = [
@@ -382,7 +382,7 @@ class RedisSession:
             await self._work.wait()
 
     def fail_questions(self) -> None:
-        """Answer the pending questions: no subscriber is there."""
+        """Answer the pending questions with 0 subscribers."""
         while questions := self._ports.outbox.take_questions(_BATCH):
             for question in questions:
                 question.fail()
@@ -419,10 +419,10 @@ class RedisSession:
 
 
 async def _end(tasks: list[asyncio.Task[None]]) -> None:
-    """Cancel these and wait for their end.
+    """Cancel these tasks and wait for their end.
 
-    One cancellation is not enough: `asyncio.wait_for` of Python 3.11, with which redis-py sends, swallows one that
-    comes as its work is done. Such a task would go on receiving, and nothing would ever be sent again.
+    One cancellation is not enough: redis-py sends with `asyncio.wait_for`, which in Python 3.11 swallows a cancellation
+    that arrives as its work completes. Such a task would continue to receive, and nothing would ever be sent again.
     """
     left = set(tasks)
     while left:

@@ -1,4 +1,4 @@
-"""Redis's wire format (RESP 2), as far as a server needs it: commands in, answers out."""
+"""Redis's wire format (RESP 2) as far as a server needs it: commands in, answers out."""
 
 from __future__ import annotations
 
@@ -11,20 +11,17 @@ OK = b"+OK\r\n"
 
 
 class NoCommandError(ValueError):
-    """The bytes are no command of Redis's wire format, or one over a limit."""
+    """The bytes are no valid command in Redis's wire format, or the command exceeds a limit."""
 
 
 def read_command(buffer: bytearray, start: int) -> tuple[list[bytes], int] | None:
-    """Return the command that begins at `start` and where the next one begins; None: it is not whole yet.
-
-    Raises NoCommandError.
-    """
+    """Return (command at `start`, start of the next command), None if it is incomplete. Raise NoCommandError."""
     counted = _number(buffer, start, b"*")
     if counted is None:
         return None
     count, at = counted
     if not 0 < count <= _MAX_ARGUMENTS:
-        raise NoCommandError("a command has one argument or more")
+        raise NoCommandError("a command needs an argument")
     words = []
     for _ in range(count):
         measured = _number(buffer, at, b"$")
@@ -41,7 +38,7 @@ def read_command(buffer: bytearray, start: int) -> tuple[list[bytes], int] | Non
 
 
 def encode(answer: Answer) -> bytes:
-    """Return an answer as it is sent."""
+    """Return an answer's wire format."""
     if answer is None:
         return b"$-1\r\n"
     if isinstance(answer, int):
@@ -52,20 +49,20 @@ def encode(answer: Answer) -> bytes:
 
 
 def encode_error(message: str) -> bytes:
-    """Return an error as it is sent; its first word is the code."""
+    """Return an error's wire format. The first word is the error code."""
     return b"-" + message.encode("ascii", errors="replace") + b"\r\n"
 
 
 def _number(buffer: bytearray, start: int, mark: bytes) -> tuple[int, int] | None:
-    """Return the number of the line that begins with `mark` at `start`, and where the line after it begins."""
+    """Return (number, start of the next line) for the line at `start`, which begins with `mark`."""
     if start >= len(buffer):
         return None
     end = buffer.find(b"\r\n", start, start + _MAX_NUMBER_BYTES)
     line = bytes(buffer[start : end if end >= 0 else start + _MAX_NUMBER_BYTES])
     if line[:1] != mark or (end < 0 and len(line) == _MAX_NUMBER_BYTES):
-        raise NoCommandError("a command is a list of byte strings")
+        raise NoCommandError("a command must be a list of byte strings")
     if end < 0:
         return None
     if not line[1:].isdigit():
-        raise NoCommandError("a length is a whole number")
+        raise NoCommandError("a length must be a whole number")
     return int(line[1:]), end + 2

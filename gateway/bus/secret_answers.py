@@ -1,7 +1,6 @@
-"""The console's question about the secrets that processes hold, and their answers. An answer has fingerprints and no
-secret.
+"""The console's question about the secrets that processes hold, and the answers. Answers contain only fingerprints.
 
-Both are messages on the bus, not published values: a process that is not connected at that moment never gets them.
+Both are bus messages without stored values: a process that is disconnected at that moment never receives them.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from kvstore.keys.keyring import Keyring
 
 ASKED = "secrets/asked"
 ANSWERED = "secrets/answered/"
-"""The asker's name follows."""
+"""Topic prefix of answers, followed by the requester's name."""
 
 
 class SecretQuestion(msgspec.Struct, frozen=True):
-    """Asks every process for its secrets."""
+    """Asks every process for the fingerprints of its secrets."""
 
     question_id: str
     asker: str
 
 
 class SecretAnswer(msgspec.Struct, frozen=True):
-    """One process's secrets."""
+    """Fingerprints of one process's secrets."""
 
     question_id: str
     role: str
@@ -44,7 +43,7 @@ ANSWER = WireForm(SecretAnswer, "an answer about secrets", limit=MIB)
 
 
 class SecretAnswers:
-    """One process's answers, given in the bus's thread from the construction on."""
+    """Answers questions for one process. It runs in the bus's thread from construction on."""
 
     def __init__(
         self, bus: Bus, role: str, name: str, keyrings: Sequence[Keyring | None], wall: Callable[[], float]

@@ -1,4 +1,4 @@
-"""The last-known-good snapshot on disk, from which a gateway serves while no newer one is available."""
+"""The last-known-good snapshot on disk, which a gateway serves while no newer one is available."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _envelope = WireForm(_Envelope, "a stored snapshot", limit=MAX_BYTES)
 
 
 class SnapshotStore:
-    """One file in `state_dir`, readable only by its owner, written completely or not at all."""
+    """One file in `state_dir`, readable only by its owner and written atomically."""
 
     def __init__(self, state_dir: Path, max_age_s: float) -> None:
         self.path = state_dir / FILE_NAME
@@ -35,7 +35,7 @@ class SnapshotStore:
         """Seconds between the last confirmation of the snapshot and its loading."""
 
     def save(self, snapshot: Snapshot, now_unix: float) -> None:
-        """Replace the file; `now_unix` is when the snapshot was last known to be in force. Blocks on the disk."""
+        """Replace the file. `now_unix` is when the snapshot was last known to be valid. Blocks on disk I/O."""
         payload = encode_snapshot(snapshot)
         envelope = _Envelope(now_unix, hashlib.sha256(payload).digest(), payload)
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ class SnapshotStore:
             os.close(directory)
 
     def load(self, now_unix: float) -> Snapshot | None:
-        """Return the snapshot; None where there is none, or it is damaged or too old, which is logged."""
+        """Return the snapshot, None if it is missing. A damaged or outdated file is logged and also gives None."""
         try:
             return self._read(now_unix)
         except FileNotFoundError:
@@ -93,7 +93,7 @@ class SnapshotStore:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a new file that only its owner can read, and return when the disk has it."""
+    """Write a new file that only its owner can read, and sync it to disk."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)
         file.flush()

@@ -1,4 +1,4 @@
-"""Time since a background job was last woken, as a metric: stopped jobs cannot report that they stopped."""
+"""Metric of the time since background jobs were last woken, because stopped jobs cannot report that they stopped."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing_extensions import override
 from gateway.bus.bus import Bus
 
 TOPIC = "jobs_woken"
-"""Stream topic: one empty entry a second, as long as jobs are woken."""
+"""Stream topic with one empty entry per second while jobs are woken."""
 NAME = "headway_jobs_wake_up_age_seconds"
 
 
 class WakeUpAge(Collector):
-    """Subscribes to wake-ups on the bus. Mutable state: the time of the last one."""
+    """Exports the age of the last wake-up on the bus. Mutable: the time of the last wake-up."""
 
     def __init__(self, registry: CollectorRegistry, bus: Bus, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -28,7 +28,7 @@ class WakeUpAge(Collector):
 
     @override
     def collect(self) -> Iterable[Metric]:
-        """Yield the age of the last wake-up; before the first one, of this process."""
+        """Yield the age of the last wake-up, or of this process before the first one."""
         text = "Seconds since a background job was woken; grows while no worker or scheduler runs."
         yield GaugeMetricFamily(NAME, text, self._clock() - self._woken_s)
 

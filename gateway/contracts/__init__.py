@@ -1,1 +1,1 @@
-"""Values that cross the bus, and the snapshot: the contracts that the control plane may import."""
+"""Contracts that the control plane may import: values on the bus, and the snapshot."""

@@ -1,4 +1,4 @@
-"""Advisories as they travel: between gateways, to the request log, and to the console."""
+"""Advisories on the wire: between gateways, to the request log, and to the console."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ USEFUL, LATE, SPURIOUS, OVERRULED = "useful", "late", "spurious", "overruled"
 WITHDRAWN, REPLACED = "withdrawn", "replaced"
 UNKNOWN, SHED, IGNORED, FORWARDED = "unknown", "shed", "ignored", "forwarded"
 OUTCOMES = (USEFUL, LATE, SPURIOUS, OVERRULED, WITHDRAWN, REPLACED, UNKNOWN, SHED, IGNORED, FORWARDED)
-"""useful: its request came and found all in place; late: before what was moved for it; overruled: the reserved engine
-took no work by then, or another one was clearly cheaper; spurious: no request came in time; withdrawn: by its
-sender; replaced: by a newer one, or by its request; unknown: no gateway knows the session; shed: over a limit;
-ignored: the policy takes none; forwarded: to the gateway that decides.
+"""useful: its request arrived after everything was in place; late: the request arrived before the moved KV; overruled:
+the reserved engine accepted no work by then, or another engine was clearly cheaper; spurious: no request arrived in
+time; withdrawn: by its sender; replaced: by a newer advisory, or by its request; unknown: no gateway knows the session;
+shed: over a limit; ignored: the policy accepts no advisories; forwarded: to the gateway that decides.
 """
 RESERVED = "reserved"
 PREFETCHING = "prefetching"
-"""States of an open one."""
+"""States of an open advisory."""
 
 
 class Advisory(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,19 +31,19 @@ class Advisory(msgspec.Struct, frozen=True, kw_only=True):
     tenant_id: str
     session_id: str
     served_model: str = ""
-    """Empty: the model of its last request."""
+    """Empty: the model of the session's last request."""
     expected_arrival_s: float | None = None
     """Seconds from now; None: unknown."""
     ordered: bool = False
-    """Requests of this source come in the order of their advisories."""
+    """Requests of this source arrive in the order of their advisories."""
     priority: int = 1
     """Lower is more urgent."""
     source: str = ""
-    """Id of the API key that sent it, or for which its token was made."""
+    """Id of the API key that sent the advisory, or that its token belongs to."""
 
 
 class PeerAdvisory(msgspec.Struct, frozen=True):
-    """Message from one gateway to all others about a session for whose requests it does not decide."""
+    """A gateway's message to all others about a session whose requests it does not decide."""
 
     sender: str
     advisory: Advisory
@@ -53,20 +53,20 @@ class PeerAdvisory(msgspec.Struct, frozen=True):
 
 
 class StoredAdvisory(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """What an advisory did for one request. Times in seconds."""
+    """An advisory's effect on one request. Times in seconds."""
 
     lead_s: float
-    """From the advisory to the request."""
+    """Seconds from the advisory to the request."""
     engine_id: str
     """The engine that was reserved."""
     outcome: str
     """useful, late or overruled."""
     expected_s: float | None = None
-    """The lead that was announced."""
+    """The announced lead in seconds."""
     held_by: str = ""
-    """Name of the node that had the session's KV; empty: nothing had to move."""
+    """Name of the node that held the session's KV; empty if nothing had to move."""
     moved_to: str = ""
-    """Name of the reserved engine's own node."""
+    """Name of the reserved engine's node."""
     moved_blocks: int = 0
     moved_bytes: int = 0
     move_s: float = 0.0
@@ -90,14 +90,14 @@ class SourceTally(msgspec.Struct):
 
 
 class PoolTally(msgspec.Struct):
-    """Requests of known sessions in one pool, and figures that show whether advisories would be worth it. Mutable."""
+    """Requests of known sessions in one pool, with figures that show whether advisories would pay off. Mutable."""
 
     pool_id: str
     rule: str = "off"
     advised: int = 0
-    """Requests with a first token that an advisory announced…"""
+    """Requests with a first token that an advisory announced."""
     advised_ttft_s: float = 0.0
-    """…and the sum of their TTFTs."""
+    """Sum of the TTFTs of the `advised` requests."""
     others: int = 0
     others_ttft_s: float = 0.0
     sessions: int = 0
@@ -105,9 +105,9 @@ class PoolTally(msgspec.Struct):
     requests: int = 0
     prompt_tokens: int = 0
     loads: int = 0
-    """Requests that loaded KV from a node…"""
+    """Requests that loaded KV from a node."""
     load_s: float = 0.0
-    """…and the sum of the seconds that these loads took."""
+    """Sum of the seconds that these loads took."""
 
 
 class AdvisoryTallies(msgspec.Struct, frozen=True):

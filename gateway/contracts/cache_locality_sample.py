@@ -1,6 +1,6 @@
-"""Cache locality, as published on the bus: rings, shared prefixes, TTFT by part, reported hits.
+"""Cache locality as published on the bus: rings, shared prefixes, TTFT by part, reported hits.
 
-It changes slowly and is read only by pages, so it is separate from the FleetSample.
+It changes slowly and only pages read it, so it is separate from the FleetSample.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ TOPIC = "cache_locality"
 
 
 class SharedPrefix(msgspec.Struct, frozen=True):
-    """One node of the tree of shared prefixes; blocks are counted from 1. No text: keys are keyed digests."""
+    """One node of the tree of shared prefixes, with blocks counted from 1. It has no text: keys are keyed digests."""
 
     key: str
-    """Block key of its last block, 16 hex digits."""
+    """Block key of the node's last block, 16 hex digits."""
     parent: int
-    """Index of its parent in the list; -1: it begins the prompt."""
+    """Index of its parent in the list; -1: the node begins the prompt."""
     level: int
     first_block: int
     last_block: int
     requests: int
     holders: tuple[str, ...] = ()
-    """Ids of the engines that hold all of it by the index."""
+    """Ids of the engines that hold the complete prefix according to the index."""
     key_blocks: int = 0
-    """Length of the placement's key for such prompts, where it ends within this node; 0: it does not."""
+    """Length of the placement's key for such prompts if it ends within this node, else 0."""
     dram_nodes: tuple[str, ...] = ()
     """Names of the node managers that hold its last block in DRAM."""
     ssd_nodes: tuple[str, ...] = ()
-    """Those that hold it on SSD alone."""
+    """Names of the node managers that hold its last block only on SSD."""
 
 
 class HitPoint(msgspec.Struct, frozen=True):
@@ -47,83 +47,83 @@ class HitPoint(msgspec.Struct, frozen=True):
 
 
 class SplitMean(msgspec.Struct, frozen=True):
-    """Mean parts of some requests' times to first token, in seconds; they sum to the mean TTFT."""
+    """Mean parts of the TTFT of some requests, in seconds. They sum to the mean TTFT."""
 
     queue_s: float
-    """Waiting at the gateway for a dispatch."""
+    """Wait at the gateway for a dispatch."""
     transfer_s: float
-    """From the hand-over to the first token: KV blocks on their way from the prefill engine to the decode engine."""
+    """From the hand-over to the first token: transfer of KV blocks from the prefill engine to the decode engine."""
     prefill_s: float
-    """The rest: on the engine until the first token, its own queue included."""
+    """The remaining time on the engine until the first token, including the engine's own queue."""
 
 
 class SplitSpan(msgspec.Struct, frozen=True):
-    """One engine over one span of time."""
+    """TTFT parts of one engine over one time span."""
 
     span_s: float
     requests: int
     mean: SplitMean
     p90: SplitMean
-    """Of the requests whose TTFT is around the 90th percentile: within an eighth of an octave, about 9 %."""
+    """Mean parts of requests with a TTFT near the 90th percentile: within an eighth of an octave, about 9 %."""
 
 
 class EngineCacheLocality(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine's part."""
+    """Cache-locality figures of one engine."""
 
     engine_id: str
     name: str
     accepts: bool
     requests: int = 0
-    """Requests of the sampled window that were dispatched to it."""
+    """Requests of the sampled window that were dispatched to the engine."""
     split: tuple[SplitSpan, ...] = ()
-    """Parts of its TTFT, the shortest span first; spans without a request are left out."""
+    """Parts of its TTFT, shortest span first. Spans without a request are omitted."""
     trust: str = ""
     """exact, degraded or blind."""
     trust_reason: str = ""
-    """Why it is trusted less, as a sentence; empty when exact."""
+    """Why the index is trusted less, as a sentence; empty if exact."""
     trust_since: float | None = None
-    """Unix seconds since when the grade and its cause hold; None: since the gateway began to judge."""
+    """Unix seconds since when the grade and its cause hold; None: since the gateway started to judge."""
     cause: str = ""
-    """Why its hits differ, of gateway.contracts.hit_sample; empty: they do not, or no cause was determined."""
+    """Why hits differ, as in gateway.contracts.hit_sample; empty: they do not differ, or the cause is unknown."""
     share: float | None = None
-    """Reported share of the believed tokens, 0..1; None: too few requests."""
+    """Reported tokens as a share of believed tokens, 0..1; None: too few requests."""
     compared: int = 0
-    """Requests that were compared, of the last five minutes and at most 64."""
+    """Requests compared in the last five minutes, at most 64."""
     differing: int = 0
     believed_tokens: int = 0
     reported_tokens: int = 0
     points: tuple[HitPoint, ...] = ()
-    """The newest of them."""
+    """The newest of the compared requests."""
 
 
 class PoolCacheLocality(msgspec.Struct, frozen=True, kw_only=True):
-    """One pool's part."""
+    """Cache-locality figures of one pool."""
 
     pool_id: str
     placement: str
     policy_version: int
     block_tokens: int
     requests: int
-    """Requests that the sampled window represents."""
+    """Number of requests that the sampled window represents."""
     sampled: int
-    """Prompts in it."""
+    """Number of prompts in the sampled window."""
     span_s: float
-    """Length of the window so far."""
+    """Length of the window so far in seconds."""
     engines: tuple[EngineCacheLocality, ...]
-    """By name."""
+    """Ordered by name."""
     accepting: tuple[str, ...]
-    """Ids of the engines that take work, in the order in which rings are made of them."""
+    """Ids of the engines that accept work, in the order used to build rings."""
     rings: RingPlan | None = None
-    """None: the placement uses none."""
+    """None: the placement uses no rings."""
     keys: dict[str, int] = {}
-    """Affinity key (16 hex digits) to requests of the window, the busiest MAX_KEYS."""
+    """Affinity key (16 hex digits) → requests of the window, for the busiest MAX_KEYS."""
     widened: int = 0
-    """Prefixes that are kept to more engines than usual for now."""
+    """Prefixes that are currently spread over more engines than usual."""
     prefixes: tuple[SharedPrefix, ...] = ()
 
 
 class CacheLocalitySample(msgspec.Struct, frozen=True, kw_only=True):
-    """One gateway's sample."""
+    """Cache-locality figures of one gateway."""
 
     schema_version: int = SCHEMA_VERSION
     at: float

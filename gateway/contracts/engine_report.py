@@ -1,4 +1,4 @@
-"""The prober's last reading of one engine, as published on the bus."""
+"""The prober's latest report on one engine, as published on the bus."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ import msgspec
 from gateway.contracts.wire import MIB, WireForm
 
 TOPIC_PREFIX = "load/"
-"""Last-value topics, one per engine: `load/<engine_id>`."""
+"""Prefix of the last-value topics, one per engine: `load/<engine_id>`."""
 
 
 class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One reading of one engine. Load fields are None if the engine did not report them."""
+    """One report on one engine. Load fields are None if the engine did not report them."""
 
     engine_id: str
     at: float
     """Unix seconds."""
     reachable: bool
-    """False: no HTTP answer came."""
+    """False: no HTTP response arrived."""
     healthy: bool
-    """False: `reason` says why."""
+    """False: `reason` states why."""
     reason: str
-    """A sentence such as "connection refused" or "metrics are unreadable: …", or of a healthy engine why /health is
-    late; else empty.
+    """A sentence such as "connection refused" or "metrics are unreadable: …". For a healthy engine, why /health is
+    late, else empty.
     """
     readable: bool = True
-    """False: it answers, but its metrics cannot be read; such an engine still serves."""
+    """False: the engine responds but its metrics are unreadable. It still serves requests."""
     running: int | None = None
-    """Requests in the engine; waiting ones included where `waiting` is None."""
+    """Requests in the engine, including waiting ones if `waiting` is None."""
     waiting: int | None = None
     kv_usage: float | None = None
-    """0..1, blocks of running requests only."""
+    """KV usage 0..1, counting only blocks of running requests."""
     kv_tokens: int | None = None
-    """Tokens that fit into the KV memory."""
+    """Capacity of the KV memory in tokens."""
     prefix_queries_total: float | None = None
     """Prompt tokens queried in the prefix cache since the process started."""
     prefix_hits_total: float | None = None
@@ -41,31 +41,31 @@ class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
     block_size: int | None = None
     """Tokens per KV block."""
     full: bool = False
-    """True: all fields are of this reading; False: only reachability, running and waiting are."""
+    """True: all fields are from this report; False: only reachability, running and waiting are."""
     prompt_tokens_total: float | None = None
-    """Prompt tokens taken into prefill since the process started."""
+    """Prompt tokens that entered prefill since the process started."""
     generated_tokens_total: float | None = None
     asleep: bool | None = None
-    """Whether it was put to sleep, so that it answers and serves nothing."""
+    """Whether the engine is in sleep mode, in which it responds but serves no requests."""
     adapters: tuple[str, ...] | None = None
-    """LoRA adapters that its requests use at this moment; None: not reported."""
+    """LoRA adapters that running requests use now; None: not reported."""
     max_adapters: int | None = None
-    """Adapters that it can keep loaded at once."""
+    """Number of adapters that the engine can keep loaded at once."""
     shard: int = 0
-    """Of the probe job, whose lease the prober held."""
+    """Shard of the probe job whose lease the prober held."""
     fence: int = 0
-    """Fencing token of that lease: a report with a lower one than the shard's highest is void."""
+    """Fencing token of that lease. A report with a token below the shard's highest is void."""
 
     @property
     def room_tokens(self) -> int | None:
-        """Tokens for which the engine has KV memory left; None where it did not report it."""
+        """Return the free KV memory in tokens, None if it is not reported."""
         if self.kv_usage is None or self.kv_tokens is None:
             return None
         return int((1.0 - self.kv_usage) * self.kv_tokens)
 
     @property
     def serves(self) -> bool:
-        """Whether requests may be sent there, by this reading."""
+        """Return whether requests can be sent to the engine according to this report."""
         return self.reachable and (self.healthy or not self.readable)
 
 
@@ -74,5 +74,5 @@ encode_report, decode_report = _report.encode, _report.decode
 
 
 def load_topic(engine_id: str) -> str:
-    """Return the topic that carries this engine's reports."""
+    """Return the topic of this engine's reports."""
     return TOPIC_PREFIX + engine_id

@@ -1,4 +1,4 @@
-"""One decision explained, as `GET /api/v1/explain/{id}` and the console's drawer show it."""
+"""One decision explained, as returned by `GET /api/v1/explain/{id}` and shown in the console's drawer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from routing.values.decision import Decision
 
 
 class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The request's course so far. Times in seconds since the request arrived; None: not (yet) known."""
+    """A request's progress. Times in seconds since the request arrived; None: not (yet) known."""
 
     state: str
     """running, completed, failed, rejected, cancelled or client_error."""
     error: str
     dispatched_after_s: float | None
     handed_over_after_s: float | None
-    """When the prefill engine was done, where another one decodes."""
+    """When the prefill engine finished, if another engine decodes."""
     first_token_after_s: float | None
     finished_after_s: float | None
     cached_tokens: int | None
@@ -30,34 +30,34 @@ class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """One decision in full. `decided_at` in unix seconds; candidates best first, the chosen one first of all."""
+    """One complete decision. `decided_at` in unix seconds; the chosen candidate first, then the others, best first."""
 
     decision: Decision
     decided_at: float
     engine_name: str
     reason_words: str
     queue_reason_words: str
-    """Why it was dispatched before the other queued requests; empty where it did not wait."""
+    """Why it was dispatched before other queued requests; empty if it did not wait."""
     decode_engine_name: str
-    """Of `decision.pair`; empty where one engine does all."""
+    """Name of the decode engine of `decision.pair`; empty if one engine does both."""
     pair_reason_words: str
     key_source: str
     model: str
-    """As the request named it: the served model, an alias, or a LoRA adapter."""
+    """The model as named in the request: the served model, an alias, or a LoRA adapter."""
     ttft_slo_s: float
     attempts: tuple[str, ...]
     outcome: RequestOutcome
     load: StoredLoad | None
-    """KV that it was ordered to load from a node manager; null: none."""
+    """KV that the engine was instructed to load from a node manager; null: none."""
     advisory: StoredAdvisory | None
-    """What had been announced, reserved and moved for it; null: nothing."""
+    """What was announced, reserved and moved for the request; null: nothing."""
     hop: Hop | None = None
-    """Its way to another region, or from one."""
+    """The request's hop to or from another region."""
     hop_reason_words: str = ""
 
 
 def explanation(record: StoredDecision, names: Mapping[str, str]) -> Explanation:
-    """Return the record in the words of the API; an engine without a name in `names` appears under its id."""
+    """Return the record in the API's terms. An engine without a name in `names` is shown by its id."""
     decision, pair = record.decision, record.decision.pair
     ttft_s = record.first_token_after_s
     return Explanation(

@@ -1,4 +1,4 @@
-"""One request's predicted and reported hit, and the causes of a difference within the request."""
+"""One request's predicted and reported hit, and causes of a difference that the request itself shows."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ UNKNOWN = "unknown"
 MISMATCHES = (TOKENIZER, TEMPLATE, SALT, EVICTION, LATE_EVENT, UNKNOWN)
 
 TOLERATED_BLOCKS = 1
-"""Engines always recompute the last token, and with it one block of a prompt that they hold entirely."""
+"""Engines always recompute the last token, and therefore one block of a fully cached prompt."""
 
 
 class HitSample(msgspec.Struct, frozen=True, gc=False):
-    """Believed and reported hit of one request. Tokens of the prompt."""
+    """Believed and reported hit of one request, in prompt tokens."""
 
     at_s: float
-    """When its engine was chosen, monotonic seconds."""
+    """Monotonic seconds when the engine was chosen."""
     prompt_tokens: int
     believed_tokens: int
-    """Held by the engine according to the index, whatever the trust in it."""
+    """Tokens that the engine holds according to the index, regardless of the index's trust."""
     reported_tokens: int
     block_tokens: int
     engine_prompt_tokens: int | None = None
-    """The prompt's length as the engine counted it; None: not reported, or our own length is a guess."""
+    """The prompt's length as counted by the engine; None: not reported, or our own length is a guess."""
     gap: bool = False
-    """Events of the engine were missed shortly before, or while the request was under way."""
+    """Engine events were missed shortly before or during the request."""
     removed: bool = False
-    """The engine reported removed blocks while the request was under way."""
+    """The engine reported removed blocks during the request."""
     tenant: str = ""
-    """The tenant whose request it was; empty: it came with an operator's key, or from the only tenant."""
+    """The request's tenant; empty for an operator's key, or if there is only one tenant."""
     reported: bool = False
-    """It is known from that tenant's report alone: the gateway did not see the answer."""
+    """The hit is known only from the tenant's report, because the gateway did not see the response."""
 
     @property
     def short(self) -> bool:
-        """Whether the engine had less than was believed, by more than engines do anyway."""
+        """Return whether the engine had less than believed, beyond the usual difference."""
         return self.believed_tokens - self.reported_tokens > TOLERATED_BLOCKS * self.block_tokens
 
     @property
     def missed(self) -> bool:
-        """Whether the engine had more than was believed, by a whole block at least."""
+        """Return whether the engine had at least one whole block more than believed."""
         return self.reported_tokens - self.believed_tokens >= self.block_tokens
 
 
 def mismatch_of(sample: HitSample, pattern: str = "") -> str:
-    """Return the cause of this request's difference; empty where there is none.
+    """Return the cause of this request's difference, empty if there is none.
 
-    `pattern` is the cause that all requests on its engine together show (gateway.engines.hit_pattern): tokenizer,
-    template and salt are wrong for every request or for none, so they go first. A single request shows only whether
-    events were missed (late event) or blocks were removed while it was under way (eviction).
+    `pattern` is the cause shown by all requests on the engine (gateway.engines.hit_pattern). Tokenizer, template and
+    salt are wrong for every request or for none, so they take precedence. A single request shows only whether events
+    were missed (late event) or blocks were removed during the request (eviction).
     """
     if not sample.short and not sample.missed:
         return ""

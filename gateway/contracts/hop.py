@@ -1,4 +1,4 @@
-"""The way of a request from the region of its first contact to the one that serves it."""
+"""A request's path from the region of first contact to the region that serves it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import msgspec
 
 
 class Hop(msgspec.Struct, frozen=True, gc=False):
-    """One hop, as the records of both sides name it."""
+    """One hop, as recorded on both sides."""
 
     origin: str
     destination: str
     """Region of the engines."""
     reason: str
-    """Why the region rule chose it, a code of routing.values.reasons."""
+    """Why the region rule chose it, as a code of routing.values.reasons."""
     rule: str
-    """The sovereignty rule that allowed it, `default`, or empty where there are no rules."""
+    """The sovereignty rule that allowed it, `default`, or empty if there are no rules."""

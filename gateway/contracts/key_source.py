@@ -1,4 +1,4 @@
-"""How the block keys of a prompt were made, as decision records and metrics name it."""
+"""How a prompt's block keys were made, as named in decision records and metrics."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ HASHES = "hashes"
 MEDIA = "media"
 UNMATCHED = "unmatched"
 PREFIX = "prefix"
-"""The tokenizer was late or failed. These are keys of leading blocks that were tokenized before, in other prompts."""
+"""The tokenizer was late or failed. The keys are those of leading blocks that were tokenized before in other prompts.
+"""
 NONE = "none"
 
 COUNTED = (TOKENS, TOKENIZED, REMEMBERED)
-"""Those under which the prompt's length is counted, not guessed."""
+"""Sources for which the prompt's length is counted, not guessed."""

@@ -1,4 +1,4 @@
-"""Results of orders that moved KV blocks between nodes, as gateways report them.
+"""Results of KV block moves between nodes, as reported by gateways.
 
 A row is sent when its transfer has ended, when its copy is loaded from, and when it is judged. A later row with the
 same id replaces an earlier one.
@@ -17,29 +17,30 @@ from gateway.contracts.wire import MIB, WireForm
 TOPIC = "kv_moves"
 """Stream topic; values are encoded lists of KvMoveRows."""
 MAX_ROWS = 256
-"""Per message."""
+"""Maximum rows per message."""
 
 Ending = Literal["moved", "missing", "failed", "late", "freed", "kept"]
 MOVED: Ending = "moved"
 MISSING: Ending = "missing"
-"""The source had them no more."""
+"""The source no longer held the blocks."""
 FAILED: Ending = "failed"
-"""A node did not answer, or the target had no room."""
+"""A node did not respond, or the target had no room."""
 LATE: Ending = "late"
-"""The request had left the queue before all was there."""
+"""The request had left the queue before all blocks had arrived."""
 FREED: Ending = "freed"
-"""The target gave its copies up."""
+"""The target freed its copies."""
 KEPT: Ending = "kept"
-"""The target kept them: they are pinned, locked, read or followed by others, or the source has them no more."""
+"""The target kept its copies: they are pinned, locked, in use, or followed by others, or the source no longer has them.
+"""
 Worth = Literal["open", "none", "useful", "useless"]
 OPEN: Worth = "open"
-"""Its copy exists and was not loaded from yet; of a shrink: no request has missed its blocks yet."""
+"""The copy exists and has not been loaded from yet. For a shrink: no request has missed the blocks yet."""
 NONE: Worth = "none"
-"""No block came, or went."""
+"""No block was moved or freed."""
 USEFUL: Worth = "useful"
-"""Its copy was loaded from; of a shrink: no request has missed its blocks for long enough."""
+"""The copy was loaded from. For a shrink: no request has missed the blocks for long enough."""
 USELESS: Worth = "useless"
-"""Its copy left, or is old, and was never loaded from; of a shrink: a request has missed its blocks."""
+"""The copy is gone or old, and was never loaded from. For a shrink: a request has missed the blocks."""
 
 _END_OF_TIME = 1e11
 _Name = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -47,7 +48,7 @@ _Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class KvMoveRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One order: its planner and reason, what it moved, and whether that was useful."""
+    """One move: its planner and reason, the moved blocks, and their usefulness."""
 
     order_id: Annotated[str, Meta(min_length=1, max_length=64)]
     asked_at: float
@@ -56,19 +57,19 @@ class KvMoveRow(msgspec.Struct, frozen=True, kw_only=True):
     planner: Annotated[str, Meta(min_length=1, max_length=32)]
     """prefetch, advisory, replicate or shrink."""
     source: _Name
-    """Name of the node that the blocks came from; the target's own: they were on its SSD. Of a shrink the one that
-    keeps them.
+    """Name of the node that the blocks came from; the target itself if they were on its SSD. For a shrink: the node
+    that keeps them.
     """
     target: _Name
     asked_blocks: _Count
     blocks: _Count = 0
-    """Blocks that came, without those that were there already. Of a shrink those that went."""
+    """Blocks that were transferred, without those already present. For a shrink: blocks that were freed."""
     bytes: _Count = 0
     seconds: float = 0.0
-    """From the order's start to its last byte."""
+    """Seconds from the start of the move to its last byte."""
     outcome: Ending
     loads: _Count = 0
-    """Requests that loaded from the copy."""
+    """Number of requests that loaded from the copy."""
     saved_tokens: _Count = 0
     """Prompt tokens that engines loaded from the copy instead of computing them."""
     worth: Worth = OPEN
@@ -82,5 +83,5 @@ def _problem(rows: list[KvMoveRow]) -> str:
     return ""
 
 
-_rows = WireForm(list[KvMoveRow], "a list of KV orders", limit=MIB, problem=_problem)
+_rows = WireForm(list[KvMoveRow], "a list of KV moves", limit=MIB, problem=_problem)
 encode_orders, decode_orders = _rows.encode, _rows.decode

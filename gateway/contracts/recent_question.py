@@ -1,6 +1,6 @@
 """The console's question to all gateways about recent decisions, and their answers. Neither contains a prompt.
 
-Both are messages on the bus, not published values: a process that is not connected at that moment never gets them.
+Both are bus messages without stored values: a process that is disconnected at that moment never receives them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from gateway.contracts.wire import MIB, WireForm
 
 ASKED = "recent_decisions/asked"
 ANSWERED = "recent_decisions/answered/"
-"""The asker's name follows."""
+"""Topic prefix of answers, followed by the requester's name."""
 
 
 class RecentQuestion(msgspec.Struct, frozen=True):
-    """Asks for the decision with this id or, if it is empty, for the last ones that chose this engine."""
+    """Asks for the decision with this id or, if it is empty, for the latest decisions that chose this engine."""
 
     question_id: str
     asker: str
@@ -25,7 +25,7 @@ class RecentQuestion(msgspec.Struct, frozen=True):
 
 
 class RecentAnswer(msgspec.Struct, frozen=True):
-    """One gateway's recent decisions, newest first; a running request's outcome is RUNNING."""
+    """One gateway's recent decisions, newest first. The outcome of a running request is RUNNING."""
 
     question_id: str
     decisions: tuple[StoredDecision, ...] = ()

@@ -1,23 +1,23 @@
 """Regret of a decision: seconds and tokens that another candidate would have saved, split by cause.
 
-With A the observed time to first token, P the time before the engine was chosen, C the prefill that the reported hit
-left, W = A − P − C the wait, and for a candidate i the estimates of then, E_i = wait_i + compute_i, corrected by d_i,
-by how much waits at that engine came out longer than estimated around that moment:
+Notation: A is the observed time to first token, P the time before the engine was chosen, C the prefill time with the
+reported hit, and W = A − P − C the wait. For a candidate i, E_i = wait_i + compute_i is its estimate at the decision,
+and d_i the seconds by which waits at that engine exceeded their estimates around that time.
 
-    H_i    = P' + E_i + d_i                 what i would have given; P' = P without the part of admission
-    total  = max(0, A − H_b) + gateway      b: the candidate other than the chosen one, c, with the least H
-    gateway = the part of P before the gateway asked for an engine, which no engine would have spared
+    H_i    = P' + E_i + d_i                 expected time on i; P' = P without admission's part
+    total  = max(0, A − H_b) + gateway      b: the candidate with the least H, other than the chosen candidate c
+    gateway = the part of P before the gateway asked for an engine, which no engine would have saved
     A − H_b = admission + trade + growth + index, exactly, with
       admission = P − P'                    deferred by admission before an engine was chosen
-      trade     = E_c − E_b                 known when it was decided: waiting taken for cache, or the reverse
-      growth    = (W − wait_c) − d_b        the wait came out longer than estimated, set against b's
-                = queue_order               as much of it as younger queued requests took that were dispatched before it
-                + stale_view | load         the rest: by the age of the engine's last report
-      index     = C − compute_c             blocks that were not there any more had to be computed
+      trade     = E_c − E_b                 known at the decision: a longer wait for cached blocks, or the reverse
+      growth    = (W − wait_c) − d_b        excess of the wait over its estimate, compared with b's excess
+                = queue_order               the part due to later queued requests that were dispatched earlier
+                + stale_view | load         the remainder, attributed by the age of the engine's last report
+      index     = C − compute_c             blocks that were no longer cached had to be computed
 
-Parts may be negative (a good trade that a grown queue spoiled); then the positive ones share the total in proportion,
-so that parts are never negative and always sum to it. The split follows the terms of the cost that placements estimate
-(DESIGN, routing, stage 3).
+A part can be negative, for example for a good trade that queue growth outweighed. The positive parts then share the
+total in proportion, so that parts are never negative and always sum to the total. The split follows the terms of the
+cost that placements estimate (DESIGN, routing, stage 3).
 """
 
 from __future__ import annotations
@@ -36,52 +36,54 @@ GATEWAY = "gateway"
 CAUSES = (TRADE, LOAD, STALE_VIEW, WRONG_INDEX, QUEUE_ORDER, ADMISSION, GATEWAY)
 
 STALE_AFTER_S = 1.0
-"""A wait that was estimated from reports older than this grew because the view was stale."""
+"""If a wait was estimated from reports older than this, its growth is attributed to a stale view."""
 NEGLIGIBLE_S = 0.001
 SLOW_GATEWAY_S = 0.1
-"""Below this a gateway takes its usual time to read a prompt and to name its blocks."""
+"""Seconds that a gateway normally needs to read a prompt and compute its block keys. Only more counts as slow."""
 
 
 class RegretOption(msgspec.Struct, frozen=True, gc=False):
-    """One candidate's estimate, and its known drift. Seconds and prompt tokens."""
+    """One candidate's estimate and its known drift, in seconds and prompt tokens."""
 
     engine_id: str
     hit_tokens: int
     wait_s: float
     compute_s: float
     drift_s: float = 0.0
-    """Seconds by which waits at this engine came out longer than estimated around then; below 0: shorter."""
+    """Seconds by which waits at this engine exceeded their estimates around that time; negative: fell short."""
 
     @property
     def estimate_s(self) -> float:
-        """Estimated seconds to the first token."""
+        """Return the estimated seconds to the first token."""
         return self.wait_s + self.compute_s
 
 
 class Course(msgspec.Struct, frozen=True, gc=False):
-    """The course of one request. Seconds; `ttft_s` and `queued_s` from its arrival."""
+    """The timeline of one request in seconds. `ttft_s` and `queued_s` start at its arrival."""
 
     ttft_s: float
     queued_s: float
-    """Until it was dispatched to its engine."""
+    """Seconds until it was dispatched to its engine."""
     compute_s: float
-    """Its prefill with the hit that the engine reported, by the cost model of then."""
+    """Prefill with the reported hit, by the cost model at that time."""
     hit_tokens: int
-    """Reported; predicted where the engine reports none."""
+    """Reported tokens, or predicted tokens if the engine reports none."""
     before_s: float = 0.0
-    """Until its engine was chosen."""
+    """Seconds until its engine was chosen."""
     deferred: bool = False
-    """Whether admission held it back until then."""
+    """Whether admission deferred it until then."""
     gateway_s: float = 0.0
     """Part of `before_s` before the gateway asked for an engine."""
     overtaken_s: float = 0.0
-    """Prefills of queued requests that came later and were dispatched to the same engine before it."""
+    """Prefills of queued requests that arrived later and were dispatched to the same engine earlier."""
     view_age_s: float | None = None
-    """Age of the chosen engine's last report when it was chosen; None: there was none, so the own ledger decided."""
+    """Age of the chosen engine's last report at the decision; None: there was no report, so the gateway's own ledger
+    decided.
+    """
 
 
 class Regret(msgspec.Struct, frozen=True, gc=False):
-    """Savings of the best other candidate; all zero if the chosen one was best."""
+    """Savings that the best other candidate would have brought; all zero if the chosen one was best."""
 
     best_engine_id: str
     best_ttft_s: float
@@ -98,12 +100,12 @@ class Regret(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def parts(self) -> dict[str, float]:
-        """Seconds by cause, in the order of CAUSES."""
+        """Return the seconds by cause, in the order of CAUSES."""
         return {cause: getattr(self, f"{cause}_s") for cause in CAUSES}
 
     @property
     def cause(self) -> str:
-        """The cause of the largest part; empty where there is nothing to regret."""
+        """Return the cause of the largest part, empty if there is no regret."""
         if self.seconds < NEGLIGIBLE_S:
             return ""
         parts = self.parts
@@ -111,9 +113,9 @@ class Regret(msgspec.Struct, frozen=True, gc=False):
 
 
 def regret(options: Sequence[RegretOption], course: Course, stale_after_s: float = STALE_AFTER_S) -> Regret | None:
-    """Return what the best other option, or a prompt gateway, would have spared; None where there was no other.
+    """Return what the best other option, or a faster gateway, would have saved; None if there was no other option.
 
-    The first option is the chosen one; all were estimated at one moment, `course.before_s` after the arrival.
+    The first option is the chosen one. All were estimated at one time, `course.before_s` after the arrival.
     """
     gateway_s = course.gateway_s if course.gateway_s >= SLOW_GATEWAY_S else 0.0
     chosen = options[0]
@@ -138,7 +140,7 @@ def regret(options: Sequence[RegretOption], course: Course, stale_after_s: float
 def _raw_parts(
     chosen: RegretOption, best: RegretOption, drift_s: float, course: Course, stale_after_s: float
 ) -> dict[str, float]:
-    """Return the parts before the positive ones absorb the negative ones."""
+    """Return the parts before negative parts are offset against positive ones."""
     # A request whose first token came sooner than its modeled prefill was computed faster; it did not wait less.
     compute_s = max(0.0, min(course.compute_s, course.ttft_s - course.queued_s))
     wait_s = course.ttft_s - course.before_s - compute_s
@@ -154,10 +156,10 @@ def _raw_parts(
 
 
 def rejection_regret(options: Sequence[RegretOption], slack_s: float) -> Regret | None:
-    """Return what rejecting cost: the time that the best engine would have left before the deadline.
+    """Return the cost of a rejection: the time that the best engine would have left before the deadline.
 
-    `slack_s` is the time from the decision to the deadline. All of it is admission's; zero where no engine was expected
-    to be on time, and None where no engine was considered.
+    `slack_s` is the time from the decision to the deadline. All of the cost is attributed to admission. It is zero if
+    no engine was expected to be on time, and None if no engine was considered.
     """
     if not options:
         return None

@@ -1,7 +1,7 @@
-"""Requests that ended at one gateway, as sent to the request log: the shape of each, some with their decision.
+"""Requests that ended at one gateway, as sent to the request log: the shape of each, and some decisions.
 
-Batches are sent over the stream topic TOPIC as msgpack. Both lists are packed: the log stores traffic as it is until it
-is read, and unpacks the decisions to judge and index them.
+Batches are sent as msgpack over the stream topic TOPIC. Both lists stay packed: the log stores traffic without reading
+it, and unpacks only the decisions to judge and index them.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ TOPIC = "requests"
 """Stream topic; values are encoded RequestBatches."""
 MAX_ROWS = 512
 MAX_DECISIONS = 128
-"""Per batch: enough to compress well, few enough to unpack for one of them."""
+"""Maximum decisions per batch: enough to compress well, few enough to unpack for one of them."""
 MAX_BYTES = 16 * MIB
 
 
 class RequestBatch(msgspec.Struct, frozen=True):
-    """Requests of one gateway. An empty list is no bytes at all."""
+    """Requests of one gateway. An empty list has zero bytes."""
 
     name: str
-    """Unique to the batch; the store recognizes stored batches by it."""
+    """Unique name of the batch, by which the store recognizes a batch that it has stored."""
     requests: int
     """Rows of `traffic`."""
     traffic: bytes
-    """Packed TrafficRows: of every request, where traffic is recorded."""
+    """Packed TrafficRows of all requests, if traffic is recorded."""
     decisions: bytes
-    """Packed StoredDecisions: of the requests whose decision is kept."""
+    """Packed StoredDecisions of the requests whose decisions are kept."""
 
 
 def request_batch(name: str, rows: Sequence[bytes], decisions: Sequence[StoredDecision]) -> RequestBatch:
-    """Return the batch of these requests; `rows` are packed one by one."""
+    """Return the batch of these requests. Each item of `rows` is one packed row."""
     return RequestBatch(name, len(rows), _array(rows), encode_decisions(decisions) if decisions else b"")
 
 
 def joined_rows(parts: Iterable[bytes]) -> bytes:
-    """Return all packed rows of these lists as one; raises UnreadableMessageError for any other content."""
+    """Return the packed rows of these lists as one list; raise UnreadableMessageError for other content."""
     return _array([pack_row(row) for part in parts for row in decode_rows(part)])
 
 
@@ -51,21 +51,21 @@ def _array(values: Sequence[bytes]) -> bytes:
 
 
 def decode_rows(data: bytes) -> list[TrafficRow]:
-    """Read packed rows; raises UnreadableMessageError on anything else."""
+    """Read packed rows; raise UnreadableMessageError for other content."""
     return _rows.decode(data) if data else []
 
 
 def decode_decisions(data: bytes) -> list[StoredDecision]:
-    """Read packed decisions; raises UnreadableMessageError on anything else."""
+    """Read packed decisions; raise UnreadableMessageError for other content."""
     return _decisions.decode(data) if data else []
 
 
 _pack = msgspec.msgpack.Encoder().encode
 encode_decisions: Callable[[Sequence[StoredDecision]], bytes] = _pack
 pack_row: Callable[[TrafficRow | tuple[object, ...]], bytes] = _pack
-"""Pack a row, or the values of its fields, in one call: this is done for every request."""
+"""Pack a row, or the values of its fields, in one call, because it runs for every request."""
 _batch = WireForm(RequestBatch, "a batch of requests", limit=MAX_BYTES)
 encode_batch, decode_batch = _batch.encode, _batch.decode
-"""The lists of a batch stay packed."""
+"""The lists in a batch stay packed."""
 _rows = WireForm(list[TrafficRow], "a list of traffic rows", limit=MAX_BYTES)
 _decisions = WireForm(list[StoredDecision], "a list of decisions", limit=MAX_BYTES)

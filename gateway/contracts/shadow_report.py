@@ -1,4 +1,4 @@
-"""One gateway's report about a shadow policy, for the control plane."""
+"""One gateway's report on a shadow policy, for the control plane."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ _MAX_NAME = 128
 
 
 class ShadowReport(msgspec.Struct, frozen=True, kw_only=True):
-    """All counts of one part of a run; a later report of it replaces an earlier one."""
+    """All counts of one part of a run. A later report on the same part replaces it."""
 
     pool_id: str
     run_id: str
     part: str
-    """One run at one gateway; a restarted gateway begins another part."""
+    """One run at one gateway. A restarted gateway begins another part."""
     at: float
     """Unix seconds."""
     tally: ShadowTally
     failed: str = ""
-    """Why the shadow ended before its time, as a sentence; empty: it did not."""
+    """Why the shadow ended early, as a sentence; empty if it did not."""
 
 
 def report_problem(report: ShadowReport) -> str:
-    """Return the problem of a report, with its path; empty for a sound one."""
+    """Return the problem of a report with its path, empty for a valid report."""
     tally = report.tally
     names = (report.pool_id, report.run_id, report.part)
     if any(not 0 < len(name) <= _MAX_NAME for name in names):
         return "pool_id, run_id or part is empty or too long"
     if len(tally.gains) != GAIN_RANGES or len(tally.engines) > MAX_ENGINES or len(tally.sample) > KEPT_SAMPLES:
-        return "tally has more ranges, engines or samples than there can be"
+        return "tally has too many ranges, engines or samples"
     figures = [report.at, tally.gain_s, tally.expected_s, tally.measured_s, tally.cpu_s, tally.cpu_max_s]
     for item in tally.sample:
         for scored in (item.live, item.shadow):

@@ -1,4 +1,4 @@
-"""Outcomes of a shadow policy's choices, in numbers that add up over gateways."""
+"""Results of a shadow policy's choices, in counts that can be summed over gateways."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from routing.values.decision import Candidate
 
 _STEPS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 GAIN_EDGES_S = (*(-item for item in reversed(_STEPS_S)), *_STEPS_S)
-"""Edges of the ranges in which gains are counted, in seconds; those between the middle two change nothing."""
+"""Edges of the ranges in which gains are counted, in seconds. Between the middle two edges, nothing changes."""
 GAIN_RANGES = len(GAIN_EDGES_S) + 1
 KEPT_SAMPLES = 24
-"""Disagreements that one gateway keeps, each with the same chance."""
+"""Disagreements that one gateway keeps, sampled uniformly."""
 MAX_ENGINES = 4096
 
 
 class ShadowEngineShare(msgspec.Struct, gc=False):
-    """Work that one engine got, and would have got. Tokens are uncached prompt tokens."""
+    """Work that one engine received, and would have received. Tokens are uncached prompt tokens."""
 
     live_requests: int = 0
     live_tokens: int = 0
@@ -48,22 +48,22 @@ class ShadowTally(msgspec.Struct):
     compared: int = 0
     agreed: int = 0
     unbound: int = 0
-    """Requests that one of the policies bound to no engine at once, so that nothing can be compared."""
+    """Requests that one of the policies did not bind to an engine immediately, so that they cannot be compared."""
     left_out: int = 0
-    """Requests beyond the rate at which the shadow may choose."""
+    """Requests skipped because they exceeded the shadow's rate limit."""
     gain_s: float = 0.0
-    """Sum of the expected gains in TTFT; negative: a loss."""
+    """Sum of the expected TTFT gains in seconds; negative: a loss."""
     gain_hit_tokens: int = 0
     gains: list[int] = msgspec.field(default_factory=lambda: [0] * GAIN_RANGES)
-    """Disagreements by their gain: the ranges between GAIN_EDGES_S, from the worst."""
+    """Disagreements by gain, in the ranges between GAIN_EDGES_S, worst first."""
     answered: int = 0
-    """Compared requests whose first token came; these two sums are theirs."""
+    """Compared requests with a first token. `expected_s` and `measured_s` are sums over these."""
     expected_s: float = 0.0
-    """TTFT as predicted for the engine that served."""
+    """Predicted TTFT for the engine that served the request."""
     measured_s: float = 0.0
-    """TTFT as it was."""
+    """Measured TTFT."""
     cpu_s: float = 0.0
-    """CPU time of the shadow's choices and feedback."""
+    """CPU seconds of the shadow's choices and feedback."""
     cpu_max_s: float = 0.0
     engines: dict[str, ShadowEngineShare] = {}
     sample: list[Disagreement] = []
@@ -89,7 +89,7 @@ class ShadowTally(msgspec.Struct):
         self.measured_s += measured_s
 
     def note_cpu(self, seconds: float) -> None:
-        """Count the time of one choice."""
+        """Add the CPU time of one choice."""
         self.cpu_s += seconds
         self.cpu_max_s = max(self.cpu_max_s, seconds)
 
@@ -105,7 +105,7 @@ class ShadowTally(msgspec.Struct):
         given.shadow_tokens += compared.prompt_tokens - shadow.hit_tokens
 
     def _keep(self, compared: ShadowComparison, unix: float, rng: Random) -> None:
-        """Keep the disagreement with the same chance as all earlier ones (Vitter 1985, algorithm R)."""
+        """Keep the disagreement with the same probability as all earlier ones (Vitter 1985, algorithm R)."""
         seen = self.compared - self.agreed
         index = len(self.sample) if len(self.sample) < KEPT_SAMPLES else rng.randrange(seen)
         if index >= KEPT_SAMPLES:
@@ -126,7 +126,7 @@ class ShadowTally(msgspec.Struct):
 
 
 def added_up(tallies: Iterable[ShadowTally]) -> ShadowTally:
-    """Return the sum of several gateways' tallies, with all their samples."""
+    """Return the sum of several gateways' tallies, including all their samples."""
     total = ShadowTally()
     for one in tallies:
         total.compared += one.compared

@@ -25,15 +25,16 @@ SCHEMA_VERSION = 1
 MAX_BYTES = 256 * MIB
 
 OBSERVE = "observe"
-"""PoolEntry.mode of a pool that only observes."""
+"""PoolEntry.mode of an observe-only pool."""
 
 SNAPSHOT_SCHEMA = SchemaLine("snapshots", SCHEMA_VERSION)
-"""Fields that are only added, with defaults, need no new schema: an older gateway skips them. Everything else
-raises SCHEMA_VERSION and comes with an upgrader here."""
+"""New fields with defaults need no new schema, because older gateways skip them. Any other change increments
+SCHEMA_VERSION and needs an upgrader here.
+"""
 
 
 class EngineEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine as the topology knows it."""
+    """One engine in the topology."""
 
     engine_id: str
     name: str
@@ -41,9 +42,9 @@ class EngineEntry(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     """Base URL, for example http://10.0.3.7:8000, already checked against the allow-list."""
     rank: int | None = None
-    """Data-parallel rank behind the URL; None: all that is there."""
+    """Data-parallel rank behind the URL; None: all ranks."""
     key_variable: str = FLEET_KEY
-    """Name of the variable that holds the key for the engine; empty: no key is sent."""
+    """Name of the variable that holds the engine's API key; empty: no key is sent."""
     desired_state: str = "ready"
     """The operator's choice: ready, draining or maintenance."""
     kv_events_endpoint: str = ""
@@ -52,53 +53,53 @@ class EngineEntry(msgspec.Struct, frozen=True, kw_only=True):
     speed: float = 1.0
     """Prefill speed relative to the pool's cost profile."""
     kind: str = ""
-    """Engines of one kind (accelerator, build) share a learned cost; empty: the pool's common kind."""
+    """Kind (accelerator, build) of engines that share a learned cost; empty: the pool's common kind."""
     role: str = "mixed"
-    """prefill, decode or mixed: what it does of each request."""
+    """prefill, decode or mixed: the part of each request that the engine serves."""
     health: str = "healthy"
-    """The fleet-wide verdict of engine health: healthy, suspect, quarantined or probation."""
+    """The fleet-wide health verdict on the engine: healthy, suspect, quarantined or probation."""
     health_reason: str = ""
-    """The verdict as a sentence; empty when healthy."""
+    """The reason of the verdict as a sentence; empty when healthy."""
     health_since: float | None = None
     """Unix seconds."""
     slow_start_from: float = 1.0
-    """Share of its load with which a probation begins…"""
+    """Share of its load with which probation begins."""
     slow_start_s: float = 0.0
-    """…and the seconds over which it grows to all of it."""
+    """Seconds over which that share grows to 1."""
     kv_node: str = ""
-    """Name of the node manager that keeps its blocks; empty: none does."""
+    """Name of the node manager that stores the engine's blocks; empty: none."""
 
 
 class KvNodeEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One node manager (`manage.py node`), as it registered."""
+    """One registered node manager (`manage.py node`)."""
 
     name: str
     address: str
     """host:port under which engines and gateways reach it."""
     events_endpoint: str = ""
-    """ZMQ PUB endpoint of its KV events; empty: it publishes none, and nothing is fetched from it."""
+    """ZMQ PUB endpoint of the node's KV events; empty: it publishes none, and nothing is fetched from it."""
     replay_endpoint: str = ""
     slot_bytes: int = 0
-    """Largest block that it keeps."""
+    """Size of the largest block that the node stores."""
     state: str = "serving"
     """serving or draining."""
 
 
 class ShadowEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy that decides next to the pool's live one; its decisions are not executed."""
+    """A policy that decides beside the pool's live policy. Its decisions are not executed."""
 
     run_id: str
     policy: RoutingPolicy
     base_version: int
-    """The live version it is compared with; under another one the shadow rests."""
+    """The live version to compare with. Under another live version, the shadow pauses."""
     until: float
-    """Unix seconds at which it ends by itself."""
+    """Unix seconds when the shadow ends automatically."""
     max_per_s: float = 50.0
-    """Requests compared per second at each gateway; beyond it they are left out."""
+    """Maximum requests compared per second at each gateway; others are skipped."""
 
 
 class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Engines of one served model and role in one region, with the policy that is live for them."""
+    """Engines of one served model and role in one region, with their live policy."""
 
     pool_id: str
     name: str
@@ -112,47 +113,49 @@ class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
     isolated: bool = False
     """True: caches are separated per tenant by a server-derived cache salt."""
     unsalted_tenant: str = ""
-    """The tenant whose blocks carry no salt where caches are separated; empty: none."""
+    """The tenant whose blocks have no salt although caches are separated; empty: none."""
     max_prompt_tokens: int = 131_072
     weight: float = 100
-    """Its part of the requests for the model, relative to other pools that serve it; 0: only where no other can."""
+    """Share of the model's requests relative to other pools that serve it; 0: only if no other pool can serve."""
     arm: str = ""
-    """While pools of its model are compared: canary for the one on trial, live for the others. Empty: they are not."""
+    """canary for the pool on trial and live for the others, while pools of its model are compared. Else empty."""
     policy_version: int = 0
     policy: RoutingPolicy = msgspec.field(default_factory=RoutingPolicy)
     costs: dict[str, FittedCost] = {}
-    """Learned costs of the pool's engines, by their kind."""
+    """Learned costs of the pool's engines by kind."""
     shadow: ShadowEntry | None = None
     mode: str = "route"
-    """route, or observe: nothing is routed, and what others routed is accounted for."""
+    """route, or observe: Headway routes nothing and accounts for what others routed."""
     arms: tuple[ArmEntry, ...] = ()
-    """Placements that choose for a share of the sessions, in order of precedence."""
+    """Placements that decide for a share of the sessions, in order of precedence."""
 
 
 class ApiKeyEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One API key; only its SHA-256 ever leaves its holder."""
+    """One API key. Only its SHA-256 ever leaves its owner."""
 
     key_id: str
     sha256: str
     prefix: str = ""
-    """Its first characters, by which people name it."""
+    """The key's first characters, shown to identify it."""
     tenant_id: str
     expires_at: float | None = None
     """Unix seconds; None: never."""
     scopes: tuple[str, ...] = ("infer", "route")
-    """Paths that the key opens: infer (/v1) and route (/api/v1/route and what belongs to it)."""
+    """Paths that the key permits: infer (/v1) and route (/api/v1/route and related paths)."""
     rate_per_min: int | None = None
     """Requests per minute at each gateway; None: no limit."""
     max_in_flight: int | None = None
-    """Requests that may be under way at once at each gateway; None: no limit."""
+    """Concurrent requests at each gateway; None: no limit."""
     slo_class: str = ""
-    """SLO class of requests that name none, in pools that have it; empty: none."""
+    """Default SLO class of requests, in pools that have this class; empty: none."""
     served_models: tuple[str, ...] = ()
-    """Served models that its tenant may use; empty: all."""
+    """Served models that the tenant can use; empty: all."""
     priority_ceiling: int | None = None
-    """Most urgent priority of its requests (lower is more urgent); None: any."""
+    """Most urgent priority of the key's requests (lower is more urgent); None: any."""
     origins: tuple[str, ...] = ()
-    """Web origins (https://chat.example.com) whose pages may send advisories with its tokens, besides the gateway's."""
+    """Web origins (https://chat.example.com) whose pages can send advisories with the key's tokens, in addition to the
+    gateway's own.
+    """
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,13 +170,13 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     api_keys: tuple[ApiKeyEntry, ...] = ()
     kv_nodes: tuple[KvNodeEntry, ...] = ()
     sovereignty: SovereigntyDocument = msgspec.field(default_factory=SovereigntyDocument)
-    """Hops that are allowed between regions, and for which tenants."""
+    """Which hops between regions are allowed, and for which tenants."""
 
 
 def as_live(entry: PoolEntry) -> tuple[PoolEntry, str]:
-    """Return the pool as this program routes it, and its difference from the published one ("": none).
+    """Return the pool as this program routes it, and how it differs from the published pool ("": not at all).
 
-    A shadow stays as it is: one that cannot run ends, and states why.
+    A shadow is not changed. If it cannot run, it ends and states why.
     """
     policy, said = live_placement.as_live(entry.policy)
     arms = tuple(
@@ -187,10 +190,10 @@ def as_live(entry: PoolEntry) -> tuple[PoolEntry, str]:
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
-    """Read a snapshot; raises UnreadableMessageError on anything else, a newer schema included.
+    """Read a snapshot; raise UnreadableMessageError for other content or a newer schema.
 
-    The previous schema is read too, for the whole as for the policies in it, so that gateways can be upgraded before
-    the control plane and keep their last-known-good.
+    The previous schema of the snapshot and of its policies is also accepted, so that gateways can be upgraded before
+    the control plane and keep their last-known-good snapshot.
     """
     try:
         if _schemas.decode(data).current:
@@ -211,7 +214,7 @@ class _Pool(msgspec.Struct, frozen=True):
 
 
 class _Schemas(msgspec.Struct, frozen=True):
-    """The schema versions of a snapshot; the rest is skipped, not decoded."""
+    """The schema versions of a snapshot. Other fields are skipped, not decoded."""
 
     schema_version: int = SCHEMA_VERSION
     pools: tuple[_Pool, ...] = ()
@@ -224,7 +227,7 @@ class _Schemas(msgspec.Struct, frozen=True):
 
 
 def _upgraded(snapshot: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy in today's schemas; raises SchemaError for what is newer, or older than the one before."""
+    """Return a copy in the current schemas; raise SchemaError for newer schemas or those before the previous one."""
     snapshot = SNAPSHOT_SCHEMA.upgraded(snapshot)
     pools = [
         {**pool, "policy": policy_document.ROUTING_SCHEMA.upgraded(pool["policy"])} if "policy" in pool else pool

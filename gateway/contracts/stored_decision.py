@@ -1,7 +1,7 @@
-"""One request that ended with its decision in full, as sent to and stored in the request log. Contains no prompt.
+"""One ended request with its complete decision, as stored in the request log. It contains no prompt.
 
-It travels in request batches (gateway.contracts.request_batch). Fields are only ever added, with defaults, so that
-records of an earlier version stay readable.
+It is sent in request batches (gateway.contracts.request_batch). New fields are only added, with defaults, so that
+records of earlier versions stay readable.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from routing.cost.cost_model import PrefillCost
 from routing.values.decision import Decision
 
 UNANSWERED = "unanswered"
-"""Outcome of a request whose end was not reported until its reservation ran out."""
+"""Outcome of a request whose end was not reported before its reservation expired."""
 RUNNING = "running"
-"""Outcome of a request that has not ended; such a record travels, but is not stored."""
+"""Outcome of a request that has not ended. Such a record is sent but not stored."""
 DIGESTS = "digests of names in records"
-"""Purpose of the key of `session_digest` (kvstore.keys.keyring)."""
+"""Purpose from which the `session_digest` key is derived (kvstore.keys.keyring)."""
 
 
 class Known(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -35,36 +35,38 @@ class Known(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """exact, degraded or blind."""
     report_age_s: float | None = None
     index_age_s: float | None = None
-    """Since the last event of its index; None too where the index is built from dispatches."""
+    """Seconds since the last event of its index; None also if the index is built from dispatches."""
 
 
 class StoredLoad(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """KV that the engine was ordered to load from node managers before the prefill, and the result."""
+    """KV that the engine was instructed to load from node managers before the prefill, and the result."""
 
     node: str
-    """Name of the node manager; the sender of the blocks, where it was reported."""
+    """Name of the node manager, or of the reported sender of the blocks."""
     ordered_blocks: int
-    """Leading blocks of the prompt that it held."""
+    """Leading blocks of the prompt that the node held."""
     blocks: int = 0
-    """Those that were loaded; blocks that the engine held already did not travel."""
+    """Blocks that were loaded. Blocks that the engine already held were not transferred."""
     bytes: int = 0
     seconds: float = 0.0
-    """From the engine's first question to the last byte."""
+    """Seconds from the engine's first query to the last byte."""
     reason: str = ""
-    """Why fewer came: missing, late or failed; untold: the engine reported nothing; empty: all came."""
+    """Why fewer blocks were loaded: missing, late or failed; untold: the engine reported nothing; empty: all were
+    loaded.
+    """
     saved_tokens: int = 0
-    """Prompt tokens that were not computed."""
+    """Prompt tokens that the engine did not have to compute."""
 
 
 class StoredDecision(TrafficRow, frozen=True, gc=False, array_like=False, omit_defaults=True):
-    """A row of traffic without the names of its blocks, its decision, and the facts known then.
+    """A TrafficRow without its block names, with the decision and the facts known at that time.
 
-    Times as there: `*_at` in unix seconds, `*_after_s` in seconds since the request arrived; None: not known.
+    Times as in TrafficRow: `*_at` in unix seconds, `*_after_s` in seconds since the request arrived; None: not known.
     """
 
     decision: Decision
     region: str
-    """Of the pool."""
+    """The pool's region."""
     served_model: str
     tenant_id: str
     key_source: str
@@ -72,54 +74,54 @@ class StoredDecision(TrafficRow, frozen=True, gc=False, array_like=False, omit_d
     attempts: tuple[str, ...]
     error: str = ""
     share: float = 1.0
-    """Share of decisions like this one that were kept: each represents 1 / share."""
+    """Share of similar decisions that were kept: each represents 1 / share decisions."""
     decided_after_s: float = 0.0
     dispatched_after_s: float | None = None
     handed_over_after_s: float | None = None
     believed_tokens: int = 0
-    """Cached tokens of the prompt by the index, whatever the trust in it."""
+    """Cached tokens of the prompt according to the index, regardless of the index's trust."""
     engine_prompt_tokens: int | None = None
     block_tokens: int = 1
     mismatch: str = ""
-    """Why hits differ, a cause of gateway.contracts.hit_sample; empty: they do not, or the engine reports none."""
+    """Why hits differ, as in gateway.contracts.hit_sample; empty: they do not differ, or the engine reports none."""
     known: tuple[Known, ...] = ()
     """In the order of the decision's candidates."""
     decode_engine_name: str = ""
     cost: PrefillCost | None = None
-    """The cost model by which the chosen engine was estimated, and its speed."""
+    """The cost model of the estimate for the chosen engine, and the engine's speed."""
     speed: float = 1.0
     snapshot_version: int = 0
     snapshot_age_s: float | None = None
     slo_class: str = ""
     regret: Regret | None = None
-    """Set by the request log: gateways leave it out (controlplane.request_log.hindsight)."""
+    """Set by the request log, not by gateways (controlplane.request_log.hindsight)."""
     asked_after_s: float = 0.0
-    """Until the gateway asked its router for an engine: its own time, no engine's."""
+    """Seconds until the gateway asked its router for an engine: its own time, not the engine's."""
     load: StoredLoad | None = None
-    """None: no load was ordered."""
+    """None: no load was requested."""
     advisory: StoredAdvisory | None = None
-    """None: none was open when it came."""
+    """None: no advisory was open when the request arrived."""
     hop: Hop | None = None
-    """None: the region of its first contact served it."""
+    """None: the region of first contact served the request."""
     may_defer: bool = False
-    """Admission may have kept the request back before its engine was chosen."""
+    """Admission may have deferred the request before its engine was chosen."""
     overtaken_s: float = 0.0
-    """Estimated prefills of later requests that were dispatched to its engine before it."""
+    """Estimated prefills of later requests that were dispatched to the same engine earlier."""
     client_request_id: str = ""
-    """The client's X-Request-Id; empty: it sent none."""
+    """The client's X-Request-Id; empty: not sent."""
     asked_model: str = ""
-    """The alias or LoRA adapter that it asked for; empty: the served model."""
+    """The requested alias or LoRA adapter; empty: the served model."""
 
     @property
     def decided_at(self) -> float:
-        """When the decision was made, in unix seconds."""
+        """Return the time of the decision in unix seconds."""
         decision = self.decision
         return self.arrived_at + (decision.queued_s if decision.engine_id else self.finished_after_s or 0.0)
 
 
 @lru_cache(maxsize=16_384)
 def session_digest(key: bytes, session_id: str) -> str:
-    """Return the name of a session in records, which reveals nothing without the key (DIGESTS)."""
+    """Return the name of a session in records. It reveals nothing without the key (DIGESTS)."""
     if not session_id:
         return ""
     return blake2b(session_id.encode(), digest_size=6, key=key).hexdigest()

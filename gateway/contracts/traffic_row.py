@@ -1,7 +1,7 @@
-"""One request that ended: its size, its blocks, and its outcome. Contains no prompt and no name.
+"""One ended request: its size, blocks, and outcome. It contains no prompt and no names.
 
-Rows travel in request batches (gateway.contracts.request_batch), and the request log keeps the bytes that the gateway
-made. gateway.contracts.stored_decision is a row with its decision in full. Fields are only ever added, at the end.
+Rows are sent in request batches (gateway.contracts.request_batch), and the request log stores the gateway's bytes
+unchanged. gateway.contracts.stored_decision is a row with its complete decision. New fields are only added at the end.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Sequence
 import msgspec
 
 BLOCK_TOKENS = 512
-"""Block size of traces in Mooncake's form, whatever the pool's own is."""
+"""Block size of traces in Mooncake's format, independent of the pool's block size."""
 HEAD_BLOCKS = 16
-"""First blocks of a pool with smaller ones that a row names."""
+"""Number of first blocks in a row, for pools with smaller blocks."""
 
 
 class TrafficRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One request. Times `*_at` in unix seconds, `*_after_s` in seconds since it arrived; None: not known."""
+    """One request. Times `*_at` in unix seconds, `*_after_s` in seconds since its arrival; None: not known."""
 
     arrived_at: float
     pool: str
@@ -25,40 +25,42 @@ class TrafficRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
     prompt_tokens: int
     output_tokens: int | None
     blocks: tuple[int, ...]
-    """One 64-bit name per 512 tokens, each of the whole prefix up to there; fewer: the rest is like no other."""
+    """One 64-bit name per 512 tokens, each for the complete prefix up to that point. Tokens without a name match no
+    other prompt.
+    """
     session: str
-    """Keyed digest of the session's id; empty: it had none."""
+    """Keyed digest of the session id; empty: no session."""
     tenant: str
-    """Keyed digest likewise."""
+    """Keyed digest of the tenant."""
     priority: int
     outcome: str
-    """completed, failed, rejected, cancelled, client_error or unanswered; running while the request is."""
+    """completed, failed, rejected, cancelled, client_error or unanswered; running until the request ends."""
     late: bool
-    """The objective was missed: first token too late, rejected or failed."""
+    """The request missed its objective: first token too late, rejected or failed."""
     first_token_after_s: float | None
     finished_after_s: float | None
     cached_tokens: int | None
-    """As the engine reported it."""
+    """Cached tokens as reported by the engine."""
     engines: int
-    """Engines of the pool that took work."""
+    """Number of engines in the pool that accepted work."""
     policy_version: int
     head: tuple[int, ...]
-    """Keys of the first blocks at the pool's own size, where that is smaller than a trace's; placements that keep equal
-    beginnings together use these.
+    """Keys of the first blocks at the pool's block size, if it is smaller than the trace's. Placements that group equal
+    prompt beginnings use these keys.
     """
     agent: str
-    """Name of the agent that asked, as its application gives it."""
+    """Name of the calling agent, set by its application."""
     workflow: str
-    """Keyed digest of its workflow's id."""
+    """Keyed digest of the workflow id."""
     origin: str
-    """Region of its first contact where that is not the pool's; empty: the pool's."""
+    """Region of first contact if it differs from the pool's region, else empty."""
 
 
 def trace_blocks(keys: Sequence[int], prompt_tokens: int, block_tokens: int) -> tuple[int, ...]:
-    """Return one name per 512 tokens of a prompt from its chained keys of `block_tokens` tokens each.
+    """Return one name per 512 tokens of a prompt, from chained keys of `block_tokens` tokens each.
 
-    A name is the key of the block in which the 512 tokens end, so it identifies at least this prefix. A partial last
-    block has a name where a key reaches into it.
+    A name is the key of the block that contains the end of the 512 tokens, so it identifies at least this prefix. A
+    partial last block has a name if a key reaches into it.
     """
     if block_tokens == BLOCK_TOKENS:
         return tuple(keys[: -(-prompt_tokens // BLOCK_TOKENS)])
@@ -77,5 +79,5 @@ def trace_blocks(keys: Sequence[int], prompt_tokens: int, block_tokens: int) -> 
 
 
 def trace_head(keys: Sequence[int], block_tokens: int) -> tuple[int, ...]:
-    """Return the keys of the prompt's first blocks; none where a trace's blocks are no larger."""
+    """Return the keys of the prompt's first blocks; empty if the pool's blocks are not smaller than a trace's."""
     return tuple(keys[:HEAD_BLOCKS]) if block_tokens < BLOCK_TOKENS else ()

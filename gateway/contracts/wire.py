@@ -1,4 +1,4 @@
-"""Reads messages from the bus: msgpack of one type, within a limit, and one error for everything else."""
+"""Encodes and decodes bus messages: msgpack of one type, within a size limit, with one error for invalid data."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class UnreadableMessageError(ValueError):
 
 
 class WireForm(Generic[MessageT]):
-    """Wire form of one kind of message. `what` names it in errors, with its article; `limit` is in bytes.
+    """Wire format of one kind of message. `what` is its name in errors, with an article; `limit` is in bytes.
 
-    `problem` returns the violated bound of a decoded message, with its path; empty for none.
+    `problem` returns the violated bound of a decoded message with its path, empty if there is none.
     """
 
     __slots__ = ("_decode", "_encode", "_limit", "_problem", "_what")
@@ -40,9 +40,9 @@ class WireForm(Generic[MessageT]):
         return self._encode(message)
 
     def decode(self, data: bytes) -> MessageT:
-        """Read a message; raises UnreadableMessageError on anything else, and on values out of bounds.
+        """Read a message; raise UnreadableMessageError for invalid data and for values out of bounds.
 
-        A message over the limit is not read at all.
+        A message over the limit is not decoded.
         """
         if len(data) > self._limit:
             raise UnreadableMessageError(f"{self._what} of {len(data)} bytes is over the limit of {self._limit}")

@@ -1,1 +1,1 @@
-"""One engine as seen by the gateway: adapter, breaker, probe, progress, trust."""
+"""One engine from the gateway's view: adapter, breaker, probe, progress, trust."""

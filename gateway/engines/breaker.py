@@ -1,8 +1,8 @@
-"""Whether the gateway sends work to one engine: closed, open with a reason, or half-open while it is tested.
+"""Decides whether the gateway sends work to an engine: closed, open with a reason, or half-open for a test.
 
-The gateway is the health authority for its own traffic, and acts on its own observations alone. An engine that gets no
-new work is not lost for that: only its silence, a refused connection, or the hang limit makes it lost
-(docs/decisions/0057-slow-is-not-dead.md). Nothing here reads a clock; `now` is monotonic seconds.
+The gateway is the health authority for its own traffic and acts only on its own observations. An engine without new
+work is not lost: only silence, a refused connection, or the hang limit makes it lost
+(docs/decisions/0057-slow-is-not-dead.md). This module reads no clock; `now` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ THROTTLED = "throttled"
 BROKEN_STREAM = "broken_stream"
 NO_PROGRESS = "no_progress"
 START, SILENT, UNHEALTHY, PAUSED = "start", "silent", "unhealthy", "paused"
-"""Never answered; answers no probe; answers that it is unhealthy; answers that it is paused."""
+"""Never answered; answers no probe; reports itself unhealthy; reports itself paused."""
 SAME_PROCESS = frozenset({HTTP_5XX, HTTP_4XX, THROTTLED, NO_PROGRESS})
-"""Causes that keep an engine out although its process stayed."""
+"""Causes that remove an engine from rotation although its process is the same."""
 
 NO_ANSWER = "no answer yet since this gateway started"
 
@@ -40,30 +40,30 @@ _SENTENCES = {
 class Breaker:
     """One engine's breaker. It starts open until the engine's first answer.
 
-    Mutable state: `state`, `reason`, `since`, `cause`, `gone`, `hung`, the counts of consecutive failures, and the
-    number of ejections that scales the next hold. `on_change` is called after each change of state,
-    `on_doubt` after each failed request, so that a direct probe can follow at once.
+    Mutable: `state`, `reason`, `since`, `cause`, `gone`, `hung`, the counts of consecutive failures, and the number of
+    ejections, which scales the next hold. `on_change` is called after each change of state, and `on_doubt` after each
+    failed request, so that a direct probe can follow immediately.
     """
 
     def __init__(self, settings: BreakerSettings, now: float) -> None:
         self.state = OPEN
         self.reason = NO_ANSWER
         self.cause = START
-        """The last cause of its opening."""
+        """The cause of the last opening."""
         self.gone = False
-        """Whether its last probe was refused, so that no process listens there."""
+        """Whether the last probe's connection was refused, so that no process listens there."""
         self.hung = False
-        """Whether it has made no progress for its hang limit."""
+        """Whether the engine has made no progress for its hang limit."""
         self.since = now
         self.answered = False
-        """Whether the engine ever proved healthy."""
+        """Whether the engine was ever healthy."""
         self.trips = 0
         self.rejections = 0
-        """Requests in a row that the engine rejected and another might have taken."""
+        """Consecutive requests that this engine rejected and another engine might have accepted."""
         self.unsure = False
-        """Whether all engines that were asked gave its last error, so that the request may be at fault."""
+        """Whether all engines gave the same error for its last request, so that the request can be the cause."""
         self.contradicted = False
-        """Whether another engine took a request that this one rejected, since it last took one itself."""
+        """Whether another engine accepted a request that this one rejected, since this one last accepted one."""
         self.on_change: Callable[[], None] | None = None
         self.on_doubt: Callable[[], None] | None = None
         self._settings = settings
@@ -74,53 +74,53 @@ class Breaker:
 
     @property
     def accepts(self) -> bool:
-        """Whether new work may go there."""
+        """Return whether the engine can receive new work."""
         return self.state != OPEN
 
     @property
     def lost(self) -> bool:
-        """Whether no result is to be expected: it answers no probe, or made no progress for the hang limit."""
+        """Return whether no result is expected: the engine answers no probe, or exceeded its hang limit."""
         return self.state == OPEN and (self.hung or self.cause in (START, SILENT))
 
     @property
     def away(self) -> bool:
-        """Whether it is out for a cause after which it may come back as another process."""
+        """Return whether the engine is out for a cause after which it may return as another process."""
         return self.state == OPEN and self.cause not in SAME_PROCESS
 
     @property
     def stalled(self) -> bool:
-        """Whether it is out because its requests had no results; only a sign of work brings it back."""
+        """Return whether it is out because its requests had no results. Only a sign of work closes the breaker."""
         return self.state == OPEN and self.cause == NO_PROGRESS
 
     @property
     def paused(self) -> bool:
-        """Whether it is out because it reports itself as idle."""
+        """Return whether it is out because it reports itself as idle."""
         return self.state == OPEN and self.cause == PAUSED
 
     @property
     def excusable(self) -> bool:
-        """Whether it may be alive, so that it gets work where no other engine is left."""
+        """Return whether it may be alive, so that it receives work if no other engine is available."""
         return self.answered and not self.gone and self.cause not in (PAUSED, THROTTLED)
 
     @property
     def outlier(self) -> bool:
-        """Whether it is out although it answers: its answers are errors."""
+        """Return whether it is out although it answers, because its answers are errors."""
         return self.state == OPEN and self.cause in (HTTP_5XX, HTTP_4XX, THROTTLED)
 
     @property
     def doubted(self) -> bool:
-        """Whether its last answers were errors, so that a retry goes elsewhere first."""
+        """Return whether its last answers were errors, so that a retry goes to other engines first."""
         return self.rejections > 0 or self.unsure or self.outlier
 
     @property
     def suspect(self) -> bool:
-        """Whether anything failed since it last proved itself, so that a direct probe is due."""
+        """Return whether anything failed since its last success, so that a direct probe is due."""
         return self.state != CLOSED or self._failed_probes > 0 or any(self._counts.values())
 
     def record_failure(self, kind: str, now: float, *, shared: bool = False) -> None:
-        """Count a request that failed: connect, timeout, http_5xx or broken_stream; opens at the limit.
+        """Count a failed request: connect, timeout, http_5xx or broken_stream. Open at the limit.
 
-        `shared`: the other engines fail, too, so that it stays in rotation.
+        `shared`: other engines fail too, so this one stays in rotation.
         """
         counter = HTTP_5XX if kind == BROKEN_STREAM else kind
         if counter not in self._counts:
@@ -136,7 +136,7 @@ class Breaker:
             self.on_doubt()
 
     def record_rejection(self, status: int, now: float, *, shared: bool) -> None:
-        """Count a request rejected with 401, 403, 404, 408 or 425; opens at the limit unless the others reject, too."""
+        """Count a request rejected with 401, 403, 404, 408 or 425. Open at the limit unless others reject too."""
         if self.state == OPEN:
             return
         self.rejections += 1
@@ -145,15 +145,16 @@ class Breaker:
             self._open(HTTP_4XX, f"{words} rejected with {status}", now)
 
     def record_throttle(self, pause_s: float, now: float) -> None:
-        """Take it out for the time that it requests; that is no ejection, and makes no later one longer."""
+        """Open for the pause that the engine requested. This is no ejection and does not lengthen later ones."""
         if self.state != OPEN:
             self._open(THROTTLED, f"it is busy and gets a pause of {pause_s:.0f} s", now)
             self._hold_until = now + pause_s
 
     def forgive(self, kind: str, now: float) -> None:
-        """Take one error back, because all engines that were asked gave the same answer.
+        """Revoke one error, because all engines gave the same answer to the request.
 
-        Retries avoid it until it works. If it is broken, errors of requests that another engine answers count.
+        Retries avoid the engine until a request succeeds. If it is broken, errors of requests that other engines answer
+        will count.
         """
         self.unsure = True
         if kind == HTTP_5XX:
@@ -169,12 +170,12 @@ class Breaker:
             self._change(HALF_OPEN, f"on trial: {self.reason}, as by the other engines", now)
 
     def record_stall(self, reason: str, now: float) -> None:
-        """Give it no new work because its requests have no results; running requests stay there."""
+        """Open because its requests have no results. Running requests stay there."""
         if self.state != OPEN:
             self._open(NO_PROGRESS, reason, now)
 
     def record_hang(self, reason: str, now: float) -> None:
-        """Mark it as lost: it has made no progress for its hang limit."""
+        """Mark the engine as lost: it has made no progress for its hang limit."""
         if self.state != OPEN:
             self._open(NO_PROGRESS, reason, now)
         if not self.lost:
@@ -182,7 +183,7 @@ class Breaker:
             self._change(OPEN, reason, now)
 
     def record_success(self, now: float) -> None:
-        """Count a sign of work: closes a half-open breaker, and one that opened for lack of signs."""
+        """Record a sign of work. Close a half-open breaker, or one that opened for lack of signs."""
         self._reset_counts()
         self.contradicted = False
         disproved = self.state == OPEN and (self.cause == NO_PROGRESS or (self.cause == SILENT and not self.gone))
@@ -194,8 +195,8 @@ class Breaker:
     ) -> None:
         """Record the result of the gateway's own health probe.
 
-        `refused`: the connection was refused, which needs no second probe to be believed. `cause`: the meaning of a
-        failed one.
+        `refused`: the connection was refused, which needs no confirmation by a second probe. `cause`: the cause of a
+        failure.
         """
         self.gone = refused
         if serves:
@@ -218,7 +219,7 @@ class Breaker:
         if self.state != OPEN and any(count >= self._limit(kind) for kind, count in self._counts.items()):
             raise AssertionError(f"{self.state} over a limit: {self._counts}")
         if self.state != OPEN and not self.answered:
-            raise AssertionError("accepts work for an engine that was never heard")
+            raise AssertionError("accepts work for an engine that never answered")
         if min(self._counts.values()) < 0 or self._failed_probes < 0:
             raise AssertionError("a count is negative")
         if self.hung and not self.lost:
@@ -241,7 +242,7 @@ class Breaker:
             self._counts[CONNECT] = self._counts[TIMEOUT] = 0
 
     def _keep_open(self, cause: str, reason: str, now: float) -> None:
-        """Take cause and reason from the newest answer; an outlier that died is lost from then on."""
+        """Set cause and reason from the newest probe. An outlier that died counts as lost from this probe."""
         before = self.lost
         self.reason = reason or self.reason
         if self.answered:

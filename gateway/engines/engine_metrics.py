@@ -1,7 +1,7 @@
-"""Reads the few series that a router needs out of an engine's Prometheus text, and distrusts the rest.
+"""Reads the series that a router needs from an engine's Prometheus text, and validates them.
 
-The names are vLLM's, old and current, and SGLang's. The text comes from another machine: it is bounded, scanned for
-known names only, and rejected whole when one of them makes no sense.
+The names are vLLM's, old and current, and SGLang's. The text is from another machine: its size is bounded, only known
+names are scanned, and the whole text is rejected if one value is implausible.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ import msgspec
 
 MAX_BYTES = 2 << 20
 MAX_SAMPLES = 512
-"""Samples of known names in one text; more are a label bomb (one engine has one per data-parallel rank)."""
+"""Maximum samples of known names in one text. More indicate a label bomb (one engine has one sample per data-parallel
+rank).
+"""
 MAX_COUNT = 10_000_000
-"""Requests that one engine can plausibly hold."""
+"""Maximum plausible number of requests on one engine."""
 MAX_TOTAL = 1e18
 
 _RUNNING = b"vllm:num_requests_running"
@@ -60,16 +62,16 @@ _LORA_LABEL = re.compile(rb'\b(max_lora|(?:running|waiting)_lora_adapters)="((?:
 MAX_ADAPTERS = 1024
 _ENGINE = re.compile(rb'[{,]engine="(\d{1,6})"')
 _MAX_LINE = 8192
-"""Longer lines of a known name are cut: no value is that far in."""
+"""Longer lines of a known name are cut, because no value is that far to the right."""
 _LIGHT = ("running", "waiting", "kv_usage")
 
 
 class UnreadableMetricsError(ValueError):
-    """The text is not a usable set of engine metrics; the message states why."""
+    """The text contains no usable engine metrics; the message states why."""
 
 
 class EngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """One reading; None for metrics that the engine does not export. Ranks are summed, kv_usage is their mean."""
+    """One reading, with None for metrics that the engine does not export. Ranks are summed; kv_usage is their mean."""
 
     running: int
     waiting: int
@@ -83,23 +85,23 @@ class EngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
     block_size: int | None
     """Tokens per KV block."""
     kv_tokens: int | None = None
-    """Tokens that fit into the KV memory of one rank."""
+    """KV memory capacity of one rank in tokens."""
     prompt_tokens_total: float | None = None
-    """Prompt tokens taken into prefill since the process started."""
+    """Prompt tokens that entered prefill since the process started."""
     generated_tokens_total: float | None = None
     ranks: int = 1
-    """Data-parallel ranks behind the one address."""
+    """Data-parallel ranks at this address."""
     asleep: bool | None = None
-    """Whether it was put to sleep, so that it answers and serves nothing."""
+    """Whether the engine is in sleep mode, in which it responds but serves no requests."""
     adapters: tuple[str, ...] | None = None
     """LoRA adapters of running and waiting requests; None: the engine serves none."""
     max_adapters: int | None = None
 
 
 def parse_engine_metrics(text: bytes, rank: int | None = None) -> EngineMetrics:
-    """Return the metrics of one data-parallel rank, or of all together.
+    """Return the metrics of one data-parallel rank, or of all ranks together.
 
-    Raises UnreadableMetricsError on garbage, bombs and impossible values.
+    Raise UnreadableMetricsError for unreadable text, label bombs and impossible values.
     """
     values = _collect(text, rank=rank)
     # Ranks are set up alike, and some may not state how.
@@ -127,13 +129,13 @@ def parse_engine_metrics(text: bytes, rank: int | None = None) -> EngineMetrics:
 
 
 def scan_load(text: bytes, rank: int | None = None) -> tuple[int, int, float | None]:
-    """Return (running, waiting, kv_usage) by a scan for those names only; raises UnreadableMetricsError."""
+    """Return (running, waiting, kv_usage) by scanning for these names only; raise UnreadableMetricsError."""
     values = _collect(text, _LIGHT, rank)
     return _requests(values, "running"), _requests(values, "waiting"), _usage(values)
 
 
 def _collect(text: bytes, fields: tuple[str, ...] = (), rank: int | None = None) -> dict[str, list[float]]:
-    """Return the values of these fields, or of all, under the names of the product that wrote the text."""
+    """Return the values of these fields, or of all fields, under the metric names of the engine's product."""
     if len(text) > MAX_BYTES:
         raise UnreadableMetricsError(f"more than {MAX_BYTES} bytes")
     values: dict[str, list[float]] = {}
@@ -148,14 +150,14 @@ def _collect(text: bytes, fields: tuple[str, ...] = (), rank: int | None = None)
                 raise UnreadableMetricsError(f"more than {MAX_SAMPLES} samples of known names")
             values.setdefault(field, []).append(_value(name, rest, _LIMIT_OF.get(field, MAX_TOTAL)))
     if not values:
-        raise UnreadableMetricsError("none of the expected names is in it")
+        raise UnreadableMetricsError("it contains none of the expected names")
     return values
 
 
 def _lines(text: bytes, name: bytes, rank: int | None = None) -> Iterator[bytes]:
-    """Yield the rest of each line that begins with the name, without those of other ranks.
+    """Yield the text after the name in each line that begins with the name, without lines of other ranks.
 
-    A plain search per name is far faster than one pattern.
+    A plain search per name is much faster than one combined pattern.
     """
     start = 0 if text.startswith(name) else text.find(b"\n" + name) + 1
     while start > 0 or (start == 0 and text.startswith(name)):
@@ -176,7 +178,7 @@ def _of_rank(line: bytes, rank: int) -> bool:
 
 
 def _value(name: bytes, rest: bytes, limit: float) -> float:
-    """Return the number after the labels; a timestamp or an exemplar may follow it."""
+    """Return the number after the labels. A timestamp or an exemplar can follow it."""
     labels = _LABELS.match(rest)
     fields = rest[labels.end() if labels else 0 :].split(maxsplit=1)
     shown = name.decode()
@@ -213,7 +215,7 @@ def _total(values: dict[str, list[float]], field: str) -> float | None:
 
 
 def _adapters(text: bytes, rank: int | None) -> tuple[tuple[str, ...] | None, int | None]:
-    """Return the adapters in use and their limit, of several label sets those set last: the value is a time."""
+    """Return (adapters in use, their limit) from the label set with the latest time as its value."""
     lines = []
     for line in islice(_lines(text, _LORA, rank), MAX_SAMPLES):
         labels = _LABELS.match(line)

@@ -1,6 +1,6 @@
 """One engine's progress on this gateway's requests: whether they advance, and how fast.
 
-Engine health uses it (planning.engine_health.engine_health): an engine can answer /health and be stalled.
+Engine health uses it (planning.engine_health.engine_health), because a stalled engine can still answer /health.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from gateway.contracts.fleet_sample import EngineCounts
 from planning.facts.engine_speed import EngineSpeed
 
 MAX_FOLLOWED = 4096
-"""Requests followed at one time; of more the oldest are no longer followed."""
+"""Limit of requests followed at one time. Beyond it, the oldest are no longer followed."""
 ANSWERS_JUDGED = 64
 ANSWERS_COUNT_S = 60.0
-"""An engine is judged by its last answers of this time."""
+"""Age limit in seconds of the last answers that judge an engine."""
 PREFILL_SHARE = 1.5
-"""Multiple of its longest prefill for which an engine may be silent, because it decodes nothing meanwhile."""
+"""An engine can be silent for this multiple of its longest prefill, because it decodes nothing meanwhile."""
 STARTS = 2.0
-"""Multiple of its longest start for which an engine may make no progress, where that exceeds the hang limit."""
+"""An engine can make no progress for this multiple of its longest start, if that exceeds the hang limit."""
 TPOT_WEIGHT = 1 / 8
 """Weight of one answer in the engine's mean TPOT."""
 FORGOTTEN_S = 1800.0
-"""A request without a reported end is no longer followed after this time."""
+"""Seconds after which a request without a reported end is no longer followed."""
 
 
 class _Followed(msgspec.Struct, gc=False):
-    """One request on the engine. Mutable: it gets its first token."""
+    """One request on the engine. Mutable: its first token."""
 
     dispatched_s: float
     expected_s: float
-    """Seconds from dispatch to first token, with the work ahead of it."""
+    """Expected seconds from dispatch to first token, including the work ahead of it."""
     prefill_s: float
     first_token_s: float | None = None
     streams: bool = False
@@ -46,17 +46,17 @@ class WatchedEngine(msgspec.Struct, frozen=True, gc=False):
     requests: int
     """Requests on the engine."""
     streams: int
-    """Those of them whose answers come piece by piece."""
+    """Number of these requests whose answers are streamed."""
     signs: int
-    """First tokens, pieces and ends so far."""
+    """First tokens, chunks and ends so far."""
     longest_prefill_s: float
-    """The longest prefill there at the engine's usual speed; an answer in one piece counts with its prompt."""
+    """Seconds of the longest prefill at the engine's usual speed. An answer in one piece counts with its prompt."""
     longest_start_s: float = 0.0
-    """The engine's longest time from dispatch to first token so far."""
+    """Longest seconds from dispatch to first token so far."""
 
 
 def hang_limit_s(at_least_s: float, longest_start_s: float, prefill_s: float) -> float:
-    """Return how long an engine may make no progress before it counts as hung.
+    """Return the seconds without progress after which an engine counts as hung.
 
     `longest_start_s` is its longest start so far, `prefill_s` the longest prefill that it has to do.
     """
@@ -64,10 +64,10 @@ def hang_limit_s(at_least_s: float, longest_start_s: float, prefill_s: float) ->
 
 
 class EngineProgress:
-    """One engine's requests and timings. Mutable state: all of it; `now` is monotonic seconds.
+    """One engine's requests and timings. Mutable: all of it; `now` is monotonic seconds.
 
-    Starts over with each incarnation of the engine, whose requests are gone with it. `vouches` states whether this
-    process could receive from the engine between two moments; a period that it missed is no measure of the engine.
+    It is reset with each incarnation of the engine, whose requests end with it. `vouches` returns whether this process
+    could receive from the engine between two times; a period that it missed is no evidence about the engine.
     """
 
     def __init__(self, vouches: Callable[[float, float], bool] = lambda _since_s, _now: True) -> None:
@@ -76,25 +76,26 @@ class EngineProgress:
         self.chunks = 0
         self._failures = 0
         self._reported: dict[str, int] = {}
-        """Tenant → failures in a row that only this tenant reported."""
+        """Tenant → consecutive failures reported only by this tenant."""
         self._requests: dict[str, _Followed] = {}
         self._speed = EngineSpeed()
         self.longest_start_s = 0.0
         self.tpot_s: float | None = None
-        """Moving mean of the seconds per output token; of answers in one piece, their prefill included."""
+        """Moving mean of the seconds per output token. For answers in one piece, this includes their prefill."""
         self._answers: deque[tuple[float, bool]] = deque(maxlen=ANSWERS_JUDGED)
-        """When the last requests had an answer, and whether it rejected them."""
+        """(Time of the answer, whether it was a rejection) of the last requests."""
 
     @property
     def failures_in_row(self) -> int:
-        """Requests that failed one after another; of those reported only by tenants, the run that remains without any
-        one tenant.
+        """Return the number of consecutive failed requests.
+
+        Of failures reported only by tenants, it counts the run that remains without any one tenant.
         """
         reported = self._reported.values()
         return self._failures + sum(reported) - max(reported, default=0)
 
     def reported(self, tenant_id: str, *, failed: bool) -> None:
-        """Note a tenant's report of a request that the gateway did not see."""
+        """Record a tenant's report of a request that the gateway did not see."""
         if failed:
             self._reported[tenant_id] = self._reported.get(tenant_id, 0) + 1
         else:
@@ -105,7 +106,7 @@ class EngineProgress:
         self._reported.clear()
 
     def dispatched(self, request_id: str, prefill_s: float, now: float) -> None:
-        """Note a request that is given to the engine and should prefill for `prefill_s`."""
+        """Record a request dispatched to the engine, with `prefill_s` expected seconds of prefill."""
         if len(self._requests) >= MAX_FOLLOWED:
             del self._requests[next(iter(self._requests))]
         self._requests[request_id] = _Followed(now, self._speed.expects(prefill_s, now), prefill_s)
@@ -115,7 +116,7 @@ class EngineProgress:
         return request_id in self._requests
 
     def first_token(self, request_id: str, now: float) -> None:
-        """Note a request's first token."""
+        """Record a request's first token."""
         self.first_tokens += 1
         self._succeeded()
         request = self._requests.get(request_id)
@@ -127,31 +128,31 @@ class EngineProgress:
             self.longest_start_s = max(self.longest_start_s, now - request.dispatched_s)
 
     def streams(self, request_id: str) -> None:
-        """Note that a request's answer comes piece by piece, so that a pause is significant."""
+        """Record that a request's answer is streamed, so that a pause is significant."""
         request = self._requests.get(request_id)
         if request is not None:
             request.streams = True
 
     def whole(self, request_id: str) -> None:
-        """Note that a request's answer comes in one piece, so that its first token is not visible."""
+        """Record that a request's answer comes in one piece, so that its first token is not visible."""
         request = self._requests.get(request_id)
         if request is not None:
             request.whole = True
 
     @property
     def signs(self) -> int:
-        """First tokens, pieces and ends so far."""
+        """Return the number of first tokens, chunks and ends so far."""
         return self.first_tokens + self.chunks
 
     def watched(self) -> WatchedEngine:
-        """Return the counts that show whether the engine stalls."""
+        """Return the counts that show whether the engine has stalled."""
         streams = [item for item in self._requests.values() if item.streams]
         longest_s = max((item.prefill_s for item in self._requests.values() if item.first_token_s is None), default=0.0)
         usual = max(1.0, self._speed.usual())
         return WatchedEngine(len(self._requests), len(streams), self.signs, longest_s * usual, self.longest_start_s)
 
     def completed(self, request_id: str, output_tokens: int | None, now: float) -> None:
-        """Note the end of an answer."""
+        """Record the end of an answer."""
         self._answers.append((now, False))
         self.chunks += 1
         self._succeeded()
@@ -168,20 +169,20 @@ class EngineProgress:
             self._speed.answered(tpot_s, now)
 
     def rejected(self, now: float) -> None:
-        """Note that the engine answered a request with 4xx."""
+        """Record that the engine answered a request with 4xx."""
         self._answers.append((now, True))
 
     def forgive(self) -> None:
-        """Take one failure back: it was the request's own."""
+        """Revoke one failure, because the request caused it."""
         self._failures = max(0, self._failures - 1)
 
     def dropped(self, request_id: str, *, failed: bool = False) -> None:
-        """Note the end of a request without an answer; `failed`: by the engine's fault."""
+        """Record the end of a request without an answer. `failed`: the engine is at fault."""
         self._failures += failed
         self._requests.pop(request_id, None)
 
     def counts(self, now: float, event_gaps: int) -> EngineCounts:
-        """Return the figures of this moment."""
+        """Return the current counts."""
         self._forget_old(now)
         requests = list(self._requests.values())
         unanswered = [item for item in requests if item.first_token_s is None]

@@ -1,11 +1,11 @@
-"""Answers that concern the engine rather than the request: another engine is tried before the client gets them.
+"""Error answers that concern the engine, not the request: other engines are tried before the client gets one.
 
-A wrong key, a model that was unloaded or a queue that is full make an engine reject at once, and an engine that rejects
-at once appears idle. A request's own faults (400, 422, 501) are the same everywhere and are relayed. So is a 5xx that
-all engines give to a request: some engines answer 500 to a prompt that is too long.
+With a wrong key, an unloaded model or a full queue, an engine rejects immediately, and then appears idle. Faults of the
+request itself (400, 422, 501) are the same everywhere and are relayed. A 5xx that all engines give is also relayed:
+some engines answer 500 to a prompt that is too long.
 
-An engine at its limit answers 429, or 503 as vLLM does (`--max-num-queued-reqs`): it is busy, not broken. A broken one
-reports so to its health probe.
+An engine at its limit answers 429, or 503 as vLLM does (`--max-num-queued-reqs`): it is busy, not broken. A broken
+engine reports so to its health probe.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gateway.http.http_exchange import Header
 BUSY = frozenset({429, 503})
 REJECTIONS = frozenset({401, 403, 404, 408, 425})
 OWN_FAULTS = frozenset({501, 505})
-"""Of 5xx, those that HTTP reserves for faults of the request (RFC 9110, §15.6)."""
+"""The 5xx codes that HTTP reserves for faults of the request (RFC 9110, §15.6)."""
 MAX_BODY_BYTES = 64 << 10
 _PASSED_HEADERS = ("cache-control", "retry-after")
 _PLAIN_TYPE = re.compile(
@@ -34,7 +34,7 @@ _PLAIN_TYPE = re.compile(
 
 
 def blame_of(status: int) -> str:
-    """Return the breaker's cause for an error that may be the engine's own; empty for a fault of the request itself."""
+    """Return the breaker's cause for an error that may be the engine's fault, empty for a fault of the request."""
     if status in BUSY:
         return THROTTLED
     if status in REJECTIONS:
@@ -43,17 +43,17 @@ def blame_of(status: int) -> str:
 
 
 class EngineRejection(msgspec.Struct, frozen=True):
-    """One such answer, kept for the client in case that all engines give it."""
+    """One such answer, kept for the client in case all engines give it."""
 
     status: int
     body: bytes
     headers: list[Header]
     pause_s: float | None = None
-    """The pause that Retry-After states; None: none that can be read."""
+    """Seconds of the Retry-After header; None: missing or unreadable."""
 
 
 async def read_rejection(response: aiohttp.ClientResponse) -> EngineRejection:
-    """Return the answer with MAX_BODY_BYTES of its body at most."""
+    """Return the answer with at most MAX_BODY_BYTES of its body."""
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk[: MAX_BODY_BYTES - len(body)]
@@ -68,9 +68,10 @@ async def read_rejection(response: aiohttp.ClientResponse) -> EngineRejection:
 
 
 def passed_headers(response: aiohttp.ClientResponse) -> list[Header]:
-    """Return the headers of an engine's answer that go on to the client.
+    """Return the headers of an engine's answer that are forwarded to the client.
 
-    They come from the console's origin: content that a browser would show or run has the type of mere bytes.
+    The answer is served from the console's origin, so content that a browser would display or run gets a binary content
+    type.
     """
     headers = response.headers
     kind = headers.get("content-type", "")
@@ -86,7 +87,7 @@ def passed_headers(response: aiohttp.ClientResponse) -> list[Header]:
 
 
 def is_encoded(response: aiohttp.ClientResponse) -> bool:
-    """Return whether the engine encoded its answer, which was not requested and is not decoded here."""
+    """Return whether the engine encoded its answer. Encoding was not requested and is not decoded here."""
     return response.headers.get("content-encoding", "identity").strip().lower() not in ("identity", "")
 
 

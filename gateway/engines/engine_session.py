@@ -1,4 +1,4 @@
-"""The HTTP session to engines, which no engine's answer can occupy for long before it begins."""
+"""The HTTP session to engines, with bounds on what an engine can send before its answer begins."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from typing_extensions import override
 from gateway.engines.engine_tls import engine_tls
 
 MAX_INTERIM = 16
-"""Interim answers (1xx) before an answer; engines send none, because none is asked for."""
+"""Maximum interim answers (1xx) before an answer. Engines send none, because requests do not ask for them."""
 _SWITCHING = 101
 _KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
-"""Seconds and times: an answer may take many minutes without a byte, and devices between drop idle connections."""
+"""Keepalive seconds and counts. An answer can take many minutes without a byte, and network devices drop idle
+connections.
+"""
 
 
 def engine_session(*, keepalive_s: float, connect_s: float | None = None, limit: int = 0) -> aiohttp.ClientSession:
-    """Return a session without cookies, proxies of the environment or decompression; `limit` 0: of no connections."""
+    """Return a session without cookies, environment proxies or decompression. `limit` 0: unlimited connections."""
     return aiohttp.ClientSession(
         connector=_EngineConnector(limit=limit, ttl_dns_cache=60, keepalive_timeout=keepalive_s),
         auto_decompress=False,
@@ -33,7 +35,7 @@ def engine_session(*, keepalive_s: float, connect_s: float | None = None, limit:
 
 
 class _EngineConnector(aiohttp.TCPConnector):
-    """Makes connections that count interim answers and use the TLS settings of engines."""
+    """Opens connections that count interim answers and use the engines' TLS settings."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -47,9 +49,9 @@ class _EngineConnector(aiohttp.TCPConnector):
 
 
 class _EngineConnection(ResponseHandler):
-    """Detects a lost peer by keepalive; drops interim answers, and ends a connection with too many.
+    """Detects a lost peer by keepalive. Drops interim answers, and closes a connection that sends too many.
 
-    Mutable state: the number of interim answers before an answer.
+    Mutable: the number of interim answers before an answer.
     """
 
     _interim = 0

@@ -1,4 +1,4 @@
-"""An engine's state, with its reason as a sentence for people."""
+"""An engine's state, with its reason as a sentence for operators."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from gateway.engines.health_verdict import HEALTHY, QUARANTINED
 from gateway.engines.live_engine import LiveEngine
 
 STARTING_S = 60.0
-"""An engine without any answer yet counts as starting this long, and as lost afterwards."""
+"""Seconds during which an engine without any answer counts as starting. After that it counts as lost."""
 REPORT_COUNTS_S = 30.0
-"""A report's complaint is shown this long after the report."""
+"""Seconds for which a problem in a report is displayed."""
 
 
 def health_state(engine: LiveEngine, now: float, *, accepts: bool) -> tuple[str, str]:
-    """Return (state, reason) from the desired state and health; whether it is hot is not decided here.
+    """Return (state, reason) from the desired state and health. Whether the engine is hot is decided elsewhere.
 
-    `accepts`: it takes new work; that can be so although its breaker is open, where too many are.
+    `accepts`: it accepts new work, which is possible despite an open breaker if too many breakers are open.
     """
     if engine.entry.desired_state == "maintenance":
         return "maintenance", "out of service by an operator"

@@ -1,6 +1,6 @@
-"""TLS of connections to engines: the trusted authorities, and the certificate that is presented.
+"""TLS of connections to engines: the trusted authorities, and the client certificate.
 
-Authorities of the system stay trusted, and so do those that OpenSSL's own SSL_CERT_FILE and SSL_CERT_DIR name.
+The system's authorities stay trusted, as do those named by OpenSSL's SSL_CERT_FILE and SSL_CERT_DIR.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from kvstore.transfer.tls import file_state
 
 AUTHORITY, CERTIFICATE = "HEADWAY_ENGINE_CA", "HEADWAY_ENGINE_CERTIFICATE"
 UNTRUSTED = "certificate not trusted"
-"""A probe's reason for an engine whose certificate no trusted authority signed."""
+"""A probe's reason for an engine whose certificate was not signed by a trusted authority."""
 
 
 class EngineTlsError(ValueError):
-    """A file cannot be used; the message names its setting."""
+    """A file is unusable; the message names its setting."""
 
 
 class EngineTls:
-    """The context of connections to engines. Mutable: it is rebuilt when its files change."""
+    """The TLS context of connections to engines. Mutable: it is rebuilt when its files change."""
 
     def __init__(self, authority: str, certificate: str) -> None:
         self._authority, self._certificate = authority, certificate
@@ -34,11 +34,11 @@ class EngineTls:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> EngineTls:
-        """Return the settings in the environment; raises EngineTlsError for a file that cannot be used."""
+        """Return the settings in the environment; raise EngineTlsError for an unusable file."""
         return cls(environment.get(AUTHORITY, "").strip(), environment.get(CERTIFICATE, "").strip())
 
     def context(self) -> ssl.SSLContext:
-        """Return the context for a new connection; changed files that cannot be used are logged once and ignored."""
+        """Return the context for a new connection. Unusable changed files are logged once and ignored."""
         states = self._states()
         if states != self._seen:
             # Before the attempt, so that broken files are logged once and not for each connection.
@@ -70,5 +70,5 @@ class EngineTls:
 
 @cache
 def engine_tls() -> EngineTls:
-    """Return the settings of this process; every connection to an engine uses them."""
+    """Return this process's TLS settings for all connections to engines."""
     return EngineTls.of(os.environ)

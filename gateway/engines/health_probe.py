@@ -1,7 +1,6 @@
-"""The meaning of an engine's answers to a probe, and the time-outs for them.
+"""Interprets an engine's answers to a probe, and sets its timeouts.
 
-A busy API server answers late, and not in the order of the probes: only an engine that answers neither /health nor
-/metrics is silent.
+A busy API server answers late and out of order, so only an engine that answers neither /health nor /metrics is silent.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ from math import ldexp
 from typing import Any
 
 SLOWER = 2.0
-"""Wait of a read as a multiple of the slowest of the last answers."""
+"""Timeout of a read as a multiple of the slowest recent answer."""
 LONGEST = 6.0
-"""Longest wait of a read as a multiple of its time-out."""
+"""Longest timeout of a read as a multiple of its configured timeout."""
 _ANSWERS_KEPT = 16
 _HEALTH_FIRST = 0.2
-"""Share of its time after which a probe requests the metrics, too."""
+"""Share of its timeout after which a probe also requests the metrics."""
 
 
 class EngineUnreachableError(Exception):
-    """No HTTP answer came. `refused`: no process listens there, so a second probe is not needed."""
+    """No HTTP answer arrived. `refused`: no process listens, so a second probe is unnecessary."""
 
     def __init__(self, message: str, *, refused: bool = False, timed_out: bool = False) -> None:
         super().__init__(message)
@@ -31,7 +30,7 @@ class EngineUnreachableError(Exception):
 
 
 class EngineAnswerError(Exception):
-    """The answer was unusable; `status` if it was an HTTP status other than 200."""
+    """The answer was unusable. `status` is set for an HTTP status other than 200."""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
@@ -39,13 +38,13 @@ class EngineAnswerError(Exception):
 
 
 class EnginePausedError(EngineAnswerError):
-    """The engine answers, and reports itself as idle."""
+    """The engine answers and reports itself as idle."""
 
 
 class Patience:
-    """How long reads of one engine wait: longer if it answers late, and after each silent probe but the first.
+    """The timeout for reads of one engine: longer if it answers late, and after each silent probe but the first.
 
-    Mutable state: how long its last answers to /health took, and how many probes in a row were silent.
+    Mutable: the duration of its last answers to /health, and the number of consecutive silent probes.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -55,18 +54,18 @@ class Patience:
 
     @property
     def seconds(self) -> float:
-        """How long a read waits now."""
+        """Return the current timeout of a read in seconds."""
         slowest_s = max(self._took_s, default=0.0)
         # The exponent is bounded, because ldexp raises OverflowError.
         again_s = ldexp(self._timeout_s, max(0, min(self._silent, int(LONGEST)) - 1))
         return min(LONGEST * self._timeout_s, max(self._timeout_s, SLOWER * slowest_s, again_s))
 
     def note(self, took_s: float) -> None:
-        """Note how long an answer to /health took."""
+        """Record the duration of an answer to /health."""
         self._took_s.append(took_s)
 
     def probed(self, *, silent: bool) -> None:
-        """Note the end of a probe."""
+        """Record the end of a probe."""
         self._silent = self._silent + 1 if silent else 0
 
 
@@ -75,7 +74,9 @@ async def probe(
     silence: Callable[[float], Coroutine[Any, Any, EngineUnreachableError | None]],
     patience: Patience,
 ) -> str:
-    """Return why `health` is late although `silence` returns none, or nothing; raises as `health` does otherwise."""
+    """Return why `health` is late if `silence` shows that the engine is alive, else empty; raise the errors of
+    `health`.
+    """
     wait_s, asked = patience.seconds, [asyncio.ensure_future(health())]
     metrics: Awaitable[EngineUnreachableError | None] | None = None
     try:

@@ -1,4 +1,4 @@
-"""Effect of an engine health verdict in the snapshot on the work that an engine gets."""
+"""Effect of the snapshot's engine health verdict on the work that an engine receives."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ QUARANTINED = "quarantined"
 PROBATION = "probation"
 
 _STEPS = 10
-"""A growing share is published in this many steps, so that the router's view of the fleet rarely changes."""
+"""Number of steps in which a growing share is published, so that the router's fleet view rarely changes."""
 _LEAST = 0.05
 
 
 def load_share(entry: EngineEntry, unix: float) -> float:
-    """Return the share of its usual load that the engine should get at unix second `unix`, 0..1 in tenths."""
+    """Return the share of its usual load for the engine at unix second `unix`, 0..1 in tenths."""
     if entry.health == QUARANTINED:
         return 0.0
     if entry.health != PROBATION or entry.slow_start_s <= 0 or entry.health_since is None:
@@ -34,10 +34,10 @@ def load_share(entry: EngineEntry, unix: float) -> float:
 
 
 def shares_of(engines: Iterable[LiveEngine], well: Collection[str], unix: float) -> dict[str, float]:
-    """Return the shares that are less than all, by engine id.
+    """Return the shares below 1 by engine id.
 
-    Verdicts that would leave none of the engines that are `well` by the gateway's own evidence are not followed: where
-    all appear sick to the prober and none to us, the fault is on the prober's way to them.
+    Verdicts that would exclude all engines that are `well` by the gateway's own evidence are ignored: if the prober
+    sees all of them unhealthy and the gateway none, the fault is on the prober's path to them.
     """
     shares = {
         engine.entry.engine_id: load_share(engine.entry, unix)
@@ -50,10 +50,10 @@ def shares_of(engines: Iterable[LiveEngine], well: Collection[str], unix: float)
 
 
 def at_slow_start_limit(engines: Iterable[LiveEngine], running: Mapping[str, int], unix: float) -> frozenset[str]:
-    """Return the engines in probation that run their share of what the healthy ones run on average.
+    """Return the engines in probation that already run their share of the healthy engines' average load.
 
-    `running` are requests by engine id. An engine in probation may always have one request. Where no engine is healthy,
-    as after an outage of all, none of them holds back: no other engine would serve.
+    `running` are requests by engine id. An engine in probation can always run one request. If no engine is healthy, for
+    example after an outage of all, no engine is limited, because no other could serve.
     """
     entries = [engine.entry for engine in engines]
     whole = [running.get(entry.engine_id, 0) for entry in entries if entry.health not in (QUARANTINED, PROBATION)]

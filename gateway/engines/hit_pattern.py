@@ -1,20 +1,20 @@
-"""Pattern of the last requests on one engine: how far its index can be trusted, and what is wrong with it.
+"""Judges the last requests on one engine: how far its index can be trusted, and what is wrong with it.
 
-The share s = Σ min(reported, believed) / Σ believed over requests of which a block or more was believed cached: below
-BLIND_BELOW the index is worth nothing, below DEGRADED_BELOW half. The cause is the first rule that holds; m, the number
-of requests that differ, must be at least LEAST_SAMPLES (LEAST_OTHERS of all tenants but one):
+The share is s = Σ min(reported, believed) / Σ believed, over requests with at least one block believed to be cached.
+Below BLIND_BELOW the index has no weight, below DEGRADED_BELOW half weight. The cause is the first rule that applies.
+The number m of requests that differ must be at least LEAST_SAMPLES (LEAST_OTHERS over all tenants but one):
 
-1. template    the engine counts the same number of tokens more, or fewer, than we do on every request
-2. tokenizer   the engine counts other numbers of tokens, differently from request to request
-3. salt        blocks were believed, and the engine reports none on (nearly) all requests, of the same length: it
-               keeps them under another name. In a pool that salts, or whose index is built from dispatches
-4. tokenizer   the same in an exact pool: the blocks that it reported are not those that requests name. Also
-               where it reports hits and the index never has any, although events arrive
-5. template    all prompts agree up to one boundary T (reported hits the same, believed ones not), or all fall
-               short by the same number of tokens: a part that every prompt has is rendered differently
+1. template    the engine counts more, or fewer, tokens than we do, by the same number on every request
+2. tokenizer   the engine's token counts differ from ours by a different number from request to request
+3. salt        token counts are equal, but the engine reports no hits on (nearly) all requests with believed blocks:
+               it stores them under another name. Only in a pool with salts, or with an index built from dispatches
+4. tokenizer   the same in an exact pool: the blocks in its events are not those of the requests. Also if the engine
+               reports hits that the index never has, although events arrive
+5. template    all prompts agree up to one boundary T (equal reported hits, different believed ones), or all fall
+               short by the same number of tokens: a part common to all prompts is rendered differently
 6. late event  at least half of the requests that differ ran near a gap in the engine's events
-7. eviction    at least half of those that fell short ran while the engine removed blocks, or removals are not
-               reported at all (an index built from dispatches)
+7. eviction    at least half of the requests that fell short ran while the engine removed blocks, or removals are
+               not reported (an index built from dispatches)
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ from gateway.contracts.hit_sample import EVICTION, LATE_EVENT, SALT, TEMPLATE, T
 
 LEAST_SAMPLES = 12
 LEAST_OTHERS = 6
-"""Requests of other tenants that must show the same, where the gateway saw them: one tenant alone lowers no trust."""
+"""Minimum number of other tenants' requests that the gateway saw with the same difference. One tenant alone cannot
+lower trust.
+"""
 BLIND_BELOW = 0.25
 DEGRADED_BELOW = 0.6
 EXACT_AGAIN = 0.75
-"""An index that has lost trust gets it back above this share, so that trust does not flutter."""
+"""An index regains its trust only above this share, so that trust does not oscillate."""
 EXACT, DEGRADED, BLIND = "exact", "degraded", "blind"
 _GRADES = (BLIND, DEGRADED, EXACT)
 _NEARLY_ALL = 0.95
@@ -39,24 +41,24 @@ _MOST = 0.8
 
 
 class PoolKeys(msgspec.Struct, frozen=True):
-    """Properties of a pool's keys that distinguish causes."""
+    """Properties of a pool's keys by which causes can be distinguished."""
 
     isolated: bool = False
     """Requests carry a cache salt."""
     by_dispatches: bool = False
-    """The index is built from our own dispatches: the engine's removals are not reported."""
+    """The index is built from our own dispatches, without the engine's removals."""
     shared: bool = False
-    """Several tenants may use the pool."""
+    """Several tenants can use the pool."""
 
 
 class HitVerdict(msgspec.Struct, frozen=True):
-    """Trust in an engine's index by its reported hits; `share` None: too few requests to judge."""
+    """Trust in an engine's index from its reported hits. `share` None: too few requests to judge."""
 
     grade: str = EXACT
     share: float | None = None
     cause: str = ""
     requests: int = 0
-    """Number of requests that were judged."""
+    """Number of judged requests."""
     differing: int = 0
 
 
@@ -64,11 +66,11 @@ NO_VERDICT = HitVerdict()
 
 
 def hit_verdict(samples: Sequence[HitSample], keys: PoolKeys, before: str = EXACT) -> HitVerdict:
-    """Return the verdict of these requests, all of one engine; `before` is the grade so far.
+    """Return the verdict on these requests of one engine; `before` is the previous grade.
 
-    Enough requests that the gateway saw outweigh all that tenants report. Where several tenants may use the pool, and
-    wherever reports count, the verdict must hold without the requests of any one tenant: a request can differ for what
-    its sender put into it.
+    Enough requests that the gateway saw outweigh all tenants' reports. If several tenants can use the pool, or if
+    reports count, the verdict must hold without the requests of any one tenant, because a sender can cause its own
+    requests to differ.
     """
     seen = [sample for sample in samples if not sample.reported]
     enough = len(seen) >= LEAST_SAMPLES or len(seen) == len(samples)
@@ -83,7 +85,7 @@ def hit_verdict(samples: Sequence[HitSample], keys: PoolKeys, before: str = EXAC
 
 
 def _agreed(overall: HitVerdict, without: Sequence[HitVerdict]) -> HitVerdict:
-    """Return the verdict that costs least trust; its cause is named only if no tenant's requests alone suggest it."""
+    """Return the verdict that lowers trust least. Its cause is named only if no single tenant's requests suggest it."""
     best = max([overall, *without], key=lambda item: _GRADES.index(item.grade))
     if all(item.cause == best.cause for item in without):
         return best
@@ -131,7 +133,7 @@ def _by_events(differing: Sequence[HitSample], short: Sequence[HitSample], keys:
 
 
 def _by_length(samples: Sequence[HitSample], least: int) -> str:
-    """Return template or tokenizer where most prompts have another length on the engine, else nothing."""
+    """Return template or tokenizer if most prompts have another length on the engine, else an empty string."""
     counted = [sample for sample in samples if sample.engine_prompt_tokens is not None]
     differences = [item.engine_prompt_tokens - item.prompt_tokens for item in counted if item.engine_prompt_tokens]
     other = [difference for difference in differences if difference]
@@ -141,7 +143,7 @@ def _by_length(samples: Sequence[HitSample], least: int) -> str:
 
 
 def _one_boundary(short: Sequence[HitSample]) -> bool:
-    """Return whether all prompts agree up to one boundary, or all but for the same number of tokens."""
+    """Return whether all prompts agree up to one boundary, or all fall short by the same number of tokens."""
     block_tokens = short[0].block_tokens
     reported = [item.reported_tokens for item in short]
     missing = [item.believed_tokens - item.reported_tokens for item in short]
@@ -152,7 +154,7 @@ def _one_boundary(short: Sequence[HitSample]) -> bool:
 
 
 def _never_known(samples: Sequence[HitSample], missed: Sequence[HitSample], least: int) -> bool:
-    """Return whether the engine reports hits and the index has none on nearly all requests."""
+    """Return whether the engine reports hits that the index lacks on nearly all requests."""
     hits = [sample for sample in samples if sample.reported_tokens >= sample.block_tokens]
     unknown = sum(hit.believed_tokens < hit.block_tokens for hit in hits)
     return len(missed) >= least and len(hits) >= least and unknown >= _NEARLY_ALL * len(hits)

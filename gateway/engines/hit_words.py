@@ -1,4 +1,4 @@
-"""Verdicts on an engine's index in words, with the remedy."""
+"""Sentences for verdicts on an engine's index, with the remedy."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _CAUSES = {
 
 
 def cause_words(cause: str) -> str:
-    """Return the cause as a sentence's second half; an unknown code as it is."""
+    """Return the cause as the second half of a sentence. An unknown code is returned unchanged."""
     return _CAUSES.get(cause, cause)
 
 
 def verdict_words(verdict: HitVerdict) -> str:
-    """Return why the index is trusted less, as a sentence; empty where its hits hold."""
+    """Return why the index is trusted less, as a sentence; empty if it is trusted."""
     if verdict.grade == EXACT:
         return ""
     if verdict.share is None or (verdict.share == 0.0 and verdict.grade == BLIND):

@@ -10,23 +10,24 @@ from gateway.engines.hit_pattern import NO_VERDICT, HitVerdict, PoolKeys, hit_ve
 from gateway.traffic.past_moments import PastMoments
 
 WINDOW_S = 300.0
-"""Older requests do not count; an engine without requests for cached prompts is trusted again."""
+"""Age limit of samples in seconds. Without requests for cached prompts, an engine is trusted again after this time."""
 MAX_SAMPLES = 64
-"""Of one tenant, seen or reported."""
+"""Limit per tenant, separately for seen and reported samples."""
 MAX_SOURCES = 32
 REPORTED_SHARE = 0.05
 JUDGED_EVERY_S = 2.0
 GAP_S = 10.0
-"""Events missed this long before a decision may explain its wrong belief."""
+"""Events missed up to this many seconds before a decision can explain its wrong prediction."""
 
 
 class IndexTrust:
-    """One engine's samples and the verdict on them. Mutable state: all of it, changed on the loop's thread."""
+    """One engine's samples and their verdict. Mutable: all of it, changed on the loop's thread."""
 
     def __init__(self) -> None:
         self.verdict: HitVerdict = NO_VERDICT
         self._samples: dict[tuple[bool, str], deque[HitSample]] = {}
-        """Separate by tenant, so that none displaces another's, and reported samples from those that the gateway saw.
+        """Separate by tenant, so that no tenant displaces another's samples, and by whether the sample was reported or
+        seen.
         """
         self._gaps = PastMoments()
         self._removals = PastMoments()
@@ -35,7 +36,7 @@ class IndexTrust:
         self._judged_s = float("-inf")
 
     def note_events(self, counts: Mapping[str, int], now: float) -> None:
-        """Read the counts of the engine's event ledger: when did it miss events, when were blocks removed?"""
+        """Read the event ledger's counts, and record when events were missed or blocks removed."""
         counted = counts.get("gaps", 0) + counts.get("lost", 0), counts.get("BlockRemoved", 0)
         before, self._counts = self._counts, counted
         if counted[0] > before[0]:
@@ -44,11 +45,11 @@ class IndexTrust:
             self._removals.note(now)
 
     def gap_near(self, decided_s: float, ended_s: float) -> bool:
-        """Return whether events were missed shortly before the decision or until the request's end."""
+        """Return whether events were missed between shortly before the decision and the request's end."""
         return self._gaps.any_between(decided_s - GAP_S, ended_s)
 
     def removed_between(self, decided_s: float, ended_s: float) -> bool:
-        """Return whether the engine reported removed blocks while the request was under way."""
+        """Return whether the engine reported removed blocks during the request."""
         return self._removals.any_between(decided_s, ended_s)
 
     def take(self, sample: HitSample) -> None:
@@ -63,7 +64,7 @@ class IndexTrust:
         self._fresh = True
 
     def recent(self) -> list[HitSample]:
-        """Return the newest samples, the oldest first; callable from any thread."""
+        """Return the newest samples, oldest first. Can be called in any thread."""
         return self._all()[-MAX_SAMPLES:]
 
     def _newest_s(self, source: tuple[bool, str]) -> float:
@@ -75,7 +76,7 @@ class IndexTrust:
         return sorted(held, key=lambda item: item.at_s)
 
     def judge(self, keys: PoolKeys, now: float) -> bool:
-        """Judge again; returns whether grade or cause changed."""
+        """Update the verdict; return whether its grade or cause changed."""
         for samples in list(self._samples.values()):
             while samples and now - samples[0].at_s > WINDOW_S:
                 samples.popleft()
@@ -91,7 +92,7 @@ class IndexTrust:
         return changed
 
     def forget(self) -> None:
-        """Start over, as with a new process of the engine or other keys."""
+        """Reset everything, for example after the engine's process or the keys changed."""
         self._samples.clear()
         self.verdict = NO_VERDICT
         self._counts = (0, 0)

@@ -30,13 +30,13 @@ from routing.ledger.fleet_view import EngineFacts
 READY = "ready"
 
 COUNTED_S = 10.0
-"""Older readings of counters do not show whether they move."""
+"""Older counter readings do not show whether the counters advance."""
 MODELS_S = 60.0
-"""Interval at which its models are read, which also checks the gateway's key; /health and /metrics need none."""
+"""Interval of reading the engine's models, which also checks the gateway's key. /health and /metrics need no key."""
 MAX_MODELS = 4096
-"""Names of one engine that are kept."""
+"""Limit of model names stored per engine."""
 _SAME_PROCESS_S = 1.0
-"""Two reported starts of a process closer than this are the same start."""
+"""Two reported process starts within this many seconds count as the same start."""
 _UNSALTED = Trust(DEGRADED, "its events have no cache salts; the index is built from this gateway's dispatches")
 _BY_DISPATCHES = Trust(DEGRADED, "the index is built from this gateway's dispatches")
 
@@ -44,14 +44,13 @@ _BY_DISPATCHES = Trust(DEGRADED, "the index is built from this gateway's dispatc
 class LiveEngine:
     """One engine's state. Callbacks of the breaker and the intake notify the pool of changes.
 
-    Mutable state: everything without an underscore except `session`; only the event loop's thread
-    touches it.
+    Mutable: all public attributes except `session`, accessed only on the event loop's thread.
     """
 
     models: tuple[ModelCard, ...] = ()
-    """Its last answer; a card that is the same as before keeps its first `created`."""
+    """The engine's last list of models. An unchanged card keeps its first `created`."""
     on_models: Callable[[], None] | None = None
-    """Called when the models have changed."""
+    """Called when the list of models has changed."""
 
     def __init__(
         self,
@@ -65,7 +64,7 @@ class LiveEngine:
         now: float,
         signs: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`signs` returns the signs of work that this gateway has seen of the engine."""
+        """`signs` returns the number of signs of work that this gateway has seen from the engine."""
         self.entry = entry
         self.incarnation = incarnation
         self.session = session
@@ -82,17 +81,17 @@ class LiveEngine:
         self.intake: KvEventIntake | None = None
         self.report: EngineReport | None = None
         self.report_at: float | None = None
-        """Monotonic seconds."""
+        """Monotonic seconds of the last report."""
         self.report_times = PastMoments()
         self.hits = IndexTrust()
         self.created_at = now
         self.salts_seen = SaltsSeen()
         self.shunned = False
-        """Whether engine health keeps it out, and others can do its work."""
+        """Whether engine health excludes the engine because others can do its work."""
         self.probed = asyncio.Event()
-        """Set after the first direct probe, whatever its result."""
+        """Set after the first direct probe, regardless of its result."""
         self.late = ""
-        """Why the gateway's own probe of it was late although it is alive, as a sentence; empty: it was not."""
+        """Why the gateway's own probe was late although the engine is alive, as a sentence; else empty."""
         self.key_rejected = False
         """Whether the engine rejects this gateway's key."""
         self.lag = lag
@@ -101,7 +100,7 @@ class LiveEngine:
         self._incarnated_unix = time.time()
         self._signs = signs
         self._counted: tuple[float, float] | None = None
-        """Tokens that the engine has counted, and the monotonic second when that was read."""
+        """(Tokens counted by the engine, monotonic second of that reading)."""
         self._counters_wanted = False
         self._process_start: float | None = None
         self._models_due_s = now
@@ -113,12 +112,13 @@ class LiveEngine:
             self._own_headers["authorization"] = f"Bearer {self._bearer}"
 
     def addressed(self, headers: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the headers with the engine's own key and its rank among them."""
+        """Return the headers with the engine's API key and rank added."""
         return {**headers, **self._own_headers} if self._own_headers else headers
 
     async def bootstrap_port(self) -> int | None:
-        """Return the port at which SGLang's decode engines meet it, asked once per process; None: it hands over as vLLM
-        does.
+        """Return the port that SGLang's decode engines connect to, None if the engine uses vLLM's hand-over.
+
+        The engine is asked once per process.
         """
         if self._bootstrap is None or self._bootstrap[0] != self.incarnation:
             try:
@@ -128,33 +128,33 @@ class LiveEngine:
         return self._bootstrap[1]
 
     def probe_now(self, *, counters: bool = False) -> None:
-        """Probe it now, on new evidence; `counters`: read these, too."""
+        """Probe the engine now because of new evidence. `counters`: read its counters too."""
         self._counters_wanted = self._counters_wanted or counters
         self._wake.set()
 
     def doubt_models(self) -> None:
-        """Read its models now: a request was rejected for the gateway's key, or for a model that it listed."""
+        """Read the engine's models now: it rejected a request for the gateway's key, or for a model that it lists."""
         self._models_due_s = float("-inf")
         self._wake.set()
 
     def counted(self, now: float) -> float | None:
-        """Return how many tokens the engine has counted; None without a recent reading."""
+        """Return the number of tokens that the engine has counted, None without a recent reading."""
         return self._counted[0] if self._counted is not None and now - self._counted[1] <= COUNTED_S else None
 
     @property
     def lost(self) -> bool:
-        """Whether no result is to be expected from it."""
+        """Return whether no result is expected from the engine."""
         return self.breaker.lost
 
     @property
     def stuck(self) -> bool:
-        """Whether requests that it has not begun to answer should go elsewhere: it reports itself as idle."""
+        """Return whether unanswered requests should move to other engines because this one reports itself as idle."""
         asleep = self.shunned and self.report is not None and self.report.asleep is True
         return self.breaker.paused or asleep
 
     @property
     def trust(self) -> Trust:
-        """How far the prefix index of this engine can be trusted."""
+        """Return the trust in this engine's prefix index."""
         if self.intake is None:
             return Trust(BLIND, "this engine has no event endpoint")
         return self.intake.trust
@@ -162,10 +162,10 @@ class LiveEngine:
     def facts(
         self, *, by_dispatches: bool, accepts: bool, learned: FittedCost | None = None, share: float = 1.0
     ) -> EngineFacts:
-        """Return the facts for the router; an index fed by our own dispatches never exceeds degraded.
+        """Return the facts for the router. The trust of an index fed by our own dispatches is at most degraded.
 
-        `learned` is the cost of the engine's kind that replaces the policy's; it has speeds of its own. An engine that
-        should have only a `share` of its usual load appears slower by that factor.
+        `learned` is the cost of the engine's kind and replaces the policy's cost; it already includes speeds. An engine
+        with only a `share` of its usual load appears slower by that factor.
         """
         weight = self.index_trust(by_dispatches=by_dispatches).weight
         engine_id, speed = self.entry.engine_id, self.entry.speed * share
@@ -176,7 +176,7 @@ class LiveEngine:
         return EngineFacts(engine_id, self.incarnation, accepts, speed, weight, *costs, role=self.entry.role)
 
     def index_trust(self, *, by_dispatches: bool) -> Trust:
-        """Return the trust that routing uses and people see: the least that events and hits allow."""
+        """Return the trust used for routing and displayed: the minimum of the trust by events and by hits."""
         if self.salts_seen.missing:
             trust = _UNSALTED
         elif by_dispatches:
@@ -187,7 +187,7 @@ class LiveEngine:
         return Trust(verdict.grade, verdict_words(verdict)) if WEIGHTS[verdict.grade] < trust.weight else trust
 
     def take_report(self, report: EngineReport, now: float, unix: float) -> bool:
-        """Take a probe report no older than the last; True: it shows a new process of the engine."""
+        """Apply a probe report unless it is older than the last. Return True if it shows a new engine process."""
         if self.report is not None and report.at < self.report.at:
             return False
         age_s = max(0.0, unix - report.at)
@@ -205,17 +205,17 @@ class LiveEngine:
         return self._is_new_process(report.process_start)
 
     def report_age_s(self, now: float) -> float | None:
-        """Return the age of the last report in seconds; None: there was none."""
+        """Return the age of the last report in seconds, None without a report."""
         return None if self.report_at is None else now - self.report_at
 
     def running_now(self, now: float) -> int | None:
-        """Return how many requests the engine reports as running; None where no recent report states it."""
+        """Return the number of running requests that the engine reports, None without a recent report."""
         age_s = self.report_age_s(now)
         fresh = self.report is not None and age_s is not None and age_s <= self._settings.report_stale_s
         return self.report.running if fresh and self.report is not None else None
 
     def new_incarnation(self, now: float) -> None:
-        """Count a new process of the engine."""
+        """Increment the incarnation for a new process of the engine."""
         self.incarnation += 1
         self.hits.forget()
         self.salts_seen = SaltsSeen(self.salts_seen.named)
@@ -225,11 +225,11 @@ class LiveEngine:
         self._incarnated_unix = time.time()
 
     def incarnated_since(self, moment: float) -> bool:
-        """Return whether the incarnation was counted up at or after this monotonic moment."""
+        """Return whether the incarnation changed at or after this monotonic time."""
         return self._incarnated_at >= moment
 
     async def watch(self) -> None:
-        """Probe the engine directly: at once, while anything is doubtful, and when reports go stale."""
+        """Probe the engine directly: at once, while it is suspect, and when its reports are stale."""
         while True:
             started = time.monotonic()
             await self._probe()
@@ -319,7 +319,7 @@ class LiveEngine:
             self._counted = sum(counts), now
 
     async def _generates(self) -> bool:
-        """Return whether the engine answers a request of one token; its own health report is not enough here."""
+        """Return whether the engine completes a one-token request, because its own health report is not enough here."""
         try:
             await self.adapter.generate_one()
         except EngineUnreachableError:
@@ -330,7 +330,9 @@ class LiveEngine:
         return True
 
     def _is_new_process(self, process_start: float | None) -> bool:
-        """Compare process starts; one that an earlier sign of the same restart has counted is not counted again."""
+        """Return whether the process start is new. A restart that was already counted by another sign is not counted
+        again.
+        """
         if process_start is None:
             return False
         known, self._process_start = self._process_start, process_start

@@ -1,6 +1,6 @@
-"""Names that a pool's engines serve besides its served model: aliases of it, and LoRA adapters.
+"""Names that a pool's engines serve besides the served model: its aliases and LoRA adapters.
 
-Engines load and unload adapters while they run, so all of this follows their latest answers to /v1/models.
+Engines load and unload adapters at run time, so the names follow their latest answers to /v1/models.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gateway.engines.live_engine import LiveEngine
 
 _SGLANG = "sglang"
-"""It takes an adapter in another field, and serves its base model for the adapter's name."""
+"""SGLang takes an adapter in another field, and serves its base model under the adapter's name."""
 _NO_ENGINE: frozenset[str] = frozenset()
 
 
@@ -27,7 +27,7 @@ class ModelNames:
         self._engines: dict[str, frozenset[str]] = {}
 
     def follow(self, served_model: str, engines: Mapping[str, LiveEngine]) -> None:
-        """Take over the engines' last answers."""
+        """Apply the engines' latest answers."""
         cards: dict[str, ModelCard] = {}
         engine_ids: dict[str, set[str]] = {}
         for engine_id in sorted(engines):
@@ -42,16 +42,16 @@ class ModelNames:
         return self._engines.get(name, _NO_ENGINE)
 
     def lacking(self, name: str, accepting: frozenset[str]) -> frozenset[str]:
-        """Return those of the engines that do not serve this name; empty means the served model, which all serve."""
+        """Return those of the given engines that do not serve this name. All engines serve the served model."""
         return accepting - self.engines(name) if name else _NO_ENGINE
 
     def lora(self, name: str) -> str:
-        """Return the adapter that the name means; empty: the model itself."""
+        """Return the adapter of this name, empty for the model itself."""
         card = self._cards.get(name)
         return name if card is not None and card.parent is not None else ""
 
     def cards(self, entry: PoolEntry) -> list[dict[str, Any]]:
-        """Return the entries of /v1/models: the served model's first, also where no engine has answered yet."""
+        """Return the entries of /v1/models. The served model comes first, even if no engine has answered yet."""
         own = self._cards.get(entry.served_model) or ModelCard(entry.served_model)
         others = [self._cards[name] for name in sorted(self._cards) if name != own.id]
         return [
@@ -69,7 +69,7 @@ class ModelNames:
 
 
 def _of_model(served_model: str, cards: tuple[ModelCard, ...]) -> Iterator[ModelCard]:
-    """Yield the engine's card of the served model, of its aliases, and of its adapters."""
+    """Yield the engine's cards of the served model, its aliases, and its adapters."""
     own = next((card for card in cards if card.id == served_model), None)
     if own is None:
         return

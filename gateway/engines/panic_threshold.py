@@ -7,16 +7,18 @@ from collections.abc import Collection, Sequence
 from gateway.engines.live_engine import READY, LiveEngine
 
 _OUTLIER_SHARE = 0.1
-"""At most this share of a pool, and at least one engine, is kept out for wrong answers alone."""
+"""Maximum share of a pool, but at least one engine, that is excluded only because of wrong answers."""
 _CONTRADICTED_SHARE = 0.5
-"""The same where other engines took what these rejected: beyond half of the pool the rest could not carry the load."""
+"""Maximum share if other engines accepted what these rejected. Beyond half of the pool, the others could not carry the
+load.
+"""
 
 
 def excused_engines(engines: Collection[LiveEngine]) -> frozenset[str]:
-    """Return the ids of those that are excused: where many appear wrong, the fault is rarely theirs.
+    """Return the ids of engines excused for their open breakers: if many appear faulty, the cause is rarely theirs.
 
-    So only the first few ejections count, those first that other engines contradict. Where no engine is left for a
-    role's work, all are excused that may be alive, whatever opened their breakers.
+    Only the first few ejections therefore count, starting with engines that others contradict. If no engine remains for
+    a role's work, all engines that may be alive are excused, whatever opened their breakers.
     """
     ejected = sorted(
         (not engine.breaker.contradicted, engine.breaker.since, engine.entry.engine_id)
@@ -31,7 +33,7 @@ def excused_engines(engines: Collection[LiveEngine]) -> frozenset[str]:
 
 
 def _last_ones(role: str, ready: Sequence[LiveEngine], excused: frozenset[str]) -> frozenset[str]:
-    """Return the engines of a role that may be alive; none while another one takes work that can replace them."""
+    """Return the role's engines that may be alive, empty if another engine that accepts work can replace them."""
     able = [item for item in ready if item.entry.role in (role, "mixed")]
     if any(item.breaker.accepts or item.entry.engine_id in excused for item in able):
         return frozenset()

@@ -1,8 +1,8 @@
-"""Reads small answers over one kept HTTP/1.1 connection, at a fraction of a full client's cost.
+"""Reads small responses over one persistent HTTP/1.1 connection, at a fraction of a full client's cost.
 
-A prober that reads hundreds of engines ten times a second spends most of its time in its HTTP client. This one supports
-GET, a status, Content-Length and nothing else; an answer in any other form raises NotPlainError, and its caller repeats
-the request with a full client.
+A prober that reads hundreds of engines ten times a second spends most of its time in its HTTP client. This client
+supports only GET, a status and Content-Length. Any other response raises NotPlainError, and the caller repeats the
+request with a full client.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _END = b"\r\n\r\n"
 
 
 class NotPlainError(Exception):
-    """The answer has a form that only a full client reads."""
+    """The response needs a full client."""
 
 
 class BrokenOffError(ConnectionError):
-    """The connection ended before the answer was complete."""
+    """The connection ended before the response was complete."""
 
 
 class TooLongError(Exception):
-    """The answer is longer than its reader accepts."""
+    """The response exceeds the caller's limit."""
 
 
 class ProbeAnswer(NamedTuple):
@@ -35,15 +35,15 @@ class ProbeAnswer(NamedTuple):
 
     status: int
     content_type: str
-    """Lower case, without parameters; empty where there is none."""
+    """Lower case, without parameters; empty if missing."""
     body: bytes
 
 
 class ProbeClient:
-    """One server's reader: one request at a time. Mutable state: the connection."""
+    """A client for one server, with one request at a time. Mutable: the connection."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
-        """Read from `url`, an http URL (see `speaks`), with these headers on each request."""
+        """Read from `url`, an http URL (see `speaks`), and send these headers with each request."""
         parts = urlsplit(url)
         self._host = parts.hostname or ""
         self._port = parts.port or 80
@@ -55,13 +55,13 @@ class ProbeClient:
 
     @staticmethod
     def speaks(url: str) -> bool:
-        """Return whether this reader can read from such a URL at all: TLS is left to the full client."""
+        """Return whether this client supports the URL. TLS needs the full client."""
         return urlsplit(url).scheme == "http"
 
     async def get(self, path: str, *, limit: int, timeout_s: float) -> ProbeAnswer:
-        """Return the answer to GET `path`, of `limit` bytes at most.
+        """Return the response to GET `path`, with at most `limit` bytes.
 
-        Raises NotPlainError, TooLongError, TimeoutError after `timeout_s`, and OSError where no answer came. A
+        Raise NotPlainError, TooLongError, TimeoutError after `timeout_s`, or OSError if no response arrives. A
         connection that the server closed between two requests is replaced once.
         """
         request = b"GET %s HTTP/1.1\r\n" % (self._prefix + path).encode() + self._tail
@@ -76,7 +76,7 @@ class ProbeClient:
                 self.close()
 
     def close(self) -> None:
-        """End the connection; the next `get` opens one."""
+        """Close the connection. The next `get` opens a new one."""
         if self._connection is not None:
             self._connection.abort()
             self._connection = None
@@ -97,14 +97,14 @@ class ProbeClient:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection. Mutable state: the answer in progress and its waiter."""
+    """One connection. Mutable: the response in progress and its waiter."""
 
     def __init__(self) -> None:
         self.open = False
         self.ends = False
-        """The server announced that this answer is the last."""
+        """Whether the server announced that this response is the last on the connection."""
         self.received = False
-        """Any byte of the current answer came."""
+        """Whether any byte of the current response has arrived."""
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[ProbeAnswer] | None = None
         self._buffer = b""
@@ -115,7 +115,7 @@ class _Connection(asyncio.Protocol):
         self._content_type = ""
 
     async def ask(self, request: bytes, limit: int) -> ProbeAnswer:
-        """Send the request and return its answer."""
+        """Send the request and return its response."""
         if self._transport is None:
             raise BrokenOffError("the connection is closed")
         self._waiter = asyncio.get_running_loop().create_future()
@@ -124,7 +124,7 @@ class _Connection(asyncio.Protocol):
         return await self._waiter
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -152,7 +152,7 @@ class _Connection(asyncio.Protocol):
             self._fail(error)
 
     def _read_head(self) -> bool:
-        """Take the head in once it is whole; raises NotPlainError for what needs a full client."""
+        """Parse the head if it is complete; return whether it was. Raise NotPlainError if it needs a full client."""
         end = self._buffer.find(_END)
         if end < 0:
             if len(self._buffer) > MAX_HEAD_BYTES:
@@ -197,7 +197,7 @@ class _Connection(asyncio.Protocol):
 
 
 def _fields(lines: str) -> dict[str, str]:
-    """Return the header fields by lower-case name; of a name that comes twice, both values joined."""
+    """Return the header fields by lower-case name. Values of a repeated name are joined."""
     fields: dict[str, str] = {}
     for line in lines.split("\r\n"):
         name, _, value = line.partition(":")

@@ -1,7 +1,8 @@
-"""Probes all engines from one asyncio loop and publishes the readings on the bus.
+"""Probes all engines from one asyncio loop and publishes the results on the bus.
 
-Light reads (ten a second) show whether an engine answers and how much it holds; full reads add its health and metrics.
-One task per engine, so that a slow one delays only itself; the number of reads at once is bounded.
+Light reads (ten per second) show whether an engine responds and how many requests it holds; full reads add its health
+and metrics. Each engine has its own task, so that a slow engine delays only itself. The number of concurrent reads is
+bounded.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ from gateway.engines.vllm_adapter import VllmAdapter
 
 MAX_CONCURRENT_READS = 64
 EngineKey = tuple[str, str, str, int | None]
-"""Engine id, URL, the variable of its key and its rank: the same id at another URL is another process."""
+"""Engine id, URL, key variable and rank. The same id at another URL is another process."""
 RECONCILE_S = 0.5
-"""Interval at which the list of engines is read again."""
+"""Interval of reading the list of engines."""
 SILENT_READS = 10
-"""After this many unanswered reads in a row an engine is read at `SILENT_INTERVAL_S` only."""
+"""After this many unanswered reads in a row, an engine is read only every `SILENT_INTERVAL_S`."""
 SILENT_INTERVAL_S = 0.5
 _IDLE_S = 30.0
-"""A connection to an engine that was idle for this long is closed."""
+"""A connection to an engine that was idle for this many seconds is closed."""
 _jitter = random.Random()
 WAITING_EVERY = 4
-"""One of this many light reads includes the engine's queue and memory use, which costs it more."""
+"""One in this many light reads includes the engine's queue and memory use, which costs the engine more."""
 
 
 async def probe_engines(
@@ -53,10 +54,10 @@ async def probe_engines(
     shard: int = 0,
     fence: int = 0,
 ) -> None:
-    """Probe the engines of `get_targets()` until `stop` is set; publishes EngineReports on `load/<engine_id>`.
+    """Probe the engines of `get_targets()` until `stop` is set; publish EngineReports on `load/<engine_id>`.
 
-    `get_targets` is called twice a second on the loop and must not block. Reports carry `shard` and `fence`.
-    `bearer` is the fleet's key, for engines whose pools have none of their own.
+    `get_targets` is called twice a second on the loop and must not block. Reports carry `shard` and `fence`. `bearer`
+    is the fleet's key, for engines whose pools have no key.
     """
     async with engine_session(keepalive_s=_IDLE_S) as session:
         lag = LoopLag()
@@ -72,7 +73,7 @@ async def probe_engines(
 
 
 class _Prober:
-    """The running tasks, one per engine. Mutable state: `_tasks`."""
+    """The running tasks, one per engine. Mutable: `_tasks`."""
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class _Prober:
         self._tasks: dict[EngineKey, asyncio.Task[None]] = {}
 
     def reconcile(self, targets: Sequence[EngineEntry]) -> None:
-        """Start a task for each new engine or new URL, end those that left, restart those that died."""
+        """Start a task for each new engine or URL, end those of removed engines, and restart failed ones."""
         wanted = {(entry.engine_id, entry.url, entry.key_variable, entry.rank) for entry in targets}
         for key, task in list(self._tasks.items()):
             if key not in wanted:
@@ -152,9 +153,9 @@ class _Prober:
 
 
 class _Watched:
-    """State of one engine between reads: the last metrics and the last verdict of a full read.
+    """State of one engine between reads: the last metrics and the verdict of the last full read.
 
-    Mutable state: `silent`, `_lights` (light reads so far), `_metrics`, `_verdict`.
+    Mutable: `silent`, `_lights` (light reads so far), `_metrics`, `_verdict`.
     """
 
     def __init__(self, engine_id: str, adapter: VllmAdapter, lease: tuple[int, int], lag: LoopLag) -> None:
@@ -166,10 +167,10 @@ class _Watched:
         self._adapter = adapter
         self._metrics: EngineMetrics | None = None
         self._verdict = (True, True, "")
-        """healthy, readable, reason of the last full read."""
+        """(healthy, readable, reason) of the last full read."""
 
     async def light(self) -> EngineReport | None:
-        """Read the load only; health and metrics stay as the last full read left them. None: nothing was learned."""
+        """Read only the load, and keep health and metrics of the last full read. None: nothing was learned."""
         self._lights += 1
         try:
             load = await self._adapter.load(with_waiting=self._lights % WAITING_EVERY == 0)
@@ -209,7 +210,7 @@ class _Watched:
         return self._report(self._verdict, metrics.running, metrics.waiting, metrics.kv_usage, full=True)
 
     def _was_away(self, error: Exception, begun_s: float) -> bool:
-        """Return whether this process was away, so that the time-out proves nothing."""
+        """Return whether this process was suspended, so that the timeout proves nothing."""
         timed_out = isinstance(error, EngineUnreachableError) and error.timed_out
         return timed_out and not self._lag.vouches(begun_s, time.monotonic())
 

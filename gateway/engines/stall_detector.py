@@ -1,7 +1,8 @@
-"""Detects engines that take requests without results, by this gateway's requests and the engines' own counters.
+"""Detects engines that accept requests without producing results, from this gateway's requests and the engines'
+counters.
 
-No progress is a suspicion at first: an engine that compiles, builds a grammar or encodes images behaves the same
-(docs/decisions/0057-slow-is-not-dead.md). A single stalled attempt: gateway/proxy/progress_guard.py.
+Lack of progress is first a suspicion: an engine that compiles, builds a grammar or encodes images behaves the same
+(docs/decisions/0057-slow-is-not-dead.md). For a single stalled attempt see gateway/proxy/progress_guard.py.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from gateway.engines.engine_progress import PREFILL_SHARE, WatchedEngine, hang_l
 from routing.values.counted import count
 
 LONGEST_STEP_S = 1.0
-"""No more passes between two evaluations: a stall of this process is no evidence about the engines."""
+"""Maximum seconds that count between two evaluations, because a stall of this process is no evidence about the engines.
+"""
 OTHERS_WORK = 2.0
-"""Factor of the limit where it holds requests of others, whose prefills are not known here."""
+"""Factor of the limit if the engine holds requests of other senders, whose prefills are unknown here."""
 DISPROVED = 2.0
-"""Factor of the patience after a suspicion that the engine has disproved by a trial."""
+"""Factor of the patience after the engine has disproved a suspicion by a trial."""
 
 Verdict = Literal["late", "suspected", "hung"]
 LATE: Verdict = "late"
@@ -29,23 +31,23 @@ HUNG: Verdict = "hung"
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One engine at one moment."""
+    """One engine at one time."""
 
     work: WatchedEngine
     role: str = "mixed"
     holds: int | None = None
-    """Requests that it reports; None: unknown."""
+    """Requests that the engine reports; None: unknown."""
     counted: float | None = None
-    """Tokens that it has counted, by its recent metrics; None: unknown."""
+    """Tokens counted by the engine, from recent metrics; None: unknown."""
     accepts: bool = True
     suspected: bool = False
-    """It is out for lack of progress."""
+    """Whether the engine is out for lack of progress."""
 
 
 class Stall(msgspec.Struct, frozen=True, gc=False):
     """One engine without progress.
 
-    late: its counters should be read. suspected: it should get no new work. hung: no result is to be expected.
+    late: its counters should be read. suspected: it should get no new work. hung: no result is expected.
     """
 
     engine_id: str
@@ -54,24 +56,24 @@ class Stall(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Silence(msgspec.Struct, gc=False):
-    """The last readings of one engine. Mutable: a suspicion is noted in it."""
+    """The last readings of one engine. Mutable: a suspicion is recorded in it."""
 
     signs: int
     counted: float | None
     still_s: float = 0.0
-    """Seconds without a sign although it has work."""
+    """Seconds without a sign of work although the engine has work."""
     since_sign_s: float = inf
-    """The same, with or without work."""
+    """Seconds without a sign, with or without work."""
     patience: float = 1.0
-    """Multiple of its limit that passes before it is suspected."""
+    """Multiple of its limit after which the engine is suspected."""
     suspected: bool = False
 
 
 class StallWatch:
-    """One pool's engines. Mutable state: the last readings of each, and their time.
+    """Stall detection for one pool's engines. Mutable: the last readings of each engine, and their time.
 
-    An engine is suspected only while another one of its role moves, and half of the pool at most: others could not do
-    its work.
+    An engine is suspected only while another engine of its role progresses, and at most half of the pool is suspected:
+    otherwise no engine could take over the work.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class StallWatch:
         hang_s: float,
         vouches: Callable[[float, float], bool] = lambda _since_s, _now: True,
     ) -> None:
-        """`vouches` returns whether this process could receive from engines between two moments."""
+        """`vouches` returns whether this process could receive from engines between two times."""
         self._stall_s = stall_s
         self._hang_s = hang_s
         self._vouches = vouches
@@ -88,12 +90,12 @@ class StallWatch:
         self._evaluated_at: float | None = None
 
     def moves(self, engine_id: str) -> bool:
-        """Return whether the engine has just shown a sign."""
+        """Return whether the engine has just shown a sign of work."""
         silence = self._silences.get(engine_id)
         return silence is not None and silence.since_sign_s == 0.0
 
     def evaluate(self, engines: Mapping[str, Seen], now: float) -> Iterator[Stall]:
-        """Yield engines without progress, the longest silent first."""
+        """Yield engines without progress, longest silence first."""
         self._update(engines, now)
         room = len(engines) // 2 - sum(seen.suspected for seen in engines.values())
         left = sum(seen.accepts for seen in engines.values())
@@ -112,7 +114,7 @@ class StallWatch:
             may = seen.accepts and seen.work.streams > 0 and room > 0 and left > 1
             if may and self._others_move(engines, engine_id, still_s):
                 room, left, silence.suspected = room - 1, left - 1, True
-                yield Stall(engine_id, SUSPECTED, f"suspected: {what}, while others moved")
+                yield Stall(engine_id, SUSPECTED, f"suspected: {what}, while other engines progressed")
 
     def _update(self, engines: Mapping[str, Seen], now: float) -> None:
         step_s, since_s = 0.0, self._evaluated_at
@@ -126,7 +128,7 @@ class StallWatch:
             self._silences[engine_id] = _after(silence, seen, step_s)
 
     def _others_move(self, engines: Mapping[str, Seen], engine_id: str, still_s: float) -> bool:
-        """Return whether another engine of its role has shown a sign since this one made no progress."""
+        """Return whether another engine of the role has shown a sign since this one last progressed."""
         role = engines[engine_id].role
         return any(
             other.since_sign_s < still_s and engines[name].role == role
@@ -140,7 +142,7 @@ class StallWatch:
 
 
 def _after(silence: _Silence, seen: Seen, step_s: float) -> _Silence:
-    """Return the silence after a step of `step_s` seconds."""
+    """Return the silence after a further `step_s` seconds."""
     counts = None not in (seen.counted, silence.counted) and seen.counted != silence.counted
     signs = seen.work.signs != silence.signs
     disproved = silence.suspected and not seen.suspected and not signs

@@ -1,8 +1,7 @@
-"""Communicates with one vLLM or SGLang engine over HTTP: load, metrics, health, models, tokenizer, event sources.
+"""HTTP calls to one vLLM or SGLang engine: load, metrics, health, models, tokenizer, event sources.
 
-Whatever the engine answers, a call either returns a checked value or raises EngineUnreachableError or
-EngineAnswerError. Answers are bounded, redirects are not followed, and the bearer token goes to this engine's own URL
-only.
+A call either returns a checked value or raises EngineUnreachableError or EngineAnswerError. Responses are bounded,
+redirects are not followed, and the bearer token is sent only to this engine's URL.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ MAX_INFO_BYTES = 1 << 20
 MAX_RANKS = 512
 MAX_TOKENIZE_BYTES = 16 << 20
 TRIAL_S = 3.0
-"""A healthy engine answers a request of one token within this time."""
+"""Seconds within which a healthy engine answers a one-token request."""
 _CHUNK_BYTES = 64 << 10
 _LARGE_BODY = 1 << 20
 _NO_SUCH_PATH = (403, 404, 405)
@@ -52,12 +51,12 @@ Wanted = TypeVar("Wanted")
 
 
 def rank_header(rank: int | None) -> dict[str, str]:
-    """Return the header by which vLLM takes a request to one of its data-parallel ranks."""
+    """Return the header that selects one of vLLM's data-parallel ranks."""
     return {} if rank is None else {"X-data-parallel-rank": str(rank)}
 
 
 class LightLoad(msgspec.Struct, frozen=True, gc=False):
-    """Requests in the engine. `waiting` None: `running` includes the waiting ones."""
+    """Number of requests in the engine. If `waiting` is None, `running` includes the waiting ones."""
 
     running: int
     waiting: int | None
@@ -66,7 +65,7 @@ class LightLoad(msgspec.Struct, frozen=True, gc=False):
 
 
 class KvEventSource(msgspec.Struct, frozen=True):
-    """One socket on which an engine publishes KV events."""
+    """A socket on which an engine publishes KV events."""
 
     endpoint: str
     replay_endpoint: str
@@ -98,9 +97,9 @@ class ModelCard(msgspec.Struct, frozen=True):
     created: int | float | None = None
     owned_by: str | None = None
     root: str | None = None
-    """The weights; the same for all names of one model."""
+    """The weights, which are the same for all names of one model."""
     parent: str | None = None
-    """The model that a LoRA adapter changes; None for a model by itself."""
+    """The base model of a LoRA adapter, else None."""
     max_model_len: int | None = None
 
 
@@ -123,11 +122,10 @@ class _Source(msgspec.Struct):
 
 
 class VllmAdapter:
-    """One engine's HTTP surface, or that of one of its data-parallel ranks.
+    """HTTP calls to one engine, or to one of its data-parallel ranks.
 
-    `session` is shared and must not decompress answers by itself. `plain`: reads go over a connection of their own at
-    little cost, one at a time, as a prober makes them; `close` ends it. Mutable state: which paths the engine lacks,
-    and how long reads wait for it.
+    `session` is shared and must not decompress responses. `plain`: reads use a cheap connection reserved for them, one
+    at a time, as a prober needs; `close` closes it. Mutable: which paths the engine lacks, and the timeout of reads.
     """
 
     def __init__(
@@ -157,14 +155,14 @@ class VllmAdapter:
         self._plain = ProbeClient(self.url, self._headers) if plain and ProbeClient.speaks(url) else None
 
     def close(self) -> None:
-        """End the connection of plain reads, if there is one."""
+        """Close the connection for plain reads, if it is open."""
         if self._plain is not None:
             self._plain.close()
 
     async def load(self, *, with_waiting: bool = False) -> LightLoad:
-        """Return the cheap load reading: `/load`, SGLang's `/v1/loads`, or a byte scan of `/metrics`.
+        """Return a cheap load reading: from `/load`, SGLang's `/v1/loads`, or a byte scan of `/metrics`.
 
-        `with_waiting` requires more than `/load`, which does not report what waits.
+        `with_waiting` excludes `/load`, which does not report waiting requests.
         """
         if not (with_waiting or self._load_path_missing):
             try:
@@ -191,18 +189,20 @@ class VllmAdapter:
             raise EngineAnswerError(f"metrics are unreadable: {error}") from None
 
     async def full_metrics(self) -> EngineMetrics:
-        """Return all series a router needs; EngineAnswerError "metrics are unreadable: …" on anything odd."""
+        """Return all series that a router needs; raise EngineAnswerError "metrics are unreadable: …" otherwise."""
         try:
             return parse_engine_metrics(await self._metrics_text(), self._rank)
         except UnreadableMetricsError as error:
             raise EngineAnswerError(f"metrics are unreadable: {error}") from None
 
     async def probe(self) -> str:
-        """Return why /health is late, or nothing; raises as `health` does, but /metrics must be silent, too."""
+        """Return why /health is late, else an empty string. Raise as `health` does, but treat the engine as silent only
+        if /metrics is too.
+        """
         return await probe(self.health, self._silence, self._patience)
 
     async def _silence(self, timeout_s: float) -> EngineUnreachableError | None:
-        """Return why /metrics is not answered; None where it is, whatever the answer."""
+        """Return why /metrics got no response, None if it got any."""
         try:
             await self._request("GET", "/metrics", "metrics", limit=MAX_BYTES, timeout_s=timeout_s)
         except EngineUnreachableError as error:
@@ -212,9 +212,9 @@ class VllmAdapter:
         return None
 
     async def health(self) -> None:
-        """Return if the engine reports itself as healthy; raises with the reason otherwise.
+        """Return if the engine reports itself as healthy, else raise an error with the reason.
 
-        A paused or sleeping engine answers /health all the same, so that is checked too, where it can be paused at all.
+        A paused or sleeping engine still answers /health, so this is checked too if the engine can be paused.
         """
         asked_s = monotonic()
         await self._get("/health", "health")
@@ -236,11 +236,11 @@ class VllmAdapter:
             raise EnginePausedError("it is paused")
 
     async def generate_one(self) -> None:
-        """Return once the engine has answered a request of one token; raises with the reason otherwise."""
+        """Return after the engine has answered a one-token request, else raise an error with the reason."""
         await self._prefill("1", "a request of one token", timeout_s=TRIAL_S, limit=MAX_ANSWER_BYTES)
 
     async def _prefill(self, prompt: str, what: str, *, timeout_s: float, limit: int) -> bytes:
-        """Return its answer of one token to the prompt, or of its embedding where it generates nothing."""
+        """Return the engine's one-token answer to the prompt, or the embedding if the model generates no tokens."""
         body: dict[str, Any] = {"model": self._served_model, "prompt": prompt, "max_tokens": 1, "temperature": 0}
         try:
             return await self._post("/v1/completions", body, what, timeout_s, limit)
@@ -267,10 +267,10 @@ class VllmAdapter:
         model: str = "",
         timeout_s: float = 5.0,
     ) -> array[int]:
-        """Return the token ids of a text, or of chat messages under the engine's own template.
+        """Return the token ids of a text, or of chat messages in the engine's own template.
 
-        `model` is the adapter whose tokenizer is meant; empty: the served model's. `extra` fields (tools,
-        chat_template_kwargs, add_special_tokens) go into the request as they are.
+        `model` is the adapter whose tokenizer to use; empty: the served model. `extra` fields (tools,
+        chat_template_kwargs, add_special_tokens) are added to the request unchanged.
         """
         content = "prompt" if isinstance(prompt_or_messages, str) else "messages"
         body: dict[str, Any] = {**(extra or {}), content: prompt_or_messages}
@@ -290,7 +290,9 @@ class VllmAdapter:
             raise EngineAnswerError("tokenize answered token ids outside 0 … 2³²−1") from None
 
     async def kv_event_sources(self) -> tuple[KvEventSource, ...] | None:
-        """Return the engine's event sockets as seen from here, by rank; None where it does not report them."""
+        """Return the engine's event sockets by rank, with addresses reachable from here; None if it does not report
+        them.
+        """
         try:
             answer = await self._get("/kv_event_sources", "kv_event_sources")
         except EngineAnswerError as error:
@@ -308,7 +310,7 @@ class VllmAdapter:
         )
 
     async def bootstrap_port(self) -> int | None:
-        """Return the port at which SGLang's decode engines meet this prefill engine; None where it is no such."""
+        """Return the port that SGLang's decode engines connect to, None if this is not an SGLang prefill engine."""
         try:
             answer = await self._get("/server_info", "server_info", limit=MAX_INFO_BYTES)
         except EngineAnswerError as error:
@@ -319,7 +321,7 @@ class VllmAdapter:
         return arguments.disaggregation_bootstrap_port if arguments.disaggregation_mode == "prefill" else None
 
     async def _metrics_text(self) -> bytes:
-        """Return the text of /metrics; a rejection counts as unreadable, because health is read elsewhere."""
+        """Return the text of /metrics. A rejection counts as unreadable, because health is checked elsewhere."""
         try:
             return await self._get("/metrics", "metrics", limit=MAX_BYTES, types=_TEXT_TYPES)
         except EngineAnswerError as error:
@@ -386,7 +388,7 @@ def _check_head(response: aiohttp.ClientResponse, what: str, types: tuple[str, .
     if response.status != 200:
         raise EngineAnswerError(f"{what} answered {response.status}", status=response.status)
     if response.headers.get("Content-Encoding", "identity") != "identity":
-        raise EngineAnswerError(f"{what} answer is compressed although it was not to be")
+        raise EngineAnswerError(f"{what} answer is compressed, which was not requested")
     if types and response.content_type not in types:
         raise EngineAnswerError(f"{what} are {response.content_type[:60]!a}, not text")
 
@@ -428,7 +430,7 @@ def _decode(answer: bytes, kind: type[Wanted], what: str) -> Wanted:
 
 
 def _sum(ranks: Sequence[_RankLoad]) -> LightLoad:
-    """Return the load of all data-parallel ranks together; memory is their mean."""
+    """Return the total load of all data-parallel ranks; kv_usage is their mean."""
     usage = [rank.token_usage for rank in ranks if rank.token_usage is not None]
     return LightLoad(
         sum(rank.num_running_reqs for rank in ranks),
@@ -438,7 +440,7 @@ def _sum(ranks: Sequence[_RankLoad]) -> LightLoad:
 
 
 def _seen_from_here(endpoint: str, host: str) -> str:
-    """Replace the engine's own wildcard address (`*`, 0.0.0.0, [::]) by the host it is reached at."""
+    """Replace a wildcard address (`*`, 0.0.0.0, [::]) by the host at which the engine is reached."""
     for own in ("*", "0.0.0.0", "[::]"):  # noqa: S104 - compared with, not bound to
         if endpoint.startswith(f"tcp://{own}:"):
             shown = f"[{host}]" if ":" in host else host

@@ -1,8 +1,8 @@
-"""Turns one engine's event batches into changes of the prefix index, and derives their trust.
+"""Converts one engine's event batches into changes of the prefix index, and derives their trust.
 
-It holds live batches back while a replay runs, re-keys blocks through the engine's block map, and forgets everything
-the moment history is lost: a missing entry costs a cache hit, a wrong one sends requests to the wrong engine. It has no
-sockets and no clock.
+It queues live batches while a replay runs, translates block keys through the engine's block map, and clears everything
+as soon as history is lost: a missing entry costs a cache hit, but a wrong one sends requests to the wrong engine. It
+uses no sockets and no clock.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EXACT = "exact"
 DEGRADED = "degraded"
 BLIND = "blind"
 WEIGHTS = {EXACT: 1.0, DEGRADED: 0.5, BLIND: 0.0}
-"""Weight of a hit in routing."""
+"""Weight of a hit in routing, by trust."""
 _HIDDEN_ADAPTERS = (
     "its events name LoRA adapters by number alone, so that their requests' hits are not predicted; upgrade the engine"
 )
@@ -43,19 +43,19 @@ _SKIPPED = "an event was skipped ({}); the index is being rebuilt from new event
 
 
 class Trust(msgspec.Struct, frozen=True):
-    """How far an engine's index can be trusted: exact, degraded or blind; `reason` is empty when exact."""
+    """Trust in an engine's index: exact, degraded or blind. `reason` is empty if exact."""
 
     grade: str
     reason: str
 
     @property
     def weight(self) -> float:
-        """Weight of a hit in routing."""
+        """Return the weight of a hit in routing."""
         return WEIGHTS[self.grade]
 
 
 class BlockSink(Protocol):
-    """Receiver of changes in an engine's blocks."""
+    """Receives changes of an engine's blocks."""
 
     def stored(self, keys: Sequence[int]) -> None:
         """Add these blocks, in prompt order."""
@@ -64,37 +64,37 @@ class BlockSink(Protocol):
         """Remove these blocks."""
 
     def tail_declared(self, tail: Tail) -> None:
-        """Note that the engine needs this at the end of a prefix besides its blocks; declared again after it was
-        cleared.
+        """Record the tail state that the engine needs in addition to a prefix's blocks. It is declared again after a
+        clearing.
         """
 
     def tail_changed(self, change: PartChange) -> None:
-        """Add or remove blocks of a part of the tail."""
+        """Add or remove blocks of a tail part."""
 
     def tier_changed(self, tier: str, stored: bool, keys: Sequence[int]) -> None:
         """Add or remove blocks of a tier below engine memory."""
 
     def medium_stored(self, name: str, blocks: int) -> None:
-        """Note that the medium of this name spans this many blocks, or more."""
+        """Record that the medium of this name spans at least this many blocks."""
 
     def cleared(self) -> None:
-        """Remove all blocks, of all tiers."""
+        """Remove all blocks of all tiers."""
 
     def restarted(self) -> None:
-        """Reset for a new process of the engine, which holds nothing."""
+        """Reset for a new engine process, which holds no blocks."""
 
 
 class EventLedger:
-    """One engine's events in order, applied.
+    """Applies one engine's events in order.
 
-    Mutable state: the sequence, the block map, live batches that wait for a replay (`_pending`), and the marks behind
-    the trust. `wanted` states why a replay is wanted; empty: none is.
+    Mutable: the sequence, the block map, live batches that wait for a replay (`_pending`), and the state from which
+    trust is derived. `wanted` states why a replay is needed, empty if none is.
     """
 
     def __init__(
         self, sink: BlockSink, seed_of: Callable[[str, str], int], block_tokens: int, settings: EventSettings
     ) -> None:
-        """`seed_of` returns the seed of the block keys under a cache salt and an adapter, either of them empty."""
+        """`seed_of` returns the seed of the block keys for a cache salt and an adapter; both can be empty."""
         self.counts: Counter[str] = Counter()
         """Batches and events by kind: applied, gaps, restarts, lost, unreadable, skipped, salted, BlockStored, …"""
         self.wanted = "start"
@@ -120,7 +120,7 @@ class EventLedger:
 
     @property
     def trust(self) -> Trust:
-        """How far the index of this engine can be trusted now."""
+        """Return the current trust in this engine's index."""
         if not self.received:
             return Trust(BLIND, "no events and no answer to a replay request")
         if self._foreign_block_size:
@@ -138,7 +138,7 @@ class EventLedger:
         return Trust(DEGRADED, doubt) if doubt else Trust(EXACT, "")
 
     def resync(self) -> None:
-        """Forget all, as after a restart that the caller noticed; the caller notifies the sink."""
+        """Clear everything after a restart that the caller detected. The caller notifies the sink."""
         self._sequence = EventSequence()
         self.blocks.cleared()
         self.tiers.cleared()
@@ -150,11 +150,11 @@ class EventLedger:
         self.wanted = "start"
 
     def disconnected(self) -> None:
-        """Note that the connection broke: later batches are only believed after a replay."""
+        """Record a broken connection: later batches are believed only after a replay."""
         self.wanted = self.wanted or "gap"
 
     def live(self, seq: int, payload: bytes) -> None:
-        """Take in one live batch; it is applied at once, or waits while a replay is wanted or runs."""
+        """Process one live batch: apply it at once, or queue it while a replay is needed or running."""
         self.received = True
         if self.wanted or self._sequence.replaying:
             self._keep(seq, payload)
@@ -174,7 +174,7 @@ class EventLedger:
         return self._sequence.start_replay()
 
     def replayed(self, seq: int, payload: bytes) -> bool:
-        """Take in one replayed batch; False: this replay is over, another one is wanted."""
+        """Process one replayed batch. Return False if this replay has ended and another is needed."""
         self.received = True
         if not self._sequence.replaying:
             return False
@@ -189,10 +189,10 @@ class EventLedger:
         return True
 
     def end_replay(self) -> None:
-        """Take in that the replay is complete, then the live batches that waited for it.
+        """End a complete replay, then process the queued live batches.
 
-        One that was requested before a resync answers an obsolete question. Taken as the answer to the new one, it
-        would signal an engine restart, which the caller of the resync has counted already.
+        A replay requested before a resync is obsolete. Processing it as the new one would signal an engine restart that
+        the caller of the resync has already counted.
         """
         self.received = True
         if not self._sequence.replaying:
@@ -213,13 +213,13 @@ class EventLedger:
                 self.give_up()
 
     def abandon_replay(self) -> None:
-        """Leave a replay that does not answer; batches that waited for a mere sign of life are applied."""
+        """Abandon a replay without a response. Batches that waited only for a sign of life are applied."""
         self._sequence.abandon_replay()
         if not self.wanted:
             self._drain()
 
     def give_up(self) -> None:
-        """Continue from the oldest waiting live batch, without the history before it."""
+        """Continue from the oldest queued live batch, without the history before it."""
         self._fruitless = 0
         self.wanted = ""
         while self._pending:
@@ -233,7 +233,7 @@ class EventLedger:
                 self._apply(payload)
 
     def check(self) -> None:
-        """Raise AssertionError unless the parts agree and the limits are kept."""
+        """Raise AssertionError unless the parts agree and the limits hold."""
         self._sequence.check()
         self.blocks.check()
         self.tiers.check()
@@ -243,7 +243,7 @@ class EventLedger:
             raise AssertionError(f"{len(self._pending)} batches wait")
 
     def _keep(self, seq: int, payload: bytes) -> None:
-        """Keep a waiting batch. Over the limit the newest are dropped; the gap shows after the replay."""
+        """Queue a batch. Over the limit the newest are dropped, and the gap is detected after the replay."""
         full = len(self._pending) >= self._settings.max_pending
         if full or self._pending_bytes + len(payload) > self._settings.max_pending_bytes:
             self.counts["dropped"] += 1
@@ -261,9 +261,9 @@ class EventLedger:
         self._pending_bytes = 0
 
     def _drop_strays(self) -> None:
-        """Drop batches that came before the replay was requested and are beyond its end.
+        """Drop batches that arrived before the replay was requested and are beyond its end.
 
-        A publisher keeps its batches before it answers a replay, so they are not of this process.
+        A publisher stores its batches before it answers a replay, so these are from another process.
         """
         waited, self._waited_before = min(self._waited_before, len(self._pending)), 0
         for _ in range(waited):
@@ -272,7 +272,7 @@ class EventLedger:
                 self.counts["strays"] += 1
 
     def _drain(self) -> None:
-        """Apply waiting batches; those older than the verified history are covered by it."""
+        """Apply queued batches. Those older than the verified history are already covered."""
         while self._pending:
             seq, payload = self._pending[0]
             if seq > self._sequence.next_seq:
@@ -283,9 +283,9 @@ class EventLedger:
                 self._apply(payload)
 
     def _restarted(self) -> None:
-        """Start over with a new process, whose history is requested from batch 0.
+        """Reset for a new engine process and request its history from batch 0.
 
-        Waiting batches may be of either process; the replay brings those of the new one.
+        Queued batches can be from either process; the replay contains those of the new one.
         """
         self.counts["restarts"] += 1
         self.blocks.cleared()
@@ -369,7 +369,7 @@ class EventLedger:
             self._pass_on(self._groups.other_removed(event))
 
     def _apply_below(self, event: BlockStored | BlockRemoved) -> None:
-        """Take blocks of a tier below engine memory. A tier of an unknown medium, or of a hybrid model, is not used."""
+        """Apply blocks of a tier below engine memory. Tiers of unknown media and of hybrid models are ignored."""
         tier = tier_of(event)
         self.counts["unknown_medium" if tier is None else "below_engine"] += 1
         if tier is None or self._groups.others or not (event.group_idx == 0 or self._groups.is_primary(event)):
@@ -394,7 +394,7 @@ class EventLedger:
                 self._sink.tail_changed(change)
 
     def _take_media(self, event: BlockStored) -> BlockStored:
-        """Store the media in the event's blocks, and return the event of the blocks before them."""
+        """Store the media of the event's blocks; return an event with the blocks before them."""
         if event.block_size != self._block_tokens or hides_adapter(event):
             return event
         media = media_of(event)

@@ -1,11 +1,11 @@
-"""Puts the numbered batches of one engine in order, and detects when its history must be requested again.
+"""Orders the numbered batches of one engine, and detects when its history must be requested again.
 
-A publisher numbers its batches from 0 and starts again at 0 after a restart, without announcing it. The last applied
-batch is therefore kept as an *anchor* (number and digest): every replay starts at the anchor, and only if the engine
-still holds the same batch there has nothing been missed or restarted. Gap, restart, reconnection and a lost last batch
-are thus all settled by one question, and a message that is late or doubled never clears anything by itself.
+A publisher numbers its batches from 0 and starts again at 0 after an unannounced restart. The last applied batch is
+therefore kept as an *anchor* (number and digest). Every replay starts at the anchor, and only if the engine still holds
+the same batch there, nothing was missed or restarted. One request therefore detects a gap, a restart, a reconnection
+and a lost last batch, and a late or duplicate message never clears anything.
 
-No sockets and no clock in here: messages go in, steps to take come out.
+This module uses no sockets and no clock: messages go in, steps to take come out.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from collections import OrderedDict
 import msgspec
 
 _REMEMBERED = 1024
-"""Digests kept of applied batches, which distinguish doubled messages from a restart."""
+"""Digests kept of applied batches, to distinguish duplicate messages from a restart."""
 
 APPLY = "apply"
 IGNORE = "ignore"
 ASK = "ask"
-"""The history from `replay_from` is needed; the message may be offered again afterwards."""
+"""The history from `replay_from` is needed. The message can be offered again afterwards."""
 RESTARTED = "restarted"
-"""The engine's process is a new one: forget its blocks, then ask from 0."""
+"""The engine's process is new: clear its blocks, then request batches from 0."""
 LOST = "lost"
-"""Batches are lost for good: forget the engine's blocks, then apply this one."""
+"""Batches are permanently lost: clear the engine's blocks, then apply this batch."""
 
 
 class Anchor(msgspec.Struct, frozen=True, gc=False):
@@ -37,15 +37,15 @@ class Anchor(msgspec.Struct, frozen=True, gc=False):
 class EventSequence:
     """The order of one engine's batches.
 
-    Mutable state: `next_seq`, the digests of recent batches, and the running replay. `complete` states whether
-    everything since the start of the engine's process, or since its last clearing, was applied.
+    Mutable: `next_seq`, the digests of recent batches, and the running replay. `complete` states whether all batches
+    since the start of the engine's process, or since its last clearing, were applied.
     """
 
     def __init__(self) -> None:
         self.next_seq = 0
         self.complete = False
         self.known = False
-        """Whether any batch was applied, or a replay reported that there is none."""
+        """Whether a batch was applied, or a replay reported that there are none."""
         self._digests: OrderedDict[int, int] = OrderedDict()
         self._anchor: Anchor | None = None
         self._replaying = False
@@ -53,11 +53,11 @@ class EventSequence:
 
     @property
     def replaying(self) -> bool:
-        """Whether a replay runs; live batches must wait for its end."""
+        """Return whether a replay is running. Live batches must wait for its end."""
         return self._replaying
 
     def live(self, seq: int, payload: bytes) -> str:
-        """Judge a live batch outside a replay: APPLY, IGNORE or ASK."""
+        """Return how to handle a live batch outside a replay: APPLY, IGNORE or ASK."""
         if seq == self.next_seq and self.known:
             self._accept(seq, payload)
             return APPLY
@@ -66,7 +66,7 @@ class EventSequence:
         return ASK
 
     def jump(self, seq: int, payload: bytes) -> str:
-        """Take a live batch although history is missing and cannot be had: LOST, or APPLY at a process's first."""
+        """Return how to handle a live batch without available history: LOST, or APPLY for a process's first batch."""
         held_nothing = not self._digests
         self._forget()
         self._accept(seq, payload)
@@ -74,7 +74,7 @@ class EventSequence:
         return APPLY if held_nothing and seq == 0 else LOST
 
     def start_replay(self) -> int:
-        """Begin a replay and return the first number to request: the anchor's, or 0 where there is none."""
+        """Begin a replay; return the first number to request: the anchor's, or 0 without an anchor."""
         self._replaying = True
         self._anchor = None
         if self._digests:
@@ -84,7 +84,9 @@ class EventSequence:
         return self._anchor.seq if self._anchor else 0
 
     def replayed(self, seq: int, payload: bytes) -> str:
-        """Judge a replayed batch: APPLY, IGNORE, RESTARTED (the replay is over) or LOST (forget, then apply)."""
+        """Return how to handle a replayed batch: APPLY, IGNORE, RESTARTED (the replay has ended) or LOST (clear, then
+        apply).
+        """
         if not self._verified:
             return self._verify(seq, payload)
         if seq < self.next_seq and self.known:
@@ -98,7 +100,7 @@ class EventSequence:
         return self._lose(seq, payload)
 
     def end_replay(self) -> str:
-        """Close the replay: IGNORE, or RESTARTED where the engine's counter is behind our anchor."""
+        """End the replay: IGNORE, or RESTARTED if the engine's counter is behind our anchor."""
         self._replaying = False
         if not self._verified:
             self._forget()
@@ -109,11 +111,11 @@ class EventSequence:
         return IGNORE
 
     def abandon_replay(self) -> None:
-        """Leave a replay that does not answer; nothing is concluded from it."""
+        """Abandon a replay without a response. Nothing is concluded from it."""
         self._replaying = False
 
     def cleared(self) -> None:
-        """Note that the engine reported itself empty: nothing before this is missing."""
+        """Record that the engine reported itself empty: nothing before this is missing."""
         self.complete = True
 
     def check(self) -> None:

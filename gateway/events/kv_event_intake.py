@@ -1,8 +1,8 @@
 """Receives one engine's KV events over ZMQ, and requests missed ones.
 
-Frames of a live message are topic, batch number (8 bytes, big-endian) and payload. History comes from a ROUTER socket:
-a DEALER sends an empty frame and the number to start from, and gets batches until one numbered −1; number and payload
-are the last two frames, whatever precedes them (vLLM up to 0.25.1 sends no topic here).
+Frames of a live message are topic, batch number (8 bytes, big-endian) and payload. A ROUTER socket serves the history:
+a DEALER sends an empty frame and the number to start from, and receives batches until one numbered −1. Number and
+payload are the last two frames, whatever precedes them (vLLM up to 0.25.1 sends no topic here).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from gateway.traffic.past_moments import PastMoments
 _SEQ_BYTES = 8
 _END = b"\xff" * _SEQ_BYTES
 _YIELD_EVERY = 32
-"""Batches after which the loop gets a turn, so that a backlog does not hold up requests."""
+"""Batches after which the event loop runs other tasks, so that a backlog does not delay requests."""
 _SILENT_AFTER = 2
-"""Unanswered replays after which the trust in an engine that had answered before sinks."""
+"""Unanswered replays after which trust drops in an engine that has answered before."""
 
 
 class KvEventIntake:
-    """The sockets of one engine around its ledger. `run` is the task; `on_trust` is called when trust changes.
+    """Connects one engine's event sockets to its ledger. `run` is the task; `on_trust` is called when trust changes.
 
-    Mutable state: `_unanswered` replays in a row, the time of the last message, `_reported` trust.
+    Mutable: the number of consecutive `_unanswered` replays, the time of the last message, `_reported` trust.
     """
 
     def __init__(
@@ -63,19 +63,19 @@ class KvEventIntake:
 
     @property
     def trust(self) -> Trust:
-        """How far this engine's index can be trusted now."""
+        """Return the current trust in this engine's index."""
         trust = self.ledger.trust
         if self._unanswered >= _SILENT_AFTER and trust.weight > 0.5:
             return Trust(DEGRADED, "the event socket does not answer")
         return trust
 
     def resync(self) -> None:
-        """Forget this engine's history and request it again from the start."""
+        """Clear this engine's history and request it again from the start."""
         self.ledger.resync()
         self._after_input()
 
     async def run(self) -> None:
-        """Receive and replay until cancelled."""
+        """Receive and replay events until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._listen(), name=f"events of {self.engine_id}")
             tasks.create_task(self._keep_whole(), name=f"replays of {self.engine_id}")
@@ -119,7 +119,7 @@ class KvEventIntake:
         self._after_input()
 
     async def _keep_whole(self) -> None:
-        """Replay when history is wanted, and request the last batch after a silence as a sign of life."""
+        """Run a replay if history is needed. After a silence, request the last batch as a sign of life."""
         pause_s = self._settings.retry_min_s
         while self._replay_endpoint:
             if not self.ledger.wanted:
@@ -134,7 +134,7 @@ class KvEventIntake:
                 await asyncio.sleep(self._settings.retry_max_s)
 
     async def _sleep_until_needed(self) -> None:
-        """Return when a replay is wanted or no event arrived for a while."""
+        """Return when a replay is needed or no event has arrived for a while."""
         while not self.ledger.wanted:
             silent_s = time.monotonic() - self._received_at
             if silent_s >= self._settings.verify_after_s:
@@ -147,7 +147,7 @@ class KvEventIntake:
                 continue
 
     async def _replay(self) -> bool:
-        """Run one replay; False: it was not answered to its end."""
+        """Run one replay. Return False if it was not answered completely."""
         # A new socket for each replay, so that no late answer mixes with the next.
         socket = self._socket(zmq.DEALER)
         try:

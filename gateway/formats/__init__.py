@@ -1,1 +1,1 @@
-"""Readers of the bodies of each API: prompts, media, limits, usage; one row per endpoint."""
+"""Readers of each API's bodies: prompts, media, limits, usage; one row per endpoint."""

@@ -1,6 +1,6 @@
-"""Reads the forms of OpenAI's audio API (`multipart/form-data`): their fields, and the file's length.
+"""Reads the forms of OpenAI's audio API (`multipart/form-data`): their fields and the file's length.
 
-The file itself is not decoded, and the form goes to the engine byte for byte.
+The file is not decoded, and the form is sent to the engine unchanged.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from gateway.http.json_body import BadBodyError, lax_flag
 
 FILE = "file"
 AUDIO_BYTES_PER_TOKEN = 320
-"""Whisper makes 50 tokens of a second of audio, which takes 16 kB at 128 kbit/s. Raw audio counts as more."""
+"""Whisper makes 50 tokens from a second of audio, which is 16 kB at 128 kbit/s. Raw audio counts as more tokens."""
 MAX_PARTS = 64
 MAX_VALUE = 64 * 1024
-"""Bytes of all fields but the file."""
+"""Limit of all fields except the file, in bytes."""
 _TURN_BYTES = 256 * 1024
 _TEXT_TOKEN_BYTES = 4
 
 
 def audio_prompt(body: dict[str, Any]) -> UnmatchedPrompt:
-    """Return the assumed work: the file's tokens, in pieces that never exceed a pool's limit; raises BadBodyError."""
+    """Return the assumed work: the file's tokens, in pieces within a pool's limit; raise BadBodyError."""
     size = body.get(FILE)
     if not isinstance(size, int):
         raise BadBodyError("bad_field", "Send file as a part with a filename.", param=FILE)
@@ -34,9 +34,9 @@ def audio_prompt(body: dict[str, Any]) -> UnmatchedPrompt:
 
 
 async def read_form(body: bytes, content_type: bytes) -> dict[str, Any]:
-    """Return the form's fields as texts, `stream` as a truth value, and the file as its number of bytes.
+    """Return the form's fields as texts, `stream` as a bool, and the file as its number of bytes.
 
-    Raises BadBodyError. No turn of the event loop takes long over it.
+    Raise BadBodyError. Parsing never blocks the event loop for long.
     """
     kind, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
@@ -58,7 +58,7 @@ async def read_form(body: bytes, content_type: bytes) -> dict[str, Any]:
 
 
 class _Form:
-    """The parser's results. Mutable: the parts so far, and the header and part in progress."""
+    """The parser's results. Mutable: the parts so far, and the current header and part."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -69,7 +69,7 @@ class _Form:
         self._name, self._is_file = "", False
 
     def callbacks(self) -> Any:
-        """Return the parser's callbacks by its names for them."""
+        """Return the parser's callbacks by name."""
         return {
             "on_part_begin": self._begin,
             "on_header_field": self._on_header_field,
@@ -81,7 +81,9 @@ class _Form:
         }
 
     def read(self) -> dict[str, Any]:
-        """Return the fields by name, the last one of each; raises BadBodyError for what engines may not get."""
+        """Return the fields by name, with the last value of each; raise BadBodyError for content that engines must not
+        receive.
+        """
         # Forms may write lists and objects as name[…].
         if sent := sorted(REMOVED & {name.partition("[")[0] for name in (*self._texts, *self._sizes)}):
             raise BadBodyError("bad_field", f"Only Headway sets {sent[0]}; leave it out of forms.", param=sent[0])

@@ -1,6 +1,6 @@
-"""The endpoints of the proxy, one row each: how the prompt is read, what limits the answer, how it is streamed.
+"""The proxy's endpoints, one row each: how the prompt is read, what limits the answer, how it is streamed.
 
-Each form of usage is read by gateway.formats.engine_usage.
+gateway.formats.engine_usage reads each form of usage.
 """
 
 from __future__ import annotations
@@ -27,44 +27,44 @@ AUDIO = "/v1/audio/"
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """One path, which is the same at the gateway and at its engines."""
+    """One path, which is the same at the gateway and its engines."""
 
     path: str
     summary: str
-    """Its title in the API's document."""
+    """Title in the API document."""
     prompt: Callable[[dict[str, Any]], Prompt]
-    """Reads the prompt to route."""
+    """Reads the prompt that is used for routing."""
     limits: tuple[str, ...] = ()
-    """Fields that limit the answer's tokens; the first one given counts. None: no token is generated."""
+    """Fields that limit the answer's tokens; the first one present counts. Empty: no token is generated."""
     errors: ErrorFormat = OPENAI
     asks_for_usage: bool = False
     """Whether a stream reports its usage only if `stream_options` requests it."""
     answers_json: bool = True
-    """False: an answer may be plain text."""
+    """False: an answer can be plain text."""
     is_form: bool = False
-    """Its body is a form (gateway.formats.audio_form) instead of JSON."""
+    """The body is a form (gateway.formats.audio_form) instead of JSON."""
     routed: bool = True
-    """False: any engine will do, and no decision is made."""
+    """False: any engine can serve it, and no decision is made."""
     operation: str = "chat"
-    """GenAI's name of the operation, for spans."""
+    """OpenTelemetry GenAI name of the operation, for spans."""
     one_token: Mapping[str, Any] | None = None
-    """Fields that turn its body into that of a prefill leg; None: it cannot be handed over."""
+    """Fields that turn its body into the body of a prefill leg; None: it cannot be handed over."""
 
     @property
     def generates(self) -> bool:
-        """Whether it decodes, and may therefore be streamed."""
+        """Return whether the endpoint decodes tokens and can therefore be streamed."""
         return bool(self.limits)
 
 
 def _unread(body: dict[str, Any]) -> Prompt:
-    """Check the media alone, which engines load to count their tokens, too."""
+    """Check only the media, which engines load even to count tokens."""
     if isinstance(messages := body.get("messages"), list):
         without_media(messages)
     return UnmatchedPrompt(0)
 
 
 def _input(body: dict[str, Any]) -> Prompt:
-    """Read the text, the token ids or the messages to embed."""
+    """Read the text, token ids or messages to embed."""
     if "messages" not in body:
         return completion_of(body, "input")
     # The engines' default where nothing is generated.

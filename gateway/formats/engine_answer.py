@@ -1,7 +1,7 @@
-"""Reads an engine's answer by its API: where a streamed one begins, its usage, and whether it is an error.
+"""Reads an engine's answer by its API: where a streamed answer begins, its usage, and whether it is an error.
 
 A streamed answer begins with its first event that has content. Comments, events that only announce the request, chunks
-that only name a role, and chunks of usage come before it; until then another engine can still give the answer.
+that only name a role, and usage chunks precede it. Until then, another engine can still give the answer.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from gateway.formats.hit_figures import HIDDEN, HitsUnreadableError, reveals_hit
 from routing.values.prepared_struct import prepared
 
 MAX_HELD_BYTES = 1024 * 1024
-"""A longer event, or a longer beginning without content, is passed on unread."""
+"""A longer event, or a longer beginning without content, is relayed without reading it."""
 MAX_HIDDEN_BYTES = 8 * MAX_HELD_BYTES
-"""Of an event that has to be read before it is passed on: a response repeats the request, in its last event."""
+"""Limit of an event that must be read before it is relayed. The last event of a response repeats the request."""
 DONE = b"[DONE]"
 _USAGE = b'"usage"'
 _ERROR_MARKS = (b"error", b".failed")
 _ANNOUNCING = ("created", "queued", "in_progress", "added")
-"""Last words of the kinds of events by which the responses API announces later ones."""
+"""Suffixes of the event kinds by which the responses API announces later events."""
 _STARTS = frozenset(("message_start", "content_block_start", "ping"))
 _NAMES_ONLY = frozenset(("role",))
 
@@ -34,7 +34,7 @@ _Json = dict[str, Any]
 
 
 class UnreadableAnswerError(ValueError):
-    """A whole answer that is no JSON object, as every answer of these APIs is."""
+    """A complete answer that is not a JSON object, as all answers of these APIs are."""
 
 
 class _Whole(msgspec.Struct, gc=False):
@@ -44,7 +44,7 @@ class _Whole(msgspec.Struct, gc=False):
 
 
 def read_whole(body: bytes) -> tuple[Usage | None, EngineError | None]:
-    """Return the usage of a whole answer with status 200, and the error that it is; raises UnreadableAnswerError."""
+    """Return (usage, error) of a complete answer with status 200; raise UnreadableAnswerError."""
     try:
         answer = _decode_whole(body)
     except msgspec.ValidationError:
@@ -61,14 +61,14 @@ _decode_whole = msgspec.json.Decoder(_Whole).decode
 
 
 class AnswerStream:
-    """Reads the events of one answer as they pass, and returns the bytes for the client.
+    """Reads the events of one answer while they are relayed, and returns the bytes for the client.
 
-    With `strip`, the gateway and not the client requested usage: events that only carry it are removed, and so is the
-    usage of others. An incomplete event is held back only where it may have to be changed. `cached_tokens` replaces the
-    engine's figure; HIDDEN removes all that reveals hits, and `feed` raises HitsUnreadableError where that is
-    impossible. `take` gets the data of events with `mark` in them and returns their replacement.
+    With `strip`, the gateway requested the usage and the client did not: usage-only events are removed, and so is the
+    usage in other events. An incomplete event is held back only if it may have to be changed. `cached_tokens` replaces
+    the engine's figure; HIDDEN removes everything that reveals hits, and `feed` raises HitsUnreadableError if that is
+    impossible. `take` receives the data of events that contain `mark` and returns their replacement.
 
-    Mutable: `begun`, `ended` (the engine reports its answer as complete), `usage` and `error`, the last one of each.
+    Mutable: `begun`, `ended` (the engine reports its answer as complete), and the last `usage` and `error`.
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class AnswerStream:
         self._held = b""
 
     def report_cached(self, cached_tokens: int) -> None:
-        """Use this figure for cached tokens, before any byte has gone on."""
+        """Use this figure for cached tokens. Call it before any bytes are relayed."""
         self._cached_tokens, self._changes = cached_tokens, True
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return the bytes that go on to the client now: none before the answer has begun."""
+        """Return the bytes to relay to the client now; none before the answer has begun."""
         whole = self._cutter.feed(chunk)
         if not self.begun:
             return self._beginning(whole)
@@ -142,7 +142,7 @@ class AnswerStream:
         return passed if self._changes else passed + self._cutter.copy()
 
     def _read(self, whole: bytes) -> bytes:
-        """Return complete events as they go on, after recording their contents."""
+        """Record the contents of complete events, and return the bytes to relay."""
         takes = self._take is not None and self._mark in whole
         changes = takes or (self._hides and reveals_hits(whole))
         # Few events have one of these marks; the others pass without being decoded.
@@ -170,7 +170,7 @@ class AnswerStream:
         return event.with_data(left) if left else b""
 
     def _without_usage(self, data: bytes) -> bytes:
-        """Return the data as the client gets it; empty: the event is not for the client."""
+        """Return the data for the client, empty to drop the event."""
         answer = _object(data)
         used = usage_in(answer)
         if used is None:
@@ -185,7 +185,7 @@ class AnswerStream:
 
 
 def usage_in(answer: _Json) -> Usage | None:
-    """Return the usage of a decoded answer or event; events of responses and messages hold the answer so far."""
+    """Return the usage of a decoded answer or event. Events of responses and messages contain the answer so far."""
     holders = (answer, answer.get("response"), answer.get("message"))
     for holder in holders:
         if isinstance(holder, dict) and isinstance(holder.get("usage"), dict):
@@ -204,7 +204,7 @@ def _error_of(event: StreamEvent) -> EngineError | None:
 
 
 def _has_content(event: StreamEvent) -> bool:
-    """Return whether an event carries a part of the answer; one of an unknown form does."""
+    """Return whether an event carries a part of the answer. An unknown event counts as content."""
     if event.data is None or event.data == DONE:
         return False
     answer = _object(event.data)

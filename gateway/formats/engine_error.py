@@ -1,7 +1,7 @@
-"""An error that an engine states in an answer with status 200: with the status that it should have had.
+"""An error in an answer with status 200, with the status that the answer should have had.
 
-vLLM and SGLang send it as an event of a stream whose status is out already; proxies in front of engines also as a whole
-answer.
+vLLM and SGLang send it as a stream event after the status was sent. Proxies in front of engines also send it as a
+complete answer.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class EngineError(msgspec.Struct, frozen=True):
     """An engine's error in place of an answer."""
 
     status: int
-    """Of HTTP, as the error itself names it; 500 where it names none."""
+    """HTTP status named in the error, else 500."""
     body: bytes
-    """The error, as a whole answer of its API carries it."""
+    """The error as a complete answer of its API."""
 
 
 def error_in(answer: dict[str, Any]) -> EngineError | None:
-    """Return the error that a decoded answer or event is; None: it is none."""
+    """Return the error in a decoded answer or event, None if it is no error."""
     response = answer.get("response")
     error = answer.get("error") or (response.get("error") if isinstance(response, dict) else None)
     named = answer.get("type") in _ERROR_KINDS or answer.get("object") == "error"
@@ -52,7 +52,7 @@ def error_in(answer: dict[str, Any]) -> EngineError | None:
 
 
 def reason_in(body: bytes) -> str:
-    """Return the sentence of a whole error; empty: it has none that can be read."""
+    """Return the message of a complete error, empty if it has no readable message."""
     try:
         answer = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""The usage that an answer reports, in the form of each API."""
+"""The usage in an answer, in the form of each API."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class _Details(msgspec.Struct, gc=False):
 
 
 class Usage(msgspec.Struct, gc=False):
-    """The usage object of any of the APIs, as far as it is read here.
+    """The usage object of any of the APIs, with the fields read here.
 
-    Chat, completions and embeddings count in `prompt_tokens`, responses and Anthropic's messages in `input_tokens`;
-    those of messages exclude tokens read from or written to a cache.
+    Chat, completions and embeddings count in `prompt_tokens`; responses and Anthropic's messages count in
+    `input_tokens`. The counts of messages exclude tokens read from or written to a cache.
     """
 
     prompt_tokens: int = 0
@@ -32,27 +32,27 @@ class Usage(msgspec.Struct, gc=False):
 
     @property
     def cached_tokens(self) -> int | None:
-        """Cached prompt tokens; None where the engine does not report them, or reports nonsense."""
+        """Return the cached prompt tokens, None if the engine's count is missing or implausible."""
         details = self.prompt_tokens_details or self.input_details
         cached = details.cached_tokens if details is not None else self.cache_read
         return cached if cached is not None and 0 <= cached <= self._all_prompt_tokens else None
 
     @property
     def counted_tokens(self) -> int | None:
-        """Prompt tokens as the engine counted them; None where it does not report them."""
+        """Return the prompt tokens as counted by the engine, None if it does not report them."""
         counted = self._all_prompt_tokens
         return counted if counted > 0 else None
 
     @property
     def output_tokens(self) -> int | None:
-        """Tokens of the answer."""
+        """Return the number of tokens in the answer."""
         output = self.completion_tokens if self.completion_tokens is not None else self.output
         return output if output is not None and output >= 0 else None
 
     def after(self, earlier: Usage | None) -> Usage:
-        """Return this usage, with missing fields taken from an earlier one of the same stream.
+        """Return this usage, with missing fields from an earlier usage of the same stream.
 
-        The last one of a stream of messages may cover the output alone.
+        The last usage of a messages stream can cover only the output.
         """
         if earlier is None or self.prompt_tokens or self.input:
             return self

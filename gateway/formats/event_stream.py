@@ -1,8 +1,8 @@
-"""Server-sent events of a relayed stream: complete ones are parsed, and every byte is kept as sent.
+"""Parses server-sent events of a relayed stream and keeps every byte as sent.
 
 Source: WHATWG HTML, "Server-sent events" (§9.2.6, interpreting an event stream). Lines end in CRLF, LF, or CR, in any
-mixture; a blank line ends an event; lines that begin with a colon are comments. Libraries for it return the parsed
-fields alone, so a relay could not pass on what it received.
+mixture; a blank line ends an event; lines that begin with a colon are comments. Libraries return only the parsed
+fields, so a relay based on them could not forward the received bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LINE_END = rb"(?:\r\n|\n|\r(?!\n))"
 _EVENT = re.compile(rb"(?s).*?" + _LINE_END + _LINE_END)
 _COMMENT = re.compile(rb"(?::[^\r\n]*" + _LINE_END + rb")+")
 _BLANK = (b"\n\n", b"\n\r", b"\r\r")
-"""Pairs of bytes; every blank line contains one of them."""
+"""Byte pairs. Every blank line contains one of them."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -24,14 +24,14 @@ class StreamEvent(msgspec.Struct, frozen=True, gc=False):
     """One event, or comments between events."""
 
     raw: bytes
-    """As it was sent, with its blank line."""
+    """Bytes as sent, including the blank line."""
     kind: bytes
-    """Its `event` field."""
+    """The event's `event` field."""
     data: bytes | None
-    """Its `data` fields, joined by line feeds; None: it has none, so no client is notified of it."""
+    """The event's `data` fields, joined by line feeds; None: it has none, so clients ignore it."""
 
     def with_data(self, data: bytes) -> bytes:
-        """Return the event as it was sent, with other data, which has no line end."""
+        """Return the event as sent, but with this data, which must not contain line ends."""
         lines, is_first = [], True
         for line in self.raw.splitlines(keepends=True):
             if not _is_data(line):
@@ -44,7 +44,7 @@ class StreamEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class EventCutter:
-    """Cuts a stream, however it is split into chunks, after its events. Mutable: the bytes of the unfinished event."""
+    """Splits a stream of arbitrary chunks after its events. Mutable: the bytes of the unfinished event."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
@@ -53,7 +53,7 @@ class EventCutter:
         return len(self._rest)
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return all complete events, and comments, that have not been returned yet."""
+        """Return all complete events and comments not yet returned."""
         if not self._rest:
             cut = _last_cut(chunk, 0)
             self._rest += chunk[cut:]
@@ -67,18 +67,18 @@ class EventCutter:
         return whole
 
     def copy(self) -> bytes:
-        """Return the unfinished event."""
+        """Return the unfinished event without removing it."""
         return bytes(self._rest)
 
     def rest(self) -> bytes:
-        """Return, and forget, the unfinished event."""
+        """Remove and return the unfinished event."""
         rest = bytes(self._rest)
         self._rest.clear()
         return rest
 
 
 def events_in(whole: bytes) -> Iterator[StreamEvent]:
-    """Yield the events of bytes that an EventCutter returned."""
+    """Yield the events in bytes that an EventCutter returned."""
     begin = 0
     while begin < len(whole):
         # A comment needs no blank line: a keep-alive is complete as soon as its line is.
@@ -89,7 +89,7 @@ def events_in(whole: bytes) -> Iterator[StreamEvent]:
 
 
 def _last_cut(data: bytes | bytearray, searched: int) -> int:
-    """Return the end of the last complete event; `searched`: no event ends before that byte."""
+    """Return the end of the last complete event. No event ends before the byte at `searched`."""
     begin = max(0, searched)
     cut = max(data.rfind(pair, begin) for pair in _BLANK) + 2
     if cut < 2:

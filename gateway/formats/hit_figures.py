@@ -1,6 +1,6 @@
-"""Figures in an engine's answer that reveal its cached blocks: corrected after a handover, or removed.
+"""Corrects or removes figures in an engine's answer that reveal its cached blocks.
 
-A caller who may not see hits gets the answer of a cache miss: no count of cached tokens, no time that shrinks with
+A caller who must not see hits gets the answer of a cache miss: no count of cached tokens, no time that shrinks with
 them, and no list as long as the computed part. The names are those in answers of vLLM 0.32 and SGLang 0.5.23.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 HIDDEN = -1
-"""In place of a number of cached tokens: the answer reveals none."""
+"""Used instead of a number of cached tokens if the answer must reveal none."""
 _PROMPT_DETAILS, _INPUT_DETAILS = "prompt_tokens_details", "input_tokens_details"
 _MESSAGES_COUNTS = ("cache_read_input_tokens", "cache_creation_input_tokens")
 _REVEALING = frozenset((
@@ -19,15 +19,15 @@ _REVEALING = frozenset((
     "num_cached_tokens", *_MESSAGES_COUNTS, "cache_creation", "sglext", "meta_info", "metrics", "hidden_states",
     "kv_transfer_params", "ec_transfer_params",
 ))  # fmt: skip
-"""sglext, meta_info, and metrics hold counts and times of several kinds. SGLang's hidden states are those of the
-computed tokens. Transfer parameters list the prompt's blocks.
+"""sglext, meta_info, and metrics contain several counts and times. SGLang's hidden states cover the computed tokens
+only. Transfer parameters list the prompt's blocks.
 """
 _OWN = frozenset(("input", "arguments", "tools", "text"))
-"""Objects that the model or the client wrote: their names mean nothing here."""
+"""Objects written by the model or the client. Names in them have no meaning here."""
 _MARKS = (
     b"cache", b"tokens_details", b'"sglext"', b'"meta_info"', b'"metrics"', b'"hidden_states"', b'_transfer_params"',
 )  # fmt: skip
-"""Every JSON text with a revealing name has one of them, and few events of a stream have any."""
+"""Every JSON text with a revealing name contains one of these marks, and few stream events do."""
 
 _decode = msgspec.json.decode
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -39,7 +39,7 @@ class HitsUnreadableError(ValueError):
 
 
 def reveals_hits(data: bytes) -> bool:
-    """Return whether the data may have a revealing name; if not, it has none."""
+    """Return whether the data may contain a revealing name. False is certain."""
     data = bytes(data)  # Raw has no search of its own.
     for mark in _MARKS:  # noqa: SIM110 - a generator would cost more than the search in a stream's event
         if mark in data:
@@ -48,10 +48,10 @@ def reveals_hits(data: bytes) -> bool:
 
 
 def with_cached_tokens(body: bytes, cached_tokens: int) -> bytes:
-    """Return an answer whose usage names this many cached prompt tokens; one without a usage is returned unchanged.
+    """Return the answer with this number of cached prompt tokens in its usage, unchanged if it has no usage.
 
-    A decode engine counts tokens from another engine as cached, although they were computed there. HIDDEN hides all
-    that reveals hits; raises HitsUnreadableError where that is impossible.
+    A decode engine counts tokens from another engine as cached, although they were computed there. HIDDEN removes
+    everything that reveals hits; raise HitsUnreadableError if that is impossible.
     """
     if cached_tokens == HIDDEN:
         return _without_hits(body) if reveals_hits(body) else body
@@ -71,7 +71,7 @@ def with_cached_tokens(body: bytes, cached_tokens: int) -> bytes:
 
 
 def _correct(usage: dict[str, Any], cached_tokens: int) -> None:
-    """Set the cached tokens of a usage; the count of tokens written to the cache would reveal the engine's own."""
+    """Set the cached tokens of a usage, and drop the engine's own counts of written cache tokens, which reveal hits."""
     if "input_tokens" not in usage:
         usage[_PROMPT_DETAILS] = {**_kept(usage.get(_PROMPT_DETAILS)), "cached_tokens": cached_tokens}
     elif isinstance(usage.get(_INPUT_DETAILS), dict):
@@ -84,14 +84,15 @@ def _correct(usage: dict[str, Any], cached_tokens: int) -> None:
 
 
 def _count_as_input(usage: dict[str, Any]) -> None:
-    """Count all of the prompt as input in a usage of messages, which exclude tokens read from or written to a cache."""
+    """Count the complete prompt as input in a messages usage, which excludes tokens read from or written to a cache."""
     apart = [usage.pop(name, None) for name in _MESSAGES_COUNTS]
     usage["input_tokens"] += sum(item for item in apart if isinstance(item, int))
 
 
 def _without_hits(body: bytes) -> bytes:
-    """Return an answer as of a cache miss. Parts that reveal nothing keep their bytes: an embedding may be megabytes
-    long.
+    """Return the answer of a cache miss.
+
+    Parts that reveal nothing keep their bytes, because an embedding can be megabytes long.
     """
     try:
         members: dict[str, Any] = _members(body)
@@ -104,7 +105,7 @@ def _without_hits(body: bytes) -> bytes:
 
 
 def _hide(answer: dict[str, Any]) -> bool:
-    """Remove from a decoded answer what reveals hits; return whether it had any."""
+    """Remove everything that reveals hits from a decoded answer; return whether there was any."""
     hidden, pending = False, list[Any]((answer,))
     while pending:
         value = pending.pop()
@@ -122,7 +123,7 @@ def _hide(answer: dict[str, Any]) -> bool:
 
 
 def _hide_in_usage(usage: dict[str, Any]) -> bool:
-    """Give a usage the form that it has after a miss; return whether it changed."""
+    """Change a usage to its form after a cache miss; return whether it changed."""
     before = dict(usage)
     if kept := _kept(usage.pop(_PROMPT_DETAILS, None)):
         usage[_PROMPT_DETAILS] = kept

@@ -1,8 +1,8 @@
-"""Images, audio, and other media in a prompt, as opaque content: a digest represents each part.
+"""Images, audio, and other media in a prompt as opaque content, represented by a digest per part.
 
-Equal parts have equal digests, so prompts with the same image have the same block keys, and others have not. The bytes
-themselves go to the engine alone, and in a chat under a name (vLLM's `uuid`) made of the digest and of the isolation
-domain: engines keep media by their names and show these in KV events.
+Equal parts have equal digests, so prompts with the same image have the same block keys and others do not. The bytes are
+sent only to the engine. In a chat they carry a name (vLLM's `uuid`) derived from the digest and the isolation domain:
+engines store media by name and show the names in KV events.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ _KINDS = frozenset(
 _ADDRESS_FIELDS = frozenset(("url", "image_url", "audio_url", "video_url", "file_url"))
 _ADDRESSES = ("http://", "https://")
 _SCHEMES = ("data:", *_ADDRESSES)
-_FOREIGN = "Send media as a data:, http:, or https: URL. Engines read any other name from files of their own."
-_NAMED = "Leave uuid out of media. Engines keep media by it, and would take that of another client for yours."
+_FOREIGN = "Send media as a data:, http:, or https: URL. Engines read any other name as a local file."
+_NAMED = "Leave uuid out of media. Engines store media by uuid and could use another client's."
 _HASH = "content_hash"
-"""SGLang's name for a medium, next to its URL."""
-_HASHED = "Leave content_hash out of media. Engines take it for the content, and would mix it up with another client's."
+"""SGLang's name for a medium, sent beside its URL."""
+_HASHED = "Leave content_hash out of media. Engines store media by it and could use another client's."
 _NO_NAME = "Send uuid as a non-empty string."
 _NO_CONTENT = frozenset(("type", "uuid", "cache_control", "detail"))
-"""Fields that hold no content. A part with no other field refers by its uuid to content that was sent before."""
+"""Fields without content. A part with no other field refers by its uuid to content that was sent before."""
 LINKED_TOKENS = 1024
-"""Assumed tokens of a part that is named by an address or an id."""
+"""Assumed tokens of a part that is given by address or id."""
 LEAST_TOKENS, MOST_TOKENS = 256, 4096
-"""Bounds of the assumed tokens of a part that is in the body; the engine alone knows how many it makes of it."""
+"""Bounds of the assumed tokens of a part in the body. Only the engine knows the actual number."""
 _BYTES_PER_TOKEN = 256
 _INLINE_BYTES = 4096
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -58,23 +58,23 @@ class Media(NamedTuple):
     """One media part of a prompt."""
 
     digest: str
-    """Of the whole part; collision-resistant, since engines keep media by it."""
+    """Collision-resistant digest of the complete part, because engines store media by it."""
     tokens: int
-    """Assumed length."""
+    """Assumed length in tokens."""
     linked: bool
-    """It is an address. Its content may change, so that engines get no name for it."""
+    """The part is an address. Its content can change, so engines get no name for it."""
 
     @property
     def engine_candidate(self) -> str:
-        """The text in its place."""
+        """Return the text that replaces this part in the prompt."""
         return f"[media {self.digest}]"
 
 
 def without_media(messages: list[Any], *, named: bool = False) -> tuple[list[Any], tuple[Media, ...]]:
-    """Return the messages with a text in place of each media part, and these parts in order.
+    """Return the messages with each media part replaced by a text, and the media parts in order.
 
-    Messages without any are returned as they are, in the list given. `named`: parts may have a `uuid`, which the engine
-    gets in another form. Raises BadBodyError for media that the engine would not take from the request.
+    Without media, the given list is returned unchanged. `named`: parts can have a `uuid`, which the engine gets in
+    another form. Raise BadBodyError for media that the engine must not take from the request.
     """
     if not any(_has_media(message) for message in messages):
         return messages, ()
@@ -97,7 +97,7 @@ def without_media(messages: list[Any], *, named: bool = False) -> tuple[list[Any
 
 
 def with_names(messages: list[Any], names: Sequence[str]) -> list[Any]:
-    """Return the messages with these names as the `uuid` of their media parts, in order; empty: it has none."""
+    """Return the messages with these names as the `uuid` of their media parts, in order. An empty name sets none."""
     left = iter(names)
     return [
         {
@@ -129,7 +129,7 @@ def is_media(part: Any) -> bool:
 
 
 def check_media(part: dict[str, Any], *, named: bool = False) -> None:
-    """Raise BadBodyError where a part names a file of the engine, or media that another client may have sent."""
+    """Raise BadBodyError if a part names a file of the engine, or media that another client may have sent."""
     name = part.get("uuid")
     if name is not None and not (named and isinstance(name, str) and name):
         raise BadBodyError("bad_field", _NO_NAME if named else _NAMED, param="uuid")
@@ -142,7 +142,7 @@ def check_media(part: dict[str, Any], *, named: bool = False) -> None:
 
 
 def _fields(part: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield all fields of a part that hold no others."""
+    """Yield all leaf fields of a part."""
     pending = [part]
     while pending:
         for name, value in pending.pop().items():
@@ -175,9 +175,9 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _stable(value: Any, sizes: list[int]) -> Any:
-    """Return all of a part with digests of its texts, whose sizes it notes.
+    """Return all of a part with its texts replaced by digests; append their sizes to `sizes`.
 
-    Cache hints are left out: they do not change the engine's computation.
+    Cache hints are omitted because they do not change the engine's computation.
     """
     if isinstance(value, dict):
         return {name: _stable(member, sizes) for name, member in value.items() if name != "cache_control"}

@@ -1,4 +1,4 @@
-"""The prompt of Anthropic's `/v1/messages` as the chat that an engine makes of it (vLLM 0.32 was read for this)."""
+"""Reads the prompt of Anthropic's `/v1/messages` as the chat that an engine makes of it (checked against vLLM 0.32)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gateway.http.json_body import BadBodyError
 
 _PARTS = ("text", "image")
 _BILLING = "x-anthropic-billing-header"
-"""Beginning of a system block that differs in each request, which is why engines leave it out of the prompt."""
+"""Prefix of a system block that differs in each request. Engines therefore omit it from the prompt."""
 
 
 def messages_prompt(body: dict[str, Any]) -> ChatPrompt:
-    """Read `system`, `messages` and `tools`; raises BadBodyError."""
+    """Read `system`, `messages` and `tools`; raise BadBodyError."""
     asked = body.get("messages")
     if not isinstance(asked, list) or not asked or not all(isinstance(item, dict) for item in asked):
         raise BadBodyError("bad_field", "Send messages as a non-empty list of objects.", param="messages")
@@ -29,7 +29,7 @@ def messages_prompt(body: dict[str, Any]) -> ChatPrompt:
 
 
 def _chat_fields(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the other inputs of the template, in the fields of a chat."""
+    """Return the template's other inputs under the field names of a chat."""
     fields = {name: body[name] for name in ("chat_template_kwargs",) if name in body}
     if tools := _tools(body.get("tools")):
         fields["tools"] = tools
@@ -51,7 +51,7 @@ def _system(system: object) -> str:
 
 
 def _chat(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the chat messages of one message: tool results come before the rest of it."""
+    """Yield the chat messages of one message. Tool results precede its other content."""
     role, content = message.get("role"), message.get("content")
     if role == "system":
         if text := _system(content):
@@ -71,7 +71,7 @@ def _chat(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _fields_of(blocks: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the remaining fields of a message with these blocks."""
+    """Return the other fields of a message with these blocks."""
     fields: dict[str, Any] = {}
     if thoughts := [block["thinking"] for block in blocks if _is_text(block.get("thinking"))]:
         fields["reasoning"] = "".join(thoughts)

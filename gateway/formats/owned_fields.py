@@ -1,7 +1,7 @@
 """Body fields that name an engine's caches, sessions, adapters, routes, or code. Only Headway may set them.
 
-An engine ignores unknown names, so one table holds for both products and all pools. It was collected from the request
-classes of vLLM 0.32 and SGLang 0.5.23. Their other fields concern one answer alone, and pass.
+Engines ignore unknown names, so one table works for both products and all pools. It was collected from the request
+classes of vLLM 0.32 and SGLang 0.5.23. Their other fields concern only one answer and are relayed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class OwnedField(NamedTuple):
     product: str
     does: str
     remedy: str = ""
-    """The client's alternative, where the request is rejected. Empty: engines get the request without the field, or
-    with another value, and the answer is as good.
+    """What the client can do instead, if the request is rejected. Empty: the field is removed or replaced, and the
+    answer is as good.
     """
 
 
@@ -29,9 +29,9 @@ OWNED: Mapping[str, OwnedField] = {
     "cache_salt": OwnedField(_BOTH, "keeps blocks apart; engines get a salt derived from it"),
     "priority": OwnedField(_BOTH, "orders requests; engines get it up to the API key's ceiling"),
     "request_id": OwnedField(_BOTH, "names the request, and the response that vLLM stores"),
-    "rid": OwnedField(_SGLANG, "names the request, so that no other one may have the name"),
+    "rid": OwnedField(_SGLANG, "names the request, and no other request can have the name"),
     "kv_transfer_params": OwnedField(_VLLM, "reads KV blocks from another engine, or keeps them for one"),
-    "ec_transfer_params": OwnedField(_VLLM, "does the same with encoded media"),
+    "ec_transfer_params": OwnedField(_VLLM, "reads encoded media from another engine, or keeps them for one"),
     "data_parallel_rank": OwnedField(_SGLANG, "selects a rank"),
     "routed_dp_rank": OwnedField(_SGLANG, "selects a rank"),
     "disagg_prefill_dp_rank": OwnedField(_SGLANG, "selects a rank of the prefill engine"),
@@ -49,10 +49,10 @@ OWNED: Mapping[str, OwnedField] = {
 }
 REMOVED = frozenset(name for name, field in OWNED.items() if not field.remedy)
 REVEALING = frozenset(("return_cached_tokens_details", "return_hidden_states"))
-"""They request SGLang's cache figures. Left out where the caller may not see hits."""
+"""Fields that request SGLang's cache figures. They are removed if the caller must not see hits."""
 _REJECTED = OWNED.keys() - REMOVED
 _CONTAINERS = ("extra_body", "nvext", "sampling_params", "vllm_xargs")
-"""Objects in which servers in front of engines, vLLM itself, or clients by mistake put further fields."""
+"""Objects in which servers in front of engines, vLLM itself, or mistaken clients put further fields."""
 _INCOMPARABLE = (
     "prompt_logprobs",
     "prompt_embeds",
@@ -62,12 +62,13 @@ _INCOMPARABLE = (
     "previous_response_id",
     "previous_input_messages",
 )
-"""With the first, vLLM computes a prompt as if none of it were cached. With the others, the engine's prompt is not the
-one that was routed."""
+"""With prompt_logprobs, vLLM computes a prompt as if none of it were cached. With the others, the engine's prompt
+differs from the routed one.
+"""
 
 
 def reject_owned(body: Mapping[str, Any]) -> None:
-    """Raise BadBodyError for a field that only Headway may set, where leaving it out would change the answer."""
+    """Raise BadBodyError for a field that only Headway may set, if removing it would change the answer."""
     if sent := [name for name in _REJECTED & body.keys() if body[name] is not None]:
         name = min(sent)
         raise _rejection(name, name, OWNED[name].remedy)
@@ -79,9 +80,9 @@ def reject_owned(body: Mapping[str, Any]) -> None:
 
 
 def is_comparable(body: Mapping[str, Any]) -> bool:
-    """Return whether the hits that an engine reports for the request show how far its index is right.
+    """Return whether the request's reported hits can be compared with the index.
 
-    For an echo engines compute the whole prompt, as for prompt_logprobs.
+    For an echo, engines compute the complete prompt, as for prompt_logprobs.
     """
     return lax_flag(body.get("echo")) is not True and all(body.get(name) is None for name in _INCOMPARABLE)
 

@@ -1,4 +1,4 @@
-"""The prompt of a request in one of the forms of the APIs: chat, text, token ids or block hashes."""
+"""The prompt of a request in one of the APIs' forms: chat, text, token ids or block hashes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.http.json_body import BadBodyError, lax_flag, lax_int
 from routing.values.prepared_struct import prepared
 
 MEDIA_FIELDS = ("media_io_kwargs", "mm_processor_kwargs")
-"""Fields of a chat that control how an engine processes its media."""
+"""Chat fields that control how an engine processes media."""
 TEMPLATE_FIELDS = (
     "tools",
     "chat_template",
@@ -23,44 +23,44 @@ TEMPLATE_FIELDS = (
     "add_special_tokens",
     *MEDIA_FIELDS,
 )
-"""Fields of a chat that an engine's /tokenize accepts unchanged."""
+"""Chat fields that an engine's /tokenize accepts unchanged."""
 TEMPLATE_VARIABLES = ("documents", "reasoning_effort")
-"""Fields of a chat that /tokenize accepts only in the engine's derived form: `chat_template_kwargs`."""
+"""Chat fields that /tokenize accepts only as the engine's derived `chat_template_kwargs`."""
 _UNSET = (None, "auto")
-"""Values of such a field that an engine leaves out."""
+"""Values of such a field that an engine ignores."""
 _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _EMBEDS_BYTES = 8192
-"""Assumed base64 of one token's embedding: about 3,000 numbers of two bytes. Only the engine knows their number."""
+"""Assumed base64 bytes per token embedding: about 3,000 two-byte numbers. Only the engine knows the actual size."""
 _UNCOUNTED_TOKEN_BYTES = 4
 _TokenIds = list[Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]]
 
 
 class ChatPrompt(msgspec.Struct, frozen=True):
-    """Messages, and everything else that the chat template reads."""
+    """Messages, and all other inputs of the chat template."""
 
     messages: list[Any]
-    """Without media: a digest replaces each such part (gateway.formats.media)."""
+    """Messages with a digest instead of each media part (gateway.formats.media)."""
     template: dict[str, Any]
     media: tuple[Media, ...] = ()
-    """In the order of their placeholders in the messages."""
+    """Media in the order of their placeholders in the messages."""
     keeps: int | None = None
-    """Number of its tokens that the engine keeps; None: all. Below 0: what fits into the model's context next to `-1 -
-    keeps` tokens of output.
+    """Number of its tokens that the engine keeps; None: all. Below 0: as many as fit into the model's context beside
+    `-1 - keeps` output tokens.
     """
 
     @property
     def media_tokens(self) -> int:
-        """Assumed length of the media."""
+        """Return the assumed length of the media in tokens."""
         return sum(item.tokens for item in self.media)
 
 
 class TextPrompt(msgspec.Struct, frozen=True):
-    """Text as it is, and the bytes of further prompts in the same request."""
+    """Unformatted text, and the bytes of further prompts in the same request."""
 
     text: str
     further_bytes: int = 0
     special_tokens: bool = True
-    """Whether the engine adds the tokenizer's tokens for the beginning or the end of a text."""
+    """Whether the engine adds the tokenizer's begin and end tokens."""
     keeps: int | None = None
     """As in ChatPrompt."""
 
@@ -75,14 +75,14 @@ class TokenPrompt(msgspec.Struct, frozen=True):
 
 
 class HashedPrompt(msgspec.Struct, frozen=True):
-    """Unsalted, already chained block hashes, with the prompt's length in tokens (None: whole blocks)."""
+    """Unsalted, already chained block hashes, and the prompt's length in tokens (None: whole blocks)."""
 
     block_hashes: Sequence[int]
     prompt_tokens: int | None
 
 
 class UnmatchedPrompt(msgspec.Struct, frozen=True):
-    """Text that is searched in no cache: lengths in bytes, of the longest prompt and of the others together."""
+    """Text that matches no cache: lengths in bytes, of the longest prompt and of the others together."""
 
     text_bytes: int
     further_bytes: int = 0
@@ -92,9 +92,9 @@ Prompt = ChatPrompt | TextPrompt | TokenPrompt | HashedPrompt | UnmatchedPrompt
 
 
 def chat_prompt(body: dict[str, Any], *, named: bool = False) -> ChatPrompt:
-    """Read `messages` and the template's inputs from a chat body; raises BadBodyError.
+    """Read `messages` and the template's inputs from a chat body; raise BadBodyError.
 
-    `named`: its media may have names of the client's (gateway.formats.media.without_media).
+    `named`: its media can have names set by the client (gateway.formats.media.without_media).
     """
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
@@ -103,13 +103,13 @@ def chat_prompt(body: dict[str, Any], *, named: bool = False) -> ChatPrompt:
 
 
 def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
-    """Return the message with its reasoning under vLLM's name, which only vLLM's chats know by its older name, too."""
+    """Return the message with its reasoning under vLLM's current name; only vLLM's chats also accept the older name."""
     reasoning = message.get("reasoning_content")
     return message if reasoning is None or message.get("reasoning") is not None else {**message, "reasoning": reasoning}
 
 
 def chat_of(messages: list[Any], body: Mapping[str, Any], *, named: bool = False) -> ChatPrompt:
-    """Return the prompt of these messages with the other inputs of the template in the body, as in one of a chat."""
+    """Return the prompt of these messages, with the template's other inputs from the body."""
     template = {name: body[name] for name in TEMPLATE_FIELDS if name in body}
     if variables := _variables(body):
         template["chat_template_kwargs"] = variables
@@ -118,9 +118,9 @@ def chat_of(messages: list[Any], body: Mapping[str, Any], *, named: bool = False
 
 
 def _variables(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the template's variables where fields set some: these go before the request's own `chat_template_kwargs`.
+    """Return the template variables if fields set any. They override the request's own `chat_template_kwargs`.
 
-    An effort also turns thinking on or off, for templates that know no more (vLLM 0.32 was read for this).
+    An effort also turns thinking on or off, for templates that only have this switch (checked against vLLM 0.32).
     """
     given = {name: value for name in TEMPLATE_VARIABLES if (value := body.get(name)) not in _UNSET}
     own = body.get("chat_template_kwargs") or {}
@@ -132,7 +132,7 @@ def _variables(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def kept_tokens(body: Mapping[str, Any]) -> int | None:
-    """Return the number of prompt tokens that the body lets the engine keep, as in ChatPrompt."""
+    """Return the number of prompt tokens that the body allows the engine to keep, as in ChatPrompt."""
     kept = lax_int(body.get("truncate_prompt_tokens"))
     if kept is None or kept >= 0:
         return kept
@@ -140,7 +140,7 @@ def kept_tokens(body: Mapping[str, Any]) -> int | None:
 
 
 def completion_of(body: Mapping[str, Any], param: str = "prompt") -> TextPrompt | TokenPrompt | UnmatchedPrompt:
-    """Read the prompt of a completion and the fields that change its tokens; raises BadBodyError."""
+    """Read the prompt of a completion and the fields that change its tokens; raise BadBodyError."""
     if param == "prompt" and body.get("prompt_embeds") is not None:
         return _embedded(body)
     prompt, keeps = completion_prompt(body.get(param), param), kept_tokens(body)
@@ -151,7 +151,7 @@ def completion_of(body: Mapping[str, Any], param: str = "prompt") -> TextPrompt 
 
 
 def _embedded(body: Mapping[str, Any]) -> UnmatchedPrompt:
-    """Return the length of a prompt given as embeddings, which no text represents; a `prompt` next to it adds to it."""
+    """Return the length of a prompt of embeddings, which have no text, plus the length of a `prompt` beside it."""
     given = body["prompt_embeds"]
     embeds = given if isinstance(given, list) else [given]
     if not embeds or not all(isinstance(embed, str) for embed in embeds):
@@ -170,9 +170,9 @@ def _embedded(body: Mapping[str, Any]) -> UnmatchedPrompt:
 
 
 def completion_prompt(prompt: object, param: str = "prompt") -> TextPrompt | TokenPrompt:
-    """Read OpenAI's `prompt` (or `param`): text or token ids, or a list of these, of which the first decides the route.
+    """Read OpenAI's `prompt` (or `param`): text or token ids, or a list whose first entry decides the route.
 
-    All of them are work for the engine, so the lengths of the others are kept. Raises BadBodyError.
+    The lengths of the other entries are kept, because all are work for the engine. Raise BadBodyError.
     """
     if isinstance(prompt, str):
         return TextPrompt(prompt)

@@ -1,4 +1,4 @@
-"""Prompts that no prefix cache serves: pairs of texts (`/score`, `/rerank`), and inputs to pool or classify."""
+"""Prompts that use no prefix cache: pairs of texts (`/score`, `/rerank`), and inputs to pool or classify."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _SECOND = ("documents", "items", "text_2", "data_2")
 
 
 def rerank_prompt(body: dict[str, Any]) -> UnmatchedPrompt:
-    """Read the lengths of all pairs, of texts in the names that vLLM gives them; raises BadBodyError.
+    """Read the lengths of all pairs of texts, under vLLM's field names; raise BadBodyError.
 
-    One text is paired with each of the others; two lists are paired one by one.
+    One text is paired with each of the others; two lists are paired item by item.
     """
     firsts, seconds = _sizes(body, _FIRST), _sizes(body, _SECOND)
     if len(firsts) == 1:
@@ -28,7 +28,7 @@ def rerank_prompt(body: dict[str, Any]) -> UnmatchedPrompt:
 
 
 def input_lengths(body: dict[str, Any]) -> UnmatchedPrompt:
-    """Read the lengths of the inputs to pool or classify: texts, token ids, or one chat; raises BadBodyError."""
+    """Read the lengths of inputs to pool or classify: texts, token ids, or one chat; raise BadBodyError."""
     if "messages" in body:
         return UnmatchedPrompt(_bytes(body["messages"]))
     sizes = _sizes(body, ("input", "data"))
@@ -46,7 +46,7 @@ def _sizes(body: dict[str, Any], names: tuple[str, ...]) -> list[int]:
 
 
 def _bytes(value: Any) -> int:
-    """Return the bytes of the texts in a value of any nesting; a token id counts as four."""
+    """Return the bytes of all texts in a nested value. A token id counts as four bytes."""
     if isinstance(value, str):
         held = held_text(value)
         return held[1] if held else len(value.encode())

@@ -1,4 +1,4 @@
-"""The prompt of OpenAI's `/v1/responses` as the chat that an engine makes of it (vLLM 0.32 was read for this)."""
+"""Reads the prompt of OpenAI's `/v1/responses` as the chat that an engine makes of it (checked against vLLM 0.32)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ _UNFINISHED = ("in_progress", "incomplete")
 _WHOLE = "disabled"
 _AS_IN_A_CHAT = ("chat_template_kwargs", "media_io_kwargs", "mm_processor_kwargs")
 _EARLIER = ("previous_response_id", "previous_input_messages")
-"""Fields whose content the engine puts before the input."""
+"""Fields whose content the engine inserts before the input."""
 
 
 def responses_prompt(body: dict[str, Any]) -> ChatPrompt | UnmatchedPrompt:
-    """Read `instructions`, `input` and `tools`; raises BadBodyError. Content that an engine remembers is not visible
-    here.
-    """
+    """Read `instructions`, `input` and `tools`; raise BadBodyError. Content stored by the engine is not visible."""
     chat = responses_chat(body)
     if all(body.get(name) is None for name in _EARLIER):
         return chat
@@ -30,7 +28,7 @@ def responses_prompt(body: dict[str, Any]) -> ChatPrompt | UnmatchedPrompt:
 
 
 def responses_chat(body: dict[str, Any]) -> ChatPrompt:
-    """Return the chat that an engine makes of a response without earlier ones; raises BadBodyError."""
+    """Return the chat that an engine makes of a response without previous ones; raise BadBodyError."""
     messages: list[dict[str, Any]] = []
     instructions = body.get("instructions")
     if instructions and isinstance(instructions, str):
@@ -47,7 +45,7 @@ def responses_chat(body: dict[str, Any]) -> ChatPrompt:
 
 
 def _chat_fields(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the other inputs of the engine's tokens, in the fields of a chat, which differs in its special tokens."""
+    """Return the other inputs of the engine's tokens, under the field names of a chat, whose special tokens differ."""
     fields = {"add_special_tokens": True, **{name: body[name] for name in _AS_IN_A_CHAT if name in body}}
     if tools := _tools(body.get("tools")):
         fields["tools"] = tools
@@ -62,13 +60,13 @@ def _chat_fields(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _continues(asked: object) -> bool:
-    """Return whether the engine continues the last item, which is an unfinished one of the assistant."""
+    """Return whether the engine continues the last item, which is an unfinished assistant message."""
     last = asked[-1] if isinstance(asked, list) else {}
     return last.get("type", "message") in ("message", "reasoning") and last.get("status") in _UNFINISHED
 
 
 def _append(messages: list[dict[str, Any]], item: dict[str, Any]) -> None:
-    """Add an item; calls and reasoning belong to the assistant's message before them."""
+    """Append an item. Calls and reasoning are added to the preceding assistant message."""
     kind, role = item.get("type", "message"), item.get("role")
     if kind in _CALLS:
         _assistant(messages).setdefault("tool_calls", []).append(_call(item))

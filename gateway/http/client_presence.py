@@ -1,4 +1,4 @@
-"""Work that is worth doing only while its client is connected."""
+"""Runs work only while its client is connected."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Done = TypeVar("Done")
 async def while_connected(
     exchange: Exchange, work: Coroutine[Any, Any, Done], undo: Callable[[Done], None] | None = None
 ) -> Done:
-    """Return what `work` returns; cancels it and raises ClientGoneError when the client disconnects first.
+    """Return the result of `work`. If the client disconnects first, cancel it and raise ClientGoneError.
 
-    `undo` gets a result that came too late for the client.
+    `undo` receives a result that was ready too late for the client.
     """
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(exchange.disconnected())

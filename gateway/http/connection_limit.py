@@ -1,6 +1,6 @@
-"""Limits the clients that are connected to this process at once: in all, and from one address.
+"""Limits the concurrent client connections of this process: in total, and from one address.
 
-An idle connection keeps its slot only until another client needs it: the longest idle one is closed first.
+If the limit is reached, the longest idle connection is closed to admit another client.
 """
 
 from __future__ import annotations
@@ -21,32 +21,36 @@ MAX_OPEN_FILES = 65_536
 
 
 class Idle(Protocol):
-    """A connection that may be idle."""
+    """A connection that can be idle."""
 
     @property
     def used_s(self) -> float:
-        """When it was used last."""
+        """Return the time of its last use."""
 
     def close_idle(self) -> None:
-        """Close it, and leave the limit at once."""
+        """Close it and leave the limit immediately."""
 
 
 class ConnectionLimit:
-    """Admits up to `most` connections, half of them at most from one address or, of IPv6, one /64 network.
+    """Admits up to `most` connections, at most half of them from one address or one IPv6 /64 network.
 
-    Loopback counts only towards the whole: a proxy on this machine relays the connections of all clients. Mutable:
-    counts, and the idle connections in the order in which they became idle; belongs to one event loop's thread.
+    Loopback counts only toward the total, because a proxy on this machine relays the connections of all clients.
+    Mutable: the counts, and the idle connections in the order in which they became idle; used on one event loop's
+    thread.
     """
 
     def __init__(self, most: int = MOST) -> None:
         self.most = most
         self._open: Counter[str] = Counter()
         self._idle: defaultdict[str, dict[Idle, float]] = defaultdict(dict)
-        """By source, each connection with its `used_s` when it was noted."""
+        """Source → its idle connections, with `used_s` when each was recorded."""
         self._rejects = False
 
     def enter(self, address: str, connected: int) -> str | None:
-        """Return the source to `leave` later; None where it, or `connected` in all, is too much and none is idle."""
+        """Return the source to pass to `leave` later, None if a limit is reached and no connection is idle.
+
+        The limits apply to this source and to `connected`, the total.
+        """
         source = source_of(address)
         if source and self._open[source] >= self.most // 2:
             admitted = self._displace((source,))
@@ -61,23 +65,23 @@ class ConnectionLimit:
         return source if admitted else None
 
     def leave(self, source: str) -> None:
-        """Note the end of a connection from this source."""
+        """Record the end of a connection from this source."""
         self._open[source] -= 1
         if not self._open[source]:
             del self._open[source]
 
     def idle(self, source: str, connection: Idle) -> None:
-        """Note that a connection waits for its next request."""
+        """Record that a connection waits for its next request."""
         self._idle[source][connection] = connection.used_s
 
     def busy(self, source: str, connection: Idle) -> None:
-        """Note that the connection has ended, or a request has begun."""
+        """Record that the connection has ended or a request has begun."""
         waiting = self._idle.get(source)
         if waiting is not None and waiting.pop(connection, None) is not None and not waiting:
             del self._idle[source]
 
     def _displace(self, sources: Sequence[str]) -> bool:
-        """Close the connection of these sources that has been idle for longest; False where none is idle."""
+        """Close the longest idle connection of these sources; return False if none is idle."""
         firsts = [(first[0].used_s, source, first[0]) for source in sources if (first := self._first(source))]
         if not firsts:
             return False
@@ -87,7 +91,7 @@ class ConnectionLimit:
         return True
 
     def _first(self, source: str) -> tuple[Idle] | None:
-        """Return the longest idle connection; those that were used past the parser since move back."""
+        """Return the longest idle connection. Connections used on the fast path in the meantime move back."""
         waiting = self._idle.get(source)
         while waiting:
             connection, noted_s = next(iter(waiting.items()))
@@ -99,7 +103,7 @@ class ConnectionLimit:
 
 
 def limit_of(loop: asyncio.AbstractEventLoop) -> ConnectionLimit:
-    """Return the limit that all connections of this loop share."""
+    """Return the limit shared by all connections of this loop."""
     limit = _limits.get(loop)
     if limit is None:
         # A quarter of the files is left for engines, databases and segments.
@@ -109,9 +113,7 @@ def limit_of(loop: asyncio.AbstractEventLoop) -> ConnectionLimit:
 
 
 def allow_open_files() -> None:
-    """Raise this process's limit of open files to its maximum: the limit that shells set is for programs that use
-    select.
-    """
+    """Raise this process's limit of open files to its maximum. Shells set a lower one for programs with select."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     soft = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

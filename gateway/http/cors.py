@@ -1,6 +1,6 @@
-"""Lets pages of other origins call the inference API from browsers, by the Fetch standard's CORS protocol.
+"""Lets pages of other origins call the inference API from browsers (CORS, Fetch standard).
 
-API keys travel in headers, not in cookies, so no answer allows credentials.
+API keys are sent in headers, not in cookies, so no response allows credentials.
 """
 
 from __future__ import annotations
@@ -20,23 +20,25 @@ _VARY: Header = (b"vary", b"Origin")
 
 
 def read_origins(origins: Sequence[str], name: str) -> tuple[str, ...]:
-    """Return the origins as browsers send them; raises ValueError, with the setting's name, for what is no origin."""
+    """Return the origins as browsers send them; raise ValueError that names the setting for an invalid origin."""
     read = tuple(origin.strip().lower().removesuffix("/") for origin in origins if origin.strip())
     for origin in read:
         if origin != ANY and not _ORIGIN(origin):
-            raise ValueError(f"{name}: {origin!r} is no origin; write https://host, https://host:port, or * for any")
+            raise ValueError(
+                f"{name}: {origin!r} is not an origin; write https://host, https://host:port, or * for any"
+            )
     return read
 
 
 class Cors:
-    """Origins that may call the API. Empty: none may."""
+    """Origins that can call the API. Empty: none."""
 
     def __init__(self, origins: Sequence[str]) -> None:
         self._any = ANY in origins
         self._origins = frozenset(origin.encode() for origin in origins)
 
     def headers(self, path: str, head: RequestHead) -> tuple[Header, ...]:
-        """Return the headers of an answer at this path for the request's origin."""
+        """Return the response headers at this path for the request's origin."""
         if not self._origins or not takes_prompts(path):
             return ()
         if self._any:
@@ -48,7 +50,7 @@ class Cors:
         return ((b"access-control-allow-origin", origin), _EXPOSED, _VARY)
 
     def preflight(self, path: str, method: str, head: RequestHead) -> tuple[Header, ...] | None:
-        """Return the headers that allow a preflighted request, besides `headers`; None: it is no preflight."""
+        """Return the headers that allow a preflighted request, in addition to `headers`; None if it is no preflight."""
         asked = head.headers.get(b"access-control-request-method")
         if method != "OPTIONS" or asked is None or b"origin" not in head.headers or not takes_prompts(path):
             return None

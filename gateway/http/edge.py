@@ -1,8 +1,8 @@
-"""The one ASGI wrapper around everything this process serves, the gateway's API and Django's pages alike.
+"""The ASGI wrapper around everything that this process serves: the gateway's API and Django's pages.
 
-It checks the Host header, gives every request its id, decodes bodies, rejects oversized and stalling ones before any
-app spools them, answers browsers' preflights, and reports errors in the shape of the path's API. Time and size of a
-request's *head* are the protocol's job (gateway.http.http_protocol).
+It checks the Host header, assigns each request its id, decodes bodies, rejects oversized and stalled bodies before an
+app buffers them, answers browsers' preflights, and reports errors in the format of the path's API. Time and size of a
+request's *head* are limited by the protocol (gateway.http.http_protocol).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gateway.http.request_head import SCOPE_KEY, RequestHead, new_id
 from gateway.http.sync_fast_path import Headers, InnerFastPath, KnownHead
 
 BODIES_IN_MEMORY = 8
-"""Number of bodies of the largest size that requests under way may hold together."""
+"""Number of bodies of maximum size that concurrent requests can hold together."""
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 MAX_KNOWN_HOSTS = 256
 LINGER_S = 2.0
@@ -35,23 +35,23 @@ _OF_ENCODED = (b"content-encoding", b"content-length", b"transfer-encoding")
 class EdgeSettings:
     """Limits of the edge. Sizes in bytes, times in seconds.
 
-    `allowed_hosts` are names without port; ".example.com" allows a domain and all below it, "*" any.
+    `allowed_hosts` are names without port. ".example.com" allows a domain and its subdomains, "*" any name.
     """
 
     allowed_hosts: tuple[str, ...] = LOOPBACK_HOSTS
     body_limit: int = 1024 * 1024
     proxy_body_limit: int = PROXY_BODY_LIMIT
-    """Of a body with a prompt, decoded."""
+    """Limit of a decoded body with a prompt."""
     long_bodies: tuple[str, ...] = ()
-    """Paths besides the proxy's that take bodies of its size."""
+    """Further paths, besides the proxy's, that accept bodies of that size."""
     cors_origins: tuple[str, ...] = ()
-    """Origins whose pages may call the inference API; "*": any."""
+    """Origins whose pages can call the inference API; "*": any."""
     stall_s: float = 10.0
     min_bytes_per_s: float = 16 * 1024.0
 
 
 class Edge:
-    """Wraps an ASGI app; `count` is called with the cause of each request that is rejected here.
+    """Wraps an ASGI app. `count` is called with the cause of each request that the edge rejects.
 
     `fast_path` (a GatewayApp) answers decisions without a task (gateway.http.sync_fast_path).
     """
@@ -85,7 +85,7 @@ class Edge:
             await self._app(scope, receive, send)
 
     def _check_head(self, headers: Headers) -> RequestHead | None:
-        """Return the head where it passes the edge unchanged, and is not named."""
+        """Return the head if it passes the edge unchanged and carries no request id."""
         head = RequestHead(headers, self._new_id)
         # The fast path adds no CORS headers, and has no decoder.
         if head.given or b"origin" in head.headers or is_encoded(head.headers.get(b"content-encoding")):
@@ -190,7 +190,7 @@ class Edge:
 
 
 class _CheckedFastPath:
-    """The fast path of the app behind this edge; its heads pass the edge's checks."""
+    """The app's fast path behind this edge, whose checks apply to the heads."""
 
     def __init__(self, check: Callable[[Headers], RequestHead | None], inner: InnerFastPath) -> None:
         self._check = check
@@ -203,16 +203,16 @@ class _CheckedFastPath:
 
 
 async def _answer_preflight(allowed: tuple[Header, ...], send: Send) -> None:
-    """Answer a preflight; nothing allowed: its origin may not call."""
+    """Answer a preflight. An empty `allowed` means that its origin is not permitted."""
     if not allowed:
-        text = "Pages of this origin may not call this API; add it to HEADWAY_CORS_ORIGINS."
+        text = "Pages of this origin cannot call this API; add it to HEADWAY_CORS_ORIGINS."
         raise RejectedAtEdgeError(403, text, "origin_not_allowed")
     await send({"type": "http.response.start", "status": 204, "headers": list(allowed)})
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _forget_encoding(scope: Scope, head: RequestHead) -> None:
-    """Remove the headers of the encoded body: length and encoding."""
+    """Remove the headers of the encoded body: its length and encoding."""
     kept = [field for field in scope["headers"] if field[0] not in _OF_ENCODED]
     # A reader of the body must not mistake the missing length for a missing body.
     scope["headers"] = [*kept, (b"transfer-encoding", b"chunked")]

@@ -1,7 +1,6 @@
-"""Decodes request bodies with a Content-Encoding, within the limit that holds for the decoded body.
+"""Decodes request bodies with a Content-Encoding, within the limit of the decoded body.
 
-A few bytes can encode gigabytes, so no decoder returns more than PIECE_BYTES in one turn of the event loop, and none
-continues past the limit.
+A few bytes can encode gigabytes, so a decoder returns at most PIECE_BYTES per event loop step and stops at the limit.
 """
 
 from __future__ import annotations
@@ -19,33 +18,35 @@ from gateway.http.guarded_receive import GuardedReceive, RejectedAtEdgeError, to
 
 PIECE_BYTES = 256 * 1024
 MAX_MEMBERS = 1024
-"""Streams that follow each other in one body; each costs a decoder."""
+"""Limit of consecutive streams in one body, because each needs a decoder."""
 _ZSTD_WINDOW_LOG = 23
-"""8 MiB, the largest window that RFC 9659 allows in HTTP; a frame may name far more, which the decoder allocates."""
+"""8 MiB, the largest window that RFC 9659 allows in HTTP. A frame can name a much larger one, which the decoder would
+allocate.
+"""
 _FAULTS = (zlib.error, ZstdError, EOFError)
 
 
 class _Decoder(Protocol):
-    """One compressed stream, as the standard library's decompressors are."""
+    """A decoder of one compressed stream, with the interface of the standard library's decompressors."""
 
     @property
     def needs_input(self) -> bool:
-        """Whether no more can be returned without more input."""
+        """Return whether the decoder needs more input to return anything."""
 
     @property
     def eof(self) -> bool:
-        """Whether the stream has ended."""
+        """Return whether the stream has ended."""
 
     @property
     def unused_data(self) -> bytes:
-        """The bytes after its end."""
+        """Return the bytes after the stream's end."""
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
         """Return up to `max_length` bytes."""
 
 
 class _Gzip(_Decoder):
-    """zlib's decompressor in the form of the others. Mutable: its unread input, and whether it is dry."""
+    """zlib's decompressor with the interface of the others. Mutable: its unread input, and whether it needs more."""
 
     def __init__(self) -> None:
         # 16 selects gzip's header instead of zlib's.
@@ -83,15 +84,15 @@ _DECODERS: dict[bytes, Callable[[], _Decoder]] = {b"gzip": _Gzip, b"x-gzip": _Gz
 
 
 def is_encoded(encoding: bytes | None) -> bool:
-    """Return whether a body with this Content-Encoding has to be decoded."""
+    """Return whether a body with this Content-Encoding must be decoded."""
     return encoding is not None and encoding.strip().lower() not in (b"", b"identity")
 
 
 class DecodedReceive:
     """An ASGI `receive` that returns the decoded body of `receive`.
 
-    Raises RejectedAtEdgeError: 415 when it is made for an unknown encoding, 413 for more than `limit` decoded bytes,
-    400 for a body that is damaged or ends early. Mutable: the decoder, and how far the body is read and decoded.
+    Raise RejectedAtEdgeError: 415 on construction for an unknown encoding, 413 for more than `limit` decoded bytes, 400
+    for a body that is damaged or ends early. Mutable: the decoder, and how far the body is read and decoded.
     """
 
     def __init__(self, receive: GuardedReceive, encoding: bytes, limit: int) -> None:
@@ -104,7 +105,7 @@ class DecodedReceive:
         self._make, self._decoder = decoder, decoder()
         self._data = b""
         self._fresh = True
-        """The decoder has read nothing."""
+        """Whether the decoder has not read anything yet."""
         self._members = self._decoded_bytes = 0
         self._whole = self._ended = False
 
@@ -146,5 +147,5 @@ class DecodedReceive:
         return piece
 
     def _damaged(self) -> RejectedAtEdgeError:
-        text = f"The body is no whole {self._name.decode()} stream, or is not made for HTTP (RFC 8478, RFC 9659)."
+        text = f"The body is not a complete {self._name.decode()} stream, or not valid in HTTP (RFC 8478, RFC 9659)."
         return RejectedAtEdgeError(400, text, "damaged_encoding")

@@ -1,4 +1,4 @@
-"""Paths whose bodies are prompts: those of engines, and those of decisions."""
+"""Paths whose bodies are prompts: engine paths and decision paths."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ ENGINE_PATHS = frozenset((TOKENIZE, DETOKENIZE, SCORE, RERANK, RERANK_2, POOLING
 
 
 def takes_prompts(path: str) -> bool:
-    """Return whether bodies at this path are prompts, which may be long."""
+    """Return whether bodies at this path are prompts, which can be long."""
     return path.startswith(("/v1/", ROUTE)) or path in ENGINE_PATHS

@@ -1,7 +1,7 @@
-"""Errors in the format of each path's API: as a complete answer, and as the last event of a broken stream.
+"""Errors in the format of each path's API: as a complete response, and as the last event of a broken stream.
 
-Below `/v1/messages` errors have Anthropic's shape, everywhere else OpenAI's (gateway.http.openai_error); the
-streams of `/v1/responses` have an error event of their own.
+Below `/v1/messages` errors have Anthropic's format, elsewhere OpenAI's (gateway.http.openai_error). Streams of
+`/v1/responses` have a separate error event.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _ANTHROPIC_TYPES = {
 
 
 class ErrorFormat:
-    """OpenAI's, of chat and completions."""
+    """OpenAI's error format of chat and completions."""
 
     def body(self, status: int, message: str, code: str, param: str | None = None) -> bytes:
         """Return the JSON body of an error."""
         return error_body(status, message, code, param)
 
     def event(self, status: int, message: str, code: str) -> bytes:
-        """Return the event that ends a stream; it begins with the end of an event that may be half sent."""
+        """Return the event that ends a stream. It first ends an event that may be only partly sent."""
         return b"\n\n" + self.as_event(self.body(status, message, code))
 
     def as_event(self, body: bytes) -> bytes:
-        """Return a whole answer as the only event of a stream."""
+        """Return a complete answer as the only event of a stream."""
         return b"data: " + body + b"\n\n"
 
     def of(self, error: ApiError) -> bytes:
@@ -48,7 +48,7 @@ class ErrorFormat:
 
 
 class ResponsesErrors(ErrorFormat):
-    """OpenAI's, of responses, whose streams have typed events."""
+    """OpenAI's error format of responses, whose streams have typed events."""
 
     @override
     def as_event(self, body: bytes) -> bytes:
@@ -60,7 +60,7 @@ class ResponsesErrors(ErrorFormat):
 
 
 class AnthropicErrors(ErrorFormat):
-    """Anthropic's; `code` and `param` are added, since its types are few."""
+    """Anthropic's error format; `code` and `param` are added, because it has few types."""
 
     @override
     def body(self, status: int, message: str, code: str, param: str | None = None) -> bytes:
@@ -76,5 +76,5 @@ OPENAI, RESPONSES, ANTHROPIC = ErrorFormat(), ResponsesErrors(), AnthropicErrors
 
 
 def format_of(path: str) -> ErrorFormat:
-    """Return the format of whole answers at this path."""
+    """Return the error format of complete responses at this path."""
     return ANTHROPIC if path == MESSAGES or path.startswith(MESSAGES + "/") else OPENAI

@@ -1,4 +1,4 @@
-"""The client's address, as the gateway passes it to the process that serves pages."""
+"""The client's address, passed by the gateway to the process that serves pages."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from gateway.base.asgi_types import AsgiApp, Receive, Scope, Send
 
 HEADER = b"x-headway-client"
-"""`address port`. The gateway drops what clients send under this name. No other process can open the pages' socket, and
-on a TCP port, where peers have addresses, the header is ignored.
+"""`address port`. The gateway drops this header from clients' requests. No other process can open the pages' socket; on
+a TCP port, where peers have addresses, the header is ignored.
 """
 
 
@@ -19,7 +19,7 @@ def client_header(scope: Scope) -> tuple[bytes, bytes]:
 
 
 class ForwardedClient:
-    """Gives the app behind it the scope as it would be if the client were connected to this process."""
+    """Gives the wrapped app a scope as if the client were connected to this process."""
 
     def __init__(self, app: AsgiApp) -> None:
         self._app = app

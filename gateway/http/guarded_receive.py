@@ -1,4 +1,4 @@
-"""Receives a request's body within a size and a time, before any code behind the edge can spool it."""
+"""Receives a request's body within size and time limits, before code behind the edge can buffer it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ FREE_BYTES = 256 * 1024
 
 
 class RejectedAtEdgeError(ApiError):
-    """The request breaks a rule of the edge; the edge answers and counts `code`, whichever code was reading."""
+    """The request breaks a rule of the edge. The edge answers and counts `code`, whichever code was reading."""
 
 
 class BodyWatch:
-    """Ends body reads that stall: one sweep for all of them, so that a prompt body costs no timer.
+    """Ends body reads that stall. One sweep checks all reads, so that no body needs a timer.
 
-    A read may wait `stall_s` for its next bytes, and the whole body may take `stall_s` plus the time
-    it needs at `min_bytes_per_s`. Belongs to one event loop.
+    A read can wait `stall_s` for its next bytes. The complete body can take `stall_s` plus its time at
+    `min_bytes_per_s`. Belongs to one event loop.
     """
 
     def __init__(self, stall_s: float, min_bytes_per_s: float) -> None:
@@ -30,13 +30,13 @@ class BodyWatch:
         self._sweep: asyncio.TimerHandle | None = None
 
     def enter(self, read: GuardedReceive) -> None:
-        """Start to watch a read that may wait."""
+        """Start to watch a read that can wait."""
         self._reads.add(read)
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._run)
 
     def leave(self, read: GuardedReceive) -> None:
-        """Stop watching it."""
+        """Stop watching a read."""
         self._reads.discard(read)
 
     def _run(self) -> None:
@@ -52,30 +52,30 @@ class BodyWatch:
 
 
 class BodyRoom:
-    """Memory for the bodies of requests under way. Mutable: the size in use; belongs to one event loop's thread.
+    """Memory for the bodies of running requests. Mutable: the size in use; used on one event loop's thread.
 
-    Only the part of a body beyond FREE_BYTES counts: connections, which are limited, bound the rest.
+    Only the part of a body beyond FREE_BYTES counts. The connection limit bounds the memory below it.
     """
 
     def __init__(self, most: int) -> None:
         self._left = most
 
     def take(self, size: int) -> None:
-        """Take this many bytes; raises RejectedAtEdgeError where fewer are left."""
+        """Reserve this many bytes; raise RejectedAtEdgeError if fewer are free."""
         if size > self._left:
-            text = "Requests under way hold as much as fits in this gateway's memory; retry."
+            text = "Running requests use all of this gateway's memory for bodies; retry."
             raise RejectedAtEdgeError(503, text, "bodies_full", retry_after_s=1.0)
         self._left -= size
 
     def give_back(self, size: int) -> None:
-        """Give these bytes back."""
+        """Release these bytes."""
         self._left += size
 
 
 class GuardedReceive:
     """An ASGI `receive` that counts body bytes and raises RejectedAtEdgeError (413, or 408 through the watch).
 
-    With a `room`, 503 where the body does not fit; `release` it when the request ends.
+    With a `room`, it raises 503 if the body does not fit; call `release` when the request ends.
     """
 
     received = 0
@@ -93,7 +93,7 @@ class GuardedReceive:
         self._room = room
 
     def __call__(self) -> Awaitable[Message]:
-        """Return the next ASGI message, once awaited."""
+        """Return an awaitable of the next ASGI message."""
         # After the body, only the end of the connection is awaited, which has no time.
         return self._receive() if self.done else self._guarded()
 
@@ -122,20 +122,20 @@ class GuardedReceive:
         return message
 
     def hold(self, size: int) -> None:
-        """Take room for a body that has grown to this size."""
+        """Reserve room for a body that has grown to this size."""
         more = size - FREE_BYTES - self.taken
         if more > 0 and self._room is not None:
             self._room.take(more)
             self.taken += more
 
     def release(self) -> None:
-        """Give the room back: the request has ended."""
+        """Release the room at the end of the request."""
         if self._room is not None:
             self._room.give_back(self.taken)
             self.taken = 0
 
     def deadline(self, now: float) -> float:
-        """Return the loop time at which this read has taken too long, counted from the first sweep that saw it."""
+        """Return the loop time at which this read times out, counted from the first sweep that saw it."""
         if self._first_seen is None:
             self._first_seen = now
         if self._last_seen is None:
@@ -145,7 +145,7 @@ class GuardedReceive:
         return min(self._last_seen + self._watch.stall_s, whole) - 2 * SWEEP_S
 
     def expire(self) -> None:
-        """Wake the reader with a 408."""
+        """Wake the reader with status 408."""
         if self._task is not None:
             self.expired = True
             self._task.cancel()

@@ -1,4 +1,4 @@
-"""One HTTP request and its answer, as handlers of the gateway see it: a thin layer over raw ASGI."""
+"""One HTTP request and its response, as the gateway's handlers see it: a thin layer over raw ASGI."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JSON: Header = (b"content-type", b"application/json")
 _EVENTS: tuple[Header, ...] = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
 _COMMENT = b": waiting\n\n"
 NOSNIFF: Header = (b"x-content-type-options", b"nosniff")
-"""Answers come from the console's origin: no browser may take them for another type than they have."""
+"""Responses have the console's origin, so browsers must not guess another content type."""
 
 
 class ClientGoneError(Exception):
@@ -24,11 +24,10 @@ class ClientGoneError(Exception):
 
 
 class Exchange:
-    """Reads one request and writes one answer, complete or in chunks.
+    """Reads one request and writes one response, complete or in chunks.
 
-    Mutable state: `started`, True once the answer has begun and no other one is possible, and its `status`, 0 until
-    then; `decision_id`, which goes into a header of the answer as soon as it is set; and the comments that a client
-    gets until then.
+    Mutable: `started`, True once the response has begun and no other is possible; its `status`, 0 until then;
+    `decision_id`, which becomes a response header once it is set; and the comments sent to the client until then.
     """
 
     __slots__ = (
@@ -57,7 +56,7 @@ class Exchange:
         self._send = send
 
     async def body(self) -> bytes:
-        """Return the whole request body, which the edge limits. Raises ClientGoneError."""
+        """Return the complete request body, which the edge limits. Raise ClientGoneError."""
         message = await self._receive()
         if message["type"] != "http.request":
             raise ClientGoneError
@@ -75,12 +74,12 @@ class Exchange:
         return whole.getvalue()
 
     async def disconnected(self) -> None:
-        """Return when the client has closed the connection; call it after `body`."""
+        """Return when the client has closed the connection. Call it after `body`."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
     async def answer(self, status: int, body: bytes, headers: Sequence[Header] = (JSON,)) -> None:
-        """Send a whole answer. Raises ClientGoneError, like all methods that send, where the server reports it."""
+        """Send a complete response. Like all sending methods, raise ClientGoneError if the server reports it."""
         comments = self._comments
         try:
             await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
@@ -90,9 +89,9 @@ class Exchange:
             raise ClientGoneError from None
 
     def comment_while_waiting(self, every_s: float, as_event: Callable[[bytes], bytes]) -> None:
-        """Send a comment to the client of a stream after each such interval without an answer, if it is positive.
+        """Send a comment to a streaming client after each interval without a response, if `every_s` is positive.
 
-        The first one sends the head of a stream with status 200. A whole answer after that goes out as the event that
+        The first comment sends a stream head with status 200. A complete response after that is sent as the event that
         `as_event` makes of its body.
         """
         if every_s > 0 and self._comments is None:
@@ -104,7 +103,7 @@ class Exchange:
             await self._comments.stop()
 
     async def start(self, status: int, headers: list[Header]) -> None:
-        """Send status and headers, unless comments have done so; chunks follow."""
+        """Send status and headers, unless comments have done so. Chunks follow."""
         self.started = True
         self.status = status
         await self.stop_comments()
@@ -122,14 +121,14 @@ class Exchange:
             raise ClientGoneError from None
 
     async def chunk(self, body: bytes) -> None:
-        """Send a part of the body at once."""
+        """Send a part of the body immediately."""
         try:
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
         except OSError:
             raise ClientGoneError from None
 
     async def end(self) -> None:
-        """End a chunked answer."""
+        """End a chunked response."""
         try:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
         except OSError:
@@ -137,7 +136,7 @@ class Exchange:
 
 
 class _Comments:
-    """Sends comments until it is stopped. Mutable: whether the head of the stream is out."""
+    """Sends comments until it is stopped. Mutable: whether the stream head was sent."""
 
     def __init__(self, exchange: Exchange, every_s: float, as_event: Callable[[bytes], bytes]) -> None:
         self.head_is_out = False

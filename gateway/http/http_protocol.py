@@ -1,12 +1,11 @@
-"""uvicorn's HTTP protocol with the limits that no ASGI app can set, and with the fast path.
+"""uvicorn's HTTP protocol with limits that an ASGI app cannot set, and with the fast path.
 
-Use it as `uvicorn.Config(app, http=GuardedHttpProtocol)`. Half-open heads are answered with 408, heads and trailers
-over their limits with 431, heads that another server might read in another way with 400, and connections over their
-limits with 503; all are closed. Trailer fields are dropped: only the head identifies the caller. Where the app offers a
-fast path (gateway.http.sync_fast_path), complete decision requests are offered to it before a task is made for them. A
-head that the parser has read on this connection before, byte for byte except for the length of the body, needs no new
-admission; and where the body is short, its answer goes out with the others of the loop's turn
-(gateway.http.write_coalescer).
+Use it as `uvicorn.Config(app, http=GuardedHttpProtocol)`. Incomplete heads get status 408, heads and trailers over
+their limits 431, heads that another server could read differently 400, and connections over their limits 503; all are
+closed. Trailer fields are dropped: only the head identifies the caller. If the app has a fast path
+(gateway.http.sync_fast_path), complete decision requests are offered to it before a task is created. A head equal to
+one parsed on this connection, except for the body's length, needs no new admission. If the body is short, its response
+is sent together with others of the loop step (gateway.http.write_coalescer).
 """
 
 from __future__ import annotations
@@ -36,30 +35,30 @@ from gateway.http.write_coalescer import coalescer_of
 
 HEAD_TIMEOUT_S = 10.0
 REST_TIMEOUT_S = 5.0
-"""A client may go on sending a body this long after it was answered; uvicorn alone would wait for ever."""
+"""Seconds for which a client can continue to send a body after its response; uvicorn itself has no limit."""
 MAX_HEAD_BYTES = 64 * 1024
 MAX_TRAILER_BYTES = 8 * 1024
 MAX_KNOWN_HEADS = 32
 MAX_KNOWN_HEAD_BYTES = 2048
 MAX_HELD_BODY_BYTES = 8192
-"""Reading a longer body costs more than a send: its answer waits for no other."""
+"""Reading a longer body costs more than a send, so its response is not delayed to join others."""
 _HEAD_END = b"\r\n\r\n"
 _LENGTH = re.compile(rb"\r\ncontent-length: ([0-9]{1,9})(?=\r\n)", re.IGNORECASE)
 _TOO_LARGE = b"431 Request Header Fields Too Large"
 
 
 class _TooLargeError(Exception):
-    """Ends the parsing of a head or of trailers that are over their limit."""
+    """Stops the parsing of a head or of trailers over their limit."""
 
 
 class _FaultyHeadError(Exception):
-    """Ends the parsing of a head that RFC 9112 forbids and the parser lets pass; the answer is 400."""
+    """Stops the parsing of a head that RFC 9112 forbids but the parser accepts; the response is 400."""
 
 
 class GuardedHttpProtocol(HttpToolsProtocol):
     """uvicorn's protocol with limits on heads, trailers, and times, and with the fast path.
 
-    Mutable state of its own: the attributes below, and what `__init__` sets.
+    Mutable: the attributes below, and those set by `__init__`.
     """
 
     head_timeout_s = HEAD_TIMEOUT_S
@@ -117,11 +116,11 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     @property
     def used_s(self) -> float:
-        """When it became idle, or was used last past the parser."""
+        """Return when it became idle, or was last used without the parser."""
         return max(self._idle_s, self._answered_s)
 
     def close_idle(self) -> None:
-        """Close it without an answer, as a server may close an idle connection at any time."""
+        """Close it without a response, as a server can close an idle connection at any time."""
         self._leave()
         self.transport.close()
 
@@ -258,7 +257,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     @override
     def timeout_keep_alive_handler(self) -> None:
-        """Close an idle connection; one that was used past the parser meanwhile is checked again later."""
+        """Close an idle connection, or check it again later if it was used without the parser meanwhile."""
         left_s = self._answered_s + self.timeout_keep_alive - self.loop.time()
         if left_s > 0:
             self._keep_alive_for(left_s)
@@ -290,10 +289,10 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         return next((value for field, value in self.headers if field == name), b"")
 
     def _is_faulty(self) -> bool:
-        """Return whether another server in the chain could read the head in another way.
+        """Return whether another server in the chain could read the head differently.
 
-        That is so for a version that is neither 1.0 nor 1.1, chunks in 1.0, another coding than chunks, a fragment in
-        the target, and a target with another host than Host.
+        This is the case for a version other than 1.0 and 1.1, chunks in 1.0, a coding other than chunks, a fragment in
+        the target, and a target whose host differs from Host.
         """
         version, target = self.parser.get_http_version(), self.url
         if version not in ("1.0", "1.1") or b"#" in target:
@@ -307,7 +306,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         return not target.lower().startswith((b"http" + authority, b"https" + authority))
 
     def _may_take_fast_path(self) -> bool:
-        """Return whether the request is of the plain kind: POST of a short body on an idle keep-alive connection."""
+        """Return whether the request qualifies: a POST with a short body on an idle keep-alive connection."""
         parser = self.parser
         return (
             parser.get_method() == b"POST"
@@ -319,7 +318,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         )
 
     def _leave_fast_path(self) -> None:
-        """Move the request to the ordinary way, with the part of its body that was read."""
+        """Move the request to the normal path, with the part of its body that was read."""
         body = self._fast_body or b""
         self._fast_body = None
         self._take_ordinary_way()
@@ -336,7 +335,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _ask(self, path: FastPath, known: KnownHead | None, body: bytes) -> tuple[KnownHead | None, FastAnswer | None]:
-        """Offer the request to the fast path, under a known admission or that of the headers just read."""
+        """Offer the request to the fast path, with a known admission or the admission of the parsed headers."""
         try:
             admission = known or self._admitted(path)
             answer = None if admission is None else path.answer_at_once(admission, body)
@@ -348,14 +347,14 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         return admission, answer
 
     def _admitted(self, fast_path: FastPath) -> KnownHead | None:
-        """Return the admission of the headers just read: of a proxy's requests often only Content-Length differs."""
+        """Return the admission of the parsed headers. Often only Content-Length differs between a proxy's requests."""
         fields = [(self.url, b""), *[field for field in self.headers if field[0] != b"content-length"]]
         if self._admission is None or fields != self._fields:
             self._fields, self._admission = fields, fast_path.admit(self.url, self.headers)
         return self._admission
 
     def _learn_head(self, admission: KnownHead, body: bytes) -> None:
-        """Remember the head of a request that came in one chunk: the same bytes can only mean the same again."""
+        """Store the head of a request that arrived in one chunk, because the same bytes have the same meaning."""
         head, start, length = _split(self._chunk)
         if head and length == len(body) == len(self._chunk) - start and self._chunk.endswith(body):
             if len(self._known) >= MAX_KNOWN_HEADS:
@@ -363,8 +362,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             self._known[head] = admission
 
     def _answer_known(self, data: bytes) -> bool:
-        """Answer a chunk that is one whole request with a known head, past the parser; False: the parser has to read
-        it.
+        """Answer a chunk that is one complete request with a known head, without the parser. Return False if it must
+        be parsed.
         """
         head, start, length = _split(data)
         admission = self._known.get(head)
@@ -390,12 +389,12 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     @property
     def _idle(self) -> bool:
-        """Whether no answer is under way, and the client reads."""
+        """Return whether no response is in progress and the client reads."""
         return not self.flow.write_paused and not self.pipeline and (self.cycle is None or self.cycle.response_complete)
 
     @property
     def _is_silent(self) -> bool:
-        """Whether the received bytes began no request: blank lines, which would keep a connection without any timer."""
+        """Return whether the bytes began no request: blank lines would keep a connection open without a timer."""
         return self._idle and not self._upgraded
 
     def _send(self, answer: FastAnswer) -> None:
@@ -433,14 +432,14 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
 
 def _field_bytes(name: bytes, value: bytes) -> int:
-    """Return the size of a field on the wire."""
+    """Return the size of a header field on the wire."""
     return len(name) + len(value) + len(b": \r\n")
 
 
 def _split(data: bytes) -> tuple[bytes, int, int]:
-    """Return the head in `data` without the digits of its Content-Length, where the body begins, and those digits.
+    """Return (head in `data` without the digits of its Content-Length, start of the body, those digits).
 
-    The head is empty where it is longer than known ones may be, or has no Content-Length.
+    The head is empty if it is too long for a known head or has no Content-Length.
     """
     end = data.find(_HEAD_END, 0, MAX_KNOWN_HEAD_BYTES)
     length = _LENGTH.search(data, 0, end + 2) if end > 0 else None

@@ -1,8 +1,8 @@
-"""Reads a JSON request body within limits; every fault in it becomes a 4xx with a counted cause.
+"""Reads a JSON request body within limits. Every fault in it becomes a 4xx with a counted cause.
 
-Decoding goes through msgspec twice: first untyped, which checks every byte (numbers, escapes, UTF-8, nesting) of known
-and unknown fields alike, then into the typed struct, which gives the path of a wrong field. Messages name the fault and
-its position, never the value: values may be prompts.
+msgspec decodes it twice: first untyped, which checks every byte (numbers, escapes, UTF-8, nesting) of known and unknown
+fields, then into the typed struct, which gives the path of a wrong field. Messages name the fault and its position,
+never the value, which may be a prompt.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _FLAGS = {
 }
 _WHOLE = re.compile(r"\s*([+-]?[0-9]+(?:_[0-9]+)*)(?:\.0+)?\s*")
 _MOST_DIGITS = 64
-"""No field that the gateway reads has a longer number."""
+"""Limit of digits: no field that the gateway reads has a longer number."""
 
 T = TypeVar("T")
 
 
 class BadBodyError(ApiError):
-    """The body cannot be used; `cause` is the label under which it is counted."""
+    """The body is unusable. `cause` is the label under which it is counted."""
 
     def __init__(self, cause: str, message: str, *, param: str | None = None) -> None:
         super().__init__(400, message, cause, param=param)
@@ -51,7 +51,7 @@ class BadBodyError(ApiError):
 
 
 def decode_object(body: bytes) -> dict[str, Any]:
-    """Return the JSON object in `body` (last one wins of duplicate keys); raises BadBodyError."""
+    """Return the JSON object in `body` (the last duplicate key wins); raise BadBodyError."""
     return _object(decode_value(body))
 
 
@@ -63,21 +63,23 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 async def decode_object_in_turns(body: bytes) -> dict[str, Any]:
-    """Return the same where the body may be large: no turn of the event loop takes long over it.
+    """Return the JSON object in a `body` that can be large, without blocking the event loop for long.
 
-    A long list of token ids comes as an array of them.
+    A long list of token ids is returned as an array.
     """
     return (await read_object_in_turns(body))[0]
 
 
 async def read_object_in_turns(body: bytes) -> tuple[dict[str, Any], HeldBody | None]:
-    """Return the same, and the media that are held apart from it: it has their names instead."""
+    """Return the JSON object as `decode_object_in_turns` does, with its media held apart: the object has their names
+    instead.
+    """
     value, held = await _read_in_turns(body, takes_lists=True)
     return _object(value), held
 
 
 async def decode_value_in_turns(body: bytes) -> Any:
-    """Return the same as `decode_value` where the body may be large."""
+    """Return the JSON value in a `body` that can be large, without blocking the event loop for long."""
     return (await _read_in_turns(body))[0]
 
 
@@ -109,7 +111,7 @@ def _not_utf8(where: str = "") -> BadBodyError:
 
 
 def decode_value(body: bytes) -> Any:
-    """Return the JSON value in `body`; raises BadBodyError."""
+    """Return the JSON value in `body`; raise BadBodyError."""
     if not body:
         raise BadBodyError("empty_body", "The body is empty; send a JSON object.")
     _check_nesting(body)
@@ -131,20 +133,20 @@ def _decoded(body: bytes) -> Any:
 
 
 def reject_nul(body: bytes) -> None:
-    """Raise BadBodyError where a string of this JSON holds a NUL, which no database takes."""
+    """Raise BadBodyError if a string of this JSON contains a NUL, which databases reject."""
     # After an escaped backslash, it is text and not an escape.
     if b"\\u0000" in body and b"\\u0000" in body.replace(b"\\\\", b""):
         raise BadBodyError("nul_character", "Strings must not contain NUL (\\u0000); remove it.")
 
 
 def reject_nul_name(value: object, param: str) -> None:
-    """Raise BadBodyError where a name holds a NUL; prompts may."""
+    """Raise BadBodyError if a name contains a NUL. Prompts can contain it."""
     if isinstance(value, str) and "\0" in value:
         raise BadBodyError("nul_character", f"A name must not contain NUL (field {param}); remove it.", param=param)
 
 
 def typed(value: dict[str, Any], kind: Callable[..., T]) -> T:
-    """Return `value` as the msgspec struct `kind`; raises BadBodyError naming the wrong field."""
+    """Return `value` as the msgspec struct `kind`; raise BadBodyError that names the wrong field."""
     try:
         return msgspec.convert(value, prepared(kind))  # type: ignore[no-any-return]  # a struct class is its own type
     except msgspec.ValidationError as error:
@@ -154,14 +156,14 @@ def typed(value: dict[str, Any], kind: Callable[..., T]) -> T:
 
 
 def lax_flag(value: object) -> bool | None:
-    """Return the boolean that an engine reads in `value`, None where it rejects it: pydantic's lax mode."""
+    """Return the boolean that engines read in `value`, None if they reject it (pydantic's lax mode)."""
     if isinstance(value, str):
         return _FLAGS.get(value.lower())
     return value == 1 if isinstance(value, int | float) and value in (0, 1) else None
 
 
 def lax_int(value: object) -> int | None:
-    """Return the whole number that an engine reads in `value`, None where it rejects it: pydantic's lax mode."""
+    """Return the integer that engines read in `value`, None if they reject it (pydantic's lax mode)."""
     if isinstance(value, str):
         whole = _WHOLE.fullmatch(value) if len(value) <= _MOST_DIGITS else None
         return int(whole[1]) if whole else None
@@ -185,7 +187,7 @@ def _check_nesting(body: bytes) -> None:
 
 
 def _opens_more_than(most: int, body: bytes) -> bool:
-    """Return whether more brackets are opened; a search passes over text ten times as fast as bytes.count."""
+    """Return whether `body` opens more than `most` brackets. A search skips text ten times as fast as bytes.count."""
     for bracket in (b"[", b"{"):
         position = body.find(bracket)
         while position >= 0:
@@ -227,6 +229,6 @@ def _malformed(body: bytes, error: msgspec.DecodeError) -> BadBodyError:
 
 
 def _position_of(error: msgspec.DecodeError, body: bytes) -> int:
-    """Return the byte at which decoding ended: the last one where the error names none."""
+    """Return the byte at which decoding stopped, or the last byte if the error names none."""
     position = _POSITION.search(str(error))
     return int(position[1]) if position else len(body)

@@ -1,8 +1,8 @@
 """Limits the decoding cost of a large JSON body, checking it piece by piece over iterations of the event loop.
 
-The decoder runs without interruption, at a nanosecond per byte of text but thirty per byte of hostile numbers.
-Therefore the bytes outside of strings are counted first. A thread would not help: the decoder holds the interpreter
-lock. Long media in base64 are held apart (`HeldBody`): they are never copied, decoded, or hashed whole.
+The decoder runs without interruption, at one nanosecond per byte of text but thirty per byte of hostile numbers.
+Therefore the bytes outside of strings are counted first. A thread would not help, because the decoder holds the
+interpreter lock. Long base64 media are held apart (`HeldBody`): they are never copied, decoded, or hashed as a whole.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 SMALL_BYTES = 256 * 1024
-"""The decoder needs no more than a few milliseconds for a body of this size."""
+"""The decoder needs at most a few milliseconds for a body of this size."""
 MAX_PARTS = 300_000
-"""Numbers, strings and signs, and a quarter of the escapes: the decoder takes about 30 ns for each.
+"""Limit of numbers, strings and signs, plus a quarter of the escapes. The decoder takes about 30 ns for each.
 
-The colon of a field counts three times: a field name goes into a hash table.
+The colon of a field counts three times, because its name is inserted into a hash table.
 """
 MAX_NUMBER_BYTES = 64
-"""The digits of one number in a long list, with the blanks around it; long ones are slow to decode."""
+"""Limit of one number's digits and surrounding blanks in a long list. Long numbers are slow to decode."""
 MAX_TEXT_BYTES = 16 * 1024 * 1024
-"""Of a body without the media that are held apart: millions of tokens."""
+"""Limit of a body without the media that are held apart: millions of tokens."""
 HELD_BYTES = 1024 * 1024
-"""A text of this length without blanks and escapes is held apart in a body that has media or is over MAX_TEXT_BYTES."""
+"""A text of this length without blanks and escapes is held apart if the body has media or exceeds MAX_TEXT_BYTES."""
 _MEDIA_MARKS = (b";base64,", b'"input_audio"')
-"""Contained in bodies with media, and not in those with long lists of numbers."""
+"""Bodies with media contain one of these; bodies with long lists of numbers do not."""
 MAX_NUMBERS = 1_100_000
-"""Of a long list of token ids, which is decoded in pieces."""
+"""Limit of a long list of token ids, which is decoded in pieces."""
 _LIST_BYTES = 64 * 1024
 _SHORT_GAP_BYTES = 1024
 _PIECE_BYTES = 256 * 1024
@@ -48,32 +48,32 @@ _MEDIA = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=_-:;
 _MEDIA_FIELD = re.compile(
     rb'"(url|data|file_data|(image|audio|video|file)_url|(image|audio)_embeds)"[ \t\r\n]*:[ \t\r\n]*"$'
 ).search
-"""Of such fields only a digest and a length are read (gateway.formats.media); texts elsewhere are prompts."""
+"""Only a digest and a length of these fields are read (gateway.formats.media). Texts in other fields are prompts."""
 _SCHEME_CHARACTERS = 8
 _TOKEN = os.urandom(16).hex()
-"""Part of the name of each held text, so that no client can write one."""
+"""Part of the name of each held text, so that clients cannot forge one."""
 _NAMED = re.compile(rf".{{0,{_SCHEME_CHARACTERS}}}{_TOKEN}([0-9a-f]{{32}})([0-9a-f]+)", re.DOTALL).fullmatch
 _decode_numbers = msgspec.json.Decoder(list[Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]]).decode
 
 
 class TooManyPartsError(Exception):
-    """The decoder would take too long over the body; the message names the limit that it breaks."""
+    """The decoder would take too long for the body; the message names the exceeded limit."""
 
 
 class HeldBody(NamedTuple):
-    """Long media of a body, which stay in it: `rest` has names instead, with the same beginning."""
+    """A body with its long media. `rest` contains names instead of the media, and starts with the same bytes."""
 
     body: bytes
     rest: bytes
     spans: Mapping[bytes, tuple[int, int]]
-    """Name → begin and end of the medium in the body."""
+    """Name → (start, end) of the medium in the body."""
 
     def size(self, rest: bytes) -> int:
         """Return the length of `rest`, or of its replacement, with the media inserted."""
         return sum(map(len, self._pieces(rest)))
 
     async def chunks(self, rest: bytes) -> AsyncIterator[memoryview]:
-        """Yield the same in pieces."""
+        """Yield `rest`, or its replacement, in pieces with the media inserted."""
         for piece in self._pieces(rest):
             async for in_piece in in_pieces(piece):
                 yield in_piece
@@ -88,24 +88,24 @@ class HeldBody(NamedTuple):
 
 
 async def in_pieces(data: bytes | memoryview) -> AsyncIterator[memoryview]:
-    """Yield the data in pieces, each of which takes a turn of the event loop at most."""
+    """Yield the data in pieces, each of which takes at most one event loop step."""
     view = memoryview(data)
     for start in range(0, len(view), _PIECE_BYTES):
         yield view[start : start + _PIECE_BYTES]
 
 
 def held_text(text: str) -> tuple[bytes, int] | None:
-    """Return digest (BLAKE2b, 128 bits) and length of the text that is held under this name; None: it is none."""
+    """Return (BLAKE2b digest of 128 bits, length) of the held text with this name, None if there is none."""
     named = _NAMED(text) if _TOKEN in text[: _SCHEME_CHARACTERS + len(_TOKEN)] else None
     return (bytes.fromhex(named[1]), int(named[2], 16)) if named else None
 
 
 class Survey:
-    """Parts of a body whose decoding is bounded.
+    """The parts of a body, whose decoding cost is bounded.
 
-    `outside` holds the bytes outside of its strings, less blanks and numbers of long lists. `rest` remains to be
-    decoded: in place of each of `lists`, which are decoded, it holds a string by which `fill` recognizes it. `held`:
-    the media that are not in it, if any.
+    `outside` contains the bytes outside of strings, without blanks and numbers of long lists. `rest` remains to be
+    decoded: each of the already decoded `lists` is replaced by a string that `fill` recognizes. `held`: the media
+    removed from it, if any.
     """
 
     held: HeldBody | None = None
@@ -122,7 +122,7 @@ class Survey:
         self.rest = b"".join([*pieces, body[position:]]) if lists else body
 
     def fill(self, value: Any) -> bool:
-        """Put the lists, as arrays, into the fields of the decoded rest; False where one belongs elsewhere."""
+        """Insert the lists, as arrays, into the fields of the decoded rest. Return False if one belongs elsewhere."""
         if self.lists and isinstance(value, dict):
             for name, held in value.items():
                 if isinstance(held, str) and held in self.lists:
@@ -133,7 +133,7 @@ class Survey:
 
 
 async def surveyed(body: bytes, *, takes_lists: bool) -> Survey:
-    """Survey a body; raises TooManyPartsError, and UnicodeDecodeError for what is not UTF-8."""
+    """Survey a body; raise TooManyPartsError, or UnicodeDecodeError if it is not UTF-8."""
     holds = len(body) > MAX_TEXT_BYTES or (len(body) > HELD_BYTES and any(mark in body for mark in _MEDIA_MARKS))
     scan = _Scan(body, takes_lists=takes_lists and not holds, holds=holds)
     for _ in scan.turns():
@@ -149,7 +149,7 @@ async def surveyed(body: bytes, *, takes_lists: bool) -> Survey:
 
 
 def surveyed_at_once(body: bytes) -> Survey:
-    """Survey a body without an event loop, as threads may; its lists stay in the body."""
+    """Survey a body without an event loop, for use in threads. Its lists stay in the body."""
     scan = _Scan(body)
     for _ in scan.turns():
         pass
@@ -157,7 +157,7 @@ def surveyed_at_once(body: bytes) -> Survey:
 
 
 class _Scan:
-    """Scans one body. Mutable: its results and counts."""
+    """Scan of one body. Mutable: its results and counts."""
 
     def __init__(self, body: bytes, *, takes_lists: bool = False, holds: bool = False) -> None:
         self._holds = holds
@@ -169,7 +169,7 @@ class _Scan:
         self._parts = 0
 
     def turns(self) -> Iterator[None]:
-        """Do the work, pausing where a turn of the loop has done enough."""
+        """Run the scan, yielding when it has used enough of an event loop step."""
         body, position, quote, paused_at = self._body, 0, 0, 0
         utf8 = _utf8_decoder()
         for start in range(0, len(body), 4 * _PIECE_BYTES):
@@ -200,11 +200,11 @@ class _Scan:
                     yield
 
     def held(self) -> HeldBody:
-        """Return the media apart from the rest; raises TooManyPartsError for a rest that is too long."""
+        """Return the body with its media held apart; raise TooManyPartsError if the rest is too long."""
         body, pieces, position = self._body, [], 0
         kept = len(body) - sum(end - start for start, end, _ in self._media)
         if kept > MAX_TEXT_BYTES:
-            raise TooManyPartsError(f"The body contains more than {MAX_TEXT_BYTES:,} bytes beside media in base64")
+            raise TooManyPartsError(f"The body contains more than {MAX_TEXT_BYTES:,} bytes besides base64 media")
         for start, end, name in self._media:
             pieces += [body[position:start], name]
             position = end
@@ -235,7 +235,7 @@ class _Scan:
         return len(body) if quote < 0 else quote + 1
 
     def _take_list(self, start: int, end: int) -> Generator[None, None, int]:
-        """Decode the first list in the gap where it is long and plain; return the position to continue from."""
+        """Decode the first list in the gap if it is long and plain; return the position to continue from."""
         closing = self._body.find(b"]", start, end)
         opening = self._body.rfind(b"[", start, closing)
         if opening < 0 or closing - opening < _LIST_BYTES or opening - start > _PIECE_BYTES:
@@ -248,7 +248,7 @@ class _Scan:
         return closing + 1
 
     def _numbers(self, start: int, end: int) -> Generator[None, None, array[int] | None]:
-        """Return the whole numbers in a range of the body, None where it holds something else."""
+        """Return the integers in a range of the body, None if it contains anything else."""
         numbers = array("I")
         while start < end:
             cut = end if end - start <= _PIECE_BYTES else self._body.rfind(b",", start, start + _PIECE_BYTES)
@@ -291,7 +291,7 @@ class _Scan:
 
 
 def _is_escaped(body: bytes, start: int, quote: int) -> bool:
-    """Return whether an odd number of backslashes precedes the quote, none of them before `start`."""
+    """Return whether an odd number of backslashes at or after `start` precedes the quote."""
     # A short slice first: copying a long string at each of its quotes would take quadratic time.
     before = body[max(start, quote - 64) : quote]
     if not before.strip(b"\\"):

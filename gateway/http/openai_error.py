@@ -1,4 +1,4 @@
-"""Errors in OpenAI's shape, so that every client library shows our sentence instead of a stack trace."""
+"""Errors in OpenAI's format, so that client libraries display our message instead of a stack trace."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import msgspec
 
 ACCEPTED_ENCODINGS = b"gzip, zstd"
-"""Of request bodies, in the form of RFC 7694."""
+"""Accepted codings of request bodies, in the form of RFC 7694."""
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -21,11 +21,11 @@ _TYPES = {
 
 
 class ApiError(Exception):
-    """An answer with an error status; raised anywhere in a handler, turned into a response by the app.
+    """An error response. Handlers raise it anywhere, and the app sends it.
 
     `message` states what the caller can do and never repeats text of a prompt. `retry_after_s` becomes a Retry-After
-    header in whole seconds, 1 to 86,400. `Rejected` (routing.values.decision) defines its text for a rejected request,
-    gateway.access.key_quota for an exhausted quota.
+    header in whole seconds, 1 to 86,400. `Rejected` (routing.values.decision) defines the text for a rejected request,
+    and gateway.access.key_quota for an exhausted quota.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class ApiError(Exception):
 
     @property
     def body(self) -> bytes:
-        """The JSON body."""
+        """Return the JSON body."""
         return error_body(self.status, self.message, self.code, self.param)
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Headers that this error adds: Retry-After, WWW-Authenticate on a 401, Accept-Encoding on a 415."""
+        """Return the error's headers: Retry-After, WWW-Authenticate on a 401, Accept-Encoding on a 415."""
         if self.retry_after_s is not None:
             return [(b"retry-after", b"%d" % max(1, math.ceil(min(self.retry_after_s, 86_400.0))))]
         if self.status == 401:
@@ -62,7 +62,7 @@ class ApiError(Exception):
 
 
 def error_body(status: int, message: str, code: str, param: str | None = None) -> bytes:
-    """Return `{"error": {...}}` as JSON bytes; the type follows from the HTTP status."""
+    """Return `{"error": {...}}` as JSON bytes. The HTTP status determines the type."""
     return msgspec.json.encode(
         {"error": {"message": message, "type": _TYPES.get(status, "server_error"), "code": code, "param": param}}
     )

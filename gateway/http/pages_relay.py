@@ -1,7 +1,7 @@
 """Relays all other requests and websockets to the process that serves pages.
 
-That process listens on a Unix socket. While it is away, every request gets 503 at once, and the gateway's own paths
-keep working.
+That process listens on a Unix socket. While it is down, each request gets status 503 immediately, and the gateway's own
+paths still work.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from gateway.http.openai_error import error_body
 from gateway.http.request_head import head_of
 
 MAX_CONNECTIONS = MOST
-"""To the process that serves pages, websockets included: as many as clients may have here, so that slow senders and
-readers leave room for the others. Further requests wait CONNECT_S for one, then get 503.
+"""Limit of connections to the process that serves pages, including websockets: as many as clients can have here, so
+that slow clients do not block others. Further requests wait CONNECT_S for a connection, then get status 503.
 """
 CONNECT_S = 5.0
 ANSWER_S = 120.0
-"""Longer than any page or upload takes without a byte of the answer."""
+"""Longer than any page or upload waits for a byte of the response."""
 _RETRY_S = b"2"
 _GONE = 1012
-"""The code that ends a websocket whose server restarts."""
+"""Close code of a websocket whose server restarts."""
 _NEVER_SENT = (None, 1005, 1006, 1015)
-"""Codes that mean that none was sent; they may not be sent."""
+"""Codes that mean that no code was sent. They must not be sent."""
 
 # RFC 9110, §7.6.1: a relay does not pass them on.
 _OF_ONE_CONNECTION = frozenset(
@@ -56,7 +56,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class PagesGoneError(RuntimeError):
-    """The process that serves pages ended in the middle of its answer, which cannot be completed."""
+    """The process that serves pages ended during its response, which cannot be completed."""
 
 
 class _ClientLeftError(Exception):
@@ -71,7 +71,7 @@ class PagesRelay:
         self._session: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
-        """Prepare; nothing is connected before the first request."""
+        """Create the client session. The first request opens the first connection."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.UnixConnector(str(self._path), limit=MAX_CONNECTIONS, keepalive_timeout=30.0),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -143,7 +143,7 @@ class PagesRelay:
 
 
 class _Body:
-    """A request's body on its way. Mutable state: why it ended early, and the answer that has begun before its end."""
+    """A request's body in transit. Mutable: why it ended early, and the response that began before its end."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -151,7 +151,7 @@ class _Body:
         self.answered_by: aiohttp.ClientResponse | None = None
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the body as it comes."""
+        """Yield the body as it arrives."""
         more = True
         while more:
             try:
@@ -171,7 +171,7 @@ class _Body:
 
 
 class _Answer:
-    """The answer on its way to the client. Mutable state: whether it has begun."""
+    """The response in transit to the client. Mutable: whether it has begun."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -232,7 +232,7 @@ async def _to_client(socket: aiohttp.ClientWebSocketResponse, send: Send) -> Non
 
 
 async def _first_end(*ways: object) -> None:
-    """Run both ways until one ends; a connection that breaks ends it without an error."""
+    """Run both directions until one ends. A broken connection ends its direction without an error."""
     tasks = [asyncio.ensure_future(way) for way in ways]  # type: ignore[call-overload]  # coroutines
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -268,7 +268,7 @@ def _response_headers(response: aiohttp.ClientResponse) -> Headers:
 
 
 def _kept(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """Return the headers that concern the other end, in lower case."""
+    """Return the end-to-end headers in lower case."""
     lower = [(name.lower(), value) for name, value in headers]
     # Fields that Connection names stay: otherwise, a client could remove headers of a proxy in front of us.
     return [(name, value) for name, value in lower if name not in _DROPPED]

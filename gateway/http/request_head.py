@@ -27,9 +27,9 @@ def new_id() -> str:
 class RequestHead:
     """Headers by name (the last of duplicates) and the request's id.
 
-    `repeats` where a field came twice that may come once only, so that no reader can rely on the other one.
-    `request_id` is the client's X-Request-Id where that is visible ASCII (`given` is then True), else a new UUIDv7,
-    which may then also name the decision.
+    `repeats` is True if a field occurred twice that must occur once, so that no reader relies on the other value.
+    `request_id` is the client's X-Request-Id if that is visible ASCII (`given` is then True), else a new UUIDv7, which
+    can also become the decision's id.
     """
 
     __slots__ = ("given", "headers", "repeats", "request_id")
@@ -43,7 +43,7 @@ class RequestHead:
 
     @property
     def client_request_id(self) -> str:
-        """The id that the client gave; empty: it gave none."""
+        """Return the id that the client sent, empty if it sent none."""
         return self.request_id if self.given else ""
 
 
@@ -53,7 +53,7 @@ def _repeats(headers: Sequence[tuple[bytes, bytes]]) -> bool:
 
 
 class TaggedIds:
-    """Creates UUIDv7 whose last digits identify this gateway since its start, so that peers can address it."""
+    """Generates UUIDv7 ids whose last digits identify this gateway process, so that peers can address it."""
 
     __slots__ = ("tag",)
 
@@ -61,16 +61,16 @@ class TaggedIds:
         self.tag = secrets.token_hex(_TAG_DIGITS // 2)
 
     def __call__(self) -> str:
-        """Return a fresh id; of its random bits those at the end are the tag."""
+        """Return a fresh id. Its last random bits are the tag."""
         return new_id()[:-_TAG_DIGITS] + self.tag
 
 
 def tag_of(made_id: str) -> str:
-    """Return the tag of an id, empty where no gateway of this fleet can have made it."""
+    """Return the tag of an id, empty if no gateway of this fleet can have made it."""
     return made_id[-_TAG_DIGITS:] if _UUID_7(made_id) else ""
 
 
 def head_of(scope: MutableMapping[str, Any]) -> RequestHead:
-    """Return the head that the edge left in the scope, or read it where there is no edge in front."""
+    """Return the head that the edge stored in the scope, or read it if there is no edge."""
     head = scope.get(SCOPE_KEY)
     return head if isinstance(head, RequestHead) else RequestHead(scope["headers"])

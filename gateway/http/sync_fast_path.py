@@ -1,12 +1,12 @@
-"""Synchronous fast path for decisions that need no waiting: answered while the request is parsed, without a task.
+"""Synchronous fast path for decisions without waiting: answered while the request is parsed, without a task.
 
-The HTTP protocol offers it complete `POST /api/v1/route` requests. The headers are admitted first: the edge checks them
-as it checks all others, and the app identifies the caller. A client on one connection sends the same headers again and
-again, so an admission may be used for further requests whose head is byte for byte the same. A declined request takes
-the ordinary way through ASGI as if the fast path did not exist, so the fast path may decline whatever is rare.
+The HTTP protocol offers it complete `POST /api/v1/route` requests. The headers are admitted first: the edge applies its
+usual checks, and the app identifies the caller. A client on one connection repeats the same headers, so an admission
+can be reused for requests whose head is byte for byte the same. A declined request takes the normal path through ASGI
+as if the fast path did not exist, so the fast path can decline rare cases.
 
-Its gain, by `python -m bench.gateway.decision_api` with and without it: a decision costs 1.8 times the CPU of a null
-app's answer, and 4.0 to 4.6 times the ordinary way.
+Its gain, measured by `python -m bench.gateway.decision_api`: a decision costs 1.8 times the CPU of a null app's
+response on the fast path, and 4.0 to 4.6 times on the normal path.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 PATH = b"/api/v1/route"
 NO_WAIT = b"wait=false"
-"""The query with the meaning of the body's field, for proxies that pass a client's body on unchanged."""
+"""Query with the meaning of the body's field, for proxies that forward a client's body unchanged."""
 TARGETS = frozenset((PATH, PATH + b"?" + NO_WAIT))
-"""Paths, each with its query, that the fast path takes."""
+"""Paths, with their queries, that the fast path serves."""
 ORIGINAL_PATH = b"x-original-uri"
 """The header in which a proxy names the path of its client's request, which determines how the body is read."""
 MAX_BODY_BYTES = 64 * 1024
@@ -38,12 +38,12 @@ class FastAnswer(msgspec.Struct, frozen=True, gc=False):
 
     status: int
     head: bytes
-    """Header lines as they are sent, each with its line end."""
+    """Header lines as sent, each with its line end."""
     body: bytes
 
 
 def header_lines(headers: Headers) -> bytes:
-    """Return the headers in wire form."""
+    """Return the headers in wire format."""
     return b"".join([b"%s: %s\r\n" % header for header in headers])
 
 
@@ -53,42 +53,42 @@ class KnownHead(msgspec.Struct, frozen=True, gc=False):
     caller: ApiKeyEntry
     snapshot: Snapshot | None
     waits: bool = True
-    """Whether the request may be queued, unless its body says otherwise."""
+    """Whether the request can be queued, unless its body overrides this."""
     original_path: bytes = b""
-    """Content of the ORIGINAL_PATH header."""
+    """Value of the ORIGINAL_PATH header."""
 
 
 class InnerFastPath(Protocol):
-    """An app behind the edge that answers decisions at once; GatewayApp is one."""
+    """An app behind the edge with a fast path for decisions. GatewayApp implements it."""
 
     @property
     def new_id(self) -> Callable[[], str]:
-        """Makes the ids of its requests."""
+        """Return the function that generates request ids."""
         ...
 
     def admit(self, target: bytes, head: RequestHead) -> KnownHead | None:
-        """Return the caller of one of TARGETS; None where the ordinary way has to check more."""
+        """Return the caller of one of TARGETS, None if the normal path has to check more."""
         ...
 
     def answer_at_once(self, admission: KnownHead, body: bytes) -> FastAnswer | None:
-        """Answer a request with these headers, or decline it with None."""
+        """Answer a request with these headers, or return None to decline it."""
         ...
 
 
 class FastPath(Protocol):
-    """Interface that the protocol calls; the edge implements it."""
+    """The interface that the protocol calls. The edge implements it."""
 
     def admit(self, target: bytes, headers: Headers) -> KnownHead | None:
-        """Check headers (names in lower case) to one of TARGETS; None: the request takes the ordinary way."""
+        """Check headers (names in lower case) to one of TARGETS. None: the request takes the normal path."""
         ...
 
     def answer_at_once(self, admission: KnownHead, body: bytes) -> FastAnswer | None:
-        """Answer a request with these headers, or decline it with None."""
+        """Answer a request with these headers, or return None to decline it."""
         ...
 
 
 def fast_path_of(app: object) -> FastPath | None:
-    """Return the fast path of an ASGI app or of the app that it wraps, None where there is none."""
+    """Return the fast path of an ASGI app or of the app that it wraps, None if there is none."""
     for _ in range(8):
         fast_path = getattr(app, "fast_path", None)
         if fast_path is not None:

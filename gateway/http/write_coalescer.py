@@ -1,8 +1,8 @@
-"""Sends the answers of one turn of the event loop together.
+"""Sends the responses of one event loop step together.
 
-Each send enters the kernel and wakes the client, which evicts the next decision's data from the processor's caches: a
-decision among decisions costs two thirds of one among sends. So answers computed in the same turn are held until its
-end, or until there are several of them; a single one goes out in the same turn.
+Each send enters the kernel and wakes the client, which evicts the next decision's data from the CPU caches: a decision
+between decisions costs two thirds of a decision between sends. Responses computed in the same step are therefore held
+until its end, or until MAX_HELD of them are ready. A single response is sent in the same step.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import asyncio
 from weakref import WeakKeyDictionary
 
 MAX_HELD = 8
-"""Number of answers that go out at once: the first of them has then waited for the decisions about seven more."""
+"""Number of responses that are sent at once. The first one has then waited for about seven decisions."""
 
 
 class WriteCoalescer:
-    """Holds answers that are ready and not yet sent, in their order. Mutable; belongs to one event loop's thread."""
+    """Holds responses that are ready but not sent, in order. Mutable; used on one event loop's thread."""
 
     def __init__(self) -> None:
         self._held: list[tuple[asyncio.WriteTransport, bytes]] = []
         self._scheduled = False
 
     def add(self, loop: asyncio.AbstractEventLoop, transport: asyncio.WriteTransport, data: bytes) -> None:
-        """Send `data` in this turn of the loop; data written to the transport before `send` goes out first."""
+        """Send `data` in this step of the loop, after data written to the transport before `send`."""
         held = self._held
         held.append((transport, data))
         if len(held) >= MAX_HELD:
@@ -32,7 +32,7 @@ class WriteCoalescer:
             loop.call_soon(self._end_turn)
 
     def send(self) -> None:
-        """Send all held answers now; those of closed connections are dropped."""
+        """Send all held responses now. Those of closed connections are dropped."""
         held, self._held = self._held, []
         for transport, data in held:
             if not transport.is_closing():
@@ -44,7 +44,7 @@ class WriteCoalescer:
 
 
 def coalescer_of(loop: asyncio.AbstractEventLoop) -> WriteCoalescer:
-    """Return the coalescer of this loop, which all connections that it serves share."""
+    """Return the write coalescer shared by all connections of this loop."""
     return _coalescers.setdefault(loop, WriteCoalescer())
 
 

@@ -1,1 +1,1 @@
-"""Orders that move KV blocks between node managers, carried out and accounted for."""
+"""Moves of KV blocks between node managers: their execution and their accounting."""

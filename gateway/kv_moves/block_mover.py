@@ -19,41 +19,41 @@ from kvstore.transfer.transfer_client import TransferClient, TransferSettings
 from planning.kv_moves.replica_count import UNREAD_S
 
 PART_BLOCKS = 64
-"""Blocks that move at a time: a cancelled order ends after these."""
+"""Blocks per part of a move. A cancelled move stops after its current part."""
 KEEP_S = 60.0
-"""Shortest time for which a node believes an advisory; its blocks leave first afterwards."""
+"""Minimum seconds for which a node keeps an advisory's blocks. Afterwards they are evicted first."""
 _TIMEOUT_S = 5.0
 
 
 class Part(NamedTuple):
-    """Result for some blocks of an order."""
+    """Result for some blocks of a move."""
 
     keys: tuple[int, ...]
-    """Routing keys of the blocks that came, without those that were there."""
+    """Routing keys of the blocks that were transferred, without those already present."""
     bytes: int
     outcome: Ending
 
 
 class Mover(Protocol):
-    """Moves blocks, off the event loop's thread."""
+    """Moves blocks outside of the event loop's thread."""
 
     def move(
         self, source: str, target: str, keys: Sequence[int], priority: FlowPriority, expected_s: float = 0.0
     ) -> Part:
-        """Move PART_BLOCKS blocks at most from one address to another; the same one: from SSD to DRAM.
+        """Move at most PART_BLOCKS blocks from one address to another. Equal addresses mean from SSD to DRAM.
 
         An advisory expects their use in `expected_s` seconds.
         """
 
     def shrink(self, keeper: str, target: str, keys: Sequence[int]) -> Part:
-        """Have the target drop its copies of PART_BLOCKS blocks at most; the keeper keeps its own."""
+        """Make the target drop its copies of at most PART_BLOCKS blocks. The keeper keeps its copies."""
 
     def close(self) -> None:
         """Close all connections."""
 
 
 class BlockMover(Mover):
-    """For any number of threads; it has no state but its connections."""
+    """Moves blocks over connections to the nodes. Any number of threads can use it."""
 
     def __init__(self, access: NodeAccess) -> None:
         limits = TransferSettings(timeout_s=_TIMEOUT_S)
@@ -108,7 +108,7 @@ class BlockMover(Mover):
 
 
 def _leading(keys: Sequence[int], described: PageOf) -> tuple[list[tuple[BlockFacts, Sequence[str]]], bool]:
-    """Return the payloads of the blocks before the first that is missing, and whether none is."""
+    """Return (payloads of the blocks before the first missing one, whether none is missing)."""
     by_name: dict[int, list[tuple[BlockFacts, Sequence[str]]]] = {}
     for facts, media in described.blocks:
         by_name.setdefault(facts.routing_key, []).append((facts, media))

@@ -1,9 +1,9 @@
-"""Orders that move KV blocks ahead of their use: planned, executed within limits, and judged by what they saved.
+"""Plans moves of KV blocks ahead of their use, runs them within limits, and judges them by their savings.
 
-No request waits for an order. While a request is queued, the blocks that it will load are moved to its engine's own
-node (prefetch). The same happens for a session that announced its next request (advisory). Leading blocks that are
-repeatedly loaded from another node are copied (replicate), until they are no longer loaded there (shrink). Orders run
-on separate threads; everything else runs on the event loop's thread.
+No request waits for a move. While a request is queued, the blocks that it will load are moved to its engine's node
+(prefetch). The same happens for a session that announced its next request (advisory). Leading blocks that are
+repeatedly loaded from another node are copied (replicate), until they are no longer loaded there (shrink). Moves run on
+separate threads; everything else runs on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -38,35 +38,35 @@ from routing.values.decision import Decision
 from routing.values.inference_request import InferenceRequest
 
 MAX_WAITING = 64
-"""Orders that have not begun, of all nodes; beyond it none is accepted."""
+"""Limit of moves that have not begun, over all nodes. Further moves are rejected."""
 MAX_UNDER_WAY = 4
-"""Orders that move at a time, with a thread for each."""
+"""Limit of concurrent moves, each with a thread."""
 MAX_PER_TARGET = 2
-"""Orders that move to one node at a time: more share one link and its disk, and none of them ends sooner."""
+"""Limit of concurrent moves to one node. More would share one link and disk, and none would finish sooner."""
 DROPPED = "dropped"
 MAX_ADVISORIES = MAX_WAITING // 2
-"""Those of them from advisories: they leave room for requests that are there."""
+"""Limit of waiting moves for advisories, which leaves room for requests that have arrived."""
 _PRIORITY = {PREFETCH: FlowPriority.PREFETCH, ADVISORY: FlowPriority.ADVISORY}
 
 
 class MoveListener(Protocol):
-    """Receiver of the results of advisories' orders."""
+    """Receives the results of moves for advisories."""
 
     def moved(self, row: KvMoveRow, asked_by: Set[str]) -> None:
-        """Note the end of an order for these."""
+        """Record the end of a move requested by these sessions."""
 
     def dropped(self, asked_by: Set[str]) -> None:
-        """Note that an order for these gave way to others before it began."""
+        """Record that a move for these sessions was dropped before it began, in favor of others."""
 
     def judged(self, row: KvMoveRow) -> None:
-        """Note that a copy was loaded from for the first time, or left without that."""
+        """Record whether a copy was ever loaded from."""
 
     def used(self, row: KvMoveRow, tokens: int) -> None:
-        """Note that an engine loaded this many tokens from a copy."""
+        """Record that an engine loaded this many tokens from a copy."""
 
 
 class _Order(msgspec.Struct):
-    """Mutable: the requests that still wait for it, and whether it has begun."""
+    """One move. Mutable: the requests that still wait for it, and whether it has begun."""
 
     move: KvMove
     pool_id: str
@@ -74,32 +74,34 @@ class _Order(msgspec.Struct):
     number: int
     asked_at: float
     wanted_by: set[str]
-    """Ids of the queued requests, or names of the sessions, that it is for; empty for one that is for none."""
+    """Ids of the queued requests, or names of the sessions, that wait for it; empty if none waits."""
     asked_by: set[str]
-    """The same, with those that no longer want it."""
+    """All requests and sessions that asked for it, including those that no longer wait."""
     begun: bool = False
     promoted: bool = False
-    """A request that is there waits for an advisory's order."""
+    """Whether a request that has arrived waits for an advisory's move."""
 
     @property
     def destination(self) -> tuple[str, int]:
-        """Destination of its last block."""
+        """Return the destination of its last block."""
         return self.move.target, self.move.keys[-1]
 
     @property
     def priority(self) -> FlowPriority:
-        """Priority of its transfer."""
+        """Return the priority of its transfer."""
         return FlowPriority.PREFETCH if self.promoted else _PRIORITY.get(self.move.planner, FlowPriority.REPLICATION)
 
     @property
     def is_late(self) -> bool:
-        """Whether its request has left the queue."""
+        """Return whether its request has left the queue."""
         return self.move.planner in (PREFETCH, ADVISORY) and not self.wanted_by
 
 
 class MoveScheduler:
-    """Mutable: `_orders` by the destination of their last block, `_of_request`, the tasks under way, planners'
-    memories.
+    """Schedules moves of blocks between nodes.
+
+    Mutable: `_orders` by the destination of their last block, `_of_request`, the running tasks, and the planners'
+    state.
     """
 
     def __init__(
@@ -118,7 +120,7 @@ class MoveScheduler:
         self.freed = FreedCopies()
         self.trust = {planner: PlannerTrust() for planner in JUDGED}
         self.listener: MoveListener | None = None
-        """Receives the orders of advisories."""
+        """Receives the results of moves for advisories."""
         self._hot, self._replicas = HotLoads(), Replicas()
         self._orders: dict[tuple[str, int], _Order] = {}
         self._of_request: dict[str, _Order] = {}
@@ -133,14 +135,14 @@ class MoveScheduler:
     # -- what planners receive
 
     def queued(self, request: InferenceRequest, decision: Decision, loads: NodeLoads, now: float) -> None:
-        """Order the blocks that a request, which now waits for its engine, will load."""
+        """Move the blocks that a request, which now waits for its engine, will load."""
         if self._nodes.holdings.readable and request.keys:
             move = prefetch(request, decision, loads, now)
             if move is not None:
                 self.ask(move, decision.pool_id, request.block_tokens, now, request.request_id)
 
     def left_queue(self, request_id: str) -> None:
-        """Drop the orders of a request that waits no more, unless others wait for the same."""
+        """Drop the moves of a request that no longer waits, unless others wait for the same move."""
         order = self._of_request.pop(request_id, None)
         if order is None:
             return
@@ -151,7 +153,7 @@ class MoveScheduler:
     def loaded(
         self, pool_id: str, block_tokens: int, loads: NodeLoads, link: tuple[str, str], keys: Sequence[int], first: int
     ) -> None:
-        """Note that an engine loaded leading blocks, those from `first` on; `link` is its own node and the holder."""
+        """Record that an engine loaded leading blocks from `first` on. `link` is (its own node, the holder)."""
         home, holder = link
         for row, tokens in self.book.loaded(holder, keys[first:]):
             self._metrics.kv_move_saved_tokens.inc(row.planner, amount=float(tokens))
@@ -164,15 +166,16 @@ class MoveScheduler:
             self.ask(move, pool_id, block_tokens, now)
 
     def wanted(self, home: str, keys: Sequence[int]) -> None:
-        """Note which blocks the engine of a dispatched request lacks, whose own node is `home`."""
+        """Record the blocks that a dispatched request's engine lacks. `home` is that engine's node."""
         for row in self.freed.wanted(home, keys, self._clock()):
             self._judge_shrink(row)
 
     # -- orders
 
     def ask(self, move: KvMove, pool_id: str, block_tokens: int, now: float, request_id: str = "") -> bool:
-        """Order the move of blocks, where the limits allow it and the planner is trusted; returns whether it was
-        accepted.
+        """Request a move of blocks; return whether it was accepted.
+
+        It is accepted if the limits allow it and the planner is trusted.
         """
         destination = move.target, move.keys[-1]
         known = self._orders.get(destination)
@@ -195,14 +198,14 @@ class MoveScheduler:
         return True
 
     def backlog(self) -> dict[str, float]:
-        """Return node → seconds until the blocks ordered there are expected to have come."""
+        """Return node → seconds until the requested blocks are expected to have arrived."""
         waiting: dict[str, float] = {}
         for order in self._orders.values():
             waiting[order.move.target] = waiting.get(order.move.target, 0.0) + order.move.seconds
         return waiting
 
     def sweep(self) -> None:
-        """Judge copies, and drop a cold one; call it about every second."""
+        """Judge copies, and drop an unused one. Call it about every second."""
         now = self._clock()
         self.book.sweep(now)
         for row in self.freed.sweep(now):
@@ -212,7 +215,7 @@ class MoveScheduler:
             self.ask(cold[0], cold[1], 0, now)
 
     async def stop(self) -> None:
-        """End the orders under way, and take no more."""
+        """Stop the running moves, and accept no more."""
         self._closed = True
         tasks = list(self._under_way.values())
         for task in tasks:
@@ -226,7 +229,7 @@ class MoveScheduler:
         self._mover.close()
 
     def _has_room(self, move: KvMove) -> bool:
-        """Return whether one more order may wait; an advisory's gives way to others."""
+        """Return whether one more move can wait. A waiting move for an advisory is dropped for others."""
         waiting = [order for order in self._orders.values() if not order.begun]
         advised = [item for item in waiting if item.move.planner == ADVISORY and not item.promoted]
         if move.planner == ADVISORY:
@@ -294,7 +297,7 @@ class MoveScheduler:
         self._begin_next()
 
     async def _moved(self, order: _Order) -> tuple[Ending, list[int], int]:
-        """Move an order's blocks in parts while they are wanted; returns the ending, the moved keys and their bytes."""
+        """Move blocks in parts while they are wanted; return (ending, moved keys, their bytes)."""
         move, came, size = order.move, list[int](), 0
         threads = self._threads = self._threads or ThreadPoolExecutor(MAX_UNDER_WAY, "kv-order")
         loop = asyncio.get_running_loop()
@@ -313,7 +316,7 @@ class MoveScheduler:
         return LATE if order.is_late else MOVED, came, size
 
     def _part_of(self, order: _Order, begin: int, source: str, target: str) -> Callable[[], Part]:
-        """Return a function that moves a part of an order, or drops it, from the end of the prompt on."""
+        """Return a function that moves one part. For a shrink, it drops one part, starting at the end of the prompt."""
         move = order.move
         if move.planner == SHRINK:
             # The last blocks first: without its first ones, the rest of a prefix could not be loaded.

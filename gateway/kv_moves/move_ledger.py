@@ -1,6 +1,6 @@
-"""Worth of the copies that orders made: which of them are loaded before they are evicted.
+"""Judges the copies that moves made by whether they are loaded before they are evicted.
 
-A copy is useful with the first load from it. It is useless when it has left its node, or is old, without one.
+A copy is useful after the first load from it. It is useless if it has left its node, or is old, without a load.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from gateway.contracts.kv_move import NONE, OPEN, USEFUL, USELESS, KvMoveRow
 
 MAX_COPIES = 4096
 MAX_KEYS = 131_072
-"""Watched blocks of all copies; the oldest copies are judged early where there are more."""
+"""Limit of watched blocks of all copies. Beyond it, the oldest copies are judged early."""
 MAX_AGE_S = 600.0
-"""Later loads are not credited to an order."""
+"""Maximum age in seconds at which a load is credited to a move."""
 GRACE_S = 5.0
-"""Time after which a node's event of a new block has come for certain."""
+"""Seconds after which a node's event of a new block has certainly arrived."""
 _JUDGED_AT_A_TIME = 64
-"""Copies per sweep, which takes the event loop well below a millisecond."""
+"""Copies judged per sweep, which takes far less than a millisecond of the event loop."""
 
 
 class _Copy(msgspec.Struct):
-    """Mutable: one order's copy, and its row so far."""
+    """The copy of one move. Mutable: its row so far."""
 
     row: KvMoveRow
     keys: tuple[int, ...]
@@ -33,10 +33,12 @@ class _Copy(msgspec.Struct):
 
 
 class MoveLedger:
-    """Mutable: `_copies` in the order in which they were made, `_at` (node → key → copy), and the rows to report."""
+    """The copies that moves made. Mutable: `_copies` in order of creation, `_at` (node → key → copy), and the rows to
+    report.
+    """
 
     def __init__(self, holds: Callable[[str, int], bool], judged: Callable[[KvMoveRow], None]) -> None:
-        """`holds` returns whether a node holds a block; `judged` receives each copy once, when its worth is known."""
+        """`holds` returns whether a node holds a block. `judged` receives each copy once, when its worth is known."""
         self._holds, self._judged = holds, judged
         self._copies: OrderedDict[str, _Copy] = OrderedDict()
         self._at: dict[str, dict[int, _Copy]] = {}
@@ -47,7 +49,7 @@ class MoveLedger:
         return len(self._copies)
 
     def ended(self, row: KvMoveRow, keys: Sequence[int], block_tokens: int, now: float) -> None:
-        """Add an order that has ended, and its blocks."""
+        """Add a finished move and its blocks."""
         if not keys:
             self.report(msgspec.structs.replace(row, worth=NONE))
             return
@@ -63,7 +65,7 @@ class MoveLedger:
             self._close(next(iter(self._copies.values())))
 
     def loaded(self, node: str, keys: Sequence[int]) -> list[tuple[KvMoveRow, int]]:
-        """Note that an engine loaded these blocks from a node; returns orders and the savings of their copies."""
+        """Record that an engine loaded these blocks from a node; return (row, saved tokens) of the copies."""
         at = self._at.get(node)
         if not at:
             return []
@@ -86,7 +88,7 @@ class MoveLedger:
         return saved
 
     def sweep(self, now: float) -> None:
-        """Judge copies that have left or are old; each call checks some of them, in turn."""
+        """Judge copies that have left or are old. Each call checks some of the copies in turn."""
         for order_id in list(self._copies)[:_JUDGED_AT_A_TIME]:
             copy = self._copies[order_id]
             age_s = now - copy.made_s
@@ -97,7 +99,7 @@ class MoveLedger:
                 self._copies.move_to_end(order_id)
 
     def take_rows(self, at_most: int) -> list[KvMoveRow]:
-        """Return rows that are new or changed since the last time."""
+        """Return rows that are new or changed since the last call."""
         taken = list(self._changed)[:at_most]
         return [self._changed.pop(order_id) for order_id in taken]
 

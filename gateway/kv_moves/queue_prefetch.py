@@ -1,4 +1,4 @@
-"""Moves the blocks that a pool's queued requests will load close to their engines while they wait."""
+"""Moves the blocks that a pool's queued requests will load near their engines while they wait."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 
 class QueuePrefetch:
-    """One pool's prefetch; it decides nothing, and no request waits for it."""
+    """One pool's prefetch. It makes no routing decisions, and no request waits for it."""
 
     def __init__(self, orders: MoveScheduler, loads: PoolLoads) -> None:
         self._orders, self._loads = orders, loads
 
     def queued(self, request: InferenceRequest, decision: Decision, now: float) -> None:
-        """Order the transfer for a request that waits for an engine, if it is bound to one."""
+        """Request the move for a queued request, if it is bound to an engine."""
         if self._loads.loads and decision.engine_id:
             self._orders.queued(request, decision, self._loads.learned, now)
 
     def left(self, request_id: str) -> None:
-        """Drop the orders of a request that waits no more."""
+        """Drop the moves of a request that no longer waits."""
         self._orders.left_queue(request_id)

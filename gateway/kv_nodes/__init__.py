@@ -1,1 +1,1 @@
-"""Node managers as the gateway sees them: their contents, and the loads that engines are ordered to do."""
+"""Node managers from the gateway's view: their contents, and the loads that engines are instructed to do."""

@@ -1,7 +1,7 @@
 """The node managers that this gateway follows, and the table of their contents.
 
-Followers read in threads of their own; their results go into the table on the event loop's thread, in parts that take
-it about a millisecond, and a follower is never more than a few parts ahead.
+Followers read in separate threads. The event loop's thread applies their results to the table in parts of about a
+millisecond, and a follower is at most a few parts ahead.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kvstore.transfer.shared_secret import NodeAccess
 from routing.ledger.node_holdings import NodeHoldings
 
 MAX_NODES = 256
-"""Nodes that are followed, the first by name; nothing is loaded from the others."""
+"""Limit of followed nodes, in order of their names. Nothing is loaded from the others."""
 SERVING = "serving"
 CLIENT = "gateway"
 """This client's name in the counts of nodes."""
@@ -34,7 +34,9 @@ _END_S = 5.0
 
 
 class KvNodes:
-    """Mutable: the table, the followers and the nodes' entries; only the event loop's thread touches them."""
+    """The followed node managers. Mutable: the table, the followers and the nodes' entries, used on the event loop's
+    thread.
+    """
 
     def __init__(
         self,
@@ -57,7 +59,7 @@ class KvNodes:
         self._secret_logged = False
 
     def apply(self, entries: Iterable[KvNodeEntry]) -> None:
-        """Follow these nodes; those that did not change are not disturbed. Call it on the loop's thread."""
+        """Follow these nodes. Unchanged nodes keep their followers. Call it on the loop's thread."""
         wanted = {item.name: item for item in entries if item.events_endpoint and item.state == SERVING}
         if wanted and self._access.keyring is None:
             wanted = {}
@@ -71,15 +73,15 @@ class KvNodes:
         self.entries = wanted
 
     def slot_bytes(self) -> dict[str, int]:
-        """Return node → bytes of the largest block that it keeps."""
+        """Return node → bytes of the largest block that it stores."""
         return {name: entry.slot_bytes for name, entry in self.entries.items()}
 
     def addresses(self, names: Iterable[str]) -> list[str]:
-        """Return the nodes' addresses, in this order; those that are not followed any more are left out."""
+        """Return the nodes' addresses in this order, without nodes that are no longer followed."""
         return [self.entries[name].address for name in names if name in self.entries]
 
     def name_at(self, address: str) -> str:
-        """Return the name of the node with this address or name; empty: there is none."""
+        """Return the name of the node with this address or name, empty if there is none."""
         if address in self.entries:
             return address
         return next((name for name, entry in self.entries.items() if entry.address == address), "")
@@ -115,7 +117,7 @@ class KvNodes:
         self._metrics.kv_node_blocks.remove(name)
 
     def _show(self, name: str, blocks: int | None) -> None:
-        """Show a node as followed, with its blocks, or as degraded."""
+        """Record a node as followed with its blocks, or as degraded."""
         self._metrics.kv_node_followed.set(name, value=0.0 if blocks is None else 1.0)
         self._metrics.kv_node_blocks.set(name, value=float(blocks or 0))
 
@@ -133,15 +135,15 @@ class KvNodes:
             log_event(
                 "kv_nodes_not_followed",
                 level=logging.WARNING,
-                reason="this gateway has no secret of the node managers",
-                remedy="set HEADWAY_KV_SECRET for gateways as for node managers",
+                reason="this gateway lacks the node managers' secret",
+                remedy="set the same HEADWAY_KV_SECRET for gateways and node managers",
             )
 
 
 class _Posts(NodeSink):
-    """Hands a follower's results to the loop's thread; results after `end` are dropped.
+    """Passes a follower's results to the loop's thread. Results after `end` are dropped.
 
-    Mutable: `_over`, and `_room` for parts that the loop has not taken in yet.
+    Mutable: `_over`, and `_room` for parts that the loop has not applied yet.
     """
 
     def __init__(

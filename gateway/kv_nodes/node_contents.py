@@ -1,8 +1,8 @@
-"""Contents of one node, from its pages and events to changes of the table that routing reads.
+"""Contents of one node: converts its pages and events to changes of the routing table.
 
-A block is held while one payload of it is on one medium: payloads of several ranks, and copies in DRAM and on SSD, have
-the same routing key. It counts as in DRAM while one payload is there. Events may repeat what a page showed, so copies
-are a set and are never counted.
+A block is held while one of its payloads is on any medium: payloads of several ranks, and copies in DRAM and on SSD,
+have the same routing key. It counts as in DRAM while one payload is in DRAM. Events can repeat the contents of a page,
+so copies are stored as a set and never counted.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ _State = bool | None
 
 
 class ContentsChange(NamedTuple):
-    """The same change of all these blocks, by their routing keys: stored or removed; None: everything is gone."""
+    """One change of blocks, given by routing keys: stored or removed. None: everything was removed."""
 
     stored: bool
     keys: list[int] | None
     dram: bool = True
-    """Of stored blocks: whether they are in DRAM by now, or on SSD alone."""
+    """For stored blocks: True if they are in DRAM, False if only on SSD."""
 
 
 class NodeContents:
-    """Mutable: `_copies`, at most `max_blocks` of them; further blocks are not known and not loaded."""
+    """The blocks of one node. Mutable: `_copies`, at most `max_blocks`; further blocks are unknown and not loaded."""
 
     def __init__(self, max_blocks: int) -> None:
         self._max_blocks = max_blocks
         self._copies: dict[int, tuple[int, ...]] = {}
         self.dropped = 0
-        """Reported blocks that were not taken in because of the limit."""
+        """Reported blocks that were ignored because of the limit."""
 
     def __len__(self) -> int:
         return len(self._copies)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all blocks."""
         self._copies.clear()
 
     def page(self, blocks: Iterable[tuple[BlockFacts, Sequence[Medium]]]) -> list[ContentsChange]:
-        """Take in a page and return the changes; blocks without a reported key are left out."""
+        """Apply a page; return the changes. Blocks without a reported key are ignored."""
         before: dict[int, _State] = {}
         for facts, media in blocks:
             if facts.routing_key:
@@ -56,7 +56,7 @@ class NodeContents:
         return self._changes(before)
 
     def apply(self, batch: EventBatch) -> list[ContentsChange]:
-        """Take in a batch of events and return the changes, in order."""
+        """Apply a batch of events; return the changes in order."""
         changes: list[ContentsChange] = []
         for event in batch.events:
             if isinstance(event, AllBlocksCleared):
@@ -75,7 +75,7 @@ class NodeContents:
         return changes
 
     def check(self) -> None:
-        """Raise AssertionError unless each block has a copy and the limit is kept."""
+        """Raise AssertionError unless each block has a copy and the limit holds."""
         if len(self._copies) > self._max_blocks:
             raise AssertionError(f"{len(self._copies)} blocks are over {self._max_blocks}")
         if not all(copies and len(set(copies)) == len(copies) for copies in self._copies.values()):
@@ -87,7 +87,7 @@ class NodeContents:
         return None if copies is None else any(copy & 1 == _MEDIA["CPU"] for copy in copies)
 
     def _changes(self, before: dict[int, _State]) -> list[ContentsChange]:
-        """Return the changes of these blocks, one for each."""
+        """Return one change for each of these blocks."""
         states = [(key, self._state(key), was) for key, was in before.items()]
         gone = [key for key, state, was in states if state is None and was is not None]
         changes = [ContentsChange(False, gone)] if gone else []
@@ -97,7 +97,7 @@ class NodeContents:
         return changes
 
     def _add(self, key: int, copy: int) -> None:
-        """Note a copy, within the limit."""
+        """Add a copy, within the limit."""
         known = self._copies.get(key)
         if known is None:
             if len(self._copies) >= self._max_blocks:
@@ -108,7 +108,7 @@ class NodeContents:
             self._copies[key] = (*known, copy)
 
     def _remove(self, key: int, copy: int) -> None:
-        """Forget a copy, and the block with its last one."""
+        """Remove a copy, and the block with its last copy."""
         left = tuple(item for item in self._copies.get(key, ()) if item != copy)
         if left:
             self._copies[key] = left

@@ -1,7 +1,7 @@
-"""Follows one node manager: reads its contents by pages, then its events, in a thread off the event loop.
+"""Follows one node manager: reads its contents by pages, then its events, in a separate thread.
 
-The connection used for paging is kept, and a sign of life is requested every second. The connection ends with the
-node's process, so a restarted or lost node is never mistaken for the one whose blocks are known. Missed events are
+The connection used for paging stays open, and a sign of life is requested every second. The connection ends with the
+node's process, so a restarted or lost node is never mistaken for the node whose blocks are known. Missed events are
 replayed. If the node no longer has them, its contents are read again.
 """
 
@@ -28,45 +28,47 @@ from kvstore.transfer.frames import ContentsPage, PageOf
 _SEQ_BYTES = 8
 _END = b"\xff" * _SEQ_BYTES
 _POLL_S = 0.2
-"""Time within which a stopped follower ends."""
+"""Maximum seconds until a stopped follower ends."""
 _PAST_ALL = 1 << 62
-"""A page from behind this number on is empty, and states the number of event batches."""
+"""A page that starts at this number is empty, and states the number of event batches."""
 
 
 class NodeSink(Protocol):
-    """Receiver of changes in nodes' contents; called in order, from the follower's thread."""
+    """Receives changes of nodes' contents. Called in order, from the follower's thread."""
 
     def changed(self, node: str, *, stored: bool, keys: list[int], dram: bool, held: int) -> None:
-        """Add these blocks, in DRAM or on SSD alone, or remove them, which makes `held` blocks in all.
+        """Add these blocks (in DRAM or only on SSD) or remove them. `held` is the resulting number of blocks.
 
-        May wait until the change was taken in.
+        The call can wait until the change is applied.
         """
 
     def cleared(self, node: str) -> None:
-        """Drop everything about the node."""
+        """Drop all data about the node."""
 
     def complete(self, node: str, blocks: int) -> None:
-        """Note that all of the node's contents were reported: this many blocks."""
+        """Record that all of the node's contents were reported: this many blocks."""
 
 
 class FollowSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one follower."""
 
     timeout_s: float = 3.0
-    """Longest silence of a node after a question."""
+    """Longest silence of a node after a query."""
     beat_s: float = 1.0
     """Interval between two signs of life."""
     retry_min_s: float = 0.2
     retry_max_s: float = 5.0
-    """Pause before a failed node is asked again, doubled from the first value to the second."""
+    """Maximum pause before a failed node is tried again. The pause doubles up to this value."""
     page_blocks: int = 2048
     max_blocks: int = 500_000
-    """Blocks remembered per node."""
+    """Limit of blocks stored per node."""
     max_batch_bytes: int = 16 << 20
 
 
 class NodeFollower:
-    """Mutable: its contents, whether it reported any, and the next expected batch: only its own thread uses them."""
+    """Follows one node. Mutable: its contents, whether it reported any, and the next expected batch, all used only on
+    its thread.
+    """
 
     def __init__(
         self,
@@ -86,23 +88,23 @@ class NodeFollower:
         self._thread = threading.Thread(target=self.run, name=f"kv-node-{entry.name}", daemon=True)
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start to follow the node."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Have the thread end soon."""
+        """Ask the thread to end."""
         self._stopping.set()
         connection = self._connection
         if connection is not None:
             connection.wake()
 
     def join(self, seconds: float) -> bool:
-        """Return whether the thread has ended within this time."""
+        """Wait for the thread; return whether it has ended within this time."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def run(self) -> None:
-        """Follow until stopped; a node that fails is forgotten and asked again."""
+        """Follow until stopped. The contents of a failed node are removed, and the node is tried again."""
         try:
             self._run()
         finally:
@@ -125,7 +127,7 @@ class NodeFollower:
             pause_s = min(2 * pause_s, self._settings.retry_max_s)
 
     def _follow(self, connection: Connection, events: zmq.Socket[bytes]) -> None:
-        """Read the node, and again whenever events are lost for good; raises PeerError when it is gone."""
+        """Read the node, and again whenever events are permanently lost; raise PeerError when it is gone."""
         events.setsockopt(zmq.SUBSCRIBE, b"")
         # Before the pages are read: events from then on wait in the socket.
         events.connect(self.entry.events_endpoint)
@@ -140,7 +142,7 @@ class NodeFollower:
             self._stopping.wait(self._settings.retry_min_s)
 
     def _read(self, connection: Connection) -> int:
-        """Page through the node; returns the number of event batches before that."""
+        """Read the node by pages; return the number of event batches before the first page."""
         after, published = 0, -1
         while not self._stopping.is_set():
             page = self._ask(connection, ContentsPage(after, self._settings.page_blocks))
@@ -148,14 +150,14 @@ class NodeFollower:
             if not page.blocks:
                 break
             if page.next_after <= after:
-                raise PeerError("the node's pages do not go on")
+                raise PeerError("the node's pages do not advance")
             after = page.next_after
             for change in self._contents.page(page.blocks):
                 self._report(change)
         return published
 
     def _receive(self, connection: Connection, events: zmq.Socket[bytes]) -> None:
-        """Apply events as they come; returns when some are lost for good."""
+        """Apply events as they arrive; return when some are permanently lost."""
         beats_at = time.monotonic() + self._settings.beat_s
         while not self._stopping.is_set():
             wait_s = beats_at - time.monotonic()
@@ -167,20 +169,20 @@ class NodeFollower:
             elif events.poll(int(1000 * min(wait_s, _POLL_S)) + 1):
                 frames = events.recv_multipart()
                 if len(frames) != 3 or len(frames[1]) != _SEQ_BYTES:
-                    raise UnreadableEventError("a message has not three frames")
+                    raise UnreadableEventError("a message does not have three frames")
                 if not self._take(int.from_bytes(frames[1], "big"), frames[2]) and not self._replay():
                     return
 
     def _beat(self, connection: Connection) -> bool:
-        """Request a sign of life; False: events are lost for good."""
+        """Request a sign of life. Return False if events are permanently lost."""
         published = self._ask(connection, ContentsPage(_PAST_ALL, 1)).events
         if published < self._expected:
-            raise PeerError("the node has published fewer events than were heard: it has started anew")
+            raise PeerError("the node has published fewer events than were received: it has restarted")
         # A batch published a moment ago may still be on its way; requesting it does no harm.
         return published == self._expected or self._replay()
 
     def _take(self, number: int, payload: bytes) -> bool:
-        """Apply a batch if it is the next one; False: others are missing before it."""
+        """Apply a batch if it is the next one. Return False if earlier ones are missing."""
         if number > self._expected:
             return False
         if number == self._expected:
@@ -193,7 +195,7 @@ class NodeFollower:
         return True
 
     def _replay(self) -> bool:
-        """Apply the batches published from the expected one on; False: they are no longer available."""
+        """Apply the batches published since the expected one. Return False if they are no longer available."""
         if not self.entry.replay_endpoint:
             return False
         with self._socket(zmq.DEALER) as socket:
@@ -215,7 +217,7 @@ class NodeFollower:
         connection.send(message)
         answer, _ = connection.receive()
         if not isinstance(answer, PageOf):
-            raise PeerError("the node answers a page with something else")
+            raise PeerError("the node answered a page request with another message")
         return answer
 
     def _report(self, change: ContentsChange) -> None:
@@ -255,4 +257,4 @@ class NodeFollower:
 
 
 Follow = Callable[[KvNodeEntry, NodeSink], NodeFollower]
-"""Makes the follower of a node; the caller starts it."""
+"""Creates the follower of a node; the caller starts it."""

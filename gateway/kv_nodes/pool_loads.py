@@ -1,4 +1,4 @@
-"""Loads that one pool's engines may do from node managers, and the costs learned from them."""
+"""Loads that one pool's engines can do from node managers, and the costs learned from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EXACT = "exact"
 
 
 class PoolLoads:
-    """Mutable: `follows`, and the learned costs."""
+    """Loads of one pool. Mutable: `follows`, and the learned costs."""
 
     def __init__(self, nodes: KvNodes, metrics: GatewayMetrics) -> None:
         self.learned = NodeLoads(nodes.holdings)
@@ -36,13 +36,13 @@ class PoolLoads:
 
     @property
     def loads(self) -> bool:
-        """Whether any engine of the pool may load."""
+        """Return whether any engine of the pool can load."""
         return self.follows and self._exact
 
     def follow(self, entry: PoolEntry, engines: Sequence[EngineEntry]) -> NodeLoads | None:
-        """Take a new version of the pool; returns the loads that routing may count on, None where there are none.
+        """Apply a new version of the pool; return the loads that routing can count on, None if there are none.
 
-        The keys of byte blocks reveal nothing about the engines' blocks, so such pools load nothing.
+        Keys of byte blocks reveal nothing about the engines' blocks, so such pools load nothing.
         """
         homes = {engine.engine_id: engine.kv_node for engine in engines if engine.kv_node}
         self.learned.set_nodes(homes, self.nodes.slot_bytes())
@@ -50,18 +50,18 @@ class PoolLoads:
         return self.learned if homes and self._exact else None
 
     def has_node(self, engine_id: str) -> bool:
-        """Return whether a node manager keeps what the engine computes."""
+        """Return whether a node manager stores what the engine computes."""
         return engine_id in self.learned.homes
 
     def order_of(self, keys: Sequence[int], tenant_id: str, hint: CacheHint, pin_s: float) -> LoadInstruction:
-        """Return the instruction about a prompt that is the same for every engine of the pool."""
+        """Return the part of a prompt's load instruction that is the same for all engines of the pool."""
         packed = packed_keys(keys) if self._exact and keys else ""
         return LoadInstruction(keys=packed, tenant=tenant_of(tenant_id), hint=hint, pin_s=pin_s)
 
     def with_load(
         self, order: LoadInstruction, engine_id: str, fetch: Fetch, keys: Sequence[int]
     ) -> tuple[LoadInstruction, str]:
-        """Return the order with a load that was decided, and its first node; "": no node is available."""
+        """Return (the instruction with the decided load, its first node); "" if no node is available."""
         loadable = self.learned.loadable(keys, time.monotonic())
         holders = loadable.holders(engine_id, fetch.blocks) if loadable is not None else []
         # The decided holder goes first, the others are its fallbacks.
@@ -73,6 +73,6 @@ class PoolLoads:
 
 
 def tenant_of(tenant_id: str) -> str:
-    """Return the name under which nodes count a tenant's blocks: its id, or a digest of a too long one."""
+    """Return the name under which nodes count a tenant's blocks: its id, or a digest if the id is too long."""
     name = tenant_id.encode()
     return tenant_id if len(name) <= MAX_TENANT_BYTES else blake2b(name, digest_size=MAX_TENANT_BYTES // 2).hexdigest()

@@ -1,1 +1,1 @@
-"""One gateway per pool decides for all of a region: its queue owner."""
+"""The queue owner: one gateway per pool decides for all gateways of a region."""

@@ -1,4 +1,4 @@
-"""One gateway's requests to a pool that another gateway owns: asked there, accounted for in both, relayed from here."""
+"""One gateway's requests to a pool that another gateway owns: the owner decides, both account, this gateway relays."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ if TYPE_CHECKING:
     from gateway.pool.live_pool import LivePool
 
 ANSWER_S = 0.25
-"""An owner that has not answered a request within this time is not asked for a while."""
+"""An owner that has not answered within this many seconds is not asked for a while."""
 MAX_WAITING = 65_536
 MAX_TOOK_KEYS = 262_144
-"""Block keys of running requests that a new owner receives; beyond it only their lengths."""
+"""Limit of block keys of running requests sent to a new owner. Beyond it, only lengths are sent."""
 
 ANSWERED, QUEUED_WITHDRAWN, LATE, REJECTED, UNREACHABLE = "answered", "withdrawn", "late", "rejected", "unreachable"
-"""Ends of asks, as the metric names them."""
+"""Results of asks, as named in the metric."""
 
 
 class OwnerContext(Protocol):
-    """State shared by all pools of a gateway (PoolOwners)."""
+    """State that all pools of a gateway share (PoolOwners)."""
 
     clock: Callable[[], float]
     """Monotonic seconds."""
 
     def send(self, tag: str, message: Ask | Withdraw | OwnerNotice | Took | Afresh) -> bool:
-        """Send to the gateway with this tag at the end of the loop's turn; False: there is no connection."""
+        """Send to the gateway with this tag at the end of the loop step. Return False if there is no connection."""
 
     def name_of(self, tag: str) -> str:
         """Return the name of the gateway with this tag."""
 
     def has_same_keys(self, tag: str) -> bool:
-        """Return whether the block keys of the gateway with this tag mean the same blocks as ours."""
+        """Return whether the block keys of the gateway with this tag identify the same blocks as ours."""
 
 
 class _Asked:
@@ -74,9 +74,9 @@ class _Asked:
 
 
 class OwnerClient:
-    """One pool's requests, while another gateway may own it. `epoch` is the owner to ask; None: there is none.
+    """One pool's requests while another gateway may own it. `epoch` is the owner to ask; None: there is none.
 
-    Mutable state: the asks that wait for their answer, by number, in the order in which they were made.
+    Mutable: the asks that wait for an answer, by number and in order.
     """
 
     def __init__(
@@ -99,7 +99,9 @@ class OwnerClient:
     async def place(
         self, request: InferenceRequest, *, hold: bool, excluded: frozenset[str] = frozenset(), salted: bool = False
     ) -> Dispatched | Rejected:
-        """Return the owner's decision; cancelling withdraws the request. Without an owner the own router decides."""
+        """Return the owner's decision, or our own router's decision without an owner. Cancellation withdraws the
+        request.
+        """
         epoch = self.epoch
         while epoch is not None:
             answer = await self._ask(epoch, request, hold, excluded, salted)
@@ -117,7 +119,7 @@ class OwnerClient:
         return Dispatched(msgspec.structs.replace(outcome.decision, decided_by=ALONE))
 
     def observe(self, observation: Observation) -> None:
-        """Note an event of a request, here and at the owner."""
+        """Record an event of a request, here and at the owner."""
         self._pool.driver.observe(observation)
         epoch = self.epoch
         if epoch is not None:
@@ -131,7 +133,7 @@ class OwnerClient:
             self._notify(OwnerNotice(self._pool.entry.pool_id, epoch, observation.request_id, moment, cached))
 
     def follow(self, epoch: OwnerEpoch | None, own: Callable[[str], bool]) -> None:
-        """Direct asks to this owner, which first receives all our running requests; None: ask no owner.
+        """Send asks to this owner, which first receives all our running requests. None: ask no owner.
 
         `own` returns by its id whether a request is this gateway's.
         """
@@ -156,7 +158,7 @@ class OwnerClient:
                 self._give_up(asked, REJECTED)
 
     def answered(self, answer: OwnerAnswered) -> None:
-        """Take the owner's answer; that of an ended ask is ignored, for the ask was withdrawn."""
+        """Apply the owner's answer. The answer to an ended ask is ignored, because the ask was withdrawn."""
         asked = self._waiting.get(answer.ask_id)
         if asked is None or asked.future.done():
             return
@@ -169,7 +171,7 @@ class OwnerClient:
             asked.future.set_result(answer)
 
     def sweep(self, now: float) -> None:
-        """Give up asks that have no answer in time."""
+        """Abandon asks without a timely answer."""
         # An acknowledged one is in the owner's queue, and may wait there for long.
         overdue = [item for item in self._waiting.values() if not item.acknowledged and now - item.asked_s >= ANSWER_S]
         for asked in overdue:
@@ -181,7 +183,7 @@ class OwnerClient:
     async def _ask(
         self, epoch: OwnerEpoch, request: InferenceRequest, hold: bool, excluded: frozenset[str], salted: bool
     ) -> OwnerAnswered | None:
-        """Return the owner's answer; None: it gives none, and has been notified that the request needs it no more."""
+        """Return the owner's answer. None: it gave none and was notified that the request no longer needs it."""
         if len(self._waiting) >= MAX_WAITING:
             return None
         self._next_id += 1
@@ -211,7 +213,7 @@ class OwnerClient:
     def _taken(
         self, epoch: OwnerEpoch, request: InferenceRequest, answer: OwnerAnswered, salted: bool
     ) -> Dispatched | Rejected:
-        """Account for the owner's decision here too, and return it on this machine's clock."""
+        """Account for the owner's decision here too; return it on this machine's clock."""
         if answer.rejected is not None:
             return answer.rejected
         decision = answer.decision

@@ -1,7 +1,7 @@
 """Messages between gateways of one region about a pool: keys, lengths, and deadlines, never a prompt.
 
-Times in a request on its way are seconds from the moment of sending, since each machine's clock is its own; the
-time on the way itself is not known.
+Times in a message are seconds relative to the time of sending, because each machine has its own clock. The transmission
+time is unknown.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ FIRST_TOKEN, HANDED_OVER, COMPLETED, FAILED = 0, 1, 2, 3
 
 
 class OwnerEpoch(msgspec.Struct, frozen=True, order=True, array_like=True):
-    """One owner's term with a pool; of two the greater counts."""
+    """One owner's term for a pool. The greater of two epochs is valid."""
 
     number: int = 0
     """0: the pool never had an owner."""
     owner: str = ""
-    """The tag of the gateway's ids."""
+    """Tag of the gateway's ids."""
 
 
 class Ask(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=0):
@@ -39,7 +39,7 @@ class Ask(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=0):
 
 
 class Withdraw(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1):
-    """The request needs no engine any more, or has one from elsewhere."""
+    """The request no longer needs an engine, or has one from elsewhere."""
 
     ask_id: int
     pool_id: str
@@ -48,7 +48,7 @@ class Withdraw(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1):
 
 
 class OwnerNotice(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2):
-    """An event of a dispatched request: one of the four moments above."""
+    """An event of a dispatched request: one of the four events above."""
 
     pool_id: str
     epoch: OwnerEpoch
@@ -58,7 +58,7 @@ class OwnerNotice(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2)
 
 
 class Took(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=3):
-    """The sender has given this request to this engine, and no owner of this epoch knew."""
+    """The sender has given this request to this engine without an owner of this epoch."""
 
     pool_id: str
     epoch: OwnerEpoch
@@ -69,14 +69,14 @@ class Took(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=3):
 
 
 class Afresh(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=5):
-    """Forget all requests of the sender; the running ones follow."""
+    """Remove all requests of the sender; its running ones follow."""
 
     pool_id: str
     epoch: OwnerEpoch
 
 
 class OwnerAnswered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=4):
-    """An ask's answer. Neither decision nor rejection: it is queued where `epoch` is the ask's, else rejected."""
+    """An answer to an ask. Without decision and rejection, it is queued if `epoch` is the ask's, else rejected."""
 
     ask_id: int
     pool_id: str
@@ -86,14 +86,14 @@ class OwnerAnswered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=
     """Seconds since `decision.decided_s` on the owner's clock."""
     rejected: Rejected | None = None
     advisory: StoredAdvisory | None = None
-    """The outcome of an advisory for the request."""
+    """The outcome of the request's advisory."""
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
-    """Messages to one gateway within one iteration of the event loop."""
+    """Messages to one gateway within one event loop step."""
 
     to: str
-    """The gateway's tag: another process may have taken its address over."""
+    """The gateway's tag, because another process may have its address now."""
     messages: list[Ask | Withdraw | OwnerNotice | Took | Afresh | OwnerAnswered]
 
 
@@ -103,11 +103,11 @@ class OwnedPool(msgspec.Struct, frozen=True, array_like=True):
     pool_id: str
     epoch: OwnerEpoch
     load: PoolLoadReport | None = None
-    """As the owner sees it, where region rules need it."""
+    """Load of the pool as the owner sees it, if region rules need it."""
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True):
-    """An owner's heartbeat, or a proposal to own these pools; answered if an epoch in it is stale."""
+    """An owner's heartbeat, or a proposal to own these pools. It is answered if one of its epochs is stale."""
 
     pools: list[OwnedPool]
 
@@ -120,12 +120,12 @@ _FIELDS = len(InferenceRequest.__struct_fields__)
 
 
 def sent(request: InferenceRequest, now: float) -> InferenceRequest:
-    """Return the request in wire form: its moments relative to now, and without the facts for its own gateway alone."""
+    """Return the request in wire format: times relative to `now`, without facts for its own gateway only."""
     core = InferenceRequest(*msgspec.structs.astuple(request)[:_FIELDS])
     return msgspec.structs.replace(core, arrived_s=request.arrived_s - now, give_up_s=request.give_up_s - now)
 
 
 def received(request: InferenceRequest, now: float, *, same_keys: bool) -> InferenceRequest:
-    """Return the request on this machine's clock, and without block keys unless they mean the same blocks here."""
+    """Return the request on this machine's clock, without block keys unless they identify the same blocks here."""
     moved = msgspec.structs.replace(request, arrived_s=request.arrived_s + now, give_up_s=request.give_up_s + now)
     return moved if same_keys else msgspec.structs.replace(moved, keys=(), head=())

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class OwnerServer:
-    """One pool's answers. Mutable state: the gateway of each request id, and the requests that wait for an engine."""
+    """Serves asks for one pool. Mutable: the gateway of each request id, and the requests that wait for an engine."""
 
     def __init__(self, pool: LivePool, send: Callable[[str, OwnerAnswered], bool], advisories: Advisories) -> None:
         self._pool = pool
@@ -43,7 +43,7 @@ class OwnerServer:
         return len(self._of)
 
     def ask(self, peer: str, ask: Ask, epoch: OwnerEpoch, *, same_keys: bool) -> None:
-        """Decide about a peer's request; the answer is sent once the request is placed."""
+        """Decide on a peer's request. The answer is sent once the request has an engine."""
         now = time.monotonic()
         request = received(ask.request, now, same_keys=same_keys)
         name = request.request_id
@@ -72,7 +72,7 @@ class OwnerServer:
         outcome.add_done_callback(dispatched)
 
     def reject(self, peer: str, ask: Ask, seen: OwnerEpoch) -> None:
-        """Report that we do not decide for the pool, or not under this epoch, and the epoch that we know."""
+        """Report that this gateway does not decide under this epoch, and send the epoch that it knows."""
         self._send(peer, OwnerAnswered(ask.ask_id, ask.pool_id, seen))
 
     def _answer(self, peer: str, ask: Ask, epoch: OwnerEpoch, outcome: Dispatched | Rejected) -> None:
@@ -90,12 +90,12 @@ class OwnerServer:
             self._end(name)
 
     def withdraw(self, peer: str, message: Withdraw) -> None:
-        """Release the engine of a request whose gateway needs it no more."""
+        """Release the engine of a request that its gateway no longer needs."""
         if self._of.get(message.request_id) == peer:
             self._end(message.request_id)
 
     def noticed(self, peer: str, message: OwnerNotice) -> None:
-        """Note an event of a peer's request."""
+        """Record an event of a peer's request."""
         name = message.request_id
         if self._of.get(name) != peer:
             return
@@ -111,7 +111,9 @@ class OwnerServer:
             self._of[request.request_id] = peer
 
     def forget(self, peers: frozenset[str] | None = None) -> None:
-        """Release the requests of these gateways, which have ended; None: of all, which have a new owner."""
+        """Release the requests of these gateways, which have ended. None: of all gateways, because they have a new
+        owner.
+        """
         for name in [name for name, peer in self._of.items() if peers is None or peer in peers]:
             self._end(name)
 

@@ -1,4 +1,4 @@
-"""The owner of one pool's queue, as one gateway knows it: a state machine without clock or I/O."""
+"""The owner of one pool's queue as one gateway knows it: a state machine without clock or I/O."""
 
 from __future__ import annotations
 
@@ -7,33 +7,35 @@ import msgspec
 from gateway.owners.owner_messages import OwnerEpoch
 
 LEASE_S = 1.5
-"""Time after its last renewal at which the owner's claim on the bus ends."""
+"""Seconds after its last renewal at which the owner's claim on the bus ends."""
 RENEW_S = 0.5
 SILENT_S = 1.0
-"""An owner that was silent for this long is not asked."""
+"""Seconds of silence after which an owner is not asked."""
 
 OWNER, ASKS, ALONE, ONLY = "owner", "asks", "alone", "only"
-"""Decides for all; asks the owner; decides alone although it may reach others; is the only gateway, or reaches none."""
+"""Decides for all; asks the owner; decides alone although it may reach others; is the only gateway, or reaches no
+other.
+"""
 
 NO_OWNER = "no gateway owns the pool yet"
 GONE = "the owner has ended"
 SILENT = "the owner is silent"
 LATE = "the owner answers too late"
-LAPSED = "the lease ran out before it was renewed"
+LAPSED = "the lease expired before it was renewed"
 TAKEN = "another gateway owns the pool"
 UNREACHED = "the addresses that other gateways announce refuse connections"
 
 
 class Around(msgspec.Struct, frozen=True):
-    """One gateway's knowledge of the others at one moment."""
+    """One gateway's knowledge of the other gateways at one time."""
 
     peers: frozenset[str]
-    """Tags of known gateways of the region."""
+    """Tags of the region's known gateways."""
     connected: frozenset[str]
     gone: frozenset[str]
-    """Those whose address rejects connections."""
+    """Peers whose address refuses connections."""
     unreached: frozenset[str]
-    """Those of them that nevertheless announce themselves: they live, and we cannot reach them."""
+    """The `gone` peers that still announce themselves: they are alive, but unreachable from here."""
     bus: bool
     """Whether claims can be made."""
 
@@ -41,8 +43,8 @@ class Around(msgspec.Struct, frozen=True):
 class Ownership:
     """One gateway's knowledge of a pool's owner.
 
-    Mutable state: `seen` (the highest epoch received), the role with its reason and since when, the end of our own
-    lease, its other holder, when the owner last spoke, and when the next claim may be made.
+    Mutable: `seen` (the highest epoch received), the role with its reason and start, the end of our own lease, its
+    other holder, when the owner last sent a message, and when the next claim is allowed.
     """
 
     def __init__(self, me: str, now: float) -> None:
@@ -59,15 +61,15 @@ class Ownership:
         self._renew_s = float("-inf")
         self._free_since_s: float | None = None
         self._holder = ""
-        """Holder at our last failed claim; empty once an owner is reachable."""
+        """Holder of the lease at our last failed claim; empty once an owner is reachable."""
 
     @property
     def owner(self) -> str:
-        """The tag of the gateway that decides for us; empty: we decide alone."""
+        """Return the tag of the gateway that decides for us, empty if we decide alone."""
         return self.seen.owner if self.role in (OWNER, ASKS) else ""
 
     def receive(self, epoch: OwnerEpoch, speaker: str, now: float) -> bool:
-        """Note an epoch; False where it is stale. An owner that receives a greater one loses its role."""
+        """Record an epoch; return False if it is stale. An owner that receives a greater epoch loses its role."""
         if epoch < self.seen:
             return False
         # Another gateway that repeats the epoch does not show that its owner lives.
@@ -77,9 +79,9 @@ class Ownership:
         return True
 
     def promise(self, proposed: OwnerEpoch) -> OwnerEpoch:
-        """Return the epoch that a peer proposes for its ownership, or the one that prevents it.
+        """Return the epoch that a peer proposes for its ownership, or the epoch that prevents it.
 
-        Each number is promised to one gateway.
+        Each number is promised to only one gateway.
         """
         known = max(self.promised, self.seen)
         if proposed.number > known.number:
@@ -87,15 +89,15 @@ class Ownership:
         return known
 
     def late(self, now: float) -> None:
-        """Do not ask the owner for a while: it did not answer in time."""
+        """Stop asking the owner for a while, because it did not answer in time."""
         self._late_until_s = now + SILENT_S
 
     def owns(self, now: float) -> bool:
-        """Return whether we may decide for others at this moment."""
+        """Return whether this gateway can decide for others now."""
         return self.role == OWNER and self.seen.owner == self._me and now <= self._held_until_s
 
     def settle(self, around: Around, now: float) -> bool:
-        """Take the role that follows from the known facts; True: it changed."""
+        """Set the role that follows from the known facts; return whether it changed."""
         role, reason = self._role(around, now)
         changed = role != self.role
         if changed or (role == ONLY and reason != self.reason):
@@ -121,9 +123,10 @@ class Ownership:
     # -- the lease
 
     def claims(self, around: Around, rank: int, now: float) -> tuple[bool, str]:
-        """Return whether to claim the pool now, and the holder to replace ("": only if it is free).
+        """Return (whether to claim the pool now, the holder to replace). The holder is "" if only a free pool can be
+        claimed.
 
-        `rank` 0 claims at once; the others wait a while.
+        `rank` 0 claims immediately; others wait a while.
         """
         if not around.bus:
             return False, ""
@@ -139,10 +142,10 @@ class Ownership:
         return True, self._instead_of(around)
 
     def _instead_of(self, around: Around) -> str:
-        """Return the holder whose lease we may take.
+        """Return the holder whose lease this gateway can replace.
 
-        That of an owner that has ended, or of a holder that refuses our connections while we reach most gateways: it
-        may live, but no gateway can ask it. Of two groups that do not reach each other, one at most is the larger.
+        That is an owner that has ended, or a holder that refuses our connections while we reach most gateways: it may
+        be alive, but no gateway can ask it. If two groups cannot reach each other, at most one of them is the larger.
         """
         reaches_most = 2 * (1 + len(around.connected)) > 1 + len(around.peers)
         if self._holder in around.gone and reaches_most:
@@ -155,12 +158,12 @@ class Ownership:
         self._renew_s = asked_s + (RENEW_S if self.seen.owner == self._me else 0.2)
 
     def renewed(self, asked_s: float) -> None:
-        """Note that the bus confirmed our lease from `asked_s`."""
+        """Record that the bus confirmed our lease, which starts at `asked_s`."""
         # From the question on: the bus counts from its arrival, so that our lease ends here first.
         self._held_until_s, self._holder = asked_s + LEASE_S, ""
 
     def lost(self, holder: str, now: float) -> None:
-        """Give the pool up: by the bus, another gateway has claimed it."""
+        """Give up the pool, because another gateway has claimed it on the bus."""
         self._holder = holder
         if self.seen.owner == self._me:
             self.seen = OwnerEpoch(self.seen.number, "")
@@ -168,7 +171,7 @@ class Ownership:
             self._free_since_s = now
 
     def elected(self, epoch: OwnerEpoch, asked_s: float) -> None:
-        """Own the pool, under an epoch above all that a peer has seen."""
+        """Take ownership of the pool, under an epoch above all that any peer has seen."""
         self.seen = epoch
         self._free_since_s = None
         self.renewed(asked_s)

@@ -1,4 +1,4 @@
-"""Gateways of this region with their addresses, announced on the bus; the last announcement counts."""
+"""Gateways of this region with their addresses, as announced on the bus. The last announcement of a gateway counts."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from gateway.peers.peer_proof import PeerIdentity
 TOPIC = "peer"
 ANNOUNCE_S = 1.0
 ANNOUNCING_S = 3.0
-"""A gateway that announced itself within this time lives."""
+"""A gateway that announced itself within this many seconds is alive."""
 FORGET_S = 30.0
-"""A peer without a connection and without an announcement for this long has left, where the bus would have reported it.
-"""
+"""A peer without a connection or an announcement for this long has left, if the bus would have delivered one."""
 MAX_PEERS = 64
 
 
 class PeerAddress(msgspec.Struct, frozen=True):
-    """The address of one gateway for others."""
+    """The address at which other gateways reach a gateway."""
 
     who: PeerIdentity
     address: str
@@ -35,10 +34,10 @@ _FORM: WireForm[PeerAddress] = WireForm(PeerAddress, "a peer's address", limit=4
 
 
 class PeerDirectory:
-    """Follows the announcements and keeps the links to those of our region. Mutable: the known peers, and when each was
-    last received.
+    """Follows the announcements and maintains the links within our region.
 
-    The known peers stay while the bus is away.
+    Mutable: the known peers, and the time of each one's last announcement. The known peers are kept while the bus is
+    away.
     """
 
     def __init__(self, bus: Bus, links: PeerLinks) -> None:
@@ -52,27 +51,27 @@ class PeerDirectory:
 
     @property
     def tags(self) -> list[str]:
-        """The tags of all known peers, in their order."""
+        """Return the sorted tags of all known peers."""
         return sorted(item.who.tag for item in self._known.values())
 
     def announcing(self, now: float) -> frozenset[str]:
-        """Return the tags of those that have just announced themselves, or would have, if the bus were there."""
+        """Return the tags of gateways that announced themselves recently, or would have with a connected bus."""
         return frozenset(
             peer.who.tag for name, peer in self._known.items() if now - self._received_s.get(name, now) < ANNOUNCING_S
         )
 
     def name(self, tag: str) -> str:
-        """Return the name of the gateway with this tag; its tag where it has no name."""
+        """Return the name of the gateway with this tag, or the tag if it has no name."""
         me = self._links.me
         who = [me, *(item.who for item in self._known.values())]
         return next((item.name for item in who if item.tag == tag and item.name), tag)
 
     def key_space(self, tag: str) -> str:
-        """Return the announced fingerprint of the secret behind the block keys of the gateway with this tag."""
+        """Return the announced fingerprint of that gateway's secret for block keys."""
         return next((item.who.key_space for item in self._known.values() if item.who.tag == tag), "")
 
     def start(self, address: str) -> None:
-        """Announce ourselves and subscribe to the others; runs on the event loop."""
+        """Announce this gateway and subscribe to the others. Runs on the event loop."""
         self._own = _FORM.encode(PeerAddress(self._links.me, address))
         loop = asyncio.get_running_loop()
 
@@ -82,11 +81,11 @@ class PeerDirectory:
         self._unsubscribe = subscribe_to_gateways(self._bus, TOPIC, take)
 
     def stop(self) -> None:
-        """Unsubscribe."""
+        """Cancel the subscription."""
         self._unsubscribe()
 
     def tick(self, now: float) -> None:
-        """Announce ourselves when it is time, and forget departed peers."""
+        """Announce this gateway when due, and remove departed peers."""
         if now - self._announced_s >= ANNOUNCE_S:
             self._announced_s = now
             self._bus.publish(TOPIC, self._own)

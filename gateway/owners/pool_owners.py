@@ -1,8 +1,8 @@
-"""Which gateway decides for each pool: leases, elections, heartbeats, and the messages between owners and the others.
+"""Determines which gateway decides for each pool: leases, elections, heartbeats, and messages to and from owners.
 
 A pool's owner holds its lease on the bus, and an epoch above all that any peer has seen. While the bus is down, the
-owner stays and no election takes place. Without peers there is no owner, and this module adds nothing to the path of a
-request.
+owner keeps its role and no election takes place. Without peers there is no owner, and this module adds nothing to a
+request's path.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ from routing.regions.region_view import PoolLoadReport
 TICK_S = 0.1
 BEAT_S = 0.25
 ELECT_S = 0.3
-"""Time for peers to report the epoch that they have seen; silent ones are not waited for."""
+"""Seconds for peers to report the epochs that they have seen. Silent peers are not waited for."""
 MAX_BATCH = 256
-"""Messages that go out before the loop's turn ends."""
+"""Number of messages that are sent before the loop step ends."""
 BATCHES, BEATS, PROPOSALS = "owner batch", "owner beat", "owner proposal"
 
 Message = Ask | Withdraw | OwnerNotice | Took | Afresh | OwnerAnswered
 
 
 class SharedPool:
-    """One pool that several gateways may share: its ownership, our client of its owner, and our server."""
+    """A pool that several gateways can share: its ownership, our client of its owner, and our server."""
 
     def __init__(self, pool: LivePool, client: OwnerClient, server: OwnerServer, ownership: Ownership) -> None:
         self.pool = pool
@@ -66,11 +66,11 @@ class SharedPool:
 
 
 class PoolOwners:
-    """One gateway's part. Everything runs on its event loop.
+    """Pool ownership at one gateway. Everything runs on its event loop.
 
     `shares` returns which pools this region's gateways serve together.
 
-    Mutable state: one SharedPool for each pool, messages of this turn by peer, and when the last heartbeat went out.
+    Mutable: one SharedPool per pool, the messages of this loop step by peer, and the time of the last heartbeat.
     """
 
     def __init__(
@@ -102,13 +102,13 @@ class PoolOwners:
         links.on_call(PROPOSALS, self._on_proposal)
 
     async def stop(self) -> None:
-        """End what is under way."""
+        """End the running tasks."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def tick(self) -> None:
-        """Announce us, settle who decides for each pool, claim pools, and send heartbeats; call it every TICK_S."""
+        """Announce this gateway, update each pool's role, claim pools, and send heartbeats. Call it every TICK_S."""
         now = self.clock()
         self.directory.tick(now)
         self._follow_pools(now)
@@ -152,7 +152,9 @@ class PoolOwners:
         )
 
     def _rank(self, pool_id: str, around: Around) -> int:
-        """Return our rank among the gateways that claim this pool, so that pools spread over them."""
+        """Return our rank among the gateways that claim this pool. Ranks differ per pool, so that pools spread over
+        gateways.
+        """
         tags = (self._me, *around.connected)
         return sorted(tags, key=lambda tag: xxhash.xxh3_64_intdigest(f"{pool_id}\n{tag}".encode())).index(self._me)
 
@@ -187,7 +189,7 @@ class PoolOwners:
         )
 
     async def _claim(self, pool_id: str, shared: SharedPool, instead_of: str, now: float) -> None:
-        """Renew our lease, or try to get one and be elected."""
+        """Renew our lease, or try to get the lease and be elected."""
         ownership = shared.ownership
         try:
             ownership.claimed(now)
@@ -211,7 +213,7 @@ class PoolOwners:
             shared.claiming = False
 
     async def _elect(self, pool_id: str, ownership: Ownership, claimed_s: float) -> None:
-        """Find an epoch above all that peers have seen, and announce it; no other gateway holds the lease meanwhile."""
+        """Announce an epoch above all that peers have seen. Meanwhile, no other gateway holds the lease."""
         if self._unmet():
             # A newly discovered peer may know an owner.
             await asyncio.sleep(ELECT_S)
@@ -249,7 +251,7 @@ class PoolOwners:
         return BEAT.encode(Beat(known))
 
     def _receive(self, owned: OwnedPool, speaker: str) -> OwnerEpoch:
-        """Take in an epoch, and return the highest that we know."""
+        """Process an epoch; return the highest epoch known here."""
         shared = self.shared.get(owned.pool_id)
         if shared is None:
             return owned.epoch
@@ -291,7 +293,7 @@ class PoolOwners:
             self._links.notify(peer.tag, BEATS, BEAT.encode(Beat(stale)))
 
     def decides(self, pool_id: str) -> bool:
-        """Return whether our requests to a pool are decided here."""
+        """Return whether this gateway decides on its own requests to a pool."""
         shared = self.shared.get(pool_id)
         return shared is None or shared.ownership.role != ASKS
 
@@ -302,11 +304,11 @@ class PoolOwners:
         return self.directory.name(tag)
 
     def has_same_keys(self, tag: str) -> bool:
-        """Return whether the block keys of the gateway with this tag mean the same blocks as ours."""
+        """Return whether the block keys of the gateway with this tag identify the same blocks as ours."""
         return self.directory.key_space(tag) == self._key_space
 
     def send(self, tag: str, message: Message) -> bool:
-        """Send to the gateway with this tag at the end of the loop's turn; False: there is no connection."""
+        """Send to the gateway with this tag at the end of the loop step. Return False if there is no connection."""
         if not self._links.connected(tag):
             return False
         waiting = self._outgoing.setdefault(tag, [])

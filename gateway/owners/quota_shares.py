@@ -1,7 +1,7 @@
-"""Shares of each API key's limits: the gateways' shares add up to the limit and follow the key's calls.
+"""Shares of each API key's limits: the gateways' shares sum up to the limit and follow the key's calls.
 
-The owner of the first pool gives the parts out. A part is raised only by parts that others have given back, so that the
-sum holds at every moment. Without other gateways all of it is ours, and nothing is sent.
+The owner of the first pool assigns the parts. A part is raised only by what other gateways have given back, so that the
+sum never exceeds the limit. Without other gateways, this gateway has the complete limit and sends nothing.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from gateway.peers.peer_proof import PeerIdentity
 
 REPORT_S = 0.5
 EVEN = 0.1
-"""Part of a limit that is shared evenly, independent of demand, so that a first call finds something."""
+"""Share of a limit that is divided evenly, independent of demand, so that a key's first call is not rejected."""
 WORTH_MOVING = 0.05
 JOINS_S = 5.0
-"""A gateway that meets others this soon after its start has joined them, and begins with empty buckets."""
+"""A gateway that connects to others within this many seconds of its start has joined them, and begins with empty
+buckets.
+"""
 CUT_OFF_S = 20.0
 CUT_OFF_PART = 0.1
-"""Factor of its parts that a gateway keeps after a while without peers: others are about to have them."""
+"""Factor of its parts that a gateway keeps after a while without peers, because the others will get them."""
 USES, PARTS = "quota use", "quota parts"
 
 
@@ -36,14 +38,14 @@ class KeyUse(msgspec.Struct, frozen=True, array_like=True):
 
     key_id: str
     calls: float
-    """Calls since the last report, rejected ones included, half of those before, and so on."""
+    """Calls since the last report, including rejected ones, plus half of those before, and so on."""
     in_flight: float
-    """Requests that run or were rejected for want of a slot, likewise."""
+    """Requests that run or were rejected for lack of a slot, weighted as `calls`."""
     has: KeyPart
 
 
 class KeyUses(msgspec.Struct, frozen=True, array_like=True):
-    """Use of all keys at one gateway."""
+    """Demand for all keys at one gateway."""
 
     keys: list[KeyUse]
 
@@ -53,10 +55,10 @@ _PARTS: WireForm[dict[str, KeyPart]] = WireForm(dict[str, KeyPart], "parts of ke
 
 
 class QuotaShares:
-    """One gateway's end. Mutable: the peers' reports, the parts given out, and since when no peer is reachable."""
+    """One gateway's quota shares. Mutable: the peers' reports, the assigned parts, and when the last peer was lost."""
 
     def __init__(self, owners: PoolOwners, links: PeerLinks, quotas: Sequence[KeyQuotas]) -> None:
-        """`quotas` share the parts; the first one counts the demand."""
+        """`quotas` share the parts. The first one counts the demand."""
         self._owners = owners
         self._links = links
         self._quotas = quotas
@@ -69,7 +71,7 @@ class QuotaShares:
         links.on_notice(PARTS, self._on_parts)
 
     def tick(self) -> None:
-        """Report our demand, or, if we give the parts out, give them."""
+        """Report our demand, or assign the parts if this gateway assigns them."""
         now = self._owners.clock()
         known = self._owners.directory.tags
         connected = [tag for tag in known if self._links.connected(tag)]
@@ -88,7 +90,7 @@ class QuotaShares:
                 self._links.notify(giver, USES, _USES.encode(KeyUses(uses)))
 
     def _giver(self) -> str:
-        """Return the tag of the gateway that gives parts out; empty: there is none now, and all keep what they have."""
+        """Return the tag of the gateway that assigns parts, empty if there is none now and all keep their parts."""
         pool_id = min(self._owners.shared, default="")
         if not pool_id:
             return ""
@@ -96,7 +98,7 @@ class QuotaShares:
         return known.owner if known.role in (OWNER, ASKS) else ""
 
     def _settle(self, gateways: list[str], connected: list[str], now: float) -> None:
-        """Determine our index among the gateways, by which limits without assigned parts are divided."""
+        """Set our index among the gateways, by which limits without assigned parts are divided."""
         position = (gateways.index(self._links.me.tag), len(gateways))
         self._began_s = now if self._began_s is None else self._began_s
         joins = position[1] > 1 and self._quotas[0].position[1] == 1 and now - self._began_s < JOINS_S
@@ -116,7 +118,7 @@ class QuotaShares:
             quotas.take_parts(parts, self._owners.clock())
 
     def _parts(self) -> dict[str, KeyPart]:
-        """Return our part of every limited key."""
+        """Return this gateway's part of every limited key."""
         first = self._quotas[0]
         return {name: first.part_of(key) for name, key in first.limited.items()}
 
@@ -155,7 +157,7 @@ class QuotaShares:
         self._take(parts)
 
     def _give(self, gateways: list[str]) -> None:
-        """Give out the parts of all keys with demand, once all gateways have reported theirs."""
+        """Assign the parts of all keys with demand, once all gateways have reported their demand."""
         # What a silent gateway uses is unknown, and it may still use it.
         if any(tag not in self._reports for tag in gateways):
             return
@@ -177,7 +179,7 @@ class QuotaShares:
                 self._links.notify(tag, PARTS, _PARTS.encode(parts))
 
     def _parted(self, key: ApiKeyEntry, gateways: list[str]) -> dict[str, KeyPart]:
-        """Return each gateway's new part: less at once, more as far as the others have given back."""
+        """Return each gateway's new part. Reductions apply at once; increases only as far as others have given back."""
         count = len(gateways)
         even = [KeyPart.even(key, index, count) for index in range(count)]
         uses = [self._reports[tag].get(key.key_id) for tag in gateways]
@@ -204,13 +206,13 @@ class QuotaShares:
 
 
 def shared_out(wanted: Sequence[float]) -> list[float]:
-    """Return each gateway's part of 1: most in proportion to its demand, a little evenly."""
+    """Return each gateway's share (sum 1): mostly in proportion to its demand, a little evenly."""
     total, count = math.fsum(wanted), len(wanted)
     return [(1.0 - EVEN) * item / total + EVEN / count if total else 1.0 / count for item in wanted]
 
 
 def whole_slots(wanted: Sequence[float], limit: int) -> list[int]:
-    """Return each gateway's part of `limit` whole slots, by the largest remainder; the first of equals gets more."""
+    """Return each gateway's whole slots of `limit`, by the largest remainder. Among equals, the first gets more."""
     exact = [part * limit for part in shared_out(wanted)]
     slots = [math.floor(item) for item in exact]
     order = sorted(range(len(exact)), key=lambda index: (slots[index] - exact[index], index))

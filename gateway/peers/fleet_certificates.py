@@ -24,31 +24,33 @@ from kvstore.transfer.tls import TlsFiles
 
 LIFETIME = timedelta(days=7)
 _EARLIER = timedelta(days=1)
-"""Time by which a certificate's validity precedes its creation, for peers whose clocks are behind."""
+"""A certificate becomes valid this long before its creation, for peers whose clocks are behind."""
 _AUTHORITY, _GATEWAY = (
     x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in ("Headway fleet", "Headway gateway")
 )
 _FROM, _UNTIL = datetime(2020, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
-"""Validity of authorities, which end with their secrets."""
+"""Validity of authorities. They are replaced together with their secrets."""
 
 
 class FleetTls:
     """The TLS contexts of one gateway, with a certificate that it renews halfway through its lifetime.
 
-    Mutable: the contexts, and when the certificate was made.
+    Mutable: the contexts, and the certificate's creation time.
     """
 
     server: ssl.SSLContext
     client: ssl.SSLContext
 
     def __init__(self, keyring: Keyring, host: str, wall: Callable[[], float] = time.time) -> None:
-        """`host` is the name or address by which others reach the gateway; `wall` returns unix seconds."""
+        """`host` is the name or address at which others reach the gateway; `wall` returns unix seconds."""
         self._keyring, self._host, self._wall = keyring, host, wall
         self._made_at = float("-inf")
         self.refresh()
 
     def refresh(self) -> bool:
-        """Make a certificate if the last one is half its lifetime old, or dated in the future."""
+        """Create a certificate if the last one has passed half its lifetime or is dated in the future; return whether
+        it did.
+        """
         now = self._wall()
         if 0 <= now - self._made_at < LIFETIME.total_seconds() / 2:
             return False
@@ -61,9 +63,9 @@ class FleetTls:
 
 
 def fleet_certificates(directory: Path, keyring: Keyring, host: str, now: float) -> TlsFiles:
-    """Write the fleet's authorities, and a certificate with a key of its own for `host`, made at unix time `now`.
+    """Write the fleet's authorities and a certificate with a new key for `host`, created at unix time `now`.
 
-    Only the owner of `directory` may be able to read it.
+    `directory` must be readable only by its owner.
     """
     authorities = [_authority_key(secret) for secret in keyring.every]
     key = Ed25519PrivateKey.generate()

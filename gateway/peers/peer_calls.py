@@ -1,7 +1,7 @@
-"""Calls between the gateways of a fleet, over the bus: each gateway answers for its own decisions.
+"""Calls between a fleet's gateways over the bus: each gateway answers for its own decisions.
 
-An id names the gateway that made it (request_head.TaggedIds), so the gateway that a balancer chose asks that one and
-passes its answer on. Prompts never travel here.
+An id names the gateway that made it (request_head.TaggedIds). The gateway that a load balancer chose therefore asks
+that gateway and relays its answer. Prompts are never sent.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from gateway.http.request_head import TaggedIds, tag_of
 TOPIC_PREFIX = "peers/"
 ANSWER_S = 2.0
 MAX_UNDER_WAY = 1024
-"""Calls of others in progress, and own calls that wait; one more is rejected."""
+"""Limit of running calls of others, and of own calls that wait. Further calls are rejected."""
 
 Handler = Callable[[ApiKeyEntry, str, bytes], Awaitable[bytes]]
-"""Answers a call as the gateway that owns its subject: caller, subject, body; raises ApiError."""
+"""Answers a call at the gateway that owns its subject: caller, subject, body. Raises ApiError."""
 
 
 class UnknownPeerError(Exception):
-    """No gateway of this name runs; its decisions are lost."""
+    """No running gateway has this name; its decisions are lost."""
 
 
 class PeerCall(msgspec.Struct, frozen=True, tag="call"):
-    """One gateway's request to another on behalf of a caller whose key it has checked."""
+    """One gateway's request to another for a caller whose key it has checked."""
 
     call_id: str
     reply_to: str
@@ -60,9 +60,9 @@ _FORM: WireForm[PeerCall | PeerAnswer] = WireForm(PeerCall | PeerAnswer, "a peer
 
 
 class PeerCalls:
-    """One gateway's end. `start` and `stop` run on its event loop, and so does all but the bus's callback.
+    """Calls at one gateway. `start` and `stop` run on its event loop, as does everything except the bus callback.
 
-    Mutable state: own calls that wait for their answer, and the tasks that answer calls of others.
+    Mutable: own calls that wait for an answer, and the tasks that answer calls of others.
     """
 
     def __init__(self, bus: Bus, ids: TaggedIds) -> None:
@@ -75,22 +75,22 @@ class PeerCalls:
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def serve(self, verb: str, handler: Handler) -> None:
-        """Answer calls of this verb, those of other gateways and those to ourselves."""
+        """Answer calls of this verb, from other gateways and from this one."""
         self._handlers[verb] = handler
 
     def start(self) -> None:
-        """Accept calls of the others."""
+        """Accept calls from the other gateways."""
         self._unsubscribe = subscribe_on_loop(self._bus, TOPIC_PREFIX + self.tag, self._take)
 
     async def stop(self) -> None:
-        """End the calls under way."""
+        """End the running calls."""
         self._unsubscribe()
         for task in self._answering:
             task.cancel()
         await asyncio.gather(*self._answering, return_exceptions=True)
 
     async def at_owner(self, verb: str, made_id: str, caller: ApiKeyEntry, subject: str, body: bytes = b"") -> bytes:
-        """Return the answer of the gateway that made the id; raises ApiError as it would there."""
+        """Return the answer of the gateway that made the id; raise the ApiError raised there."""
         tag = tag_of(made_id)
         if tag in ("", self.tag):
             return await self._handlers[verb](caller, subject, body)
@@ -101,7 +101,9 @@ class PeerCalls:
             raise ApiError(404, message, "not_found") from None
 
     async def ask(self, tag: str, verb: str, caller: ApiKeyEntry, subject: str, body: bytes = b"") -> bytes:
-        """Return the answer of the gateway with this tag; raises ApiError, and UnknownPeerError where there is none."""
+        """Return the answer of the gateway with this tag; raise ApiError, or UnknownPeerError if there is no such
+        gateway.
+        """
         if len(self._waiting) >= MAX_UNDER_WAY:
             raise _away("Too many calls are waiting for other gateways; retry.")
         call = PeerCall(secrets.token_hex(8), self.tag, verb, subject, caller, body)

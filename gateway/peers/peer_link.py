@@ -1,7 +1,7 @@
 """Direct connections between gateways, without Redis or a control plane: one websocket to each peer.
 
-Both ends prove that they hold a fleet secret (peer_proof). Between hosts, mutual TLS secures them. A call is answered
-on the connection on which it arrived. A notice has no answer and may be lost.
+Both ends prove that they hold a fleet secret (peer_proof). Between hosts, connections use mutual TLS. A call is
+answered on the connection on which it arrived. A notice has no answer and can be lost.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kvstore.transfer.tls import LiveTls
 PATH = "/peer"
 MAX_MESSAGE_BYTES = 4 * MIB
 MAX_UNSENT_BYTES = 8 * MIB
-"""Notices to a peer that reads more slowly than this are dropped."""
+"""Limit of unsent bytes per peer. Beyond it, notices to a slow peer are dropped."""
 MAX_UNDER_WAY = 4096
 CONNECT_S = 1.0
 RETRY_S = 0.1
@@ -42,15 +42,15 @@ _REMEDY = "Set the same HEADWAY_FLEET_SECRET for all gateways."
 
 
 class PeerGoneError(Exception):
-    """The peer's process has ended: its address rejects connections."""
+    """The peer's process has ended: its address refuses connections."""
 
 
 class PeerSilentError(Exception):
-    """The peer did not answer in time; it may be alive or dead."""
+    """The peer did not answer in time. It may be alive or dead."""
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
-    """One message that expects a LinkAnswer."""
+    """A message that expects a LinkAnswer."""
 
     call_id: int
     kind: str
@@ -58,7 +58,7 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
 
 
 class LinkAnswer(msgspec.Struct, frozen=True, tag="answer"):
-    """A handler's result, or the reason for its absence."""
+    """A handler's result, or why there is none."""
 
     call_id: int
     body: bytes = b""
@@ -66,7 +66,7 @@ class LinkAnswer(msgspec.Struct, frozen=True, tag="answer"):
 
 
 class Notice(msgspec.Struct, frozen=True, tag="notice"):
-    """A message without an answer."""
+    """A message that expects no answer."""
 
     kind: str
     body: bytes
@@ -82,13 +82,13 @@ NoticeHandler = Callable[[PeerIdentity, bytes], None]
 
 
 class PeerFailedError(Exception):
-    """The peer's handler failed, or the peer has no handler for calls of this kind."""
+    """The peer's handler failed, or the peer has no handler for this kind of call."""
 
 
 class PeerLinks:
-    """One gateway's end of all connections; everything runs on its event loop.
+    """All connections of one gateway to its peers. Everything runs on its event loop.
 
-    Mutable state: the peers' addresses, one _Link for each, and the tasks that answer calls.
+    Mutable: the peers' addresses, one _Link per peer, and the tasks that answer calls.
     """
 
     def __init__(
@@ -98,9 +98,7 @@ class PeerLinks:
         tls: LiveTls | None = None,
         rejected: Callable[[str], None] = lambda _cause: None,
     ) -> None:
-        """`rejected` is called with the cause for each connection to our port that proves nothing, or exceeds the
-        limit.
-        """
+        """`rejected` is called with the cause for each connection to our port without a proof or over the limit."""
         self.me = me
         self._proofs = PeerProofs(me, keyring, seals=tls is None)
         self._tls = tls
@@ -109,15 +107,15 @@ class PeerLinks:
         self._notices: dict[str, NoticeHandler] = {}
         self._links: dict[str, _Link] = {}
         self._groups: dict[str, frozenset[str]] = {}
-        """The names that each user of the links keeps; users keep their names apart."""
+        """Group → names of the peers that it keeps connected. Each user of the links has its own group."""
         self._answering: set[asyncio.Task[None]] = set()
         self._session: aiohttp.ClientSession | None = None
         self.app = web.Application(client_max_size=MAX_MESSAGE_BYTES, middlewares=[self._port.prove])
-        """Of the peers' port; further routes, which only peers reach, may be added before `start`."""
+        """The app of the peers' port. Further routes for peers can be added before `start`."""
         self.app.router.add_get(PATH, self._accept)
 
     def on_call(self, kind: str, handler: CallHandler) -> None:
-        """Answer calls of this kind; an exception of the handler reaches the caller as PeerFailedError."""
+        """Answer calls of this kind. The handler's exceptions reach the caller as PeerFailedError."""
         self._calls[kind] = handler
 
     def on_notice(self, kind: str, handler: NoticeHandler) -> None:
@@ -125,14 +123,14 @@ class PeerLinks:
         self._notices[kind] = handler
 
     def _identify(self, request: web.Request) -> PeerIdentity | PeerSession | None:
-        """Return the sender of a request: the session of a gateway that connects, else a gateway that is connected."""
+        """Return the sender of a request: the session of a connecting gateway, or the identity of a connected one."""
         if request.path == PATH:
             connects = request.method == "GET" and PROOF_HEADER in request.headers
             return self._proofs.accept(request.headers) if connects else None
         return self._proofs.proved(request.headers)
 
     def _unproved(self, request: web.Request) -> web.Response:
-        """Answer a request that proves nothing: with a challenge, if its sender may be about to connect."""
+        """Answer a request without a proof. A gateway that may be about to connect gets a challenge."""
         if request.path == PATH and PROOF_HEADER not in request.headers:
             return web.Response(status=401, headers={CHALLENGE_HEADER: self._proofs.challenge()})
         response = web.Response(status=401, text=_REMEDY + "\n")
@@ -141,7 +139,7 @@ class PeerLinks:
         return response
 
     async def start(self, host: str, port: int) -> int:
-        """Listen, and return the port; port 0 takes a free one."""
+        """Listen; return the port. Port 0 selects a free one."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
             auto_decompress=False,
@@ -164,7 +162,7 @@ class PeerLinks:
             await self._session.close()
 
     def set_peers(self, addresses: Mapping[str, str], group: str = "") -> None:
-        """Keep a connection to each of these, by any name of ours ("host:port" each), and end the group's others."""
+        """Keep a connection to each of these addresses ("host:port" by name), and close the group's others."""
         for name in self._groups.get(group, frozenset()) - addresses.keys():
             self._end(name)
         self._groups[group] = frozenset(addresses)
@@ -179,30 +177,30 @@ class PeerLinks:
                 link.start(self._session)
 
     def connected(self, name: str) -> bool:
-        """Return whether there is a connection to this peer now."""
+        """Return whether this peer is connected now."""
         link = self._links.get(name)
         return link is not None and link.connected
 
     def refused(self, name: str) -> bool:
-        """Return whether the last try to connect was refused: no process listens there."""
+        """Return whether the last connection attempt was refused, so that no process listens there."""
         link = self._links.get(name)
         return link is not None and link.refused
 
     def lives(self, name: str) -> None:
-        """Note that a peer's own connection shows it alive: retry ours at once, where it was rejected before."""
+        """Record that the peer connected to us. If our connection was refused before, retry it immediately."""
         link = self._links.get(name)
         if link is not None and link.refused:
             link.retry()
 
     async def ask(self, name: str, kind: str, body: bytes, timeout_s: float) -> bytes:
-        """Return a peer's answer; raises PeerGoneError, PeerSilentError and PeerFailedError."""
+        """Return a peer's answer; raise PeerGoneError, PeerSilentError or PeerFailedError."""
         link = self._links.get(name)
         if link is None:
             raise PeerGoneError(name)
         return await link.ask(kind, body, timeout_s)
 
     def notify(self, name: str, kind: str, body: bytes) -> bool:
-        """Send a notice; False: there is no connection, or the peer does not keep up."""
+        """Send a notice. Return False if there is no connection or the peer reads too slowly."""
         link = self._links.get(name)
         return link is not None and link.send(Notice(kind, body))
 
@@ -211,7 +209,7 @@ class PeerLinks:
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """Send a request to a further route of a peer's `app`, with a proof that we signed `signed`.
 
-        Raises PeerGoneError where there is no connection to the peer.
+        Raise PeerGoneError if there is no connection to the peer.
         """
         link = self._links.get(name)
         if link is None or link.session is None or self._session is None:
@@ -284,7 +282,7 @@ class PeerLinks:
 
 
 def _followed(tls: LiveTls) -> ssl.SSLContext:
-    """Return a context for a listening socket; each handshake takes the one that is current then."""
+    """Return a context for a listening socket that uses the current TLS settings at each handshake."""
     context = tls.server
 
     def take_current(connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _context: ssl.SSLContext) -> None:
@@ -296,13 +294,13 @@ def _followed(tls: LiveTls) -> ssl.SSLContext:
 
 
 class _Link:
-    """Our connection to one peer, made again whenever it ends. Mutable state: socket, session, and waiting calls."""
+    """Our connection to one peer, which reconnects after a loss. Mutable: socket, session, and waiting calls."""
 
     def __init__(self, name: str, address: str, proofs: PeerProofs, tls: LiveTls | None) -> None:
         self.address = address
         self.refused = False
         self.session: PeerSession | None = None
-        """None: there is no connection."""
+        """None: not connected."""
         self._name, self._tls, self._proofs = name, tls, proofs
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._task: asyncio.Task[None] | None = None
@@ -326,7 +324,7 @@ class _Link:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def retry(self) -> None:
-        """Connect at once; until that is refused, too, nothing indicates the peer's end."""
+        """Connect immediately. Until this attempt is refused too, the peer does not count as ended."""
         self.refused = False
         self._again.set()
 
@@ -388,7 +386,7 @@ class _Link:
                 self._fail_waiting()
 
     async def _open(self, session: aiohttp.ClientSession) -> tuple[aiohttp.ClientWebSocketResponse, PeerSession]:
-        """Return a connection whose ends have proved themselves; raises ClientError where the peer does not."""
+        """Return a connection on which both ends have proved themselves; raise ClientError if the peer has not."""
         tls: ssl.SSLContext | bool = self._tls.client if self._tls is not None else True
         url = f"{'https' if self._tls is not None else 'http'}://{self.address}{PATH}"
         async with session.get(url, ssl=tls, allow_redirects=False) as response:
@@ -432,7 +430,7 @@ class _Link:
                     waiting.set_result(answer)
 
     def _fail_waiting(self) -> None:
-        """Fail calls whose connection has ended, which the peer may have received; an unsent notice is lost."""
+        """Fail the waiting calls of a lost connection, which the peer may have received. Unsent notices are lost."""
         self._unsent.clear()
         self._unsent_bytes = 0
         for waiting in self._waiting.values():

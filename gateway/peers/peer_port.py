@@ -1,4 +1,4 @@
-"""The port where other gateways connect: a stranger holds few connections, for seconds, and reaches no handler."""
+"""The port to which other gateways connect. A stranger gets few connections, for seconds, and reaches no handler."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from gateway.http.http_protocol import HEAD_TIMEOUT_S, MAX_HEAD_BYTES
 from kvstore.transfer.unproven import Unproven
 
 PEER: web.RequestKey[Any] = web.RequestKey("peer")
-"""Key of the sender in a request, for handlers."""
+"""Key under which a request stores its sender, for handlers."""
 MAX_CONNECTIONS = 4096
 MAX_UNPROVEN = 256
 HANDSHAKE_S = 5.0
 KEEP_ALIVE_S = HEAD_TIMEOUT_S / 2
-"""Clients of this port close an idle connection before the port does: no request meets one that closes."""
+"""Clients of this port close an idle connection before the port does, so that no request meets a closing connection."""
 _BACKLOG = 1024
 _PAUSE_S = 0.1
 _HEAD_END = b"\r\n\r\n"
 
 Identify = Callable[[web.Request], object | None]
-"""Returns the gateway of the fleet that a request proves to come from; None: it proves nothing."""
+"""Returns the fleet's gateway that the request proves to be from; None: no proof."""
 
 
 class PeerPort:
-    """Accepts connections for an aiohttp app; everything runs on its event loop.
+    """Accepts connections for an aiohttp app. Everything runs on its event loop.
 
-    Mutable state: the open connections by their HTTP handler, those that proved nothing yet, and the accepting tasks.
+    Mutable: the open connections by their HTTP handler, those without a proof yet, and the accepting tasks.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class PeerPort:
         rejected: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`unproved` answers a request that proves nothing.
+        """`unproved` answers a request without a proof.
 
-        `rejected` is called with the cause for each connection that is closed or ends without proof.
+        `rejected` is called with the cause for each connection that is closed or ends without a proof.
         """
         self._identify, self._unproved_answer = identify, unproved
         self._tls, self._rejected, self._clock = tls, rejected, clock
@@ -68,7 +68,7 @@ class PeerPort:
         self._runner: web.AppRunner | None = None
 
     async def start(self, app: web.Application, host: str, port: int) -> int:
-        """Listen, and return the port; port 0 takes a free one."""
+        """Listen; return the port. Port 0 selects a free one."""
         self._runner = web.AppRunner(
             app,
             access_log=None,
@@ -104,7 +104,7 @@ class PeerPort:
 
     @web.middleware
     async def prove(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Pass on requests of the fleet's gateways, with their sender; answer all others 401."""
+        """Forward requests of the fleet's gateways with their sender. Answer all others with 401."""
         peer = self._identify(request)
         if peer is None:
             return self._unproved_answer(request)
@@ -115,7 +115,7 @@ class PeerPort:
         return await handler(request)
 
     def close_late(self) -> None:
-        """Close connections that have taken too long to prove anything; once a second is enough."""
+        """Close connections that took too long to prove themselves. Call it about once a second."""
         for item in self._unproven.late(self._clock()):
             self._close(item, "late")
 
@@ -158,7 +158,7 @@ class PeerPort:
             self._rejected("unproved")
 
     def too_large(self, connection: _Connection) -> None:
-        """Close a connection whose first head is over the limit."""
+        """Close a connection whose first head exceeds the limit."""
         if self._unproven.leave(connection):
             self._close(connection, "large_head")
 
@@ -174,15 +174,15 @@ class PeerPort:
 
 
 class _Connection(asyncio.Protocol):
-    """Passes a connection's events to its HTTP handler. Mutable state: the size of the first head so far."""
+    """Passes a connection's events to its HTTP handler. Mutable: the size of the first head so far."""
 
     def __init__(self, sock: socket.socket, source: str, handler: RequestHandler, port: PeerPort) -> None:
         self.sock, self.source, self.handler, self._port = sock, source, handler, port
         self.begun = False
-        """Whether it has a transport."""
+        """Whether the connection has a transport."""
         self._head_bytes = 0
         self._last: bytes | None = b""
-        """Of the first head; None: it is whole."""
+        """Last bytes of the first head; None: the head is complete."""
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -220,7 +220,7 @@ class _Connection(asyncio.Protocol):
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Return whether a record is of a fault here, and not of a request that any client could send."""
+    """Return whether a log record is about a fault here, not about a request that any client could send."""
     return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
 

@@ -1,13 +1,12 @@
-"""How two gateways prove to each other that they hold a fleet secret, without sending it.
+"""Mutual proof between two gateways that they hold a fleet secret, without sending it.
 
-The gateway that listens gives a challenge, which only its process can check. The one that connects answers with a proof
-over the challenge and its identity, so that the proof opens nothing at another gateway, even if it is stolen. Then the
-listening gateway proves itself: until it has, nothing is sent to it. Addresses are not part of the proof, because
-proxies and services may translate them.
+The listening gateway sends a challenge, which only its process can check. The connecting gateway answers with a proof
+over the challenge and its identity, so that a stolen proof is useless at another gateway. Then the listening gateway
+proves itself; until then, nothing is sent to it. Addresses are not part of the proof, because proxies and services can
+translate them.
 
-Both ends of a proved connection share a session. Its key seals each message where there is no TLS, so that a process
-that passes a connection on can neither add to it nor change it. It also signs requests that are sent outside the
-connection.
+Both ends of a proved connection share a session. Without TLS, the session's key seals each message, so that a process
+that relays the connection can neither add nor change messages. The key also signs requests sent outside the connection.
 """
 
 from __future__ import annotations
@@ -27,42 +26,42 @@ from kvstore.keys.keyring import Keyring
 IDENTITY_HEADER, CHALLENGE_HEADER = "x-headway-peer", "x-headway-peer-challenge"
 PROOF_HEADER, SIGNED_HEADER = "x-headway-peer-proof", "x-headway-peer-signed"
 CHALLENGE_S = 10.0
-"""A challenge must be answered within this time."""
+"""A challenge must be answered within this many seconds."""
 WINDOW = 4096
-"""Of the signed requests of a session, one that is this far behind the newest counts as a repetition."""
+"""A session's signed request this far behind the newest one counts as a repetition."""
 SEAL_BYTES = 16
 _NONCE_DIGITS, _TIME_DIGITS = 32, 16
 
 
 class PeerIdentity(msgspec.Struct, frozen=True):
-    """Identity of a gateway: the tag of its ids (TaggedIds), new at each start, its region, and its node's name."""
+    """A gateway's identity: the tag of its ids (TaggedIds, new at each start), its region, and its node's name."""
 
     tag: str
     region: str
     name: str = ""
     key_space: str = ""
-    """Fingerprint of the secret behind its block keys: those of another one mean other blocks."""
+    """Fingerprint of its secret for block keys. Keys under another secret identify other blocks."""
 
 
 _IDENTITY: WireForm[PeerIdentity] = WireForm(PeerIdentity, "a peer's identity", limit=4096)
 
 
 class MessageSeal:
-    """Seals the messages of one direction of a connection in their order. Mutable: their count."""
+    """Seals the messages of one direction of a connection in order. Mutable: their count."""
 
     __slots__ = ("_count", "_key")
 
     def __init__(self, key: bytes | None) -> None:
-        """`key` None: TLS does the same, and messages travel as they are."""
+        """`key` None: messages are sent unsealed, because TLS protects them."""
         self._key = key
         self._count = 0
 
     def seal(self, data: bytes) -> bytes:
-        """Return the next message in wire form."""
+        """Return the next message in wire format."""
         return data if self._key is None else self._next(data) + data
 
     def open(self, data: bytes) -> bytes:
-        """Return the next message in its unsealed form; raises UnreadableMessageError for any other."""
+        """Return the content of the next message; raise UnreadableMessageError for any other."""
         if self._key is None:
             return data
         body = data[SEAL_BYTES:]
@@ -78,7 +77,7 @@ class MessageSeal:
 
 
 class PeerSession:
-    """State that both ends of a proved connection share. Mutable: the numbers of the requests signed under it."""
+    """State shared by both ends of a proved connection. Mutable: the numbers of the requests signed under it."""
 
     def __init__(self, name: str, peer: PeerIdentity, key: bytes, *, seals: bool) -> None:
         self.name = name
@@ -91,26 +90,26 @@ class PeerSession:
         self._key = key
         self._newest = 0
         self._seen = 0
-        """Bit n: the request n before the newest one was seen."""
+        """Bit n: the request n numbers before the newest one was seen."""
 
     @property
     def welcome(self) -> bytes:
-        """The proof of the gateway that listens."""
+        """Return the proof of the listening gateway."""
         return _mac(self._key, "server").encode()
 
     @property
     def proof(self) -> str:
-        """The proof of the gateway that connects."""
+        """Return the proof of the connecting gateway."""
         return _mac(self._key, "client")
 
     def headers(self, signed: bytes) -> dict[str, str]:
-        """Return the headers of a request outside the connection, which prove `signed`, once."""
+        """Return the headers of a request outside the connection, which prove `signed` once."""
         self._newest += 1
         said = signed.hex()
         return {PROOF_HEADER: f"{self.name}.{self._newest}.{self._signature(self._newest, said)}", SIGNED_HEADER: said}
 
     def takes(self, number: int, said: str, signature: str) -> bool:
-        """Return whether the peer signed this, for the first time."""
+        """Return whether the peer signed this, and the signature was not used before."""
         if not _equal(signature, self._signature(number, said)):
             return False
         behind = self._newest - number
@@ -130,13 +129,13 @@ class PeerSession:
 class PeerProofs:
     """One gateway's proofs, at both ends of connections.
 
-    Mutable state: the sessions of connections to us, and the challenges that were answered in the last CHALLENGE_S.
+    Mutable: the sessions of connections to us, and the challenges answered within the last CHALLENGE_S.
     """
 
     def __init__(
         self, me: PeerIdentity, keyring: Keyring, *, seals: bool = True, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`seals`: whether messages are sealed one by one; with TLS they need not be."""
+        """`seals`: whether messages are sealed one by one, which is unnecessary with TLS."""
         self._identity = _IDENTITY.encode(me).hex()
         self._me, self._seals = me, seals
         self._keys = keyring.keys("connections of gateways")
@@ -148,7 +147,7 @@ class PeerProofs:
     # -- the gateway that connects
 
     def answer(self, challenge: str) -> tuple[dict[str, str], PeerSession]:
-        """Return the headers that answer a challenge, and the session that both ends then share."""
+        """Return (headers that answer a challenge, the session that both ends then share)."""
         nonce = secrets.token_hex(_NONCE_DIGITS // 2)
         session = self._session(self._keys.used, challenge, nonce, self._identity, self._me)
         proof = f"{challenge}.{nonce}.{session.proof}"
@@ -157,12 +156,12 @@ class PeerProofs:
     # -- the gateway that listens
 
     def challenge(self) -> str:
-        """Return a challenge, which may be answered once."""
+        """Return a challenge, which can be answered only once."""
         made = f"{int(self._clock() * 1000):0{_TIME_DIGITS}x}{secrets.token_hex(_NONCE_DIGITS // 2)}"
         return made + _mac(self._own_key, made)
 
     def accept(self, headers: Mapping[str, str]) -> PeerSession | None:
-        """Return the session of the connecting gateway; None: it has not proved itself."""
+        """Return the session of the connecting gateway, None if it has not proved itself."""
         given = headers.get(PROOF_HEADER, "").split(".")
         identity = headers.get(IDENTITY_HEADER, "")
         if len(given) != 3 or not self._is_open(given[0]):
@@ -183,12 +182,12 @@ class PeerProofs:
         return None
 
     def end(self, session: PeerSession) -> None:
-        """Accept nothing more under a session."""
+        """Accept no further requests under a session."""
         self._sessions.pop(session.name, None)
 
     def proved(self, headers: Mapping[str, str]) -> PeerIdentity | None:
-        """Return the signer of a request outside its connection; None: no peer that is connected to us, or a
-        repetition.
+        """Return the signer of a request outside its connection, None if it is a repetition or no connected peer signed
+        it.
         """
         name, _, rest = headers.get(PROOF_HEADER, "").partition(".")
         number, _, signature = rest.partition(".")
@@ -199,7 +198,7 @@ class PeerProofs:
         return session.peer if session.takes(int(number), headers.get(SIGNED_HEADER, ""), signature) else None
 
     def _is_open(self, challenge: str) -> bool:
-        """Return whether we gave this challenge recently, and it was not answered yet."""
+        """Return whether we sent this challenge recently and it was not answered yet."""
         now = self._clock()
         while self._answered and now - next(iter(self._answered.values())) > CHALLENGE_S:
             del self._answered[next(iter(self._answered))]

@@ -13,23 +13,25 @@ from kvstore.keys.keyring import Keyring
 
 RECALL = "recall"
 RECALL_S = 1.0
-"""The gateway that holds a name reports within this time that the request still waits for an engine."""
+"""The gateway that holds a name reports within this many seconds that the request still waits for an engine."""
 PENDING = b"pending"
 MAX_PENDING = 60
 CLAIM_WAIT_S = 1.0
 
 
 class NamedRequests:
-    """Finds the answer that another gateway has given, or is about to give, for the same name."""
+    """Gets the answer that another gateway has given, or is computing, for the same name."""
 
     def __init__(self, bus: Bus, peers: PeerCalls, keyring: Keyring) -> None:
         self._bus = bus
         self._peers = peers
         self._keys = sorted(keyring.keys("named requests").every)
-        """In the same order at all gateways, so that the first key that two of them share decides which was first."""
+        """Keys in the same order at all gateways. The first key shared by two gateways decides which claim was
+        first.
+        """
 
     async def elsewhere(self, caller: ApiKeyEntry, name: str) -> bytes | None:
-        """Return another gateway's answer; None: the name is ours, or no other gateway is reachable."""
+        """Return another gateway's answer, None if the name is ours or no other gateway is reachable."""
         named = f"{caller.key_id}\n{name}".encode()
         for key in self._keys:
             claimed = blake2b(named, key=key, digest_size=16).hexdigest()
@@ -39,7 +41,7 @@ class NamedRequests:
         return None
 
     async def _answer_under(self, claimed: str, caller: ApiKeyEntry, name: str) -> bytes | None:
-        """Return the answer of the gateway that holds the claim; None: it is ours, or no answer is available."""
+        """Return the answer of the claim's holder, None if the claim is ours or no answer is available."""
         holder = await self._claim(claimed, "")
         for _ in range(MAX_PENDING):
             if holder in ("", self._peers.tag):

@@ -1,1 +1,1 @@
-"""One pool at work: its router in real time, and the state of its requests."""
+"""One running pool: its router in real time, and the state of its requests."""

@@ -1,7 +1,7 @@
 """Infers the contents of engines without KV events from our own dispatches, for the pool's router.
 
-For prompts with media it does so at every engine: their block keys after the first medium are guesses, of which events
-confirm the media alone.
+For prompts with media it does so at every engine: block keys after the first medium are guesses, of which events
+confirm only the media.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from routing.values.inference_request import InferenceRequest
 
 _TURN_BLOCKS = 8192
-"""Blocks stored in one turn of the event loop, which takes about 5 ms."""
+"""Blocks stored in one event loop step, which takes about 5 ms."""
 
 
 class DispatchFeed:
-    """Mutable: `feeds_any`, dispatches under way, blocks brought by each tenant, and a count of clearings."""
+    """Feeds the index by dispatches. Mutable: `feeds_any`, running dispatches, blocks brought by each tenant, and a
+    count of clearings.
+    """
 
     def __init__(
         self,
@@ -43,18 +45,18 @@ class DispatchFeed:
         refresh: Callable[[], None],
     ) -> None:
         self.feeds_any = False
-        """Whether any engine's part of the index is fed by dispatches."""
+        """Whether dispatches feed the index part of any engine."""
         self._router = router
         self._engines = engines
         self._feeds = feeds
-        """Whether this engine's part of the index is fed by dispatches."""
+        """Returns whether dispatches feed this engine's part of the index."""
         self._refresh = refresh
         self._dispatched = DispatchedKeys(settings.max_dispatched)
         self._cleared = 0
         self._blocks = TenantBlocks(max(1, settings.index_max_bytes // (INDEX_BYTES + TENANT_BYTES)))
 
     def dispatched(self, decision: Decision, request: InferenceRequest, salted: bool) -> None:
-        """Remember where the request goes, if the blocks that it leaves there may be ours to report."""
+        """Store where the request goes, if the blocks that it leaves there may have to be inferred."""
         # The events have to name the salt of a salted prompt that is new to its engine.
         if self.feeds_any or request.guessed or (salted and not decision.hit_tokens):
             where = decision.engine_id, decision.incarnation
@@ -62,7 +64,7 @@ class DispatchFeed:
             self._dispatched.add(request.request_id, dispatch)
 
     def observed(self, observation: Observation) -> None:
-        """Store the blocks of a request whose prompt was computed."""
+        """Store the blocks of a request after its prompt was computed."""
         dispatch = self._dispatched.take(observation.request_id) if self._dispatched else None
         if dispatch is None or isinstance(observation, Failed):
             return
@@ -75,7 +77,7 @@ class DispatchFeed:
         self._store(dispatch, len(dispatch.keys), self._cleared)
 
     def _store(self, dispatch: Dispatch, end: int, cleared: int) -> None:
-        """Store the blocks before `end`, the last ones first as the index wants them; many take several turns."""
+        """Store the blocks before `end`, last first as the index requires. Many blocks take several loop steps."""
         engine = self._engines.get(dispatch.engine_id)
         if engine is None or engine.incarnation != dispatch.incarnation or cleared != self._cleared:
             return
@@ -90,7 +92,7 @@ class DispatchFeed:
                 asyncio.get_running_loop().call_soon(self._store, dispatch, start, cleared)
 
     def clear(self) -> None:
-        """Forget all, as when keys mean something else."""
+        """Clear everything, for example after the meaning of the keys changed."""
         self._cleared += 1
         self._dispatched.clear()
         self._blocks.clear()

@@ -8,20 +8,20 @@ import msgspec
 
 
 class Dispatch(msgspec.Struct, frozen=True, gc=False):
-    """The engine of one request, and the blocks that its prefill leaves there."""
+    """The engine of a request, and the blocks that its prefill leaves there."""
 
     engine_id: str
     incarnation: int
     keys: tuple[int, ...]
     tenant_id: str = ""
     salted: bool = False
-    """Whether the engine keeps these blocks under a cache salt."""
+    """Whether the engine stores these blocks under a cache salt."""
     guessed: bool = False
-    """Whether the engine's events name them in part only."""
+    """Whether the engine's events name only some of these blocks."""
 
 
 class DispatchedKeys:
-    """Request id → Dispatch until its first token, at most `limit`; the oldest leave first."""
+    """Request id → Dispatch until its first token, at most `limit`; the oldest are dropped first."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -31,15 +31,15 @@ class DispatchedKeys:
         return len(self._dispatches)
 
     def add(self, request_id: str, dispatch: Dispatch) -> None:
-        """Remember a dispatched request."""
+        """Add a dispatched request."""
         self._dispatches[request_id] = dispatch
         if len(self._dispatches) > self._limit:
             self._dispatches.popitem(last=False)
 
     def take(self, request_id: str) -> Dispatch | None:
-        """Return and forget a request's dispatch; None where it is unknown or was taken."""
+        """Remove and return a request's dispatch, None if it is unknown or was removed."""
         return self._dispatches.pop(request_id, None)
 
     def clear(self) -> None:
-        """Forget all, as when the keys of a pool change their meaning."""
+        """Clear everything, for example after the meaning of a pool's keys changed."""
         self._dispatches.clear()

@@ -1,7 +1,7 @@
-"""Samples the hits of ended requests for the trust in indexes.
+"""Samples the hits of ended requests, to judge the trust in indexes.
 
-Every ended request counts, whether or not the request log keeps it. Sampling waits for the next judgement: events of
-blocks that the engine removed while the request ran may arrive after the answer.
+Every ended request counts, whether or not the request log keeps it. Sampling waits for the next evaluation, because
+events of blocks removed during a request can arrive after its answer.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from routing.values.decision import Decision
 
 MAX_ENDED = 10_000
-"""Ended requests that wait for the next judgement, twice a second; of more, the oldest are not sampled."""
+"""Limit of ended requests that wait for the next evaluation, twice a second. Beyond it, the oldest are not sampled."""
 
 
 class EndedHits(RequestListener):
-    """Holds ended requests whose engine reported hits until `take`. Mutable state: these requests."""
+    """Holds ended requests with reported hits until `take`. Mutable: these requests."""
 
     def __init__(self) -> None:
         self._ended: deque[DecisionRecord] = deque(maxlen=MAX_ENDED)
@@ -36,7 +36,7 @@ class EndedHits(RequestListener):
             self._ended.append(record)
 
     def take(self) -> None:
-        """Give each engine the samples of its answers since the last call."""
+        """Add the samples of the answers since the last call to each engine's trust."""
         ended, self._ended = self._ended, deque(maxlen=MAX_ENDED)
         for record in ended:
             sample = hit_sample(record)
@@ -47,9 +47,9 @@ class EndedHits(RequestListener):
 def hit_sample(record: DecisionRecord) -> HitSample | None:
     """Return the predicted and the reported hit of a request.
 
-    None where the engine is gone or reported none, where it loaded an unreported number of blocks, where the prompt was
-    known in part only, where its blocks were unknown to the gateway that decided, and where the request's hits are not
-    those of its cached blocks.
+    None if the engine is gone or reported no hit, if it loaded an unreported number of blocks, if the prompt was only
+    partly known, if its blocks were unknown to the gateway that decided, or if the request's hits are not those of its
+    cached blocks.
     """
     decision, reported = record.decision, record.cached_tokens
     engine = record.pool.engines.get(decision.engine_id)
@@ -78,7 +78,7 @@ def hit_sample(record: DecisionRecord) -> HitSample | None:
 
 
 def believed_tokens(decision: Decision, block_tokens: int) -> int:
-    """Return the prompt's tokens that the engine held by the index when it was dispatched, whatever the trust."""
+    """Return the prompt tokens that the engine held at the dispatch according to the index, regardless of its trust."""
     if not decision.candidates:
         return decision.hit_tokens
     chosen = decision.candidates[0]
@@ -95,5 +95,5 @@ def believed_tokens(decision: Decision, block_tokens: int) -> int:
 
 
 def tier_tokens(decision: Decision) -> int:
-    """Return the prompt's tokens that the engine was expected to load from its own lower tiers."""
+    """Return the prompt tokens that the engine was expected to load from its own lower tiers."""
     return sum(decision.loading.tier_tokens.values()) if decision.loading is not None else 0

@@ -1,4 +1,4 @@
-"""Judges engines by this gateway's own evidence, on a separate timer: reports only read its verdicts."""
+"""Judges engines by this gateway's own evidence, on a separate timer. Reports only read the verdicts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class HealthWatch:
-    """Checks all pools. Mutable: one stall watch per pool."""
+    """Evaluates all pools. Mutable: one stall watch per pool."""
 
     def __init__(self, pools: Callable[[], Iterable[LivePool]], lag: LoopLag, settings: GatewaySettings) -> None:
         self._pools = pools
@@ -30,7 +30,7 @@ class HealthWatch:
         self._stalls: dict[LivePool, StallWatch] = {}
 
     def evaluate(self) -> None:
-        """Run the due checks of each pool."""
+        """Run the due evaluations of each pool."""
         now, unix = time.monotonic(), time.time()
         stalls = self._stalls
         self._stalls = {}
@@ -50,7 +50,7 @@ class HealthWatch:
 
 
 def judge_progress(pool: LivePool, watch: StallWatch, now: float) -> None:
-    """Give no new work to engines without progress, mark hung ones as lost, and trust those that move."""
+    """Stop new work for engines without progress, mark hung engines as lost, and trust those that progress."""
     engines = pool.engines
     for stall in watch.evaluate({name: _seen(pool, engine, now) for name, engine in engines.items()}, now):
         engine = engines[stall.engine_id]
@@ -78,20 +78,20 @@ def _seen(pool: LivePool, engine: LiveEngine, now: float) -> Seen:
 
 
 def slow_start(pool: LivePool, running: Mapping[str, int], unix: float) -> None:
-    """Apply the growing share of engines in probation, by the requests that run on each engine."""
+    """Apply the growing share of engines in probation, from the number of requests running on each engine."""
     pool.at_slow_start_limit = at_slow_start_limit(pool.engines.values(), running, unix)
     pool.refresh()
 
 
 def note_events(pool: LivePool, now: float) -> None:
-    """Note which engines removed blocks or missed events, which explains hits that were not reported."""
+    """Record which engines removed blocks or missed events, which explains missing hits."""
     for engine in pool.engines.values():
         if engine.intake is not None:
             engine.hits.note_events(engine.intake.ledger.counts, now)
 
 
 def judge_hits(pool: LivePool, now: float) -> None:
-    """Judge the engines' reported hits, and give the router new facts where trust changed."""
+    """Judge the engines' reported hits, and update the router's facts if trust changed."""
     keys = PoolKeys(pool.entry.isolated, pool.by_dispatches, pool.several_tenants)
     changed = False
     for engine_id, engine in pool.engines.items():

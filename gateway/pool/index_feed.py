@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from routing.router import Router
 
 MAX_MEDIA = 65_536
-"""Media of a pool whose lengths are known; the ones stored longest ago leave first."""
+"""Limit of a pool's media with known lengths. The least recently stored are dropped first."""
 
 
 class IndexFeed:
@@ -26,14 +26,14 @@ class IndexFeed:
         restarted: Callable[[LiveEngine], None],
         media_blocks: OrderedDict[str, int],
     ) -> None:
-        """`media_blocks`: number of blocks of the pool's media, by name."""
+        """`media_blocks`: media name → number of its blocks in this pool."""
         self._router = router
         self._media_blocks = media_blocks
         self._engine = engine
         self._restarted = restarted
 
     def stored(self, keys: Sequence[int]) -> None:
-        """Add these blocks; without salts their domain would be unknown."""
+        """Add these blocks. Without salts, their domain would be unknown."""
         if self._engine.salts_seen.missing:
             return
         self._router.blocks_stored(self._engine.entry.engine_id, keys)
@@ -45,11 +45,11 @@ class IndexFeed:
         self._router.blocks_removed(self._engine.entry.engine_id, keys)
 
     def tail_declared(self, tail: Tail) -> None:
-        """Cut this engine's matches by the tail of its cache groups."""
+        """Limit this engine's matches by the tail of its cache groups."""
         self._router.fleet.declare_tail(self._engine.entry.engine_id, tail)
 
     def tail_changed(self, change: PartChange) -> None:
-        """Add or remove blocks of a part of the tail."""
+        """Add or remove blocks of a tail part."""
         if not self._engine.salts_seen.missing:
             self._router.fleet.change_tail(self._engine.entry.engine_id, *change)
 
@@ -59,7 +59,7 @@ class IndexFeed:
             self._router.fleet.change_tier(self._engine.entry.engine_id, tier, stored, keys)
 
     def medium_stored(self, name: str, blocks: int) -> None:
-        """Note that the medium of this name spans this many blocks, or more."""
+        """Record that the medium of this name spans at least this many blocks."""
         self._media_blocks[name] = max(blocks, self._media_blocks.pop(name, 0))
         if len(self._media_blocks) > MAX_MEDIA:
             self._media_blocks.popitem(last=False)
@@ -69,5 +69,5 @@ class IndexFeed:
         self._router.blocks_cleared(self._engine.entry.engine_id)
 
     def restarted(self) -> None:
-        """Reset for a new process of the engine."""
+        """Reset for a new engine process."""
         self._restarted(self._engine)

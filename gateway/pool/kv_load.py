@@ -1,4 +1,4 @@
-"""One request's load from node managers: the order for its engine, and the result."""
+"""One request's load from node managers: the instruction for its engine, and the result."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 WHOLE, PARTIAL, UNNEEDED = "whole", "partial", "unneeded"
 MISSING, LATE, FAILED, UNTOLD = "missing", "late", "failed", "untold"
-"""Endings of a load, as they are counted; unneeded: the engine held the blocks already."""
+"""Results of a load, as counted. unneeded: the engine already held the blocks."""
 _REASONS = frozenset({MISSING, LATE, FAILED})
 
 
 def order_on(
     record: DecisionRecord, engine_id: str, order: LoadInstruction | None, keys: Sequence[int]
 ) -> LoadInstruction | None:
-    """Return this engine's instruction: with its load, where that was decided; None: it has no node.
+    """Return this engine's load instruction, with its load if one was decided. None: the engine has no node.
 
-    The record notes the load, and forgets that of an attempt before.
+    The record stores the load, in place of a previous attempt's.
     """
     record.load_ordered, record.load_node, record.load_keys, record.load = 0, "", (), None
     loads, decision = record.pool.loads, record.decision
@@ -62,7 +62,7 @@ def load_ended(record: DecisionRecord, now: float) -> None:
 
 
 def _note_orders(record: DecisionRecord, keys: Sequence[int], loaded: int) -> None:
-    """Report the loaded blocks to the planners of moves, as far as the record names them."""
+    """Report the loaded blocks to the move planners, as far as the record names them."""
     pool = record.pool
     if how_it_ended(record) == WHOLE:
         end, first = record.load_ordered, record.load_ordered - loaded
@@ -76,7 +76,7 @@ def _note_orders(record: DecisionRecord, keys: Sequence[int], loaded: int) -> No
 
 
 def stored_load(record: DecisionRecord) -> StoredLoad | None:
-    """Return the part of the load that the request log keeps; None: no load was ordered."""
+    """Return the load's part of the request record, None if no load was requested."""
     if not record.load_ordered:
         return None
     outcome, ended = record.load, how_it_ended(record)
@@ -94,7 +94,7 @@ def stored_load(record: DecisionRecord) -> StoredLoad | None:
 
 
 def how_it_ended(record: DecisionRecord) -> str:
-    """Return how the load of a request ended."""
+    """Return the result of a request's load."""
     outcome = record.load
     if outcome is None:
         return UNTOLD
@@ -111,7 +111,7 @@ def saved_tokens(record: DecisionRecord) -> int:
 
 
 def _own_blocks(record: DecisionRecord) -> int:
-    """Return how many leading blocks the engine held, as its placement knew."""
+    """Return the number of leading blocks that the engine held according to the placement."""
     candidates = record.decision.candidates
     return candidates[0].blocks if candidates else 0
 

@@ -1,6 +1,6 @@
 """One running pool: its engines, its router, and the connections between them.
 
-Everything in here runs on the event loop's thread; the router is synchronous and never waits.
+Everything runs on the event loop's thread. The router is synchronous and never waits.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from routing.values.observation import Observation
 
 
 class Decider(Protocol):
-    """Decides about one request (RouterDriver.place)."""
+    """Decides on one request (RouterDriver.place)."""
 
     async def __call__(
         self, request: InferenceRequest, *, hold: bool, excluded: frozenset[str] = ..., salted: bool = ...
@@ -76,17 +76,17 @@ _KEY_FIELDS = ("served_model", "key_source", "block_tokens", "block_bytes", "mod
 
 
 class LivePool:
-    """One pool at work.
+    """One running pool.
 
-    Mutable state: `entry`, `engines`, the facts last given to the router, the
-    tasks and last incarnation of each engine, and since when lost ones are lost.
+    Mutable: `entry`, `engines`, the router's current facts, each engine's tasks and last incarnation, and since when
+    lost engines are lost.
     """
 
     load_report: PoolLoadReport | None = None
-    """Last report of the gateway that decides for the pool; None: this one decides, or none came."""
+    """Last report of the gateway that decides for the pool; None: this gateway decides, or no report has arrived."""
 
     several_tenants = False
-    """Whether keys of more than one tenant may use this pool."""
+    """Whether keys of several tenants can use this pool."""
 
     def __init__(
         self,
@@ -118,11 +118,11 @@ class LivePool:
             self.engines, self.progress, settings.breaker, accepts=self.accepts, refresh=self.refresh
         )
         self.prefixes, self.ttft_split = PrefixWindow(), TtftSplit()
-        """For pages: the starts of prompts, and the parts of TTFT."""
+        """Prompt prefixes and TTFT parts for pages."""
         self.shadow = PoolShadow(self.router, metrics)
         self.loads, self.orders = PoolLoads(nodes, metrics), orders
         self.sticky_placement = sticky_placement_of(self.router)
-        """The placement, where it keeps prefixes to a few engines."""
+        """The placement, if it keeps prefixes on a few engines."""
         self._settings, self._metrics, self._session, self._context = settings, metrics, session, context
         self.lag = lag
         self._feed = DispatchFeed(
@@ -134,36 +134,38 @@ class LivePool:
         self.decide: Decider = driver.place
         self.observe: Callable[[Observation], None] = driver.observe
         self.answers_at_once = True
-        """Whether `decide_at_once` may be called."""
+        """Whether `decide_at_once` can be called."""
         self.decide_at_once, self.take_observed = driver.place_at_once, driver.take_observed
         self.reject_waiting = driver.reject_waiting
         self.rebalancing = Rebalancing(self.router, driver.relieve)
         self._facts: tuple[EngineFacts, ...] = ()
         self.accepting: frozenset[str] = frozenset()
-        """Engines that take new work at this moment."""
+        """Engines that accept new work now."""
         self.unreachable_here: frozenset[str] = frozenset()
-        """Engines that this gateway does not reach, whatever others report."""
+        """Engines that this gateway cannot reach, regardless of other gateways' reports."""
         self.at_slow_start_limit: frozenset[str] = frozenset()
-        """Engines in probation that have their share for now."""
+        """Engines in probation that currently have their share of work."""
         self._tasks = EngineTasks()
         self._incarnations: dict[str, int] = {}
         self._lost_at: dict[str, float] = {}
 
     def _follow(self, entry: PoolEntry) -> None:
-        """Take the entry, and the facts that each request needs of it."""
+        """Store the entry, and the facts that each request needs from it."""
         self.entry = self.domains.entry = entry
         self.observes = entry.mode == OBSERVE
-        """Whether other routers place the pool's requests, and report them afterwards."""
+        """Whether other routers route the pool's requests and report them afterwards."""
         self.by_dispatches = entry.key_source != EXACT_KEYS or self.observes
-        """Whether the index is fed by dispatches: the keys are not those of events, or events precede observations."""
+        """Whether dispatches feed the index, because the keys are not those of events, or events precede observations.
+        """
 
     def hides_load_from(self, witness: str) -> bool:
-        """Return whether answers must not depend on engines' work; they may where a request has no `witness`."""
+        """Return whether answers must not depend on engines' work. A request without `witness` may see it."""
         return bool(witness) and not self.entry.isolated
 
     def fed_by_dispatches(self, engine: LiveEngine) -> bool:
-        """Return whether this engine's part of the index is: the pool's is, or none of its events names the owner of
-        blocks.
+        """Return whether dispatches feed this engine's part of the index.
+
+        They do so if they feed the pool's, or if the engine's events do not name the owners of blocks.
         """
         return self.by_dispatches or engine.salts_seen.missing or (self.entry.isolated and engine.intake is None)
 
@@ -173,19 +175,19 @@ class LivePool:
         self.decide, self.observe, self.answers_at_once = decide, observe, at_once
 
     def serves(self, model: str) -> bool:
-        """Return whether this is the served model, or a name that an engine serves; empty: any model is meant."""
+        """Return whether this is the served model or a name that an engine serves. Empty matches any model."""
         return model in ("", self.entry.served_model) or bool(self.names.engines(model))
 
     def accepts(self, engine_id: str) -> bool:
-        """Return whether the engine takes new work at this moment."""
+        """Return whether the engine accepts new work now."""
         return engine_id in self.accepting
 
     # -- topology and health
 
     def apply(self, entry: PoolEntry, engines: Sequence[EngineEntry]) -> None:
-        """Take a new version of the pool; engines that did not change are not disturbed.
+        """Apply a new version of the pool. Unchanged engines are not disturbed.
 
-        Raises the router's error, and changes nothing, where the policy cannot run.
+        If the policy cannot run, change nothing and raise the router's error.
         """
         now = time.monotonic()
         # First: it raises where the policy of an arm cannot run, and nothing has changed by then.
@@ -217,7 +219,7 @@ class LivePool:
         self.refresh()
 
     def refresh(self) -> None:
-        """Recompute the facts of all engines and give them to the router if they changed."""
+        """Recompute the facts of all engines, and pass them to the router if they changed."""
         excused = excused_engines(self.engines.values())
         well = {
             engine_id
@@ -248,12 +250,12 @@ class LivePool:
             self.driver.set_engines(facts)
 
     def _learned(self, engine: LiveEngine) -> FittedCost | None:
-        """Return the learned cost of the engine's kind, where the policy wants it and it is better."""
+        """Return the learned cost of the engine's kind, if the policy uses it and it is better."""
         fitted = self.entry.costs.get(engine.entry.kind) if self.entry.policy.cost == "fitted" else None
         return fitted if fitted is not None and fitted.better else None
 
     def take_report(self, report: EngineReport) -> None:
-        """Take the prober's report of one engine; unknown engines are ignored."""
+        """Apply the prober's report on one engine. Unknown engines are ignored."""
         engine = self.engines.get(report.engine_id)
         if engine is None:
             return
@@ -321,7 +323,7 @@ class LivePool:
         self.names.follow(self.entry.served_model, self.engines)
 
     def _doubt(self, url: str) -> None:
-        """Probe all ranks of one process: a fault at one of them may affect all of it."""
+        """Probe all ranks of one process, because a fault of one rank can affect all."""
         for engine in self.engines.values():
             if engine.entry.url == url:
                 engine.probe_now()
@@ -361,7 +363,7 @@ class LivePool:
         self._tasks.end_readers(engine.entry.engine_id)
 
     def _rekey(self) -> None:
-        """Reset all indices, because keys mean something else."""
+        """Reset all indexes, because the meaning of keys changed."""
         self.domains.forget()
         self._feed.clear()
         for engine_id, engine in self.engines.items():
@@ -390,7 +392,7 @@ class LivePool:
         self.refresh()
 
     def engine_restarted(self, engine: LiveEngine) -> None:
-        """Count a restart that the engine's event numbers reveal; its intake requests the new history by itself."""
+        """Count a restart that the engine's event numbers reveal. Its intake requests the new history itself."""
         log_event("engine_restarted", engine=engine.entry.engine_id, evidence="event numbers started again")
         self._new_incarnation(engine, resync=False)
         self.refresh()

@@ -1,4 +1,4 @@
-"""Rejects requests while this gateway's own event loop is late, with a time for the retry."""
+"""Rejects requests with a retry time while this gateway's own event loop is late."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from routing.values.inference_request import InferenceRequest
 
 
 def lag_rejection(lag: LoopLag, router: Router, request_id: str) -> Rejected | None:
-    """Return the rejection of a request while the loop's lag is sustained; None while the gateway keeps up."""
+    """Return the rejection of a request while the loop's lag is sustained, else None."""
     retry_after_s = lag.retry_after_s(time.monotonic()) if lag.late else None
     return None if retry_after_s is None else _rejected(router, request_id, retry_after_s)
 
 
 def queue_rejection(lag: LoopLag, router: Router, request: InferenceRequest) -> Rejected | None:
-    """Return the rejection of a request for which no engine would be free in time; None where the queue is short.
+    """Return the rejection of a request for which no engine would be free in time, None if the queue is short.
 
     While the gateway is on time, the request waits and the policy decides.
     """

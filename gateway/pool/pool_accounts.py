@@ -1,4 +1,4 @@
-"""Accounting for a request in its pool: router, engines' progress, costs, traffic."""
+"""Accounts for a request in its pool: router, engines' progress, costs, traffic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PoolAccounts(RequestListener):
-    """Keeps the accounts of each request's own pool; reports that only a tenant makes (`reporter`) teach nothing."""
+    """Accounts for each request in its pool. Nothing is learned from reports made only by a tenant (`reporter`)."""
 
     @override
     def dispatched(self, record: DecisionRecord, request: InferenceRequest, took_s: float, again: bool) -> None:

@@ -1,4 +1,4 @@
-"""A pool's demand since the gateway started, and each engine's progress with it."""
+"""A pool's demand since the gateway started, and each engine's progress."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from routing.values.decision import Decision
 
 
 class PoolProgress:
-    """Follows dispatched requests. Mutable state: the totals, and one EngineProgress per engine."""
+    """Follows dispatched requests. Mutable: the totals, and one EngineProgress per engine."""
 
     def __init__(self, vouches: Callable[[float, float], bool] = lambda _since_s, _now: True) -> None:
         self._vouches = vouches
         self.work_s = 0.0
-        """Engine seconds of uncached prefill that were dispatched."""
+        """Engine seconds of uncached prefill in dispatched requests."""
         self.prompt_tokens = 0
         self.recomputed_tokens = 0
         """Prompt tokens computed on one engine although another candidate was believed to hold them."""
@@ -23,20 +23,20 @@ class PoolProgress:
         self._engines: dict[str, EngineProgress] = {}
 
     def engine(self, engine_id: str) -> EngineProgress:
-        """Return the engine's progress; that of a new one begins here."""
+        """Return the engine's progress, which starts now for a new engine."""
         progress = self._engines.get(engine_id)
         if progress is None:
             progress = self._engines[engine_id] = EngineProgress(self._vouches)
         return progress
 
     def forget(self, engine_id: str) -> None:
-        """Start over with an engine that left or restarted."""
+        """Reset the progress of an engine that left or restarted."""
         self._engines.pop(engine_id, None)
 
     def dispatched(self, decision: Decision, now: float, prefix: int | None = None, tracked: bool = True) -> None:
-        """Note a dispatch; `prefix` is its affinity key where the placement keeps prefixes to a few engines.
+        """Record a dispatch. `prefix` is its affinity key if the placement keeps prefixes on a few engines.
 
-        An untracked one is no evidence about its engine: it may never have got there.
+        An untracked dispatch is no evidence about its engine, because the request may never have reached it.
         """
         self.work_s += decision.compute_s
         self.prompt_tokens += decision.prompt_tokens
@@ -50,7 +50,7 @@ class PoolProgress:
             self.engine(decision.engine_id).dispatched(decision.decision_id, decision.compute_s, now)
 
     def moved(self, decision: Decision, now: float, *, prefilled: bool) -> None:
-        """Note that a request's decode engine has it from here; `prefilled`: the other one has done its part."""
+        """Record that a request moved to its decode engine. `prefilled`: the prefill engine has completed its part."""
         if decision.pair is None:
             return
         first, name = self.engine(decision.engine_id), decision.decision_id
@@ -69,18 +69,20 @@ class PoolProgress:
         return self.engine(decision.engine_id)
 
     def first_token(self, decision: Decision, now: float) -> None:
-        """Note the first token of a dispatched request."""
+        """Record the first token of a dispatched request."""
         self._at(decision).first_token(decision.decision_id, now)
 
     def completed(self, decision: Decision, output_tokens: int | None, now: float) -> None:
-        """Note the end of an answer."""
+        """Record the end of an answer."""
         self._at(decision).completed(decision.decision_id, output_tokens, now)
 
     def reported(self, decision: Decision, tenant_id: str, *, failed: bool) -> None:
-        """Note a tenant's report of a request that the gateway did not see."""
+        """Record a tenant's report of a request that the gateway did not see."""
         self._at(decision).reported(tenant_id, failed=failed)
 
     def dropped(self, decision: Decision, *, failed: bool) -> None:
-        """Note the end of a request without an answer; `failed`: by its engine's fault. Unbound ones are ignored."""
+        """Record the end of a request without an answer. `failed`: its engine is at fault. Unbound requests are
+        ignored.
+        """
         if decision.engine_id:
             self._at(decision).dropped(decision.decision_id, failed=failed)

@@ -1,4 +1,4 @@
-"""Attributes rejections in a pool: to an engine itself, or to the request and the fleet."""
+"""Attributes rejections in a pool to the engine itself, or to the request and the fleet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PoolRejections:
-    """Reports rejections to the breakers of a pool's engines; keeps no state."""
+    """Reports rejections to the breakers of a pool's engines. It has no state."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class PoolRejections:
         self._refresh = refresh
 
     def rejected(self, engine: LiveEngine, kind: str, rejection: EngineRejection, now: float) -> None:
-        """Count a rejection against the engine, unless no other engine of its role is known to do better."""
+        """Count a rejection against the engine, unless no other engine of its role is known to accept such requests."""
         engine_id = engine.entry.engine_id
         shared = all(other.breaker.doubted for other in self._others(engine_id, (engine_id,)))
         if kind == HTTP_5XX:
@@ -47,16 +47,16 @@ class PoolRejections:
             engine.breaker.record_throttle(min(pause_s, self._limits.throttle_max_s), now)
 
     def untried(self, engine_id: str, tried: Collection[str]) -> frozenset[str]:
-        """Return the engines of this one's role that take work and are not among those tried."""
+        """Return the engines of the same role that accept work and have not been tried."""
         return frozenset(other.entry.engine_id for other in self._others(engine_id, tried))
 
     def doubted(self, engine_ids: frozenset[str]) -> frozenset[str]:
-        """Return those whose last answers were errors; none where that is all of them."""
+        """Return the engines whose last answers were errors, empty if that applies to all of them."""
         doubted = frozenset(engine_id_ for engine_id_ in engine_ids if self._engines[engine_id_].breaker.doubted)
         return doubted if doubted != engine_ids else frozenset()
 
     def contradict(self, rejected: Collection[str]) -> None:
-        """Note that another engine took a request that these rejected."""
+        """Record that another engine accepted a request that these rejected."""
         news = [
             item.breaker for item in self._known(rejected) if item.breaker.doubted and not item.breaker.contradicted
         ]
@@ -66,7 +66,7 @@ class PoolRejections:
             self._refresh()
 
     def forgive(self, rejected: Collection[str], kind: str, now: float) -> None:
-        """Take these engines' last rejections back: all engines that were asked gave the same answer."""
+        """Revoke these engines' last rejections, because all engines gave the same answer."""
         for engine in self._known(rejected):
             engine.breaker.forgive(kind, now)
             if kind == HTTP_5XX:

@@ -11,7 +11,7 @@ from routing.values.engine_pair import DECODE, PREFILL
 
 
 def warn_of_roles(pool_id: str, engines: Iterable[EngineEntry]) -> None:
-    """Log the missing half where a pool has only prefill engines, or only decode engines, of the two."""
+    """Log the missing role if a pool has only prefill engines or only decode engines."""
     roles = [engine.role for engine in engines]
     if (PREFILL in roles) == (DECODE in roles):
         return

@@ -1,4 +1,4 @@
-"""A shadow policy next to one pool's live one: sampled, timed, and without effect on requests."""
+"""A shadow policy beside a pool's live policy: sampled, timed, and without effect on requests."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from routing.values.feedback_events import Answered, FeedbackEvent, Released
 from routing.values.inference_request import InferenceRequest
 
 _BURST_S = 1.0
-"""The rate holds over this time; within it requests may come at once."""
+"""Seconds over which the rate limit holds. Within them, requests can arrive in a burst."""
 _MAX_UNTOLD = 64
 _MAX_EXPECTED = 4096
-"""Compared requests that await their first token."""
+"""Limit of compared requests that wait for their first token."""
 
 
 class RunningShadow:
-    """One run of a shadow at this gateway; the router's observer.
+    """One run of a shadow at this gateway. It observes the router.
 
-    Mutable state: the policy (None once it has ended), the tally, the number of choices that it may make by now, and
-    the predicted TTFT of compared requests until their first token.
+    Mutable: the policy (None once it has ended), the tally, the number of choices allowed so far, and the predicted
+    TTFT of compared requests until their first token.
     """
 
     def __init__(self, pool_id: str, entry: ShadowEntry, view: FleetView, metrics: GatewayMetrics) -> None:
         self.entry = entry
         self.ended = ""
-        """Why it stopped choosing; empty: it chooses."""
+        """Why it stopped choosing; empty while it chooses."""
         self.tally = ShadowTally()
         self._pool_id = pool_id
         self._part = uuid4().hex
@@ -51,7 +51,7 @@ class RunningShadow:
             self._end(f"The policy cannot run: {error}")
 
     def placed(self, request: InferenceRequest, choice: Choice, view: FleetView, now: float) -> None:
-        """Compare one choice, if there is still room for one in this second."""
+        """Compare one choice, if this second's limit allows it."""
         policy = self._policy
         if policy is None:
             return
@@ -77,7 +77,7 @@ class RunningShadow:
         self._counter.inc(self._pool_id, "yes" if compared.agreed else "no")
 
     def learn(self, event: FeedbackEvent) -> None:
-        """Feed the policy, if it learns; a first token also shows how well it was predicted."""
+        """Feed the policy, if it learns. A first token also shows the accuracy of its prediction."""
         if self._policy is None:
             return
         if type(event) is Answered:
@@ -94,12 +94,12 @@ class RunningShadow:
         self.tally.cpu_s += (time.thread_time_ns() - began_ns) * 1e-9
 
     def check_clock(self, unix: float) -> None:
-        """End when the run's time is over."""
+        """End the run when its time is over."""
         if self._policy is not None and unix >= self.entry.until:
             self._end("Its time is up.", failed=False)
 
     def report(self, unix: float) -> ShadowReport:
-        """Return its counts so far."""
+        """Return the counts so far."""
         return ShadowReport(
             pool_id=self._pool_id,
             run_id=self.entry.run_id,
@@ -131,7 +131,9 @@ class RunningShadow:
 
 
 class PoolShadow:
-    """Starts and ends shadows by the snapshot. Mutable: the running one, and the last reports of ended ones."""
+    """Starts and ends shadows as the snapshot requires. Mutable: the running shadow, and the last reports of ended
+    ones.
+    """
 
     def __init__(self, router: Router, metrics: GatewayMetrics) -> None:
         self._router = router
@@ -142,11 +144,11 @@ class PoolShadow:
 
     @property
     def running(self) -> RunningShadow | None:
-        """The running shadow."""
+        """Return the running shadow."""
         return self._running
 
     def follow(self, entry: PoolEntry, unix: float) -> None:
-        """Follow this version of the pool; a run that continues is not disturbed."""
+        """Apply this version of the pool. A run that continues is not disturbed."""
         wanted = entry.shadow
         if wanted is not None and (wanted.base_version != entry.policy_version or unix >= wanted.until):
             wanted = None
@@ -163,7 +165,7 @@ class PoolShadow:
             self._router.accompany(self._running)
 
     def take_reports(self, unix: float) -> list[ShadowReport]:
-        """Return the unreported tallies; a shadow whose time is over, or that failed, stops observing."""
+        """Return the unreported tallies. A shadow that has failed or reached its end stops observing."""
         reports, self._unreported = self._unreported, []
         running = self._running
         if running is None:

@@ -1,4 +1,4 @@
-"""One pool's state of the rebalancing automation's orders."""
+"""Applies the rebalancing automation's orders to one pool."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from routing.router import Router
 
 
 class Rebalancing:
-    """Follows the newest order of the newest holder. Mutable state: that order."""
+    """Follows the newest order of the newest holder. Mutable: that order."""
 
     def __init__(self, router: Router, relieve: Callable[[str, int], None]) -> None:
         """`relieve` moves up to this many queued requests off an engine."""
@@ -19,7 +19,7 @@ class Rebalancing:
         self._last: RebalanceOrder | None = None
 
     def follow(self, order: RebalanceOrder, widened: Mapping[int, int], unix: float) -> None:
-        """Apply the order's table of widened prefixes, and make its moves once; `unix` is wall-clock seconds."""
+        """Apply the order's table of widened prefixes, and make its moves once. `unix` is wall-clock seconds."""
         last = self._last
         if last is not None and (order.fence < last.fence or order.at <= last.at):
             return
@@ -32,7 +32,7 @@ class Rebalancing:
                 self._relieve(move.engine_id, move.at_most)
 
     def evaluate(self, unix: float) -> None:
-        """Give widened prefixes back to their usual engines once the order has expired; call it periodically."""
+        """Return widened prefixes to their usual engines once the order has expired. Call it periodically."""
         if self._last is not None and unix - self._last.at > GOOD_S:
             widen(self._router, {})
             self._last = None

@@ -1,4 +1,4 @@
-"""The decisions of the last minutes with their outcomes: a bounded ring in memory, without prompts."""
+"""Decisions of the last minutes with their outcomes, in a bounded ring in memory without prompts."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 DEFAULT_CAPACITY = 20_000
 PER_ENGINE = 16
-"""Decisions kept by engine: as many as an operator reads at a glance."""
+"""Decisions kept per engine: as many as an operator reads at a glance."""
 MAX_ENGINES = 4096
-"""Engines whose decisions are kept separately; the one without a decision for the longest time leaves first."""
+"""Limit of engines whose decisions are kept separately. The one with the oldest latest decision is dropped first."""
 
 
 class DecisionRecord(msgspec.Struct, gc=False):
     """One decision and its outcome so far. Mutable: filled in while the request runs.
 
-    `*_s` are monotonic seconds of this process, `decided_at` unix seconds. `outcome` is empty while
-    the request runs, then completed, failed, rejected, cancelled or client_error.
+    `*_s` are monotonic seconds of this process, `decided_at` unix seconds. `outcome` is empty while the request runs,
+    then completed, failed, rejected, cancelled or client_error.
     """
 
     decision: Decision
@@ -46,64 +46,64 @@ class DecisionRecord(msgspec.Struct, gc=False):
     output_tokens: int | None = None
     outcome: str = ""
     error: str = ""
-    """A code, never text of an engine or client."""
+    """An error code, never text of an engine or client."""
     handed_over_s: float | None = None
-    """When the prefill engine was done, where another one decodes."""
+    """When the prefill engine finished, if another engine decodes."""
     engine_prompt_tokens: int | None = None
-    """The prompt's length as the engine counted it."""
+    """The prompt's length as counted by the engine."""
     session_id: str = ""
-    """As the caller gave it; only keyed digests of it leave the process."""
+    """The session id from the caller. Only keyed digests of it leave the process."""
     client_request_id: str = ""
     asked_model: str = ""
-    """The alias or adapter that it asked for; empty: the served model."""
+    """The requested alias or adapter; empty: the served model."""
     agent: str = ""
     workflow_id: str = ""
     slo_class: str = ""
     priority: int = 0
     asked_s: float | None = None
-    """When the router was first asked for an engine; the time before was the gateway's own."""
+    """When the router was first asked for an engine. The time before that was the gateway's own."""
     tracked: bool = True
-    """A trusted caller will report its end."""
+    """Whether a trusted caller will report its end."""
     proxied: bool = False
-    """Whether this gateway forwards it, and observes its end by itself."""
+    """Whether this gateway forwards the request and therefore sees its end."""
     reporter: str = ""
-    """The only tenant whose report is the source of the request's facts; empty: they are trusted."""
+    """The only tenant whose report is the source of the request's facts; empty: the facts are trusted."""
     witness: str | None = ""
-    """The tenant whose requests alone lower no engine's trust; empty: an operator's key, or the only tenant. None: the
-    reported hits reveal nothing about its index.
+    """The tenant whose requests alone cannot lower an engine's trust; empty for an operator's key or a sole tenant.
+    None: the reported hits reveal nothing about the engine's index.
     """
     salted: bool = False
-    """Whether its blocks carry a cache salt in the engine."""
+    """Whether its blocks have a cache salt in the engine."""
     late: bool = False
-    """The objective was missed: first token too late, rejected or failed. Known from the end on."""
+    """Whether the objective was missed: first token too late, rejected or failed. Set when the request ends."""
     recorded: bool = False
-    """It went to the request log before its end, which was not reported in time."""
+    """Whether it was sent to the request log before its end, which was not reported in time."""
     load_ordered: int = 0
-    """Leading blocks that its engine was ordered to load from a node manager; 0: none."""
+    """Leading blocks that its engine was instructed to load from a node manager; 0: none."""
     load_node: str = ""
     load_keys: Sequence[int] = ()
-    """Keys of the prompt's blocks, while its load is under way."""
+    """Keys of the prompt's blocks while they are loading."""
     load: KvOutcome | None = None
-    """The engine's report on it."""
+    """The engine's report on the load."""
     advisory: StoredAdvisory | None = None
     """Outcome of its advisory."""
     hop: Hop | None = None
-    """Its way to another region, or from one."""
+    """The request's hop to or from another region."""
     keys: tuple[int, ...] | None = None
-    """Keys of the prompt's blocks until its traffic is recorded; None: it is recorded, or not to be."""
+    """Keys of the prompt's blocks until its traffic is recorded; None: it is recorded, or will not be."""
 
     @property
     def ttft_s(self) -> float | None:
-        """Seconds from arrival to the first token, where it came."""
+        """Return the seconds from arrival to the first token, None if there was none."""
         return None if self.first_token_s is None else self.first_token_s - self.arrived_s
 
     @property
     def on_time(self) -> bool:
-        """Whether the whole answer came and met the objective."""
+        """Return whether the complete answer arrived and met the objective."""
         return self.outcome == COMPLETED and not self.late
 
     def misses_objective(self) -> bool:
-        """Return whether the objective is missed by the known facts: first token too late, rejected or failed."""
+        """Return whether the known facts miss the objective: first token too late, rejected or failed."""
         if self.outcome in (FAILED, REJECTED):
             return True
         first_s = self.first_token_s
@@ -117,9 +117,9 @@ def _chose(decision: Decision, engine_id: str) -> bool:
 
 
 class RecentDecisions:
-    """Records by decision id; the oldest leaves when `capacity` is reached. The last few of each engine are indexed.
+    """Records by decision id; the oldest is dropped at `capacity`. The last few of each engine are indexed.
 
-    The loop's thread adds; any thread may read.
+    The loop's thread adds records; any thread can read.
     """
 
     def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
@@ -136,7 +136,7 @@ class RecentDecisions:
         return len(self._records)
 
     def add(self, record: DecisionRecord, *, again: bool = False) -> None:
-        """Keep the record; `again`: it was here before, and is added to its new engine's list, too."""
+        """Store the record. `again`: it is already stored, and is added to its new engine's list."""
         records, decision = self._records, record.decision
         records[decision.decision_id] = record
         if not again:
@@ -153,18 +153,22 @@ class RecentDecisions:
             self._add_to_engine(pair.engine_id, record)
 
     def take_added(self) -> tuple[list[DecisionRecord], list[DecisionRecord]]:
-        """Return the records added since the last call, at most as many as are kept: at once, and after a wait."""
+        """Return (immediately dispatched records, dispatched after a wait) added since the last call, as far as they
+        are kept.
+        """
         added = list(self._at_once), list(self._waited)
         self._at_once.clear()
         self._waited.clear()
         return added
 
     def get(self, decision_id: str) -> DecisionRecord | None:
-        """Return the record, if it is still here."""
+        """Return the record, None if it was dropped."""
         return self._records.get(decision_id)
 
     def of_engine(self, engine_id: str) -> list[DecisionRecord]:
-        """Return the last records that chose this engine for either leg, newest first, without those that moved on."""
+        """Return the last records that chose this engine for either leg, newest first, without those that moved to
+        another engine.
+        """
         records = self._by_engine.get(engine_id, ())
         # list() copies within one step of the interpreter, so the loop may go on adding meanwhile.
         return [record for record in reversed(list(records)) if _chose(record.decision, engine_id)]
@@ -179,6 +183,6 @@ class RecentDecisions:
         records.append(record)
 
     def find(self, decision_id: str, tenant_id: str) -> DecisionRecord | None:
-        """Return the record, if it is still here and belongs to this tenant."""
+        """Return the record if it is kept and belongs to this tenant, else None."""
         record = self._records.get(decision_id)
         return record if record is not None and record.tenant_id == tenant_id else None

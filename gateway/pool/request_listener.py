@@ -1,4 +1,4 @@
-"""Interface for everything that counts, learns from, records, or releases requests."""
+"""Interface for code that counts, learns from, records, or releases requests."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ if TYPE_CHECKING:
 
 
 class RequestListener:
-    """Called at each moment of a request, after its record is updated. `now` is monotonic seconds.
+    """Called at each event of a request, after its record is updated. `now` is monotonic seconds.
 
-    A listener overrides the moments that it wants; the others cost nothing.
+    A listener overrides the events that it needs; others cost nothing.
     """
 
     def dispatched(self, record: DecisionRecord, request: InferenceRequest, took_s: float, again: bool) -> None:
-        """Take the choice of an engine, `took_s` seconds after the router was asked; `again`: another had failed."""
+        """Handle the choice of an engine, `took_s` seconds after the router was asked. `again`: another engine had
+        failed.
+        """
 
     def first_token(self, record: DecisionRecord, now: float) -> None:
-        """Take the first token of the engine."""
+        """Handle the engine's first token."""
 
     def handed_over(self, record: DecisionRecord, now: float, prefilled: bool) -> None:
-        """Take the hand-over to the decode engine; not `prefilled`: it computes the prompt itself."""
+        """Handle the hand-over to the decode engine. Without `prefilled`, that engine computes the prompt itself."""
 
     def left(self, record: DecisionRecord, failed: bool) -> None:
-        """Take the request's departure to another engine; `failed`: by this engine's fault."""
+        """Handle the request's departure to another engine. `failed`: this engine was at fault."""
 
     def ended(self, record: DecisionRecord, now: float) -> None:
-        """Take the end of a request, as in the record; called once per request."""
+        """Handle the end of a request, as in the record. Called once per request."""
 
 
 class WhenEnded(RequestListener):
-    """Calls a function with the decision's id at each end."""
+    """Calls a function with the decision's id when a request ends."""
 
     def __init__(self, call: Callable[[str], None]) -> None:
         self._call = call
@@ -46,7 +48,7 @@ class WhenEnded(RequestListener):
 
 
 class RequestListeners:
-    """The listeners of each moment, in order."""
+    """The listeners of each event, in order."""
 
     def __init__(self, listeners: Iterable[RequestListener]) -> None:
         known = tuple(listeners)

@@ -1,12 +1,12 @@
-"""Limits the requests on another attempt, so that an ailing fleet is not hit harder by retries."""
+"""Limits retries, so that they do not add load to an unhealthy fleet."""
 
 from __future__ import annotations
 
 
 class RetryBudget:
-    """At most `share` of the active requests, and always `least`, may be retrying (Envoy's retry budget).
+    """Allows at most `share` of the active requests, and always `least`, to retry (Envoy's retry budget).
 
-    Mutable state: both limits, and `active` and `retrying`, counts of requests.
+    Mutable: both limits, and the request counts `active` and `retrying`.
     """
 
     def __init__(self, share: float = 0.2, least: int = 3) -> None:
@@ -16,7 +16,7 @@ class RetryBudget:
         self.retrying = 0
 
     def limit(self, share: float, least: int) -> None:
-        """Set these limits; retries under way go on."""
+        """Set these limits. Running retries continue."""
         self._share = share
         self._least = least
 
@@ -25,13 +25,13 @@ class RetryBudget:
         self.active += 1
 
     def leave(self, *, retried: bool) -> None:
-        """Stop counting it; `retried` states whether it had taken from the budget."""
+        """Stop counting it. `retried` states whether it had used the budget."""
         self.active -= 1
         if retried:
             self.retrying -= 1
 
     def take(self) -> bool:
-        """Return whether one more request may retry, and count it if so."""
+        """Return whether one more request can retry, and count it if so."""
         if self.retrying >= max(self._least, int(self._share * self.active)):
             return False
         self.retrying += 1

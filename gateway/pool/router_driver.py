@@ -1,4 +1,4 @@
-"""Drives one Router in real time: passes dispatches to waiting requests, and wakes it at its next deadline."""
+"""Drives one Router in real time: passes dispatches to waiting requests, and runs it at its next deadline."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _MIN_WAKE_S = 0.001
 
 
 class RouterDriver:
-    """The event loop around one router; every call must come from the loop's thread.
+    """The event loop around one router. Call it only on the loop's thread.
 
-    Mutable state: the futures of waiting requests and the timer.
+    Mutable: the futures of waiting requests, and the timer.
     """
 
     def __init__(self, router: Router, tick_s: float, *, feed: DispatchFeed, queue: QueueWindow, lag: LoopLag) -> None:
-        """`feed` and `queue` receive each dispatch; while `lag` is sustained, late requests are rejected."""
+        """`feed` and `queue` receive each dispatch. While `lag` is sustained, late requests are rejected."""
         self.router = router
         self._tick_s = tick_s
         self._feed = feed
         self._queue = queue
         self._lag = lag
         self.prefetch: QueuePrefetch | None = None
-        """Receives each wait."""
+        """Receives each wait of a request."""
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[str, asyncio.Future[Dispatched | Rejected]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -44,10 +44,10 @@ class RouterDriver:
     async def place(
         self, request: InferenceRequest, *, hold: bool, excluded: frozenset[str] = frozenset(), salted: bool = False
     ) -> Dispatched | Rejected:
-        """Return when the request is dispatched to an engine or rejected; cancelling withdraws it.
+        """Return when the request is dispatched to an engine or rejected. Cancellation withdraws it.
 
-        With `hold` it may wait in the queue, without it an engine is chosen at once. Raises ValueError
-        for a request id that is already under way.
+        With `hold` it can wait in the queue; without it an engine is chosen immediately. Raise ValueError for the id of
+        a running request.
         """
         outcome = self.begin(request, hold=hold, excluded=excluded, salted=salted)
         if not isinstance(outcome, asyncio.Future):
@@ -62,7 +62,9 @@ class RouterDriver:
     def begin(
         self, request: InferenceRequest, *, hold: bool, excluded: frozenset[str] = frozenset(), salted: bool = False
     ) -> Dispatched | Rejected | asyncio.Future[Dispatched | Rejected]:
-        """Ask the router, as `place` does; a future where the request is queued, whose end withdraws it."""
+        """Ask the router as `place` does. Return a future if the request is queued; its cancellation withdraws the
+        request.
+        """
         if hold and not excluded and (late := queue_rejection(self._lag, self.router, request)):
             return late
         now = time.monotonic()
@@ -95,7 +97,7 @@ class RouterDriver:
         return outcome
 
     def place_at_once(self, request: InferenceRequest, salted: bool = False) -> Dispatched | Rejected:
-        """Return an engine for a request that does not wait; raises ValueError for an id already under way."""
+        """Return an engine for a request that does not wait; raise ValueError for the id of a running request."""
         now = time.monotonic()
         outcome = self.router.submit(request, now, hold=False)
         if isinstance(outcome, Queued):
@@ -104,7 +106,7 @@ class RouterDriver:
         return self._noted(outcome, request, salted)
 
     def take_observed(self, request: InferenceRequest, engine_id: str) -> Dispatched | None:
-        """Account for a request that others have sent to the engine; None where it takes no work."""
+        """Account for a request that others have sent to the engine. Return None if the engine accepts no work."""
         now = time.monotonic()
         dispatched = self.router.observed.take(request, engine_id, now)
         self._arm(now)
@@ -115,7 +117,7 @@ class RouterDriver:
     def adopt(self, request: InferenceRequest, engine_id: str, salted: bool, *, decoding: bool = False) -> int | None:
         """Account for a request that another gateway has decided on; return the engine's incarnation here.
 
-        None, and nothing is accounted for, where the engine takes no work here or the request is known.
+        If the engine accepts no work here or the request is known, account for nothing and return None.
         """
         if self.router.reservations.get(request.request_id) is not None:
             return None
@@ -130,23 +132,23 @@ class RouterDriver:
         return dispatched.decision.incarnation
 
     def observe(self, observation: Observation) -> None:
-        """Report an event of a request to the router, and deliver the outcomes; unknown ids are ignored."""
+        """Report an event of a request to the router, and deliver the outcomes. Unknown ids are ignored."""
         self._feed.observed(observation)
         now = time.monotonic()
         self._deliver(self.router.observe(observation, now), now)
 
     def set_engines(self, facts: Sequence[EngineFacts]) -> None:
-        """Give the router the pool's engines, and deliver the outcomes."""
+        """Set the router's engines, and deliver the outcomes."""
         now = time.monotonic()
         self._deliver(self.router.set_engines(facts, now), now)
 
     def set_policy(self, policy: RoutingPolicy, version: int) -> None:
-        """Give the router a policy, and deliver the outcomes; raises its error where the policy cannot run."""
+        """Set the router's policy, and deliver the outcomes; raise the router's error if the policy cannot run."""
         now = time.monotonic()
         self._deliver(self.router.set_policy(policy, version, now), now)
 
     def report(self, engine_id: str, pending: int, room_tokens: int | None) -> None:
-        """Give the router an engine's pending work and free room, and deliver the outcomes."""
+        """Set an engine's pending work and free room in the router, and deliver the outcomes."""
         now = time.monotonic()
         self._deliver(self.router.report(engine_id, pending, now, room_tokens), now)
 
@@ -156,7 +158,7 @@ class RouterDriver:
         self._deliver(relieve(self.router, engine_id, at_most, now), now)
 
     def stop(self) -> None:
-        """End the timer and reject the waiting requests."""
+        """Cancel the timer and reject the waiting requests."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -170,7 +172,7 @@ class RouterDriver:
                 future.set_result(Rejected(request_id, code, 1.0))
 
     def _deliver(self, outcomes: list[Outcome], now: float) -> None:
-        """Hand outcomes to their waiters; a dispatch without a waiter is released again."""
+        """Pass outcomes to their waiters. A dispatch without a waiter is released again."""
         pending = list(outcomes)
         while pending:
             outcome = pending.pop(0)
@@ -186,7 +188,7 @@ class RouterDriver:
         self._arm(now)
 
     def _arm(self, now: float) -> None:
-        """Schedule the next run of the router for when it has something to do."""
+        """Schedule the router's next run at its next deadline."""
         timer = self._timer
         if timer is not None and (not self._waiting or timer.when() <= self._loop.time() + self._tick_s):
             return

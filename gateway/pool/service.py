@@ -1,7 +1,7 @@
-"""A service: the pools of this gateway that serve one model, and the choice among them.
+"""A service: this gateway's pools that serve one model, and the choice among them.
 
-Weighted rendezvous hashing gives each pool its share and keeps a session, or a conversation, with one pool; a change of
-pools or weights moves no more of them than it must. A pool that is overloaded gives way to the next one.
+Weighted rendezvous hashing gives each pool its share and keeps a session, or a conversation, on one pool. A change of
+pools or weights moves as few of them as possible. Requests of an overloaded pool go to the next pool.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
     from gateway.pool.live_pool import LivePool
 
 PATIENCE_S = 1.0
-"""A request goes to another pool when its own would make it wait this much longer; chosen, not measured."""
+"""A request goes to another pool if its own would make it wait this much longer. The value was chosen, not measured."""
 
 
 class Service:
-    """The pools of one model, at least one; rebuilt with each snapshot."""
+    """The pools of one model, at least one. It is rebuilt with each snapshot."""
 
     __slots__ = ("_everyday", "pools")
 
     def __init__(self, pools: Sequence[LivePool], home: str | None = None) -> None:
-        """`home` is the preferred region; None: all are alike."""
+        """`home` is the preferred region; None: no preference."""
         self.pools = tuple(sorted(pools, key=lambda pool: (pool.entry.region, pool.entry.name)))
         routing = tuple(pool for pool in self.pools if not pool.observes)
         near = tuple(pool for pool in routing if pool.entry.region == home)
         self._everyday = near or routing or self.pools
 
     def in_region(self, region: str) -> Service | None:
-        """Return the service of this region's pools alone; None: there are none."""
+        """Return a service with only this region's pools, None if there are none."""
         pools = [pool for pool in self.pools if pool.entry.region == region]
         return Service(pools, region) if pools else None
 
     def choose(self, affinity: Callable[[], bytes], now: float) -> LivePool:
-        """Return the pool of a request; `affinity` returns what stays the same over the turns of a conversation.
+        """Return the pool of a request. `affinity` returns a key that is the same in all turns of a conversation.
 
-        A pool of weight 0, and one without an engine that takes work, is chosen only where there is no other.
+        A pool that has weight 0, or no engine that accepts work, is chosen only if there is no other.
         """
         if len(self._everyday) == 1:
             return self._everyday[0]
@@ -59,15 +59,15 @@ class Service:
         return next((pool for pool in near if pool is by_distance[0] or pool.entry.arm != CANARY), by_distance[0])
 
     def observing(self) -> tuple[LivePool, ...]:
-        """Return the pools that only observe."""
+        """Return the observe-only pools."""
         return tuple(pool for pool in self.pools if pool.observes)
 
 
 def service_of_name(pools: Iterable[LivePool], name: str, granted: Collection[str], home: str | None) -> Service | None:
-    """Return the service of a name that is no served model's: an alias or adapter of one; None: it is unknown.
+    """Return the service of an alias or adapter of a served model, None if the name is unknown.
 
-    Its use is granted with the served model; an empty `granted` means all. Where engines of several served models have
-    the name, the first of these models is meant.
+    Its use is granted with the served model; an empty `granted` means all. If engines of several served models have the
+    name, the first of these models is chosen.
     """
     able = [pool for pool in pools if pool.names.engines(name) and (not granted or pool.entry.served_model in granted)]
     first = min((pool.entry.served_model for pool in able), default="")
@@ -76,13 +76,13 @@ def service_of_name(pools: Iterable[LivePool], name: str, granted: Collection[st
 
 
 def reject_if_observing(pool: LivePool) -> None:
-    """Raise ApiError 409 where the pool routes nothing."""
+    """Raise ApiError 409 if the pool only observes."""
     if pool.observes:
         raise ApiError(409, "This pool only observes; send requests to your own proxy.", "pool_observes")
 
 
 def _distance(key: bytes, pool: LivePool) -> float:
-    """Return the pool's distance from the key: the least wins, each pool in proportion to its weight."""
+    """Return the pool's distance from the key. The least distance wins, for each pool in proportion to its weight."""
     # In (0, 1), because log(0) is undefined.
     drawn = (xxhash.xxh3_64_intdigest(pool.entry.pool_id.encode() + b"\0" + key) + 1) / ((1 << 64) + 1)
     return -math.log(drawn) / (pool.entry.weight or 1)

@@ -1,1 +1,1 @@
-"""A gateway process: the server, its drain and its end."""
+"""A gateway process: the server, its drain and its shutdown."""

@@ -1,4 +1,4 @@
-"""uvicorn's server with an end that drains."""
+"""uvicorn's server with a drain at shutdown."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from gateway.process.drain import Drain
 from gateway.process.shutdown import ProcessEnd
 
 GRACE_S = 3.0
-"""A draining server listens at least this long, so that a balancer reads 503 from /ready before connections fail."""
+"""Minimum seconds for which a draining server listens, so that a load balancer reads 503 from /ready before connections
+fail.
+"""
 CUT_OFF_S = 1
-"""Connections have this long to take their last bytes."""
+"""Seconds for connections to receive their last bytes."""
 
 
 class DrainingServer(uvicorn.Server):
-    """Serves until the process is asked to end, then drains; signals are the ProcessEnd's, not uvicorn's.
+    """Serves until the process is asked to end, then drains. ProcessEnd handles the signals, not uvicorn.
 
-    It listens until the drain is over: callers report how their requests went, and operators watch. Mutable state: when
-    the drain began. The config's `timeout_graceful_shutdown` should be CUT_OFF_S.
+    It listens until the drain is over, for callers' reports on their requests and for operators. Mutable: the start
+    time of the drain. Set the config's `timeout_graceful_shutdown` to CUT_OFF_S.
     """
 
     def __init__(
@@ -42,12 +44,12 @@ class DrainingServer(uvicorn.Server):
 
     @override
     async def on_tick(self, counter: int) -> bool:
-        """Return whether to stop serving; uvicorn asks ten times a second."""
+        """Return whether to stop serving. uvicorn calls this ten times a second."""
         return await super().on_tick(counter) or (self._end.asked and self._is_drained(self._clock()))
 
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Cut off the requests under way and end the server."""
+        """Cut off the running requests and end the server."""
         self._drain.cut_off()
         self._end.drained()
         await super().shutdown(sockets)

@@ -1,4 +1,4 @@
-"""Log entries of libraries for faults outside of this program: one short line each, and no error."""
+"""Log filters for faults outside of this program: one short line each, and no error."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from gateway.http.guarded_receive import RejectedAtEdgeError
 EVENT = "request_cut_off_by_shutdown"
 _CLIENTS_FAULTS = (HttpProcessingError, RejectedAtEdgeError)
 _UTF8_FAULT = "Invalid UTF-8 sequence received from client."
-"""uvicorn's message about a websocket's text."""
+"""uvicorn's message about invalid text on a websocket."""
 
 
 class CutOffRequests(logging.Filter):
-    """Turns the server's traceback of a request that it cancelled at shutdown into an event at warning level.
+    """Replaces the server's traceback for a request cancelled at shutdown by an event at warning level.
 
-    The server cancels open requests once the time for a graceful end is over; their clients see the connection close
+    The server cancels open requests after the time for a graceful shutdown. Their clients see the connection close
     before the answer is complete, and retry elsewhere.
     """
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let every record pass; rewrite those that report a cancellation."""
+        """Pass every record, and rewrite those that report a cancellation."""
         if record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError):
             record.exc_info = record.exc_text = None
             record.levelno, record.levelname = logging.WARNING, "WARNING"
@@ -38,9 +38,10 @@ class CutOffRequests(logging.Filter):
 
 
 class ClientFaults(logging.Filter):
-    """Removes the traceback from faults of clients, and makes them warnings: any client may cause any number.
+    """Removes the traceback from clients' faults and logs them as warnings, because clients can cause any number of
+    them.
 
-    `level` is that of its handler, which has let the record pass by then.
+    `level` is the level of the handler, which has already accepted the record.
     """
 
     def __init__(self, level: str = "NOTSET") -> None:
@@ -49,7 +50,7 @@ class ClientFaults(logging.Filter):
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the record, rewritten where a client caused it, is still for the handler."""
+        """Return whether the handler still accepts the record, which is rewritten if a client caused it."""
         error = record.exc_info[1] if record.exc_info else None
         # Django names the status of each answer that it logs.
         rejected = 400 <= getattr(record, "status_code", 0) < 500

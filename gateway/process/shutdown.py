@@ -1,4 +1,4 @@
-"""The end of a serving process: a signal requests it, a second one forces it, and nothing can delay it for ever."""
+"""Shutdown of a serving process: a signal requests it, a second one forces it, and nothing delays it indefinitely."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from types import FrameType
 from gateway.base.event_log import log_event
 
 DRAIN_S = 120
-"""How long requests under way may go on after SIGTERM, unless HEADWAY_DRAIN_S sets another time."""
+"""Seconds for running requests to complete after SIGTERM, unless HEADWAY_DRAIN_S sets another time."""
 LAST_STEPS_S = 4.5
-"""After the drain everything is over within this time, so that Ctrl-C ends the program within five seconds."""
+"""Maximum seconds from the end of the drain to the end of the process, so that Ctrl-C ends the program within five
+seconds.
+"""
 _CHECK_S = 0.1
 _LOG_S = 0.5
 
 
 class ProcessEnd:
-    """SIGTERM drains for `drain_s` at most, SIGINT not at all; a second signal ends the process at once.
+    """SIGTERM drains for at most `drain_s`; SIGINT does not drain. A second signal ends the process immediately.
 
-    A thread of its own ends a process whose shutdown hangs. Mutable state: the requested end, and until when the
-    process may live. `reap` ends child processes without waiting for anything.
+    A separate thread ends a process whose shutdown hangs. Mutable: the requested end, and the latest time at which the
+    process ends. `reap` ends child processes without waiting.
     """
 
     def __init__(
@@ -42,7 +44,7 @@ class ProcessEnd:
         """Exit status of the process."""
         self.why = ""
         self.drain_s = 0.0
-        """How long requests under way may go on, from the moment of asking."""
+        """Seconds for running requests to complete after the request to end."""
         self._patience_s = drain_s
         self._reap = reap
         self._exit_now = exit_now
@@ -50,12 +52,12 @@ class ProcessEnd:
         self._until_s = 0.0
 
     def handle_signals(self) -> None:
-        """Handle SIGINT and SIGTERM; call it in the main thread."""
+        """Handle SIGINT and SIGTERM. Call it in the main thread."""
         for sign in (signal.SIGINT, signal.SIGTERM):
             signal.signal(sign, self._on_signal)
 
     def ask(self, why: str, *, drains: bool = True, status: int = 0) -> None:
-        """Ask the process to end, from any thread; only the first request counts."""
+        """Ask the process to end. It can be called from any thread, and only the first request counts."""
         if self.asked:
             return
         self.drain_s = self._patience_s if drains else 0.0
@@ -66,14 +68,14 @@ class ProcessEnd:
         threading.Thread(target=self._watch, name="end of the process", daemon=True).start()
 
     def drained(self) -> None:
-        """Note that the drain is over: only the last steps are left."""
+        """Record that the drain is over and only the last steps remain."""
         self._until_s = min(self._until_s, self._clock() + LAST_STEPS_S)
 
     def at_once(self, why: str, status: int) -> None:
-        """End the process here: children first, then this one, without any further step."""
+        """End the process here without further steps: children first, then this process."""
         self._reap()
         # The holder of the log's lock may be what hangs, so the log gets a thread and a moment; stderr always gets it.
-        os.write(2, f"Headway ends at once: {why}.\n".encode())
+        os.write(2, f"Headway ends immediately: {why}.\n".encode())
         teller = threading.Thread(
             target=log_event, args=("ended_at_once",), kwargs={"level": logging.CRITICAL, "why": why}, daemon=True
         )

@@ -1,1 +1,1 @@
-"""The OpenAI-compatible proxy: forward a request, relay its answer, retry elsewhere."""
+"""The OpenAI-compatible proxy: forward a request, relay its answer, retry on another engine."""

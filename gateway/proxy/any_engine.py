@@ -1,4 +1,4 @@
-"""Requests that compute no tokens, tokenizing and counting: any engine answers them, and nothing is reserved for it."""
+"""Relays requests that compute no tokens (tokenizing, counting): any engine answers them, and nothing is reserved."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 MAX_ENGINES_ASKED = 3
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 LIMITS = AnswerLimits(whole_s=30.0)
-"""Any engine answers, and nothing is generated twice."""
+"""Time limits: any engine can answer, and nothing is generated twice."""
 
 
 class AnyEngineRelay:
-    """Passes such requests on. Mutable state: the turn; the next request begins with another engine."""
+    """Relays such requests. Mutable: the turn, so that the next request begins with another engine."""
 
     def __init__(self, transport: EngineTransport, drain: Drain) -> None:
         self._transport = transport
@@ -34,7 +34,7 @@ class AnyEngineRelay:
         self._turn = 0
 
     async def serve(self, exchange: Exchange, pool: LivePool, request: ForwardedRequest, model: str) -> None:
-        """Relay the first answer of an engine that serves the model; raises ApiError where none answers."""
+        """Relay the first answer of an engine that serves the model; raise ApiError if none answers."""
         try:
             with self._drain.relay():
                 await self._serve(exchange, pool, request, model)
@@ -63,7 +63,7 @@ class AnyEngineRelay:
         raise failure.as_error() if failure is not None else rejection(Rejected("", "no_engine", 1.0))
 
     def _engines(self, pool: LivePool, model: str) -> list[LiveEngine]:
-        """Return the engines to ask, of those that take work, in turns."""
+        """Return the engines to ask, in turns, among those that accept work."""
         able = pool.accepting if model == pool.entry.served_model else pool.accepting & pool.names.engines(model)
         engines = [pool.engines[name] for name in sorted(able) if name in pool.engines]
         self._turn += 1

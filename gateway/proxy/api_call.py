@@ -1,4 +1,4 @@
-"""One call of an endpoint, as the proxy has read it."""
+"""One call of an endpoint as the proxy has read it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
     original: bytes
     """The body as received."""
     held: HeldBody | None = None
-    """Its media, where they are held apart: `body` has their names."""
+    """Media held apart from `body`, which has their names instead; None: none."""
     body: dict[str, Any]
     arrived_s: float
     """Monotonic time of the first contact."""
@@ -35,7 +35,7 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_body(endpoint: Endpoint, body: bytes, exchange: Exchange) -> tuple[dict[str, Any], HeldBody | None]:
-    """Return the fields of a body, and the media that are held apart from them; raises BadBodyError."""
+    """Return (fields of a body, media held apart from them); raise BadBodyError."""
     if endpoint.is_form:
         return await read_form(body, exchange.head.headers.get(b"content-type", b"")), None
     return await read_object_in_turns(body)

@@ -1,4 +1,4 @@
-"""One try of a request at one engine, as a value, and how it fails before the client got a byte."""
+"""One attempt of a request at one engine, as a value, and its failures before the client gets a byte."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ if TYPE_CHECKING:
     from gateway.pool.live_pool import LivePool
 
 HANDOFF = "handoff"
-"""An engine that answered a prefill leg without handing anything over: no failure of the engine itself."""
+"""Cause of an engine's answer to a prefill leg without a hand-over, which is no failure of the engine."""
 RETRIED_FREELY = frozenset({CONNECT, NO_PROGRESS})
-"""The engine is out of rotation at once, so going elsewhere adds no load to it and needs no budget."""
+"""Causes that remove the engine from rotation at once. A retry elsewhere adds no load to it and needs no budget."""
 
 
 GENEROUS = 10.0
-"""Multiple of its expected time that an answer may take, where that is more than the limit of all answers."""
+"""An answer can take this multiple of its expected time, if that exceeds the limit of all answers."""
 ASSUMED_TPOT_S = 0.1
-"""TPOT of an engine without a measured one."""
+"""TPOT in seconds of an engine without a measured TPOT."""
 
 
 class RelaySettings(msgspec.Struct, frozen=True):
-    """Times in seconds. `answer_s` and `hang_s` are the least that EngineLimits allows."""
+    """Relay limits in seconds. `answer_s` and `hang_s` are the minimum of what EngineLimits allows."""
 
     answer_s: float
     hang_s: float
     connect_s: float = 2.0
     client_s: float = 120.0
-    """For a client to read a piece of its answer."""
+    """Timeout for a client to read a chunk of its answer."""
     comment_s: float = 0.0
     """GatewaySettings.stream_comment_s."""
 
     def limits(
         self, pool: LivePool, engine_id: str, request: ForwardedRequest, prefill_s: float = 0.0, *, leg: bool = False
     ) -> AnswerLimits:
-        """Return how long an attempt may take; an engine that is at work takes less.
+        """Return the time limits of an attempt. A working engine needs less.
 
-        `leg`: its first byte comes from bounded work, as of a leg that prefills or receives a prompt.
+        `leg`: its first byte follows bounded work, such as a prefill or the transfer of a prompt.
         """
         progress, entry = pool.progress.engine(engine_id), pool.entry
         hang_s = hang_limit_s(self.hang_s, progress.longest_start_s, prefill_s)
@@ -68,41 +68,41 @@ class PrefillEnd(msgspec.Struct, frozen=True):
 
     failure: AttemptFailure | None = None
     rejection: tuple[int, bytes, list[Header]] | None = None
-    """Its engine's answer to the client's own request: status, body and headers."""
+    """The engine's rejection of the client's own request: status, body and headers."""
     client_cached_tokens: int | None = None
-    """Cached prompt tokens that the client receives, or HIDDEN; None: as the decode engine reports."""
+    """Cached prompt tokens reported to the client, or HIDDEN; None: as the decode engine reports."""
 
     @property
     def went_well(self) -> bool:
-        """Whether the prompt's KV is handed over."""
+        """Return whether the prompt's KV was handed over."""
         return self.failure is None and self.rejection is None
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One request for one engine. Times in seconds. Lost or stuck if either of its engines is."""
+    """One attempt of a request at one engine. Times in seconds. It is lost or stuck if either of its engines is."""
 
     engine: LiveEngine
     request: ForwardedRequest
     limits: AnswerLimits
     prefill_s: float = 0.0
-    """How long the engine is expected to prefill."""
+    """Seconds of prefill expected on the engine."""
     partner: LiveEngine | None = None
-    """The other engine of a pair; without it this try is of no use."""
+    """The other engine of a pair, without which this attempt is useless."""
     after: asyncio.Task[PrefillEnd] | None = None
-    """The prefill that runs concurrently: nothing of the answer counts before its end."""
+    """The prefill that runs concurrently. No part of the answer counts before it ends."""
 
     @property
     def lost(self) -> bool:
-        """Whether no result is to be expected of it."""
+        """Return whether no result is expected from it."""
         return self.engine.lost or (self.partner is not None and self.partner.lost)
 
     @property
     def stuck(self) -> bool:
-        """Whether it should go elsewhere unless the answer has begun."""
+        """Return whether it should move to another engine unless the answer has begun."""
         return self.engine.stuck or (self.partner is not None and self.partner.stuck)
 
     def shown(self, body: bytes, status: int) -> bytes:
-        """Return a whole answer as the client may see it; raises AttemptFailedError where hits cannot be removed."""
+        """Return a complete answer as the client may see it; raise AttemptFailedError if hits cannot be removed."""
         cached = self.request.cached_tokens
         try:
             return body if cached is None else with_cached_tokens(body, cached)
@@ -110,7 +110,7 @@ class Attempt(msgspec.Struct, frozen=True):
             raise self.failed(HTTP_5XX, status) from None
 
     def failed(self, kind: str, status: int = 0, *, proves: bool = False, final: bool = False) -> AttemptFailedError:
-        """Return the error that ends the try by this engine's fault."""
+        """Return the error that ends the attempt and blames this engine."""
         return AttemptFailedError(AttemptFailure(kind, self.engine.entry.engine_id, status, proves, final=final))
 
 
@@ -122,14 +122,14 @@ class AttemptFailure(msgspec.Struct, frozen=True):
     """Which engine failed."""
     status: int = 0
     proves: bool = False
-    """Whether it is evidence against the engine; a time-out is not where this process was away."""
+    """Whether it is evidence against the engine. A timeout is none if this process was suspended."""
     rejection: EngineRejection | None = None
-    """The engine's answer, where that goes to the client if all engines answer likewise."""
+    """The engine's answer, which the client gets if all engines give the same."""
     final: bool = False
-    """No other engine may try: this one may have been at work until the end."""
+    """Whether no other engine may try, because this one may have worked until the end."""
 
     def as_error(self) -> ApiError:
-        """Return the answer for the client if no other try is made."""
+        """Return the error for the client if no other attempt is made."""
         if self.kind == TIMEOUT:
             remedy = "ask for fewer tokens" if self.final else "try again"
             return ApiError(504, f"The engine did not answer in time; {remedy}.", "engine_timeout", retry_after_s=1.0)

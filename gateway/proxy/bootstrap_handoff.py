@@ -1,7 +1,7 @@
-"""Executes a decision for two SGLang engines, which get the request at the same time and find each other.
+"""Executes a decision for two SGLang engines, which get the request at the same time and connect to each other.
 
-The decode engine waits for the KV, so its answer may begin at any time. It is passed to the client once the prefill
-engine has answered, too. Until then, a failure of either ends both, and the caller may choose another pair.
+The decode engine waits for the KV, so its answer can begin at any time. It is relayed to the client after the prefill
+engine has answered too. Until then, a failure of either ends both, and the caller can choose another pair.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ROOM_BITS = 63
 
 
 class BootstrapHandoff:
-    """One paired attempt at a time; keeps no state between them."""
+    """Serves one paired attempt at a time. It has no state between attempts."""
 
     def __init__(
         self, lifecycle: RequestLifecycle, transport: EngineTransport, relay: EngineRelay, settings: RelaySettings
@@ -48,7 +48,9 @@ class BootstrapHandoff:
         port: int,
         request: ForwardedRequest,
     ) -> AttemptFailure | None:
-        """Serve the request on prefill and decode engine, which meet at that port of the first; None: it has ended."""
+        """Serve the request on the prefill and decode engine, which connect at the prefill engine's `port`. None: it
+        has ended.
+        """
         first, second = engines
         room = secrets.randbits(_ROOM_BITS)
         both = request.bootstrap_legs(urlsplit(first.entry.url).hostname or "", port, room)

@@ -1,6 +1,6 @@
-"""Relays one engine's answer to the client, byte for byte and at once, and reports its progress to the lifecycle.
+"""Relays one engine's answer to the client unchanged and without delay, and reports its progress to the lifecycle.
 
-Until the answer has begun nothing goes to the client: a failure is returned, and the caller may try another engine.
+Until the answer has begun, nothing is sent to the client: a failure is returned, and the caller can try another engine.
 After that, a stream whose engine fails ends with an error event.
 """
 
@@ -33,14 +33,14 @@ _ASSUMED_PREFILL_MARGIN_S = 0.05
 
 
 class EngineRelay:
-    """One attempt at a time; keeps no state between them."""
+    """Relays one attempt at a time. It has no state between attempts."""
 
     def __init__(self, lifecycle: RequestLifecycle, transport: EngineTransport) -> None:
         self._lifecycle = lifecycle
         self._transport = transport
 
     async def relay(self, exchange: Exchange, record: DecisionRecord, attempt: Attempt) -> AttemptFailure | None:
-        """Relay one answer; None: the request has had its end, and the record states which."""
+        """Relay one answer. None: the request has ended, and the record states how."""
         try:
             with self._watched(record, attempt):
                 async with self._transport.answer(attempt) as answer:
@@ -58,9 +58,10 @@ class EngineRelay:
 
     @contextmanager
     def _watched(self, record: DecisionRecord, attempt: Attempt) -> Iterator[None]:
-        """Note how the answer will come; one in one piece shows no first token, so the estimate replaces it.
+        """Record whether the answer is streamed. An answer in one piece has no visible first token, so the estimate
+        replaces it.
 
-        Without one the router would take decoding for prefill and hold the engine's other requests back.
+        Without an estimate, the router would take decoding for prefill and hold back the engine's other requests.
         """
         progress, name = record.pool.progress.engine(attempt.engine.entry.engine_id), record.decision.decision_id
         if attempt.request.streams:
@@ -97,7 +98,7 @@ class EngineRelay:
         await exchange.end()
 
     def _failed_within(self, record: DecisionRecord, attempt: Attempt, error: EngineError) -> None:
-        """Note an error that the engine stated, and the client got, within a stream."""
+        """Record an engine's error within a stream, which the client has received."""
         if blame_of(error.status):
             attempt.engine.breaker.record_failure(BROKEN_STREAM, monotonic())
             self._lifecycle.failed(record, monotonic(), BROKEN_STREAM)
@@ -129,7 +130,7 @@ class EngineRelay:
 
 
 async def _met(attempt: Attempt, answer: EngineAnswer) -> Attempt:
-    """Wait for the attempt's concurrent prefill, if any; raises AttemptFailedError where nothing is handed over."""
+    """Wait for the attempt's concurrent prefill, if any; raise AttemptFailedError if nothing was handed over."""
     if attempt.after is None:
         return attempt
     await asyncio.wait((attempt.after,))
@@ -143,7 +144,7 @@ async def _met(attempt: Attempt, answer: EngineAnswer) -> Attempt:
 
 
 def complete(lifecycle: RequestLifecycle, record: DecisionRecord, used: Usage | None) -> None:
-    """Note a whole answer with the usage that its engine reports."""
+    """Record a complete answer with the usage that its engine reported."""
     used = used or Usage()
     lifecycle.completed(
         record,
@@ -155,7 +156,7 @@ def complete(lifecycle: RequestLifecycle, record: DecisionRecord, used: Usage | 
 
 
 def held_against(pool: LivePool, attempt: Attempt, failure: AttemptFailure) -> AttemptFailure:
-    """Report a failure before the first byte to the engine's breaker, and return it."""
+    """Report a failure before the first byte to the engine's breaker; return the failure."""
     if failure.rejection is not None:
         pool.rejections.rejected(attempt.engine, failure.kind, failure.rejection, monotonic())
     elif failure.proves and failure.kind not in (NO_PROGRESS, HANDOFF):

@@ -1,4 +1,6 @@
-"""Sends one try to its engine and yields the answer: status, bytes as they come, and usage. It does no accounting."""
+"""Sends one attempt to its engine and yields the answer: status, bytes as they arrive, and usage. It does no
+accounting.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,15 @@ from gateway.requests.kv_load_report import TRANSFER_MARK, take_outcome
 from kvstore.connector.engine_params import KvOutcome
 
 _JSON_TYPES = frozenset(("application/json", "application/octet-stream"))
-"""The second is aiohttp's value for an answer that names no type."""
+"""The second is aiohttp's value for a response without a content type."""
 _BROKEN = (aiohttp.ClientError, OSError, EngineSilentError, asyncio.IncompleteReadError)
 
 
 class EngineAnswer:
-    """An answer whose head is here; `open` it first. Iterating yields the client's bytes of a streamed one.
+    """An answer whose head has arrived. Call `open` first; iteration then yields the client's bytes of a streamed
+    answer.
 
-    Mutable: an error that the engine states in place of an answer changes `status`, and makes a streamed answer whole.
+    Mutable: an engine's error in place of an answer changes `status`, and makes a streamed answer a complete one.
     """
 
     def __init__(self, attempt: Attempt, response: aiohttp.ClientResponse, guard: ProgressGuard) -> None:
@@ -45,9 +48,9 @@ class EngineAnswer:
             take=self._take if request.orders else None,
         )
         self.used: Usage | None = None
-        """The usage that a whole answer reports."""
+        """The usage in a complete answer."""
         self.loaded: KvOutcome | None = None
-        """The KV connector's report on the order, complete once the stream has ended."""
+        """The KV connector's report on the load, complete once the stream has ended."""
         self._is_json = response.content_type in _JSON_TYPES
         self._attempt = attempt
         self._chunks = response.content.iter_any()
@@ -57,9 +60,9 @@ class EngineAnswer:
         self._passed = b""
 
     async def open(self) -> None:
-        """Wait until a streamed answer begins; raises AttemptFailedError where the engine states an error instead.
+        """Wait until a streamed answer begins; raise AttemptFailedError if the engine sends an error instead.
 
-        An error that is the request's own becomes the whole answer.
+        An error caused by the request becomes the complete answer.
         """
         stream = self.stream
         while self.streams and not stream.begun:
@@ -77,8 +80,8 @@ class EngineAnswer:
         return self
 
     async def __anext__(self) -> bytes:
-        """Return the bytes that go on to the client, nothing while they are held back; the next call implies that they
-        were sent.
+        """Return the bytes to relay to the client, empty while they are held back. The next call implies that they were
+        sent.
         """
         if self._passed:
             self._guard.sending = False
@@ -104,7 +107,7 @@ class EngineAnswer:
         return left
 
     async def whole(self, limit: int, kind: str = HTTP_5XX) -> bytes:
-        """Return the whole body; one above `limit` bytes, or one that is no answer, fails the try as `kind`."""
+        """Return the complete body. A body that exceeds `limit` bytes or is no answer fails the attempt as `kind`."""
         if self._error is not None:
             return self._error.body
         body = bytearray()
@@ -118,7 +121,7 @@ class EngineAnswer:
         return bytes(body)
 
     def _read(self, body: bytes, kind: str) -> bytes:
-        """Return the client's part of a whole answer with status 200."""
+        """Return the client's part of a complete answer with status 200."""
         try:
             if not self._is_json and self._attempt.request.endpoint.answers_json:
                 raise UnreadableAnswerError
@@ -131,21 +134,21 @@ class EngineAnswer:
         return error.body
 
     def _take_error(self, error: EngineError) -> None:
-        """Become the error's whole answer; raises AttemptFailedError where another engine may not give it."""
+        """Become the error's complete answer; raise AttemptFailedError if another engine might not give it."""
         rejection = EngineRejection(error.status, error.body, [JSON])
         _blame(self._attempt, rejection)
         self.status, self.headers, self.streams, self._error = error.status, [JSON], False, error
 
 
 class EngineTransport:
-    """One attempt at a time; keeps no state between them."""
+    """Sends one attempt at a time. It has no state between attempts."""
 
     def __init__(self, settings: RelaySettings) -> None:
         self._settings = settings
 
     @asynccontextmanager
     async def answer(self, attempt: Attempt) -> AsyncIterator[EngineAnswer]:
-        """Yield the engine's answer; raises AttemptFailedError where there is none, or it breaks off in the block."""
+        """Yield the engine's answer; raise AttemptFailedError if there is none, or if it ends early."""
         engine, request, begun_s = attempt.engine, attempt.request, monotonic()
         payload, of_payload = request.payload()
         try:
@@ -166,7 +169,7 @@ class EngineTransport:
 
 
 async def _reject(attempt: Attempt, response: aiohttp.ClientResponse) -> None:
-    """Raise AttemptFailedError for an answer that another engine may not give."""
+    """Raise AttemptFailedError for an answer that another engine might not give."""
     status = response.status
     if status == 200 and not is_encoded(response):
         return
@@ -178,7 +181,7 @@ async def _reject(attempt: Attempt, response: aiohttp.ClientResponse) -> None:
 
 
 def _blame(attempt: Attempt, rejection: EngineRejection) -> None:
-    """Raise AttemptFailedError for an error that may be the engine's own; return for one of the request itself."""
+    """Raise AttemptFailedError for an error that can be the engine's fault; return for a fault of the request."""
     status, handed_over = rejection.status, attempt.request.handed_over
     rejection = replace(rejection, body=attempt.shown(rejection.body, status))
     kind = blame_of(status)

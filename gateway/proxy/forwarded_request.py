@@ -1,4 +1,4 @@
-"""The request that is sent to an engine: the client's body and headers, without fields that only Headway may set."""
+"""The request sent to an engine: the client's body and headers, without fields that only Headway may set."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from kvstore.connector.engine_params import LoadInstruction
 
 TRACE_HEADERS = ("traceparent", "tracestate")
 PASSED_HEADERS = (*(name.encode() for name in TRACE_HEADERS), b"x-session-id")
-"""All other headers of the client stay here, its credentials and X-Data-Parallel-Rank among them. The engine's own key
-and rank are added where the engine is known (LiveEngine.addressed)."""
+"""Client headers that are forwarded. All others are dropped, including credentials and X-Data-Parallel-Rank.
+LiveEngine.addressed adds the engine's key and rank once the engine is chosen.
+"""
 
 _REMOVED_WHERE_HIDDEN = REMOVED | REVEALING
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -28,51 +29,51 @@ _LARGE_BODY = 1024 * 1024
 
 
 class ForwardedRequest(msgspec.Struct, frozen=True):
-    """One request in the form for engines."""
+    """One request in the form sent to engines."""
 
     endpoint: Endpoint
     body: bytes
     headers: Mapping[str, str]
     streams: bool
     strip_usage: bool
-    """Usage in the stream was requested by the gateway, not by the client."""
+    """Whether the gateway, not the client, requested the usage in the stream."""
     max_tokens: int = 0
-    """Output tokens that the client requests at most; 0: as many as the engine allows."""
+    """The client's limit of output tokens; 0: the engine's limit."""
     cached_tokens: int | None = None
-    """Cached prompt tokens that the client receives: those of the prefill, where another engine did it, or HIDDEN."""
+    """Cached prompt tokens reported to the client: those of the prefill on another engine, or HIDDEN."""
 
     handed_over: bool = False
-    """Its prompt was computed by another engine: a rejection reveals nothing about the client's body."""
+    """Whether another engine computed the prompt, so that a rejection reveals nothing about the client's body."""
 
     order: LoadInstruction | None = None
-    """Instruction to the engine's KV connector; None: none. It is in no body yet."""
+    """Instruction to the engine's KV connector, not yet in a body; None: none."""
 
     keys: tuple[int, ...] = ()
-    """Keys of the prompt's blocks, where there is an order."""
+    """Keys of the prompt's blocks, if there is an instruction."""
 
     held: HeldBody | None = None
-    """Media that `body` refers to by name; None: it is whole."""
+    """Media that `body` refers to by name; None: the body is complete."""
 
     orders: bool = False
-    """The engine got such an instruction, so that its answer may report the result."""
+    """Whether the engine got such an instruction, so that its answer can report the result."""
 
     def named(self, name: str) -> ForwardedRequest:
-        """Return the request under a name of its own for the engines."""
+        """Return the request under a new name for the engines."""
         return msgspec.structs.replace(self, headers={**self.headers, "x-request-id": name})
 
     def traced(self, carried: Mapping[str, str]) -> ForwardedRequest:
-        """Return the request as part of a span: `carried` are its headers, in place of the client's."""
+        """Return the request as part of a span. `carried` are the span's headers, which replace the client's."""
         kept = {name: value for name, value in self.headers.items() if name not in TRACE_HEADERS}
         return msgspec.structs.replace(self, headers={**kept, **carried})
 
     def ordered(self, order: LoadInstruction | None) -> ForwardedRequest:
-        """Return the request with an order for its engine's KV connector."""
+        """Return the request with an instruction for its engine's KV connector."""
         if order is self.order and self.orders == (order is not None):
             return self
         return msgspec.structs.replace(self, order=order, orders=order is not None)
 
     def prefill_leg(self) -> ForwardedRequest:
-        """Return the request for an engine that only prefills."""
+        """Return the request for an engine that only computes the prefill."""
         body = prefill_body(_fields(self.body), self.endpoint.one_token or {}, self.order)
         return msgspec.structs.replace(self, body=body, order=None)
 
@@ -83,13 +84,15 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, body=body, cached_tokens=shown, handed_over=True, order=None)
 
     def bootstrap_legs(self, host: str, port: int, room: int) -> tuple[ForwardedRequest, ForwardedRequest]:
-        """Return the request for SGLang's prefill and decode engines, which meet at that port under that number."""
+        """Return the request for SGLang's prefill and decode engines, which connect at this port under the number
+        `room`.
+        """
         bodies = bootstrap_legs(_fields(self.body), host, port, room)
         prefill, decode = (msgspec.structs.replace(self, body=body, order=None, orders=False) for body in bodies)
         return msgspec.structs.replace(prefill, streams=False), decode
 
     def payload(self) -> tuple[bytes | AsyncIterator[memoryview], dict[str, str]]:
-        """Return the body in the form that the HTTP client sends without copying it in one go, and its own headers."""
+        """Return (body, its headers). The HTTP client sends this form of the body without one large copy."""
         body = self.body if self.order is None else with_order(self.body, self.order)
         if self.held is not None:
             return self.held.chunks(body), {"content-length": str(self.held.size(body))}
@@ -113,10 +116,10 @@ def forwarded_request(
     max_tokens: int = 0,
     media_names: Sequence[str] = (),
 ) -> ForwardedRequest:
-    """Return the request for the engine; the client's own bytes where nothing in the body has to change.
+    """Return the request for the engine, with the client's bytes if nothing in the body has to change.
 
-    The values that stay are those bytes in any case: a long prompt is not encoded again. `media_names` are those of a
-    chat's media; vLLM reads names there alone.
+    Unchanged values always keep their bytes, so that a long prompt is not encoded again. `media_names` are the names of
+    a chat's media; vLLM reads names only in chats.
     """
     ours: dict[str, Any] = {"cache_salt": salt} if salt else {}
     if priority is not None:
@@ -156,7 +159,7 @@ def forwarded_request(
 
 
 def _plain(endpoint: Endpoint, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the loosely written fields (`"16"`, 16.0, 1 for true) in the plain form that every engine reads."""
+    """Return the loosely typed fields (`"16"`, 16.0, 1 for true) in the strict form that every engine reads."""
     plain: dict[str, Any] = {}
     for name in (*endpoint.limits, "n", "best_of"):
         value = body.get(name)

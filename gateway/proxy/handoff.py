@@ -1,7 +1,7 @@
 """Executes a decision for two engines: one computes the prompt, the other continues with its KV.
 
-The legs run one after the other, so a disconnecting client cancels the leg that runs. Until the first byte is sent, a
-failure of either leg is returned, and the caller may choose another pair.
+The legs run one after the other, so a disconnecting client cancels the running leg. Until the first byte is sent, a
+failure of either leg is returned, and the caller can choose another pair.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ MAX_PREFILL_ANSWER = 4 * 1024 * 1024
 
 DONE, ALONE = "done", "alone"
 PREFILL_FAILED, DECODE_FAILED, DECODE_LOST, CANCELLED = "prefill_failed", "decode_failed", "decode_lost", "cancelled"
-"""Endings of a hand-off, as they are counted; alone: the decode engine computed the prompt itself."""
+"""Results of a hand-off, as counted. alone: the decode engine computed the prompt itself."""
 
 
 class Handoff:
-    """One paired attempt at a time; keeps no state between them."""
+    """Serves one paired attempt at a time. It has no state between attempts."""
 
     def __init__(
         self, lifecycle: RequestLifecycle, transport: EngineTransport, relay: EngineRelay, settings: RelaySettings
@@ -49,10 +49,10 @@ class Handoff:
     async def relay(
         self, exchange: Exchange, record: DecisionRecord, pair: EnginePair, request: ForwardedRequest, *, alone: bool
     ) -> AttemptFailure | None:
-        """Serve the request on its pair; None: it has had its end, and the record states which.
+        """Serve the request on its pair. None: it has ended, and the record states how.
 
-        `alone` leaves the prefill engine out: the decode engine computes the prompt itself. The same holds where the
-        request cannot be handed over.
+        `alone` skips the prefill engine: the decode engine computes the prompt itself. The same happens if the request
+        cannot be handed over.
         """
         alone = alone or request.endpoint.one_token is None
         # An engine may still hold what an earlier attempt under the same name has left there.
@@ -114,7 +114,7 @@ class Handoff:
         second: LiveEngine,
         request: ForwardedRequest,
     ) -> PrefillAnswer | AttemptFailure | None:
-        """Return the prefill leg's answer or failure; None: the engine rejected the request, and the client has the
+        """Return the prefill leg's answer or failure. None: the engine rejected the request, and the client has the
         answer.
         """
         request = request.ordered(order_on(record, record.decision.engine_id, request.order, request.keys))
@@ -142,12 +142,12 @@ class Handoff:
         answer: PrefillAnswer,
         cached: int | None,
     ) -> ForwardedRequest:
-        """Return the leg for the decode engine, which loads nothing: the prompt comes from its partner."""
+        """Return the leg for the decode engine. It loads nothing, because the KV is transferred from its partner."""
         order = request.order if record.pool.loads.has_node(pair.engine_id) else None
         return request.ordered(order).decode_leg(answer.kv_transfer_params, cached)
 
     def _handed_over(self, record: DecisionRecord, answer: PrefillAnswer | None) -> PrefillAnswer | None:
-        """Return the answer without the KV connector's report; None: nothing is handed over."""
+        """Return the answer without the KV connector's report, None if nothing was handed over."""
         if answer is None:
             return None
         params, loaded = take_from_params(answer.kv_transfer_params)

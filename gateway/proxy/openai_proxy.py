@@ -1,4 +1,4 @@
-"""The OpenAI-compatible proxy: place, forward, relay; retry on another engine if the first one fails in time."""
+"""The OpenAI-compatible proxy: choose an engine, forward, relay. It retries on another engine if one fails in time."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ MODELS = "/v1/models"
 MAX_ATTEMPTS = 3
 MAX_FORWARDS = 2
 REJECTED_KEY_CODE = "engine_rejects_key"
-"""An error of the fleet's configuration, which no client can fix."""
+"""Error code of a configuration fault in the fleet, which clients cannot fix."""
 
 
 class Proxy:
-    """Serves the endpoints (gateway.formats.endpoints) and `/v1/models`; keeps no state between requests."""
+    """Serves the endpoints (gateway.formats.endpoints) and `/v1/models`. It has no state between requests."""
 
     def __init__(
         self,
@@ -91,9 +91,9 @@ class Proxy:
         self._region_relay = RegionRelay(regions, lifecycle.metrics) if regions is not None else None
 
     async def serve(self, exchange: Exchange, caller: ApiKeyEntry, forwarded: ForwardHead | None = None) -> None:
-        """Serve one request to an endpoint that is routed, streamed or whole.
+        """Serve one request to a routed endpoint, streamed or complete.
 
-        `forwarded`: it comes from the gateway of another region, which has checked the caller.
+        `forwarded`: the request is from another region's gateway, which has authenticated the caller.
         """
         arrived_s = monotonic() - (forwarded.age_s if forwarded is not None else 0.0)
         endpoint = BY_PATH[exchange.path]
@@ -130,7 +130,9 @@ class Proxy:
                 await self._pass_on(call, pool)
 
     async def _route_in_regions(self, call: ApiCall, pool: LivePool, hop: Hop | None) -> None:
-        """Serve a request here, or have another region serve it; at most one hop, and a second try before a byte."""
+        """Serve a request here or in another region, with at most one hop. Before the first byte, a second try is
+        possible.
+        """
         regions = self._gateway.regions
         # Other regions do not report which aliases and adapters their engines serve.
         stays = regions is None or hop is not None or call.body["model"] != pool.entry.served_model
@@ -154,9 +156,9 @@ class Proxy:
     async def _route(
         self, call: ApiCall, pool: LivePool, hop: Hop | None, avoided: frozenset[str] | None
     ) -> tuple[DecisionRecord, Elsewhere] | None:
-        """Serve a request on the engine that the router chooses, or return the other region that gets it.
+        """Serve a request on the router's engine, or return the other region that gets it.
 
-        `avoided` are regions that have failed it; None: it stays.
+        `avoided` are regions that have failed the request; None: it stays here.
         """
         exchange, body = call.exchange, call.body
         exchange.decision_id = call.decision_id
@@ -189,7 +191,7 @@ class Proxy:
             )
 
     async def _pass_on(self, call: ApiCall, pool: LivePool) -> None:
-        """Serve a request that is for any engine; raises BadBodyError as its prompt does."""
+        """Serve a request that any engine can serve; raise BadBodyError if its prompt is invalid."""
         call.endpoint.prompt(call.body)
         request = forwarded_request(
             call.endpoint,
@@ -210,7 +212,7 @@ class Proxy:
 
     @contextmanager
     def _counted(self, call: ApiCall, now_s: float) -> Iterator[None]:
-        """Count the call among those of its key that are in flight; raises ApiError over the key's limits."""
+        """Count the call toward its key's requests in flight; raise ApiError over the key's limits."""
         quotas = self._gateway.key_quotas
         quotas.enter(call.caller, call.decision_id, now_s)
         try:
@@ -219,7 +221,7 @@ class Proxy:
             quotas.release(call.decision_id)
 
     async def models(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
-        """Serve `GET /v1/models` and `/v1/models/{id}`: what all pools together serve to the caller."""
+        """Serve `GET /v1/models` and `/v1/models/{id}`: all models that the caller can use."""
         cards: dict[str, dict[str, Any]] = {}
         pools = sorted(self._gateway.pools.values(), key=lambda pool: (pool.entry.served_model, pool.entry.pool_id))
         for pool in pools:
@@ -311,7 +313,7 @@ class Proxy:
         avoided: frozenset[str] | None,
         holding: Callable[[], bool] | None,
     ) -> tuple[DecisionRecord, Elsewhere | None]:
-        """Return the record of a request with an engine, or with the other region that gets it instead."""
+        """Return (record, other region). The record has an engine, or the other region gets the request."""
         regions = self._gateway.regions
         if regions is not None and avoided is not None and earlier is None:
             return await self._lifecycle.dispatch_or_forward(pool, asked, regions.routing, avoided)
@@ -319,7 +321,7 @@ class Proxy:
         return await placed, None
 
     async def _cut_off(self, exchange: Exchange, record: DecisionRecord | None, request: ForwardedRequest) -> None:
-        """Notify the client that this process ends; raises ShuttingDownError where nothing has gone out yet."""
+        """Notify the client that this process ends; raise ShuttingDownError if nothing was sent yet."""
         if record is not None:
             self._lifecycle.cut_off(record, monotonic())
         if not exchange.started:
@@ -356,7 +358,7 @@ class Proxy:
         return await self._relay.relay(exchange, record, Attempt(engine, request, limits, decision.compute_s))
 
     def _takes_budget(self, pool: LivePool, record: DecisionRecord, failure: AttemptFailure) -> bool:
-        """Return whether the next attempt takes from the budget; raises ApiError where the budget is empty."""
+        """Return whether the next attempt uses the retry budget; raise ApiError if the budget is empty."""
         if failure.kind in RETRIED_FREELY:
             return False
         if not pool.retry_budget.take():
@@ -367,7 +369,7 @@ class Proxy:
     async def _relay_rejection(
         self, exchange: Exchange, record: DecisionRecord, failures: Sequence[AttemptFailure], *, all_tried: bool
     ) -> None:
-        """Answer the client as every engine that was asked has answered; a common answer is no engine's fault."""
+        """Answer the client as all engines have answered. No engine is blamed for a common answer."""
         failure, now = failures[-1], monotonic()
         rejects_key = failure.status in REJECTED_KEY
         if rejects_key or failure.kind == HTTP_5XX:
@@ -402,7 +404,7 @@ class Proxy:
 
 
 def _rejected_key(pool: LivePool, failure: AttemptFailure) -> ApiError:
-    """Return the error of a request whose engines reject the gateway's own key: the client's never goes there."""
+    """Return the error of a request whose engines reject the gateway's key. Engines never see the client's key."""
     engine = pool.engines.get(failure.engine_id)
     variable = engine.entry.key_variable if engine is not None else FLEET_KEY
     if engine is not None:
@@ -412,13 +414,13 @@ def _rejected_key(pool: LivePool, failure: AttemptFailure) -> ApiError:
 
 
 def _media_names(pool: LivePool, domain: str, prompt: Prompt) -> list[str]:
-    """Return the names under which engines keep the prompt's media; empty where that is an address."""
+    """Return the names under which engines store the prompt's media; empty for a medium given by address."""
     media = prompt.media if isinstance(prompt, ChatPrompt) else ()
     return ["" if item.linked else pool.domains.media_name(domain, item.digest) for item in media]
 
 
 def _contradict(pool: LivePool, record: DecisionRecord, failures: Sequence[AttemptFailure]) -> None:
-    """Note that an engine served what others had rejected."""
+    """Record that an engine served a request that others had rejected."""
     if failures and (record.first_token_s is not None or record.outcome == COMPLETED):
         rejected = [
             failure.engine_id for failure in failures if failure.rejection is not None and failure.kind != HTTP_5XX
@@ -434,9 +436,9 @@ def _alike(failures: list[AttemptFailure]) -> bool:
 def _with_order(
     pool: LivePool, asked: GatewayRequest, keyed: KeyedPrompt, request: ForwardedRequest, hint: CacheHint
 ) -> ForwardedRequest:
-    """Return the request with the engines' instructions about its prompt's KV.
+    """Return the request with instructions for the KV of its prompt.
 
-    Keys that are not those of the engine's blocks, or of one of several prompts, are not sent.
+    Keys are sent only if they are those of the engine's blocks and the request has one prompt.
     """
     if request.endpoint.one_token is None or not pool.loads.follows:
         return request

@@ -1,4 +1,4 @@
-"""Ends the wait for an engine that is lost or stuck, or whose answer takes longer than it ever can."""
+"""Ends the wait for an engine that is lost or stuck, or whose answer exceeds its time limit."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ CHECK_S = 0.25
 
 
 class Losable(Protocol):
-    """Interface of what may be lost; LiveEngine implements it."""
+    """Something that can be lost; LiveEngine implements it."""
 
     @property
     def lost(self) -> bool:
-        """Whether no result is to be expected from it."""
+        """Return whether no result is expected from it."""
         ...
 
     @property
     def stuck(self) -> bool:
-        """Whether requests that it has not begun to answer should go elsewhere."""
+        """Return whether requests whose answer has not begun should move to another engine."""
         ...
 
 
 class AnswerLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How long one attempt waits for its engine. Seconds."""
+    """Timeouts of one attempt in seconds."""
 
     whole_s: float
-    """For the whole answer, without the time that the client takes."""
+    """Timeout of the complete answer, without the client's time."""
     start_s: float = inf
-    """For the first piece, where that is bounded work; else only the engine's state ends the wait."""
+    """Timeout of the first chunk, if it follows bounded work. Else only the engine's state ends the wait."""
     lost_s: float = 1.0
-    """For the next piece of an engine that is lost, or the first of one that is stuck."""
+    """Timeout of a lost engine's next chunk, or of a stuck engine's first chunk."""
     client_s: float = 120.0
-    """For the client to take a piece."""
+    """Timeout for the client to accept a chunk."""
 
 
 class EngineSilentError(Exception):
-    """The engine is lost or stuck, or took longer than a limit; `late`: it may still be at work."""
+    """The engine is lost, stuck, or over a time limit. `late`: it may still be working."""
 
     def __init__(self, *, late: bool) -> None:
         super().__init__("the answer took too long" if late else "the engine is silent")
@@ -50,10 +50,10 @@ class EngineSilentError(Exception):
 
 
 class ProgressGuard:
-    """Guards the calls of the current task to one engine, by one timer for all of them.
+    """Guards the current task's calls to one engine with a single timer.
 
-    Leaving the guard raises EngineSilentError if it struck, or ClientGoneError if it was the client that read nothing
-    meanwhile (`sending`).
+    Leaving the guard raises EngineSilentError if it ended the wait, or ClientGoneError if the client read nothing in
+    that time (`sending`).
     """
 
     def __init__(self, engine: Losable, limits: AnswerLimits) -> None:
@@ -62,13 +62,13 @@ class ProgressGuard:
         self._begun = False
         self._silent_s = self._spent_s = 0.0
         self.sending = False
-        """Set by the caller while it waits for the client to read."""
+        """The caller sets it while it waits for the client to read."""
         self._struck: Exception | None = None
         self._task: asyncio.Task[object] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def progress(self) -> None:
-        """Note that the engine sent something."""
+        """Record that the engine sent something."""
         self._silent_s = 0.0
         self._begun = True
 
@@ -83,7 +83,7 @@ class ProgressGuard:
             self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._check)
 
     def _over(self) -> Exception | None:
-        """Return the error that ends the wait now; None: it goes on."""
+        """Return the error that ends the wait now, None to continue waiting."""
         limits, silent_s = self._limits, self._silent_s
         if self.sending:
             return ClientGoneError() if silent_s >= limits.client_s else None

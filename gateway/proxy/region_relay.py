@@ -1,6 +1,6 @@
-"""Relays the answer of another region, byte for byte and at once, to the client whose first contact is this gateway.
+"""Relays another region's answer, unchanged and without delay, to the client whose first contact is this gateway.
 
-Until the first byte has gone to the client, another region can still serve the request; after that, a stream whose
+Until the first byte is sent to the client, another region can still serve the request. After that, a stream whose
 region fails ends with an error event.
 """
 
@@ -38,18 +38,18 @@ _OBJECTIVES = (CLASS_HEADER, *TTFT_HEADERS, *TPOT_HEADERS)
 _PASSED = frozenset((
     b"content-type", b"x-request-id", *PASSED_HEADERS, AGENT, WORKFLOW, HINT_HEADER, *_OBJECTIVES,
 ))  # fmt: skip
-"""All headers that a gateway acts upon, or sends to engines; the client's credentials stay here."""
+"""All headers that a gateway uses or sends to engines. The client's credentials are not forwarded."""
 
 
 class RegionRelay:
-    """One forward at a time; keeps no state between them."""
+    """Forwards one request at a time. It has no state between requests."""
 
     def __init__(self, regions: Regions, metrics: GatewayMetrics) -> None:
         self._regions = regions
         self._metrics = metrics
 
     async def relay(self, call: ApiCall, record: DecisionRecord, elsewhere: Elsewhere) -> bool:
-        """Relay one answer; False: the region did not serve the request, and nothing has gone to the client."""
+        """Relay one answer. Return False if the region did not serve the request and nothing was sent to the client."""
         exchange, gateway, hop = call.exchange, elsewhere.gateway, elsewhere.hop
         if gateway is None:
             raise ValueError("the request is for a pool of this gateway")
@@ -122,7 +122,7 @@ async def _whole(response: aiohttp.ClientResponse) -> bytes:
 
 
 def passed_on(client_headers: Mapping[bytes, bytes]) -> dict[str, str]:
-    """Return the headers of a request as another region gets them."""
+    """Return the headers that are forwarded to another region."""
     passed = {
         name.decode("latin-1"): value.decode("latin-1") for name, value in client_headers.items() if name in _PASSED
     }

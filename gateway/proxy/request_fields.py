@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 MAX_SALT = 1024
 MAX_SEQUENCES = 128
-"""Answers to one prompt that are counted; engines allow fewer."""
+"""Limit of counted answers to one prompt. Engines allow fewer."""
 
 
 def session_of(body: dict[str, Any], headers: Mapping[bytes, bytes]) -> str:
-    """Return the session that the request names, empty for none; raises BadBodyError."""
+    """Return the session that the request names, empty if none; raise BadBodyError."""
     session = body.get("session_id") or headers.get(b"x-session-id", b"").decode("latin-1")
     reject_nul_name(session, "session_id")
     if isinstance(session, str) and session:
@@ -33,15 +33,15 @@ def session_of(body: dict[str, Any], headers: Mapping[bytes, bytes]) -> str:
 
 
 def priority_of(call: ApiCall) -> int | None:
-    """Return the priority that the request asks for, within its key's limit; None: it asks for none."""
+    """Return the requested priority within its key's limit, None if none is requested."""
     priority = _whole_number(call.body, "priority")
     return None if priority is None else allowed_priority(call.caller, priority)
 
 
 def request_of(call: ApiCall, pool: LivePool, hop: Hop | None) -> GatewayRequest:
-    """Return the call's demands on the pool, its prompt unread.
+    """Return the call's requirements for the pool, without its prompt.
 
-    Raises BadBodyError, and ApiError 400 for a class that the pool does not have.
+    Raise BadBodyError, or ApiError 400 for a class that the pool lacks.
     """
     caller, body, headers = call.caller, call.body, call.exchange.head.headers
     agent, workflow_id = agent_of(headers)
@@ -72,13 +72,13 @@ def request_of(call: ApiCall, pool: LivePool, hop: Hop | None) -> GatewayRequest
 
 
 def _sequences(body: dict[str, Any]) -> int:
-    """Return how many answers are decoded for the prompt; a value that no engine reads as a number counts as one."""
+    """Return the number of answers decoded for the prompt. A value that engines read as no number counts as one."""
     asked = [number for name in ("n", "best_of") if (number := lax_int(body.get(name))) is not None]
     return min(MAX_SEQUENCES, max(1, *asked)) if asked else 1
 
 
 def own_salt(body: dict[str, Any]) -> str | None:
-    """Return the salt by which the caller sets this prompt apart from its others; None: it does not."""
+    """Return the salt that separates this prompt from the caller's others, None if there is none."""
     salt = body.get("cache_salt")
     if salt is None or (isinstance(salt, str) and len(salt) <= MAX_SALT):
         return salt

@@ -1,7 +1,7 @@
-"""OpenTelemetry spans of proxied requests: the request, its decision, its wait in the queue, each attempt at an engine.
+"""OpenTelemetry spans of proxied requests: the request, its decision, its queue wait, each attempt at an engine.
 
-Imported only where spans are wanted (gateway.proxy.tracing). Names and attributes are those of the HTTP and GenAI
-semantic conventions, and `headway.*` for facts of our own. Prompts, answers and keys are never among them.
+Import it only if spans are wanted (gateway.proxy.tracing). Names and attributes follow the HTTP and GenAI semantic
+conventions, with `headway.*` for our own facts. They never contain prompts, answers or keys.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
     from gateway.pool.recent_decisions import DecisionRecord
 
 FLUSH_S = 2.0
-"""How long the end of the process waits for the delivery of its last spans."""
+"""Seconds that the process waits at its end for the delivery of the last spans."""
 _CARRIED = (b"traceparent", b"tracestate")
 _NS = 1e9
 _propagator = TraceContextTextMapPropagator()
 
 
 class Tracing:
-    """Makes traces and sends them by OTLP over HTTP, from a thread of their own; settings are OpenTelemetry's own."""
+    """Creates traces and sends them by OTLP over HTTP from a separate thread, with OpenTelemetry's own settings."""
 
     def __init__(self, default_service: str) -> None:
-        """`default_service` is the service's name where the environment gives none."""
+        """`default_service` is the service name if the environment sets none."""
         resource = Resource.create()
         if str(resource.attributes.get("service.name", "")).startswith("unknown_service"):
             resource = resource.merge(Resource({"service.name": default_service}))
@@ -54,15 +54,15 @@ class Tracing:
         self._tracer = self._provider.get_tracer("headway.gateway")
 
     def request(self, exchange: Exchange, endpoint: Endpoint, pool: LivePool, arrived_s: float) -> RequestSpans:
-        """Begin the spans of one request, which continue the client's trace if it has one."""
+        """Begin the spans of one request. They continue the client's trace, if it has one."""
         return RequestSpans(self._tracer, exchange, endpoint, pool, arrived_s)
 
     def flush(self) -> None:
-        """Send ended spans; waits for the receiver."""
+        """Send ended spans, and wait for the receiver."""
         self._provider.force_flush()
 
     def close(self) -> None:
-        """Send the last spans if the receiver takes them in time."""
+        """Send the last spans, if the receiver accepts them in time."""
         # The exporter's own time-out is far longer than the end of a process may take.
         last = Thread(target=self._provider.shutdown, name="last spans", daemon=True)
         last.start()
@@ -70,7 +70,7 @@ class Tracing:
 
 
 class RequestSpans:
-    """The spans of one request; leaving it ends them. Mutable: the decision as it was last seen, and the attempts."""
+    """The spans of one request, ended on exit. Mutable: the latest decision, and the attempts."""
 
     def __init__(
         self, tracer: Tracer, exchange: Exchange, endpoint: Endpoint, pool: LivePool, arrived_s: float
@@ -121,7 +121,7 @@ class RequestSpans:
         root.end()
 
     def decided(self, record: DecisionRecord) -> None:
-        """Note the request's engine, and the durations of the decision and of the dispatch."""
+        """Record the request's engine, and the durations of the decision and of the dispatch."""
         self._record, decision = record, record.decision
         attributes = {
             "headway.decision.id": decision.decision_id,
@@ -140,7 +140,7 @@ class RequestSpans:
 
     @contextmanager
     def attempt(self, engine: LiveEngine | None) -> Iterator[AttemptSpan]:
-        """Cover one attempt at an engine, with all messages for it."""
+        """Trace one attempt at an engine, including all messages for it."""
         self._attempts += 1
         attributes: dict[str, str | int] = {
             "http.request.method": "POST",
@@ -162,7 +162,7 @@ class RequestSpans:
             span.end()
 
     def carried(self) -> dict[str, str]:
-        """Return the headers by which messages for the whole request continue the trace."""
+        """Return the headers that continue the trace in messages for the complete request."""
         return _carried(self._root)
 
     def _past(self, name: str, begun_s: float, ended_s: float, attributes: Mapping[str, Any]) -> None:
@@ -174,15 +174,15 @@ class RequestSpans:
 
 
 class AttemptSpan:
-    """The span of one try while it runs."""
+    """The span of a running attempt."""
 
     def __init__(self, span: Span) -> None:
         self._span = span
         self.headers = _carried(span)
-        """Headers by which the engine continues the trace."""
+        """Headers that continue the trace at the engine."""
 
     def failed(self, failure: AttemptFailure) -> None:
-        """Note that the try gave no answer."""
+        """Record that the attempt gave no answer."""
         self._span.set_attribute("error.type", failure.kind)
         if failure.status:
             self._span.set_attribute("http.response.status_code", failure.status)
@@ -190,7 +190,7 @@ class AttemptSpan:
 
 
 def _cause(error: BaseException | None, record: DecisionRecord | None) -> str:
-    """Return the error type, empty where there was none."""
+    """Return the error type, empty if there was none."""
     if isinstance(error, ApiError):
         return error.code
     if record is not None and record.outcome:

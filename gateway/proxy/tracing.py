@@ -1,4 +1,4 @@
-"""Enables the tracing of requests: only where OpenTelemetry's own variables name a receiver."""
+"""Enables request tracing if OpenTelemetry's environment variables name a receiver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SERVICE = "headway-gateway"
 
 
 def tracing_wanted(environment: Mapping[str, str]) -> Tracing | None:
-    """Return the tracer of requests; None, at no cost, where no endpoint is set or OTEL_SDK_DISABLED is true."""
+    """Return the tracer of requests, None if no endpoint is set or OTEL_SDK_DISABLED is true. None costs nothing."""
     disabled = environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     if disabled or not any(environment.get(name, "").strip() for name in _ENDPOINTS):
         return None

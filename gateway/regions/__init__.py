@@ -1,1 +1,1 @@
-"""Several regions: heartbeats between their gateways, the choice of a region, and forwarding."""
+"""Several regions: heartbeats between gateways, the choice of a region, and forwarding."""

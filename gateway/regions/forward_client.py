@@ -1,4 +1,4 @@
-"""Sends a request to a gateway of another region, and yields its answer as it comes."""
+"""Sends a request to a gateway of another region, and yields its answer as it arrives."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from gateway.regions.work_lease import SILENCE_S
 _AGAIN_S = 0.05
 _LONG_BODY = 1024 * 1024
 REJECTED = frozenset({401, 408, 409, 429, 500, 501, 502, 503, 504})
-"""Statuses that mean that the region did not serve the request; any other is its answer."""
+"""Status codes that mean that the region did not serve the request. Any other is its answer."""
 
 
 class ForwardFailedError(Exception):
-    """The region did not serve the request, or its answer broke off.
+    """The region did not serve the request, or its answer ended early.
 
-    `settled`: no work on it continues there; else the region may not have noticed yet that its client is gone.
+    `settled`: no work on it continues there. Otherwise the region may not have noticed yet that its client is gone.
     """
 
     def __init__(self, cause: str, *, settled: bool) -> None:
@@ -38,7 +38,7 @@ class ForwardFailedError(Exception):
 async def signed_head(
     decision_id: str, hop: Hop, caller: ApiKeyEntry, body: bytes, *, age_s: float, stamp: float
 ) -> bytes:
-    """Return the head of a forwarded request as it is signed."""
+    """Return the head of a forwarded request in the form that is signed."""
     # Limits that the first contact has judged stay with it.
     caller = msgspec.structs.replace(caller, rate_per_min=None, max_in_flight=None, served_models=(), sha256="")
     digest = await body_digest(body)
@@ -46,14 +46,14 @@ async def signed_head(
 
 
 async def body_digest(body: bytes) -> str:
-    """Return the digest by which a head names its body; a thread computes that of a long one."""
+    """Return the digest of the body for its head. A thread computes the digest of a long body."""
     if len(body) <= _LONG_BODY:
         return blake2b(body, digest_size=16).hexdigest()
     return (await asyncio.to_thread(blake2b, body, digest_size=16)).hexdigest()
 
 
 class ForwardClient:
-    """One forward at a time; keeps no state between them."""
+    """Forwards one request at a time. It has no state between requests."""
 
     def __init__(self, links: PeerLinks, clock: Callable[[], float] = time.monotonic) -> None:
         self._links = links
@@ -63,9 +63,9 @@ class ForwardClient:
     async def answer(
         self, gateway: PeerGateway, path: str, body: bytes, headers: Mapping[str, str], head: bytes
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Yield the region's answer; leaving the block early ends its work there.
+        """Yield the region's answer. Leaving the block early ends the work there.
 
-        Raises ForwardFailedError where there is none, and in the block where it breaks off or the peer falls silent.
+        Raise ForwardFailedError if there is no answer, or within the block if it ends early or the peer is silent.
         """
         try:
             async with (
@@ -82,9 +82,9 @@ class ForwardClient:
             raise ForwardFailedError(type(error).__name__, settled=False) from None
 
     async def settle(self, gateway: PeerGateway, decision_id: str) -> None:
-        """Return when no work on a request continues there, nor ever will.
+        """Return when no work on a request continues or will begin there.
 
-        The region reports so, or its lease is over, or it is gone.
+        The region reports this, or its lease has expired, or it is gone.
         """
         while not gateway.lease.is_over(self._clock()) and not self._links.refused(gateway.name):
             try:

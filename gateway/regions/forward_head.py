@@ -1,4 +1,4 @@
-"""Head of a request that one region's gateway forwards to another's; the peer's proof signs it."""
+"""Head of a request that one region's gateway forwards to another's. The peer's proof signs it."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.contracts.wire import WireForm
 
 PATH = "/forward"
-"""Below it, on the peers' port, the path of the client's request."""
+"""Path prefix on the peers' port, followed by the path of the client's request."""
 WITHDRAW = "forward withdrawn"
-"""A call with a decision's id: answered once no work on the request continues there, nor ever will."""
+"""A call with a decision's id, answered once no work on the request continues or will begin there."""
 MAX_HOPS = 1
 MAX_AGE_S = 3600.0
 
 
 class ForwardHead(msgspec.Struct, frozen=True):
-    """Sent with the client's own body and headers, but without its credentials, which the first contact has checked."""
+    """Sent with the client's body and headers, but without its credentials, which the first contact has checked."""
 
     decision_id: str
     hop: Hop
     caller: ApiKeyEntry
-    """Without its quotas, which the first contact keeps."""
+    """The caller's key without its quotas, which the first contact enforces."""
     age_s: float
-    """Since the request arrived at the first contact; the deadline counts from there."""
+    """Seconds since the request arrived at the first contact. The deadline counts from then."""
     body: str
     """BLAKE2b of the body, hex."""
     stamp: float
-    """The newest of the destination's stamps that its first contact has (gateway.regions.work_lease)."""
+    """The newest stamp of the destination that its first contact has (gateway.regions.work_lease)."""
     hops: int = 1
 
 

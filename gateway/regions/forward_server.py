@@ -1,4 +1,4 @@
-"""Takes requests that gateways of other regions forward, and serves them as if they had arrived here."""
+"""Accepts requests that other regions' gateways forward, and serves them as if they had arrived here."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from gateway.regions.region_peers import RegionPeers
 from gateway.regions.work_lease import SILENCE_S
 
 SCOPE_KEY = "headway.forwarded"
-"""Key of the ForwardHead in the scope of a request that another gateway has checked."""
+"""Scope key of the ForwardHead of a request that another gateway has authenticated."""
 HOLDING_KEY = "headway.lease_holds"
-"""…and the function that returns, once an engine is chosen, whether the request may still begin."""
+"""Scope key of the function that returns, once an engine is chosen, whether the request can still begin."""
 MAX_BODY_BYTES = 256 * MIB
-"""First contacts keep their own limit, which is lower."""
+"""Limit of a forwarded body. First contacts enforce their own, lower limit."""
 MAX_REMEMBERED = 65_536
-"""Known forwarded requests, so that none is served twice."""
+"""Limit of remembered forwarded requests, so that none is served twice."""
 _OURS = frozenset({PROOF_HEADER, SIGNED_HEADER, "host", "content-length", "transfer-encoding"})
 
 App = Callable[
@@ -37,7 +37,7 @@ App = Callable[
 
 
 class ForwardServer:
-    """One route of the peers' port. Mutable state: the ids of the last requests, and those in progress."""
+    """One route of the peers' port. Mutable: the ids of the last requests, and the running ones."""
 
     def __init__(self, peers: RegionPeers, note: Callable[[str], None]) -> None:
         """`note` receives each request, with the region of its first contact."""
@@ -48,7 +48,7 @@ class ForwardServer:
         edge = EdgeSettings()
         self._watch = BodyWatch(edge.stall_s, edge.min_bytes_per_s)
         self.app: App | None = None
-        """Serves the ASGI scope of a request; set before the port opens."""
+        """Serves the ASGI scope of a request. It is set before the port opens."""
         peers.links.app.router.add_post(PATH + "{path:/.*}", self._serve)
         peers.links.on_call(WITHDRAW, self._withdraw)
 
@@ -102,7 +102,7 @@ class ForwardServer:
         return body.getvalue()
 
     async def _withdraw(self, _peer: PeerIdentity, body: bytes) -> bytes:
-        """End the work on a request that its first contact takes back, and reject it if it still comes."""
+        """End the work on a request that its first contact withdraws, and reject it if it arrives later."""
         decision_id = body.decode("latin-1")
         # The request may still be on its way, and is then rejected as served before.
         self._remember(decision_id)
@@ -113,7 +113,7 @@ class ForwardServer:
         return b""
 
     def _problem(self, head: ForwardHead, digest: str) -> str:
-        """Return the code of the reason why the request is not served here; empty: it is."""
+        """Return the code of the reason not to serve the request here, empty if it is served."""
         if head.hops > MAX_HOPS or not 0 <= head.age_s <= MAX_AGE_S:
             return "too_many_hops" if head.hops > MAX_HOPS else "too_old"
         if digest != head.body:
@@ -157,7 +157,7 @@ def _scope(request: web.Request, head: ForwardHead, holding: Callable[[], bool])
 
 
 class _Bridge:
-    """ASGI on aiohttp. Mutable state: the body until it is read, and the response once it has begun."""
+    """Adapter from ASGI to aiohttp. Mutable: the body until it is read, and the response once it has begun."""
 
     def __init__(self, request: web.Request, body: bytes) -> None:
         self._request = request

@@ -1,4 +1,4 @@
-"""State of one gateway of another region: its last heartbeat, its distance, its prefixes."""
+"""State of one gateway of another region: its last heartbeat, distance, and prefixes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MAX_UNTOLD = 4096
 
 
 class PeerGateway:
-    """One address of another region. Times are monotonic seconds.
+    """A gateway address in another region. Times are monotonic seconds.
 
-    Mutable state: the last heartbeat and when it was requested, its prefixes, our own forwards that no heartbeat counts
+    Mutable: the last heartbeat and when it was requested, its prefixes, our own forwards that no heartbeat includes
     yet, and the lease under which it works for us.
     """
 
@@ -24,15 +24,15 @@ class PeerGateway:
         self.name, self.region, self.address = name, region, address
         self.heartbeat: Heartbeat | None = None
         self.heartbeat_s = float("-inf")
-        """When the last heartbeat was requested: its facts are younger."""
+        """When the last heartbeat was requested, so that its facts are newer."""
         self.one_way_s = 0.0
         self.clock_offset_s = 0.0
-        """Its clock less ours."""
+        """Seconds by which its clock is ahead of ours."""
         self.held: dict[str, HeldPrefixes] = {}
-        """By the region whose engines hold them."""
+        """Region whose engines hold the prefixes → prefixes."""
         self._forwarded: deque[tuple[float, str]] = deque(maxlen=MAX_UNTOLD)
         self.lease = WorkLease(SILENCE_S + LEASE_MARGIN_S)
-        """Renewed when a heartbeat comes. Once it is over, its work for us has ended."""
+        """Renewed by each heartbeat. After it has expired, the gateway's work for us has ended."""
 
     def question(self, epochs: Mapping[str, RegionEpoch]) -> HeartbeatCall:
         """Return the next heartbeat request."""
@@ -42,11 +42,11 @@ class PeerGateway:
 
     @property
     def stamp(self) -> float:
-        """Its newest stamp received; 0: none."""
+        """Return its newest stamp received, 0 if none."""
         return self.heartbeat.stamp if self.heartbeat is not None else 0.0
 
     def receive(self, heartbeat: Heartbeat, asked_s: float, now: float, wall: float) -> None:
-        """Take a heartbeat; one that was requested before the last one changes nothing."""
+        """Apply a heartbeat. One requested before the last one changes nothing."""
         if asked_s <= self.heartbeat_s:
             return
         before = self.heartbeat
@@ -68,7 +68,7 @@ class PeerGateway:
             self._forwarded.popleft()
 
     def matched_blocks(self, region: str, keys: Sequence[int]) -> int:
-        """Return how many leading blocks of a prompt the region's engines hold, as far as this gateway reports."""
+        """Return the number of a prompt's leading blocks that the region's engines hold according to this gateway."""
         held = self.held.get(region)
         return held.matched_blocks(keys) if held is not None else 0
 
@@ -77,9 +77,9 @@ class PeerGateway:
         return now - self.heartbeat_s <= SILENCE_S
 
     def forwarded(self, region: str, now: float) -> None:
-        """Count a request that was just sent there, for an engine of `region`."""
+        """Count a request that was just sent to this gateway for an engine of `region`."""
         self._forwarded.append((now, region))
 
     def untold(self, region: str) -> int:
-        """Return our forwards for the region that no heartbeat counts yet."""
+        """Return the number of our forwards for the region that no heartbeat includes yet."""
         return sum(1 for _, forwarded_to in self._forwarded if forwarded_to == region)

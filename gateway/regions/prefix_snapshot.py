@@ -1,7 +1,7 @@
-"""The bounded prefix snapshot of a region's engines, which heartbeats carry as deltas: the block keys they used last.
+"""The bounded prefix snapshot of a region's engines: recently used block keys, sent as deltas in heartbeats.
 
-A key identifies its whole prefix, so of a long prompt only some depths are kept: every one up to 16 blocks, and ever
-fewer beyond, at the same depths for all prompts, so that a match is accurate to an eighth of its length.
+A key identifies its complete prefix, so only some depths of a long prompt are kept: all up to 16 blocks, and
+increasingly fewer beyond, at the same depths for all prompts. A match is therefore accurate to an eighth of its length.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 SNAPSHOT_KEYS = 2048
-"""Keys of a snapshot: 18 KB on the wire."""
+"""Maximum keys of a snapshot: 18 KB on the wire."""
 _FINE = 16
-"""Blocks up to which every depth is kept; 8 to 16 of each doubling beyond."""
+"""Number of blocks up to which every depth is kept. Beyond it, 8 to 16 depths of each doubling are kept."""
 
 
 class PrefixDelta(msgspec.Struct, frozen=True):
-    """Changes of a snapshot since `base`; base 0: the complete snapshot."""
+    """Changes of a snapshot since `base`. Base 0: the complete snapshot."""
 
     base: int
     version: int
@@ -38,7 +38,7 @@ def kept_depths(blocks: int) -> Iterator[int]:
 class PrefixSnapshot:
     """A gateway's snapshot of one region that it serves.
 
-    Mutable state: keys by their last use, and when each came and went.
+    Mutable: keys by last use, and when each was added or removed.
     """
 
     def __init__(self, limit: int = SNAPSHOT_KEYS) -> None:
@@ -48,10 +48,10 @@ class PrefixSnapshot:
         self._added: OrderedDict[int, int] = OrderedDict()
         self._removed: OrderedDict[int, int] = OrderedDict()
         self._oldest_base = 1
-        """Versions before this one get no list of removals."""
+        """Earlier versions get no list of removals."""
 
     def note(self, keys: Sequence[int]) -> None:
-        """Note a prompt that an engine got; prefixes that many prompts share are used again by each of them."""
+        """Record a prompt that an engine received. This also renews prefixes shared with earlier prompts."""
         self.version += 1
         for depth in kept_depths(len(keys)):
             key = keys[depth - 1]
@@ -68,14 +68,14 @@ class PrefixSnapshot:
             _, self._oldest_base = self._removed.popitem(last=False)
 
     def forget(self) -> None:
-        """Drop all keys; readers of an earlier version get the whole."""
+        """Drop all keys. Readers of an earlier version get the complete snapshot."""
         self.version += 1
         self._oldest_base = self.version
         for part in (self._used, self._added, self._removed):
             part.clear()
 
     def since(self, base: int) -> PrefixDelta:
-        """Return the delta, or the whole, that a peer with version `base` needs."""
+        """Return the delta for a peer with version `base`, or the complete snapshot."""
         if not self._oldest_base <= base <= self.version:
             return PrefixDelta(0, self.version, tuple(self._added))
         return PrefixDelta(base, self.version, _newer(self._added, base), _newer(self._removed, base))
@@ -99,14 +99,14 @@ def _newer(versions: OrderedDict[int, int], base: int) -> tuple[int, ...]:
 
 
 class HeldPrefixes:
-    """A peer's snapshot, assembled from its deltas. Mutable state: version and keys."""
+    """A peer's snapshot, assembled from its deltas. Mutable: version and keys."""
 
     def __init__(self) -> None:
         self.version = 0
         self.keys: set[int] = set()
 
     def apply(self, delta: PrefixDelta) -> None:
-        """Take a delta; one that is older, or whose base we do not know, changes nothing."""
+        """Apply a delta. A delta that is older, or whose base is unknown, changes nothing."""
         if delta.version <= self.version:
             return
         if not delta.base:
@@ -119,6 +119,6 @@ class HeldPrefixes:
         self.version = delta.version
 
     def matched_blocks(self, keys: Sequence[int]) -> int:
-        """Return how many leading blocks of a prompt the snapshot holds."""
+        """Return the number of a prompt's leading blocks in the snapshot."""
         held = self.keys
         return next((depth for depth in kept_depths(len(keys)) if keys[depth - 1] in held), 0)

@@ -1,6 +1,6 @@
-"""The gateway that serves each region's engines: epochs, and the takeover of a dead region.
+"""Determines which gateway serves each region's engines, by epochs and the takeover of dead regions.
 
-A region serves its own engines. If its gateways have died (their addresses reject connections; silence proves nothing),
+A region serves its own engines. If its gateways have died (their addresses refuse connections; silence proves nothing),
 the nearest live region claims the next epoch, which a majority of the other regions must grant. When the region's own
 gateway is back, it takes the epoch after that. Of two claims, the higher number wins. Odd numbers belong to the region
 itself and need no grant; even numbers are granted. Therefore no number has two holders.
@@ -19,14 +19,14 @@ from gateway.regions.region_facts import RegionEpoch
 
 
 class RegionEpochs:
-    """One gateway's knowledge of epochs. Mutable state: the highest of each region, and its own grants."""
+    """One gateway's knowledge of epochs. Mutable: the highest epoch of each region, and its own grants."""
 
     def __init__(
         self, tag: str, region: str, others: Collection[str], changed: Callable[[], None], path: Path | None = None
     ) -> None:
-        """`changed` is called when this gateway begins or ceases to serve a region.
+        """`changed` is called when this gateway begins or stops serving a region.
 
-        `path` is where it stores its epochs and grants over restarts; None: it does not.
+        `path` is the directory that stores its epochs and grants across restarts; None: they are not stored.
         """
         self._tag, self._region, self._path = tag, region, path
         self._governed = frozenset({region, *others})
@@ -40,7 +40,8 @@ class RegionEpochs:
             self._take_back(own)
 
     def serves(self, region: str) -> bool:
-        """Return whether this gateway dispatches to engines of the region; all do where no region's gateway is known.
+        """Return whether this gateway dispatches to the region's engines. All gateways do if no region's gateway is
+        known.
 
         Gateways of one region serve it together.
         """
@@ -50,12 +51,12 @@ class RegionEpochs:
         return region not in self._governed or (epoch is not None and epoch.holder == self._tag)
 
     def together(self, region: str) -> bool:
-        """Return whether the gateways of this region serve that one together, instead of one that took it over."""
+        """Return whether this region's gateways serve that region together, instead of one that took it over."""
         return region == self._region or region not in self._governed
 
     @property
     def adopted(self) -> tuple[str, ...]:
-        """The other regions that this gateway serves."""
+        """Return the other regions that this gateway serves."""
         return tuple(sorted(name for name, epoch in self.known.items() if self._took(name, epoch)))
 
     def holds(self, region: str, tag: str, home: str) -> bool:
@@ -66,7 +67,7 @@ class RegionEpochs:
         return epoch.region == home and (home == region or epoch.holder == tag)
 
     def receive(self, epochs: Mapping[str, RegionEpoch]) -> None:
-        """Take a peer's epochs; the higher epoch holds, and this gateway's own region is taken back."""
+        """Apply a peer's epochs. The higher epoch wins, and this gateway's own region is taken back."""
         served = {region: self.serves(region) for region in self._governed}
         for region, epoch in epochs.items():
             known = self.known.get(region)
@@ -84,14 +85,14 @@ class RegionEpochs:
             self._changed()
 
     def next_number(self, region: str) -> int:
-        """Return the number that a claim of another region must have."""
+        """Return the number that a claim on another region must have."""
         epoch = self.known.get(region)
         highest = max(epoch.number if epoch is not None else 1, self._granted.get(region, 0))
         # Even: odd numbers are the region's own.
         return highest + 2 - highest % 2
 
     def grant(self, region: str, number: int, dead: bool) -> bool:
-        """Return whether another gateway may have this epoch; each number is granted once."""
+        """Return whether another gateway can have this epoch. Each number is granted once."""
         if region == self._region or not dead or number % 2 or number < self.next_number(region):
             return False
         self._granted[region] = number
@@ -99,7 +100,7 @@ class RegionEpochs:
         return True
 
     def take(self, region: str, number: int) -> None:
-        """Serve the region: its claim was granted."""
+        """Serve the region after its claim was granted."""
         known = self.known.get(region)
         if known is None or number > known.number:
             self._set(region, number, "taken_over")
@@ -139,7 +140,7 @@ _DECODER = msgspec.json.Decoder(_Remembered)
 
 
 def _read(path: Path | None) -> _Remembered:
-    """Return the stored epochs and grants of this state directory; none for a file that is missing or unreadable."""
+    """Return the epochs and grants stored in this state directory, empty if the file is missing or unreadable."""
     if path is None:
         return _Remembered()
     try:
@@ -152,6 +153,6 @@ def _read(path: Path | None) -> _Remembered:
 
 
 def is_granted(votes: Iterable[bool]) -> bool:
-    """Return whether a claim has most of the votes, its own among them."""
+    """Return whether a claim has the majority of votes, including its own."""
     cast = list(votes)
     return 2 * sum(cast) > len(cast)

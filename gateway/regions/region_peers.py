@@ -1,4 +1,4 @@
-"""This gateway's end of all regions: requests heartbeats from other regions' gateways, and answers theirs."""
+"""This gateway's connection to other regions: requests heartbeats from their gateways, and answers theirs."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 HEARTBEAT_S = 0.1
 SPOKE_S = 5 * HEARTBEAT_S
-"""A region that asked within this time lives, even if its addresses reject connections."""
+"""A region that sent a request within this time is alive, even if its addresses refuse connections."""
 MAX_ASKED = 32
-"""Questions to one gateway that wait for their answer."""
+"""Limit of unanswered heartbeat requests to one gateway."""
 SETTLE_S = 1.0
-"""How long a starting gateway waits for the first heartbeats of others, which may serve its region."""
+"""Seconds that a starting gateway waits for the first heartbeats of others, which may serve its region."""
 
 
 class RegionPeers:
-    """The gateways of other regions. Mutable state: the known facts of each, and the prefix snapshots that it sends."""
+    """The gateways of other regions. Mutable: the known facts of each, and the prefix snapshots that it sends."""
 
     def __init__(
         self,
@@ -51,9 +51,9 @@ class RegionPeers:
         self._prefixes: dict[str, PrefixSnapshot] = {}
         self._changed = changed
         self._spoke_s: dict[str, float] = {}
-        """When each region last asked us."""
+        """Region → when it last sent us a request."""
         self._leases: dict[str, WorkLease] = {}
-        """By the tag of the gateway that we work for."""
+        """Leases by the tag of the gateway that we work for."""
         self.epochs = RegionEpochs(links.me.tag, links.me.region, addresses, self._serves_others, epochs_path)
         self.gateways = {
             name: PeerGateway(name, region, address)
@@ -62,7 +62,7 @@ class RegionPeers:
             for name in [f"{region}={address}"]
         }
         self.after_heartbeat: list[Callable[[float], None]] = []
-        """Called after each heartbeat received, and at least every HEARTBEAT_S, with the time."""
+        """Called with the time after each heartbeat received, and at least every HEARTBEAT_S."""
         self._pools = pools
         self.clock, self._wall = clock, wall
         self._asking: dict[str, int] = dict.fromkeys(self.gateways, 0)
@@ -72,7 +72,7 @@ class RegionPeers:
         links.on_call(KIND, self._answer)
 
     async def start(self) -> None:
-        """Start asking; returns when all that can be reached have answered, within SETTLE_S."""
+        """Start to request heartbeats. Return when all reachable gateways have answered, within SETTLE_S."""
         self.links.set_peers({name: peer.address for name, peer in self.gateways.items()}, "regions")
         self._task = background.start("heartbeats of regions", self._run)
         with suppress(TimeoutError):
@@ -86,18 +86,18 @@ class RegionPeers:
                     await self._news.wait()
 
     async def stop(self) -> None:
-        """Stop asking."""
+        """Stop requesting heartbeats."""
         tasks = [*self._questions, *([self._task] if self._task is not None else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def note(self, region: str, keys: Sequence[int]) -> None:
-        """Note a prompt that an engine of the region got."""
+        """Record a prompt that an engine of the region received."""
         self._prefixes.setdefault(region, PrefixSnapshot()).note(keys)
 
     def _serves_others(self) -> None:
-        """Forget the blocks of engines that went back to their region, and report the change of regions served."""
+        """Drop the blocks of engines that returned to their region, and report the change of served regions."""
         for region, snapshot in self._prefixes.items():
             if region != self.region and not self.epochs.serves(region):
                 snapshot.forget()
@@ -119,20 +119,20 @@ class RegionPeers:
         return next(known, None)
 
     def is_up(self, gateway: PeerGateway, now: float) -> bool:
-        """Return whether requests may be sent there: a stale gateway never gets one."""
+        """Return whether requests can be sent to the gateway. A stale gateway never receives one."""
         return gateway.is_fresh(now) and self.links.connected(gateway.name)
 
     def is_dead(self, region: str) -> bool:
-        """Return whether no process listens at any address of the region and none asks us; silence is not death."""
+        """Return whether no process listens at any of the region's addresses and none sends requests. Silence proves
+        nothing.
+        """
         if self.clock() - self._spoke_s.get(region, float("-inf")) <= SPOKE_S:
             return False
         gateways = self.of_region(region)
         return bool(gateways) and all(self.links.refused(gateway.name) for gateway in gateways)
 
     def serving(self, served_model: str, now: float) -> dict[str, list[tuple[PeerGateway, ServiceFacts]]]:
-        """Return, for each other region whose engines can be reached, the gateways that serve the model there, and its
-        facts.
-        """
+        """Return, per reachable other region, the gateways that serve the model there, with its facts."""
         services: dict[str, list[tuple[PeerGateway, ServiceFacts]]] = {}
         for gateway in self.gateways.values():
             heartbeat = gateway.heartbeat
@@ -199,7 +199,7 @@ class RegionPeers:
         return heartbeats.encode(self.heartbeat(call))
 
     def lease_of(self, tag: str, stamp: float) -> WorkLease:
-        """Return the lease under which we work for a gateway, which returns a stamp of ours."""
+        """Return the lease under which we work for the gateway that returns this stamp of ours."""
         lease = self._leases.setdefault(tag, WorkLease(SILENCE_S))
         now = self.clock()
         if stamp <= now:
@@ -207,7 +207,7 @@ class RegionPeers:
         return lease
 
     def heartbeat(self, call: HeartbeatCall) -> Heartbeat:
-        """Return this gateway's facts, as changes for a peer with these versions."""
+        """Return this gateway's facts, as changes since the versions that the peer has."""
         now = self.clock()
         return Heartbeat(
             self.links.me.tag,
@@ -227,7 +227,7 @@ class RegionPeers:
 
 
 def service_facts(pools: Iterable[LivePool], serves: Callable[[str], bool], now: float) -> list[ServiceFacts]:
-    """Return the facts of the pools that this gateway serves, one for each region and model, for other regions."""
+    """Return the facts of the pools that this gateway serves, one per region and model, for other regions."""
     sums: dict[tuple[str, str], list[int]] = {}
     partial: set[tuple[str, str]] = set()
     for pool in pools:

@@ -1,7 +1,7 @@
-"""The first stage of routing: whether a request stays in its region or goes to another one, now or while it is queued.
+"""First routing stage: a request stays in its region or goes to another one, immediately or while it is queued.
 
 The pool's region rule chooses between local engines and other regions. If it chooses a local engine, or that the
-request waits, the pool's own placement and queue continue. A queued request is evaluated again at each heartbeat.
+request waits, the pool's placement and queue continue. A queued request is evaluated again at each heartbeat.
 `Hop.reason` is the reason for a hop, as returned by a rule in routing/regions and named in routing/values/reasons.py.
 """
 
@@ -33,22 +33,22 @@ if TYPE_CHECKING:
     from gateway.pool.live_pool import LivePool
 
 QUEUE_BUFFER = 4
-"""τ: a region whose queue is longer takes no requests from others (SkyWalker Algorithm 1, line 12)."""
+"""τ: a region with a longer queue accepts no requests from others (SkyWalker Algorithm 1, line 12)."""
 _OVERLOAD = frozenset({
     reasons.NO_ENGINE, reasons.QUEUE_FULL, reasons.WAIT_EXPIRED, reasons.INFEASIBLE, reasons.PREFILL_OVERLOAD,
     reasons.DECODE_OVERLOAD, reasons.GATEWAY_LATE,
 })  # fmt: skip
-"""Rejections that mean that there is no room here."""
+"""Rejections that mean that this region has no room."""
 
 
 class Elsewhere(msgspec.Struct, frozen=True):
-    """Another region gets the request: through a gateway there, or through its pool where this gateway serves it."""
+    """Another region gets the request: through a gateway there, or through its pool if this gateway serves it."""
 
     hop: Hop
     gateway: PeerGateway | None = None
     pool: LivePool | None = None
     heartbeat_age_s: float = 0.0
-    """At the choice of the region."""
+    """Age of the heartbeat at the choice of the region."""
 
 
 class _Target(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class _Target(msgspec.Struct, frozen=True):
 
 
 class _Waiting(msgspec.Struct):
-    """A request that waits in a pool of this region. Mutable: it learns once where it goes instead."""
+    """A request that waits in a pool of this region. Mutable: its other region, set at most once."""
 
     pool: LivePool
     rule: RegionRule
@@ -69,7 +69,7 @@ class _Waiting(msgspec.Struct):
 
 
 class RegionRouting:
-    """Applies the pools' region rules. Mutable state: the waiting requests, in order of arrival, and the turn."""
+    """Applies the pools' region rules. Mutable: the waiting requests in order of arrival, and the turn."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class RegionRouting:
         pools_of: Callable[[str], Sequence[LivePool]],
         sovereignty: Callable[[], SovereigntyDocument | None],
     ) -> None:
-        """`pools_of` returns all pools of a served model, whichever region they are of."""
+        """`pools_of` returns all pools of a served model in all regions."""
         self.peers = peers
         self._pools_of, self._sovereignty = pools_of, sovereignty
         self._waiting: dict[str, _Waiting] = {}
@@ -91,9 +91,9 @@ class RegionRouting:
         decide: Callable[[], Awaitable[Dispatched | Rejected]],
         avoided: frozenset[str],
     ) -> Dispatched | Rejected | Elsewhere:
-        """Return what `decide` returns, or that another region gets the request; cancelling withdraws it.
+        """Return the result of `decide`, or that another region gets the request. Cancellation withdraws it.
 
-        `avoided` are regions that have failed it.
+        `avoided` are regions that have failed the request.
         """
         rule, now = build_region_rule(pool.entry.policy), self.peers.clock()
         if pool.entry.region != self.peers.region:
@@ -113,7 +113,7 @@ class RegionRouting:
     async def _while_waiting(
         self, waiting: _Waiting, decide: Callable[[], Awaitable[Dispatched | Rejected]]
     ) -> Dispatched | Rejected | Elsewhere:
-        """Return the pool's outcome, or the region that `_scan` chooses meanwhile."""
+        """Return the pool's outcome, or the region that `_scan` chooses while the request waits."""
         self._waiting[waiting.request.request_id] = waiting
         placing = asyncio.ensure_future(decide())
         try:
@@ -134,7 +134,7 @@ class RegionRouting:
         return not self.peers.gateways and len(self._pools_of(served_model)) == 1
 
     def _scan(self, now: float) -> None:
-        """Decide again about the requests that have waited longest, up to the lookahead of their rules."""
+        """Decide again on the longest waiting requests, up to the lookahead of their rules."""
         for at, waiting in enumerate(self._waiting.values()):
             if at >= waiting.rule.lookahead:
                 return
@@ -154,7 +154,7 @@ class RegionRouting:
         *,
         rejected: bool = False,
     ) -> Elsewhere | None:
-        """Return the rule's region for the request; None: it stays."""
+        """Return the rule's region for the request, None if it stays."""
         targets = self._targets(pool, request, avoided, now)
         if not targets:
             return None
@@ -190,7 +190,7 @@ class RegionRouting:
         return Elsewhere(hop, target.gateway, target.pool, age_s)
 
     def _targets(self, pool: LivePool, request: InferenceRequest, avoided: frozenset[str], now: float) -> list[_Target]:
-        """Return the other regions that may get the request: sovereignty rules first, then those with heartbeats."""
+        """Return the other regions that can get the request: allowed by sovereignty rules, and with heartbeats."""
         home, model, rules = self.peers.region, pool.entry.served_model, self._sovereignty()
         pools = {item.entry.region: item for item in self._pools_of(model) if self._serves_for_another(item)}
         remote = self.peers.serving(model, now)
@@ -220,7 +220,7 @@ class RegionRouting:
         return pool.entry.region != self.peers.region and not pool.observes and bool(pool.engines)
 
     def _served_here(self, pool: LivePool, request: InferenceRequest, now: float) -> _Target | None:
-        """Return another region whose engines this gateway serves, as one whose gateway has died."""
+        """Return another region whose engines this gateway serves as a target, for example after a takeover."""
         load = pool_load(pool.router, now, pool.load_report)
         if not load.engines:
             return None
@@ -236,7 +236,7 @@ class RegionRouting:
 
 
 def _remote(region: str, serving: list[tuple[PeerGateway, ServiceFacts]], request: InferenceRequest) -> _Target | None:
-    """Return a region as its gateways report it, to be reached through the least loaded of them."""
+    """Return a region as reported by its gateways. Its least loaded gateway receives the request."""
     whole = [item for item in serving if item[1].whole]
     # One that knows of all requests reports the others' too; without such, each reports its own.
     counted = [max(whole, key=lambda item: item[0].heartbeat_s)] if whole else serving
@@ -260,7 +260,7 @@ def _remote(region: str, serving: list[tuple[PeerGateway, ServiceFacts]], reques
 
 
 def _burden(region: str, gateway: PeerGateway, facts: ServiceFacts, *, whole: bool) -> tuple[int, int, int, float, str]:
-    """Return the sort key that chooses one of several gateways to relay a request."""
+    """Return the sort key that chooses the gateway to relay a request."""
     own = (0, 0) if whole else (facts.queued, facts.in_flight)
     return *own, gateway.untold(region), gateway.one_way_s, gateway.name
 
@@ -278,7 +278,7 @@ def _no_engine(pool: LivePool, request: InferenceRequest) -> Rejected:
 
 
 def _without_engines(peers: tuple[PeerLoad, ...]) -> RegionChoice:
-    """Return the region for a request that no engine here can serve: one with room, nearest, first."""
+    """Return the region for a request that no engine here can serve: regions with room first, then the nearest."""
     at = min(
         range(len(peers)),
         key=lambda at: (not peers[at].has_room, -peers[at].matched_tokens, peers[at].one_way_s, at),

@@ -1,4 +1,4 @@
-"""Takes over the engines of a region whose gateways have died, and leaves them when one is back."""
+"""Takes over the engines of a region whose gateways have died, and returns them when one is back."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ KIND = "regions/claim"
 DEAD_S = 1.0
 """A region counts as dead after its addresses have refused connections for this long."""
 STARTING_S = 15.0
-"""The same of a region that was silent since this gateway's own start: the fleet may be starting."""
+"""DEAD_S of a region that was silent since this gateway's start, because the fleet may still be starting."""
 STEP_S = 1.0
-"""The next nearest region waits this much longer, in case that the nearest cannot reach the engines."""
+"""The next nearest region waits this much longer, in case the nearest cannot reach the engines."""
 VOTE_S = 1.0
 _RETRY_S = 0.5
 
@@ -27,7 +27,7 @@ EnginesAnswer = Callable[[str], Awaitable[bool]]
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """Asks for a region's next epoch."""
+    """Requests a region's next epoch."""
 
     region: str
     number: int
@@ -44,14 +44,14 @@ _VOTES = WireForm(Vote, "a vote", limit=4096)
 
 
 class RegionTakeover:
-    """Watches the other regions. Mutable state: since when each rejects connections, and the claim under way."""
+    """Watches the other regions. Mutable: since when each refuses connections, and the running claim."""
 
     def __init__(
         self, peers: RegionPeers, engines_answer: EnginesAnswer, claims_here: Callable[[], bool] = lambda: True
     ) -> None:
         """`engines_answer` returns whether an engine of the region answers.
 
-        `claims_here` returns whether this is the one of its region's gateways that claims.
+        `claims_here` returns whether this gateway is the one in its region that claims.
         """
         self._peers = peers
         self._engines_answer, self._claims_here = engines_answer, claims_here
@@ -63,7 +63,7 @@ class RegionTakeover:
         peers.links.on_call(KIND, self._vote)
 
     async def stop(self) -> None:
-        """Claim nothing more."""
+        """Stop making claims."""
         if self._claim is not None:
             self._claim.cancel()
             await asyncio.gather(self._claim, return_exceptions=True)
@@ -86,7 +86,9 @@ class RegionTakeover:
         return DEAD_S if had_heartbeat else STARTING_S
 
     def _is_orphan(self, region: str) -> bool:
-        """Return whether no live region serves the dead one: the one that took it has died, too, or restarted."""
+        """Return whether no live region serves the dead one, because the region that took it over has died or
+        restarted.
+        """
         epoch = self._peers.epochs.known.get(region)
         if epoch is None or epoch.region == region:
             return True
@@ -101,7 +103,7 @@ class RegionTakeover:
         return all(self._peers.is_up(peer, self._peers.clock()) for peer in self._peers.of_region(epoch.region))
 
     def _nearer(self, region: str, now: float) -> int:
-        """Return how many living regions are nearer to the dead one than ours."""
+        """Return the number of live regions that are nearer to the dead one than ours."""
         ours = min((peer.one_way_s for peer in self._peers.of_region(region)), default=0.0)
         away: dict[str, float] = {}
         for gateway in self._peers.gateways.values():
@@ -127,7 +129,7 @@ class RegionTakeover:
             epochs.take(region, number)
 
     async def _ask(self, voter: str, claim: Claim) -> bool:
-        """Return whether a region grants the claim: all of its gateways that answer, and one at least."""
+        """Return whether a region grants the claim: one or more of its gateways answer, and all of these grant it."""
         votes = await asyncio.gather(*(self._ask_gateway(peer.name, claim) for peer in self._peers.of_region(voter)))
         cast = [vote for vote in votes if vote is not None]
         return bool(cast) and all(cast)

@@ -1,6 +1,4 @@
-"""Destinations of this gateway's requests over the last seconds: served here, sent to other regions, or taken from
-them.
-"""
+"""Counts where this gateway's requests were served in the last seconds: here, in other regions, or for them."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ MAX_NOTED = 32_768
 
 
 class RegionTraffic:
-    """Counts over a window. Mutable state: the events and their times; of more than MAX_NOTED the newest."""
+    """Counts over a window. Mutable: the events and their times, at most the newest MAX_NOTED."""
 
     def __init__(self, peers: RegionPeers, clock: Callable[[], float] = time.monotonic) -> None:
         self._peers = peers
@@ -25,7 +23,7 @@ class RegionTraffic:
         self._noted: deque[tuple[float, str, str]] = deque(maxlen=MAX_NOTED)
 
     def note(self, kind: str, region: str) -> None:
-        """Note one request: LOCAL, FORWARDED to a region or RECEIVED from it."""
+        """Record one request: LOCAL, FORWARDED to a region or RECEIVED from it."""
         self._noted.append((self._clock(), kind, region))
 
     def sample(self) -> RegionSample:

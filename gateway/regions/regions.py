@@ -1,4 +1,4 @@
-"""Composes a gateway's part in a fleet of several regions."""
+"""A gateway's part in a fleet of several regions."""
 
 from __future__ import annotations
 
@@ -30,13 +30,11 @@ if TYPE_CHECKING:
 
 _HEALTH_S = 1.0
 _ASKED = 4
-"""Engines of a region that are probed."""
+"""Number of engines in a region that are probed."""
 
 
 class Regions(RequestListener):
-    """Access to regions for the gateway, the proxy and the sampler; receives dispatches, which its prefix snapshot
-    reports.
-    """
+    """Access to regions for the gateway, the proxy and the sampler. It records dispatches for its prefix snapshot."""
 
     def __init__(
         self,
@@ -67,11 +65,11 @@ class Regions(RequestListener):
 
     @property
     def names(self) -> frozenset[str]:
-        """All known regions."""
+        """Return all known regions."""
         return frozenset({self.region, *self._addresses, *(pool.entry.region for pool in self._pools())})
 
     def serves(self, region: str) -> bool:
-        """Return whether this gateway dispatches to engines of the region."""
+        """Return whether this gateway dispatches to the region's engines."""
         return self.peers.epochs.serves(region)
 
     @override

@@ -1,12 +1,12 @@
-"""How long work for another gateway may continue without a message from it.
+"""Limits how long work for another gateway can continue without a message from it.
 
-A request is forwarded under a lease that both ends know. Each heartbeat carries a timestamp on the responder's own
-clock. The next heartbeat request, and each forwarded request, return the newest timestamp. The serving gateway ends the
-work SILENCE_S after the last timestamp that was returned to it. The first contact takes the request back LEASE_MARGIN_S
+A request is forwarded under a lease that both ends know. Each heartbeat carries a timestamp of the responder's clock.
+The next heartbeat request, and each forwarded request, return the newest timestamp. The serving gateway ends the work
+SILENCE_S after the last timestamp that was returned to it. The first contact takes the request back LEASE_MARGIN_S
 later, counted from its receipt of that timestamp, which is after its creation. By then the work has ended, whichever
 direction of the connection is broken, and no clocks are compared.
 
-A stalled process ends nothing in time. Therefore work that was queued before a stall checks the lease again when it
+A stalled process cannot end work in time. Therefore work that was queued before a stall checks the lease again when it
 gets an engine, and a timestamp that arrives after the lease has expired renews it only for later work.
 """
 
@@ -19,14 +19,14 @@ from contextlib import asynccontextmanager
 SILENCE_S = 2.0
 """A gateway whose last heartbeat is older is unavailable, and work for it ends."""
 LEASE_MARGIN_S = 0.5
-"""Time that the first contact waits beyond SILENCE_S."""
+"""Seconds that the first contact waits beyond SILENCE_S."""
 
 
 class WorkLease:
-    """Times are monotonic seconds.
+    """A lease for work. Times are monotonic seconds.
 
-    Mutable state: the time of the last message, how often the lease was over before one came, and the limits of the
-    work that ends without one.
+    Mutable: the time of the last message, how often the lease had expired before a message arrived, and the limits of
+    the work that ends without one.
     """
 
     def __init__(self, lasts_s: float) -> None:
@@ -39,7 +39,7 @@ class WorkLease:
         return len(self._limits)
 
     def renew(self, said_s: float, now: float) -> None:
-        """Renew by a message sent at `said_s`; an older one changes nothing, and overdue work ends all the same."""
+        """Renew by a message sent at `said_s`. An older message changes nothing, and overdue work still ends."""
         if self.is_over(now):
             # Before the new time, after which nothing would show that the work is overdue.
             self.end_overdue(now)
@@ -47,17 +47,17 @@ class WorkLease:
         self.renewed_s = max(self.renewed_s, said_s)
 
     def is_over(self, now: float) -> bool:
-        """Return whether work must have ended."""
+        """Return whether the lease has expired, so that work must have ended."""
         return now - self.renewed_s > self._lasts_s
 
     def holding(self, clock: Callable[[], float]) -> Callable[[], bool]:
-        """Return a function that returns whether the lease has held ever since this call."""
+        """Return a function that returns whether the lease has held continuously since this call."""
         lapses = self._lapses
         return lambda: lapses == self._lapses and not self.is_over(clock())
 
     @asynccontextmanager
     async def work(self) -> AsyncIterator[None]:
-        """Raise TimeoutError in the block once the lease is over and `end_overdue` has been called."""
+        """Raise TimeoutError in the block once the lease has expired and `end_overdue` was called."""
         # No time of its own: only `end_overdue` ends it.
         async with asyncio.timeout(None) as limit:
             self._limits.add(limit)
@@ -67,7 +67,7 @@ class WorkLease:
                 self._limits.discard(limit)
 
     def end_overdue(self, now: float) -> None:
-        """End the work if the lease is over."""
+        """End the work if the lease has expired."""
         if self.is_over(now):
             for limit in self._limits:
                 # reschedule() raises RuntimeError for an expired one.

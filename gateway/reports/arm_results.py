@@ -26,7 +26,7 @@ MAX_ROWS = 10_000
 
 
 class ArmRow(msgspec.Struct, frozen=True):
-    """Results of one arm of one pool since the report before."""
+    """Results of one arm of one pool since the previous report."""
 
     pool_id: str
     arm: str
@@ -45,7 +45,9 @@ class ArmReport(msgspec.Struct, frozen=True):
 
 
 class ArmResults(RequestListener):
-    """Mutable: the tallies since the last report, by pool, arm and policy version; the loop's thread changes them."""
+    """Counts results per arm. Mutable: the tallies since the last report, by pool, arm and policy version, changed on
+    the loop's thread.
+    """
 
     def __init__(self, bus: Bus, metrics: GatewayMetrics) -> None:
         self._bus = bus
@@ -54,7 +56,7 @@ class ArmResults(RequestListener):
         self._tallies: dict[tuple[str, str, int], ArmTally] = {}
 
     def report(self) -> None:
-        """Report the counts since the last time; without any, nothing is sent."""
+        """Report the counts since the last report. Nothing is sent if there are none."""
         tallies, self._tallies = self._tallies, {}
         if tallies:
             rows = tuple(ArmRow(*key, tally.window()) for key, tally in sorted(tallies.items()))

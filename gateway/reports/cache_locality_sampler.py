@@ -25,15 +25,15 @@ from routing.rings.ring_plan import OnRings
 
 MAX_KEYS = 256
 MAX_POINTS = 512
-"""Compared requests that cross the bus per pool."""
+"""Limit of compared requests per pool that are sent over the bus."""
 LEAST_SHARE = 0.003
-"""A prefix below this share of the requests is not drawn."""
+"""A prefix below this share of the requests is not displayed."""
 
 _Trust = tuple[str, str, float | None]
 
 
 class CacheLocalitySampler:
-    """Makes CacheLocalitySamples. Mutable state: the time of each engine's last change of trust."""
+    """Creates CacheLocalitySamples. Mutable: the time of each engine's last change of trust."""
 
     def __init__(self, bus: Bus, pools: Callable[[], Iterable[LivePool]]) -> None:
         self._bus = bus
@@ -41,11 +41,11 @@ class CacheLocalitySampler:
         self._trust: dict[str, _Trust] = {}
 
     async def publish(self) -> None:
-        """Put a sample on the bus."""
+        """Publish a sample on the bus."""
         self._bus.publish(TOPIC, encode_cache_locality(await self.sample(time.monotonic(), time.time())))
 
     async def sample(self, now: float, unix: float) -> CacheLocalitySample:
-        """Return one reading of all pools; `now` is monotonic, `unix` wall-clock seconds."""
+        """Return a sample of all pools. `now` is monotonic, `unix` wall-clock seconds."""
         # A copy, because a snapshot may change the pools during an await.
         pools = [await self._pool(pool, now, unix) for pool in list(self._pools())]
         seen = {engine.engine_id for pool in pools for engine in pool.engines}

@@ -29,7 +29,7 @@ class CostReport(msgspec.Struct, frozen=True):
 
 
 class CostReports:
-    """Reports changes. Mutable: the counts reported last, and the counts of samples added to metrics."""
+    """Reports changes. Mutable: the last reported counts, and the sample counts added to metrics."""
 
     def __init__(self, bus: Bus, pools: Callable[[], Iterable[LivePool]], samples: CounterFamily) -> None:
         self._bus = bus
@@ -39,7 +39,7 @@ class CostReports:
         self._reported: dict[str, int] = {}
 
     def report(self) -> None:
-        """Report the pools that have learned since the last time; without any, nothing is sent."""
+        """Report the pools that have learned since the last report. Nothing is sent if there are none."""
         learned: dict[str, dict[str, FittedCost]] = {}
         for pool in self._pools():
             pool_id = pool.entry.pool_id
@@ -63,7 +63,7 @@ class CostReports:
 
 def _problem(report: CostReport) -> str:
     if len(report.pools) > MAX_POOLS or any(len(kinds) > MAX_KINDS for kinds in report.pools.values()):
-        return "more pools or kinds than there can be"
+        return "too many pools or kinds"
     for pool_id, kinds in report.pools.items():
         for kind, fitted in kinds.items():
             if problem := fitted_problem(fitted):
@@ -72,7 +72,7 @@ def _problem(report: CostReport) -> str:
 
 
 def fitted_problem(fitted: FittedCost) -> str:
-    """Return the problem of a learned cost, with its path; empty for a sound one."""
+    """Return the problem of a learned cost with its path, empty if it is valid."""
     costs = [(f"prefill.{name}", getattr(fitted.prefill, name)) for name in fitted.prefill.__struct_fields__]
     if fitted.decode is not None:
         costs += [(f"decode.{name}", getattr(fitted.decode, name)) for name in fitted.decode.__struct_fields__]

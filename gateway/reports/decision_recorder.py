@@ -1,4 +1,4 @@
-"""Builds the record of one decision: its terms, the facts known then, and its outcome."""
+"""Builds the record of one decision: its score terms, the facts known at that time, and its outcome."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _GONE = _Engine("", "", PastMoments(), None)
 
 
 class DecisionRecorder:
-    """Makes the records under one snapshot. Mutable: facts of engines that it has read.
+    """Creates the records under one snapshot. Mutable: cached facts of engines.
 
-    Their costs hold as long as the snapshot, their names and trust until `begin` is called.
+    Their costs are valid for the snapshot, their names and trust until the next call of `begin`.
     """
 
     def __init__(self, digest_key: bytes, snapshot_version: int = 0) -> None:
@@ -48,7 +48,7 @@ class DecisionRecorder:
         self._engines: defaultdict[str, dict[str, _Engine]] = defaultdict(dict)
 
     def begin(self, snapshot_age_s: float | None) -> None:
-        """Begin an interval: read the engines again."""
+        """Begin an interval, and read the engines' facts again."""
         self._age_s = snapshot_age_s
         self._engines.clear()
 
@@ -60,7 +60,7 @@ class DecisionRecorder:
         share: float = 1.0,
         overtaken_s: float = 0.0,
     ) -> StoredDecision:
-        """Return the record; `sample` compares its hits."""
+        """Return the record. `sample` compares its hits."""
         pool, decision = record.pool, record.decision
         entry, arrived_s, handed_over_s = pool.entry, record.arrived_s, record.handed_over_s
         admission, asked_s = entry.policy.admission, record.asked_s
@@ -134,7 +134,7 @@ def _engine_facts(pool: LivePool, engine_id: str) -> _Engine:
 
 
 def current_decision(record: DecisionRecord) -> StoredDecision:
-    """Return the record of a request that may still be running; it changes nothing about its engine."""
+    """Return the record of a request that may still be running, without changing its engine's state."""
     stored = DecisionRecorder(b"").stored(record, hit_sample(record))
     # Digests need the fleet's secret, and are worth nothing before the record can be searched.
     return msgspec.structs.replace(
@@ -153,9 +153,9 @@ def _decoder_name(pool: LivePool, decision: Decision) -> str:
 
 
 def _engine_cost(pool: LivePool, engine_id: str) -> tuple[PrefillCost, float]:
-    """Return the cost model of the engine's prefills, and its speed.
+    """Return (cost model of the engine's prefills, the engine's speed).
 
-    The learned one, where the policy wants it and it is better, else the policy's.
+    The model is the learned one if the policy uses it and it is better, else the policy's.
     """
     engine, policy = pool.engines.get(engine_id), pool.entry.policy
     if engine is None:

@@ -7,18 +7,20 @@ from collections.abc import Mapping
 from gateway.base.metrics import GatewayMetrics
 
 _TYPES = ("BlockStored", "BlockRemoved", "AllBlocksCleared", "skipped", "below_engine", "unknown_medium")
-"""Types of events, and results of some: skipped as unreadable, or about blocks in an unused tier."""
+"""Event types, and two results: skipped as unreadable, or about blocks in an unused tier."""
 
 
 class EventCounters:
-    """Adds the increase since the last sample. Mutable state: the last counts per engine."""
+    """Adds the increase since the last sample. Mutable: the last counts per engine."""
 
     def __init__(self, metrics: GatewayMetrics) -> None:
         self._metrics = metrics
         self._seen: dict[str, dict[str, int]] = {}
 
     def take(self, engine_id: str, counts: Mapping[str, int]) -> None:
-        """Add the growth of one engine's counts; counts that fell belong to a new ledger and are added whole."""
+        """Add the increase of one engine's counts. Decreased counts belong to a new ledger and are added
+        completely.
+        """
         seen = self._seen.get(engine_id, {})
         grown = {name: count - seen.get(name, 0) for name, count in counts.items()}
         if any(growth < 0 for growth in grown.values()):
@@ -33,5 +35,5 @@ class EventCounters:
             self._metrics.kv_events_unreadable.inc(engine_id, amount=grown["unreadable"])
 
     def forget(self, engine_id: str) -> None:
-        """Drop an engine that left."""
+        """Remove an engine that left."""
         self._seen.pop(engine_id, None)

@@ -40,7 +40,7 @@ from routing.ledger.fleet_view import EngineLoad
 from routing.values.load_cv import LoadSmoother, load_cv
 
 REFERENCE_PROMPT_TOKENS = 4096
-"""Prompt length at which a pool's prefill speed is stated."""
+"""Prompt length for which a pool's prefill speed is stated."""
 
 
 class _Shown(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class _Shown(msgspec.Struct, frozen=True):
 
 
 class FleetSampler:
-    """Makes FleetSamples. Mutable state: sequence number, hotspots, smoothed loads, each engine's last shown state."""
+    """Creates FleetSamples. Mutable: sequence number, hotspots, smoothed loads, each engine's last displayed state."""
 
     def __init__(
         self,
@@ -80,13 +80,13 @@ class FleetSampler:
         self._pool_ids: set[str] = set()
 
     def publish(self) -> None:
-        """Put a sample on the bus and into the gauges."""
+        """Publish a sample on the bus, and set the gauges."""
         sample = self.sample(time.monotonic(), time.time())
         self._bus.publish(TOPIC, encode_sample(sample))
         self._set_gauges(sample)
 
     def sample(self, now: float, unix: float) -> FleetSample:
-        """Return one consistent reading of all pools; `now` is monotonic, `unix` wall-clock seconds."""
+        """Return a consistent sample of all pools. `now` is monotonic, `unix` wall-clock seconds."""
         self._seq += 1
         engines: list[EngineSample] = []
         pools: list[PoolSample] = []
@@ -164,7 +164,7 @@ class FleetSampler:
     def _state(
         self, pool: LivePool, engine: LiveEngine, load: EngineLoad, median_s: float, now: float, unix: float
     ) -> _Shown:
-        """Return state, reason and since when; `since` moves only when the state does."""
+        """Return state, reason and since when. `since` changes only with the state."""
         engine_id = engine.entry.engine_id
         accepts = pool.accepts(engine_id)
         if accepts:
@@ -266,7 +266,7 @@ class FleetSampler:
         self._forget_gone({engine.engine_id for engine in sample.engines}, {pool.pool_id for pool in sample.pools})
 
     def _leave_to_owner(self, pool: PoolSample, sample: FleetSample) -> None:
-        """Remove the gauges that the pool's owner exports for all."""
+        """Remove the gauges that the pool's owner exports for all gateways."""
         self._metrics.queued_requests.remove(pool.pool_id)
         self._metrics.load_cv.remove(pool.pool_id)
         for engine in sample.engines:

@@ -1,18 +1,18 @@
-"""Hot engines: those with far more in-flight work than the rest of their pool, for some time."""
+"""Detects hot engines: those with far more in-flight work than the other engines of their pool, for some time."""
 
 from __future__ import annotations
 
 import msgspec
 
 ENTER_RATIO = 2.0
-"""Times the pool's median of in-flight seconds."""
+"""Multiple of the pool's median in-flight seconds."""
 # Below ENTER_RATIO, so that a value near the limit does not switch the state back and forth.
 LEAVE_RATIO = 1.5
 ENTER_SLO_SHARE = 0.5
-"""Share of the pool's TTFT SLO that the in-flight seconds must exceed as well."""
+"""Share of the pool's TTFT SLO that the in-flight seconds must also exceed."""
 LEAVE_SLO_SHARE = 0.4
 HOLD_S = 2.0
-"""Seconds a condition must last before the state follows."""
+"""Seconds for which a condition must hold before the state changes."""
 
 
 class _Mark(msgspec.Struct):
@@ -21,13 +21,13 @@ class _Mark(msgspec.Struct):
 
 
 class HotspotDetector:
-    """Hot or not per engine, with hysteresis. Mutable state: one mark per engine."""
+    """Hot or not per engine, with hysteresis. Mutable: one mark per engine."""
 
     def __init__(self) -> None:
         self._marks: dict[str, _Mark] = {}
 
     def update(self, engine_id: str, in_flight_s: float, median_s: float, ttft_slo_s: float, now: float) -> bool:
-        """Take in one reading and return whether the engine is hot."""
+        """Add one reading; return whether the engine is hot."""
         mark = self._marks.setdefault(engine_id, _Mark(False, None))
         ratio, share = (LEAVE_RATIO, LEAVE_SLO_SHARE) if mark.hot else (ENTER_RATIO, ENTER_SLO_SHARE)
         is_over = in_flight_s > ratio * median_s and in_flight_s > share * ttft_slo_s
@@ -41,5 +41,5 @@ class HotspotDetector:
         return mark.hot
 
     def forget(self, engine_id: str) -> None:
-        """Drop an engine that left or takes no work."""
+        """Remove an engine that left or accepts no work."""
         self._marks.pop(engine_id, None)

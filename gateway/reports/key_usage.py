@@ -1,4 +1,4 @@
-"""Reports to the control plane which API keys were used and when, in batches: nothing is written per request."""
+"""Reports the last use of API keys to the control plane in batches, so that nothing is written per request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REPORTED_FOR_S = 60.0
 
 
 class KeyLastUses(msgspec.Struct, frozen=True):
-    """Last uses within about a minute: key id → unix seconds."""
+    """Key id → unix seconds of its last use, within about a minute."""
 
     at: dict[str, float]
 
@@ -26,7 +26,7 @@ class KeyLastUses(msgspec.Struct, frozen=True):
 class KeyUsage:
     """Reports each key's last use until it is a minute old.
 
-    Mutable state: one dict, of the loop's thread; keys come from the snapshot, which bounds them.
+    Mutable: one dict, used on the loop's thread. Keys are from the snapshot, so their number is bounded.
     """
 
     def __init__(self, bus: Bus, clock: Callable[[], float] = time.time) -> None:
@@ -35,11 +35,11 @@ class KeyUsage:
         self._at: dict[str, float] = {}
 
     def note(self, key_id: str, unix_now: float) -> None:
-        """Remember a use."""
+        """Record a use."""
         self._at[key_id] = unix_now
 
     def report(self) -> None:
-        """Send the uses of the last minute; without any, nothing is sent."""
+        """Report the uses of the last minute. Nothing is sent if there are none."""
         earliest = self._clock() - REPORTED_FOR_S
         # Sent again for a minute, so that a lost message loses no use.
         self._at = {key_id: at for key_id, at in self._at.items() if at > earliest}

@@ -10,14 +10,14 @@ _NOTHING = CountsSeen()
 
 
 class QueueCounters:
-    """Adds the increase since the last sample. Mutable state: the last counts per pool."""
+    """Adds the increase since the last sample. Mutable: the last counts per pool."""
 
     def __init__(self, metrics: GatewayMetrics) -> None:
         self._metrics = metrics
         self._seen: dict[str, CountsSeen] = {}
 
     def take(self, pool_id: str, counts: CountsSeen) -> None:
-        """Add the growth of one pool's counts; counts that fell belong to a new router and are added whole."""
+        """Add the increase of one pool's counts. Decreased counts belong to a new router and are added completely."""
         before = self._seen.get(pool_id, _NOTHING)
         if counts.dispatched_at_once < before.dispatched_at_once or counts.queued < before.queued:
             before = _NOTHING
@@ -30,5 +30,5 @@ class QueueCounters:
         self._metrics.migrations.inc(pool_id, amount=counts.migrated - before.migrated)
 
     def forget(self, pool_id: str) -> None:
-        """Drop a pool that left."""
+        """Remove a pool that left."""
         self._seen.pop(pool_id, None)

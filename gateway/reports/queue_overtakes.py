@@ -1,4 +1,4 @@
-"""Overtaking: prefills of later requests that were dispatched before an earlier request of the same engine."""
+"""Computes overtaking: prefills of later requests that the same engine received before an earlier request."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ MAX_ENGINES = 4096
 MAX_DISPATCHES = 512
 
 _Dispatch = tuple[float, float, float]
-"""Dispatched, arrived (monotonic seconds), estimated prefill seconds."""
+"""(Dispatch time, arrival time (monotonic seconds), estimated prefill seconds)."""
 
 
 class QueueOvertakes:
-    """Dispatches after a wait, by engine; the engine that is silent longest leaves first.
+    """Dispatches after a wait, by engine. The engine with the oldest last dispatch is dropped first.
 
-    Mutable state: the table; one thread at a time.
+    Mutable: the table, used by one thread at a time.
     """
 
     def __init__(self) -> None:
         self._dispatches: OrderedDict[str, deque[_Dispatch]] = OrderedDict()
 
     def dispatched(self, record: DecisionRecord) -> None:
-        """Note a dispatch; one that did not wait was not overtaken."""
+        """Record a dispatch. A dispatch without a wait was not overtaken."""
         decision = record.decision
         if decision.queued_s <= 0.0:
             return

@@ -1,4 +1,4 @@
-"""Answers the console's questions about this gateway's decisions, including those that are not stored (yet)."""
+"""Answers the console's questions about this gateway's decisions, including decisions that are not stored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.reports.decision_recorder import current_decision
 
 
 class RecentAnswers:
-    """Answers in the bus's thread, one question after the other, so that the loop decides meanwhile."""
+    """Answers one question after the other in the bus's thread, so that the loop can decide meanwhile."""
 
     def __init__(self, bus: Bus, recent: RecentDecisions) -> None:
         self._bus = bus

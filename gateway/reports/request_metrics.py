@@ -1,4 +1,4 @@
-"""The gateway's own metrics of requests."""
+"""The gateway's request metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RequestMetrics(RequestListener):
-    """Counts each request once per moment; keeps no state of its own."""
+    """Counts each request once per event. It has no state of its own."""
 
     def __init__(self, metrics: GatewayMetrics) -> None:
         self._metrics = metrics

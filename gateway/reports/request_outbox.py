@@ -1,10 +1,10 @@
-"""Sends ended requests to the request log: the shape of each, and the decisions of some in full.
+"""Sends ended requests to the request log: the shape of each, and the complete decisions of some.
 
-A request's row is packed when the request ends, while its record is still in the CPU cache. Every interval takes the
-ended requests, adds their parts of TTFT, builds the decisions that are stored in full (decision_recorder), and puts
-rows and decisions on the bus. Everything that can be computed later is computed by the receiver: regret, index rows,
-statistics. Likewise, new requests are taken from the recent decisions once per interval: listening to each dispatch
-would cost a tenth more.
+A request's row is packed when the request ends, while its record is still in the CPU cache. In every interval, the
+outbox takes the ended requests, adds their parts of TTFT, builds the decisions that are stored completely
+(decision_recorder), and publishes rows and decisions on the bus. The receiver computes everything that can be computed
+later: regret, index rows, statistics. New requests are also taken from the recent decisions once per interval, because
+a listener on each dispatch would cost a tenth more.
 """
 
 from __future__ import annotations
@@ -36,25 +36,27 @@ if TYPE_CHECKING:
     from gateway.traffic.ttft_split import Noted
 
 MAX_OPEN = 50_000
-"""Requests whose end is awaited; the traffic of more is not recorded."""
+"""Limit of requests whose end is awaited. The traffic of further requests is not recorded."""
 MAX_ENDED = 50_000
-"""Ended requests, late ones and others, that each wait for the next interval; more are not recorded."""
+"""Limit of ended requests that wait for the next interval, separately for late ones and others. Further requests are
+not recorded.
+"""
 MAX_SPLIT = 32
-"""Requests of an interval whose TTFT is split: enough for means and percentiles of some minutes."""
+"""Requests per interval whose TTFT is split, which is enough for means and percentiles over minutes."""
 FEW = 32
-"""Decisions that are built and sent without a thread."""
+"""Number of decisions that are built and sent without a thread."""
 UNREPORTED_FACTOR = 4
-"""Multiple of its reservation's time after which a request that began to answer counts as unreported."""
+"""Multiple of its reservation time after which a request that began to answer counts as unreported."""
 
 Kept = tuple[DecisionRecord, float]
-"""A record, and the share of similar ones that is kept."""
+"""A record, and the share of similar records that is kept."""
 
 
 class RequestOutbox(RequestListener):
-    """Takes records from the loop's thread, at the end or the rejection.
+    """Receives records on the loop's thread when requests end or are rejected.
 
-    Mutable state: the ended requests (`_ordinary`, `_late`, `_rows`), the requests in progress (`_open`), the room for
-    ordinary decisions, and the dispatches after a wait, which belong to one interval at a time.
+    Mutable: the ended requests (`_ordinary`, `_late`, `_rows`), the requests in progress (`_open`), the remaining
+    number of ordinary decisions, and the dispatches after a wait, which belong to one interval.
     """
 
     def __init__(
@@ -87,7 +89,7 @@ class RequestOutbox(RequestListener):
         self._flushing = asyncio.Lock()
         self._flushed_s = time.monotonic()
         self._most = kept_per_s * max(1.0, 2 * interval_s)
-        """Ordinary decisions that may be kept in one go, after a pause."""
+        """Limit of ordinary decisions kept at one time after a pause."""
         self._room = self._most
 
     @override
@@ -106,7 +108,7 @@ class RequestOutbox(RequestListener):
             self._rows.append(traffic_row(record, keys, self._digest_key))
 
     async def flush(self, *, last: bool = False) -> None:
-        """Send the requests that have ended; with `last` everything, because the other ends will not be reported."""
+        """Send the requests that have ended. `last`: send everything, because other ends will not be reported."""
         # The thread of an earlier flush may still read the dispatches of its interval.
         async with self._flushing:
             now = time.monotonic()
@@ -133,7 +135,7 @@ class RequestOutbox(RequestListener):
             self._metrics.decision_records.inc("left_out", amount=len(ordinary) + len(late) - len(chosen))
 
     def _follow(self) -> None:
-        """Follow the requests that began and have not ended, and note the dispatches after a wait."""
+        """Follow requests that have begun and not ended, and record the dispatches after a wait."""
         at_once, waited = self._recent.take_added()
         for record in waited:
             self._overtakes.dispatched(record)
@@ -145,7 +147,7 @@ class RequestOutbox(RequestListener):
         del self._open[MAX_OPEN:]
 
     def _unreported(self, now: float, *, last: bool) -> list[DecisionRecord]:
-        """Return the requests in progress whose end will not be reported any more, and follow them no longer."""
+        """Remove and return the requests in progress whose end will no longer be reported."""
         running, untold = self._open, 0
         for record in running:
             factor = UNREPORTED_FACTOR if record.first_token_s is not None else 1
@@ -170,7 +172,7 @@ class RequestOutbox(RequestListener):
             self._bus.append(TOPIC, encode_batch(request_batch(name, few, full)))
 
     def _decisions(self, chosen: Sequence[Kept]) -> list[StoredDecision]:
-        """Return the records of these."""
+        """Return the decision records of these requests."""
         snapshot = self._snapshot()
         version = snapshot.version if snapshot is not None else 0
         age_s = max(0.0, time.time() - snapshot.published_at) if snapshot is not None else None
@@ -185,7 +187,7 @@ class RequestOutbox(RequestListener):
 
 
 def _note_ttft(ordinary: Sequence[DecisionRecord], late: Sequence[DecisionRecord]) -> None:
-    """Add the parts of requests' TTFT to their pools' sums; of many, every nth of all represents n."""
+    """Add the requests' TTFT parts to their pools' sums. If there are many, every nth request represents n."""
     every = -(-(len(ordinary) + len(late)) // MAX_SPLIT) or 1
     # The stride goes on from the first list into the second.
     for record in chain(ordinary[::every], late[-len(ordinary) % every :: every]):
@@ -195,7 +197,7 @@ def _note_ttft(ordinary: Sequence[DecisionRecord], late: Sequence[DecisionRecord
 
 
 def split_of(record: DecisionRecord) -> Noted | None:
-    """Return the parts of a request's TTFT; None where it had none, or spent time on an engine that failed it."""
+    """Return the parts of a request's TTFT, None without a TTFT or after a failed attempt."""
     decision, first_token_s, arrived_s = record.decision, record.first_token_s, record.arrived_s
     pair = decision.pair
     if first_token_s is None or not decision.engine_id or len(record.attempts) > (1 if pair is None else 2):
@@ -216,7 +218,7 @@ def split_of(record: DecisionRecord) -> Noted | None:
 
 
 def kept(ended: Sequence[DecisionRecord], at_most: float) -> list[Kept]:
-    """Return at most `at_most` of these records, evenly spread over all of them, in their order."""
+    """Return at most `at_most` of these records, evenly spread and in order."""
     wanted = min(len(ended), int(at_most))
     if wanted == len(ended):
         return [(record, 1.0) for record in ended]

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def report_shadows(bus: Bus, pools: Iterable[LivePool]) -> None:
-    """Report the shadows that have chosen or ended since the last time; whole tallies, so that a loss costs nothing."""
+    """Report the shadows that have chosen or ended since the last report. Tallies are cumulative, so that a loss costs
+    nothing.
+    """
     unix = time.time()
     for pool in pools:
         for report in pool.shadow.take_reports(unix):

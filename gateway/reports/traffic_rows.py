@@ -1,4 +1,4 @@
-"""The row of traffic of a request that ended, packed: this is done for every request."""
+"""Packs the traffic row of an ended request. It runs for every request."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def traffic_row(record: DecisionRecord, keys: tuple[int, ...], digest_key: bytes
 def row_values(
     record: DecisionRecord, digest_key: bytes, blocks: tuple[int, ...] = (), head: tuple[int, ...] = ()
 ) -> Row:
-    """Return the row's values: this runs for every request, so it creates no object and calls next to nothing."""
+    """Return the row's values. It runs for every request, so it creates no objects and calls almost no functions."""
     pool, decision, arrived_s = record.pool, record.decision, record.arrived_s
     first_token_s, finished_s = record.first_token_s, record.finished_s
     session_id, workflow_id = record.session_id, record.workflow_id
@@ -72,5 +72,5 @@ def _origin(record: DecisionRecord) -> str:
 
 
 def left(record: DecisionRecord) -> bool:
-    """Return whether another region served the request, whose gateway sends its row."""
+    """Return whether another region served the request, so that its gateway sends the row."""
     return record.hop is not None and record.hop.destination != record.pool.entry.region

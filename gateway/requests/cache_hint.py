@@ -1,4 +1,4 @@
-"""A request's statement of its prompt's worth: whether node managers should keep its KV (Mooncake §5.2)."""
+"""A request's cache hint: whether node managers should keep its KV (Mooncake §5.2)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ HINT_HEADER = b"x-headway-cache-hint"
 HINT_FIELD = "cache_hint"
 DEFAULT: CacheHint = "default"
 CONTEXT_CACHE_PIN_S = 3600.0
-"""How long the blocks of a context cache are pinned after each use, seconds."""
+"""Seconds for which the blocks of a context cache are pinned after each use."""
 _HINTS = frozenset(get_args(CacheHint))
 
 
 def cache_hint(headers: Mapping[bytes, bytes], body: Mapping[str, Any]) -> CacheHint:
-    """Return the hint of the header, else of the body, else "default"; raises BadBodyError for another value."""
+    """Return the hint from the header, else from the body, else "default"; raise BadBodyError for another value."""
     header = headers.get(HINT_HEADER)
     if header is None and HINT_FIELD not in body:
         return DEFAULT
@@ -29,5 +29,5 @@ def cache_hint(headers: Mapping[bytes, bytes], body: Mapping[str, Any]) -> Cache
 
 
 def pin_s(hint: CacheHint) -> float:
-    """Return how long blocks with this hint are pinned, seconds."""
+    """Return the seconds for which blocks with this hint are pinned."""
     return CONTEXT_CACHE_PIN_S if hint == "context_cache" else 0.0

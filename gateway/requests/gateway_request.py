@@ -1,6 +1,6 @@
-"""A request as it entered this gateway: in the core's terms, with the facts that only the gateway knows.
+"""A request as it arrived at this gateway: in the core's terms, with facts that only the gateway knows.
 
-Its objectives are, in order of precedence, its own, its SLO class's, its API key's class's, and the policy's.
+Its objectives are, in order of precedence: its own, its SLO class's, its API key's class's, and the policy's.
 """
 
 from __future__ import annotations
@@ -23,38 +23,41 @@ _NO_CLASS = SloClass()
 
 
 class GatewayRequest(InferenceRequest, frozen=True, gc=False):
-    """The core's request, with the fields of its record. Before its prompt is read it has no keys and no length."""
+    """The core's request with the fields of its record. Before its prompt is read, it has no keys and no length."""
 
     key_source: str = NONE
     """How its keys were made, as in KeyedPrompt."""
     salted: bool = False
-    """Whether the engine keeps the prompt's blocks under a cache salt."""
+    """Whether the engine stores the prompt's blocks under a cache salt."""
     tracked: bool = True
-    """A caller will report its end."""
+    """Whether a caller will report its end."""
     proxied: bool = False
-    """This gateway forwards it."""
+    """Whether this gateway forwards it."""
     witness: str = ""
-    """The tenant whose requests and reports alone judge no engine; empty: an operator's key, or the only tenant."""
+    """The tenant whose requests and reports alone cannot judge an engine; empty for an operator's key or a sole tenant.
+    """
     comparable: bool = True
-    """Whether the reported hits show how far the engine's index is right."""
+    """Whether its reported hits can be compared with the engine's index."""
     agent: str = ""
-    """The agent that asks, and the workflow that it is part of; empty: it names none."""
+    """The calling agent and its workflow; empty if the request names none."""
     workflow_id: str = ""
     hop: Hop | None = None
-    """It came from the region of its first contact, or continues in a pool of another region."""
+    """The hop from the region of first contact, or to a pool of another region."""
     client_request_id: str = ""
-    """The client's X-Request-Id, which is no id here: clients may choose alike."""
+    """The client's X-Request-Id. It is no id here, because clients can choose equal ones."""
     asked_model: str = ""
-    """The alias or adapter that it asks for: only engines that serve this name may get it. Empty: the served model."""
+    """The requested alias or adapter, which restricts the request to engines that serve it. Empty: the served model."""
 
     @property
     def reporter(self) -> str:
-        """The tenant, where its report will be the only source of the request's facts; empty: they are trusted."""
+        """Return the tenant if its report is the only source of the request's facts, else an empty string."""
         return "" if self.proxied else self.witness
 
     @property
     def proves_salts(self) -> bool:
-        """Whether a missing salt in the engine's events would be the engine's doing: a tenant's report is no proof."""
+        """Return whether a missing salt in the engine's events would be the engine's fault. A tenant's report is no
+        proof.
+        """
         return self.salted and self.comparable and self.tracked and not self.reporter
 
 
@@ -83,9 +86,10 @@ def gateway_request(
     model: str = "",  # the name that it asks for
     adapter: str = "",
 ) -> GatewayRequest:
-    """Return a request in this pool's terms; raises ApiError 400 for a prompt over its limit, and a class it lacks.
+    """Return a request in this pool's terms; raise ApiError 400 for a too long prompt or an unknown class.
 
-    `keyed` None: its prompt is not read yet. `key_class` is its API key's, `adapter` the meaning of the model's name.
+    `keyed` None: its prompt is not read yet. `key_class` is its API key's class; `adapter` is the meaning of the
+    model's name.
     """
     _check_length(entry, keyed)
     slo_class = slo_class or (key_class if key_class in entry.policy.slo_classes else "")
@@ -117,7 +121,7 @@ def gateway_request(
 
 
 def with_prompt(entry: PoolEntry, request: GatewayRequest, keyed: KeyedPrompt) -> GatewayRequest:
-    """Return the request with its prompt, which was read meanwhile; raises ApiError 400 for one over the limit."""
+    """Return the request with its prompt; raise ApiError 400 for a prompt over the limit."""
     _check_length(entry, keyed)
     return replace(
         request,

@@ -1,8 +1,8 @@
-"""Block keys of prompts whose beginnings were tokenized before, for when the tokenizer answers late.
+"""Block keys of prompts whose beginnings were tokenized before, for use when the tokenizer is late.
 
-A prompt's bytes are cut into chunks whose digests are chained, so that a digest identifies everything up to it. Each
-chunk of a tokenized prompt keeps the keys of the blocks that end in it, as if tokens were spread evenly over the bytes.
-A later prompt gets the keys of its leading chunks. No text is kept.
+A prompt's bytes are split into chunks with chained digests, so that a digest identifies everything up to it. Each chunk
+of a tokenized prompt stores the keys of the blocks that end in it, assuming that tokens are spread evenly over the
+bytes. A later prompt gets the keys of its leading chunks. No text is stored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kvstore.keys.block_keys import byte_block_keys
 CHUNK_BYTES = 512
 """About 128 tokens: several blocks of most engines."""
 READ_BYTES = 1024 * 1024
-"""Of a prompt; one turn of the event loop reads them."""
+"""Bytes read of a prompt, in one event loop step."""
 
 
 class Prefix(NamedTuple):
@@ -31,7 +31,7 @@ class Prefix(NamedTuple):
 
 
 class _Chunk(NamedTuple):
-    """Keys of the blocks that end in a chunk. The first one is the prompt's block `first`."""
+    """Keys of the blocks that end in a chunk. The first key is that of the prompt's block `first`."""
 
     first: int
     keys: array[int]
@@ -39,7 +39,7 @@ class _Chunk(NamedTuple):
 
 
 class KnownPrefixes:
-    """Chunks by their digest. Mutable state: those chunks, at most `max_chunks`; least recently used goes first."""
+    """Chunks by digest. Mutable: the chunks, at most `max_chunks`; the least recently used is dropped first."""
 
     def __init__(self, *, max_chunks: int = 32_768) -> None:
         self._max_chunks = max_chunks
@@ -50,7 +50,7 @@ class KnownPrefixes:
         return len(self._chunks)
 
     def learn(self, name: bytes, seed: int, data: bytes, block_tokens: int, keys: Sequence[int], tokens: int) -> None:
-        """Learn a tokenized prompt: its bytes, its block keys and its length. `name` is of the pool and the kind."""
+        """Learn a tokenized prompt: its bytes, block keys and length. `name` identifies the pool and the kind."""
         per_byte, first = tokens / max(1, len(data)), 0
         for number, digest in enumerate(self._digests(name, seed, data), 1):
             end = min(int(number * CHUNK_BYTES * per_byte) // block_tokens, len(keys))
@@ -61,7 +61,7 @@ class KnownPrefixes:
             self._chunks.popitem(last=False)
 
     def find(self, name: bytes, seed: int, data: bytes, block_tokens: int) -> Prefix | None:
-        """Return the known beginning of a prompt; None where that is no whole block."""
+        """Return the known beginning of a prompt, None if it covers no complete block."""
         keys, per_byte = list[int](), 0.0
         for digest in self._digests(name, seed, data):
             chunk = self._chunks.get(digest)
@@ -82,4 +82,4 @@ class KnownPrefixes:
     def check(self) -> None:
         """Raise AssertionError if there are too many chunks."""
         if len(self._chunks) > self._max_chunks:
-            raise AssertionError("more chunks are known than may be")
+            raise AssertionError("too many chunks are known")

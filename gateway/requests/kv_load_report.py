@@ -1,6 +1,6 @@
 """Messages between gateway and KV connector in `kv_transfer_params` of a request and its answer.
 
-The connector's report on an order is for the gateway alone, and is removed from the client's answer.
+The connector's report on a load instruction is only for the gateway, and is removed from the client's answer.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from gateway.formats.handoff_bodies import TRANSFER
 from kvstore.connector.engine_params import FIELD, KvOutcome, LoadInstruction, outcome_in
 
 TRANSFER_MARK = b'"' + TRANSFER.encode() + b'"'
-"""Contained in every answer to which a connector added a report."""
+"""Every answer to which a connector added a report contains this."""
 _OBJECT, _NULL = b"{", msgspec.Raw(b"null")
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def with_order(body: bytes, order: LoadInstruction) -> bytes:
-    """Return a request's body, which has members and no such field, with the order put in front of them.
+    """Return a request's body, a non-empty object without this field, with the instruction inserted at its start.
 
-    The body is not decoded: a long prompt keeps its bytes.
+    The body is not decoded, so a long prompt keeps its bytes.
     """
     begin = body.index(_OBJECT) + 1
     # A memoryview, because a slice of bytes would copy the prompt once more.
@@ -30,9 +30,9 @@ def with_order(body: bytes, order: LoadInstruction) -> bytes:
 
 
 def take_outcome(answer: bytes) -> tuple[bytes, KvOutcome | None]:
-    """Return an answer, or an event's data, without the connector's report, and that report; None: there is none.
+    """Return (answer or event data without the connector's report, that report). None: there is no report.
 
-    A malformed report is removed too, and counts as none. Reports of other connectors stay.
+    A malformed report is removed too, and counts as none. Reports of other connectors are kept.
     """
     if TRANSFER_MARK not in answer:
         return answer, None
@@ -49,7 +49,9 @@ def take_outcome(answer: bytes) -> tuple[bytes, KvOutcome | None]:
 
 
 def take_from_params(params: msgspec.Raw) -> tuple[msgspec.Raw, KvOutcome | None]:
-    """Do the same with the `kv_transfer_params` of a prefill leg's answer, an object; empty where nothing is left."""
+    """Do the same with the `kv_transfer_params` object of a prefill leg's answer. The result is empty if nothing
+    remains.
+    """
     try:
         said = _fields(params)
     except _BROKEN:

@@ -1,7 +1,7 @@
-"""Places one request and follows it to its end; shared by the decision API and the proxy.
+"""Dispatches one request and follows it to its end, for the decision API and the proxy.
 
-Every request that gets here ends in exactly one of completed, failed, rejected, cancelled or client_error. The record
-holds its state; the listeners get each change once.
+Every request ends in exactly one of completed, failed, rejected, cancelled or client_error. The record holds its state,
+and the listeners receive each change once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gateway.pool.live_pool import LivePool
 
 CLIENT_ERROR = "client_error"
-"""The engine answered 4xx: the request is over, and it is neither the engine's nor the fleet's failure."""
+"""The engine answered 4xx. The request has ended, and neither the engine nor the fleet has failed."""
 
 
 class RequestLifecycle:
@@ -53,10 +53,10 @@ class RequestLifecycle:
         earlier: DecisionRecord | None = None,
         holding: Callable[[], bool] | None = None,
     ) -> DecisionRecord:
-        """Return the record of a dispatched request; raises ApiError with 409, 429 or 503.
+        """Return the record of a dispatched request; raise ApiError with 409, 429 or 503.
 
-        `earlier` is the record of the same request's attempt on another engine, which is continued. `holding` returns
-        whether it is still for us to serve (gateway.regions.work_lease).
+        `earlier` is the record of the request's previous attempt on another engine, which is continued. `holding`
+        returns whether this gateway may still serve the request (gateway.regions.work_lease).
         """
         asked_s = monotonic()
         with self._counted(pool, earlier):
@@ -73,9 +73,10 @@ class RequestLifecycle:
     async def dispatch_or_forward(
         self, pool: LivePool, request: GatewayRequest, regions: RegionRouting, avoided: frozenset[str]
     ) -> tuple[DecisionRecord, Elsewhere | None]:
-        """Return the record of a request that is dispatched here, or goes to another region; raises as `place` does.
+        """Return (record, other region). The request is dispatched here or goes to the other region. Raise as `place`
+        does.
 
-        `avoided` are regions that have failed it.
+        `avoided` are regions that have failed the request.
         """
         asked_s = monotonic()
         with self._counted(pool, None):
@@ -92,7 +93,7 @@ class RequestLifecycle:
 
     @contextmanager
     def _counted(self, pool: LivePool, earlier: DecisionRecord | None) -> Iterator[None]:
-        """Count a client that leaves while its request has no engine."""
+        """Count a client that disconnects while its request has no engine."""
         try:
             yield
         except asyncio.CancelledError:
@@ -102,18 +103,18 @@ class RequestLifecycle:
             raise
 
     def reject_if_late(self, pool: LivePool, request: GatewayRequest) -> None:
-        """Raise ApiError 429 where the gateway cannot keep up, before the prompt is tokenized."""
+        """Raise ApiError 429 if the gateway cannot keep up, before the prompt is tokenized."""
         rejected = lag_rejection(pool.lag, pool.router, request.request_id)
         if rejected is not None:
             raise self._rejected(pool, request, rejected, monotonic(), unread=True)
 
     def place_at_once(self, pool: LivePool, request: GatewayRequest) -> DecisionRecord:
-        """Return the record of a request that does not wait for its engine; raises ApiError as `place` does."""
+        """Return the record of a request that does not wait for its engine; raise ApiError as `place` does."""
         asked_s = monotonic()
         return self._taken(pool, request, pool.decide_at_once(request, request.proves_salts), asked_s)
 
     def observed(self, pool: LivePool, request: GatewayRequest, engine_id: str) -> DecisionRecord | None:
-        """Return the record of a request that others have sent to the engine; None where it takes no work."""
+        """Return the record of a request that others have sent to the engine, None if the engine accepts no work."""
         dispatched = pool.take_observed(request, engine_id)
         return None if dispatched is None else self._taken(pool, request, dispatched, monotonic())
 
@@ -125,7 +126,7 @@ class RequestLifecycle:
         asked_s: float,
         earlier: DecisionRecord | None = None,
     ) -> DecisionRecord:
-        """Begin or continue the record of a dispatched request; raises ApiError for a rejection."""
+        """Begin or continue the record of a dispatched request; raise ApiError for a rejection."""
         if isinstance(outcome, Rejected):
             raise self._rejected(pool, request, outcome, asked_s, earlier)
         took_s = monotonic() - asked_s
@@ -143,20 +144,20 @@ class RequestLifecycle:
         return record
 
     def first_token(self, record: DecisionRecord, now: float) -> None:
-        """Note that the engine sent its first token; a second call changes nothing."""
+        """Record the engine's first token. A second call changes nothing."""
         if record.first_token_s is None and not record.outcome:
             record.first_token_s = now
             for notify in self._listeners.first_token:
                 notify(record, now)
 
     def assume_first_token(self, record: DecisionRecord) -> None:
-        """Have the router assume that the prefill, whose end is not visible, is over; the record keeps no TTFT."""
+        """Let the router assume that the prefill, whose end is not visible, has ended. The record keeps no TTFT."""
         record.pool.observe(FirstToken(record.decision.decision_id))
 
     def handed_over(self, record: DecisionRecord, now: float, cached_tokens: int | None) -> None:
-        """Note that the prefill engine is done and its decode engine continues; a second call changes nothing.
+        """Record that the prefill has ended and the decode engine continues. A second call changes nothing.
 
-        `cached_tokens` are those of the prefill; the decode engine's own figure counts the transferred blocks.
+        `cached_tokens` are those of the prefill. The decode engine's own figure counts the transferred blocks.
         """
         if record.decision.pair is None or record.handed_over_s is not None or record.outcome:
             return
@@ -166,14 +167,14 @@ class RequestLifecycle:
             notify(record, now, True)
 
     def prefill_left_out(self, record: DecisionRecord) -> None:
-        """Note that the decode engine computes the prompt itself: the other one is free, and learned nothing."""
+        """Record that the decode engine computes the prompt itself. The prefill engine is released."""
         for notify in self._listeners.handed_over:
             notify(record, monotonic(), False)
 
     def loaded(self, record: DecisionRecord, outcome: KvOutcome | None) -> None:
-        """Note the engine's report on the KV that it was to load; None: there is none.
+        """Record the engine's report on the KV that it was instructed to load; None: there is no report.
 
-        A decode engine had nothing to load: its report does not concern the prompt.
+        A decode engine had nothing to load, so its report does not concern the prompt.
         """
         if outcome is not None and not record.outcome and record.handed_over_s is None:
             record.load = outcome
@@ -187,9 +188,9 @@ class RequestLifecycle:
         output_tokens: int | None,
         prompt_tokens: int | None = None,
     ) -> None:
-        """Note the whole answer; a second end of the same request changes nothing.
+        """Record the complete answer. A second end of the same request changes nothing.
 
-        `prompt_tokens`: as the engine counted them.
+        `prompt_tokens` is the engine's count.
         """
         if record.outcome:
             return
@@ -200,38 +201,38 @@ class RequestLifecycle:
         self._end(record, COMPLETED, now)
 
     def failed(self, record: DecisionRecord, now: float, error: str) -> None:
-        """Note that the request ended without a whole answer; `error` is a code."""
+        """Record that the request ended without a complete answer. `error` is a code."""
         self._end(record, FAILED, now, error)
 
     def cancelled(self, record: DecisionRecord, now: float) -> None:
-        """Note that the client went away."""
+        """Record that the client disconnected."""
         self._end(record, CANCELLED, now, "client_gone")
 
     def cut_off(self, record: DecisionRecord, now: float) -> None:
-        """Note that the end of this process cut the answer off, for which no engine is to blame."""
+        """Record that the process's shutdown cut the answer off, which is no engine's fault."""
         self._end(record, FAILED, now, CUT_OFF)
 
     def client_error(self, record: DecisionRecord, now: float, status: int) -> None:
-        """Note that the engine rejected the request for what it is."""
+        """Record that the engine rejected the request because of its content."""
         self._end(record, CLIENT_ERROR, now, f"http_{status}")
 
     def rejected_by_engine(self, record: DecisionRecord, engine_id: str, status: int) -> None:
-        """Note a rejection that this gateway saw."""
+        """Record a rejection that this gateway saw."""
         now = monotonic()
         record.pool.progress.engine(engine_id).rejected(now)
         self.client_error(record, now, status)
 
     def left(self, record: DecisionRecord, *, failed: bool) -> None:
-        """Release the engine's reservation although the request continues on another engine."""
+        """Release the engine's reservation, because the request continues on another engine."""
         for notify in self._listeners.left:
             notify(record, failed)
 
     def let_go(self, record: DecisionRecord) -> None:
-        """Release the engine of a request that may never be sent; its end can still be reported."""
+        """Release the engine of a request that may never be sent. Its end can still be reported."""
         record.pool.observe(Failed(record.decision.decision_id))
 
     def assume_over(self, record: DecisionRecord) -> None:
-        """Release the engine of a request without reports: it is assumed to have gone as estimated."""
+        """Release the engine of a request without reports, assuming that it went as estimated."""
         if not record.outcome and record.first_token_s is None:
             record.pool.observe(Completed(record.decision.decision_id, None))
 
@@ -282,7 +283,7 @@ class RequestLifecycle:
 def _new_record(
     decision: Decision, pool: LivePool, request: GatewayRequest, attempts: tuple[str, ...], asked_s: float
 ) -> DecisionRecord:
-    """Return the record of a decision made now, without any event yet."""
+    """Return the record of a decision made now, without any events."""
     return DecisionRecord(
         decision,
         pool,
@@ -313,10 +314,10 @@ def _new_record(
 async def _placed_by_name(
     pool: LivePool, request: GatewayRequest, excluded: frozenset[str], *, hold: bool
 ) -> Dispatched | Rejected:
-    """Return the outcome on an engine that serves the alias or adapter; the engine of any other would answer 404.
+    """Return the outcome on an engine that serves the alias or adapter. Any other engine would answer 404.
 
-    The router gives up exclusions where they leave no engine, so its choice is checked: a request that has waited for
-    an engine that left is placed again without waiting.
+    The router ignores exclusions that leave no engine, so its choice is checked: a request that has waited for an
+    engine that left gets another engine without waiting.
     """
     for waits in (hold, False):
         able = pool.names.engines(request.asked_model) & pool.accepting
@@ -336,7 +337,7 @@ async def _placed_by_name(
 
 
 def _engines_of(decision: Decision) -> tuple[str, ...]:
-    """Return the engines that the decision chose, in the order in which they work."""
+    """Return the engines that the decision chose, in the order of their legs."""
     pair = decision.pair
     return (decision.engine_id,) if pair is None else (decision.engine_id, pair.engine_id)
 

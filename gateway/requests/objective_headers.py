@@ -1,4 +1,4 @@
-"""Objectives that a request carries in its headers, under our names and those of the ecosystem."""
+"""Objectives in a request's headers, under our names and those of the ecosystem."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _CLASS = re.compile(rb"[a-z0-9][a-z0-9_.-]{0,31}").fullmatch
 
 
 def ttft_slo_s(headers: Mapping[bytes, bytes]) -> float | None:
-    """Return the TTFT objective in seconds, None where no header names one; raises BadBodyError."""
+    """Return the TTFT objective in seconds, None if no header sets one; raise BadBodyError."""
     return _seconds(headers, TTFT_HEADERS, _LONGEST_TTFT_MS)
 
 
 def tpot_slo_s(headers: Mapping[bytes, bytes]) -> float | None:
-    """Return the objective for the time between tokens, None where no header names one; raises BadBodyError."""
+    """Return the TPOT objective in seconds, None if no header sets one; raise BadBodyError."""
     return _seconds(headers, TPOT_HEADERS, _LONGEST_TPOT_MS)
 
 
 def slo_class(headers: Mapping[bytes, bytes]) -> str:
-    """Return the SLO class that is named, empty for none; raises BadBodyError for an impossible class name."""
+    """Return the named SLO class, empty if none; raise BadBodyError for an invalid class name."""
     value = headers.get(CLASS_HEADER)
     if value is None:
         return ""

@@ -1,11 +1,11 @@
-"""Turns a prompt of any form into the block keys of its pool. No prompt text is kept.
+"""Converts a prompt of any form to the block keys of its pool. No prompt text is stored.
 
-Exact pools need token ids: given by the caller, or requested from a serving engine's own tokenizer. A bounded memory
-from a keyed digest of the prompt to its keys spares the second question. While an engine is busy its tokenizer is, too:
-after some patience a prompt continues with the keys of a beginning that was tokenized before, where there is one.
+Exact pools need token ids, either given by the caller or requested from a serving engine's tokenizer. A bounded memory
+from a keyed digest of the prompt to its keys avoids a second tokenizer call. The tokenizer of a busy engine is busy
+too: after some patience, a prompt continues with the keys of a beginning that was tokenized before, if there is one.
 
-Only the engine knows the tokens of media. From the first medium on, the keys are guesses: of the media by the names
-that engines show in their events, and of the text between by its bytes.
+Only the engine knows the tokens of media. From the first medium on, the keys are guesses: of media by the names that
+engines show in their events, and of the text between media by its bytes.
 """
 
 from __future__ import annotations
@@ -64,15 +64,17 @@ if TYPE_CHECKING:
 BYTES_PER_TOKEN = 4
 MAX_TOKENIZERS_ASKED = 2
 CLOSING_TOKENS = 8
-"""The template may add this many tokens of its own before a medium."""
+"""Number of tokens that the template can add before a medium."""
 PATIENCE = 0.05
-"""Share of the pool's TTFT objective. An engine that is not busy tokenizes a long prompt in 20 ms."""
+"""Share of the pool's TTFT objective. An idle engine tokenizes a long prompt in 20 ms."""
 TURN_BYTES = 1024 * 1024
-"""Bytes of a text that one turn of the event loop hashes."""
+"""Bytes of a text that one event loop step hashes."""
 # Equal prompts have equal bytes, whatever the order of their members.
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _UNPROCESSED = _encode([None] * len(MEDIA_FIELDS))
-"""With fields of its own for its media, vLLM hashes these and our names to others, which are in its events."""
+"""Encoded media fields of a request that sets none. If a request sets some, vLLM's events show hashes of them and our
+names.
+"""
 
 
 class KeyedPrompt(msgspec.Struct, frozen=True, gc=False):
@@ -81,20 +83,20 @@ class KeyedPrompt(msgspec.Struct, frozen=True, gc=False):
     keys: tuple[int, ...]
     prompt_tokens: int
     source: str
-    """tokens, tokenized, remembered, bytes, hashes, media: the length of its media is a guess; unmatched: no key is
-    wanted; prefix: no tokenizer answered in time, only the keys of a known beginning are given, and the length is a
-    guess; or none: no tokenizer answered, the length is a guess."""
-    salted: bool = False
-    """The engine keeps the prompt's blocks under a cache salt."""
-    further_tokens: int = 0
-    """Part of `prompt_tokens` for further prompts of the request, or for its media; the pool limits each prompt alone.
+    """tokens, tokenized, remembered, bytes, hashes; media: the length of its media is a guess; unmatched: no key is
+    needed; prefix: no tokenizer answered in time, so only the keys of a known beginning are given and the length is a
+    guess; none: no tokenizer answered, and the length is a guess.
     """
+    salted: bool = False
+    """Whether the engine stores the prompt's blocks under a cache salt."""
+    further_tokens: int = 0
+    """Part of `prompt_tokens` for the request's further prompts or media. The pool limits each prompt separately."""
 
 
 class PromptKeys:
-    """Makes keys. Mutable state: the memory (least recently used goes first), tokenizer calls under way, and prefixes.
+    """Computes keys. Mutable: the memory (least recently used is dropped first), running tokenizer calls, and prefixes.
 
-    `max_prompts` and `max_keys` bound the memory in entries and in keys over all entries.
+    `max_prompts` and `max_keys` bound the memory's entries and the keys over all entries.
     """
 
     def __init__(self, *, max_prompts: int = 8192, max_keys: int = 2_000_000, patience: float = PATIENCE) -> None:
@@ -105,13 +107,13 @@ class PromptKeys:
         # Random per process, so that no digest can be turned back into text.
         self._digest_key = os.urandom(32)
         self._memory: OrderedDict[bytes, tuple[array[int], int]] = OrderedDict()
-        """Keys as 8 bytes each (as numbers of their own they take five times as much), and the prompt's tokens."""
+        """Keys of 8 bytes each (separate int objects take five times as much), and the prompt's tokens."""
         self._kept_keys = 0
         self._under_way: dict[bytes, asyncio.Task[KeyedPrompt | None]] = {}
         self._turn = 0
 
     def at_once(self, pool: LivePool, domain: str, prompt: Prompt, lora: str = "") -> KeyedPrompt | None:
-        """Return the keys in the caller's isolation domain where no tokenizer is needed for them, else None.
+        """Return the keys in the caller's isolation domain, None if they need a tokenizer.
 
         `lora` is the adapter that computes the prompt; empty: none.
         """
@@ -121,9 +123,9 @@ class PromptKeys:
     async def keys(
         self, pool: LivePool, domain: str, prompt: Prompt, tenant_id: str = "", lora: str = ""
     ) -> KeyedPrompt:
-        """Return the keys, by an engine's tokenizer where that is needed; never fails for want of one.
+        """Return the keys, from an engine's tokenizer if needed. A missing tokenizer raises no error.
 
-        Prompts of one tenant are not remembered for another: source and length would reveal who sent them before.
+        Prompts of one tenant are not remembered for another, because source and length would reveal earlier senders.
         """
         name = _named(pool, prompt, "" if pool.one_tenant else tenant_id)
         if isinstance(prompt, ChatPrompt) and prompt.media and pool.entry.key_source != "approximate":
@@ -165,7 +167,7 @@ class PromptKeys:
     async def _engine_keys(
         self, digest: bytes, pool: LivePool, name: bytes, seed: int, prompt: Prompt, data: bytes, lora: str
     ) -> KeyedPrompt:
-        """Return the keys by an engine's tokenizer, or, where it is late or fails, those of a known beginning."""
+        """Return the keys from an engine's tokenizer. If it is late or fails, return the keys of a known beginning."""
         asked = self._asked_once(digest, pool, name, seed, prompt, data, lora)
         # wait() lets the call go on after the time-out: its keys are remembered, and others may wait for it.
         await asyncio.wait((asked,), timeout=self._patience * pool.entry.policy.ttft_slo_s)
@@ -188,7 +190,7 @@ class PromptKeys:
     def _asked_once(
         self, digest: bytes, pool: LivePool, name: bytes, seed: int, prompt: Prompt, data: bytes, lora: str
     ) -> asyncio.Task[KeyedPrompt | None]:
-        """Ask once for equal prompts that arrive together; a waiter must shield it, for the others' sake."""
+        """Call the tokenizer once for equal prompts that arrive together. Waiters must shield the shared task."""
         task = self._under_way.get(digest)
         if task is None:
             task = asyncio.create_task(self._tokenized(digest, pool, name, seed, prompt, data, lora))
@@ -212,7 +214,7 @@ class PromptKeys:
         return None
 
     def _tokenizers(self, pool: LivePool, lora: str) -> Sequence[LiveEngine]:
-        """Return the engines to ask, a different one first each time."""
+        """Return the engines to ask, starting with a different one each time."""
         able = pool.names.engines(lora) if lora else pool.engines.keys()
         engines = [engine for name, engine in pool.engines.items() if engine.breaker.accepts and name in able]
         self._turn += 1
@@ -230,7 +232,7 @@ class PromptKeys:
             self._kept_keys -= len(oldest)
 
     def check(self) -> None:
-        """Raise AssertionError unless the memory's count is right and within its bounds."""
+        """Raise AssertionError unless the memory's count is correct and within its bounds."""
         self.prefixes.check()
         if self._kept_keys != sum(len(keys) for keys, _ in self._memory.values()):
             raise AssertionError("the count of kept keys is wrong")
@@ -239,7 +241,7 @@ class PromptKeys:
 
 
 def least_tokens(entry: PoolEntry, prompt: Prompt) -> int:
-    """Return the prompt's least length, as far as that is known before its keys are made."""
+    """Return a lower bound of the prompt's length in tokens, before its keys are computed."""
     if not isinstance(prompt, HashedPrompt | UnmatchedPrompt) and prompt.keeps is not None:
         return 0
     if isinstance(prompt, TokenPrompt):
@@ -253,7 +255,7 @@ def least_tokens(entry: PoolEntry, prompt: Prompt) -> int:
 
 
 def has_block_keys(keyed: KeyedPrompt) -> bool:
-    """Return whether the keys are those of the engine's blocks, and of the only prompt of the request."""
+    """Return whether the keys are those of the engine's blocks, and of the request's only prompt."""
     return keyed.source in COUNTED and not keyed.further_tokens
 
 
@@ -280,7 +282,7 @@ def _completed(pool: LivePool, keyed: KeyedPrompt, domain: str, prompt: Prompt) 
 
 
 def _truncated(entry: PoolEntry, keyed: KeyedPrompt, prompt: Prompt) -> KeyedPrompt:
-    """Return no keys for a prompt that the engine truncates: only its tokenizer knows from which end."""
+    """Return no keys for a prompt that the engine truncates, because only its tokenizer knows at which end."""
     keeps = None if isinstance(prompt, HashedPrompt | UnmatchedPrompt) else prompt.keeps
     if keeps is None:
         return keyed
@@ -304,7 +306,7 @@ def _keyed_here(pool: LivePool, seed: int, prompt: Prompt) -> KeyedPrompt | None
 
 
 def _before_media(prompt: ChatPrompt) -> ChatPrompt | None:
-    """Return the part before the first medium as a chat; None: there is none, or only additions of the template."""
+    """Return the part before the first medium as a chat, None if it is empty or only added by the template."""
     engine_candidate = {"type": "text", "text": prompt.media[0].engine_candidate}
     for number, message in enumerate(prompt.messages):
         content = message.get("content")
@@ -318,10 +320,10 @@ def _before_media(prompt: ChatPrompt) -> ChatPrompt | None:
 
 
 def _guessed_keys(pool: LivePool, domain: str, prompt: ChatPrompt, lora: str) -> tuple[tuple[int, ...], int]:
-    """Return keys for the prompt from its first medium on, and its assumed tokens there.
+    """Return (keys of the prompt from its first medium on, its assumed tokens there).
 
-    A medium has one key for each block that it fills, by an engine's events or else by its size, and the text after it
-    starts a block of its own.
+    A medium has one key per block that it fills, by an engine's events or else by its size. The text after it starts a
+    new block.
     """
     entry, parent = pool.entry, pool.seed(domain, lora)
     processing = _encode([prompt.template.get(name) for name in MEDIA_FIELDS])
@@ -346,7 +348,7 @@ def _guessed_keys(pool: LivePool, domain: str, prompt: ChatPrompt, lora: str) ->
 
 
 def _spans(data: memoryview, prompt: ChatPrompt) -> Iterator[tuple[int, int, int]]:
-    """Yield number, start and end of each placeholder in the prompt's bytes, and last the end of these."""
+    """Yield (number, start, end) of each placeholder in the prompt's bytes, and last the end of the bytes."""
     text, position = bytes(data), 0
     for number, medium in enumerate(prompt.media):
         mark = medium.engine_candidate.encode()
@@ -382,12 +384,12 @@ def _token_keys(pool: LivePool, seed: int, tokens: array[int] | Sequence[int]) -
 
 
 def _findable(pool: LivePool, keys: tuple[int, ...], tokens: int) -> tuple[int, ...]:
-    """Leave out the block that the last token ends: engines recompute that token, and its block with it."""
+    """Remove the block that the last token completes, because engines recompute that token and therefore its block."""
     return keys[: max(0, tokens - 1) // pool.entry.block_tokens]
 
 
 async def _keys_in_turns(seed: int, data: bytes, block_bytes: int) -> tuple[int, ...]:
-    """Return the keys of a long prompt; each turn of the loop continues where the one before ended."""
+    """Return the keys of a long prompt. Each event loop step continues after the previous one."""
     piece_bytes = max(1, TURN_BYTES // block_bytes) * block_bytes
     keys: list[int] = []
     for start in range(0, len(data), piece_bytes):
@@ -398,7 +400,7 @@ async def _keys_in_turns(seed: int, data: bytes, block_bytes: int) -> tuple[int,
 
 
 def _text_of(prompt: Prompt) -> bytes:
-    """Return bytes that begin alike where prompts begin alike: the template's inputs first, then the messages."""
+    """Return bytes that share a beginning if the prompts do: first the template's inputs, then the messages."""
     if isinstance(prompt, TextPrompt):
         return prompt.text.encode()
     if isinstance(prompt, ChatPrompt):

@@ -1,7 +1,6 @@
-"""Answers to a client whose request the router or this gateway rejects.
+"""Error responses for requests that the router or this gateway rejects.
 
-Retry-After is `Rejected.retry_after_s` (defined in routing/values/decision.py): each part that rejects computes its
-own.
+Retry-After is `Rejected.retry_after_s` (routing/values/decision.py). Each part that rejects computes its own value.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _SENTENCES = {
 
 
 def rejection(rejected: Rejected, pause_s: float | None = None) -> ApiError:
-    """Return the 409, 429 or 503 for a rejection, with its time for the retry; `pause_s` replaces that of a 429."""
+    """Return the 409, 429 or 503 for a rejection with its retry time. `pause_s` replaces the retry time of a 429."""
     status, message = _SENTENCES.get(rejected.code, _SENTENCES["queue_full"])
     retry_after_s = rejected.retry_after_s if pause_s is None or status != 429 else pause_s
     return ApiError(status, message, rejected.code, retry_after_s=retry_after_s)

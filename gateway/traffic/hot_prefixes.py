@@ -1,4 +1,4 @@
-"""Work that prefixes bring to engines, for planners that spread them."""
+"""Work that prefixes cause on engines, for planners that spread them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from gateway.contracts.fleet_sample import PrefixCounts
 from routing.values.decision import Decision
 
 SPAN_S = 15.0
-"""Work is counted over one to two spans."""
+"""Work is counted over the last one to two spans."""
 MAX_KEYS = 4096
-"""Prefixes counted in one span; further ones are not counted."""
+"""Limit of prefixes counted per span. Further ones are not counted."""
 SHOWN = 16
 
 
@@ -25,7 +25,7 @@ class _Counted(msgspec.Struct):
 
 
 class HotPrefixes:
-    """Counts one pool's dispatches by their prefixes. Mutable state: the current and the previous span."""
+    """Counts one pool's dispatches by prefix. Mutable: the current and the previous span."""
 
     def __init__(self) -> None:
         self._now: dict[int, _Counted] = {}
@@ -47,7 +47,7 @@ class HotPrefixes:
     def top(
         self, now: float, candidates: Callable[[int], tuple[str, ...]] = lambda _key: ()
     ) -> tuple[PrefixCounts, ...]:
-        """Return the SHOWN prefixes with the most work, the busiest first."""
+        """Return the SHOWN prefixes with the most work, busiest first."""
         self._turn(now)
         work: dict[int, float] = {}
         for span in (self._before, self._now):

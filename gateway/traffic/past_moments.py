@@ -1,4 +1,4 @@
-"""The last times at which something was received, so that its age at an earlier time can be computed later."""
+"""Times of the latest events, so that their age at a given time can be computed later."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from bisect import bisect_right
 
 
 class PastMoments:
-    """Rising monotonic seconds, at most twice `limit`, none closer than `apart_s` to the one before.
+    """Increasing monotonic seconds: at most twice `limit`, and each at least `apart_s` after the previous one.
 
-    One thread notes, any may ask.
+    One thread records; any thread can read.
     """
 
     def __init__(self, limit: int = 1024, apart_s: float = 0.05) -> None:
@@ -18,7 +18,7 @@ class PastMoments:
         self._apart_s = apart_s
 
     def note(self, at_s: float) -> None:
-        """Note one moment; the older half leaves where there are too many."""
+        """Record one time. If there are too many, the older half is dropped."""
         moments = self._moments
         if not moments or at_s - moments[-1] >= self._apart_s:
             moments.append(at_s)
@@ -27,13 +27,13 @@ class PastMoments:
                 self._moments = moments[self._limit :]
 
     def age_s(self, at_s: float) -> float | None:
-        """Return the age of the newest at `at_s`; None where all are younger."""
+        """Return the age at `at_s` of the newest time before it, None if all times are later."""
         moments = self._moments
         index = bisect_right(moments, at_s)
         return at_s - moments[index - 1] if index else None
 
     def any_between(self, begin_s: float, end_s: float) -> bool:
-        """Return whether any is in [begin_s, end_s]."""
+        """Return whether any time is in [begin_s, end_s]."""
         moments = self._moments
         index = bisect_right(moments, end_s)
         return index > 0 and moments[index - 1] >= begin_s

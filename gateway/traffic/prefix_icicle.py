@@ -1,7 +1,7 @@
-"""The prefixes that prompts share, as a tree for a picture: depth in blocks, width by requests.
+"""The prefixes shared by prompts, as a tree for display: depth in blocks, width by requests.
 
-A block's key identifies the whole prefix that ends with it, so prompts that agree in one key agree before it, too. A
-node is a run of blocks along which its prompts stay together; it ends where they part.
+A block's key identifies the complete prefix that ends with it, so prompts that share a key share everything before it.
+A node is a run of blocks that all of its prompts share; it ends where they diverge.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 MAX_BLOCKS = 64
-"""Prompts are compared to this depth."""
+"""Depth in blocks to which prompts are compared."""
 
 
 class IciclePrefix(msgspec.Struct, frozen=True):
@@ -20,23 +20,23 @@ class IciclePrefix(msgspec.Struct, frozen=True):
     key: int
     """Key of its last block."""
     parent: int
-    """Its index in the list; -1: none."""
+    """Index of its parent in the list; -1: none."""
     level: int
-    """Nodes above it."""
+    """Number of nodes above it."""
     first_block: int
     """The block after its parent's last, counted from 1."""
     last_block: int
     requests: int
     prompt: Sequence[int]
-    """Keys of one of its prompts, from the start."""
+    """Keys of one of its prompts from the start."""
 
 
 def icicle(
     prompts: Sequence[tuple[Sequence[int], int]], *, least: int = 2, most: int = 48, max_level: int = 12
 ) -> list[IciclePrefix]:
-    """Return the prefixes that at least `least` requests share, the `most` widest, parents before their children.
+    """Return the `most` widest prefixes shared by at least `least` requests, parents before children.
 
-    Prompts come as (keys, represented requests). Siblings are in descending order of requests.
+    Prompts are given as (keys, represented requests). Siblings are in descending order of requests.
     """
     prefixes: list[IciclePrefix] = []
     # By requests, the widest first: groups without room are narrower than all shown.
@@ -58,7 +58,7 @@ _Group = tuple[int, int, list[tuple[Sequence[int], int]], int, int, int]
 def _parted(
     members: Sequence[tuple[Sequence[int], int]], depth: int, parent: int, level: int, least: int
 ) -> list[_Group]:
-    """Return the groups into which these prompts part at their block number `depth`."""
+    """Return the groups into which these prompts split at block number `depth`."""
     groups: dict[int, list[tuple[Sequence[int], int]]] = {}
     for member in members:
         if depth < min(len(member[0]), MAX_BLOCKS):
@@ -68,7 +68,7 @@ def _parted(
 
 
 def _together(members: Sequence[tuple[Sequence[int], int]], depth: int) -> int:
-    """Return how many blocks all of these prompts share, of which they are known to share more than `depth`."""
+    """Return the number of blocks shared by all of these prompts. They share more than `depth` blocks."""
     keys = members[0][0]
     low, high = depth + 1, min(MAX_BLOCKS, *(len(member_keys) for member_keys, _ in members), len(keys))
     while low < high:

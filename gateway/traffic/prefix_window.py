@@ -1,4 +1,4 @@
-"""The starts of the prompts of the last minutes, as block keys: a bounded, even sample of one pool's dispatches."""
+"""The prompt prefixes of the last minutes as block keys: a bounded, even sample of one pool's dispatches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.traffic.prefix_icicle import MAX_BLOCKS
 MAX_PROMPTS = 1000
 SPAN_S = 300.0
 LEAST_SPAN_S = 60.0
-"""Time that a full sample should cover: with more prompts, only every n-th is kept."""
+"""Seconds that a full sample should cover. With more prompts, only every n-th is kept."""
 
 
 class SeenPrompt(msgspec.Struct, frozen=True, gc=False):
@@ -21,14 +21,14 @@ class SeenPrompt(msgspec.Struct, frozen=True, gc=False):
     at_s: float
     """Monotonic seconds."""
     keys: Sequence[int]
-    """Of its first blocks, MAX_BLOCKS at most."""
+    """Keys of its first blocks, at most MAX_BLOCKS."""
     engine_id: str
     weight: int
-    """Requests that it represents."""
+    """Number of requests that it represents."""
 
 
 class PrefixWindow:
-    """Keeps every n-th dispatch. Mutable state: the prompts, and their rate; the loop's thread alone."""
+    """Keeps every n-th dispatch. Mutable: the prompts and their rate, used on the loop's thread."""
 
     def __init__(self) -> None:
         self._prompts: deque[SeenPrompt] = deque(maxlen=MAX_PROMPTS)
@@ -38,7 +38,7 @@ class PrefixWindow:
         self._read_s: float | None = None
 
     def note(self, keys: Sequence[int], engine_id: str, now: float) -> None:
-        """Count a dispatch; a prompt without keys is not kept. `now` is monotonic seconds."""
+        """Count a dispatch. A prompt without keys is ignored. `now` is monotonic seconds."""
         self._noted += 1
         self._left -= 1
         if self._left:
@@ -48,7 +48,7 @@ class PrefixWindow:
             self._prompts.append(SeenPrompt(now, keys[:MAX_BLOCKS], engine_id, self._every))
 
     def recent(self, now: float) -> list[SeenPrompt]:
-        """Return the prompts of the last SPAN_S seconds, and set the sampling rate for the next ones."""
+        """Return the prompts of the last SPAN_S seconds, and set the sampling rate for later prompts."""
         prompts = self._prompts
         while prompts and now - prompts[0].at_s > SPAN_S:
             prompts.popleft()

@@ -1,4 +1,4 @@
-"""Events in one pool's queue within the last seconds: dispatches with their waits, migrations, rejections."""
+"""Events in one pool's queue in the last seconds: dispatches with their waits, migrations, rejections."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import msgspec
 from routing.ledger.router_counts import CountsSeen
 
 MAX_WAITS = 4096
-"""Waits kept between two readings; of more dispatches the newest count."""
+"""Limit of waits kept between two readings. Beyond it, only the newest dispatches count."""
 
 
 class QueueSummary(msgspec.Struct, frozen=True, gc=False):
-    """The window at one moment: events per second, waits in seconds (None: no dispatch)."""
+    """A summary of the window: events per second, waits in seconds (None: no dispatch)."""
 
     dispatched_at_once_per_s: float
     dispatched_waited_per_s: float
     migrations_per_s: float
     overtaken_per_s: float
     rejections_per_s: dict[str, float]
-    """By code; codes without a rejection are left out."""
+    """Rejections by code. Codes without a rejection are omitted."""
     wait_mean_s: float | None
     wait_p90_s: float | None
 
@@ -30,13 +30,13 @@ class _Reading(msgspec.Struct, frozen=True):
     at_s: float
     counts: CountsSeen
     waits: tuple[float, ...]
-    """Of the dispatches since the previous reading."""
+    """Waits of the dispatches since the previous reading."""
 
 
 class QueueWindow:
-    """Readings of a router's counts, `window_s` seconds of them, and the waits of the dispatches between.
+    """Readings of a router's counts over `window_s` seconds, and the waits of the dispatches between them.
 
-    A wait is the whole time at the gateway; a dispatch at once waited 0. Mutable state: `_readings` and the waits since
+    A wait is the complete time at the gateway; an immediate dispatch waited 0. Mutable: `_readings` and the waits since
     the newest one.
     """
 
@@ -46,11 +46,11 @@ class QueueWindow:
         self._waits: deque[float] = deque(maxlen=MAX_WAITS)
 
     def dispatched(self, waited_s: float) -> None:
-        """Note a dispatch."""
+        """Record a dispatch."""
         self._waits.append(waited_s)
 
     def evaluate(self, counts: CountsSeen, now: float) -> QueueSummary | None:
-        """Take a reading at monotonic second `now` and return the events of the window; None at the first reading."""
+        """Take a reading at monotonic second `now`; return the window's events, None at the first reading."""
         readings = self._readings
         readings.append(_Reading(now, counts, tuple(self._waits)))
         self._waits.clear()

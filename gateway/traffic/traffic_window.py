@@ -1,4 +1,4 @@
-"""Figures of the requests of the last seconds: rates, TTFT percentiles, shares on time and cached."""
+"""Figures of the last seconds' requests: rates, TTFT percentiles, shares on time and cached."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ FAILED = "failed"
 REJECTED = "rejected"
 CANCELLED = "cancelled"
 JUDGED = (COMPLETED, FAILED, REJECTED)
-"""Outcomes that are on time or late; others are neither."""
+"""Outcomes that count as on time or late. Others are neither."""
 TTFT_POINTS = 64
-"""Ranks are accurate to 1/128 of all."""
+"""Maximum number of points, so that ranks are accurate to 1/128 of all."""
 
 
 class EndedRequest(Protocol):
-    """The part of an ended request's record that the window reads (gateway.pool.recent_decisions)."""
+    """The fields of an ended request's record that the window reads (gateway.pool.recent_decisions)."""
 
     decision: Decision
     key_source: str
@@ -33,12 +33,12 @@ class EndedRequest(Protocol):
 
     @property
     def on_time(self) -> bool:
-        """Whether the whole answer came and met the objective."""
+        """Return whether the complete answer arrived and met the objective."""
         ...
 
 
 class TrafficSummary(msgspec.Struct, frozen=True, gc=False):
-    """The window at one moment; shares 0..1, times in seconds, None: no request."""
+    """A summary of the window. Shares 0..1, times in seconds, None: no request."""
 
     requests_per_s: float
     prompt_tokens_per_s: float
@@ -48,21 +48,21 @@ class TrafficSummary(msgspec.Struct, frozen=True, gc=False):
     on_time_share: float | None
     hit_share: float | None
     approximate_share: float | None
-    """Share of requests whose block keys are guesses after an image or audio."""
+    """Share of requests with guessed block keys after an image or audio."""
     late: int
     judged: int
-    """Requests that were on time or late."""
+    """Requests that count as on time or late."""
     ttft_count: int
     ttft_points: tuple[float, ...]
-    """TTFTs in order: all, or TTFT_POINTS evenly spread by rank."""
+    """Sorted TTFTs: all, or TTFT_POINTS evenly spread by rank."""
 
 
 class TrafficWindow:
-    """Requests that ended in the last `window_s` seconds, at most `max_results`; totals per engine since the start.
+    """Requests that ended in the last `window_s` seconds, at most `max_results`, and totals per engine since the start.
 
-    Mutable state: `_ended` in order of their ends, `_ttfts` of those that have one, the sums over them, and `_totals`.
-    Sums are kept as results come and go, since a window that is read twice a second may hold thousands. Where the limit
-    cuts the window short, rates are taken over the time that is left in it.
+    Mutable: `_ended` in order of their ends, `_ttfts` of those that have one, their sums, and `_totals`. Sums are
+    updated as results are added and removed, because a window that is read twice a second can contain thousands. If the
+    limit shortens the window, rates are computed over the remaining time.
     """
 
     def __init__(self, window_s: float = 15.0, max_results: int = 16_384) -> None:
@@ -75,7 +75,7 @@ class TrafficWindow:
         self._totals: dict[str, tuple[int, int, int]] = {}
         self._first_s: float | None = None
         self.requests = 0
-        """Since the start, as the two below; cancelled ones are left out."""
+        """Counts since the start, as for the two below. Cancelled requests are excluded."""
         self.on_time = 0
         self.rejected = 0
 
@@ -83,7 +83,7 @@ class TrafficWindow:
         return len(self._ended)
 
     def add(self, record: EndedRequest) -> None:
-        """Count a request that ended, and its tokens for the engine that served it."""
+        """Count an ended request, and its tokens for the engine that served it."""
         if self._first_s is None:
             self._first_s = record.finished_s
         self._ended.append(record)
@@ -110,15 +110,15 @@ class TrafficWindow:
         return self._totals.get(engine_id, (0, 0, 0))[:2]
 
     def predicted(self, engine_id: str) -> int:
-        """Return the cached tokens that the decisions on the same requests expected."""
+        """Return the cached tokens that the decisions on the same requests predicted."""
         return self._totals.get(engine_id, (0, 0, 0))[2]
 
     def forget(self, engine_id: str) -> None:
-        """Drop the totals of an engine that left the topology."""
+        """Delete the totals of an engine that left the topology."""
         self._totals.pop(engine_id, None)
 
     def summary(self, now: float) -> TrafficSummary:
-        """Drop requests older than the window and return the figures of the rest."""
+        """Drop requests older than the window; return the figures of the remaining ones."""
         ended, earliest = self._ended, now - self.window_s
         while ended and (ended[0].finished_s or 0.0) < earliest:
             self._drop_oldest()
@@ -146,7 +146,7 @@ class TrafficWindow:
             self._ttfts.popleft()
 
     def _count(self, record: EndedRequest, sign: int) -> None:
-        """Add a request to the sums of the window (sign 1) or take it out (-1)."""
+        """Add a request to the window's sums (sign 1) or subtract it (-1)."""
         prompt_tokens, cached_tokens = record.decision.prompt_tokens, record.cached_tokens
         self._prompt_tokens += sign * prompt_tokens
         self._approximate += sign * (record.key_source == MEDIA)
@@ -158,7 +158,7 @@ class TrafficWindow:
             self._reported_cached += sign * cached_tokens
 
     def _span_s(self, now: float) -> float:
-        """Return the seconds the requests cover: less than the window at the start and at the limit, at least 1."""
+        """Return the seconds that the requests cover, at least 1: below the window at the start and at the limit."""
         since = self._first_s if len(self._ended) < self._max_results else self._ended[0].finished_s
         since = now if since is None else since
         return max(1.0, min(self.window_s, now - since))
@@ -189,7 +189,7 @@ def _points(ordered: list[float]) -> tuple[float, ...]:
 
 
 def _percentile(ordered: list[float], share: float) -> float | None:
-    """Return the smallest value that at least `share` of the ordered values do not exceed."""
+    """Return the smallest of the ordered values that is not exceeded by at least `share` of them."""
     if not ordered:
         return None
     rank = -(-len(ordered) * share // 1)

@@ -12,14 +12,14 @@ from gateway.contracts.cache_locality_sample import SplitMean, SplitSpan
 SPANS_S = (60.0, 300.0, 900.0)
 BUCKET_S = 30.0
 MAX_ENGINES = 1024
-"""Engines that are followed; further ones are not reported until one of them leaves."""
+"""Limit of followed engines. Further engines are not reported until one leaves."""
 _PER_OCTAVE = 8
 _LEAST_S = 0.001
 _MAX_BINS = 200
 
 
 Noted = tuple[str, float, float, float, float]
-"""One request: its engine, seconds of queue, transfer and prefill, and when it had its first token (monotonic)."""
+"""One request: its engine, seconds of queue, transfer and prefill, and the time of its first token (monotonic)."""
 _Sums = list[float]
 """Requests, queue, transfer, prefill."""
 
@@ -37,14 +37,14 @@ class _Bucket:
 class TtftSplit:
     """Sums by engine, half minute and TTFT, so that memory does not grow with traffic.
 
-    Mutable state: the buckets.
+    Mutable: the buckets.
     """
 
     def __init__(self) -> None:
         self._engines: dict[str, deque[_Bucket]] = {}
 
     def note(self, noted: Noted, weight: int = 1) -> None:
-        """Count a request that had its first token; it represents `weight` requests like it."""
+        """Count a request at its first token. It represents `weight` similar requests."""
         engine_id, queue_s, transfer_s, prefill_s, now = noted
         buckets = self._engines.get(engine_id)
         if buckets is None:
@@ -67,12 +67,12 @@ class TtftSplit:
         sums[3] += weight * prefill_s
 
     def keep_only(self, engine_ids: Iterable[str]) -> None:
-        """Forget the engines that left."""
+        """Remove the engines that left."""
         for gone in self._engines.keys() - set(engine_ids):
             del self._engines[gone]
 
     def spans(self, engine_id: str, now: float) -> tuple[SplitSpan, ...]:
-        """Return the engine's spans, those without a request left out. A span may reach up to BUCKET_S further."""
+        """Return the engine's spans that have requests. A span can reach up to BUCKET_S further back."""
         spans = (self._span(engine_id, seconds, now - seconds) for seconds in SPANS_S)
         return tuple(span for span in spans if span is not None)
 

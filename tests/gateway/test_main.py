@@ -61,9 +61,9 @@ def test_sizes_idle_time_and_origins_are_settings(
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
-        ("HEADWAY_PROXY_BODY_BYTES", "268435457", "no whole number from 1024 to 268435456"),
-        ("HEADWAY_CLIENT_IDLE_S", "0", "no whole number from 1 to 999999"),
-        ("HEADWAY_CORS_ORIGINS", "a.example", "'a.example' is no origin"),
+        ("HEADWAY_PROXY_BODY_BYTES", "268435457", "not a whole number from 1024 to 268435456"),
+        ("HEADWAY_CLIENT_IDLE_S", "0", "not a whole number from 1 to 999999"),
+        ("HEADWAY_CORS_ORIGINS", "a.example", "'a.example' is not an origin"),
         ("HEADWAY_ENGINE_CA", "/nowhere.pem", "HEADWAY_ENGINE_CA='/nowhere.pem' is no readable PEM file"),
     ],
 )
@@ -93,4 +93,4 @@ def test_a_limit_that_ends_every_request_or_none_is_rejected(
     monkeypatch.setenv(name, value)
     assert command.main() == 2
     assert started == []
-    assert f"{name}={value!r} is no whole number from 1 to 999999." in capsys.readouterr().err
+    assert f"{name}={value!r} is not a whole number from 1 to 999999." in capsys.readouterr().err

@@ -17,7 +17,7 @@ from gateway.bus.bus import InProcessBus
 from gateway.contracts.fleet_sample import TOPIC, EngineSample, FleetSample, encode_sample
 from tests.controlplane.platform.live_fleet.some_samples import engine
 
-SUSPECTED = "suspected: 2 streams have produced nothing for 4.1 s, while others moved"
+SUSPECTED = "suspected: 2 streams have produced nothing for 4.1 s, while other engines progressed"
 
 
 def sample(*engines: EngineSample) -> FleetSample:

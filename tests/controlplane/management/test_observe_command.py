@@ -36,7 +36,7 @@ class Receiver(BaseHTTPRequestHandler):
         if len(lines) < len(sent):
             unread = len(lines) + 1
             answer |= {"rejected": len(sent) - answer["accepted"], "resend_from": unread}  # type: ignore[operator]
-            answer["problems"] = [{"line": unread, "message": "This line and those behind it were not read."}]
+            answer["problems"] = [{"line": unread, "message": "This line and the following lines were not read."}]
         if Receiver.away > 0:
             Receiver.away -= 1
             status, answer = 503, {"error": {"message": "No topology."}}  # type: ignore[dict-item]

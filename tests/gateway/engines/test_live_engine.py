@@ -145,7 +145,8 @@ async def test_people_see_why_an_engine_gets_no_work_or_is_late(
     late = "health timed out after 5 s, but metrics are answered"
     engine.breaker.observe_probe(True, "", NOW)
     if happens == "stall":
-        engine.breaker.record_stall("suspected: 1 stream has produced nothing for 3.0 s, while others moved", NOW)
+        reason = "suspected: 1 stream has produced nothing for 3.0 s, while other engines progressed"
+        engine.breaker.record_stall(reason, NOW)
     elif happens == "hang":
         engine.breaker.record_hang("1 stream has produced nothing for 300 s, which is the hang limit", NOW)
     elif happens == "late probe":

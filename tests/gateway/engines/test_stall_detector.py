@@ -175,7 +175,7 @@ def test_the_reason_says_what_was_seen() -> None:
     list(watch.evaluate({"a": still, "b": other}, 0.0))
     moved = Seen(work=busy(1, streams=0))
     (_, suspected) = watch.evaluate({"a": still, "b": moved}, 0.7)
-    assert suspected.reason == "suspected: 2 streams have produced nothing for 0.7 s, while others moved"
+    assert suspected.reason == "suspected: 2 streams have produced nothing for 0.7 s, while other engines progressed"
     (hung,) = watch.evaluate({"a": Seen(work=busy(0), accepts=False, suspected=True), "b": moved}, 1.0)
     assert hung.reason == "2 streams have produced nothing for 1.0 s, which is the hang limit"
 

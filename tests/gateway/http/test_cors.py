@@ -98,5 +98,5 @@ def test_origins_are_read_as_browsers_send_them() -> None:
         "*",
     )
     for wrong in ("app.example.com", "https://app.example.com/path", "https://", "https://a b"):
-        with pytest.raises(ValueError, match="is no origin"):
+        with pytest.raises(ValueError, match="is not an origin"):
             read_origins([wrong], "X")

@@ -199,7 +199,7 @@ async def test_text_is_not_held_and_has_a_limit_of_its_own(field: str) -> None:
     value, held = await read_object_in_turns(f'{{"a":{inner},"b":[{json.dumps(image("B"))}]}}'.encode())
     assert value["a"][field] == text
     assert held is not None and len(held.spans) == 1
-    with pytest.raises(BadBodyError, match="beside media"):
+    with pytest.raises(BadBodyError, match="besides base64 media"):
         await read_object_in_turns(json.dumps({field: text, "a": text + "A"}).encode())
 
 
