@@ -38,7 +38,7 @@ HANG_LIMIT_S = 300.0
 class FleetAutomation:
     """One pool's automations. Mutable: the plans, the planners' memories, and the starting engines.
 
-    `rings`: hash rings of the placement, 0 where it has none. `restart_s`: from the end of a role to the next.
+    `rings`: hash rings of the placement, 0 if it has none. `restart_s`: from the end of a role to the next.
     """
 
     def __init__(

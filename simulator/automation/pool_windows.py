@@ -36,7 +36,7 @@ class WindowWatch:
         self._hit_share = 0.0
 
     def observe(self, simulation: FleetSimulation, loads: Sequence[EngineLoad], now: float) -> None:
-        """Close the window that ends now; does nothing where no time has passed."""
+        """Close the window that ends now; does nothing if no time has passed."""
         span_s = now - self._from_s
         if span_s <= 0:
             return

@@ -28,7 +28,7 @@ _VERDICTS = {
 
 
 def render_canaries(reports: Sequence[dict[str, Any]]) -> str:
-    """Return both arms of each run with a canary, and the findings of their guardrails; empty where no run has one."""
+    """Return both arms of each run with a canary, and the findings of their guardrails; empty if no run has one."""
     lines: list[str] = []
     for report in reports:
         for run in report.get("seeds", [report]):

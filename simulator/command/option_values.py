@@ -22,7 +22,7 @@ class OptionValues:
             self.problems.append(sentence)
 
     def whole(self, name: str, least: int, most: int = 10**9) -> int | None:
-        """Return a whole number in its range; None where it is missing, or invalid (which records a problem)."""
+        """Return a whole number in its range; None if it is missing, or invalid (which records a problem)."""
         text = getattr(self._arguments, name)
         if text is None:
             return None
@@ -37,7 +37,7 @@ class OptionValues:
         return None
 
     def above_zero(self, name: str) -> float | None:
-        """Return a number above 0; None where it is missing, or invalid (which records a problem)."""
+        """Return a number above 0; None if it is missing, or invalid (which records a problem)."""
         text = getattr(self._arguments, name)
         if text is None:
             return None
@@ -66,7 +66,7 @@ class OptionValues:
         return values
 
     def from_zero(self, name: str) -> float | None:
-        """Return a number of at least 0; None where it is missing, or invalid (which records a problem)."""
+        """Return a number of at least 0; None if it is missing, or invalid (which records a problem)."""
         return 0.0 if getattr(self._arguments, name) in ("0", "0.0") else self.above_zero(name)
 
 

@@ -34,7 +34,7 @@ def add_request_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_of(arguments: argparse.Namespace, values: OptionValues) -> dict[str, Any] | None:
-    """Return the settings of the workload that TRACE names, None where TRACE is a file; records what is neither."""
+    """Return the settings of the workload that TRACE names, None if TRACE is a file; records what is neither."""
     name = str(arguments.trace)
     if arguments.trace.is_file():
         if arguments.workload_param:

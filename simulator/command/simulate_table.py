@@ -27,7 +27,7 @@ _MOST_CHANGES = 40
 
 
 def render_changes(reports: Sequence[dict[str, Any]]) -> str:
-    """Return the changes that automations made to the fleets, a line each; empty where there are none."""
+    """Return the changes that automations made to the fleets, a line each; empty if there are none."""
     lines: list[str] = []
     for report in reports:
         for run in report.get("seeds", [report]):

@@ -46,7 +46,7 @@ class LeafSet:
         self.unmarked = first_marked + 1
 
     def discard(self, key: int) -> bool:
-        """Remove a leaf; returns False where it is not in the set."""
+        """Remove a leaf; returns False if it is not in the set."""
         hole = self._index.pop(key, None)
         if hole is None:
             return False

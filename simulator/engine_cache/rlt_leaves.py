@@ -138,7 +138,7 @@ class SimulatedRltLeaves:
             self._marks += 1
 
     def _evict_one(self, wanted: int | None) -> int | None:
-        """Evict an unmarked leaf drawn at random, to load `wanted`; returns None where there is no leaf."""
+        """Evict an unmarked leaf drawn at random, to load `wanted`; returns None if there is no leaf."""
         leaves, tree = self._leaves, self._tree
         # The paper leaves this case open; as in the classical marking algorithm, a new phase begins.
         if not leaves.unmarked:

@@ -68,7 +68,7 @@ class BlockPool:
     def take(self, count: int) -> list[int]:
         """Hold `count` blocks to be filled; returns the keys whose last block that overwrites, in order.
 
-        Raises ValueError where fewer are free. Empty ones are used first.
+        Raises ValueError if fewer are free. Empty ones are used first.
         """
         if count > self.free:
             raise ValueError(f"{count} blocks are wanted and {self.free} are free")

@@ -39,7 +39,7 @@ class BlockTable:
     def open(self, hits: int, loaded: int, tokens: int) -> list[int] | None:
         """Hold `hits` cached blocks, and room for `loaded` ones and for `tokens` more.
 
-        Returns the keys evicted, or None where the memory is full.
+        Returns the keys evicted, or None if the memory is full.
         """
         keys = self._keys[:hits]
         # Hits and loads are whole blocks, so the rest begins at the start of one.

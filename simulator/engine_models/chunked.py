@@ -127,7 +127,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
             self._busy_until = self._batch.cut_run(now, self._busy_until)
 
     def abort(self, request_id: str, now: float) -> bool:
-        """Remove a request at once, in any state; returns False where it is absent (harmless)."""
+        """Remove a request at once, in any state; returns False if it is absent (harmless)."""
         self._forward(now)
         if request_id not in self._live:
             return False
@@ -257,8 +257,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
         return loaded
 
     def _claim(self, work: _Work, blocks: int, at_s: float, events: list[EngineEvent]) -> bool:
-        """Allocate blocks for a running sequence, preempting later ones where none is free; False where it was the
-        last.
+        """Allocate blocks for a running sequence, preempting later ones where none is free; False if it was the last.
         """
         while self._pool.free < blocks:
             running = [*self._decoding.values(), *self._prefilling.values()]

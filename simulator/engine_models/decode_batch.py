@@ -56,7 +56,7 @@ class DecodeBatch:
         self.rearm(name, due_in)
 
     def rearm(self, name: str, due_in: int) -> None:
-        """Make a member due in `due_in` steps; raises ValueError where that is not ahead."""
+        """Make a member due in `due_in` steps; raises ValueError if that is not ahead."""
         if due_in < 1:
             raise ValueError(f"{name} cannot be due in {due_in} steps")
         member = self._members[name]

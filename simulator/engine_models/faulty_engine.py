@@ -155,7 +155,7 @@ class FaultyEngine:
         return events
 
     def abort(self, request_id: str, now: float) -> bool:
-        """Remove a request at once, in any state; returns False where it is absent (harmless)."""
+        """Remove a request at once, in any state; returns False if it is absent (harmless)."""
         self._lengths.pop(request_id, None)
         kept = [item for item in self._held if item.request_id != request_id]
         removed = len(kept) < len(self._held)

@@ -117,7 +117,7 @@ class EngineModel(CachedEngine):
             self._busy_until = self._batch.cut_run(now, self._busy_until)
 
     def abort(self, request_id: str, now: float) -> bool:
-        """Remove a request at once, in any state; returns False where it is absent (harmless)."""
+        """Remove a request at once, in any state; returns False if it is absent (harmless)."""
         self._forward(now)
         if request_id not in self._live:
             return False
@@ -204,7 +204,7 @@ class EngineModel(CachedEngine):
         return batch.start_run(at_s, self._arrivals[0][0] if self._arrivals else None)
 
     def _admit_head(self) -> bool:
-        """Pin the cached blocks of the first prompt; False where the rest does not fit besides running ones."""
+        """Pin the cached blocks of the first prompt; False if the rest does not fit besides running ones."""
         sequence = self._waiting[0][3]
         cache = self._cache
         device = self.profile.device_tokens

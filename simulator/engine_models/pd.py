@@ -123,7 +123,7 @@ class DecodeRole(EngineModel):
 
     @override
     def submit(self, sequence: PromptSequence, now: float) -> None:
-        """Queue a sequence whose KV has arrived; raises ValueError where it never fits or has one token only."""
+        """Queue a sequence whose KV has arrived; raises ValueError if it never fits or has one token only."""
         if sequence.output_tokens < 2:
             raise ValueError("one output token is made by prefill")
         # Without keys: memory is counted in tokens here, and no later prompt is matched.
@@ -204,7 +204,7 @@ class PrefillDecodeEngine:
         return events
 
     def abort(self, request_id: str, now: float) -> bool:
-        """Remove a request at once, in any state; returns False where it is absent (harmless)."""
+        """Remove a request at once, in any state; returns False if it is absent (harmless)."""
         if self.prefill.abort(request_id, now) or self.decode.abort(request_id, now):
             return True
         kept = [entry for entry in self._arriving if entry[2].request_id != request_id]

@@ -55,11 +55,11 @@ class PrefillHandoffEngine(EngineModel):
         self._loaded.add(sequence.request_id)
 
     def held(self, request_id: str) -> HeldPrompt | None:
-        """Return the prompt that is held under this id; None where there is none."""
+        """Return the prompt that is held under this id; None if there is none."""
         return self._held.get(request_id)
 
     def let_go(self, request_id: str) -> bool:
-        """Release a held prompt; its blocks stay in the cache like others. False where none is held."""
+        """Release a held prompt; its blocks stay in the cache like others. False if none is held."""
         held = self._held.pop(request_id, None)
         if held is None:
             return False
@@ -68,7 +68,7 @@ class PrefillHandoffEngine(EngineModel):
 
     @override
     def abort(self, request_id: str, now: float) -> bool:
-        """Remove a request at once, in any state; returns False where it is absent (harmless)."""
+        """Remove a request at once, in any state; returns False if it is absent (harmless)."""
         self._handing.discard(request_id)
         self._loaded.discard(request_id)
         return super().abort(request_id, now)

@@ -95,7 +95,7 @@ class QueuedEngine(ABC, Generic[Work]):
         return heappop(self._waiting)[3]
 
     def _unqueue(self, request_id: str) -> bool:
-        """Remove a sequence that has not started from the queue; False where it is absent."""
+        """Remove a sequence that has not started from the queue; False if it is absent."""
         before = self.waiting
         self._waiting = [entry for entry in self._waiting if entry[2] != request_id]
         heapify(self._waiting)

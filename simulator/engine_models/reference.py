@@ -42,7 +42,7 @@ class ReferenceEngine(CachedEngine):
         self._enqueue(sequence, sequence, now)
 
     def abort(self, request_id: str, now: float) -> bool:
-        """Remove a request at once, in any state; returns False where it is absent (harmless)."""
+        """Remove a request at once, in any state; returns False if it is absent (harmless)."""
         if self._current is not None and self._current.request_id == request_id:
             self._current = None
             self._stop_operation(now)

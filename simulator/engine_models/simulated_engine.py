@@ -40,7 +40,7 @@ class SimulatedEngine(Protocol):
         """Advance time to `now` and return the events, in order, with exact times."""
 
     def abort(self, request_id: str, now: float) -> bool:
-        """Remove a request at once, in any state; returns False where it is absent (harmless)."""
+        """Remove a request at once, in any state; returns False if it is absent (harmless)."""
 
     @property
     def running(self) -> int:

@@ -123,7 +123,7 @@ class EngineApp:
         await handler(scope, receive, send)
 
     def _require_key(self, scope: Scope) -> None:
-        """Raise EngineApiError 401 where vLLM's --api-key does: only /v1 is protected."""
+        """Raise EngineApiError 401 if vLLM's --api-key does: only /v1 is protected."""
         key = self._settings.api_key
         authorization = dict(scope["headers"]).get(b"authorization")
         if key and scope["path"].startswith("/v1/") and authorization != f"Bearer {key}".encode():
@@ -167,7 +167,7 @@ class EngineApp:
         return {"input_tokens": len(chat_tokens(messages_chat(body)))}
 
     def event_sources(self) -> dict[str, Any]:
-        """Return the addresses of its KV events by rank; empty where it publishes none."""
+        """Return the addresses of its KV events by rank; empty if it publishes none."""
         settings = self._settings
         if not settings.kv_events_port:
             return {}

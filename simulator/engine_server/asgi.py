@@ -55,7 +55,7 @@ async def send_json(send: Send, status: int, value: object) -> None:
 
 
 def header(scope: Scope, name: bytes) -> str | None:
-    """Return the first value of a header (lower-case name), None where it is absent."""
+    """Return the first value of a header (lower-case name), None if it is absent."""
     for key, value in scope["headers"]:
         if key == name:
             return str(value, "latin-1")

@@ -211,7 +211,7 @@ class EngineRuntime:
         return self.model.held_blocks(keys)
 
     def let_go(self, request_id: str) -> bool:
-        """Release a held prompt; False where none is held."""
+        """Release a held prompt; False if none is held."""
         self._catch_up()
         done = self.model.let_go(request_id)
         self._schedule()

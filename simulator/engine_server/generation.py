@@ -143,7 +143,7 @@ class Generation:
         await self._generate(scope, receive, send, body, tokens, body.wanted_tokens, _message)
 
     async def _body(self, receive: Receive, kind: type[_Body]) -> _Body:
-        """Read a body; raises EngineApiError where it is invalid, or names a model that this engine does not serve."""
+        """Read a body; raises EngineApiError if it is invalid, or names a model that this engine does not serve."""
         body = parse_body(await read_body(receive), kind)
         self.require_model(body.model)
         return body
@@ -186,7 +186,7 @@ class Generation:
     async def _leg(self, receive: Receive, body: GenerationBody, wanted: int | None) -> Leg:
         """Return the leg of a hand-off; a decode leg begins when the prompt has arrived.
 
-        Raises EngineApiError where it does not arrive, ClientGoneError where the client leaves first.
+        Raises EngineApiError if it does not arrive, ClientGoneError if the client leaves first.
         """
         asked = self._transfer.met(body.bootstrap_host, body.bootstrap_port, body.bootstrap_room)
         asked = asked or body.kv_transfer_params

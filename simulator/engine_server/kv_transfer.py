@@ -36,7 +36,7 @@ class KvTransfer:
         self._rooms: dict[str, asyncio.Future[str]] = {}
 
     def check(self, asked: KvTransferParams) -> None:
-        """Raise EngineApiError where the engine's role forbids the transfer, or where it fails deliberately."""
+        """Raise EngineApiError if the engine's role forbids the transfer, or where it fails deliberately."""
         role = self._settings.role
         if asked.do_remote_prefill and role == "prefill":
             raise EngineApiError(
@@ -52,7 +52,7 @@ class KvTransfer:
     def met(self, host: str | None, port: int | None, room: int | None) -> KvTransferParams | None:
         """Return SGLang's bootstrap fields as vLLM's parameters; None: they ask for nothing.
 
-        Raises EngineApiError where a field is missing.
+        Raises EngineApiError if a field is missing.
         """
         if self._settings.flavor != "sglang" or self._settings.role == "mixed" or room is None:
             return None

@@ -75,7 +75,7 @@ class Pooling:
         await send_json(send, 200, {"id": "rerank", **answer})
 
     async def _read(self, receive: Receive, body: PoolingBody, prompts: Sequence[array[int]]) -> None:
-        """Compute the prompts in the engine; raises ClientGoneError where the client leaves first."""
+        """Compute the prompts in the engine; raises ClientGoneError if the client leaves first."""
         if any(len(prompt) >= self._settings.max_model_len for prompt in prompts):
             raise EngineApiError(
                 400, f"This model's maximum context length is {self._settings.max_model_len} tokens", "input"

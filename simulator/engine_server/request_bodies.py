@@ -321,7 +321,7 @@ class AudioBody(GenerationBody, frozen=True, kw_only=True):
 
 
 def audio_body(form: bytes, content_type: str) -> AudioBody:
-    """Return the body in a form; raises EngineApiError 400 where it is wrong."""
+    """Return the body in a form; raises EngineApiError 400 if it is wrong."""
     # The standard library reads multipart forms only as mail, headers first.
     message = BytesParser(policy=HTTP).parsebytes(b"Content-Type: " + content_type.encode() + b"\r\n\r\n" + form)
     fields: dict[str, object] = {}

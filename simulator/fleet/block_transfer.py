@@ -35,7 +35,7 @@ class BlockTransfers:
     def start(
         self, fetch: Fetch, request: InferenceRequest, sender: Station | None, receiver: Station, now: float
     ) -> BlockTransfer | None:
-        """Send the blocks that the receiver lacks; None where the sender holds no more than the receiver."""
+        """Send the blocks that the receiver lacks; None if the sender holds no more than the receiver."""
         if sender is None or sender is receiver:
             return None
         keys = request.keys[: fetch.blocks]

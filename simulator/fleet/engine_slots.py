@@ -18,7 +18,7 @@ class LoadReport(NamedTuple):
     waiting: int
     """Requests it has not started."""
     room_tokens: int | None
-    """Tokens of free memory, by its usage and size; None where its memory is divided."""
+    """Tokens of free memory, by its usage and size; None if its memory is divided."""
     kv_usage: float
 
 
@@ -72,7 +72,7 @@ class Stations:
         return station
 
     def get(self, engine_id: str) -> Station | None:
-        """Return the engine's station, None where there is none."""
+        """Return the engine's station, None if there is none."""
         return self._stations.get(engine_id)
 
     def __iter__(self) -> Iterator[Station]:

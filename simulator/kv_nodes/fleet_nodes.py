@@ -131,7 +131,7 @@ class FleetNodes:
             self._order(prefetch(request, decision, self.ledger, now), now)
 
     def check(self) -> None:
-        """Raise AssertionError where a part is inconsistent, or a link has carried more than it can."""
+        """Raise AssertionError if a part is inconsistent, or a link has carried more than it can."""
         self.ledger.holdings.check()
         for cache in self.caches.values():
             cache.check()

@@ -28,7 +28,7 @@ class NodeLink:
         return max(0.0, now + seconds - self.latency_s - max(now, self.free_at)) * self.bytes_per_s
 
     def check(self) -> None:
-        """Raise OverbookedLinkError where more was carried than bandwidth × time."""
+        """Raise OverbookedLinkError if more was carried than bandwidth × time."""
         # Rounding adds up over many transfers.
         if self.carried_bytes > self.bytes_per_s * self.free_at * (1 + 1e-9) + 1.0:
             raise OverbookedLinkError(f"{self.carried_bytes:.0f} bytes in {self.free_at:.3f} s")

@@ -55,7 +55,7 @@ class SovereigntyCost(msgspec.Struct, frozen=True):
 
 
 def cost_of(question: CostQuestion) -> SovereigntyCost:
-    """Simulate; raises ValueError where fewer than two or more than MOST_REGIONS regions have engines."""
+    """Simulate; raises ValueError if fewer than two or more than MOST_REGIONS regions have engines."""
     fleet = _sized({region: count for region, count in question.engines.items() if count})
     if not 2 <= len(fleet) <= MOST_REGIONS:
         raise ValueError(f"{len(fleet)} regions have engines; the simulation takes 2 to {MOST_REGIONS}")

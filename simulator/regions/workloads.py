@@ -94,7 +94,7 @@ class ProgramSource:
         return PromptSegment(next(self._keys), tokens)
 
     def _kept(self, name: str, make: Callable[[Random], int | None]) -> PromptSegment | None:
-        """Return the segment of that name, which depends on the seed and the name alone; None where it has none."""
+        """Return the segment of that name, which depends on the seed and the name alone; None if it has none."""
         if name not in self._shared:
             tokens = make(Random(f"{self._seed} {name}"))
             self._shared[name] = None if tokens is None else self._segment(tokens)

@@ -34,7 +34,7 @@ class Silent:
 
 
 class ProgressBar:
-    """A tqdm bar; `total` None where the replay loops."""
+    """A tqdm bar; `total` None if the replay loops."""
 
     def __init__(self, total: int | None, stream: TextIO) -> None:
         self._bar = tqdm(total=total, unit="req", file=stream, dynamic_ncols=True)

@@ -25,7 +25,7 @@ class ReplayOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplaySummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts, times in seconds, shares 0..1; None where nothing was measured."""
+    """Counts, times in seconds, shares 0..1; None if nothing was measured."""
 
     requests: int
     ok: int

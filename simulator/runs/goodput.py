@@ -23,7 +23,7 @@ _MOST_TENTHS = 1_000_000
 
 
 class Goodput(msgspec.Struct, frozen=True):
-    """Rates in requests per second; 0 where even 0.1 is too much."""
+    """Rates in requests per second; 0 if even 0.1 is too much."""
 
     by_requests: float
     by_both: float
@@ -79,7 +79,7 @@ def find_goodput(spec: RunSpec, workload: Workload, on_run: Callable[[float, boo
 
 
 def largest(passes: Callable[[int], bool], guess: int) -> int:
-    """Return the largest number ≥ 1 that passes, 0 where none does: bracket from the guess, bisect, try beyond.
+    """Return the largest number ≥ 1 that passes, 0 if none does: bracket from the guess, bisect, try beyond.
 
     `passes` may fluctuate near its limit; after the bisection a few numbers beyond are tried, again from each that
     passes.

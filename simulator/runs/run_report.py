@@ -56,7 +56,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One run. Shares are 0..1 of the requests, or prompt tokens, after the warm-up; None: no request was served.
 
     On time means a first token within the SLO (and a mean time between tokens within its own, if one is set); rejected
-    and unfinished requests are late. Times between tokens are 0 where no answer has a second token.
+    and unfinished requests are late. Times between tokens are 0 if no answer has a second token.
     """
 
     placement: str

@@ -43,7 +43,7 @@ def do_task(task: RunTask, on_step: Callable[[int, str], None] | None = None) ->
     """Run the task; `on_step` receives how many more requests arrived and, in a goodput search, which rate was tried.
 
     Raises TraceError on an invalid trace, WrongWorkloadError on invalid settings of a generated one, and
-    NothingCountedError where the warm-up leaves nothing.
+    NothingCountedError if the warm-up leaves nothing.
     """
     workload = workload_of(task)
     if task.spec.warmup >= len(workload):

@@ -134,7 +134,7 @@ def simulation_of(
     log: EventLog | None = None,
     placements: Table = PLACEMENTS,
 ) -> FleetSimulation:
-    """Return the run, ready to go; raises PolicyStageError or UnknownEngineModelError where it cannot run."""
+    """Return the run, ready to go; raises PolicyStageError or UnknownEngineModelError if it cannot run."""
     arrivals = workload.arrivals(spec.qps, spec.policy.ttft_slo_s)
     profile = spec.profile
     profiles = engine_profiles(profile, spec.seed)

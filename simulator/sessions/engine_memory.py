@@ -97,14 +97,14 @@ class EngineMemory:
         return True
 
     def forget(self, session_id: int) -> Prefetched | None:
-        """Stop holding a prefetch and return it; None where there is none."""
+        """Stop holding a prefetch and return it; None if there is none."""
         prefetched = self.prefetched.pop(session_id, None)
         if prefetched is not None:
             self.prefetched_tokens -= prefetched.held
         return prefetched
 
     def check(self) -> None:
-        """Raise where the sums are wrong."""
+        """Raise if the sums are wrong."""
         if self.prefetched_tokens != sum(item.held for item in self.prefetched.values()) or self.free_tokens < 0:
             raise ValueError(f"engine memory: {self.active_tokens} + {self.prefetched_tokens} of {self.capacity}")
 

@@ -76,7 +76,7 @@ class HostMemory:
         return self._pins[session_id] > 0
 
     def check(self) -> None:
-        """Raise where the sums are wrong."""
+        """Raise if the sums are wrong."""
         held = sum(self._tokens.values()) + sum(self._coming.values())
         if self.used_tokens != held or self.used_tokens > self.capacity_tokens:
             raise ValueError(f"host memory holds {self.used_tokens} tokens of {self.capacity_tokens:.0f}")

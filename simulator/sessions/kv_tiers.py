@@ -66,7 +66,7 @@ class KvTiers:
         return max(fill_s, link.wait_s(urgent) + size / link.bytes_per_s)
 
     def fill(self, session: Session, node: int, *, urgent: bool) -> SessionTransfer | None:
-        """Load a session's cache into a node's DRAM; None where it is there, or nowhere."""
+        """Load a session's cache into a node's DRAM; None if it is there, or nowhere."""
         key = session.session_id, node
         fill = self.fills.get(key)
         if fill is not None:
@@ -96,7 +96,7 @@ class KvTiers:
     def load(
         self, session: Session, engine: SessionEngine, landed_tokens: int, on_chunk: Callable[[SessionTransfer], None]
     ) -> SessionTransfer | None:
-        """Load a session's cache into an engine for its request; None where no copy is left."""
+        """Load a session's cache into an engine for its request; None if no copy is left."""
         node = engine.node
         size = (session.context_tokens - landed_tokens) * self.bytes_per_token
         if self._store == "remote":
@@ -163,14 +163,14 @@ class KvTiers:
             session.disk_booked = session.context_tokens
 
     def check(self) -> None:
-        """Raise where a link or a node's DRAM exceeds its capacity."""
+        """Raise if a link or a node's DRAM exceeds its capacity."""
         for link in (*self.nics, *self.uplinks, *self.disks):
             link.check()
         for host in self.hosts:
             host.check()
 
     def _path(self, session: Session, node: int) -> Sequence[SessionLink] | None:
-        """Return the links to a node's DRAM from the best complete copy; empty where it is there, None: no copy."""
+        """Return the links to a node's DRAM from the best complete copy; empty if it is there, None: no copy."""
         context = session.context_tokens
         if self.hosts[node].tokens(session.session_id) >= context:
             return ()

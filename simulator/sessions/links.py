@@ -50,7 +50,7 @@ class SessionLink:
         return self._queues[transfer.urgent].pop(transfer, 0)
 
     def check(self) -> None:
-        """Raise where the link has carried more than it can."""
+        """Raise if the link has carried more than it can."""
         if self.carried_bytes > self.bytes_per_s * self._clock.now * (1 + 1e-9) + 1.0:
             raise OverbookedSessionLinkError(f"{self.name}: {self.carried_bytes:.0f} bytes by {self._clock.now:.3f} s")
 

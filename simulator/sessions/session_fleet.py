@@ -134,7 +134,7 @@ class SessionFleet:
         return [engine.bound_requests for engine in self.engines]
 
     def check(self) -> None:
-        """Raise where an invariant of links, memories or reservations does not hold."""
+        """Raise if an invariant of links, memories or reservations does not hold."""
         self.tiers.check()
         self.advised.check()
         for engine in self.engines:

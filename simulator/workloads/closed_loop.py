@@ -43,7 +43,7 @@ class ClosedLoop:
         return not self._sessions and not any(self._left)
 
     def take(self) -> Arrival:
-        """Return the next request, which arrives when its client sends it; raises IndexError where none is due."""
+        """Return the next request, which arrives when its client sends it; raises IndexError if none is due."""
         at_s, client = heappop(self._due)
         arrival = self._left[client].popleft()
         self._sender[arrival.request.request_id] = client

@@ -125,7 +125,7 @@ def _opened(actor: Actor, text: str, now: datetime, wanted: AuditFilter) -> dict
 
 
 def _runs(event: AuditEvent) -> tuple[DiffRun, ...]:
-    """Return the differences; empty where the event has no values."""
+    """Return the differences; empty if the event has no values."""
     if event.before is None and event.after is None:
         return ()
     return diff_runs(*(ABSENT if item is None else item for item in (event.before, event.after)))

@@ -111,7 +111,7 @@ def _attempt(name: str, address: str, now_s: float) -> float:
 
 @contextmanager
 def hashing() -> Iterator[bool]:
-    """Hold one of few slots for hashing a password, which takes a core; False where none was free in time."""
+    """Hold one of few slots for hashing a password, which takes a core; False if none was free in time."""
     got = _hashing.acquire(timeout=MAX_HASH_WAIT_S)
     try:
         yield got

@@ -64,7 +64,7 @@ Change = Callable[[HttpRequest, User], str]
 
 
 def on_person(change: Change) -> Callable[[HttpRequest, int], HttpResponse]:
-    """Pass the person to a change, and return the code of the message that follows; 422 where a field is wrong."""
+    """Pass the person to a change, and return the code of the message that follows; 422 if a field is wrong."""
 
     @require_POST
     @admins_only
@@ -213,7 +213,7 @@ def _pools(slugs: Sequence[str]) -> list[Pool]:
 
 
 def _pool(request: HttpRequest) -> Pool | None:
-    """Return the chosen pool; None: all pools. Raises InvalidFieldsError where nothing was chosen."""
+    """Return the chosen pool; None: all pools. Raises InvalidFieldsError if nothing was chosen."""
     slug = sent(request, "pool")
     if not slug:
         raise problem("", "Choose where the role applies.")

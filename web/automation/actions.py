@@ -47,7 +47,7 @@ def action_row(
 
 
 def drain_words(progress: DrainProgress | None, sample: EngineSample | None) -> str:
-    """Return how far a drain is; empty where that is unknown."""
+    """Return how far a drain is; empty if that is unknown."""
     if progress is not None and progress.left:
         rest = "no estimate yet" if progress.about_s is None else f"about {roughly(progress.about_s)} to go"
         return f"{count(progress.left, 'request')} left, {rest}."

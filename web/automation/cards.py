@@ -36,11 +36,11 @@ class AutomationCard:
     """Whether it wants no action."""
     next_change: str
     last: dict[str, Any] | None
-    """The last plan that wanted an action; `meant` is empty where it was carried out."""
+    """The last plan that wanted an action; `meant` is empty if it was carried out."""
     trouble: str
-    """What keeps it from working; empty where nothing does."""
+    """What keeps it from working; empty if nothing does."""
     advice: str
-    """Key of the advice that a person may follow now; empty where there is none."""
+    """Key of the advice that a person may follow now; empty if there is none."""
     note: str
 
 

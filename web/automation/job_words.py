@@ -161,5 +161,5 @@ def _is_held(run: JobRun, now: datetime) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """Return a stored value as JSON; empty where there is none."""
+    """Return a stored value as JSON; empty if there is none."""
     return json.dumps(value, indent=2, ensure_ascii=False) if value else ""

@@ -90,7 +90,7 @@ def _figures(
 ) -> list[Point]:
     """Return [unix s, figures…] of the kept plans in the range, and of the last one before it, which still holds.
 
-    With `acting`, each point ends with 1 where the automation was acting, with 0 where not.
+    With `acting`, each point ends with 1 where the automation was acting, with 0 if not.
     """
     plans = PlanRecord.objects.filter(pool=pool.slug, job=job)
     begin = datetime.fromtimestamp(from_s, UTC)

@@ -104,7 +104,7 @@ def tiles(
 
 
 def override_words(state: PoolAutomationState, settings: ScalingDocument, now: datetime) -> str:
-    """Return the size at which an operator holds the pool; empty where no override is in force."""
+    """Return the size at which an operator holds the pool; empty if no override is in force."""
     until = moment(state.override_until, now)
     if until is None:
         return ""
@@ -125,8 +125,7 @@ def _tile(label: str, figure: str, unit: str, note: str, shape: str = "") -> dic
 
 
 def _seen(pool: Pool, now: datetime) -> tuple[dict[str, EngineSample], PoolSample | None, float]:
-    """Return the pool's engines and the pool itself in the newest sample, and its window; nothing where the sample is
-    old.
+    """Return the pool's engines and the pool itself in the newest sample, and its window; nothing if the sample is old.
     """
     sample = fleet_feed().latest
     if sample is None or now.timestamp() - sample.at > FRESH_S:

@@ -52,7 +52,7 @@ class AutomationQuestion:
 
 
 def ask(pool: Pool, do: str, query: Mapping[str, str], now: datetime) -> AutomationQuestion | None:
-    """Return the question that an address names; None where it names none."""
+    """Return the question that an address names; None if it names none."""
     simple = {"freeze": _freeze, "unfreeze": _unfreeze, "override": _override, "end-override": _end_override}
     if do in simple:
         return simple[do](pool)

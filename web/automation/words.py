@@ -42,7 +42,7 @@ _VERDICT_VERBS = {
 
 
 def change_words(job: str, plan: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    """Return the action that a plan wants, as the second half of a sentence; empty where it wants none."""
+    """Return the action that a plan wants, as the second half of a sentence; empty if it wants none."""
     if job == "scaling":
         return _scaling_words(plan, names)
     if job == "prefill_decode":
@@ -97,7 +97,7 @@ def action_words(kind: str, role: str, name: str) -> str:
 
 
 def remap_words(plan: Mapping[str, Any]) -> str:
-    """Return how much of the hash rings a change of the pool's size moves; empty where nothing moves."""
+    """Return how much of the hash rings a change of the pool's size moves; empty if nothing moves."""
     remap = plan.get("remap")
     if not isinstance(remap, Mapping) or not isinstance(remap.get("share"), int | float):
         return ""

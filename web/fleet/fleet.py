@@ -67,7 +67,7 @@ def _is_empty(sample: FleetSample | None) -> bool:
 
 
 def _cv_limit(pool: Pool) -> float | None:
-    """Return the load CV from which the pool's live policy calls the load uneven; None where that cannot be read."""
+    """Return the load CV from which the pool's live policy calls the load uneven; None if that cannot be read."""
     try:
         return pool_policy(pool).automation.rebalance.cv_high
     except (SchemaError, msgspec.ValidationError):

@@ -97,7 +97,7 @@ def _step(holders: int, engines: int) -> int:
 
 
 def prefix_finding(locality: PoolCacheLocality) -> str:
-    """Return a sentence on the longest prefix that much of the traffic shares; empty where there is none."""
+    """Return a sentence on the longest prefix that much of the traffic shares; empty if there is none."""
     hot = [
         (item.last_block, at)
         for at, item in enumerate(locality.prefixes)

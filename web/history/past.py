@@ -26,7 +26,7 @@ TAIL_COLUMNS = 30
 
 @dataclass(frozen=True, slots=True)
 class PastPicture:
-    """The content of a stretch; columns oldest first, None where nothing was recorded."""
+    """The content of a stretch; columns oldest first, None if nothing was recorded."""
 
     stretch: Stretch
     columns: list[Column | None]

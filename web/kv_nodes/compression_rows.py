@@ -11,7 +11,7 @@ from web.kv_nodes.node_rows import NodeRow
 def compression_rows(nodes: Sequence[NodeRow]) -> list[tuple[NodeRow, CompressionAdvice, int]]:
     """Return node, advice and reads of each node that reports an SSD tier, the busiest first.
 
-    Compression gains nothing where nothing was read.
+    Compression gains nothing if nothing was read.
     """
     rows = [
         (node, compression_advice(node.report.disk_busy), tier.hits)

@@ -103,7 +103,7 @@ class FleetConsumer(AsyncWebsocketConsumer):
 
 
 def _command(text: str | None) -> Any:
-    """Return the command in the message; None where it is unknown."""
+    """Return the command in the message; None if it is unknown."""
     if text is None or len(text) > MAX_MESSAGE:
         return None
     try:

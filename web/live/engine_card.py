@@ -90,7 +90,7 @@ class DecisionLine(msgspec.Struct, frozen=True):
     queued_s: float
     """Seconds that it waited at the gateway."""
     queue_reason: str
-    """Why it was dispatched before the other queued requests; empty where it did not wait."""
+    """Why it was dispatched before the other queued requests; empty if it did not wait."""
     queue_words: str
     """The same as a sentence's second half."""
     overtook: int
@@ -114,7 +114,7 @@ class EngineCard(msgspec.Struct, frozen=True):
     below: str
     """What it keeps in tiers below its memory, and the cost of loading it, as a sentence; empty: unknown."""
     decisions: list[DecisionLine] | None
-    """Newest first; None where no gateway responds."""
+    """Newest first; None if no gateway responds."""
 
 
 def engine_card(engine: Engine, actor: Actor, sample: EngineSample | None = None) -> EngineCard:

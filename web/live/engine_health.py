@@ -37,7 +37,7 @@ class HealthLine:
     since: Moment | None
     ends: str
     share: str
-    """Share of its usual load, as text; empty where it gets all of it."""
+    """Share of its usual load, as text; empty if it gets all of it."""
     evidence: str
     out: bool
     """Whether it gets less than its full load, so that an operator may return it to service."""
@@ -119,7 +119,7 @@ def _ends(row: EngineHealth | None, now: datetime) -> str:
 
 
 def evidence(sample: EngineSample | None) -> str:
-    """Return the figures of the newest sample that support a verdict; empty where there are none."""
+    """Return the figures of the newest sample that support a verdict; empty if there are none."""
     if sample is None:
         return ""
     counts = sample.counts

@@ -81,7 +81,7 @@ class FleetHistory:
         return self._fine.columns()
 
     def window(self) -> list[Column | None]:
-        """Return every column of the picture, oldest first; None where no sample was received."""
+        """Return every column of the picture, oldest first; None if no sample was received."""
         return self._window.window()
 
     def removed(self) -> tuple[RemovedEngine, ...]:
@@ -132,7 +132,7 @@ class ScopedHistory:
         return None if newest is None else scoped_column(newest, self._scope)
 
     def window(self) -> list[Column | None]:
-        """Return every column of the picture, oldest first; None where no sample was received."""
+        """Return every column of the picture, oldest first; None if no sample was received."""
         return [None if column is None else scoped_column(column, self._scope) for column in self._history.window()]
 
     def recent(self) -> RecentState:

@@ -22,7 +22,7 @@ _WAITING = tuple(POOL_FLOATS.index(name) for name in ("unbound", "bound"))
 
 @dataclass(frozen=True, slots=True)
 class RecentState:
-    """Recent values by engine or pool id; empty where nothing is known."""
+    """Recent values by engine or pool id; empty if nothing is known."""
 
     work_s: Mapping[str, float] = field(default_factory=dict)
     """Mean in-flight seconds over MEAN_S."""

@@ -101,7 +101,7 @@ def publish_question(
 
 
 def second_person(state: PolicyAccess, version: PolicyVersion, actor: Actor) -> SecondPerson | None:
-    """Return the state of approvals of the version; None where none is required and none was given."""
+    """Return the state of approvals of the version; None if none is required and none was given."""
     given = approvals_of([version])[version.pk]
     needed = state.policy.needs_approval and not given
     if not needed and not given:
@@ -134,7 +134,7 @@ def roll_back_question(state: PolicyAccess, version: PolicyVersion) -> ConfirmDi
 
 
 def wrong_word(word: str, typed: str, verb: str) -> str:
-    """Return the problem of the typed word; empty where it is right, or none is required."""
+    """Return the problem of the typed word; empty if it is right, or none is required."""
     if not word or typed == word:
         return ""
     mismatch = f'"{typed[:64]}" does not match.' if typed else "the field is empty."
@@ -142,7 +142,7 @@ def wrong_word(word: str, typed: str, verb: str) -> str:
 
 
 def mistyped(question: ConfirmDialog, typed: str) -> ConfirmDialog | None:
-    """Return the question with the problem of the typed word; None where it is right."""
+    """Return the question with the problem of the typed word; None if it is right."""
     problem = wrong_word(question.word, typed, question.verb)
     return replace(question, typed=typed[:64], problem=problem) if problem else None
 

@@ -71,7 +71,7 @@ def version_watch() -> VersionWatch:
 
 
 def reach_of(state: PolicyAccess, number: int) -> dict[str, Any] | None:
-    """Return whether version `number` runs everywhere, and the sentence about it; None where it never was live."""
+    """Return whether version `number` runs everywhere, and the sentence about it; None if it never was live."""
     version = state.live if state.live_number == number else version_of(state.policy, number)
     if version is None or version.published_at is None:
         return None

@@ -28,7 +28,7 @@ class ScheduleLine:
 
 
 def read_moment(text: str) -> datetime | None:
-    """Return the moment that a datetime-local field holds, taken as UTC; None where it holds none."""
+    """Return the moment that a datetime-local field holds, taken as UTC; None if it holds none."""
     try:
         moment = datetime.fromisoformat(text.strip().removesuffix("Z"))
     except ValueError:
@@ -42,7 +42,7 @@ def suggested(now: datetime) -> str:
 
 
 def schedule_line(schedule: ScheduledPublish | None, state: PolicyAccess, now: datetime) -> ScheduleLine | None:
-    """Return the pending publish, and for a while one that failed; None where there is neither."""
+    """Return the pending publish, and for a while one that failed; None if there is neither."""
     if schedule is None:
         return None
     waiting = schedule.state == ScheduleState.WAITING

@@ -33,7 +33,7 @@ JSON = "application/json"
 
 @require_safe
 def decision(request: HttpRequest, decision_id: str) -> HttpResponse:
-    """Show one decision, stored or still in a gateway's memory; 404 where it is unknown or another's."""
+    """Show one decision, stored or still in a gateway's memory; 404 if it is unknown or another's."""
     actor = console_actor(request)
     match = find_decision(actor, decision_id)
     if match is None:

@@ -120,7 +120,7 @@ def strip(rows: QuerySet[DecisionIndex], span: Span, now_ms: int) -> dict[str, A
 
 
 def _percent_of_running(span: Span, now_ms: int) -> str:
-    """Return where the part of the strip begins in which many requests still run; empty where there is none."""
+    """Return where the part of the strip begins in which many requests still run; empty if there is none."""
     begin_ms = max(span.begin_ms, now_ms - RUNNING_MS)
     return place(100 * (begin_ms - span.begin_ms) / (span.end_ms - span.begin_ms)) if begin_ms < span.end_ms else ""
 

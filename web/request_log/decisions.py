@@ -109,7 +109,7 @@ def span_of(wanted: DecisionFilter, now: float) -> Span:
 
 
 def _only(rows: QuerySet[DecisionIndex]) -> str:
-    """Return the id of the only matching decision; empty where there are none or several."""
+    """Return the id of the only matching decision; empty if there are none or several."""
     names = list(rows.values_list("decision_id", flat=True)[:2])
     return names[0] if len(names) == 1 else ""
 

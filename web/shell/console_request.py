@@ -83,7 +83,7 @@ def typed_fields(request: HttpRequest) -> dict[str, list[str]]:
 
 
 def row_number(text: str | None, digits: int = 17) -> int | None:
-    """Return the number in the text; None where it is not one, or has more digits than a row's can have."""
+    """Return the number in the text; None if it is not one, or has more digits than a row's can have."""
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) <= digits else None
 
 

@@ -48,8 +48,7 @@ def missing_page(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Return a 500, or a 503 where the database is unavailable; uses no session and no row, since either may have
-    failed.
+    """Return a 500, or a 503 if the database is unavailable; uses no session and no row, since either may have failed.
     """
     error = sys.exc_info()[1]
     if error is not None and (cause := cause_of(error)) is not None:

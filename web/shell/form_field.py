@@ -69,7 +69,7 @@ def general_problem(fields: Iterable[FormField], problems: Iterable[FieldProblem
 
 
 def whole_number(name: str, text: str, problems: list[FieldProblem]) -> int | None:
-    """Return the typed number, None where nothing was typed; adds to `problems` what is not a number."""
+    """Return the typed number, None if nothing was typed; adds to `problems` what is not a number."""
     text = text.strip()
     if not text:
         return None

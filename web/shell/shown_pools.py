@@ -40,7 +40,7 @@ def operated_pools(actor: Actor) -> list[Pool]:
 
 
 def needed_role(request: HttpRequest, actor: Actor) -> str:
-    """Return the role that the form of the requested pool requires; empty where the actor has it."""
+    """Return the role that the form of the requested pool requires; empty if the actor has it."""
     slug = sent_or_asked(request, "pool")
     pool = visible_pools(actor).filter(slug=slug).first() if slug else None
     allowed = may(actor, Role.OPERATOR, pool) if pool else may_somewhere(actor, Role.OPERATOR)

@@ -46,7 +46,7 @@ def over(part: float, whole: float) -> float | None:
 
 @register.filter
 def times(value: float | None, factor: float) -> float:
-    """Return the product, such as slots in bytes; 0 where there is no value."""
+    """Return the product, such as slots in bytes; 0 if there is no value."""
     return (value or 0) * factor
 
 
@@ -58,7 +58,7 @@ def in_percent(share: float | None) -> str:
 
 @register.filter
 def width(share: float | None, digits: int = 2) -> str:
-    """Return a share 0..1 as a length in SVG; zero where it is unknown, full where it is larger."""
+    """Return a share 0..1 as a length in SVG; zero if it is unknown, full where it is larger."""
     return place(100 * min(1.0, share or 0.0), digits)
 
 

@@ -85,11 +85,11 @@ class TrialPages(ABC):
         }
 
     def form_needs(self, request: HttpRequest, actor: Actor) -> str:
-        """Return the role that the form requires; empty where the actor has it."""
+        """Return the role that the form requires; empty if the actor has it."""
         return needed_role(request, actor)
 
     def page_needs(self, request: HttpRequest, trial: Any, actor: Actor) -> str:
-        """Return the role that the request to its page requires; empty where the actor has it."""
+        """Return the role that the request to its page requires; empty if the actor has it."""
         return ""
 
     @property

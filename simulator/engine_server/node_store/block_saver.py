@@ -66,7 +66,7 @@ class SimulatedBlockSaver:
             self._changed.notify_all()
 
     def settled(self, timeout_s: float) -> bool:
-        """Wait until the queue is empty; False where time ran out."""
+        """Wait until the queue is empty; False if time ran out."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._waiting and not self._busy, timeout_s)
 

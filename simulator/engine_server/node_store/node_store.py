@@ -98,7 +98,7 @@ class NodeStore:
         )
 
     def settled(self, timeout_s: float) -> bool:
-        """Wait until all queued blocks are stored; False where time ran out. Blocks its caller."""
+        """Wait until all queued blocks are stored; False if time ran out. Blocks its caller."""
         return self._saver.settled(timeout_s)
 
     def close(self) -> None:

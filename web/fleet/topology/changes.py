@@ -32,7 +32,7 @@ Change = Callable[[HttpRequest, Engine], HttpResponse]
 
 
 def on_engine(change: Change) -> Callable[[HttpRequest, str], HttpResponse]:
-    """Pass the engine to a change; 404 where it is gone or hidden, 403 where a role is missing."""
+    """Pass the engine to a change; 404 if it is gone or hidden, 403 if a role is missing."""
 
     @require_POST
     @wraps(change)
@@ -92,7 +92,7 @@ def _registered(form: EngineForm, pool: Pool, actor: Actor) -> Engine:
 
 @on_engine
 def change(request: HttpRequest, engine: Engine) -> HttpResponse:
-    """Store the changes of the form and check the engine again; 412 where it was changed meanwhile."""
+    """Store the changes of the form and check the engine again; 412 if it was changed meanwhile."""
     actor = console_actor(request)
     form = EngineForm.of_post(request.POST)
     changes = form.changes()
@@ -118,7 +118,7 @@ def change(request: HttpRequest, engine: Engine) -> HttpResponse:
 
 @on_engine
 def move(request: HttpRequest, engine: Engine) -> HttpResponse:
-    """Set the engine ready, draining or into maintenance; 412 where it was changed meanwhile."""
+    """Set the engine ready, draining or into maintenance; 412 if it was changed meanwhile."""
     do = request.POST.get("do", "")
     if do not in VERBS:
         return _again(request, engine, note="Choose ready, drain or maintenance.", status=422)
@@ -135,7 +135,7 @@ def move(request: HttpRequest, engine: Engine) -> HttpResponse:
 
 @on_engine
 def delete(request: HttpRequest, engine: Engine) -> HttpResponse:
-    """Delete an engine that is empty, after its name was typed; 409 where it is not empty."""
+    """Delete an engine that is empty, after its name was typed; 409 if it is not empty."""
     seen = sample_of(fleet_feed().latest, engine.engine_id, time.time())
     if request.POST.get("typed", "").strip() != engine.name:
         confirm = confirm_delete(engine, seen) | {"typed_error": f"Type {engine.name} to delete it."}

@@ -52,7 +52,7 @@ DONE_WORDS = {
 
 
 def sample_of(sample: FleetSample | None, engine_id: str, now: float) -> EngineSample | None:
-    """Return the gateway's newest view of the engine; None where it has none that is fresh."""
+    """Return the gateway's newest view of the engine; None if it has none that is fresh."""
     if sample is None or now - sample.at > FRESH_S:
         return None
     return next((engine for engine in sample.engines if engine.engine_id == engine_id), None)

@@ -131,7 +131,7 @@ def _list(
 
 
 def _shown(request: HttpRequest, pool: str) -> frozenset[str] | None:
-    """Return the digests of the lines that the preview showed as valid for this pool; None where that is unknown."""
+    """Return the digests of the lines that the preview showed as valid for this pool; None if that is unknown."""
     try:
         seen = signing.loads(request.POST.get("shown", ""), salt=_SALT, max_age=_SHOWN_S)
     except signing.BadSignature:

@@ -29,7 +29,7 @@ HEAT_STEPS = 9
 
 
 def owner_words(pool: PoolSample) -> list[str]:
-    """Return which gateway decides for all of them, and its epoch; empty where a gateway serves the pool alone."""
+    """Return which gateway decides for all of them, and its epoch; empty if a gateway serves the pool alone."""
     owned = [role for role in pool.roles if role.owner]
     if not owned:
         return []
@@ -44,7 +44,7 @@ def alone_words(pool: PoolSample) -> list[str]:
 
 
 def load_words(engine: EngineSample | None) -> str:
-    """Return in-flight work as tokens and seconds; a dash where it is unknown.
+    """Return in-flight work as tokens and seconds; a dash if it is unknown.
 
     Where there is none: whether tokens are being generated.
     """

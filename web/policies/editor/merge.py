@@ -119,7 +119,7 @@ def _sides(state: PolicyAccess, draft: PolicyVersion) -> tuple[Any, Any, Any]:
 
 
 def _row(change: ChangedEntry, choices: dict[str, str], unresolved: tuple[str, ...]) -> dict[str, Any]:
-    """Return one place that a side changed, with its selected choice, empty where a person must choose."""
+    """Return one place that a side changed, with its selected choice, empty if a person must choose."""
     path, side = path_text(change.path), change.side
     by_itself = "" if side == CONFLICT else THEIRS if side in (THEIRS, BOTH) else MINE
     chosen = choices.get(path, "")

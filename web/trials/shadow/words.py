@@ -74,7 +74,7 @@ def _tile(label: str, figure: str, context: str) -> dict[str, str]:
 
 
 def uncompared_words(figures: ShadowFigures) -> str:
-    """Return the parts of the policy that a shadow cannot judge; empty where there are none."""
+    """Return the parts of the policy that a shadow cannot judge; empty if there are none."""
     parts = [_PARTS.get(item, item.replace("_", " ")) for item in figures.uncompared]
     if not parts:
         return ""
@@ -92,7 +92,7 @@ def fidelity_words(figures: ShadowFigures) -> str:
 
 
 def _gain(value_s: float | None) -> str:
-    """Return a gain in time with its sign; a dash where it is unknown."""
+    """Return a gain in time with its sign; a dash if it is unknown."""
     return f"{'+' if value_s and value_s > 0 else ''}{duration(value_s)}"
 
 

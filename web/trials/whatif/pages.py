@@ -106,7 +106,7 @@ class WhatIfPages(TrialPages):
 
 
 def _row(progress: WhatIfStatus, now: datetime) -> dict[str, Any]:
-    """Return one row of the list; its `kind` is empty where there is no answer."""
+    """Return one row of the list; its `kind` is empty if there is no answer."""
     whatif, result = progress.whatif, progress.result
     row = {"progress": progress, "at": moment(whatif.created_at, now)}
     if result is None:

@@ -54,7 +54,7 @@ def model_words(result: WhatIfResult) -> tuple[str, bool]:
 
 
 def coarse_words(result: WhatIfResult) -> str:
-    """Return where the recording is too coarse for a policy; empty where it is not."""
+    """Return where the recording is too coarse for a policy; empty if it is not."""
     if not result.coarse_starts:
         return ""
     return (
@@ -141,7 +141,7 @@ def _price(by_figure: dict[str, Difference], worse: tuple[str, ...], main: str) 
 
 
 def _spread_words(figure: str, spread: Spread) -> str:
-    """Return half the range over the seeds; empty where it is negligible."""
+    """Return half the range over the seeds; empty if it is negligible."""
     half = (spread.high - spread.low) / 2
     if figure in SHARES:
         return f"±{half * 100:.1f}" if half >= LEAST_POINTS / 2 else ""
