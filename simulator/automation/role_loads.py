@@ -1,4 +1,4 @@
-"""Loads of the prefill and decode engines of a simulated fleet, as shares of what their objectives allow."""
+"""Loads of the prefill and decode engines of a simulated fleet, as shares of the maximum that their objectives allow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def role_loads(simulation: FleetSimulation, facts: PoolFacts) -> list[RoleLoad]:
 
 
 def _decode_load(station: Station, engine: DecodeRole, tpot_slo_s: float) -> float:
-    """Return the larger of a step's time over its objective and the engine's in-flight tokens over its memory."""
+    """Return the larger of decode step time over its objective and in-flight tokens over the engine's memory."""
     records = list(station.live.values())
     # An answer in progress is half done on average.
     context = sum(record.request.prompt_tokens + record.output_tokens // 2 for record in records)

@@ -17,7 +17,9 @@ from routing.values.inference_request import InferenceRequest
 
 
 class AibrixPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Longest match among engines not far above the mean load; fewest requests where loads are apart or none fits."""
+    """Longest match among engines not far above the mean load. Fewest requests if loads are far apart or no holder
+    qualifies.
+    """
 
     spread: Annotated[
         int,

@@ -17,7 +17,9 @@ from routing.values.inference_request import InferenceRequest
 
 
 class DynamoKv(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Fewest blocks: weighted uncached ones pending and new, plus all active ones; drawn at random if warm."""
+    """Fewest blocks: weighted uncached blocks (pending and new) plus all active blocks. Random draw if the temperature
+    is above 0.
+    """
 
     weight: Annotated[
         float,
@@ -31,7 +33,9 @@ class DynamoKv(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 0.0
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
-        """Return the engine of least cost, or one drawn by softmax of the costs scaled to 0..1."""
+        """Return the engine of least cost, or a random one with probabilities from a softmax of the costs scaled to
+        0..1.
+        """
         held = blocks_held(view, view.match(request))
         costs = {target: self._cost(request, view, target, held[target]) for target in view.roster.accepting}
         if self.temperature == 0.0:
@@ -46,7 +50,7 @@ class DynamoKv(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Choice(target, reasons.SOFTMAX, _chosen_first(chosen, least(request, view, now, held, costs, "")))
 
     def _cost(self, request: InferenceRequest, view: FleetView, target: int, held: int) -> float:
-        """Return weight × (uncached blocks pending + new) + blocks active + new."""
+        """Return weight × (pending + new uncached blocks) + active blocks + new blocks."""
         new = (request.prompt_tokens - view.hit_tokens(request, target, held)) / request.block_tokens
         pending = view.load.in_flight_tokens[target] / request.block_tokens
         return self.weight * (pending + new) + view.load.active_blocks[target] + new

@@ -26,7 +26,7 @@ class ProductionStackLoadAware(msgspec.Struct, frozen=True, forbid_unknown_field
     ] = 1.0
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
-        """Return the engine of the largest matched ÷ prompt − β × (load − mean) ÷ max(1, mean)."""
+        """Return the engine with the largest matched ÷ prompt − β × (load − mean) ÷ max(1, mean)."""
         held = blocks_held(view, view.match(request))
         mean = fmean([view.load.in_flight_requests[target] for target in view.roster.accepting])
         costs = {}

@@ -17,7 +17,9 @@ from routing.values.inference_request import InferenceRequest
 
 
 class RayPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Longest match while loads are close, fewest blocks sent if none holds enough; else the freer of two drawn."""
+    """Longest match if loads are close, or the fewest blocks sent if no match is long enough. Else the less loaded of
+    two random engines.
+    """
 
     spread: Annotated[
         int,
@@ -31,7 +33,7 @@ class RayPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 0.1
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
-        """Return the choice of the rule."""
+        """Return the engine that the rule chooses."""
         match = view.match(request)
         held = blocks_held(view, match)
         requests = [view.load.in_flight_requests[target] for target in view.roster.accepting]

@@ -1,6 +1,6 @@
 """The options of `simulate`, the same for `manage.py simulate` and `python -m simulator`.
 
-All problems are found before anything runs, and reported together.
+All problems are detected before anything runs, and are reported together.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MOST_ENGINES = 10_000
 
 
 class SimulateOptionsError(ValueError):
-    """The options are invalid; `problems` has one sentence for each fault."""
+    """The options are invalid; `problems` has one sentence per problem."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -46,7 +46,7 @@ class SimulateOptionsError(ValueError):
 
 
 class SimulatePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The runs to carry out: one task per placement, order and seed."""
+    """The runs to execute: one task per placement, order, and seed."""
 
     tasks: list[RunTask]
     as_list: bool
@@ -59,7 +59,7 @@ class SimulatePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options to `parser` (an argparse or a Django command's parser); values are checked by `plan_from`."""
+    """Add the options to `parser` (an argparse or a Django command's parser); `plan_from` checks their values."""
     add = parser.add_argument
     add(
         "trace",
@@ -120,7 +120,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
-    """Return the plan of the parsed arguments; raises SimulateOptionsError with every fault."""
+    """Return the plan for the parsed arguments; raise SimulateOptionsError with all problems."""
     values = OptionValues(arguments)
     settings, pattern = settings_of(arguments, values), pattern_of(arguments, values)
     profile = _profile(arguments, values)
@@ -184,7 +184,7 @@ def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
 def _documents(
     arguments: argparse.Namespace, values: OptionValues
 ) -> tuple[RoutingPolicy | None, AutomationPolicy | None, list[str]]:
-    """Return the file's policy and automations (None: it names none), and notes on how it was read."""
+    """Return the file's policy and automations (None if it has none), and notes on how it was read."""
     policy, automation = None, None
     notes: list[str] = []
     try:
@@ -204,7 +204,7 @@ def _documents(
 
 
 def _fleet(arguments: argparse.Namespace, values: OptionValues) -> dict[str, int]:
-    """Return the number of engines, and of prefill engines among them; records incompatible options."""
+    """Return the number of engines, and how many of them prefill; record incompatible options."""
     engines, prefill = values.whole("engines", 1, MOST_ENGINES), values.whole("prefill", 1, MOST_ENGINES)
     decode, model = values.whole("decode", 1, MOST_ENGINES), arguments.engine_model
     if model not in ENGINE_MODELS:
@@ -262,7 +262,7 @@ def _policies(
 
 
 def _stages(arguments: argparse.Namespace, base: RoutingPolicy | None) -> list[tuple[Stage, Stage]]:
-    """Return the requested (placement, order) pairs; a stage of the file keeps its parameters."""
+    """Return the requested (placement, order) pairs; a stage that the file defines keeps its parameters."""
     placement = base.placement if base is not None else Stage(name="least_cost")
     order = base.order if base is not None else Stage(name="fifo")
     placements = [_named(arguments.placement, placement)]

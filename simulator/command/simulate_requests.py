@@ -14,7 +14,7 @@ _MOST_CLIENTS = 100_000
 
 
 def add_request_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options; values are checked by `settings_of` and `pattern_of`."""
+    """Add the options; `settings_of` and `pattern_of` check their values."""
     add = parser.add_argument
     add(
         "--workload-param",
@@ -34,7 +34,7 @@ def add_request_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_of(arguments: argparse.Namespace, values: OptionValues) -> dict[str, Any] | None:
-    """Return the settings of the workload that TRACE names, None if TRACE is a file; records what is neither."""
+    """Return the settings of the workload named by TRACE, None if TRACE is a file; record a problem if it is neither."""
     name = str(arguments.trace)
     if arguments.trace.is_file():
         if arguments.workload_param:
