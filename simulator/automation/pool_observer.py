@@ -27,7 +27,7 @@ class PoolWatch:
         self._silent_since: dict[str, float] = {}
 
     def observe(self, simulation: FleetSimulation, starting: Mapping[str, float], now: float) -> PoolFacts:
-        """Return the current facts; `starting` maps the id of each starting engine to the time at which it was ordered."""
+        """Return the current facts; `starting` maps ids of starting engines to the times at which they were ordered."""
         loads = {load.engine_id: load for load in simulation.router.loads(now)}
         self.windows.observe(simulation, list(loads.values()), now)
         self._speeds.observe(simulation, now)

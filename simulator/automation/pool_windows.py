@@ -71,7 +71,7 @@ class WindowWatch:
             self.windows.popleft()
 
     def _outcomes(self, now: float) -> tuple[int, int, int]:
-        """Return how many requests got an outcome since the last call, and how many of them were on time or rejected."""
+        """Return how many requests got an outcome since the last call, and how many were on time or rejected."""
         left: list[RequestRecord] = []
         counted = on_time = rejected = hits = tokens = 0
         for record in self._open:

@@ -21,7 +21,9 @@ MOST = 64
 
 
 class RebalanceDrive:
-    """Runs the planner each round. Mutable: recent requests with their prefixes, the planner's memory, and the plans."""
+    """Runs the rebalancing planner. Mutable: recent requests with their prefixes, the planner's memory, and the
+    plans.
+    """
 
     def __init__(self, settings: RebalanceDocument, profile: EngineProfile) -> None:
         self.plans: list[RebalancePlan] = []

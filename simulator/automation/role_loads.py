@@ -1,4 +1,4 @@
-"""Loads of the prefill and decode engines of a simulated fleet, as shares of the maximum that their objectives allow."""
+"""Loads of the prefill and decode engines of a simulated fleet, as shares of what their objectives allow."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from routing.values.inference_request import InferenceRequest
 
 
 class DynamoKv(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Fewest blocks: weighted uncached blocks (pending and new) plus all active blocks. Random draw if the temperature
-    is above 0.
+    """Fewest blocks: weighted uncached blocks (pending and new) plus all active ones. Random if the temperature is
+    above 0.
     """
 
     weight: Annotated[

@@ -95,7 +95,7 @@ def _unfit(placement: Stage, policy: RoutingPolicy) -> Iterator[str]:
 
 
 def _untried(path: Path, draft: PolicyDocuments, live: RoutingPolicy | None) -> Iterator[str]:
-    """Yield the ignored settings of the file: those that differ from the policy file, which alone controls the queue."""
+    """Yield the ignored settings of the file: those that differ from the policy file, which controls the queue."""
     if live is None:
         return
     names = [name for name in RoutingPolicy.__struct_fields__ if name not in ("placement", "schema_version")]

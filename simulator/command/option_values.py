@@ -52,7 +52,7 @@ class OptionValues:
         return None
 
     def pairs(self, name: str) -> dict[str, Any]:
-        """Return the KEY=VALUE pairs of an option, with values as JSON or text; record a problem for an invalid pair."""
+        """Return the KEY=VALUE pairs of an option, values as JSON or text; record a problem for an invalid pair."""
         values: dict[str, Any] = {}
         for pair in getattr(self._arguments, name):
             key, equals, text = pair.partition("=")

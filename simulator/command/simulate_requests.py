@@ -34,7 +34,7 @@ def add_request_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_of(arguments: argparse.Namespace, values: OptionValues) -> dict[str, Any] | None:
-    """Return the settings of the workload named by TRACE, None if TRACE is a file; record a problem if it is neither."""
+    """Return the settings of the workload that TRACE names, None for a file; record a problem if it is neither."""
     name = str(arguments.trace)
     if arguments.trace.is_file():
         if arguments.workload_param:

@@ -81,9 +81,7 @@ class LeafSet:
             raise AssertionError(f"{self.unmarked} of {len(self._leaves)} leaves cannot be unmarked")
 
     def _close(self, hole: int) -> None:
-        """Fill the gap of a removed leaf: an unmarked leaf's gap with the last unmarked one, then the new gap with the
-        last leaf.
-        """
+        """Fill the gap of a removed leaf: if it was unmarked, with the last unmarked leaf; then with the last leaf."""
         leaves, index = self._leaves, self._index
         if hole < self.unmarked:
             self.unmarked = last_unmarked = self.unmarked - 1

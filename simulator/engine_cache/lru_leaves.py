@@ -64,7 +64,7 @@ class LruLeaves:
         self._order.clear()
 
     def check(self) -> None:
-        """Raise AssertionError unless every block is either pinned or in the order, and parents follow their children."""
+        """Raise AssertionError unless every block is pinned or in the order, and parents follow their children."""
         pins, parents = self._tree.pins, self._tree.parents
         if set(self._order) | set(pins) != set(parents) or set(self._order) & set(pins):
             raise AssertionError("a block is neither pinned nor in the order of use, or both")

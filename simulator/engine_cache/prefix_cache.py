@@ -183,7 +183,7 @@ class WindowBlocks(RecentBlocks):
         return 0
 
     def keep(self, keys: Sequence[int], first: int, ends: Iterable[int]) -> tuple[list[int], list[int]]:
-        """Store the blocks of the windows before `ends`, from position `first`; return new positions and evicted keys."""
+        """Store the blocks of the windows before `ends`, from position `first`; return new positions and evictions."""
         positions = {position for end in ends for position in range(max(first, end - self._window_blocks), end)}
         new, evicted = self.store([keys[position] for position in sorted(positions)])
         return [position for position in sorted(positions) if keys[position] in new], evicted

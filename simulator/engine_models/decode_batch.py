@@ -1,4 +1,4 @@
-"""Sequences that decode together. Steps are counted lazily, so that a run of equal steps costs no more than one step."""
+"""Sequences that decode together. Steps are counted lazily, so that many equal steps cost no more than one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command line of the engine server."""
+"""The command line of the engine server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from simulator.parent_death import die_with_parent
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one engine until SIGTERM or SIGINT; exits with a message and status 1 on a wrong setting."""
+    """Run one engine until SIGTERM or SIGINT. For an invalid setting, exit with a message and status 1."""
     options = parser().parse_args(argv)
     if options.data_parallel_size > 1 and (options.flavor != "vllm" or options.kv_node):
         raise SystemExit("simulated engine: several ranks are for --flavor vllm without --kv-node only")
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def read_settings(options: argparse.Namespace) -> EngineSettings:
-    """Return the settings that the parsed options describe; raises UnreadableProfileError, NoSecretError."""
+    """Return the settings from the parsed options; raise UnreadableProfileError or NoSecretError."""
     profile = EngineProfile() if options.profile is None else read_profile(options.profile)
     # With the port, since engines of one fleet have one --seed and need hashes of their own.
     seed = os.urandom(16) if options.seed is None else f"{options.seed}:{options.port}".encode()
@@ -74,7 +74,7 @@ def read_settings(options: argparse.Namespace) -> EngineSettings:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
+    """Return the command line parser."""
     made = argparse.ArgumentParser(
         prog="python -m simulator.engine_server",
         description="A simulated inference engine that speaks vLLM's HTTP API, metrics and KV events.",

@@ -113,7 +113,7 @@ def _attempt(name: str, address: str, now_s: float) -> float:
 
 @contextmanager
 def hashing() -> Iterator[bool]:
-    """Hold one of a few slots for password hashing, which uses a full core. Yield False if no slot became free in time."""
+    """Hold one of a few slots for password hashing, which uses a full core. Yield False if none is free in time."""
     got = _hashing.acquire(timeout=MAX_HASH_WAIT_S)
     try:
         yield got
@@ -150,7 +150,7 @@ def _forget_full(now_s: float) -> None:
 
 
 def _buckets(name: str, address: str) -> list[tuple[str, int, float]]:
-    """Return the key, attempts, and window of each bucket. The order is fixed, because rows are locked in this order."""
+    """Return key, attempts, and window of each bucket. The order is fixed, because rows are locked in it."""
     typed, source = name.casefold(), source_of(address) or address
     buckets = [
         (_key("both", typed, source), MAX_PER_NAME_AND_ADDRESS, WINDOW_S),

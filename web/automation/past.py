@@ -38,7 +38,7 @@ Point = list[float | int | None]
 
 
 def automation_past(pool: Pool, stretch: Stretch, feed: FleetFeed, now: datetime) -> dict[str, Any]:
-    """Return the chart data: series as lists of [Unix seconds, value, …] with None for unknown, and marks oldest first."""
+    """Return the chart data: series of [Unix seconds, value, …] (None if unknown), and marks, oldest first."""
     settings = pool_policy(pool).automation
     from_s = float(stretch.first * stretch.range.column_s)
     to_s = min(stretch.end, now.timestamp()) if stretch.live else stretch.end

@@ -75,7 +75,7 @@ def _verdict(slower: int, links: int) -> tuple[str, str]:
 
 
 def _cost(pool: Pool, learned: Sequence[LearnedCost]) -> PrefillCost | None:
-    """Return the prefill cost: the learned cost of the first engine kind if it beats the policy's, else the policy's."""
+    """Return the prefill cost: the first engine kind's learned cost if it beats the policy's, else the policy's."""
     fitted = fitted_of(learned[0]) if learned else None
     if fitted is not None and fitted.better:
         return fitted.prefill

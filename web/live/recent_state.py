@@ -40,7 +40,7 @@ NO_RECENT_STATE = RecentState()
 
 
 def recent_state(columns: Sequence[Column], column_s: float, lateness: Lateness | None) -> RecentState:
-    """Return the state of the columns (oldest first, the newest still being filled), all on the newest column's roster."""
+    """Return the state of the columns (oldest first, the newest incomplete), all on the newest column's roster."""
     if not columns:
         return RecentState(lateness=lateness)
     newest = columns[-1]

@@ -248,7 +248,7 @@ def _quiet(sample: FleetSample, recent: RecentState, said: FleetVerdict | None) 
 
 
 def _is_outlier(engine: EngineSample, sample: FleetSample, work_s: Mapping[str, float], share: float = 1.0) -> bool:
-    """Return whether the engine holds far more than its pool's median. The limit is lower for an already named engine."""
+    """Return whether the engine holds far more than its pool's median; a named engine has a lower limit."""
     median_s = statistics.median(work_s[item.engine_id] for item in sample.engines if item.pool_id == engine.pool_id)
     return work_s[engine.engine_id] > share * max(NOTABLE_WAIT_S, NOTABLE_RATIO * median_s)
 

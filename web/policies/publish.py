@@ -109,7 +109,7 @@ def _asked_again(request: HttpRequest, state: PolicyAccess, question: ConfirmDia
 
 @require_POST
 def go_back(request: HttpRequest, slug: str) -> HttpResponse:
-    """Publish a copy of an older version; 412 with the dialog again if another version was published in the meantime."""
+    """Publish a copy of an older version; 412 with the dialog if another version was published meanwhile."""
     state, version = _asked(request, slug)
     if not state.may_publish:
         return rejected(request, state)

@@ -24,7 +24,7 @@ _NAMES_APART = 9.0
 
 
 def timeline(stored: StoredDecision) -> dict[str, Any] | None:
-    """Return the estimated times, the actual times, and those of the best other candidate, from the request's arrival."""
+    """Return the estimated, actual, and best alternative timeline of the request, from its arrival."""
     decision, ttft_s, regret = stored.decision, stored.first_token_after_s, stored.regret
     if not decision.candidates or ttft_s is None:
         return None

@@ -100,7 +100,7 @@ def decisions_tap(request: HttpRequest) -> HttpResponse:
 
 
 def span_of(wanted: DecisionFilter, now: float) -> Span:
-    """Return the span of the strip: between the filter's times, at most one hour; by default the last SHOWN_S seconds."""
+    """Return the strip's span: between the filter's times, at most one hour; by default the last SHOWN_S seconds."""
     end_ms = unix_ms("until", wanted.until) if wanted.until else int(now) * 1000 + 1000
     begin_ms = unix_ms("since", wanted.since) if wanted.since else end_ms - SHOWN_S * 1000
     if begin_ms >= end_ms:

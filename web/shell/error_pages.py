@@ -48,7 +48,7 @@ def missing_page(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Return a 500, or a 503 if the database is unavailable. Uses no session and no database row, which could fail too."""
+    """Return a 500, or a 503 if the database is unavailable. Uses no session and no rows, which could fail too."""
     error = sys.exc_info()[1]
     if error is not None and (cause := cause_of(error)) is not None:
         database_writes().failed(error)

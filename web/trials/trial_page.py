@@ -62,7 +62,7 @@ class TrialPages(ABC):
 
     @abstractmethod
     def start(self, request: HttpRequest, actor: Actor) -> Model:
-        """Start the trial in the submitted form; raise InvalidFieldsError, NotAllowedError, or an error of `conflicts`."""
+        """Start the trial in the submitted form; raise InvalidFieldsError, NotAllowedError, or one of `conflicts`."""
 
     @abstractmethod
     def shown(

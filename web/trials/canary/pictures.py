@@ -31,7 +31,7 @@ def distribution(evaluation: CanaryEvaluation) -> Picture | None:
 
 
 def late_course(evaluation: CanaryEvaluation) -> Picture | None:
-    """Return the share of late requests over time, one point per ten seconds; None if there are fewer than two points."""
+    """Return the share of late requests over time, one point per ten seconds; None with fewer than two points."""
     points = evaluation.points
     if len(points) < 2:
         return None

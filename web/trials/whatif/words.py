@@ -38,7 +38,7 @@ def finding(result: WhatIfResult, draft: int, base: str) -> TrialFinding:
 
 
 def model_words(result: WhatIfResult) -> tuple[str, bool]:
-    """Return how far the simulation is from the actual run, and whether that is too far to trust the sizes of changes."""
+    """Return how far the simulation is from the actual run, and whether that is too far to trust its sizes."""
     if result.actual is None:
         return "The recording has no results, so the simulation cannot be checked against it.", False
     if result.model_error is None:
