@@ -27,7 +27,7 @@ _ASLEEP = b'vllm:engine_sleep_state{engine="0",sleep_state="awake"} 0.0\n'
 
 
 def rate_under(fault: Fault) -> float:
-    """Return the share of its usual speed at which the engine works."""
+    """Return the engine's speed under the fault, as a share of its usual speed."""
     return 0.0 if fault in _STALLED else 1.0 / CRAWL_FACTOR if fault == "crawl" else 1.0
 
 

@@ -1,4 +1,4 @@
-"""`manage.py simulate_regions`: routing policies of several regions over one workload, under a virtual clock."""
+"""`manage.py simulate_regions`: compare routing policies of several regions on one workload, under a virtual clock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from simulator.regions.region_run import RegionRun, RegionSpec
 from simulator.regions.workloads import WORKLOADS
 
 LEAST_KV_TOKENS = 8_000
-"""With less memory the longest prompts would not fit."""
+"""Minimum KV memory in tokens; the longest prompts would not fit into less."""
 
 
 def main(argv: Sequence[str], prog: str = "simulate_regions") -> int:
@@ -115,7 +115,9 @@ def _per_region(text: str) -> tuple[int, ...]:
 
 
 def _replicas(text: str) -> tuple[int, ...]:
-    """Return engines per region; one number is divided evenly, with the remainder in the first regions."""
+    """Return the number of engines per region. A single number is divided evenly; the first regions get the
+    remainder.
+    """
     if ":" in text:
         return _per_region(text)
     total, regions = _whole_numbers(text)[0], len(REGIONS)

@@ -1,4 +1,4 @@
-"""The options of a replay: target, pace, limits; and its command line."""
+"""The options of a replay (target, pace, limits) and its command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DEFAULT_ROWS = 4000
 
 
 class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of one replay, independent of the source of its rows."""
+    """Options of one replay, independent of where its rows come from."""
 
     target: str
     """Base URL of an OpenAI-compatible server, without /v1."""
@@ -24,20 +24,20 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     speed: float = 1.0
     """Trace seconds per real second, after `qps`."""
     qps: float | None = None
-    """Scale the timestamps linearly so that the rows arrive at this mean rate."""
+    """Mean arrival rate of the rows; timestamps are scaled linearly to reach it."""
     max_input: int | None = None
-    """Prompts are cut to this many tokens."""
+    """Maximum prompt length in tokens; longer prompts are cut."""
     loop: bool = False
-    """Start again at the end, with texts that share nothing with the last pass."""
+    """Whether to start again at the end, with texts that share nothing with the previous pass."""
     chat: bool = True
-    """/v1/chat/completions; False: /v1/completions."""
+    """Whether to call /v1/chat/completions; False for /v1/completions."""
     max_in_flight: int = 512
     retry: int = 0
-    """Times a rejected request (429, 503) is sent again."""
+    """How often a rejected request (429, 503) is sent again."""
     wait_s: float = 60.0
-    """Time to wait for the target to become available."""
+    """Seconds to wait for the target to become available."""
     timeout_s: float = 600.0
-    """Longest time one request may take."""
+    """Request timeout in seconds."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def options_from(arguments: argparse.Namespace) -> ReplayOptions:
-    """Return the options that parsed arguments describe; the key may come from the environment."""
+    """Return the options from parsed arguments; the API key can come from the environment."""
     key = arguments.api_key if arguments.api_key is not None else os.environ.get(_KEY_VARIABLE, "")
     return ReplayOptions(
         target=arguments.target,
@@ -82,7 +82,7 @@ def options_from(arguments: argparse.Namespace) -> ReplayOptions:
 
 
 def row_limit(arguments: argparse.Namespace) -> int | None:
-    """Return how many rows to take; None: all of the file."""
+    """Return how many rows to replay; None for all rows of the file."""
     if arguments.max_rows is None and arguments.trace == GENERATED:
         return _DEFAULT_ROWS
     limit: int | None = arguments.max_rows

@@ -1,4 +1,4 @@
-"""`manage.py simulate_sessions`: returning sessions on one or several systems of keeping KV caches."""
+"""`manage.py simulate_sessions`: simulate returning sessions on one or several systems that store KV caches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _COLUMNS = (
 
 
 def main(argv: Sequence[str], prog: str = "simulate_sessions") -> int:
-    """Run the command line and return the exit status: 0, or 2 where the arguments are invalid."""
+    """Run the command line and return the exit status: 0, or 2 if the arguments are invalid."""
     arguments = _parser(prog).parse_args(argv)
     specs, problems = specs_of(arguments)
     if problems:

@@ -14,7 +14,7 @@ from simulator.workloads.trace import write_trace
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Generate and write; returns the exit status, 2 where a name or setting is invalid."""
+    """Generate and write a workload. Return the exit status, 2 if a name or setting is invalid."""
     options = _parser().parse_args(argv)
     try:
         settings = dict(_setting(text) for text in options.param)
