@@ -123,7 +123,7 @@ class FleetAutomation:
                 simulation.change(EngineWeighs(simulation.now, name, verdict.load_share, rescue=rescue))
 
     def _hangs(self, verdict: HealthVerdict, now: float) -> bool:
-        """Return whether the engine has made no progress for the hang limit."""
+        """Return whether the engine has reached the hang limit without progress; True once per hang."""
         stalled = verdict.state == QUARANTINED and verdict.code in (NO_PROGRESS, NOT_STARTING)
         hung = stalled and now - verdict.since_s >= HANG_LIMIT_S
         # Once per hang: its requests have been moved by then.

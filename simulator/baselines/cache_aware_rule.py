@@ -20,7 +20,9 @@ from routing.values.inference_request import InferenceRequest
 
 RelativeSpread = Annotated[
     float,
-    about("Relative spread", "Loads are far apart only if the most requests are more than this many times the fewest."),
+    about(
+        "Relative spread", "Loads are far apart only if the most requests exceed the fewest by more than this factor."
+    ),
     number("×", ge=1, le=1000, usual=(1, 2)),
 ]
 
@@ -30,12 +32,12 @@ class CacheAware(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     threshold: Annotated[
         float,
-        about("Match threshold", "Cached share of the prompt from which the longest match decides."),
+        about("Match threshold", "Cached share of the prompt above which the longest match decides."),
         number("share", ge=0, le=1, usual=(0.3, 0.7)),
     ] = 0.5
     absolute_spread: Annotated[
         int,
-        about("Absolute spread", "Loads are far apart only if most and fewest requests differ by more than this."),
+        about("Absolute spread", "Loads are far apart only if the most and fewest requests differ by more than this."),
         number("requests", ge=0, le=100_000, usual=(16, 128)),
     ] = 32
     relative_spread: RelativeSpread

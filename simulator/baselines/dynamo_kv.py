@@ -17,18 +17,16 @@ from routing.values.inference_request import InferenceRequest
 
 
 class DynamoKv(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Fewest blocks: weighted uncached blocks (pending and new) plus all active ones. Random if the temperature is
-    above 0.
-    """
+    """Fewest blocks: weighted uncached blocks plus all active ones; random by cost if the temperature is above 0."""
 
     weight: Annotated[
         float,
-        about("Prefill weight", "Weight of a block to prefill relative to an active one."),
+        about("Prefill weight", "Weight of an uncached block relative to an active one."),
         number("×", ge=0, le=1000, usual=(0.5, 4)),
     ] = 1.0
     temperature: Annotated[
         float,
-        about("Temperature", "0 takes the lowest cost; higher values spread the choice over engines of similar cost."),
+        about("Temperature", "0 selects the lowest cost; higher values spread requests over engines of similar cost."),
         number("× spread", ge=0, le=100, usual=(0, 1)),
     ] = 0.0
 

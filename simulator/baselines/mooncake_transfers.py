@@ -19,12 +19,12 @@ from routing.values.inference_request import InferenceRequest
 
 
 class MooncakeTransfers(Mooncake, frozen=True, forbid_unknown_fields=True):
-    """Least time to first token, where blocks can be fetched from another engine."""
+    """Least time to first token, if blocks can be fetched from another engine."""
 
     # The reference profile's model: 28 layers × 2 (K and V) × 4 KV heads × 128 × 2 bytes.
     bytes_per_token: Annotated[
         int,
-        about("KV bytes per token", "Bytes of one token's KV in all layers of the served model."),
+        about("KV bytes per token", "KV bytes of one token in all layers of the served model."),
         number("B per tok", ge=1, le=100_000_000, usual=(20_000, 400_000)),
     ] = 57_344
     bandwidth_gbps: Annotated[
@@ -33,7 +33,8 @@ class MooncakeTransfers(Mooncake, frozen=True, forbid_unknown_fields=True):
         number("Gbit/s", gt=0, le=10_000, usual=(25, 800)),
     ] = 100.0
     congestion: Annotated[
-        bool, about("Sender queues", "Counts a sender's current transfers, and fetches from the least busy holder.")
+        bool,
+        about("Sender queues", "Takes senders' current transfers into account and fetches from the least busy holder."),
     ] = False
 
     @override

@@ -20,7 +20,7 @@ class Preble(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     threshold: Annotated[
         float,
-        about("Match threshold", "Cached share of the prompt from which the longest match decides."),
+        about("Match threshold", "Cached share of the prompt above which the longest match decides."),
         number("share", ge=0, le=1, usual=(0.3, 0.7)),
     ] = 0.5
 

@@ -21,7 +21,7 @@ class ProductionStackLoadAware(msgspec.Struct, frozen=True, forbid_unknown_field
 
     beta: Annotated[
         float,
-        about("β, load weight", "Cost of a load of twice the mean, in fully cached prompts."),
+        about("β, load weight", "Cost of a load of twice the mean; 1 equals one fully cached prompt."),
         number("×", ge=0, le=1000, usual=(0.5, 2)),
     ] = 1.0
 

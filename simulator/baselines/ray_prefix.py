@@ -17,18 +17,16 @@ from routing.values.inference_request import InferenceRequest
 
 
 class RayPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Longest match if loads are close, or the fewest blocks sent if no match is long enough. Else the less loaded of
-    two random engines.
-    """
+    """Longest match, or fewest blocks sent, while loads are close; otherwise the less loaded of two random engines."""
 
     spread: Annotated[
         int,
-        about("Spread", "Difference between most and fewest requests above which caches do not count."),
+        about("Spread", "Difference between the most and fewest requests above which caches are ignored."),
         number("requests", ge=0, le=100_000, usual=(4, 64)),
     ] = 10
     threshold: Annotated[
         float,
-        about("Match threshold", "Cached share of the prompt from which the longest match decides."),
+        about("Match threshold", "Minimum cached share of the prompt at which the longest match decides."),
         number("share", ge=0, le=1, usual=(0.05, 0.5)),
     ] = 0.1
 

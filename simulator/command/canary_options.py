@@ -46,11 +46,11 @@ def add_canary_arguments(parser: argparse.ArgumentParser) -> None:
         "--canary",
         type=Path,
         metavar="FILE",
-        help="policy document, JSON: its placement chooses for a share of the sessions, on the same fleet and queue, "
-        "and both arms are compared as a canary's are",
+        help="policy document (JSON) whose placement decides for a share of the sessions, on the same fleet and queue; "
+        "both arms are compared as in a canary",
     )
     parser.add_argument(
-        "--share", help=f"the canary's share of the sessions, above 0 and below 1 (default: {DEFAULT_SHARE})"
+        "--share", help=f"share of sessions for the canary, above 0 and below 1 (default: {DEFAULT_SHARE})"
     )
 
 

@@ -15,8 +15,8 @@ MOST_GATEWAYS = 64
 def add_gateway_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to `parser`."""
     add = parser.add_argument
-    add("--gateways", metavar="N", help="gateways that share the pool, each with an equal part of the requests")
-    add("--no-owner", action="store_true", help="each of them decides alone (default: one decides for all)")
+    add("--gateways", metavar="N", help="number of gateways that share the pool and its requests equally")
+    add("--no-owner", action="store_true", help="each gateway decides alone (default: one decides for all)")
     add(
         "--owner-rtt",
         metavar="S",

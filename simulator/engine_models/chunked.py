@@ -258,8 +258,8 @@ class ChunkedEngine(QueuedEngine[_Work]):
         return loaded
 
     def _claim(self, work: _Work, blocks: int, at_s: float, events: list[EngineEvent]) -> bool:
-        """Allocate blocks for a running sequence, preempting later ones if needed. Return False if it is itself the
-        last.
+        """Allocate blocks for a running sequence, preempting later ones if needed. Return False if it is preempted
+        itself.
         """
         while self._pool.free < blocks:
             running = [*self._decoding.values(), *self._prefilling.values()]

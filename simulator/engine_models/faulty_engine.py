@@ -178,11 +178,11 @@ class FaultyEngine:
         return self._rate != 1.0 or self._own_s != self._since_s
 
     def _own(self, now: float) -> float:
-        """Return the engine's own time for a clock time; rounding never moves it back."""
+        """Convert clock time to the engine's own time; rounding never moves it back."""
         own = self._own_s + (now - self._since_s) * self._rate if self._shifted else now
         self._last_s = max(self._last_s, own)
         return self._last_s
 
     def _outer(self, own: float) -> float:
-        """Return the clock time for the engine's own time; valid only while the latter advances."""
+        """Convert the engine's own time to clock time; valid only while the engine's time advances."""
         return self._since_s + (own - self._own_s) / self._rate if self._shifted else own

@@ -206,7 +206,7 @@ class EngineModel(CachedEngine):
         return batch.start_run(at_s, self._arrivals[0][0] if self._arrivals else None)
 
     def _admit_head(self) -> bool:
-        """Pin the cached blocks of the first queued prompt; return False if the others do not fit besides running
+        """Admit the first queued prompt and pin its cached blocks. Return False if it does not fit besides running
         sequences.
         """
         sequence = self._waiting[0][3]

@@ -1,9 +1,9 @@
 """A whole fleet under a virtual clock: the production router, simulated engines, and requests that arrive.
 
 The simulation calls the router exactly as the gateway does: it submits requests, sends dispatched ones to their engine,
-observes first tokens and completions, reports stored and removed blocks, and wakes it when it is due. At the same time,
-events are ordered: engines, then arriving transfers and fleet changes, then arriving requests in order, then the wake.
-A run is therefore a function of its input.
+observes first tokens and completions, reports stored and removed blocks, and wakes it when it is due. Events at the
+same time are ordered: engines, then arriving transfers and fleet changes, then arriving requests in order, then the
+wake. A run is therefore a function of its input.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ PROBE_INTERVAL_S = 0.1
 _ENGINE, _LANDING, _CHANGE = 0, 1, 2
 
 DecodeGate = Callable[[Router, str], bool]
-"""Returns whether a request can decode on an engine (by id) whose prefill of it has just ended."""
+"""Returns whether a request can decode on the engine (given by id) that has just finished its prefill."""
 Watch = Callable[["FleetSimulation"], bool]
 """Checks a run once per sample; True ends the run."""
 Happening = Callable[["FleetSimulation"], None]
@@ -322,8 +322,8 @@ class FleetSimulation:
         self._send(station, record, blocks)
 
     def _send(self, station: Station, record: RequestRecord, loaded_blocks: int = 0) -> None:
-        """Send a dispatched request to its engine. If it can never run there, it fails like a live request with
-        status 400.
+        """Send a dispatched request to its engine; if it can never run there, it fails like a live one with status
+        400.
         """
         request, output = record.request, record.output_tokens
         lengths = request.prompt_tokens, output, request.priority, loaded_blocks

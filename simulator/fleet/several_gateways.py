@@ -25,7 +25,7 @@ from simulator.fleet.request_record import RequestRecord
 
 
 class SeparateGateways(Router):
-    """Gateways that do not know about each other. This router is the first gateway's; `others` are those of the others.
+    """Gateways that do not know about each other. This router belongs to the first gateway, `others` to the others.
 
     Mutable besides the routers: which gateway has each request. Samples show the first gateway's view.
     """

@@ -79,7 +79,9 @@ class FleetNodes:
     # -- engine operations
 
     def stored(self, engine_id: str, keys: Sequence[int], parent: int | None, now: float) -> None:
-        """Store blocks that an engine has computed on its own node; they follow the block `parent` of their prompt."""
+        """Store blocks that an engine has computed on the engine's node; they follow the block `parent` of their
+        prompt.
+        """
         home = self.ledger.homes.get(engine_id)
         if home is not None:
             self.caches[home].put(keys, now, parent=parent)

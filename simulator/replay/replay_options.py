@@ -43,23 +43,23 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the replay's arguments to `parser` (an argparse or a Django command's parser)."""
     add = parser.add_argument
-    add("trace", nargs="?", default=GENERATED, help="Mooncake JSONL trace (.gz too), or 'generated' (the default)")
+    add("trace", nargs="?", default=GENERATED, help="Mooncake JSONL trace (also .gz), or 'generated' (the default)")
     add("--target", type=_url, default="http://127.0.0.1:8000", help="base URL of the server, without /v1")
     add("--api-key", default=None, help=f"sent as Authorization: Bearer (default: ${_KEY_VARIABLE})")
-    add("--model", default="simulated", help="model name to ask for")
+    add("--model", default="simulated", help="model name in requests")
     add("--speed", type=_above_zero, default=1.0, help="trace seconds per real second")
-    add("--qps", type=_above_zero, default=None, help="scale timestamps so that rows arrive at this mean rate")
-    add("--max-input", type=_positive, default=None, help="cut prompts to this many tokens")
-    add("--max-rows", type=_positive, default=None, help=f"first rows only (generated: {_DEFAULT_ROWS})")
+    add("--qps", type=_above_zero, default=None, help="mean arrival rate; scales the timestamps")
+    add("--max-input", type=_positive, default=None, help="maximum prompt tokens; longer prompts are cut")
+    add("--max-rows", type=_positive, default=None, help=f"number of rows, from the first (generated: {_DEFAULT_ROWS})")
     add("--seed", type=int, default=0, help="seed of the generated trace")
-    add("--loop", action="store_true", help="start again at the end, until stopped")
-    add("--endpoint", choices=("chat", "completions"), default="chat", help="which OpenAI endpoint to call")
-    add("--max-in-flight", type=_positive, default=512, help="requests under way at once")
-    add("--retry", type=int, default=0, help="times a rejected request (429, 503) is sent again")
-    add("--wait", type=float, default=60.0, help="seconds to wait for the target to come up")
-    add("--timeout", type=_above_zero, default=600.0, help="longest time one request may take, seconds")
+    add("--loop", action="store_true", help="restart at the end, until stopped")
+    add("--endpoint", choices=("chat", "completions"), default="chat", help="OpenAI endpoint to call")
+    add("--max-in-flight", type=_positive, default=512, help="maximum number of concurrent requests")
+    add("--retry", type=int, default=0, help="maximum retries of a rejected request (429, 503)")
+    add("--wait", type=float, default=60.0, help="seconds to wait for the target to become available")
+    add("--timeout", type=_above_zero, default=600.0, help="request timeout, seconds")
     add("--json", type=Path, default=None, help="write the summary to this file as JSON")
-    add("--parent-pid", type=int, default=None, help="end when this process ends")
+    add("--parent-pid", type=int, default=None, help="exit when this process ends")
 
 
 def options_from(arguments: argparse.Namespace) -> ReplayOptions:

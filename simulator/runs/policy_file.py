@@ -97,7 +97,7 @@ def _converted(path: Path, document: Any, form: type[Document], noun: str) -> Do
 
 
 def _notes(where: str, written: dict[str, Any], current: dict[str, Any]) -> Iterator[str]:
-    """Yield a note where a document has an earlier schema."""
+    """Yield a note if a document has an earlier schema."""
     before, now = written.get(FIELD), current.get(FIELD)
     if before is not None and before != now:
         yield f"{where} is of schema {before}; it was read as schema {now}, and the file left as it is"

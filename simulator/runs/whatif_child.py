@@ -24,7 +24,7 @@ NICE = 10
 def main(argv: list[str]) -> int:
     """Run the task from stdin and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parent-pid", type=int, default=None, help="end when this process ends")
+    parser.add_argument("--parent-pid", type=int, default=None, help="exit when this process ends")
     parent_pid = parser.parse_args(argv).parent_pid
     if parent_pid is not None:
         die_with_parent(parent_pid)

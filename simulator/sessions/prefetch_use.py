@@ -1,4 +1,4 @@
-"""Prefetched bytes that a request used, and those that were transferred in vain."""
+"""Counts prefetched bytes that a request used, and those that were never used."""
 
 from __future__ import annotations
 

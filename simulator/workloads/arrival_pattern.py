@@ -17,9 +17,7 @@ Kind = Literal["trace", "poisson", "closed"]
 
 
 class ArrivalPattern(msgspec.Struct, frozen=True, kw_only=True):
-    """The arrival process. `clients` and `think_s` (mean seconds between a response and the next request) are for a
-    closed loop.
-    """
+    """The arrival process. Only a closed loop uses `clients` and `think_s` (mean think time in seconds)."""
 
     kind: Kind = "trace"
     clients: Annotated[int, Meta(ge=1)] = 8

@@ -37,7 +37,7 @@ _ROLE = FormField(
     "role",
     "Role for manage",
     SELECT,
-    help="Role of the scope manage; unused without that scope.",
+    help="Role for the scope manage; ignored without that scope.",
     options=tuple(FieldOption(role.value, role.value) for role in Role),
     chosen=(Role.VIEWER.value,),
 )

@@ -19,7 +19,7 @@ from controlplane.platform.format import count, sentence
 from web.automation.words import TITLES, action_words, change_words
 from web.shell.form_field import NUMBER, SELECT, FieldOption, FormField, filled, general_problem
 
-WHY = FormField("why", "Why", help="Optional; for the audit.", limit=200)
+WHY = FormField("why", "Why", help="Optional; shown in the audit log.", limit=200)
 LENGTHS = (
     FieldOption("900", "15 minutes"),
     FieldOption("3600", "1 hour"),

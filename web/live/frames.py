@@ -227,7 +227,7 @@ def _now(engine: EngineSample) -> list[float]:
 
 
 def _rejections(pool_ids: Sequence[str], columns: Sequence[Column | None]) -> list[tuple[int, int, dict[str, float]]]:
-    """Return [pool, column, rejections by code] where there are any, with four digits, which is enough for display."""
+    """Return [pool, column, rejections by code] for columns that have some, rounded to four digits for display."""
     return [
         (pool, index, {code: float(f"{rate:.4g}") for code, rate in sorted(column.rejections[pool_id].items())})
         for index, column in enumerate(columns)
