@@ -240,9 +240,7 @@ class Generation:
         return prompt_keys(seed, tokens, media, self._settings.profile.block_tokens)
 
     async def _load(self, receive: Receive, body: GenerationBody, tokens: array[int], keys: tuple[int, ...]) -> _Loaded:
-        """Load the blocks that the request's load instruction allows, if it has one and there is a node. Other
-        requests continue.
-        """
+        """Load the blocks that the request's load instruction allows. Do nothing without an instruction or a node."""
         order = body.kv_transfer_params.headway if body.kv_transfer_params else None
         store, model = self._runtime.store, self._runtime.model
         if order is None or store is None:

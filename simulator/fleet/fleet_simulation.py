@@ -322,9 +322,7 @@ class FleetSimulation:
         self._send(station, record, blocks)
 
     def _send(self, station: Station, record: RequestRecord, loaded_blocks: int = 0) -> None:
-        """Send a dispatched request to its engine; if it can never run there, it fails like a live one with status
-        400.
-        """
+        """Send a dispatched request to its engine; fail it if it can never run there (status 400 in production)."""
         request, output = record.request, record.output_tokens
         lengths = request.prompt_tokens, output, request.priority, loaded_blocks
         sequence = PromptSequence(request.request_id, request.keys, *lengths)

@@ -103,7 +103,9 @@ class NodeCache:
         return Tiers(blocks, dram)
 
     def read(self, keys: Sequence[int], now: float) -> Tiers:
-        """Use the held blocks of a prompt, and copy those only on SSD to DRAM; return the tiers before that."""
+        """Use the held blocks of a prompt, and copy blocks that are only on SSD to DRAM; return the tiers before
+        that.
+        """
         self.catalog.expire(now)
         tiers = self.holds(keys)
         names = [_name(key) for key in keys[: tiers.blocks]]

@@ -41,7 +41,7 @@ class TreeShape(msgspec.Struct, frozen=True):
 
 
 class ChatShape(msgspec.Struct, frozen=True):
-    """Conversations of users with Zipf popularity. Some have a prefix of their user, some a global prefix."""
+    """Conversations of users with Zipf popularity. Some start with a prefix of their user, some with a global one."""
 
     words: Lengths
     answer: Lengths

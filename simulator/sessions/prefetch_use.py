@@ -6,7 +6,7 @@ from collections import defaultdict
 
 
 class PrefetchUse:
-    """Bytes delivered by prefetches, by session and node, until the session's request arrives.
+    """Counts bytes that prefetches deliver, by session and node, as used or wasted once the session's request arrives.
 
     Mutable state: `wasted_bytes`, `used_bytes`, `_unused`.
     """

@@ -89,7 +89,7 @@ def asked_from(posted: QueryDict, pool: Pool, actor: Actor) -> Asked:
 
 
 def is_window(posted: QueryDict) -> bool:
-    """Return whether the form names a window, which is then recorded for this what-if."""
+    """Return whether the form selects a time window, which is then recorded for this what-if."""
     return posted.get("recording", "").removeprefix("last-") in WINDOWS
 
 
