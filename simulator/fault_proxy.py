@@ -1,7 +1,8 @@
-"""A TCP proxy between gateways that can delay, stall, reset and cut, for tests and for `make run REGIONS=3`.
+"""A TCP proxy between gateways that can delay, stall, reset, and cut connections, for tests and for `make run
+REGIONS=3`.
 
-Each link leads from one region to an address of another. While no process listens at that address, the link does not
-listen either, so that connections are refused as without the proxy.
+Each link leads from one region to an address in another region. While no process listens at that address, the link does
+not listen either, so that connections are refused as without the proxy.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ _CONNECT_S = 1.0
 
 @dataclass(eq=False)
 class Direction:
-    """The bytes of all connections in one direction. Mutable: their delay and whether they stall."""
+    """The bytes of all connections in one direction. Mutable: their delay, and whether they are stalled."""
 
     delay_s: float = 0.0
     stalled: bool = False
-    """Whether bytes wait; none is lost, as on a network that retransmits."""
+    """Whether bytes are stalled. None are lost, as on a network that retransmits."""
     _moves: asyncio.Event = field(default_factory=asyncio.Event)
 
     def stall(self, stalled: bool) -> None:
-        """Stall bytes, or release them."""
+        """Stall bytes, or release stalled bytes."""
         self.stalled = stalled
         (self._moves.clear if stalled else self._moves.set)()
 
     async def pass_one(self, due_s: float) -> None:
-        """Return when bytes that arrived `delay_s` before `due_s` may pass."""
+        """Return when bytes that arrived `delay_s` before `due_s` can pass."""
         await asyncio.sleep(max(0.0, due_s - asyncio.get_running_loop().time()))
         # It may be stalled again before this task runs.
         while self.stalled:
@@ -43,7 +44,7 @@ class Direction:
 
 
 class FaultyLink:
-    """One listening port and the address behind it. Mutable state: both directions and the open connections."""
+    """One listening port and its target address. Mutable state: both directions and the open connections."""
 
     def __init__(self, port: int, target: str, delay_s: float = 0.0) -> None:
         host, _, target_port = target.rpartition(":")
@@ -60,7 +61,7 @@ class FaultyLink:
         self._watch = asyncio.create_task(self._follow(), name=f"link on {self.port}")
 
     async def stop(self) -> None:
-        """Reject connections and end the open ones."""
+        """Reject new connections and end open ones."""
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
@@ -70,7 +71,7 @@ class FaultyLink:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def reset(self) -> None:
-        """End all open connections as a reset would."""
+        """Reset all open connections."""
         for writer in list(self._open):
             writer.transport.abort()
 
@@ -130,7 +131,7 @@ class FaultyLink:
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction) -> None:
-    """Forward bytes in order, each with the direction's delay; returns at the end of the stream."""
+    """Forward bytes in order with the direction's delay; return at the end of the stream."""
     loop = asyncio.get_running_loop()
     # Bounded, so that a stalled direction holds up its sender as a full TCP window would.
     waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(64)
@@ -165,7 +166,7 @@ async def _serve(links: Sequence[FaultyLink]) -> None:
 
 
 def main() -> int:
-    """Serve links with a fixed delay until the parent ends."""
+    """Serve links with a fixed delay until the parent process ends."""
     parser = argparse.ArgumentParser(prog="python -m simulator.fault_proxy", description=__doc__)
     parser.add_argument("links", nargs="+", metavar="PORT=HOST:PORT/DELAY_MS")
     parser.add_argument("--parent-pid", type=int, required=True)

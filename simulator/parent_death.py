@@ -1,4 +1,4 @@
-"""Ends this process when its parent dies, so that a killed program leaves no orphan."""
+"""Ends this process when its parent dies, so that a killed program leaves no orphan processes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _POLL_S = 1.0
 def die_with_parent(parent_pid: int) -> None:
     """Arrange for SIGKILL when process `parent_pid` ends; exits at once with status 1 if it is already gone.
 
-    On Linux the kernel does it (prctl PR_SET_PDEATHSIG), elsewhere a thread checks once a second. The kernel sends the
-    signal when the *thread* that started this process ends: start children from a thread that lives as long as the
-    program. Raises ValueError on a pid that cannot be a parent.
+    On Linux, the kernel sends the signal (prctl PR_SET_PDEATHSIG); on other systems, a thread checks once a second. The
+    kernel sends the signal when the *thread* that started this process ends: start children from a thread that lives as
+    long as the program. Raises ValueError on a pid that cannot be a parent.
     """
     if parent_pid < 1:
         raise ValueError(f"--parent-pid must be a process id, not {parent_pid}")

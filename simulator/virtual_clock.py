@@ -8,9 +8,9 @@ from typing import Any
 
 
 class VirtualClock:
-    """Runs events in the order of their times; those of one time in the order in which they were scheduled.
+    """Runs events in order of time; events of the same time run in the order in which they were scheduled.
 
-    Mutable state: `now` (s), the heap of events and their counter.
+    Mutable state: `now` (s), the heap of events, and their counter.
     """
 
     __slots__ = ("_events", "_number", "now")
@@ -21,7 +21,7 @@ class VirtualClock:
         self._number = 0
 
     def at(self, time_s: float, act: Callable[..., None], *args: object) -> None:
-        """Call `act` with the arguments at a time; at once where that is past."""
+        """Call `act` with the arguments at a time; if the time is past, at once."""
         self._number += 1
         # The number keeps ties in order of scheduling; the heap cannot compare functions.
         heappush(self._events, (max(time_s, self.now), self._number, act, args))
@@ -31,7 +31,7 @@ class VirtualClock:
         self.at(self.now + delay_s, act, *args)
 
     def run(self, until_s: float) -> None:
-        """Run the events up to a time, and set the clock to it."""
+        """Run the events up to a time, and set the clock to that time."""
         events = self._events
         while events and events[0][0] <= until_s:
             self.now, _, act, args = heappop(events)

@@ -7,7 +7,7 @@ from typing_extensions import override
 
 
 class WebConfig(AppConfig):
-    """Operators' pages and their live feed."""
+    """The operators' pages and their live feed."""
 
     name = "web"
     verbose_name = "Console"

@@ -1,4 +1,4 @@
-"""Addresses of the console's pages."""
+"""URLs of the console's pages."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Planners that act on a simulated fleet, and the facts that they may observe."""
+"""Planners that change a simulated fleet, and the facts that they can observe."""

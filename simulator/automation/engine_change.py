@@ -1,4 +1,4 @@
-"""One change of a simulated fleet that an automation made: which engine, what, and when it was complete."""
+"""One change that an automation made to a simulated fleet: the engine, the change, and when it was complete."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ class EngineChange(msgspec.Struct, frozen=True):
     engine_id: str
     what: Literal["added", "removed", "turned"]
     role: Role
-    """Its role after the change, or before its removal."""
+    """The engine's role after the change, or before its removal."""

@@ -1,4 +1,4 @@
-"""Recent speed of each simulated engine, by the rule for live engines (planning.facts.engine_speed)."""
+"""Recent speed of each simulated engine, computed as for live engines (planning.facts.engine_speed)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from simulator.fleet.fleet_simulation import FleetSimulation
 from simulator.fleet.request_record import FINISHED, UNFINISHED, RequestRecord
 
 _SLACK_S = 0.1
-"""Time that a first token may take besides its prefill: a running decode step, a probe's interval."""
+"""Allowance in seconds for a first token beyond its prefill: a running decode step and a probe's interval."""
 
 
 class _Followed(msgspec.Struct, gc=False):
-    """One unfinished request. Mutable: its last known dispatch, and the time expected there."""
+    """One unfinished request. Mutable: its last known dispatch, and the expected seconds to its first token there."""
 
     record: RequestRecord
     engine_id: str = ""
@@ -24,7 +24,9 @@ class _Followed(msgspec.Struct, gc=False):
 
 
 class SpeedWatch:
-    """Mutable: unfinished requests, and the speed of each engine's present incarnation."""
+    """Measures how fast engines serve requests. Mutable state: unfinished requests, and each engine incarnation's
+    speed.
+    """
 
     def __init__(self) -> None:
         self._seen = 0
@@ -48,7 +50,7 @@ class SpeedWatch:
         self._followed = {name: entry for name, entry in self._followed.items() if entry.record.status == UNFINISHED}
 
     def slowness(self, station: Station, now: float) -> Speed:
-        """Return the median of seconds to first token over expected seconds, late requests included."""
+        """Return the median ratio of actual to expected seconds until the first token, overdue requests included."""
         unanswered = [
             (entry.dispatched_s, entry.expected_s)
             for name, record in station.live.items()
@@ -59,7 +61,7 @@ class SpeedWatch:
         return self._of(station.engine_id).slowness(unanswered, now)
 
     def tpot(self, station: Station, now: float) -> Speed:
-        """Return the median of the mean times between tokens in seconds, and the number of samples."""
+        """Return the median of the mean seconds between tokens, and the number of samples."""
         return self._of(station.engine_id).tpot(now)
 
     def _expect(self, entry: _Followed) -> None:
@@ -81,5 +83,5 @@ class SpeedWatch:
 
 
 def _is_new(entry: _Followed) -> bool:
-    """Return whether the request was dispatched since it was last seen."""
+    """Return whether the request was dispatched since the last observation."""
     return entry.record.dispatched_s is not None and entry.record.dispatched_s != entry.dispatched_s

@@ -1,8 +1,8 @@
 """Runs the planners on a simulated pool in virtual time: observe, plan, apply, once per tick.
 
-The work of live jobs and actuators is done here at once: engines start after their warm-up with an empty cache, and
-drained ones stop once they are empty. As in a gateway, requests without a first token leave an engine that is silent or
-paused, and one that has made no progress for the hang limit.
+The work of live jobs and actuators takes no time here. Engines start after their warm-up with an empty cache, and
+drained engines stop once they are empty. As in a gateway, requests without a first token are moved away from an engine
+that is silent, paused, or without progress for the hang limit.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from simulator.fleet.fleet_simulation import FleetSimulation
 
 TICK_S = 1.0
 HANG_LIMIT_S = 300.0
-"""The limit of gateways."""
+"""Seconds without progress after which an engine is considered hung, as in gateways."""
 
 
 class FleetAutomation:
-    """One pool's automations. Mutable: the plans, the planners' memories, and the starting engines.
+    """The automations of one pool. Mutable: the plans, the planners' memories, and the starting engines.
 
-    `rings`: hash rings of the placement, 0 where it has none. `restart_s`: from the end of a role to the next.
+    `rings` is the number of the placement's hash rings, 0 if it has none. `restart_s` is the time an engine needs to
+    change its role.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class FleetAutomation:
                 simulation.change(EngineWeighs(simulation.now, name, verdict.load_share, rescue=rescue))
 
     def _hangs(self, verdict: HealthVerdict, now: float) -> bool:
-        """Return whether the engine has made no progress for the hang limit."""
+        """Return whether the engine has reached the hang limit without progress; True once per hang."""
         stalled = verdict.state == QUARANTINED and verdict.code in (NO_PROGRESS, NOT_STARTING)
         hung = stalled and now - verdict.since_s >= HANG_LIMIT_S
         # Once per hang: its requests have been moved by then.
@@ -162,7 +163,7 @@ class FleetAutomation:
     def _order(
         self, simulation: FleetSimulation, name: str, warm_up_s: float, role: Role, *, turned: bool = False
     ) -> None:
-        """Start an engine after its warm-up."""
+        """Start a new engine, which is ready after its warm-up."""
         self._starting[name] = simulation.now
 
         def comes_up(running: FleetSimulation) -> None:
@@ -174,7 +175,7 @@ class FleetAutomation:
 
 
 def scaling_timeline(automation: FleetAutomation) -> list[dict[str, object]]:
-    """Return the plans with an effect, as rows for a report."""
+    """Return the plans that had an effect, as rows of a report."""
     return [
         {
             "at_s": plan.at_s,

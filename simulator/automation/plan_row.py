@@ -1,4 +1,4 @@
-"""One line of a report on a plan of an automation."""
+"""One row of a report for a plan of an automation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class PlanRow(msgspec.Struct, frozen=True):
-    """One plan with an effect, or with one that was only advised."""
+    """One plan that had an effect, or would have had one if it were not only advised."""
 
     at_s: float
     automation: str

@@ -1,4 +1,4 @@
-"""Observes a simulated pool as gateway and prober would, and reports to the planners what they may know of it."""
+"""Observes a simulated pool like a gateway and prober, and passes the observable facts to the planners."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PoolWatch:
         self._silent_since: dict[str, float] = {}
 
     def observe(self, simulation: FleetSimulation, starting: Mapping[str, float], now: float) -> PoolFacts:
-        """Return the facts of this moment; `starting`: id of each starting engine → when it was ordered."""
+        """Return the current facts; `starting` maps ids of starting engines to the times at which they were ordered."""
         loads = {load.engine_id: load for load in simulation.router.loads(now)}
         self.windows.observe(simulation, list(loads.values()), now)
         self._speeds.observe(simulation, now)
@@ -76,7 +76,7 @@ class PoolWatch:
         return self._probed(facts, station.engine, now) if isinstance(station.engine, FaultyEngine) else facts
 
     def _probed(self, facts: EngineObservation, engine: FaultyEngine, now: float) -> EngineObservation:
-        """Return the facts with the engine's own report in place of its true state, and its counters."""
+        """Return the facts with the engine's reported metrics in place of its true state."""
         metrics = engine.metrics(now)
         if metrics.reachable:
             self._silent_since.pop(facts.engine_id, None)

@@ -1,4 +1,4 @@
-"""Rolls up the events of a simulated pool into the windows that scaling and rebalancing judge."""
+"""Aggregates the events of a simulated pool into the windows that scaling and rebalancing use."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from simulator.fleet.fleet_simulation import FleetSimulation
 from simulator.fleet.request_record import FINISHED, UNFINISHED, RequestRecord
 
 KEPT_S = 900.0
-"""How long windows are kept."""
+"""Seconds for which windows are kept."""
 _HIT_STEP = 0.2
-"""Weight of a new window in the running share of prompt tokens that caches hold."""
+"""Weight of a new window in the moving average of the cached share of prompt tokens."""
 
 
 class WindowWatch:
-    """Mutable: the windows, the demand of the whole past, and the requests without an outcome.
+    """Builds the windows. Mutable state: the windows, all demand so far, and the requests without an outcome.
 
-    A request counts at its first token or its deadline, whichever is first, so that a growing queue shows in attainment
+    A request counts at its first token or its deadline, whichever is first. A growing queue therefore lowers attainment
     before any of its requests is served.
     """
 
@@ -36,7 +36,7 @@ class WindowWatch:
         self._hit_share = 0.0
 
     def observe(self, simulation: FleetSimulation, loads: Sequence[EngineLoad], now: float) -> None:
-        """Close the window that ends now; does nothing where no time has passed."""
+        """Close the window that ends now; do nothing if no time has passed."""
         span_s = now - self._from_s
         if span_s <= 0:
             return
@@ -71,7 +71,7 @@ class WindowWatch:
             self.windows.popleft()
 
     def _outcomes(self, now: float) -> tuple[int, int, int]:
-        """Return how many requests got an outcome since the last call, were on time, and were rejected."""
+        """Return how many requests got an outcome since the last call, and how many were on time or rejected."""
         left: list[RequestRecord] = []
         counted = on_time = rejected = hits = tokens = 0
         for record in self._open:
@@ -92,5 +92,5 @@ class WindowWatch:
         return counted, on_time, rejected
 
     def _work_s(self, prompt_tokens: int) -> float:
-        """Return the seconds that a prompt takes an engine, with the recent share of it cached."""
+        """Return the seconds of prefill for a prompt, assuming the recent cached share."""
         return self._profile.prefill_s(prompt_tokens, int(self._hit_share * prompt_tokens))

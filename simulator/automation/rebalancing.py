@@ -1,4 +1,4 @@
-"""Lets the rebalancing planner widen hot prefixes and move queued requests in a simulated pool."""
+"""Runs the rebalancing planner on a simulated pool: it widens hot prefixes and moves queued requests."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from simulator.fleet.fleet_simulation import FleetSimulation
 from simulator.fleet.request_record import RequestRecord
 
 WINDOW_S = 30.0
-"""Window over which the work of prefixes is counted."""
+"""Window in seconds over which the work of prefixes is summed."""
 MOST = 64
-"""Prefixes passed to the planner: those with the most work."""
+"""Maximum number of prefixes passed to the planner; those with the most work are passed."""
 
 
 class RebalanceDrive:
-    """Mutable: recent requests with their prefixes, the planner's memory, and the plans with an effect."""
+    """Runs the rebalancing planner. Mutable: recent requests with their prefixes, the planner's memory, and the
+    plans.
+    """
 
     def __init__(self, settings: RebalanceDocument, profile: EngineProfile) -> None:
         self.plans: list[RebalancePlan] = []
@@ -32,7 +34,7 @@ class RebalanceDrive:
         self._recent: deque[tuple[float, int, RequestRecord]] = deque()
 
     def automate(self, simulation: FleetSimulation, facts: PoolFacts) -> None:
-        """Plan one round and carry it out."""
+        """Plan one round and apply it."""
         keeper = sticky_placement_of(simulation.router)
         self._take(simulation, keeper, facts.now_s)
         plan, self._memory = plan_rebalance(

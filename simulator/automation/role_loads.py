@@ -26,7 +26,7 @@ def role_loads(simulation: FleetSimulation, facts: PoolFacts) -> list[RoleLoad]:
 
 
 def _decode_load(station: Station, engine: DecodeRole, tpot_slo_s: float) -> float:
-    """Return the larger of a step's time over its objective and the engine's in-flight tokens over its memory."""
+    """Return the larger of decode step time over its objective and in-flight tokens over the engine's memory."""
     records = list(station.live.values())
     # An answer in progress is half done on average.
     context = sum(record.request.prompt_tokens + record.output_tokens // 2 for record in records)

@@ -17,16 +17,18 @@ from routing.values.inference_request import InferenceRequest
 
 
 class AibrixPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Longest match among engines not far above the mean load; fewest requests where loads are apart or none fits."""
+    """Longest match on an engine not far above the mean load; fewest requests if loads are far apart or none fits."""
 
     spread: Annotated[
         int,
-        about("Spread", "Difference between most and fewest requests above which only load counts."),
+        about("Spread", "Difference between the most and fewest requests above which only load counts."),
         number("requests", ge=0, le=100_000, usual=(4, 64)),
     ] = 16
     deviations: Annotated[
         float,
-        about("Load limit", "Skips a holder with this many standard deviations more requests than the mean."),
+        about(
+            "Load limit", "Skips a holder whose requests exceed the mean by more than this many standard deviations."
+        ),
         number("σ", ge=0, le=100, usual=(1, 3)),
     ] = 2.0
 

@@ -1,6 +1,6 @@
-"""The rule of the cache-aware routers derived from SGLang's: load if far apart, else match, else spread.
+"""The rule of the cache-aware routers derived from SGLang's: balance uneven loads, else use a long match, else spread.
 
-Sources: smg model_gateway/src/policies/cache_aware.rs and vllm-project/router, which share its form and differ in their
+Sources: smg model_gateway/src/policies/cache_aware.rs and vllm-project/router, which use the same rule with different
 thresholds (research on peers §2.1, §2.6, §2.13).
 """
 
@@ -20,32 +20,34 @@ from routing.values.inference_request import InferenceRequest
 
 RelativeSpread = Annotated[
     float,
-    about("Relative spread", "Loads are far apart only if the most requests are more than this many times the fewest."),
+    about(
+        "Relative spread", "Loads are far apart only if the most requests exceed the fewest by more than this factor."
+    ),
     number("×", ge=1, le=1000, usual=(1, 2)),
 ]
 
 
 class CacheAware(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The rule with its thresholds; each router has its own relative spread."""
+    """The rule with its thresholds; each router has a different relative spread."""
 
     threshold: Annotated[
         float,
-        about("Match threshold", "Cached share of the prompt from which the longest match decides."),
+        about("Match threshold", "Cached share of the prompt above which the longest match decides."),
         number("share", ge=0, le=1, usual=(0.3, 0.7)),
     ] = 0.5
     absolute_spread: Annotated[
         int,
-        about("Absolute spread", "Loads are far apart only if most and fewest requests differ by more than this."),
+        about("Absolute spread", "Loads are far apart only if the most and fewest requests differ by more than this."),
         number("requests", ge=0, le=100_000, usual=(16, 128)),
     ] = 32
     relative_spread: RelativeSpread
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
-        """Return the choice of the rule.
+        """Return the engine that the rule chooses.
 
-        Fewest requests if the largest and the least number of in-flight ones differ by more than
-        `absolute_spread` and by a factor above `relative_spread`; else the longest match if it covers more
-        than `threshold` of the prompt; else the engine that was sent the fewest blocks.
+        If the most and the fewest in-flight requests differ by more than `absolute_spread` and by a factor above
+        `relative_spread`, choose the engine with the fewest. Otherwise choose the longest match if it covers more than
+        `threshold` of the prompt, or else the engine that was sent the fewest blocks.
         """
         match = view.match(request)
         held = blocks_held(view, match)

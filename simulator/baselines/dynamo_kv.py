@@ -17,21 +17,23 @@ from routing.values.inference_request import InferenceRequest
 
 
 class DynamoKv(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Fewest blocks: weighted uncached ones pending and new, plus all active ones; drawn at random if warm."""
+    """Fewest blocks: weighted uncached blocks plus all active ones; random by cost if the temperature is above 0."""
 
     weight: Annotated[
         float,
-        about("Prefill weight", "Weight of a block to prefill relative to an active one."),
+        about("Prefill weight", "Weight of an uncached block relative to an active one."),
         number("×", ge=0, le=1000, usual=(0.5, 4)),
     ] = 1.0
     temperature: Annotated[
         float,
-        about("Temperature", "0 takes the lowest cost; higher values spread the choice over engines of similar cost."),
+        about("Temperature", "0 selects the lowest cost; higher values spread requests over engines of similar cost."),
         number("× spread", ge=0, le=100, usual=(0, 1)),
     ] = 0.0
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
-        """Return the engine of least cost, or one drawn by softmax of the costs scaled to 0..1."""
+        """Return the engine of least cost, or a random one with probabilities from a softmax of the costs scaled to
+        0..1.
+        """
         held = blocks_held(view, view.match(request))
         costs = {target: self._cost(request, view, target, held[target]) for target in view.roster.accepting}
         if self.temperature == 0.0:
@@ -46,7 +48,7 @@ class DynamoKv(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Choice(target, reasons.SOFTMAX, _chosen_first(chosen, least(request, view, now, held, costs, "")))
 
     def _cost(self, request: InferenceRequest, view: FleetView, target: int, held: int) -> float:
-        """Return weight × (uncached blocks pending + new) + blocks active + new."""
+        """Return weight × (pending + new uncached blocks) + active blocks + new blocks."""
         new = (request.prompt_tokens - view.hit_tokens(request, target, held)) / request.block_tokens
         pending = view.load.in_flight_tokens[target] / request.block_tokens
         return self.weight * (pending + new) + view.load.active_blocks[target] + new

@@ -1,4 +1,4 @@
-"""llm-d's weighted scorers: prefix, queue and KV use, each 0..1, highest sum wins, ties at random.
+"""llm-d's weighted scorers: prefix, queue, and KV use, each 0..1. The highest sum wins; ties are random.
 
 Source: llm-d-router docs/architecture.md (research on peers §2.4, §2.13); the weights 3 : 2 : 2 are those of its
 published default profile.
@@ -20,7 +20,7 @@ from routing.values.inference_request import InferenceRequest
 
 
 class LlmdWeighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Adds up weighted scores of cached share, short queue and free KV cache; the highest sum wins."""
+    """Adds weighted scores for cached share, short queue, and free KV cache; the highest sum wins."""
 
     prefix_weight: Annotated[
         float,
@@ -43,7 +43,7 @@ class LlmdWeighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 1953
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
-        """Return an engine of the highest score."""
+        """Return an engine with the highest score."""
         held = blocks_held(view, view.match(request))
         queues = [view.load.pending_requests[target] for target in view.roster.accepting]
         shortest, spread = min(queues), max(queues) - min(queues)

@@ -1,6 +1,6 @@
-"""Algorithm 1 of Mooncake between engines: blocks are fetched from other engines (§4.2), as the paper simulates it.
+"""Mooncake's Algorithm 1 with blocks fetched from other engines (§4.2), as the paper simulates it.
 
-In a live pool, engines send no blocks to each other: they load them from node managers, as the live rule assumes.
+In a live pool, engines send no blocks to each other. They load them from node managers, as the live rule assumes.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from routing.values.inference_request import InferenceRequest
 
 
 class MooncakeTransfers(Mooncake, frozen=True, forbid_unknown_fields=True):
-    """Least time to first token, counting blocks that can be fetched from another engine."""
+    """Least time to first token, if blocks can be fetched from another engine."""
 
     # The reference profile's model: 28 layers × 2 (K and V) × 4 KV heads × 128 × 2 bytes.
     bytes_per_token: Annotated[
         int,
-        about("KV bytes per token", "Bytes of one token's KV in all layers of the served model."),
+        about("KV bytes per token", "KV bytes of one token in all layers of the served model."),
         number("B per tok", ge=1, le=100_000_000, usual=(20_000, 400_000)),
     ] = 57_344
     bandwidth_gbps: Annotated[
@@ -33,7 +33,8 @@ class MooncakeTransfers(Mooncake, frozen=True, forbid_unknown_fields=True):
         number("Gbit/s", gt=0, le=10_000, usual=(25, 800)),
     ] = 100.0
     congestion: Annotated[
-        bool, about("Sender queues", "Counts a sender's current transfers, and fetches from the least busy holder.")
+        bool,
+        about("Sender queues", "Takes senders' current transfers into account and fetches from the least busy holder."),
     ] = False
 
     @override
@@ -67,7 +68,7 @@ class MooncakeTransfers(Mooncake, frozen=True, forbid_unknown_fields=True):
         return Choice(target, reasons.FETCH, tuple(kept), Fetch(view.roster.engine_ids[source], best, transfer))
 
     def _source(self, view: FleetView, holders: int, now: float) -> int:
-        """Return the holder whose link is free first; on a tie, the one with the least to prefill."""
+        """Return the holder whose link is free first; on a tie, the one with the least pending prefill."""
         if not self.congestion:
             return _least_waiting(view, holders)
         free = {
@@ -83,7 +84,7 @@ class MooncakeTransfers(Mooncake, frozen=True, forbid_unknown_fields=True):
 
 
 def _least_waiting(view: FleetView, holders: int) -> int:
-    """Return the holder with the shortest wait, since its own prefills fill its memory and its link."""
+    """Return the holder with the shortest wait, because its prefills use its memory and its link."""
     return min(
         (target for target in view.roster.accepting if holders >> target & 1), key=view.load.ready_at.__getitem__
     )

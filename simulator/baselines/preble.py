@@ -1,4 +1,4 @@
-"""Preble's rule (Srivatsa et al. 2024, E2): exploit a long cached prefix, else explore by least time."""
+"""Preble's rule (Srivatsa et al. 2024, E2): exploit a long cached prefix, else explore the engine of least time."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from routing.values.inference_request import InferenceRequest
 
 
 class Preble(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Longest match where one covers enough of the prompt, least time to first token otherwise."""
+    """Longest match if one covers enough of the prompt, else least time to first token."""
 
     threshold: Annotated[
         float,
-        about("Match threshold", "Cached share of the prompt from which the longest match decides."),
+        about("Match threshold", "Cached share of the prompt above which the longest match decides."),
         number("share", ge=0, le=1, usual=(0.3, 0.7)),
     ] = 0.5
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
-        """Return the holder of the longest match with the shortest wait, or the engine of least wait + compute."""
+        """Return the holder of the longest match with the shortest wait, or the engine of least wait + compute time."""
         match = view.match(request)
         if match.longest * request.block_tokens <= self.threshold * request.prompt_tokens:
             return least_ttft(request, view, now, match, reasons.LEAST_TTFT)

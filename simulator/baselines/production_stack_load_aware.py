@@ -21,12 +21,12 @@ class ProductionStackLoadAware(msgspec.Struct, frozen=True, forbid_unknown_field
 
     beta: Annotated[
         float,
-        about("β, load weight", "Cost of a load of twice the mean, in fully cached prompts."),
+        about("β, load weight", "Cost of a load of twice the mean; 1 equals one fully cached prompt."),
         number("×", ge=0, le=1000, usual=(0.5, 2)),
     ] = 1.0
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
-        """Return the engine of the largest matched ÷ prompt − β × (load − mean) ÷ max(1, mean)."""
+        """Return the engine with the largest matched ÷ prompt − β × (load − mean) ÷ max(1, mean)."""
         held = blocks_held(view, view.match(request))
         mean = fmean([view.load.in_flight_requests[target] for target in view.roster.accepting])
         costs = {}

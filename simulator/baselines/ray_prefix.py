@@ -17,21 +17,21 @@ from routing.values.inference_request import InferenceRequest
 
 
 class RayPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Longest match while loads are close, fewest blocks sent if none holds enough; else the freer of two drawn."""
+    """Longest match, or fewest blocks sent, while loads are close; otherwise the less loaded of two random engines."""
 
     spread: Annotated[
         int,
-        about("Spread", "Difference between most and fewest requests above which caches do not count."),
+        about("Spread", "Difference between the most and fewest requests above which caches are ignored."),
         number("requests", ge=0, le=100_000, usual=(4, 64)),
     ] = 10
     threshold: Annotated[
         float,
-        about("Match threshold", "Cached share of the prompt from which the longest match decides."),
+        about("Match threshold", "Minimum cached share of the prompt at which the longest match decides."),
         number("share", ge=0, le=1, usual=(0.05, 0.5)),
     ] = 0.1
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
-        """Return the choice of the rule."""
+        """Return the engine that the rule chooses."""
         match = view.match(request)
         held = blocks_held(view, match)
         requests = [view.load.in_flight_requests[target] for target in view.roster.accepting]

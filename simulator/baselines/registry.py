@@ -1,4 +1,4 @@
-"""The table of placements that can be simulated: those of live pools, and the rules of other routers."""
+"""The table of placements that can be simulated: the rules of live pools, and those of other routers."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _AFTER: dict[str, dict[str, type[msgspec.Struct]]] = {
         "ray_prefix": RayPrefix,
     },
 }
-"""The baselines, by the live rule that they follow in reports."""
+"""The baselines, grouped by the live rule that precedes them in reports."""
 
 _FULLER: dict[str, type[msgspec.Struct]] = {"mooncake": MooncakeTransfers}
-"""Rules that support more in a simulated fleet than in a live one."""
+"""Rules with more features in a simulated fleet than in a live one."""
 
 PLACEMENTS: dict[str, type[msgspec.Struct]] = {
     name: _FULLER.get(name, kind)
@@ -41,4 +41,4 @@ PLACEMENTS: dict[str, type[msgspec.Struct]] = {
 }
 
 STAGES: dict[str, registry.Table] = {**registry.STAGES, "placement": PLACEMENTS}
-"""The table of routing.registry.STAGES, with the baselines added."""
+"""The table of routing.registry.STAGES with the baselines added."""

@@ -6,8 +6,6 @@ from simulator.baselines.cache_aware_rule import CacheAware, RelativeSpread
 
 
 class VllmCacheAware(CacheAware, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The rule of sglang_cache_aware with the thresholds of vLLM's router: it balances only at larger differences of
-    load.
-    """
+    """The rule of sglang_cache_aware with vLLM's thresholds: it balances only at larger load differences."""
 
     relative_spread: RelativeSpread = 1.1

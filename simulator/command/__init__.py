@@ -1,1 +1,1 @@
-"""The command line of simulate: options, tables."""
+"""The command line of `simulate`: options and tables."""

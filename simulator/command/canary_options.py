@@ -17,19 +17,19 @@ from simulator.runs.policy_file import PolicyDocuments, UnreadablePolicyError, r
 
 DEFAULT_SHARE = 0.1
 CANARY_VERSION = 2
-"""Policy version of its decisions; the live one is the router's first."""
+"""Policy version of the canary's decisions; the router's first version is the live one."""
 
 
 class CanaryTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """The candidate that is tried alongside the live policy."""
+    """The candidate that runs alongside the live policy."""
 
     placement: Stage
     share: float
     notes: tuple[str, ...] = ()
-    """How the file was read, and which parts of it are not tried, as sentences."""
+    """How the file was read, and which parts of it are ignored, as sentences."""
 
     def arms(self, seed: int) -> tuple[ArmEntry, ...]:
-        """Return the arms other than the live one; another seed assigns other sessions."""
+        """Return the arms besides the live one; another seed selects other sessions."""
         entry = ArmEntry(
             arm=CANARY,
             trial_id=f"simulated canary {seed}",
@@ -41,16 +41,16 @@ class CanaryTrial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add_canary_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options; values are checked by `canary_of`."""
+    """Add the options; `canary_of` checks their values."""
     parser.add_argument(
         "--canary",
         type=Path,
         metavar="FILE",
-        help="policy document, JSON: its placement chooses for a share of the sessions, on the same fleet and queue, "
-        "and both arms are compared as a canary's are",
+        help="policy document (JSON) whose placement decides for a share of the sessions, on the same fleet and queue; "
+        "both arms are compared as in a canary",
     )
     parser.add_argument(
-        "--share", help=f"the canary's share of the sessions, above 0 and below 1 (default: {DEFAULT_SHARE})"
+        "--share", help=f"share of sessions for the canary, above 0 and below 1 (default: {DEFAULT_SHARE})"
     )
 
 
@@ -60,7 +60,7 @@ def canary_of(
     policies: Sequence[RoutingPolicy],
     file_policy: RoutingPolicy | None,
 ) -> CanaryTrial | None:
-    """Return the candidate to try alongside the policy (None: none); records its problems."""
+    """Return the candidate to run alongside the policy (None if there is none); record problems."""
     share = values.above_zero("share")
     if arguments.canary is None:
         if arguments.share is not None:
@@ -85,7 +85,7 @@ def canary_of(
 
 
 def _unfit(placement: Stage, policy: RoutingPolicy) -> Iterator[str]:
-    """Yield why the placement cannot be tried alongside the policy."""
+    """Yield the reasons why the placement cannot run alongside the policy."""
     if placement == policy.placement:
         yield f"its placement is {placement.name} with the same parameters, so nothing would tell the arms apart"
     # The policy's own faults are reported where it is read.
@@ -95,7 +95,7 @@ def _unfit(placement: Stage, policy: RoutingPolicy) -> Iterator[str]:
 
 
 def _untried(path: Path, draft: PolicyDocuments, live: RoutingPolicy | None) -> Iterator[str]:
-    """Yield the other settings of the file that differ from the policy file's, which alone governs the queue."""
+    """Yield the ignored settings of the file: those that differ from the policy file, which controls the queue."""
     if live is None:
         return
     names = [name for name in RoutingPolicy.__struct_fields__ if name not in ("placement", "schema_version")]

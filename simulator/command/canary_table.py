@@ -1,4 +1,4 @@
-"""Shows both arms of a run, and the findings of their guardrails, as a table for people."""
+"""Prints both arms of a run, and the findings of their guardrails, as a table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _VERDICTS = {
 
 
 def render_canaries(reports: Sequence[dict[str, Any]]) -> str:
-    """Return both arms of each run with a canary, and the findings of their guardrails; empty where no run has one."""
+    """Return both arms of each run with a canary, and the findings of the guardrails; empty if no run has a canary."""
     lines: list[str] = []
     for report in reports:
         for run in report.get("seeds", [report]):

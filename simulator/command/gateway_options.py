@@ -15,8 +15,8 @@ MOST_GATEWAYS = 64
 def add_gateway_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to `parser`."""
     add = parser.add_argument
-    add("--gateways", metavar="N", help="gateways that share the pool, each with an equal part of the requests")
-    add("--no-owner", action="store_true", help="each of them decides alone (default: one decides for all)")
+    add("--gateways", metavar="N", help="number of gateways that share the pool and its requests equally")
+    add("--no-owner", action="store_true", help="each gateway decides alone (default: one decides for all)")
     add(
         "--owner-rtt",
         metavar="S",
@@ -25,7 +25,7 @@ def add_gateway_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def with_gateways(spec: RunSpec, arguments: argparse.Namespace, values: OptionValues, *, automated: bool) -> RunSpec:
-    """Return the run behind this number of gateways; records incompatible options."""
+    """Return the run with this number of gateways; record incompatible options."""
     gateways, rtt_s = values.whole("gateways", 1, MOST_GATEWAYS) or 1, values.above_zero("owner_rtt")
     if gateways == 1:
         if arguments.no_owner or rtt_s is not None:

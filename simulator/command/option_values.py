@@ -10,7 +10,7 @@ import msgspec
 
 
 class OptionValues:
-    """Values of parsed arguments, all given as text. Mutable state: `problems`, each listed once."""
+    """Reads text values of parsed arguments. Mutable state: `problems`, without duplicates."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.problems: list[str] = []
@@ -22,7 +22,7 @@ class OptionValues:
             self.problems.append(sentence)
 
     def whole(self, name: str, least: int, most: int = 10**9) -> int | None:
-        """Return a whole number in its range; None where it is missing, or invalid (which records a problem)."""
+        """Return a whole number in its range. Return None if it is missing, or invalid (and record a problem)."""
         text = getattr(self._arguments, name)
         if text is None:
             return None
@@ -37,7 +37,7 @@ class OptionValues:
         return None
 
     def above_zero(self, name: str) -> float | None:
-        """Return a number above 0; None where it is missing, or invalid (which records a problem)."""
+        """Return a number above 0. Return None if it is missing, or invalid (and record a problem)."""
         text = getattr(self._arguments, name)
         if text is None:
             return None
@@ -52,7 +52,7 @@ class OptionValues:
         return None
 
     def pairs(self, name: str) -> dict[str, Any]:
-        """Return the KEY=VALUE pairs of an option, values as JSON or text; an invalid one records a problem."""
+        """Return the KEY=VALUE pairs of an option, values as JSON or text; record a problem for an invalid pair."""
         values: dict[str, Any] = {}
         for pair in getattr(self._arguments, name):
             key, equals, text = pair.partition("=")
@@ -66,7 +66,7 @@ class OptionValues:
         return values
 
     def from_zero(self, name: str) -> float | None:
-        """Return a number of at least 0; None where it is missing, or invalid (which records a problem)."""
+        """Return a number of at least 0. Return None if it is missing, or invalid (and record a problem)."""
         return 0.0 if getattr(self._arguments, name) in ("0", "0.0") else self.above_zero(name)
 
 

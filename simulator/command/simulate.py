@@ -25,7 +25,7 @@ from simulator.workloads.trace import TraceError
 
 
 def main(argv: Sequence[str], prog: str = "simulate") -> int:
-    """Run the command line and return the exit status: 0, or 2 where the arguments are invalid."""
+    """Run the command line and return the exit status: 0, or 2 if the arguments are invalid."""
     parser = argparse.ArgumentParser(prog=prog, description=__doc__)
     add_arguments(parser)
     try:
@@ -51,7 +51,7 @@ def main(argv: Sequence[str], prog: str = "simulate") -> int:
 
 
 def reports_of(plan: SimulatePlan) -> list[dict[str, Any]]:
-    """Run all tasks and return one report per placement and order, in their order, as plain values."""
+    """Run all tasks and return one report per placement and order, in input order, as plain values."""
     done = [msgspec.to_builtins(report) for report in _run_all(plan)]
     # Tasks are in order of policy, then of seed.
     groups = [done[first : first + plan.seeds] for first in range(0, len(done), plan.seeds)]
@@ -79,7 +79,7 @@ def _one_by_one(tasks: Sequence[RunTask]) -> Iterator[RunReport]:
 
 
 def _in_children(tasks: Sequence[RunTask], jobs: int) -> list[RunReport]:
-    """Run the tasks in spawned processes, up to `jobs` at once."""
+    """Run the tasks in spawned processes, at most `jobs` at once."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=context) as children:
         waiting = {children.submit(do_encoded, msgspec.json.encode(task)): at for at, task in enumerate(tasks)}

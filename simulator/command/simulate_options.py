@@ -1,6 +1,6 @@
 """The options of `simulate`, the same for `manage.py simulate` and `python -m simulator`.
 
-All problems are found before anything runs, and reported together.
+All problems are detected before anything runs, and are reported together.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MOST_ENGINES = 10_000
 
 
 class SimulateOptionsError(ValueError):
-    """The options are invalid; `problems` has one sentence for each fault."""
+    """The options are invalid; `problems` has one sentence per problem."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -46,7 +46,7 @@ class SimulateOptionsError(ValueError):
 
 
 class SimulatePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The runs to carry out: one task per placement, order and seed."""
+    """The runs to execute: one task per placement, order, and seed."""
 
     tasks: list[RunTask]
     as_list: bool
@@ -59,68 +59,68 @@ class SimulatePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options to `parser` (an argparse or a Django command's parser); values are checked by `plan_from`."""
+    """Add the options to `parser` (an argparse or a Django command's parser); `plan_from` checks their values."""
     add = parser.add_argument
     add(
         "trace",
         type=Path,
         metavar="TRACE",
-        help=f"Mooncake JSONL trace, .gz too, or a generated workload: {', '.join(sorted(WORKLOADS))}",
+        help=f"Mooncake JSONL trace (also .gz), or a generated workload: {', '.join(sorted(WORKLOADS))}",
     )
     add_request_arguments(parser)
     add("--placement", help=f"one of {', '.join(PLACEMENTS)} (default: the policy file's, else least_cost)")
     add("--order", help=f"one of {', '.join(QUEUE_ORDERS)} (default: the policy file's, else fifo)")
-    add("--engines", help="engines in the fleet (default: 8, or the sum of --prefill and --decode)")
+    add("--engines", help="number of engines (default: 8, or the sum of --prefill and --decode)")
     add(
         "--prefill",
         metavar="N",
-        help="so many engines prefill, --decode or the rest decode (default: all do both)",
+        help="number of prefill engines; the others, or --decode, decode (default: all engines do both)",
     )
-    add("--decode", metavar="N", help="so many engines decode")
-    add("--qps", help="mean arrivals per second, by scaling all timestamps (default: as recorded)")
-    add("--requests", help="first rows only")
-    add("--warmup", default="0", help="first rows that no metric counts")
-    add("--max-input", help="cut prompts to this many tokens")
+    add("--decode", metavar="N", help="number of decode engines")
+    add("--qps", help="mean arrivals per second; scales all timestamps (default: as recorded)")
+    add("--requests", help="number of rows to use, from the first (default: all)")
+    add("--warmup", default="0", help="number of initial rows that no metric counts")
+    add("--max-input", help="maximum prompt tokens; longer prompts are cut")
     add("--engine-model", default="reference", help=f"one of {', '.join(ENGINE_MODELS)}")
-    add("--profile", help=f"engine figures: {', '.join(profile_names())}, or a JSON file (default: the reference)")
+    add("--profile", help=f"engine profile: {', '.join(profile_names())}, or a JSON file (default: the reference)")
     add(
         "--eviction",
-        help=f"which cached block goes: {', '.join(EVICTIONS)} (default: the profile's, else lru)",
+        help=f"eviction rule of the prefix cache: {', '.join(EVICTIONS)} (default: the profile's, else lru)",
     )
-    add("--slo-ttft", help="time to first token that is on time, seconds (default: the policy file's, else 5)")
-    add("--slo-tpot", help="mean time between tokens that is on time, seconds (default: any)")
-    add("--param", action="append", default=[], metavar="KEY=VALUE", help="setting of the placement, order or policy")
+    add("--slo-ttft", help="TTFT objective in seconds (default: the policy file's, else 5)")
+    add("--slo-tpot", help="TPOT objective in seconds (default: none)")
+    add("--param", action="append", default=[], metavar="KEY=VALUE", help="setting of the placement, order, or policy")
     add(
         "--policy-file",
         type=Path,
-        help="policy document, JSON, as the API gives it out; its automations, if it has any, steer the fleet; without "
-        "a file no limits and exact estimates",
+        help="policy document (JSON) as the API returns it; its automations, if any, control the fleet (default: no "
+        "limits, exact estimates)",
     )
     add(
         "--automation",
         type=Path,
         metavar="FILE",
-        help="automation document, JSON, in place of the policy file's: planners steer the fleet, and the report tells "
-        "their plans and what they changed",
+        help="automation document (JSON) that replaces the policy file's: planners control the fleet, and the report "
+        "lists their plans and changes",
     )
     add_canary_arguments(parser)
     add_gateway_arguments(parser)
-    add("--goodput", action="store_true", help="search the largest rate with 90 %% on time")
-    add("--all", action="store_true", help="every placement with every order (or those named)")
-    add("--seed", default="0", help="salts the block keys, and so breaks ties differently; of generated requests too")
-    add("--seeds", default="1", help="so many seeds from --seed on, in parallel; figures are their means")
-    add("--jobs", help="processes at once (default: one per core)")
+    add("--goodput", action="store_true", help="search for the highest rate with 90 %% of requests on time")
+    add("--all", action="store_true", help="run every placement with every order (or only the given ones)")
+    add("--seed", default="0", help="seed of block keys (which break ties) and of generated requests")
+    add("--seeds", default="1", help="number of seeds, starting at --seed, run in parallel; figures are means")
+    add("--jobs", help="maximum number of parallel processes (default: one per core)")
     add(
         "--transfers",
         action="store_true",
-        help="let engines fetch KV blocks from each other where the placement asks (mooncake); no live pool does",
+        help="let engines fetch KV blocks from each other if the placement does so (mooncake); no live pool does",
     )
-    add("--series", action="store_true", help="add each engine's in-flight tokens over time to the report")
-    add("--json", type=Path, metavar="OUT", help="write the report here")
+    add("--series", action="store_true", help="add a time series of each engine's in-flight tokens to the report")
+    add("--json", type=Path, metavar="OUT", help="file for the report")
 
 
 def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
-    """Return the plan of the parsed arguments; raises SimulateOptionsError with every fault."""
+    """Return the plan for the parsed arguments; raise SimulateOptionsError with all problems."""
     values = OptionValues(arguments)
     settings, pattern = settings_of(arguments, values), pattern_of(arguments, values)
     profile = _profile(arguments, values)
@@ -184,7 +184,7 @@ def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
 def _documents(
     arguments: argparse.Namespace, values: OptionValues
 ) -> tuple[RoutingPolicy | None, AutomationPolicy | None, list[str]]:
-    """Return the file's policy and automations (None: it names none), and notes on how it was read."""
+    """Return the file's policy and automations (None if it has none), and notes on how it was read."""
     policy, automation = None, None
     notes: list[str] = []
     try:
@@ -204,7 +204,7 @@ def _documents(
 
 
 def _fleet(arguments: argparse.Namespace, values: OptionValues) -> dict[str, int]:
-    """Return the number of engines, and of prefill engines among them; records incompatible options."""
+    """Return the number of engines, and how many of them prefill; record incompatible options."""
     engines, prefill = values.whole("engines", 1, MOST_ENGINES), values.whole("prefill", 1, MOST_ENGINES)
     decode, model = values.whole("decode", 1, MOST_ENGINES), arguments.engine_model
     if model not in ENGINE_MODELS:
@@ -262,7 +262,7 @@ def _policies(
 
 
 def _stages(arguments: argparse.Namespace, base: RoutingPolicy | None) -> list[tuple[Stage, Stage]]:
-    """Return the requested (placement, order) pairs; a stage of the file keeps its parameters."""
+    """Return the requested (placement, order) pairs; a stage that the file defines keeps its parameters."""
     placement = base.placement if base is not None else Stage(name="least_cost")
     order = base.order if base is not None else Stage(name="fifo")
     placements = [_named(arguments.placement, placement)]

@@ -14,27 +14,30 @@ _MOST_CLIENTS = 100_000
 
 
 def add_request_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options; values are checked by `settings_of` and `pattern_of`."""
+    """Add the options; `settings_of` and `pattern_of` check their values."""
     add = parser.add_argument
     add(
         "--workload-param",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="setting of the generated workload named as TRACE; lists in JSON",
+        help="setting of the generated workload that TRACE names; lists in JSON",
     )
     add(
         "--arrivals",
         default="trace",
-        help="trace: its own times, scaled to --qps; poisson: independent gaps at --qps; closed: --clients that each "
-        "send their next request when the last one has ended (default: trace)",
+        help="trace: recorded times, scaled to --qps; poisson: independent gaps at --qps; closed: each of --clients "
+        "sends its next request after its last one has ended (default: trace)",
     )
-    add("--clients", help="clients of a closed loop")
-    add("--think", help="mean seconds between an answer and a client's next request, exponential (default: 0)")
+    add("--clients", help="number of clients in a closed loop")
+    add(
+        "--think",
+        help="mean of the exponential think time between a response and the next request, seconds (default: 0)",
+    )
 
 
 def settings_of(arguments: argparse.Namespace, values: OptionValues) -> dict[str, Any] | None:
-    """Return the settings of the workload that TRACE names, None where TRACE is a file; records what is neither."""
+    """Return the settings of the workload that TRACE names, None for a file; record a problem if it is neither."""
     name = str(arguments.trace)
     if arguments.trace.is_file():
         if arguments.workload_param:

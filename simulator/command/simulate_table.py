@@ -1,4 +1,4 @@
-"""Shows reports as a table for people."""
+"""Prints reports as a table."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 
 
 _MOST_CHANGES = 40
-"""Lines shown of one run's changes; the report has them all."""
+"""Maximum number of changes printed per run; the report contains all of them."""
 
 
 def render_changes(reports: Sequence[dict[str, Any]]) -> str:
-    """Return the changes that automations made to the fleets, a line each; empty where there are none."""
+    """Return the changes that automations made to the fleets, one per line; empty if there are none."""
     lines: list[str] = []
     for report in reports:
         for run in report.get("seeds", [report]):
@@ -55,7 +55,7 @@ def _change(change: dict[str, Any]) -> str:
 
 
 def render(reports: Sequence[dict[str, Any]]) -> str:
-    """Return one line per report under a header; a figure that no report has gets no column."""
+    """Return a header and one line per report. A figure that no report has gets no column."""
     columns = [column for column in _COLUMNS if any(report.get(column[1]) is not None for report in reports)]
     rows = [["policy", *(title for title, _, _ in columns)]]
     for report in reports:

@@ -1,4 +1,4 @@
-"""The table of eviction rules for a running cache, by name."""
+"""The table of eviction rules of prefix caches, by name."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ EVICTIONS: dict[str, Callable[[random.Random], EvictionRule]] = {
 
 
 class UnknownEvictionError(ValueError):
-    """No eviction rule has this name; the message lists the known ones."""
+    """No eviction rule has this name; the message lists the known names."""
 
 
 def eviction_rule(name: str, rng: random.Random) -> EvictionRule:
-    """Return the rule of this name, which draws its random choices from `rng`; raises UnknownEvictionError."""
+    """Return the rule of this name, with random choices from `rng`; raise UnknownEvictionError."""
     build = EVICTIONS.get(name)
     if build is None:
         raise UnknownEvictionError(f"eviction {name!r} is unknown; known are {', '.join(EVICTIONS)}")

@@ -1,4 +1,4 @@
-"""The interface of a prefix cache's eviction rule: which leaves of the tree are evicted when blocks are needed."""
+"""The interface of a prefix cache's eviction rule, which selects the leaves of the tree to evict."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Protocol
 class BlockTree:
     """The blocks of one cache; the cache and its eviction rule share it.
 
-    Mutable state: `parents` (every block → the block before it, None for a root; the cache adds, the rule removes) and
-    `pins` (blocks that sequences hold → the number of holders; only the cache changes it). A sequence holds a prefix,
-    so a pinned block has a pinned parent.
+    Mutable state: `parents` maps each block to the block before it, None for a root; the cache adds blocks, the rule
+    removes them. `pins` maps blocks that sequences hold to the number of holders; only the cache changes it. A sequence
+    holds a prefix, so a pinned block has a pinned parent.
     """
 
     capacity_blocks: int
@@ -22,13 +22,14 @@ class BlockTree:
 
 
 class LeafEviction(Protocol):
-    """Evicts leaves of one tree, but never pinned blocks, nor a path while it is being inserted."""
+    """Evicts leaves of one tree, but never pinned blocks and never the path being inserted."""
 
     def make_room(self, keys: Sequence[int], held: int, blocks: int) -> list[int]:
-        """Record a use of the path `keys`, of which the first `held` are present, and evict `blocks` others for it.
+        """Record a use of the path `keys`, whose first `held` blocks are present, and evict `blocks` other blocks for
+        it.
 
-        Returns the evicted keys in order, fewer where no more can be evicted. Called once per insertion, with 0 blocks
-        where there is room, and always followed by `add`.
+        Returns the evicted keys in order; there are fewer if no more can be evicted. Called once per insertion, also
+        with 0 blocks if there is room, and always followed by `add`.
         """
 
     def add(self, keys: Sequence[int], held: int) -> None:
@@ -38,14 +39,14 @@ class LeafEviction(Protocol):
         """Record that blocks have become pinned."""
 
     def unlock(self, keys: Sequence[int]) -> None:
-        """Record that blocks are no longer pinned, children before parents; they were in use until this moment."""
+        """Record that blocks are no longer pinned, children before parents. This counts as a use of the blocks."""
 
     def clear(self) -> None:
-        """Forget all blocks."""
+        """Remove all blocks."""
 
     def check(self) -> None:
-        """Raise AssertionError unless the rule's own state agrees with the tree."""
+        """Raise AssertionError unless the rule's state matches the tree."""
 
 
 EvictionRule = Callable[[BlockTree], LeafEviction]
-"""Builds the rule of a new cache."""
+"""Builds the eviction rule of a new cache."""

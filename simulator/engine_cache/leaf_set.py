@@ -1,4 +1,4 @@
-"""The leaves that may be evicted, unmarked ones first: a set with indices, so that a random choice takes O(1)."""
+"""The leaves that can be evicted, unmarked ones first; indexed, so that a random choice takes O(1)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 class LeafSet:
-    """Leaves in two parts, unmarked and marked; every operation takes constant time, `unmark_all` too.
+    """Leaves in two parts, unmarked and marked. Every operation takes constant time, `unmark_all` included.
 
     Mutable state: `_leaves` (the first `unmarked` of them are unmarked) and `_index` (leaf → its index).
     """
@@ -28,7 +28,7 @@ class LeafSet:
         return iter(self._leaves)
 
     def add(self, key: int, *, marked: bool) -> None:
-        """Add a leaf that is not in the set."""
+        """Add a leaf, which must not be in the set."""
         leaves, index = self._leaves, self._index
         end = len(leaves)
         leaves.append(key)
@@ -46,7 +46,7 @@ class LeafSet:
         self.unmarked = first_marked + 1
 
     def discard(self, key: int) -> bool:
-        """Remove a leaf; returns False where it is not in the set."""
+        """Remove a leaf; return False if it is not in the set."""
         hole = self._index.pop(key, None)
         if hole is None:
             return False
@@ -54,7 +54,9 @@ class LeafSet:
         return True
 
     def take(self, share: float) -> int:
-        """Remove and return the unmarked leaf at `share`, 0 to below 1, of them; there must be one."""
+        """Remove and return the unmarked leaf at position `share` (0 to below 1) of all unmarked leaves; one must
+        exist.
+        """
         hole = int(share * self.unmarked)
         key = self._leaves[hole]
         del self._index[key]
@@ -62,24 +64,24 @@ class LeafSet:
         return key
 
     def unmark_all(self) -> None:
-        """Make every leaf unmarked."""
+        """Unmark every leaf."""
         self.unmarked = len(self._leaves)
 
     def clear(self) -> None:
-        """Remove all."""
+        """Remove all leaves."""
         self._leaves.clear()
         self._index.clear()
         self.unmarked = 0
 
     def check(self) -> None:
-        """Raise AssertionError unless every leaf is at its index."""
+        """Raise AssertionError unless every leaf is at its recorded index."""
         if {key: index for index, key in enumerate(self._leaves)} != self._index:
             raise AssertionError("a leaf is not in its place")
         if not 0 <= self.unmarked <= len(self._leaves):
             raise AssertionError(f"{self.unmarked} of {len(self._leaves)} leaves cannot be unmarked")
 
     def _close(self, hole: int) -> None:
-        """Fill the hole of a removed leaf: with the last unmarked one if it was unmarked, then with the last."""
+        """Fill the gap of a removed leaf: if it was unmarked, with the last unmarked leaf; then with the last leaf."""
         leaves, index = self._leaves, self._index
         if hole < self.unmarked:
             self.unmarked = last_unmarked = self.unmarked - 1

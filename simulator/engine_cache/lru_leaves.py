@@ -1,7 +1,8 @@
 """Leaf-LRU: the least recently used leaf is evicted first, as in SGLang and vLLM (RLT paper §3.2, `L-LRU`).
 
-A use touches leaf to root, so a parent is always younger than its children and a chain is evicted from its tail. The
-least recently used block is therefore always a leaf, and one list in order of last use suffices.
+A use touches blocks from leaf to root, so a parent is always more recently used than its children and a chain is
+evicted from its tail. The least recently used block is therefore always a leaf, and one list in order of last use
+suffices.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from simulator.engine_cache.leaf_eviction import BlockTree
 
 
 class LruLeaves:
-    """Mutable state: `_order`, the blocks that no sequence holds, the least recently used first."""
+    """Evicts the least recently used leaf. Mutable state: `_order`, the unpinned blocks, least recently used first."""
 
     def __init__(self, tree: BlockTree) -> None:
         self._tree = tree
@@ -47,7 +48,7 @@ class LruLeaves:
         self._touch(keys[:held])
 
     def lock(self, keys: Sequence[int]) -> None:
-        """Take pinned blocks out of the order."""
+        """Remove pinned blocks from the order."""
         order = self._order
         for key in keys:
             del order[key]
@@ -59,11 +60,11 @@ class LruLeaves:
             order[key] = None
 
     def clear(self) -> None:
-        """Forget the order."""
+        """Remove all blocks from the order."""
         self._order.clear()
 
     def check(self) -> None:
-        """Raise AssertionError unless every block is either pinned or in order, and parents follow their children."""
+        """Raise AssertionError unless every block is pinned or in the order, and parents follow their children."""
         pins, parents = self._tree.pins, self._tree.parents
         if set(self._order) | set(pins) != set(parents) or set(self._order) & set(pins):
             raise AssertionError("a block is neither pinned nor in the order of use, or both")
@@ -73,7 +74,7 @@ class LruLeaves:
                 raise AssertionError(f"block {parent:#x} would be evicted before its child {key:#x}")
 
     def _touch(self, keys: Sequence[int]) -> None:
-        """Make held blocks the most recently used, leaf to root; pinned ones are not in the order."""
+        """Make present blocks the most recently used, from leaf to root; pinned blocks are not in the order."""
         move, pins = self._order.move_to_end, self._tree.pins
         if not pins:
             for key in reversed(keys):

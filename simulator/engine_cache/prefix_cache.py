@@ -1,4 +1,4 @@
-"""A prefix cache: the blocks of one engine, as a tree of chained keys of which only leaves are evicted."""
+"""A prefix cache: the blocks of one engine as a tree of chained keys. Only leaves are evicted."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from simulator.engine_cache.lru_leaves import LruLeaves
 
 
 class PrefixCache:
-    """At most `capacity_blocks` blocks, evicted leaf by leaf by the rule `eviction`, or by leaf-LRU without one.
+    """At most `capacity_blocks` blocks; leaves are evicted by the rule `eviction`, by default leaf-LRU.
 
-    Mutable state: the tree of blocks with their pins, and the eviction rule's own state.
+    Mutable state: the tree of blocks with their pins, and the eviction rule's state.
     """
 
     def __init__(self, capacity_blocks: int, eviction: EvictionRule = LruLeaves) -> None:
@@ -31,11 +31,11 @@ class PrefixCache:
 
     @property
     def pinned_blocks(self) -> int:
-        """Blocks that running sequences hold."""
+        """Number of blocks that running sequences hold."""
         return len(self._pins)
 
     def match(self, keys: Sequence[int]) -> int:
-        """Return the number of leading blocks held; touches nothing."""
+        """Return the number of leading blocks that are present; this does not count as a use."""
         blocks = self._parents
         for depth, key in enumerate(keys):
             if key not in blocks:
@@ -43,7 +43,7 @@ class PrefixCache:
         return len(keys)
 
     def insert(self, keys: Sequence[int]) -> list[int]:
-        """Hold as many leading blocks of `keys` as fit and return the keys evicted for them, in order.
+        """Store as many leading blocks of `keys` as fit, and return the keys evicted for them, in order.
 
         Pinned blocks and the blocks of `keys` itself are never evicted.
         """
@@ -62,7 +62,7 @@ class PrefixCache:
         return evicted
 
     def pin(self, keys: Sequence[int]) -> int:
-        """Pin the leading blocks held of `keys` and return their number (to be unpinned with the same)."""
+        """Pin the present leading blocks of `keys` and return their number; `unpin` must get the same blocks."""
         held = self.match(keys)
         pins = self._pins
         # The pinned blocks are the path's beginning, since a pinned block has a pinned parent.
@@ -79,8 +79,8 @@ class PrefixCache:
         return held
 
     def unpin(self, keys: Sequence[int]) -> None:
-        """Release one pin on each of `keys` and touch them; raises ValueError, changing nothing, where a pin is
-        missing.
+        """Remove one pin from each of `keys` and mark them as used. If a pin is missing, raise ValueError and change
+        nothing.
         """
         pins = self._pins
         counts = [*map(pins.get, keys)]
@@ -98,13 +98,13 @@ class PrefixCache:
         self._eviction.unlock(free)
 
     def clear(self) -> None:
-        """Drop every block, pinned ones too."""
+        """Drop every block, including pinned ones."""
         self._parents.clear()
         self._pins.clear()
         self._eviction.clear()
 
     def check(self) -> None:
-        """Raise AssertionError unless tree, eviction rule, pins and capacity agree."""
+        """Raise AssertionError unless tree, eviction rule, pins, and capacity are consistent."""
         for key, parent in self._parents.items():
             if parent is not None and parent not in self._parents:
                 raise AssertionError(f"block {key:#x} lost its parent")
@@ -119,9 +119,9 @@ class PrefixCache:
 
 
 class RecentBlocks:
-    """At most `capacity_blocks` blocks, of which the least recently used are evicted first.
+    """At most `capacity_blocks` blocks; the least recently used ones are evicted first.
 
-    Mutable state: `_order`, the blocks in order of last use; leaves before their parents, so that a chain is evicted
+    Mutable state: `_order`, the blocks in order of last use. Leaves precede their parents, so that a chain is evicted
     from its tail.
     """
 
@@ -133,7 +133,7 @@ class RecentBlocks:
         return len(self._order)
 
     def store(self, keys: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Keep blocks, and return the new keys and the evicted ones."""
+        """Store blocks; return the new keys and the evicted keys."""
         order = self._order
         new = [key for key in keys if key not in order]
         # Leaf first, so that a chain is evicted from its tail.
@@ -155,7 +155,9 @@ class CpuCopies(RecentBlocks):
     """Copies of blocks in CPU memory."""
 
     def end(self, keys: Sequence[int], first: int) -> int:
-        """Return the end of the run of blocks held from position `first` on; touches all blocks of the prompt."""
+        """Return the end of the run of present blocks that starts at position `first`; mark the prompt's blocks as
+        used.
+        """
         end = first
         while end < len(keys) and keys[end] in self._order:
             end += 1
@@ -164,15 +166,15 @@ class CpuCopies(RecentBlocks):
 
 
 class WindowBlocks(RecentBlocks):
-    """Blocks of a sliding window, of which an engine keeps those before certain ends of prompts."""
+    """Blocks of a sliding window. An engine keeps only those before certain ends of prompts."""
 
     def __init__(self, capacity_blocks: int, window_blocks: int) -> None:
-        """`window_blocks`: number of blocks before the end of a prefix that serve it."""
+        """`window_blocks` is the number of blocks before the end of a prefix that a hit on it needs."""
         super().__init__(capacity_blocks)
         self._window_blocks = window_blocks
 
     def end(self, keys: Sequence[int], most: int) -> int:
-        """Return the longest prefix of at most `most` blocks whose last window is held; touches that window."""
+        """Return the longest prefix of at most `most` blocks whose last window is present; mark that window as used."""
         for end in range(most, 0, -1):
             window = keys[max(0, end - self._window_blocks) : end]
             if all(key in self._order for key in window):
@@ -181,7 +183,7 @@ class WindowBlocks(RecentBlocks):
         return 0
 
     def keep(self, keys: Sequence[int], first: int, ends: Iterable[int]) -> tuple[list[int], list[int]]:
-        """Keep the blocks of windows before `ends` from position `first` on; returns new positions and evicted keys."""
+        """Store the blocks of the windows before `ends`, from position `first`; return new positions and evictions."""
         positions = {position for end in ends for position in range(max(first, end - self._window_blocks), end)}
         new, evicted = self.store([keys[position] for position in sorted(positions)])
         return [position for position in sorted(positions) if keys[position] in new], evicted

@@ -1,13 +1,13 @@
-"""RLT: a leaf drawn at random among those that this phase has not used (RLT paper §4.1, Algorithm 1).
+"""RLT eviction: evict a random leaf that was not used in the current phase (RLT paper §4.1, Algorithm 1).
 
-A used block is marked. When one more than the capacity has been marked, a new phase begins and only the current block
-keeps its mark. A full cache evicts an unmarked leaf, all with equal chances: no order of arrivals can foresee which, so
-misses stay within about 2·H(B − L + 2) of the optimum's (Theorem 6), where leaf-LRU may miss B − L + 1 times as often
-(Theorem 4).
+A used block is marked. When more blocks are marked than the capacity, a new phase begins and only the current block
+keeps its mark. A full cache evicts an unmarked leaf, each with equal probability. No order of arrivals can anticipate
+the choice, so misses stay within about 2·H(B − L + 2) of the optimum's (Theorem 6), where leaf-LRU may miss B − L + 1
+times as often (Theorem 4).
 
-Two cases the paper leaves open. The path being inserted is never evicted, though a phase that begins in its middle
-clears its marks. Where no unmarked leaf can be evicted (leaves are pinned, or an unmarked block has marked blocks below
-it) a new phase begins at once, as in the classical marking algorithm.
+Two cases the paper leaves open. The path being inserted is never evicted, even if a phase begins in its middle and
+clears its marks. If no unmarked leaf can be evicted (leaves are pinned, or an unmarked block has marked blocks below
+it), a new phase begins at once, as in the classical marking algorithm.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from simulator.engine_cache.leaf_set import LeafSet
 
 
 class SimulatedRltLeaves:
-    """Mutable state: `_leaves` (those that may be evicted), `_children` (inner blocks → number of children),
-    `_marked_in` (block → the phase of its last mark), `_phase`, `_marks` (marked in this phase) and `_spared` (the
-    last block held of the path being inserted).
+    """Evicts random unmarked leaves.
+
+    Mutable state: `_leaves` (leaves that can be evicted), `_children` (inner blocks → number of children), `_marked_in`
+    (block → the phase of its last mark), `_phase`, `_marks` (number of marks in this phase), and `_spared` (the last
+    present block of the path being inserted).
     """
 
     def __init__(self, tree: BlockTree, rng: random.Random) -> None:
@@ -37,7 +39,7 @@ class SimulatedRltLeaves:
         self._spared: int | None = None
 
     def make_room(self, keys: Sequence[int], held: int, blocks: int) -> list[int]:
-        """Mark the path block by block and evict one leaf for each of its last `blocks` (lines 6 to 16)."""
+        """Mark the path block by block, and evict one leaf for each of its last `blocks` (lines 6 to 16)."""
         self._spared = keys[held - 1] if held else None
         if self._spared is not None:
             # The path's only possible leaf: a phase that begins below would clear its mark and evict it.
@@ -57,7 +59,7 @@ class SimulatedRltLeaves:
         return evicted
 
     def add(self, keys: Sequence[int], held: int) -> None:
-        """Add the blocks after the path's first `held`; the last one may be a leaf."""
+        """Add the path's blocks after its first `held`; the last one can be a leaf."""
         self._spared = None
         if not keys:
             return
@@ -71,7 +73,7 @@ class SimulatedRltLeaves:
         self._list_leaf(keys[-1])
 
     def use(self, keys: Sequence[int]) -> None:
-        """Mark blocks in their order; a leaf that may be evicted becomes a marked one."""
+        """Mark blocks in order, including leaves that can be evicted."""
         for key in keys:
             # One by one: a mark may begin a phase, which unmarks every leaf.
             self._mark((key,))
@@ -79,7 +81,7 @@ class SimulatedRltLeaves:
                 self._leaves.add(key, marked=True)
 
     def evict(self, blocks: int) -> list[int]:
-        """Evict this many leaves, fewer where no more can be evicted, and return them in order."""
+        """Evict this many leaves, or fewer if no more can be evicted; return them in order."""
         evicted = []
         for _ in range(blocks):
             victim = self._evict_one(None)
@@ -89,25 +91,25 @@ class SimulatedRltLeaves:
         return evicted
 
     def lock(self, keys: Sequence[int]) -> None:
-        """Remove pinned leaves from those that may be evicted (Corollary 7)."""
+        """Remove pinned leaves from the leaves that can be evicted (Corollary 7)."""
         for key in keys:
             self._leaves.discard(key)
 
     def unlock(self, keys: Sequence[int]) -> None:
-        """Mark released blocks and list the leaves among them."""
+        """Mark released blocks, and list the leaves among them as evictable."""
         self.use(keys)
         for key in keys:
             self._list_leaf(key)
 
     def clear(self) -> None:
-        """Forget all blocks and begin a new phase."""
+        """Remove all blocks and begin a new phase."""
         self._leaves.clear()
         self._children.clear()
         self._marked_in.clear()
         self._begin_phase()
 
     def check(self) -> None:
-        """Raise AssertionError unless leaves, children and marks agree with the tree."""
+        """Raise AssertionError unless leaves, children, and marks match the tree."""
         self._leaves.check()
         parents, pins = self._tree.parents, self._tree.pins
         children: dict[int, int] = {}
@@ -127,7 +129,7 @@ class SimulatedRltLeaves:
             raise AssertionError("a marked leaf could be drawn")
 
     def _mark(self, keys: Sequence[int]) -> None:
-        """Mark blocks in their order that are not listed as leaves (lines 7 to 9)."""
+        """Mark blocks that are not listed as leaves, in order (lines 7 to 9)."""
         marked_in, phase = self._marked_in, self._phase
         for key in keys:
             if marked_in.get(key) == phase:
@@ -138,7 +140,7 @@ class SimulatedRltLeaves:
             self._marks += 1
 
     def _evict_one(self, wanted: int | None) -> int | None:
-        """Evict an unmarked leaf drawn at random, to load `wanted`; returns None where there is no leaf."""
+        """Evict a random unmarked leaf in order to load `wanted`; return None if there is no leaf."""
         leaves, tree = self._leaves, self._tree
         # The paper leaves this case open; as in the classical marking algorithm, a new phase begins.
         if not leaves.unmarked:
@@ -169,6 +171,6 @@ class SimulatedRltLeaves:
         return self._phase
 
     def _list_leaf(self, key: int) -> None:
-        """List a block that may be evicted: one without children that no sequence holds."""
+        """List a block as evictable if it has no children and no sequence holds it."""
         if key not in self._children and key not in self._tree.pins and key not in self._leaves:
             self._leaves.add(key, marked=self._marked_in.get(key) == self._phase)

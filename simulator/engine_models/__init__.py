@@ -1,1 +1,1 @@
-"""Engine models, one file each; `registry` names them."""
+"""Engine models, one file each; `registry` lists them by name."""

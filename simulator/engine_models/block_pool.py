@@ -1,8 +1,8 @@
-"""The paged KV memory of one engine: blocks of running sequences and, among the free ones, the prefix cache.
+"""The paged KV memory of one engine: blocks of running sequences, and a prefix cache in the free blocks.
 
-As in vLLM V1: a full block gets a key and can be shared, counted by references; a sequence that ends releases its
-blocks tail first; free blocks keep their content until they are reused, in the order of `FreeBlocks`. The same key may
-be in two blocks when two sequences computed it at once.
+As in vLLM V1, a full block gets a key and can be shared; references are counted. A sequence that ends releases its
+blocks from the tail. Free blocks keep their content until they are reused, in the order of `FreeBlocks`. Two blocks can
+have the same key if two sequences computed it at once.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from simulator.engine_models.free_blocks import Block, FreeBlocks, FreeByAge
 
 
 class BlockPool:
-    """`capacity` blocks, of which each is empty, held or free with content.
+    """`capacity` blocks, each of which is empty, held, or free with content.
 
-    Mutable state: `_named` (key → blocks with it, oldest first), `_free` (blocks without a holder), `_empty` (blocks
-    without content or holder) and `_open` (held, not yet full).
+    Mutable state: `_named` (key → blocks with it, oldest first), `_free` (blocks with content but without a holder),
+    `_empty` (number of blocks without content or holder), and `_open` (number of held blocks that are not yet full).
     """
 
     def __init__(self, capacity: int, free: FreeBlocks | None = None) -> None:
@@ -34,27 +34,27 @@ class BlockPool:
 
     @property
     def free(self) -> int:
-        """Blocks that are available."""
+        """Number of available blocks."""
         return self._empty + len(self._free)
 
     @property
     def held(self) -> int:
-        """Blocks that running sequences hold."""
+        """Number of blocks that running sequences hold."""
         return self.capacity - self.free
 
     def match(self, keys: Sequence[int]) -> int:
-        """Return the number of leading keys that are present; touches nothing."""
+        """Return the number of leading keys that are present; this does not count as a use."""
         for depth, key in enumerate(keys):
             if key not in self._named:
                 return depth
         return len(keys)
 
     def free_among(self, keys: Sequence[int]) -> int:
-        """Return how many blocks `share(keys)` would make unavailable."""
+        """Return how many free blocks `share(keys)` would hold."""
         return sum(1 for key in keys if not self._named[key][0].holders)
 
     def share(self, keys: Sequence[int]) -> list[Block]:
-        """Hold the blocks of these keys, which must be present; returns them in order."""
+        """Hold the blocks of these keys, which must be present; return them in order."""
         blocks = []
         for key in keys:
             block = self._named[key][0]
@@ -66,9 +66,9 @@ class BlockPool:
         return blocks
 
     def take(self, count: int) -> list[int]:
-        """Hold `count` blocks to be filled; returns the keys whose last block that overwrites, in order.
+        """Hold `count` blocks to be filled; return the keys that are no longer in the pool, in order.
 
-        Raises ValueError where fewer are free. Empty ones are used first.
+        Empty blocks are used first. Raises ValueError if too few blocks are free.
         """
         if count > self.free:
             raise ValueError(f"{count} blocks are wanted and {self.free} are free")
@@ -84,9 +84,9 @@ class BlockPool:
         return gone
 
     def fill(self, key: int, parent: int | None = None) -> tuple[Block, bool]:
-        """Give a held block that is now full its key, and that of the block before it.
+        """Give a full, held block its key; `parent` is the key of the block before it.
 
-        Returns it, and whether the key is new in the pool.
+        Returns the block, and whether its key is new in the pool.
         """
         if not self._open:
             raise ValueError("no block is being filled")
@@ -104,7 +104,7 @@ class BlockPool:
         return block, new
 
     def release(self, blocks: Sequence[Block], unfilled: int) -> None:
-        """Release a sequence's full blocks, in their order, and the ones it did not fill."""
+        """Release a sequence's full blocks in order, and its blocks that are not full."""
         self._open -= unfilled
         self._empty += unfilled
         # Tail first, as in vLLM: a chain without its head is of no use, one without its tail is.
@@ -118,12 +118,12 @@ class BlockPool:
                 self._discard(block)
 
     def clear(self) -> None:
-        """Forget the content of free blocks."""
+        """Drop the content of free blocks."""
         for block in self._free.take(len(self._free)):
             self._discard(block)
 
     def check(self) -> None:
-        """Raise AssertionError unless every block is counted once."""
+        """Raise AssertionError unless every block is counted exactly once."""
         named = [block for twins in self._named.values() for block in twins]
         if any(not twins or any(block.key != key for block in twins) for key, twins in self._named.items()):
             raise AssertionError("a key has no block, or another's")

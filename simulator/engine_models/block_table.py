@@ -12,10 +12,10 @@ from simulator.engine_models.simulated_engine import PromptSequence
 class BlockTable:
     """The blocks of one sequence in the pool; empty before it starts and after it is released.
 
-    Full blocks of the prompt have the sequence's own keys. Blocks that the answer fills, and prompt blocks beyond the
-    given keys, get keys that no other sequence has. Mutable state: `blocks` (full, in order), `unfilled` (held, not yet
-    full), `computed` (tokens in them) and `_keys` (of full blocks, kept over a release, so that a preempted sequence
-    finds its own blocks again).
+    Full prompt blocks have the keys of the sequence. Blocks filled by output, and prompt blocks without a given key,
+    get unique keys. Mutable state: `blocks` (full, in order), `unfilled` (number of held blocks not yet full),
+    `computed` (number of tokens in all blocks), and `_keys` (keys of full blocks, kept after a release, so that a
+    preempted sequence can reuse its blocks).
     """
 
     def __init__(self, pool: BlockPool, sequence: PromptSequence, order: int, block_tokens: int) -> None:
@@ -29,17 +29,17 @@ class BlockTable:
         self.computed = 0
 
     def hits(self, wanted: int) -> int:
-        """Return the leading blocks in the cache; of `wanted` tokens at least one is always computed."""
+        """Return the number of leading blocks in the cache. Of `wanted` tokens, at least one is always computed."""
         return self._pool.match(self._keys[: (wanted - 1) // self._size])
 
     def blocks_for(self, tokens: int) -> int:
-        """Return the blocks that are missing for the next `tokens`."""
+        """Return how many more blocks the next `tokens` need."""
         return -(-(self.computed + tokens) // self._size) - len(self.blocks) - self.unfilled
 
     def open(self, hits: int, loaded: int, tokens: int) -> list[int] | None:
-        """Hold `hits` cached blocks, and room for `loaded` ones and for `tokens` more.
+        """Hold `hits` cached blocks, and allocate blocks for `loaded` ones and for `tokens` more.
 
-        Returns the keys evicted, or None where the memory is full.
+        Returns the evicted keys, or None if the memory is full.
         """
         keys = self._keys[:hits]
         # Hits and loads are whole blocks, so the rest begins at the start of one.
@@ -52,14 +52,15 @@ class BlockTable:
         return self.grow(new)
 
     def grow(self, count: int) -> list[int]:
-        """Hold `count` more blocks and return the keys evicted for them."""
+        """Hold `count` more blocks; return the keys evicted for them."""
         self.unfilled += count
         return self._pool.take(count)
 
     def compute(self, computed: int) -> tuple[int, tuple[int, ...], int | None]:
-        """Record the first `computed` tokens as done; returns position, keys and parent of blocks new in the cache.
+        """Record the first `computed` tokens as computed; return position, keys, and parent of blocks that are new in
+        the cache.
 
-        Where another sequence has already cached a block, nothing is new, though this copy stays.
+        If another sequence has already cached a block, it is not new, but this copy stays.
         """
         self.computed = computed
         new: list[int] = []
@@ -75,7 +76,7 @@ class BlockTable:
         return position, tuple(new), self._keys[position - 1] if position else None
 
     def release(self) -> None:
-        """Release everything; full blocks stay in the cache until their memory is needed."""
+        """Release all blocks; full blocks stay in the cache until their memory is needed."""
         self._pool.release(self.blocks, self.unfilled)
         self.blocks = []
         self.unfilled = 0

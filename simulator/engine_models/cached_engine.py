@@ -1,4 +1,4 @@
-"""An engine model whose blocks are kept in a prefix cache."""
+"""An engine model with a prefix cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulator.engine_models.simulated_engine import PromptSequence
 
 
 class CachedEngine(QueuedEngine[PromptSequence], ABC):
-    """Mutable state besides the queue's: the cache."""
+    """An engine that keeps blocks in a prefix cache. Mutable state besides the queue's: the cache."""
 
     def __init__(self, profile: EngineProfile) -> None:
         super().__init__(profile)
@@ -21,15 +21,15 @@ class CachedEngine(QueuedEngine[PromptSequence], ABC):
 
     @property
     def cached_blocks(self) -> int:
-        """Blocks in the cache, in use or not."""
+        """Number of cached blocks, in use or not."""
         return len(self._cache)
 
     def held_blocks(self, keys: Sequence[int]) -> int:
-        """Return how many leading blocks of `keys` the cache holds."""
+        """Return how many leading blocks of `keys` are in the cache."""
         return self._cache.match(keys)
 
     def receive_blocks(self, keys: Sequence[int], now: float) -> list[EngineEvent]:
-        """Put leading blocks from another engine into the cache; return what was stored and evicted."""
+        """Add leading blocks from another engine to the cache; return the stored and evicted keys."""
         events: list[EngineEvent] = []
         self._insert("", tuple(keys), now, events)
         return events

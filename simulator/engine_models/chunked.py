@@ -1,11 +1,11 @@
 """Continuous batching with chunked prefill and paged memory, as in vLLM's V1 scheduler.
 
-Each step has a budget of `max_batched_tokens`: running sequences get one token each, the rest is for prompts, in
-chunks, first those in progress and then waiting ones, by priority and arrival. Memory is allocated block by block as
-sequences grow. When none is left, the running sequence that is last by priority and arrival loses all its blocks and
-waits to be computed again, its tokens so far included, except for those that are still in the prefix cache. A block is
-in the cache, for all sequences, at the end of the step that fills it, whether a prompt or an answer filled it; a
-prompt's partial last block never is.
+Each step has a budget of `max_batched_tokens`. Running sequences get one token each. The remaining budget goes to
+chunks of prompts, first those in progress and then waiting ones, by priority and arrival. Memory is allocated block by
+block as sequences grow. When memory is full, the running sequence that is last by priority and arrival is preempted: it
+loses all its blocks and waits to be recomputed with its tokens so far, except for blocks that are still in the prefix
+cache. A block, of a prompt or of output, enters the cache for all sequences at the end of the step that fills it. A
+prompt's partial last block is never cached.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from simulator.engine_models.simulated_engine import PromptSequence
 
 @dataclass(slots=True, eq=False)
 class _Work:
-    """A sequence in the engine: its blocks, the tokens generated before it last joined the batch, the chunk in
-    progress.
+    """A sequence in the engine: its blocks, the tokens generated before it last joined the batch, and its current
+    chunk.
     """
 
     sequence: PromptSequence
@@ -49,25 +49,26 @@ class _Work:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Priority and arrival: the lowest runs first, the highest is preempted first."""
+        """Priority and arrival. The lowest rank runs first, the highest is preempted first."""
         return self.sequence.priority, self.order
 
     @property
     def loaded_blocks(self) -> int:
-        """Leading blocks that were loaded for it; a preempted sequence has lost them with all others."""
+        """Number of leading blocks that were loaded for the sequence; 0 after a preemption, which drops them."""
         return min(self.sequence.loaded_blocks, len(self.sequence.keys)) if self.cached_tokens < 0 else 0
 
     @property
     def wanted(self) -> int:
-        """Tokens to compute before the next one is generated."""
+        """Tokens to compute before the next token is generated."""
         return self.sequence.prompt_tokens + self.generated
 
 
 class ChunkedEngine(QueuedEngine[_Work]):
-    """Mutable state besides the queue's: `_prefilling` and `_decoding` (by id) with `_batch`, and the pool.
+    """An engine with chunked prefill.
 
-    Also `_growing` (decoding ones that need a block before their next token), `_live` (ids in the engine), `_preempted`
-    (whether this step's start preempted a sequence) and the counter `preemptions`.
+    Mutable state besides the queue's: `_prefilling` and `_decoding` (sequences by id) with `_batch`, the pool,
+    `_growing` (decoding sequences that need a block before their next token), `_live` (ids in the engine), `_preempted`
+    (whether the start of this step preempted a sequence), and the counter `preemptions`.
     """
 
     def __init__(self, profile: EngineProfile, *, emit_tokens: bool = False) -> None:
@@ -89,12 +90,12 @@ class ChunkedEngine(QueuedEngine[_Work]):
 
     @property
     def running(self) -> int:
-        """Sequences that prefill or decode."""
+        """Number of sequences that prefill or decode."""
         return len(self._prefilling) + len(self._decoding)
 
     @property
     def cached_blocks(self) -> int:
-        """Distinct blocks in the cache, in use or not."""
+        """Number of distinct cached blocks, in use or not."""
         return len(self._pool)
 
     @property
@@ -104,11 +105,11 @@ class ChunkedEngine(QueuedEngine[_Work]):
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens of running sequences that fit into the memory."""
+        """Tokens of running sequences that fit into memory."""
         return self.profile.num_blocks * self.profile.block_tokens
 
     def submit(self, sequence: PromptSequence, now: float) -> None:
-        """Queue a sequence that arrives at `now`; raises ValueError on one that can never run."""
+        """Queue a sequence that arrives at `now`; raise ValueError if it can never run."""
         self._forward(now)
         if sequence.request_id in self._live:
             raise ValueError(f"request {sequence.request_id} is in the engine already")
@@ -127,7 +128,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
             self._busy_until = self._batch.cut_run(now, self._busy_until)
 
     def abort(self, request_id: str, now: float) -> bool:
-        """Remove a request at once, in any state; returns False where it is absent (harmless)."""
+        """Remove a request at once, in any state; return False if it is absent."""
         self._forward(now)
         if request_id not in self._live:
             return False
@@ -146,11 +147,11 @@ class ChunkedEngine(QueuedEngine[_Work]):
         return True
 
     def held_blocks(self, keys: Sequence[int]) -> int:
-        """Return how many leading blocks of `keys` the cache holds."""
+        """Return how many leading blocks of `keys` are in the cache."""
         return self._pool.match(keys)
 
     def receive_blocks(self, keys: Sequence[int], now: float) -> list[EngineEvent]:
-        """Put leading blocks from another engine into free memory; return what was stored and evicted."""
+        """Put leading blocks from another engine into free memory; return the stored and evicted keys."""
         held = self._pool.match(keys)
         # Held meanwhile, so that they are not evicted for their own successors.
         shared = self._pool.share(keys[:held])
@@ -165,7 +166,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
         return events
 
     def check(self) -> None:
-        """Raise AssertionError unless queue, running sets, blocks and sums agree."""
+        """Raise AssertionError unless queue, running sets, blocks, and sums are consistent."""
         self._pool.check()
         self._batch.check()
         running = [*self._prefilling.values(), *self._decoding.values()]
@@ -214,7 +215,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
         return at_s + seconds + self.profile.prefill_per_hit_token_s * loaded_tokens
 
     def _continue_prompts(self, at_s: float, events: list[EngineEvent]) -> int:
-        """Give prompts in progress their next chunks; returns the tokens left of the step's budget."""
+        """Give prompts in progress their next chunks; return the remaining token budget of the step."""
         budget = self.profile.max_batched_tokens - len(self._decoding)
         for work in _by_rank(self._prefilling):
             work.chunk = 0
@@ -228,7 +229,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
         return budget
 
     def _admit(self, budget: int, at_s: float, events: list[EngineEvent]) -> int:
-        """Start waiting sequences while budget, batch and memory allow; returns the tokens loaded from the cache."""
+        """Start waiting sequences while budget, batch, and memory allow; return the tokens loaded from the cache."""
         loaded = 0
         # As in vLLM, a step that preempted a sequence admits none.
         while self._waiting and budget and not self._preempted and self.running < self.profile.max_running:
@@ -257,8 +258,8 @@ class ChunkedEngine(QueuedEngine[_Work]):
         return loaded
 
     def _claim(self, work: _Work, blocks: int, at_s: float, events: list[EngineEvent]) -> bool:
-        """Allocate blocks for a running sequence, preempting later ones where none is free; False where it was the
-        last.
+        """Allocate blocks for a running sequence, preempting later ones if needed. Return False if it is preempted
+        itself.
         """
         while self._pool.free < blocks:
             running = [*self._decoding.values(), *self._prefilling.values()]
@@ -301,7 +302,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
             self._finish_chunk(work, at_s, events)
 
     def _attend(self, work: _Work, at_s: float, events: list[EngineEvent]) -> None:
-        """Store the block that a decoding sequence has filled, and finish or continue the sequence."""
+        """Store the block that a decoding sequence has filled; finish or continue the sequence."""
         name = work.sequence.request_id
         made = work.generated + self._batch.made(name)
         # The KV of the latest token is only computed by the step after it.
@@ -333,7 +334,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
         )
 
     def _due_in(self, work: _Work, made: int) -> int:
-        """Return the steps until a decoding sequence ends or fills its block; records if it needs a new one first."""
+        """Return the steps until a decoding sequence ends or fills its block; record if it first needs a new block."""
         if not work.table.unfilled:
             self._growing[work.sequence.request_id] = work
         size = self.profile.block_tokens

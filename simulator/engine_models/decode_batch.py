@@ -1,4 +1,4 @@
-"""Sequences that decode together, counted lazily, so that a run of equal steps costs no more than one step."""
+"""Sequences that decode together. Steps are counted lazily, so that many equal steps cost no more than one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simulator.engine_models.engine_profile import EngineProfile
 
 @dataclass(slots=True, eq=False)
 class _Member:
-    """A sequence of the batch: its context tokens when it joined, the step at which it joined, and when it is due."""
+    """A sequence of the batch: its context tokens and step when it joined, and the step at which it is due."""
 
     context_tokens: int
     joined: int
@@ -20,12 +20,12 @@ class _Member:
 
 
 class DecodeBatch:
-    """A decoding batch that computes the duration of its next steps and when a member is due.
+    """A decoding batch. It computes the duration of its next steps, and when a member is due.
 
     Each step gives every member one token. A member is due when it finishes or its block is full. Steps between two
     events run as one *run*. Mutable state: `_members` in order of joining, `_done` (steps since the batch was created),
-    `context` (tokens all members attend to), `_run` and `_started` (steps and start of the current run) and `_heap` of
-    (due step, order, name), which also has outdated entries.
+    `context` (tokens that all members attend to), `_run` and `_started` (steps and start of the current run), and
+    `_heap` of (due step, order, name), which can contain outdated entries.
     """
 
     def __init__(self, profile: EngineProfile) -> None:
@@ -45,7 +45,7 @@ class DecodeBatch:
         return name in self._members
 
     def names(self) -> list[str]:
-        """Return the members in the order they joined."""
+        """Return the members in the order in which they joined."""
         return list(self._members)
 
     def join(self, name: str, context_tokens: int, due_in: int) -> None:
@@ -56,7 +56,7 @@ class DecodeBatch:
         self.rearm(name, due_in)
 
     def rearm(self, name: str, due_in: int) -> None:
-        """Make a member due in `due_in` steps; raises ValueError where that is not ahead."""
+        """Make a member due in `due_in` steps; raise ValueError unless `due_in` is positive."""
         if due_in < 1:
             raise ValueError(f"{name} cannot be due in {due_in} steps")
         member = self._members[name]
@@ -65,31 +65,31 @@ class DecodeBatch:
         heappush(self._heap, (member.due, member.order, name))
 
     def made(self, name: str) -> int:
-        """Return the tokens that a member received since it joined."""
+        """Return the number of tokens that a member has received since it joined."""
         return self._done - self._members[name].joined
 
     def leave(self, name: str) -> int:
-        """Remove a member and return the tokens that it received since it joined."""
+        """Remove a member and return the number of tokens that it has received since it joined."""
         member = self._members.pop(name)
         made = self._done - member.joined
         self.context -= member.context_tokens + made
         return made
 
     def steps_until_due(self) -> int:
-        """Return after how many steps the first member is due; raises IndexError on an empty batch."""
+        """Return after how many steps the first member is due; raise IndexError if the batch is empty."""
         while self._outdated(self._heap[0]):
             heappop(self._heap)
         return self._heap[0][0] - self._done
 
     def seconds(self, steps: int) -> float:
-        """Return the duration of the next `steps` steps while the batch stays the same."""
+        """Return the duration of the next `steps` steps if the batch stays the same."""
         first = self._profile.step_s(len(self._members), self.context)
         growth = self._profile.step_per_context_token_s * len(self._members)
         # An arithmetic series: each step reads one more token per member than the one before.
         return steps * first + growth * (steps * (steps - 1) // 2)
 
     def steps_reaching(self, started_s: float, until_s: float) -> int:
-        """Return the fewest steps (at least 1) from `started_s` after which it is `until_s` or later."""
+        """Return the minimum number of steps (at least 1) from `started_s` that end at `until_s` or later."""
         first = self._profile.step_s(len(self._members), self.context)
         growth = self._profile.step_per_context_token_s * len(self._members)
         span = max(0.0, until_s - started_s)
@@ -105,7 +105,7 @@ class DecodeBatch:
         return steps
 
     def start_run(self, at_s: float, arrival_s: float | None) -> float:
-        """Start a run until the first member is due or the next arrival must be considered; returns its end."""
+        """Start a run until the first member is due or the next arrival must be considered; return its end."""
         steps = self.steps_until_due()
         end = at_s + self.seconds(steps)
         if arrival_s is not None and arrival_s < end:
@@ -119,14 +119,14 @@ class DecodeBatch:
         self._run = 1
 
     def cut_run(self, now: float, end: float) -> float:
-        """End the current run, which lasts until `end`, with the step that runs at `now`; returns when."""
+        """Cut the current run, which ends at `end`, after the step in progress at `now`; return the new end."""
         if self._run == 1 or now >= end:
             return end
         self._run = self.steps_reaching(self._started, now)
         return self._started + self.seconds(self._run)
 
     def settle_run(self, now: float, end: float) -> float:
-        """Cut the run and count its finished steps; the one that runs at `now` continues until the returned end."""
+        """Cut the run and count its finished steps. The step in progress at `now` continues until the returned end."""
         end = self.cut_run(now, end)
         if self._run > 1:
             self.step(self._run - 1)
@@ -134,11 +134,11 @@ class DecodeBatch:
         return end
 
     def finish_run(self) -> list[str]:
-        """End the current run and return the members that are due, in the order they joined."""
+        """End the current run and return the due members in the order in which they joined."""
         return self.step(self._run)
 
     def step(self, steps: int) -> list[str]:
-        """Give every member `steps` tokens and return those that are due, in the order they joined."""
+        """Give every member `steps` tokens and return the due members in the order in which they joined."""
         self._done += steps
         self.context += steps * len(self._members)
         due: list[tuple[int, str]] = []
@@ -149,7 +149,7 @@ class DecodeBatch:
         return [name for _, name in sorted(due)]
 
     def check(self) -> None:
-        """Raise AssertionError unless the context sum is right and every member will be due."""
+        """Raise AssertionError unless the context sum is right and every member has a due step."""
         expected = sum(member.context_tokens + self._done - member.joined for member in self._members.values())
         if self.context != expected:
             raise AssertionError(f"the context is {expected} tokens, not {self.context}")

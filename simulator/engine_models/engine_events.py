@@ -1,4 +1,4 @@
-"""Events inside a simulated engine, as values; `at_s` is the model's clock in seconds."""
+"""Events of a simulated engine as values; `at_s` is the model's clock in seconds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class PrefillStarted(msgspec.Struct, frozen=True, gc=False):
-    """The prompt left the queue; `cached_tokens` of it were in the cache at this moment."""
+    """The prompt left the queue; at this time, `cached_tokens` of it were in the cache."""
 
     request_id: str
     at_s: float
@@ -14,7 +14,7 @@ class PrefillStarted(msgspec.Struct, frozen=True, gc=False):
 
 
 class FirstTokenEvent(msgspec.Struct, frozen=True, gc=False):
-    """Prefill is over and the first output token exists."""
+    """Prefill has ended and the first output token exists."""
 
     request_id: str
     at_s: float
@@ -22,7 +22,7 @@ class FirstTokenEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class Token(msgspec.Struct, frozen=True, gc=False):
-    """Output token number `index` (the first one, 0, is FirstTokenEvent)."""
+    """Output token number `index` exists. The first one, 0, is reported by FirstTokenEvent."""
 
     request_id: str
     at_s: float
@@ -30,7 +30,7 @@ class Token(msgspec.Struct, frozen=True, gc=False):
 
 
 class Finished(msgspec.Struct, frozen=True, gc=False):
-    """The last output token exists and the sequence left the engine."""
+    """The last output token exists, and the sequence has left the engine."""
 
     request_id: str
     at_s: float
@@ -38,7 +38,9 @@ class Finished(msgspec.Struct, frozen=True, gc=False):
 
 
 class BlocksStored(msgspec.Struct, frozen=True, gc=False):
-    """Blocks `first_block` … of this prompt are new in the cache, chained after `parent` (None: the prompt's start)."""
+    """Blocks of this prompt from `first_block` on are new in the cache, chained after `parent` (None: the prompt's
+    start).
+    """
 
     request_id: str
     at_s: float
@@ -46,7 +48,7 @@ class BlocksStored(msgspec.Struct, frozen=True, gc=False):
     keys: tuple[int, ...]
     parent: int | None
     loaded: bool = False
-    """Whether they were loaded from elsewhere instead of computed."""
+    """Whether the blocks were loaded rather than computed."""
 
 
 class BlocksRemoved(msgspec.Struct, frozen=True, gc=False):
@@ -57,7 +59,7 @@ class BlocksRemoved(msgspec.Struct, frozen=True, gc=False):
 
 
 class TierChanged(msgspec.Struct, frozen=True, gc=False):
-    """Copies of blocks were added to CPU memory, and others were evicted for them."""
+    """Copies of blocks were added to CPU memory; other copies were evicted for them."""
 
     at_s: float
     stored: tuple[int, ...]
@@ -65,13 +67,13 @@ class TierChanged(msgspec.Struct, frozen=True, gc=False):
 
 
 class WindowChanged(msgspec.Struct, frozen=True, gc=False):
-    """The window keeps new blocks of this prompt, computed from `first_block` on, and evicted others for them."""
+    """The window stored blocks of this prompt from `first_block` on; other blocks were evicted for them."""
 
     request_id: str
     at_s: float
     first_block: int
     positions: tuple[int, ...]
-    """Positions of these blocks in the prompt."""
+    """Positions of the new blocks in the prompt."""
     removed: tuple[int, ...]
 
 

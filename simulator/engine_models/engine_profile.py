@@ -1,4 +1,4 @@
-"""The figures of one simulated engine: durations of prefill and decode, and capacities."""
+"""The performance figures of one simulated engine: durations of prefill and decode, and capacities."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from simulator.engine_cache.evictions import eviction_rule
 from simulator.engine_cache.leaf_eviction import EvictionRule
 
 PROFILES = Path(__file__).resolve().parent / "profiles"
-"""Folder of the profiles that ship with the program."""
+"""Directory of the profiles that ship with the program."""
 
 
 class UnreadableProfileError(ValueError):
-    """The file is not an engine profile; the message names the wrong field."""
+    """The file is not an engine profile; the message names the invalid field."""
 
 
 class EngineProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Cost of prefill and decode, cache and batch size; the defaults are the reference model.
+    """Costs of prefill and decode, cache size, and batch size. The defaults are the reference model.
 
-    Reference model: the scheduling study's §1, a 1,000,000-token cache of 512-token blocks and one
+    The reference model is that of the scheduling study's §1: a 1,000,000-token cache of 512-token blocks, and one
     prefill at a time. A full 9,585-token prompt takes 0.87 s.
     """
 
@@ -40,34 +40,34 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     num_blocks: Annotated[int, Meta(ge=1, le=10_000_000)] = 1953
     max_running: Annotated[int, Meta(ge=1, le=65_536)] = 256
     recompute_last_block: bool = False
-    """True: the last block of a fully cached prompt is computed again, as in vLLM."""
+    """Whether the last block of a fully cached prompt is computed again, as in vLLM."""
     device_tokens: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 0
-    """Tokens of running requests that fit on the device, where that is less than the cache; 0: the cache's size."""
+    """Tokens of running requests that fit on the device, if fewer than the cache holds; 0 means the cache's size."""
     max_batched_tokens: Annotated[int, Meta(ge=1, le=10_000_000)] = 8192
-    """Tokens of one step under chunked prefill, and of a chunk in a pipeline."""
+    """Tokens per step with chunked prefill, and per chunk in a pipeline."""
     pipeline_stages: Annotated[int, Meta(ge=1, le=1024)] = 1
-    """Nodes of a `pipelined` engine, each with an equal part of the layers."""
+    """Number of nodes in a `pipelined` engine, each with an equal part of the layers."""
     layers: Annotated[int, Meta(ge=1, le=10_000)] = 28
     # 28 layers × 2 (K and V) × 4 KV heads × 128 × 2 bytes.
     kv_bytes_per_token: Annotated[int, Meta(ge=1, le=1 << 40)] = 57_344
-    """Bytes of one token's KV in all layers; the default is a 7B model with 4 KV heads in 16 bits."""
+    """Bytes of one token's KV in all layers; the default is for a 7B model with 4 KV heads in 16 bits."""
     link_bytes_per_s: Annotated[float, Meta(gt=0)] = 12.5e9
-    """Rate at which one engine sends to another; 100 Gbps."""
+    """Rate at which one engine sends to another, in bytes per second; the default is 100 Gbps."""
     link_latency_s: Annotated[float, Meta(ge=0)] = 0.0
     cpu_blocks: Annotated[int, Meta(ge=0, le=10_000_000)] = 0
-    """Blocks of copies in CPU memory, of a co-located engine with one prefill at a time; 0: none."""
+    """Number of block copies in CPU memory (only for a co-located engine with one prefill at a time); 0 for none."""
     cpu_load_per_token_s: Annotated[float, Meta(ge=0)] = 6e-6
-    """Time to load those, per token; the default is the default model's KV at 10 GB/s."""
+    """Seconds per token to load these copies; the default is the default model's KV at 10 GB/s."""
     eviction: Literal["lru", "rlt"] = "lru"
-    """Which leaf of the prefix cache is evicted: the least recently used, or a random unmarked one (RLT §4.1)."""
+    """Eviction rule of the prefix cache: evict the least recently used leaf, or a random unmarked one (RLT §4.1)."""
     eviction_seed: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0
-    """Seed of random evictions; engines of one fleet get seeds of their own."""
+    """Seed of random evictions; each engine of a fleet gets another seed."""
     source: str = ""
-    """Source of the figures: a paper's section, or the data to which they were fitted."""
+    """Source of the figures: a section of a paper, or the data to which they were fitted."""
 
     @property
     def eviction_rule(self) -> EvictionRule:
-        """The rule of a new cache; its random choices restart from the seed."""
+        """The eviction rule of a new cache; its random choices restart from the seed."""
         return eviction_rule(self.eviction, random.Random(self.eviction_seed))
 
     def prefill_s(self, prompt_tokens: int, hit_tokens: int) -> float:
@@ -82,14 +82,14 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         )
 
     def step_s(self, batch: int, context_tokens: int) -> float:
-        """Return the seconds of one decode step of `batch` sequences that attend to `context_tokens` in all."""
+        """Return the seconds of one decode step of `batch` sequences that attend to `context_tokens` in total."""
         return self.step_base_s + self.step_per_sequence_s * batch + self.step_per_context_token_s * context_tokens
 
     def mixed_step_s(self, batch: int, context_tokens: int, chunks: Sequence[tuple[int, int]]) -> float:
         """Return the seconds of one step that decodes `batch` sequences and prefills `chunks` of (tokens, end).
 
-        A chunk's `end` is the prompt's position after it. The larger of the two bases is paid once, since weights are
-        read once per step; the chunks of one prompt together cost as much as its whole prefill, except for the bases.
+        A chunk's `end` is its end position in the prompt. Weights are read once per step, so only the larger of the two
+        base costs is paid. Except for base costs, the chunks of a prompt together cost as much as its whole prefill.
         """
         seconds = self.step_s(batch, context_tokens) - self.step_base_s if batch else 0.0
         for tokens, end in chunks:
@@ -99,14 +99,14 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return max(bases) + seconds
 
     def hit_tokens(self, prompt_tokens: int, held_blocks: int) -> int:
-        """Return the prompt tokens that `held_blocks` leading blocks save."""
+        """Return how many prompt tokens `held_blocks` cached leading blocks save."""
         if self.recompute_last_block:
             held_blocks = min(held_blocks, max(0, prompt_tokens - 1) // self.block_tokens)
         return min(held_blocks * self.block_tokens, prompt_tokens)
 
 
 def read_profile(path: Path) -> EngineProfile:
-    """Read a JSON object of EngineProfile's fields; raises UnreadableProfileError with all faults and their paths."""
+    """Read a JSON object of EngineProfile's fields; raise UnreadableProfileError with all problems and their paths."""
     try:
         document = msgspec.json.decode(path.read_bytes())
     except OSError as error:
@@ -120,7 +120,7 @@ def read_profile(path: Path) -> EngineProfile:
 
 
 def profile_faults(document: object) -> list[str]:
-    """Return the faults of a decoded profile, one sentence with its path for each."""
+    """Return the problems of a decoded profile, one sentence with its path per problem."""
     if not isinstance(document, dict):
         return ["expected an object - at `$`"]
     known = {field.name: field.type for field in msgspec.structs.fields(EngineProfile)}
@@ -143,7 +143,9 @@ def profile_names() -> list[str]:
 
 
 def profile_named(name: str) -> EngineProfile:
-    """Return the profile of that name in profiles/ next to this file; raises UnreadableProfileError that lists them."""
+    """Return the profile of that name in profiles/ next to this file; raise UnreadableProfileError with the known
+    names.
+    """
     known = profile_names()
     if name not in known:
         raise UnreadableProfileError(f"unknown profile {name!r}; known profiles: {', '.join(known)}")
@@ -151,5 +153,5 @@ def profile_named(name: str) -> EngineProfile:
 
 
 def write_profile(path: Path, profile: EngineProfile) -> None:
-    """Write all fields as indented JSON, in their order."""
+    """Write all fields in order as indented JSON."""
     path.write_bytes(msgspec.json.format(msgspec.json.encode(profile)) + b"\n")

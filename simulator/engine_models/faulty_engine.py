@@ -1,7 +1,7 @@
-"""An engine that can hang, crawl, lie, stop, pause, or serve wrong metrics, around a healthy simulated engine.
+"""Wraps a healthy simulated engine and adds faults: hang, crawl, lie, stop, pause, or wrong metrics.
 
-A fault changes the rate of the engine's own time (zero, or slow), or its reported metrics. The counters of both are
-kept here: what it reports, and what it really produced.
+A fault changes the speed of the engine's own clock (stopped or slow), or its reported metrics. This wrapper keeps both
+counters: reported output and actual output.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from simulator.engine_models.fifo_engine import EngineModel
 from simulator.engine_models.simulated_engine import PromptSequence
 
 FaultKind = Literal["none", "hang", "crawl", "lie", "stop", "pause", "never_starts", "garbage", "frozen", "frozen_hang"]
-"""frozen: it serves, and its metrics stay as they were when the fault began; frozen_hang: it also hangs."""
+"""frozen: the engine serves, but its metrics keep their values from the fault's start. frozen_hang: it also hangs."""
 
 CRAWL_FACTOR = 6.0
-"""Factor by which everything takes longer on a crawling engine."""
+"""Factor by which all operations of a crawling engine take longer."""
 _LIED_TOKENS_PER_S = 400.0
 
 
 class ClaimedEngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """The values that a probe of the engine reads."""
+    """The values that a probe reads from the engine."""
 
     reachable: bool = True
     readable: bool = True
@@ -36,10 +36,10 @@ class ClaimedEngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FaultyEngine:
-    """Mutable: the fault and since when, the engine's own time, counters, and the requests that a paused engine holds
-    back.
+    """A healthy engine with a settable fault. Mutable: the fault and its start, the engine's own time, counters, and
+    the requests that a paused engine holds back.
 
-    `first_tokens_total` and `pieces_total` count its output: first tokens, and later tokens and ends.
+    `first_tokens_total` counts first tokens, `pieces_total` counts later tokens and ends.
     """
 
     def __init__(self, engine: EngineModel) -> None:
@@ -58,7 +58,7 @@ class FaultyEngine:
         self._frozen: ClaimedEngineMetrics | None = None
 
     def set_fault(self, fault: FaultKind, now: float) -> None:
-        """Set the engine's fault; "none" heals it."""
+        """Set the engine's fault; "none" removes it."""
         # Before the rate changes: the time until now passed at the old one.
         self._own_s, self._since_s = self._own(now), now
         # An engine whose metrics are already frozen keeps reporting the same ones.
@@ -73,7 +73,7 @@ class FaultyEngine:
                 self._engine.submit(sequence, self._own(now))
 
     def metrics(self, now: float) -> ClaimedEngineMetrics:
-        """Return the values that a probe reads at this moment."""
+        """Return the values that a probe reads now."""
         return self._frozen or self._metrics(now)
 
     def _metrics(self, now: float) -> ClaimedEngineMetrics:
@@ -93,17 +93,17 @@ class FaultyEngine:
 
     @property
     def running(self) -> int:
-        """Sequences that prefill or decode."""
+        """Number of sequences that prefill or decode."""
         return self._engine.running
 
     @property
     def waiting(self) -> int:
-        """Sequences that have not started."""
+        """Number of sequences that have not started."""
         return self._engine.waiting + len(self._held)
 
     @property
     def cached_blocks(self) -> int:
-        """Blocks in the cache, in use or not."""
+        """Number of cached blocks, in use or not."""
         return self._engine.cached_blocks
 
     @property
@@ -113,11 +113,11 @@ class FaultyEngine:
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens of running sequences that fit into the memory."""
+        """Tokens of running sequences that fit into memory."""
         return self._engine.kv_tokens
 
     def submit(self, sequence: PromptSequence, now: float) -> None:
-        """Queue a sequence that arrives at `now`; raises ValueError on one that can never run."""
+        """Queue a sequence that arrives at `now`; raise ValueError if it can never run."""
         self._lengths[sequence.request_id] = sequence.prompt_tokens
         if self._holds_back:
             self._held.append(sequence)
@@ -125,14 +125,14 @@ class FaultyEngine:
             self._engine.submit(sequence, self._own(now))
 
     def next_event_time(self) -> float | None:
-        """Return when `advance` has something to do; None while the engine does nothing by itself."""
+        """Return the next time at which `advance` has work to do; None if the engine does nothing by itself."""
         due = self._engine.next_event_time()
         if due is None or self._rate == 0.0:
             return None
         return max(self._outer(due), self._since_s)
 
     def advance(self, now: float) -> list[EngineEvent]:
-        """Advance time to `now` and return the events, in order, except single later tokens."""
+        """Advance time to `now` and return the events in order, without single later tokens."""
         own = self._own(now)
         due = self._engine.next_event_time()
         if due is not None and self._rate and self._outer(due) <= now:
@@ -155,7 +155,7 @@ class FaultyEngine:
         return events
 
     def abort(self, request_id: str, now: float) -> bool:
-        """Remove a request at once, in any state; returns False where it is absent (harmless)."""
+        """Remove a request at once, in any state; return False if it is absent."""
         self._lengths.pop(request_id, None)
         kept = [item for item in self._held if item.request_id != request_id]
         removed = len(kept) < len(self._held)
@@ -163,7 +163,7 @@ class FaultyEngine:
         return removed or self._engine.abort(request_id, self._own(now))
 
     def check(self) -> None:
-        """Raise AssertionError unless the engine is consistent and knows the length of every request in it."""
+        """Raise AssertionError unless the engine is consistent and the length of every request in it is known."""
         self._engine.check()
         if self._engine.running + self.waiting > len(self._lengths):
             raise AssertionError("a request stands here that nobody counted")
@@ -178,11 +178,11 @@ class FaultyEngine:
         return self._rate != 1.0 or self._own_s != self._since_s
 
     def _own(self, now: float) -> float:
-        """Return the engine's own time at a moment; rounding never moves it back."""
+        """Convert clock time to the engine's own time; rounding never moves it back."""
         own = self._own_s + (now - self._since_s) * self._rate if self._shifted else now
         self._last_s = max(self._last_s, own)
         return self._last_s
 
     def _outer(self, own: float) -> float:
-        """Return the moment of the engine's own time; only while that advances."""
+        """Convert the engine's own time to clock time; valid only while the engine's time advances."""
         return self._since_s + (own - self._own_s) / self._rate if self._shifted else own

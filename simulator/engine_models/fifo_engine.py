@@ -1,14 +1,14 @@
-"""One simulated engine as a pure, clock-free state machine: FIFO prefill, batched decode, prefix cache.
+"""One simulated engine as a pure, clock-free state machine with FIFO prefill, batched decode, and a prefix cache.
 
-The same model runs under a virtual clock and inside the real-time engine server. The caller owns time: it submits
-arrivals (`submit`), reads when the next event is due (`next_event_time`) and advances time (`advance`), which returns
-the events with exact times, however late the call is.
+The same model runs under a virtual clock and in the real-time engine server. The caller controls time: it submits
+arrivals (`submit`), reads when the next event is due (`next_event_time`), and advances time (`advance`), which returns
+the events with exact times even if it is called late.
 
 Rules (the scheduling study's §1): one prefill at a time, by priority and then arrival; the cache is matched when a
-prefill starts and blocks are inserted when it ends; prefill has precedence, else all running sequences decode one step
-together. Generated tokens take no blocks. Where the profile limits the tokens of running requests on the device, a
-sequence holds prompt and output from its prefill's start to its end, and a prefill that does not fit waits (DualMap
-A.8's bottleneck).
+prefill starts and blocks are inserted when it ends; prefill has precedence; if none is waiting, all running sequences
+decode one step together. Generated tokens take no blocks. If the profile limits the tokens of running requests on the
+device, a sequence reserves prompt and output tokens from the start of its prefill until it ends, and a prefill that
+does not fit waits (DualMap A.8's bottleneck).
 """
 
 from __future__ import annotations
@@ -35,35 +35,37 @@ from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.simulated_engine import PromptSequence
 
 WINDOW_SHARE = 8
-"""A hybrid engine's window has one block of memory for this many of full attention."""
+"""A hybrid engine has one block of window memory per this many blocks of full attention."""
 
 
 @dataclass(slots=True, eq=False)
 class Admitted:
-    """A sequence that left the queue: its cache hit and the blocks it holds."""
+    """A sequence that has left the queue: its cache hit and the blocks that it holds."""
 
     sequence: PromptSequence
     cached_tokens: int
     pinned: int
     from_cpu: int = 0
-    """Those of `cached_tokens` that are loaded from CPU memory."""
+    """Number of `cached_tokens` that are loaded from CPU memory."""
     shared: int = 0
-    """Blocks that full attention had cached, whether a window served them or not."""
+    """Number of blocks that full attention had cached, even if the window could not use them."""
 
     @property
     def memory(self) -> int:
-        """Tokens that it holds on the device at its end."""
+        """Device tokens that the sequence needs at its end."""
         return self.sequence.prompt_tokens + self.sequence.output_tokens
 
 
 class EngineModel(CachedEngine):
-    """Mutable state besides the queue's and the cache: `_prefilling`, `_running` (decoding) with their `_batch`.
+    """An engine with FIFO prefill and batched decode.
 
-    Also `_memory` (device tokens in use) and `_live` (ids in the engine).
+    Mutable state besides the queue's and the cache: `_prefilling`, `_running` (decoding sequences) with their `_batch`,
+    `_memory` (device tokens in use), and `_live` (ids in the engine).
 
-    With `emit_tokens` off there are no Token events, and all decode steps until the next event are one operation; its
-    times then differ from the single steps' only by rounding. With a `window` the model is a hybrid one: a hit also
-    needs the blocks of that many tokens before its end, kept in an eighth as many blocks again.
+    With `emit_tokens` off, there are no Token events, and all decode steps until the next event are one operation; its
+    times then differ from those of single steps only by rounding. With a `window`, the model is a hybrid one: a hit
+    also needs the blocks for that many tokens before its end, which are kept in additional memory of one eighth of the
+    blocks.
     """
 
     def __init__(self, profile: EngineProfile, *, emit_tokens: bool = True, window: int = 0) -> None:
@@ -82,23 +84,23 @@ class EngineModel(CachedEngine):
 
     @property
     def running(self) -> int:
-        """Sequences that prefill or decode."""
+        """Number of sequences that prefill or decode."""
         return len(self._running) + (self._prefilling is not None)
 
     @property
     def kv_usage(self) -> float:
-        """Share of the memory that running sequences hold, 0..1; a warm but idle cache counts 0, as in vLLM."""
+        """Share of the memory that running sequences hold, 0..1. A warm but idle cache counts as 0, as in vLLM."""
         held = self._cache.pinned_blocks / self.profile.num_blocks
         device = self.profile.device_tokens
         return max(held, self._memory / device) if device else held
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens of running sequences that fit into the memory."""
+        """Tokens of running sequences that fit into memory."""
         return self.profile.device_tokens or self.profile.num_blocks * self.profile.block_tokens
 
     def submit(self, sequence: PromptSequence, now: float) -> None:
-        """Queue a sequence that arrives at `now`; raises ValueError on one that can never run."""
+        """Queue a sequence that arrives at `now`; raise ValueError if it can never run."""
         self._forward(now)
         if sequence.request_id in self._live:
             raise ValueError(f"request {sequence.request_id} is in the engine already")
@@ -117,7 +119,7 @@ class EngineModel(CachedEngine):
             self._busy_until = self._batch.cut_run(now, self._busy_until)
 
     def abort(self, request_id: str, now: float) -> bool:
-        """Remove a request at once, in any state; returns False where it is absent (harmless)."""
+        """Remove a request at once, in any state; return False if it is absent."""
         self._forward(now)
         if request_id not in self._live:
             return False
@@ -143,7 +145,7 @@ class EngineModel(CachedEngine):
         return request_id in self._live
 
     def reset_cache(self) -> bool:
-        """Drop all cached blocks; returns False, and keeps them, while sequences run."""
+        """Drop all cached blocks. While sequences run, keep them and return False."""
         if self.running:
             return False
         self._cache.clear()
@@ -154,12 +156,12 @@ class EngineModel(CachedEngine):
         return True
 
     def pinned_keys(self) -> set[int]:
-        """Return the blocks that running sequences keep."""
+        """Return the blocks that running sequences hold."""
         admitted = [*self._running.values(), *([self._prefilling] if self._prefilling is not None else [])]
         return {key for item in admitted for key in item.sequence.keys[: item.pinned]}
 
     def check(self) -> None:
-        """Raise AssertionError unless queue, running set, pins and sums agree."""
+        """Raise AssertionError unless queue, running set, pins, and sums are consistent."""
         self._cache.check()
         admitted = list(self._running.values())
         if self._prefilling is not None:
@@ -204,7 +206,9 @@ class EngineModel(CachedEngine):
         return batch.start_run(at_s, self._arrivals[0][0] if self._arrivals else None)
 
     def _admit_head(self) -> bool:
-        """Pin the cached blocks of the first prompt; False where the rest does not fit besides running ones."""
+        """Admit the first queued prompt and pin its cached blocks. Return False if it does not fit besides running
+        sequences.
+        """
         sequence = self._waiting[0][3]
         cache = self._cache
         device = self.profile.device_tokens
@@ -239,7 +243,7 @@ class EngineModel(CachedEngine):
         self._busy_until = at_s + self._prefill_s(admitted)
 
     def _take_loaded(self, admitted: Admitted, at_s: float, events: list[EngineEvent]) -> None:
-        """Put blocks loaded for a prompt back into the cache where they have left it; its admission made room."""
+        """Restore loaded blocks of a prompt that the cache has evicted; its admission made room for them."""
         sequence = admitted.sequence
         loaded = sequence.keys[: sequence.loaded_blocks]
         if len(loaded) > admitted.pinned:
@@ -247,7 +251,7 @@ class EngineModel(CachedEngine):
             admitted.cached_tokens = self.profile.hit_tokens(sequence.prompt_tokens, admitted.pinned)
 
     def _take_copies(self, admitted: Admitted, copies: CpuCopies, at_s: float, events: list[EngineEvent]) -> None:
-        """Load the blocks after the cached ones from CPU memory, as vLLM does whether it pays or not."""
+        """Load the blocks after the cached ones from CPU memory, even if computing them is faster, as vLLM does."""
         sequence = admitted.sequence
         end = copies.end(sequence.keys, admitted.pinned)
         hit = self.profile.hit_tokens(sequence.prompt_tokens, end)
@@ -285,7 +289,7 @@ class EngineModel(CachedEngine):
     def _hold(
         self, admitted: Admitted, keys: tuple[int, ...], at_s: float, events: list[EngineEvent], *, loaded: bool = False
     ) -> None:
-        """Put leading blocks of a prompt into the cache while it runs."""
+        """Put leading blocks of a running prompt into the cache and pin them."""
         held = admitted.pinned
         removed = self._cache.insert(keys)
         # Before the old pins are released, so that no block is free in between.

@@ -1,7 +1,8 @@
-"""Full blocks that no sequence holds, and which of them is overwritten when memory is needed.
+"""Full blocks that no sequence holds, and the order in which they are overwritten when memory is needed.
 
-By age, as in vLLM V1: the block that has been free longest is overwritten, and since a sequence releases its blocks
-tail first, a parent always outlives its children. Or by marks (RLT), which needs the tree of keys and every use.
+By age, as in vLLM V1: the block that has been free longest is overwritten first. A sequence releases its blocks from
+the tail, so a parent always outlives its children. By marks (RLT): this needs the tree of keys and a record of every
+use.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ class Block:
 
 
 class FreeBlocks(Protocol):
-    """Blocks with content and without a holder, in the order in which they will be overwritten."""
+    """Blocks with content but without a holder, in the order in which they are overwritten."""
 
     keeps_twins: bool
-    """Whether a free block stays although another block has the same key."""
+    """Whether a free block is kept although another block has the same key."""
 
     def __len__(self) -> int: ...
 
@@ -39,23 +40,23 @@ class FreeBlocks(Protocol):
         """Record that a held block is the first with its key."""
 
     def used(self, keys: Sequence[int]) -> None:
-        """Record that a sequence uses these blocks, from the root on."""
+        """Record that a sequence uses these blocks, in order from the root."""
 
     def put(self, block: Block) -> None:
-        """Add a block whose last holder has left."""
+        """Add a block that its last holder has released."""
 
     def hold(self, block: Block) -> None:
         """Remove a free block that is held again."""
 
     def take(self, count: int) -> list[Block]:
-        """Remove this many blocks, which must be available, and return them in order."""
+        """Remove and return this many blocks in order; they must be available."""
 
     def check(self, blocks: dict[int, list[Block]]) -> None:
-        """Raise AssertionError unless the free ones among `blocks`, by key, are these."""
+        """Raise AssertionError unless these are the free ones among `blocks`, which are grouped by key."""
 
 
 class FreeByAge:
-    """The block that has been free longest is overwritten first. Mutable state: `_order`."""
+    """Overwrites the block that has been free longest. Mutable state: `_order`."""
 
     # As in vLLM, where two blocks may have one key.
     keeps_twins = True
@@ -70,13 +71,13 @@ class FreeByAge:
         return block in self._order
 
     def named(self, key: int, parent: int | None) -> None:
-        """Do nothing: age needs no tree."""
+        """Do nothing: age does not depend on the tree."""
 
     def used(self, keys: Sequence[int]) -> None:
-        """Do nothing: a use counts when it ends."""
+        """Do nothing: only the end of a use counts."""
 
     def put(self, block: Block) -> None:
-        """Make a block the last to be overwritten."""
+        """Make a block the last one to be overwritten."""
         self._order[block] = None
 
     def hold(self, block: Block) -> None:
@@ -84,21 +85,21 @@ class FreeByAge:
         del self._order[block]
 
     def take(self, count: int) -> list[Block]:
-        """Remove the blocks that have been free longest and return them in order."""
+        """Remove the blocks that have been free longest; return them in order."""
         return [self._order.popitem(last=False)[0] for _ in range(count)]
 
     def check(self, blocks: dict[int, list[Block]]) -> None:
-        """Raise AssertionError unless the free ones among `blocks`, by key, are these."""
+        """Raise AssertionError unless these are the free ones among `blocks`, which are grouped by key."""
         free = {block for twins in blocks.values() for block in twins if not block.holders}
         if free != set(self._order):
             raise AssertionError("the free blocks are not the ones that nobody holds")
 
 
 class FreeByMarks:
-    """RLT over keys. Mutable state: the tree of all keys (held keys are pinned), its leaves, `_blocks`.
+    """RLT over keys. Mutable state: the tree of all keys (held keys are pinned), its leaves, and `_blocks`.
 
-    A free block whose key another block also has is useless, so none is kept: then all free blocks can be evicted leaf
-    by leaf.
+    A free block is dropped if another block has its key, because it is useless. All free blocks can then be evicted
+    leaf by leaf.
     """
 
     # A key is free once at most, so that all free blocks can be evicted leaf by leaf.
@@ -116,7 +117,7 @@ class FreeByMarks:
         return self._blocks.get(block.key) is block
 
     def named(self, key: int, parent: int | None) -> None:
-        """Add a held key below its parent, and mark it."""
+        """Add a held key below its parent and mark it."""
         self._tree.parents[key] = parent
         self._tree.pins[key] = 1
         # With the parent, which is no longer a leaf.
@@ -140,11 +141,11 @@ class FreeByMarks:
         self._leaves.lock((block.key,))
 
     def take(self, count: int) -> list[Block]:
-        """Evict leaves drawn at random and return their blocks in order."""
+        """Evict random leaves; return their blocks in order."""
         return [self._blocks.pop(key) for key in self._leaves.evict(count)]
 
     def check(self, blocks: dict[int, list[Block]]) -> None:
-        """Raise AssertionError unless the free ones among `blocks`, by key, are these, and the tree agrees."""
+        """Raise AssertionError unless these are the free ones among `blocks`, by key, and the tree is consistent."""
         if set(self._tree.parents) != set(blocks):
             raise AssertionError("the tree does not have the pool's keys")
         free = {key: twins[0] for key, twins in blocks.items() if not twins[0].holders}

@@ -1,4 +1,4 @@
-"""The network side of one engine that sends KV to others: one transfer after another, layer by layer."""
+"""The network link of one engine that sends KV to others: transfers run one after another, layer by layer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from simulator.engine_models.engine_profile import EngineProfile
 
 
 class KvLink:
-    """The outgoing link of one prefill engine; mutable state: `free_at`, when the last transfer ends (seconds)."""
+    """The outgoing link of one prefill engine. Mutable state: `free_at`, when the last transfer ends (seconds)."""
 
     def __init__(self, profile: EngineProfile) -> None:
         self._layers = profile.layers
@@ -15,11 +15,11 @@ class KvLink:
         self.free_at = 0.0
 
     def send(self, hit_tokens: int, computed_tokens: int, started_s: float, ended_s: float) -> float:
-        """Send a prompt's KV while its prefill runs from `started_s` to `ended_s`; returns when all has arrived.
+        """Send a prompt's KV while its prefill runs from `started_s` to `ended_s`; return when all of it has arrived.
 
-        The KV of cached tokens is available from the start. A layer of the computed ones is available once the prefill
-        has passed it, and layers take equal shares of the prefill (Mooncake §3.1, step 3, and the layer-wise prefill of
-        §7.4.3). Each is sent when it is available and the link is free.
+        The KV of cached tokens is available from the start. A layer of the computed tokens is available once the
+        prefill has passed it; all layers take equal shares of the prefill (Mooncake §3.1, step 3, and the layer-wise
+        prefill of §7.4.3). Each layer is sent once it is available and the link is free.
         """
         layer_s = computed_tokens * self._token_s / self._layers
         loaded_s = max(self.free_at, started_s) + hit_tokens * self._token_s

@@ -1,7 +1,7 @@
 """Prefill and decode on separate devices, with the KV handed over by a link (Mooncake §3, DualMap A.6).
 
-`PrefillRole` and `DecodeRole` are the two engines of a disaggregated fleet: the output of one is submitted to the other
-when it has arrived. `PrefillDecodeEngine` joins one of each to one engine.
+`PrefillRole` and `DecodeRole` are the two engines of a disaggregated fleet: the prefill engine's output is submitted to
+the decode engine on arrival. `PrefillDecodeEngine` combines one of each into one engine.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from simulator.engine_models.simulated_engine import PromptSequence
 
 
 class Handover(msgspec.Struct, frozen=True, gc=False):
-    """A sequence whose prompt is computed; all its KV is at the decode engine at `ready_s`."""
+    """A sequence whose prompt is computed; all of its KV has reached the decode engine at `ready_s`."""
 
     sequence: PromptSequence
     ready_s: float
 
 
 class PrefillRole(EngineModel):
-    """A prefill engine: one prompt at a time, by the reference's rules, and a link that sends its KV.
+    """A prefill engine: one prompt at a time, by the reference model's rules, and a link that sends the KV.
 
-    Its events end with FirstTokenEvent; Finished follows only for answers of one token. The cache may evict a prompt's
-    blocks while its last layer is still being sent, since the sender copies them first. Mutable state besides the
-    model's: `_whole` (sequences in progress as they were submitted), `_started` (start of the running prefill), the
-    link, and `_handovers` not yet taken.
+    The last event of a sequence is FirstTokenEvent; Finished follows only if the output is one token. The cache may
+    evict a prompt's blocks while its last layer is still being sent, since the sender copies them first. Mutable state
+    besides the model's: `_whole` (sequences in progress as they were submitted), `_started` (start of the running
+    prefill), the link, and `_handovers` (not yet taken).
     """
 
     def __init__(self, profile: EngineProfile) -> None:
@@ -47,7 +47,7 @@ class PrefillRole(EngineModel):
 
     @override
     def submit(self, sequence: PromptSequence, now: float) -> None:
-        """Queue a sequence that arrives at `now`; raises ValueError on one that can never run."""
+        """Queue a sequence that arrives at `now`; raise ValueError if it can never run."""
         if sequence.output_tokens < 1:
             raise ValueError("a sequence needs at least one output token")
         super().submit(replace(sequence, output_tokens=1), now)
@@ -55,7 +55,7 @@ class PrefillRole(EngineModel):
 
     @override
     def advance(self, now: float) -> list[EngineEvent]:
-        """Advance time to `now` and return the events, in order; handovers wait to be taken."""
+        """Advance time to `now` and return the events in order; handovers are kept until they are taken."""
         kept: list[EngineEvent] = []
         for event in super().advance(now):
             if isinstance(event, Finished):
@@ -71,7 +71,7 @@ class PrefillRole(EngineModel):
 
     @override
     def abort(self, request_id: str, now: float) -> bool:
-        """Remove a request at once; one that was handed over is no longer present."""
+        """Remove a request at once; a request that was handed over is no longer present."""
         self._whole.pop(request_id, None)
         return super().abort(request_id, now)
 
@@ -82,7 +82,7 @@ class PrefillRole(EngineModel):
 
     @override
     def check(self) -> None:
-        """Raise AssertionError unless the model's parts and the sequences in progress agree."""
+        """Raise AssertionError unless the model's parts and the sequences in progress are consistent."""
         super().check()
         if set(self._whole) != self._live:
             raise AssertionError("a sequence under way is forgotten")
@@ -97,11 +97,10 @@ class PrefillRole(EngineModel):
 
 
 class DecodeRole(EngineModel):
-    """A decode engine: sequences join at the next step once their KV has arrived and fits (Mooncake §3.1, step 4).
+    """A decode engine: sequences join the next step after their KV has arrived and fits (Mooncake §3.1, step 4).
 
-    To the model an arrived prompt is a prefill that takes no time and whose first token was generated elsewhere, so
-    only Token and Finished are reported. Until they fit, sequences wait in the machine's memory, which is not limited
-    here.
+    The model treats an arrived prompt as a prefill that takes no time. Its first token was generated elsewhere, so only
+    Token and Finished are reported. Sequences that do not fit yet wait in host memory, which is not limited here.
     """
 
     def __init__(self, profile: EngineProfile, *, emit_tokens: bool = False) -> None:
@@ -118,12 +117,12 @@ class DecodeRole(EngineModel):
     @property
     @override
     def kv_usage(self) -> float:
-        """Share of the device's memory that sequences take, 0..1."""
+        """Share of the device memory that sequences use, 0..1."""
         return self._memory / self.profile.device_tokens
 
     @override
     def submit(self, sequence: PromptSequence, now: float) -> None:
-        """Queue a sequence whose KV has arrived; raises ValueError where it never fits or has one token only."""
+        """Queue a sequence whose KV has arrived; raise ValueError if it can never fit or has only one output token."""
         if sequence.output_tokens < 2:
             raise ValueError("one output token is made by prefill")
         # Without keys: memory is counted in tokens here, and no later prompt is matched.
@@ -131,14 +130,14 @@ class DecodeRole(EngineModel):
 
     @override
     def advance(self, now: float) -> list[EngineEvent]:
-        """Advance time to `now` and return tokens and ends, in order."""
+        """Advance time to `now` and return token and end events in order."""
         return [event for event in super().advance(now) if isinstance(event, Token | Finished)]
 
 
 class PrefillDecodeEngine:
-    """One prefill and one decode device behind one interface; times are seconds of one clock.
+    """One prefill and one decode device behind one interface. Times are seconds on one clock.
 
-    Mutable state: the two roles, and `_arriving` (heap of ready time, order, sequence: handed over and still on the
+    Mutable state: the two roles, and `_arriving` (heap of ready time, order, and sequence for handovers still on the
     link).
     """
 
@@ -151,26 +150,26 @@ class PrefillDecodeEngine:
 
     @property
     def running(self) -> int:
-        """Sequences that prefill, are handed over or decode."""
+        """Number of sequences that prefill, are handed over, or decode."""
         return self.prefill.running + len(self._arriving) + self.decode.running
 
     @property
     def waiting(self) -> int:
-        """Sequences that have not started to prefill, or whose KV has arrived and does not fit."""
+        """Number of sequences whose prefill has not started, or whose KV has arrived but does not fit."""
         return self.prefill.waiting + self.decode.waiting
 
     @property
     def cached_blocks(self) -> int:
-        """Blocks in the prefill device's cache."""
+        """Number of blocks in the prefill device's cache."""
         return self.prefill.cached_blocks
 
     @property
     def kv_usage(self) -> float:
-        """Share of the decode device's memory that sequences take, 0..1."""
+        """Share of the decode device's memory that sequences use, 0..1."""
         return self.decode.kv_usage
 
     def submit(self, sequence: PromptSequence, now: float) -> None:
-        """Queue a sequence that arrives at `now`; raises ValueError on one that can never run, or is present."""
+        """Queue a sequence that arrives at `now`; raise ValueError if it can never run or is already present."""
         memory = sequence.prompt_tokens + sequence.output_tokens
         if sequence.output_tokens > 1 and memory > self.decode.profile.device_tokens:
             raise ValueError(f"{memory} tokens can never fit into {self.decode.profile.device_tokens}")
@@ -180,14 +179,14 @@ class PrefillDecodeEngine:
         self.prefill.submit(sequence, now)
 
     def next_event_time(self) -> float | None:
-        """Return when `advance` has something to do; None while the engine is empty."""
+        """Return the next time at which `advance` has work to do; None if the engine is empty."""
         times = [self.prefill.next_event_time(), self.decode.next_event_time()]
         if self._arriving:
             times.append(self._arriving[0][0])
         return min((time for time in times if time is not None), default=None)
 
     def advance(self, now: float) -> list[EngineEvent]:
-        """Advance time to `now` and return the events, in order."""
+        """Advance time to `now` and return the events in order."""
         events: list[EngineEvent] = []
         while (due := self.next_event_time()) is not None and due <= now:
             # Prefill first, so that what arrives at this moment can join the next decode step.
@@ -204,7 +203,7 @@ class PrefillDecodeEngine:
         return events
 
     def abort(self, request_id: str, now: float) -> bool:
-        """Remove a request at once, in any state; returns False where it is absent (harmless)."""
+        """Remove a request at once, in any state; return False if it is absent."""
         if self.prefill.abort(request_id, now) or self.decode.abort(request_id, now):
             return True
         kept = [entry for entry in self._arriving if entry[2].request_id != request_id]
@@ -214,11 +213,11 @@ class PrefillDecodeEngine:
         return removed
 
     def held_blocks(self, keys: Sequence[int]) -> int:
-        """Return how many leading blocks of `keys` the prefill device's cache holds."""
+        """Return how many leading blocks of `keys` are in the prefill device's cache."""
         return self.prefill.held_blocks(keys)
 
     def receive_blocks(self, keys: Sequence[int], now: float) -> list[EngineEvent]:
-        """Put leading blocks into the prefill device's cache; return what was stored and evicted."""
+        """Add leading blocks to the prefill device's cache; return the stored and evicted keys."""
         return self.prefill.receive_blocks(keys, now)
 
     def check(self) -> None:

@@ -1,9 +1,9 @@
 """Chunked pipeline parallelism (Mooncake §3.3): a group of nodes computes the chunks of a prompt at the same time.
 
-Each of `pipeline_stages` nodes has an equal part of the layers. A prompt is cut into chunks of `max_batched_tokens`
-tokens at most; a chunk passes from stage to stage, and every stage works on another chunk meanwhile. A prompt enters as
-soon as the last chunk of the previous one has left the first stage, so that short prompts follow each other as on one
-node. Transfers between stages overlap with computing, and are not modeled.
+Each of the `pipeline_stages` nodes has an equal part of the layers. A prompt is cut into chunks of `max_batched_tokens`
+tokens at most; a chunk passes from stage to stage, while the other stages work on other chunks. A prompt enters as soon
+as the last chunk of the previous prompt has left the first stage, so that short prompts follow each other as on one
+node. Transfers between stages overlap with computation and are not modeled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from simulator.engine_models.simulated_engine import PromptSequence
 
 
 def chunk_seconds(profile: EngineProfile, prompt_tokens: int, hit_tokens: int) -> list[float]:
-    """Return the seconds of each chunk on one node that has all layers; each pays the base of a prefill."""
+    """Return the seconds of each chunk on one node with all layers; each chunk pays the base cost of a prefill."""
     done = min(hit_tokens, prompt_tokens - 1)
     seconds = []
     while done < prompt_tokens:
@@ -39,8 +39,9 @@ class _Prefill(NamedTuple):
 
 
 class PipelinedEngine(ReferenceEngine):
-    """Mutable besides the reference's: `_stages`, when each is free; `_under_way`, prefills in order.
+    """A prefill engine with pipeline stages.
 
+    Mutable state besides the reference engine's: `_stages` (when each is free) and `_under_way` (prefills in order).
     `_free_at` is when the first stage is free; `_current` stays None.
     """
 
@@ -52,19 +53,19 @@ class PipelinedEngine(ReferenceEngine):
     @property
     @override
     def running(self) -> int:
-        """Prefills that have entered the pipeline."""
+        """Number of prefills in the pipeline."""
         return len(self._under_way)
 
     @property
     @override
     def kv_usage(self) -> float:
-        """Share of the blocks that prompts in the pipeline take, 0..1."""
+        """Share of the blocks that prompts in the pipeline use, 0..1."""
         # Prompts that share blocks count them once each, which may exceed the cache.
         return min(1.0, sum(len(item.sequence.keys) for item in self._under_way) / self.profile.num_blocks)
 
     @override
     def next_event_time(self) -> float | None:
-        """Return when the next prefill ends or can start; None while the engine is empty."""
+        """Return when the next prefill ends or can start; None if the engine is empty."""
         start_s = self._next_start()
         if not self._under_way:
             return start_s
@@ -73,7 +74,7 @@ class PipelinedEngine(ReferenceEngine):
 
     @override
     def advance(self, now: float) -> list[EngineEvent]:
-        """Advance time to `now` and return the events, in order."""
+        """Advance time to `now` and return the events in order."""
         events: list[EngineEvent] = []
         while (due_s := self.next_event_time()) is not None and due_s <= now:
             if self._under_way and self._under_way[0].ends_s <= due_s:

@@ -1,8 +1,9 @@
-"""A co-located engine that can also hand over a computed prompt to another engine, or take one over.
+"""A co-located engine that can also hand over a computed prompt to another engine, or receive one.
 
-The simulated engine server runs this model: each request decides whether it prefills, decodes or does both (vLLM's
-`kv_transfer_params`). A handed-over prompt stays pinned until it was fetched, and is sent layer by layer over the link
-while it is computed (Mooncake §3.1, step 3); one that was taken over is a prefill as short as a decode step.
+The simulated engine server runs this model. Each request determines whether it prefills, decodes, or does both (vLLM's
+`kv_transfer_params`). A handed-over prompt stays pinned until it is fetched. It is sent layer by layer over the link
+while it is computed (Mooncake §3.1, step 3). A received prompt counts as a prefill with the duration of one decode
+step.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from simulator.engine_models.simulated_engine import PromptSequence
 
 
 class HeldPrompt(msgspec.Struct, frozen=True, gc=False):
-    """A computed prompt that waits to be fetched; the link has delivered it at `ready_s`."""
+    """A computed prompt that waits to be fetched; its transfer over the link ends at `ready_s`."""
 
     keys: Sequence[int]
     prompt_tokens: int
@@ -30,10 +31,11 @@ class HeldPrompt(msgspec.Struct, frozen=True, gc=False):
 
 
 class PrefillHandoffEngine(EngineModel):
-    """Mutable state besides the model's.
+    """An engine that hands over and receives prompts.
 
-    `_handing` and `_loaded` (ids of requests that will be handed over, or were taken over), `_started_s` (start of the
-    running prefill), the link, and `_held`, the prompts kept for others in the order of their ends.
+    Mutable state besides the model's: `_handing` and `_loaded` (ids of requests to hand over, and of received ones),
+    `_started_s` (start of the running prefill), the link, and `_held` (prompts kept for other engines, in the order in
+    which they ended).
     """
 
     def __init__(self, profile: EngineProfile, *, emit_tokens: bool = True, window: int = 0) -> None:
@@ -45,21 +47,21 @@ class PrefillHandoffEngine(EngineModel):
         self._started_s = 0.0
 
     def submit_handing(self, sequence: PromptSequence, now: float) -> None:
-        """Queue a prompt that another engine will continue: it generates one token, and its KV is then held."""
+        """Queue a prompt that another engine will continue. It generates one token; its KV is then held."""
         self.submit(replace(sequence, output_tokens=1), now)
         self._handing.add(sequence.request_id)
 
     def submit_loaded(self, sequence: PromptSequence, now: float) -> None:
-        """Queue a sequence whose prompt's KV was loaded from another engine."""
+        """Queue a sequence whose prompt KV was loaded from another engine."""
         self.submit(sequence, now)
         self._loaded.add(sequence.request_id)
 
     def held(self, request_id: str) -> HeldPrompt | None:
-        """Return the prompt that is held under this id; None where there is none."""
+        """Return the prompt that is held under this id; None if there is none."""
         return self._held.get(request_id)
 
     def let_go(self, request_id: str) -> bool:
-        """Release a held prompt; its blocks stay in the cache like others. False where none is held."""
+        """Release a held prompt; its blocks stay in the cache like others. Return False if none is held."""
         held = self._held.pop(request_id, None)
         if held is None:
             return False
@@ -68,24 +70,24 @@ class PrefillHandoffEngine(EngineModel):
 
     @override
     def abort(self, request_id: str, now: float) -> bool:
-        """Remove a request at once, in any state; returns False where it is absent (harmless)."""
+        """Remove a request at once, in any state; return False if it is absent."""
         self._handing.discard(request_id)
         self._loaded.discard(request_id)
         return super().abort(request_id, now)
 
     @override
     def reset_cache(self) -> bool:
-        """Drop all cached blocks; returns False, and keeps them, while sequences run or prompts are held."""
+        """Drop all cached blocks. While sequences run or prompts are held, keep them and return False."""
         return not self._held and super().reset_cache()
 
     @override
     def pinned_keys(self) -> set[int]:
-        """Return the blocks that running sequences and held prompts keep."""
+        """Return the blocks that running sequences and held prompts pin."""
         return super().pinned_keys().union(*(held.keys for held in self._held.values()))
 
     @override
     def _admit_head(self) -> bool:
-        """Admit the first prompt; an engine that would otherwise idle releases held prompts for it."""
+        """Admit the first queued prompt. An engine that would otherwise be idle releases held prompts to make room."""
         while not super()._admit_head():
             # Running sequences release memory by themselves.
             if self._running or not self._held:

@@ -1,4 +1,4 @@
-"""The common part of engine models: a clock, operations one after another, and the queue of waiting sequences."""
+"""The common part of engine models: a clock, operations that run one at a time, and the queue of waiting sequences."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Work = TypeVar("Work")
 
 
 class QueuedEngine(ABC, Generic[Work]):
-    """An engine that does one operation at a time; times are seconds of one clock that never runs backwards.
+    """An engine that runs one operation at a time. Times are seconds on a clock that never runs backwards.
 
     Mutable state: `_arrivals` (submitted, not yet seen by the scheduler), `_waiting` (heap of priority, order, id,
-    work), `_busy_until` (end of the operation in progress, None: idle) and `_free_at` (end of the last one).
+    work), `_busy_until` (end of the operation in progress, None if idle) and `_free_at` (end of the last one).
     """
 
     def __init__(self, profile: EngineProfile) -> None:
@@ -32,15 +32,15 @@ class QueuedEngine(ABC, Generic[Work]):
 
     @property
     def waiting(self) -> int:
-        """Sequences that have not started, or must start again."""
+        """Number of sequences that have not started or must start again."""
         return len(self._waiting) + len(self._arrivals)
 
     def next_event_time(self) -> float | None:
-        """Return when `advance` has something to do; None while the engine is empty."""
+        """Return the next time at which `advance` has work to do; None if the engine is empty."""
         return self._next_start() if self._busy_until is None else self._busy_until
 
     def advance(self, now: float) -> list[EngineEvent]:
-        """Advance time to `now` and return the events, in order."""
+        """Advance time to `now` and return the events in order."""
         self._forward(now)
         events: list[EngineEvent] = []
         while True:
@@ -57,14 +57,14 @@ class QueuedEngine(ABC, Generic[Work]):
 
     @abstractmethod
     def _start_operation(self, at_s: float, events: list[EngineEvent]) -> None:
-        """Start the next operation and set when it ends."""
+        """Start the next operation and set its end time."""
 
     @abstractmethod
     def _finish_operation(self, at_s: float, events: list[EngineEvent]) -> None:
-        """Apply the effects of the operation's end."""
+        """Apply the effects of the operation that ends."""
 
     def _resumes(self) -> bool:
-        """Return whether the engine has something to do without a new sequence."""
+        """Return whether the engine has work without a new sequence."""
         return False
 
     def _next_start(self) -> float | None:
@@ -86,16 +86,16 @@ class QueuedEngine(ABC, Generic[Work]):
         self._arrivals.append((now, (sequence.priority, self._order, sequence.request_id, work)))
 
     def _see_arrivals(self, at_s: float) -> None:
-        """Pass the arrivals up to now to the scheduler."""
+        """Pass the arrivals up to `now` to the scheduler."""
         while self._arrivals and self._arrivals[0][0] <= at_s:
             heappush(self._waiting, self._arrivals.popleft()[1])
 
     def _next_waiting(self) -> Work:
-        """Remove the first by priority and then arrival from the queue."""
+        """Remove and return the queue's first sequence, by priority and then arrival."""
         return heappop(self._waiting)[3]
 
     def _unqueue(self, request_id: str) -> bool:
-        """Remove a sequence that has not started from the queue; False where it is absent."""
+        """Remove a sequence that has not started from the queue; return False if it is absent."""
         before = self.waiting
         self._waiting = [entry for entry in self._waiting if entry[2] != request_id]
         heapify(self._waiting)

@@ -1,7 +1,7 @@
 """The reference engine: prefill only, one prompt at a time, a prefix cache (scheduling study §1).
 
-The cache is matched when a prefill starts and blocks are inserted when it ends. It generates one output token whatever
-the request's limit, as a prefill engine does in a disaggregated fleet.
+The cache is matched when a prefill starts, and blocks are inserted when it ends. The engine generates one output token
+regardless of the request's limit, like a prefill engine in a disaggregated fleet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from simulator.engine_models.simulated_engine import PromptSequence
 
 
 class ReferenceEngine(CachedEngine):
-    """Mutable state besides the queue's and the cache: `_current`, the prompt in prefill, with its `_hit_tokens`."""
+    """Prefills one prompt at a time. Mutable state besides the queue's and the cache: `_current` with its
+    `_hit_tokens`.
+    """
 
     def __init__(self, profile: EngineProfile) -> None:
         super().__init__(profile)
@@ -29,11 +31,11 @@ class ReferenceEngine(CachedEngine):
 
     @property
     def kv_usage(self) -> float:
-        """Share of the blocks that the running prompt takes, 0..1."""
+        """Share of the blocks that the running prompt uses, 0..1."""
         return len(self._current.keys) / self.profile.num_blocks if self._current is not None else 0.0
 
     def submit(self, sequence: PromptSequence, now: float) -> None:
-        """Queue a sequence that arrives at `now`; raises ValueError on an empty prompt or one over the cache."""
+        """Queue a sequence that arrives at `now`; raise ValueError if the prompt is empty or larger than the cache."""
         if sequence.prompt_tokens < 1:
             raise ValueError("a sequence needs at least one prompt token")
         if len(sequence.keys) > self.profile.num_blocks:
@@ -42,7 +44,7 @@ class ReferenceEngine(CachedEngine):
         self._enqueue(sequence, sequence, now)
 
     def abort(self, request_id: str, now: float) -> bool:
-        """Remove a request at once, in any state; returns False where it is absent (harmless)."""
+        """Remove a request at once, in any state; return False if it is absent."""
         if self._current is not None and self._current.request_id == request_id:
             self._current = None
             self._stop_operation(now)
@@ -59,7 +61,7 @@ class ReferenceEngine(CachedEngine):
 
     @override
     def _start_operation(self, at_s: float, events: list[EngineEvent]) -> None:
-        """Start the first prompt, by priority and then arrival, of those present when the engine is free."""
+        """Start the first of the waiting prompts, by priority and then arrival."""
         self._see_arrivals(at_s)
         sequence = self._next_waiting()
         self._hit_tokens = self.profile.hit_tokens(sequence.prompt_tokens, self._cache.match(sequence.keys))

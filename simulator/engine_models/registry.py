@@ -1,4 +1,4 @@
-"""The table of engine models, from their names to their constructors."""
+"""The table that maps names of engine models to their constructors."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ ENGINE_MODELS: dict[str, Callable[[EngineProfile], SimulatedEngine]] = {
 
 
 class UnknownEngineModelError(ValueError):
-    """No engine model has this name; the message lists the known ones."""
+    """No engine model has this name; the message lists the known names."""
 
 
 def build_engine(name: str, profile: EngineProfile) -> SimulatedEngine:
-    """Return a new engine of this model; raises UnknownEngineModelError."""
+    """Return a new engine of this model; raise UnknownEngineModelError if the name is unknown."""
     build = ENGINE_MODELS.get(name)
     if build is None:
         raise UnknownEngineModelError(f"engine model {name!r} is unknown; known are {', '.join(sorted(ENGINE_MODELS))}")

@@ -1,8 +1,8 @@
 """The simulated engines' tokenizer and chat template: four UTF-8 bytes are one token.
 
-A token id is the little-endian uint32 of its four bytes, so tokenizing is a memory copy and two prompts share tokens
-exactly where they share text. Text is padded with zero bytes only at its end, after the chat template has joined the
-messages, so a longer conversation starts with the whole tokens of the shorter one.
+A token id is the little-endian uint32 of its four bytes, so tokenizing is a memory copy, and two prompts share exactly
+the tokens of the text that they share. Text is padded with zero bytes only at its end, after the chat template has
+joined the messages, so a longer conversation starts with the whole tokens of the shorter one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class UnknownRoleError(ValueError):
 
 
 def tokenize(text: str) -> array[int]:
-    """Return the token ids of `text`; raises UnicodeEncodeError on lone surrogates."""
+    """Return the token ids of `text`; raise UnicodeEncodeError for lone surrogates."""
     data = text.encode()
     tokens = array("I")
     tokens.frombytes(data + bytes(-len(data) % TOKEN_BYTES))
@@ -38,13 +38,13 @@ def tokenize(text: str) -> array[int]:
 
 
 def detokenize(tokens: Iterable[int]) -> str:
-    """Return the text of the tokens, without the padding at its end; bytes that are not valid text are replaced."""
+    """Return the text of the tokens without the padding at its end; invalid UTF-8 is replaced."""
     data = b"".join(token.to_bytes(TOKEN_BYTES, "little") for token in tokens)
     return data.rstrip(b"\0").decode(errors="replace")
 
 
 def render_chat(messages: Iterable[tuple[str, str]]) -> str:
-    """Return the prompt text of (role, content) pairs, ending where the assistant is to answer."""
+    """Return the prompt text of (role, content) pairs, which ends with the header of the assistant's reply."""
     parts: list[str] = []
     for role, content in messages:
         header = _ROLE_HEADERS.get(role)

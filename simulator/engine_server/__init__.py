@@ -1,1 +1,1 @@
-"""A simulated engine as a server: vLLM's HTTP surface, metrics and KV events around one of simulator.engine_models."""
+"""A simulated engine as a server: vLLM's HTTP API, metrics, and KV events around an engine model."""

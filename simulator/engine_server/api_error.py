@@ -1,4 +1,4 @@
-"""Errors as vLLM answers them: OpenAI's shape with vLLM's type names."""
+"""Error responses in vLLM's format: OpenAI's structure with vLLM's type names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TYPES = {
 
 
 class EngineApiError(Exception):
-    """An answer other than 200; `param` names the field at fault."""
+    """A response with a status other than 200; `param` names the invalid field."""
 
     def __init__(self, status: int, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -26,6 +26,6 @@ class EngineApiError(Exception):
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.status}}
 
     def anthropic_body(self) -> dict[str, str | dict[str, str]]:
-        """Return {"type": "error", "error": {type, message}}, as vLLM answers at Anthropic's paths."""
+        """Return {"type": "error", "error": {type, message}}, vLLM's error format at Anthropic's paths."""
         kind = _TYPES.get(self.status, "InternalServerError")
         return {"type": "error", "error": {"type": kind, "message": self.message}}

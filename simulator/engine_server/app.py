@@ -46,7 +46,7 @@ METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class EngineApp:
-    """Routes requests by method and path; rejections have OpenAI's error shape, or Anthropic's at its paths."""
+    """Routes requests by method and path. Errors have OpenAI's format, or Anthropic's at its paths."""
 
     def __init__(self, runtime: EngineRuntime) -> None:
         self.runtime = runtime
@@ -85,7 +85,7 @@ class EngineApp:
             self._routes["/fault"] = ("POST", _answering(EngineFaultBody, self._fault))
 
     def _speak_sglang(self) -> None:
-        """Replace the paths that only vLLM has by SGLang's."""
+        """Replace the paths that only vLLM has with SGLang's."""
         reset = self._routes.pop("/reset_prefix_cache")
         for path in ("/load", "/v1/audio/translations", "/version", "/kv_event_sources"):
             del self._routes[path]
@@ -123,7 +123,7 @@ class EngineApp:
         await handler(scope, receive, send)
 
     def _require_key(self, scope: Scope) -> None:
-        """Raise EngineApiError 401 where vLLM's --api-key does: only /v1 is protected."""
+        """Raise EngineApiError 401 if the API key is wrong; as in vLLM, only /v1 is protected."""
         key = self._settings.api_key
         authorization = dict(scope["headers"]).get(b"authorization")
         if key and scope["path"].startswith("/v1/") and authorization != f"Bearer {key}".encode():
@@ -167,7 +167,7 @@ class EngineApp:
         return {"input_tokens": len(chat_tokens(messages_chat(body)))}
 
     def event_sources(self) -> dict[str, Any]:
-        """Return the addresses of its KV events by rank; empty where it publishes none."""
+        """Return the addresses of the KV events by rank; empty if none are published."""
         settings = self._settings
         if not settings.kv_events_port:
             return {}
@@ -195,7 +195,7 @@ class EngineApp:
 
 
 def _reporting(value: Callable[[], object]) -> _Handler:
-    """Return a handler that answers with a value as JSON."""
+    """Return a handler that responds with a value as JSON."""
 
     async def handle(scope: Scope, receive: Receive, send: Send) -> None:
         await send_json(send, 200, value())
@@ -204,7 +204,7 @@ def _reporting(value: Callable[[], object]) -> _Handler:
 
 
 def _answering(kind: type[_Body], answer: Callable[[_Body], object]) -> _Handler:
-    """Return a handler that answers a body of this kind with a value as JSON."""
+    """Return a handler that parses this kind of body and responds with a value as JSON."""
 
     async def handle(scope: Scope, receive: Receive, send: Send) -> None:
         await send_json(send, 200, answer(parse_body(await read_body(receive), kind)))

@@ -1,4 +1,4 @@
-"""The few ASGI operations of the engine server: read a body, answer once, detect a client that left."""
+"""The few ASGI operations of the engine server: read a body, send a response, detect a disconnected client."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ class EngineClientGoneError(Exception):
 
 
 async def read_body(receive: Receive) -> bytes:
-    """Return the request body; raises EngineApiError 413 over the limit, EngineClientGoneError on an early close."""
+    """Return the request body. Raise EngineApiError 413 over the limit, EngineClientGoneError on an early
+    disconnect.
+    """
     parts: list[bytes] = []
     size = 0
     while True:
@@ -43,19 +45,19 @@ async def read_body(receive: Receive) -> bytes:
 
 
 async def send_bytes(send: Send, status: int, body: bytes, content_type: bytes = _JSON) -> None:
-    """Send one whole answer."""
+    """Send a complete response."""
     headers = [(b"content-type", content_type), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 async def send_json(send: Send, status: int, value: object) -> None:
-    """Send one whole answer as JSON."""
+    """Send a complete JSON response."""
     await send_bytes(send, status, _encode(value))
 
 
 def header(scope: Scope, name: bytes) -> str | None:
-    """Return the first value of a header (lower-case name), None where it is absent."""
+    """Return the first value of a header (lower-case name), None if it is absent."""
     for key, value in scope["headers"]:
         if key == name:
             return str(value, "latin-1")
@@ -63,13 +65,13 @@ def header(scope: Scope, name: bytes) -> str | None:
 
 
 async def gone(receive: Receive) -> None:
-    """Return once the client has left."""
+    """Return when the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def while_connected(receive: Receive, work: Awaitable[_Result]) -> _Result:
-    """Return the result of the work; cancels it and raises EngineClientGoneError when the client leaves first."""
+    """Return the result of the work. If the client disconnects first, cancel it and raise EngineClientGoneError."""
     task, left = asyncio.ensure_future(work), asyncio.ensure_future(gone(receive))
     try:
         await asyncio.wait((task, left), return_when=asyncio.FIRST_COMPLETED)

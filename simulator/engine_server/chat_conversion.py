@@ -10,7 +10,7 @@ from simulator.engine_server.request_bodies import ChatMessage, CountTokensBody,
 
 
 def responses_chat(body: ResponsesBody) -> list[ChatMessage]:
-    """Return the chat of a body of `/v1/responses`; raises EngineApiError 400 for an unknown item."""
+    """Return the chat in a body of `/v1/responses`; raise EngineApiError 400 for an unknown item."""
     messages = [ChatMessage("system", body.instructions)] if body.instructions else []
     if isinstance(body.input, str):
         return [*messages, ChatMessage("user", body.input)]
@@ -29,7 +29,7 @@ def responses_chat(body: ResponsesBody) -> list[ChatMessage]:
 
 
 def messages_chat(body: MessagesBody | CountTokensBody) -> list[ChatMessage]:
-    """Return the chat of a body of `/v1/messages`; raises EngineApiError 400 for an unreadable block."""
+    """Return the chat in a body of `/v1/messages`; raise EngineApiError 400 for an unreadable block."""
     messages = [ChatMessage("system", _text(body.system, "system"))] if body.system else []
     for message in body.messages:
         content = message.content

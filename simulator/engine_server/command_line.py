@@ -1,4 +1,4 @@
-"""Command line of the engine server."""
+"""The command line of the engine server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from simulator.parent_death import die_with_parent
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one engine until SIGTERM or SIGINT; exits with a message and status 1 on a wrong setting."""
+    """Run one engine until SIGTERM or SIGINT. For an invalid setting, exit with a message and status 1."""
     options = parser().parse_args(argv)
     if options.data_parallel_size > 1 and (options.flavor != "vllm" or options.kv_node):
         raise SystemExit("simulated engine: several ranks are for --flavor vllm without --kv-node only")
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def read_settings(options: argparse.Namespace) -> EngineSettings:
-    """Return the settings that the parsed options describe; raises UnreadableProfileError, NoSecretError."""
+    """Return the settings from the parsed options; raise UnreadableProfileError or NoSecretError."""
     profile = EngineProfile() if options.profile is None else read_profile(options.profile)
     # With the port, since engines of one fleet have one --seed and need hashes of their own.
     seed = os.urandom(16) if options.seed is None else f"{options.seed}:{options.port}".encode()
@@ -74,43 +74,53 @@ def read_settings(options: argparse.Namespace) -> EngineSettings:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
+    """Return the command line parser."""
     made = argparse.ArgumentParser(
         prog="python -m simulator.engine_server",
-        description="A simulated inference engine that speaks vLLM's HTTP API, metrics and KV events.",
+        description="A simulated inference engine with vLLM's HTTP API, metrics, and KV events.",
     )
     add = made.add_argument
     add("--host", default="127.0.0.1", help="address to listen on (default: loopback only)")
     add("--port", type=_port, default=8100, help="HTTP port")
-    add("--served-model-name", nargs="+", default=["simulated"], help="names of the model; the first is its own")
-    add("--lora", nargs="+", default=[], metavar="NAME", help="LoRA adapters of the model; vllm without node only")
-    add("--max-loras", type=_positive, default=1, help="adapters that are loaded at once")
-    add("--lora-load-s", type=_pause, default=0.0, help="model seconds of loading an adapter")
-    add("--media-tokens", type=int, default=0, help="tokens of each image or audio; vllm without node only; 0: none")
-    add("--api-key", default="", help="bearer token that requests need; empty: none")
+    add("--served-model-name", nargs="+", default=["simulated"], help="names of the model; the first is the main name")
+    add("--lora", nargs="+", default=[], metavar="NAME", help="LoRA adapters of the model (only vllm without node)")
+    add("--max-loras", type=_positive, default=1, help="maximum number of adapters loaded at once")
+    add("--lora-load-s", type=_pause, default=0.0, help="model seconds to load an adapter")
+    add("--media-tokens", type=int, default=0, help="tokens per image or audio (only vllm without node); 0: text only")
+    add("--api-key", default="", help="bearer token that requests must have; empty: none")
     add("--block-size", type=_positive, help="tokens per KV block (default: the profile's, 512)")
-    add("--num-blocks", type=_positive, help="KV blocks (default: the profile's, 1953)")
-    add("--cpu-blocks", type=_positive, help="KV blocks of copies in CPU memory (default: the profile's, 0); vllm only")
-    add("--sliding-window", type=_positive, default=0, help="tokens of a window beside full attention (hybrid model)")
-    add("--max-model-len", type=_positive, default=131_072, help="prompt and output tokens of one request")
-    add("--max-num-queued-reqs", type=_positive, default=1024, help="requests above which new ones get 503")
-    add("--kv-events-port", type=_port, default=0, help="port that KV events are published on; 0: none")
-    add("--kv-replay-port", type=_port, default=0, help="port that KV events are replayed on; 0: none")
-    add("--time-scale", type=_speed, default=1.0, help="model seconds per real second; 2 is twice as fast")
+    add("--num-blocks", type=_positive, help="number of KV blocks (default: the profile's, 1953)")
+    add("--cpu-blocks", type=_positive, help="block copies in CPU memory (default: the profile's, 0); vllm only")
+    add(
+        "--sliding-window",
+        type=_positive,
+        default=0,
+        help="tokens of a sliding window besides full attention (hybrid model)",
+    )
+    add("--max-model-len", type=_positive, default=131_072, help="maximum prompt and output tokens of one request")
+    add("--max-num-queued-reqs", type=_positive, default=1024, help="number of requests above which new ones get 503")
+    add("--kv-events-port", type=_port, default=0, help="port for publishing KV events; 0: none")
+    add("--kv-replay-port", type=_port, default=0, help="port for replaying KV events; 0: none")
+    add("--time-scale", type=_speed, default=1.0, help="model seconds per real second; 2 runs twice as fast")
     add("--stream-interval", type=_positive, default=1, help="output tokens per stream chunk after the first")
-    add("--profile", type=Path, help="JSON file with the engine's cost figures")
-    add("--eviction", choices=tuple(EVICTIONS), help="which cached block goes (default: the profile's, lru)")
-    add("--role", choices=("mixed", "prefill", "decode"), default="mixed", help="legs of a hand-off that it takes")
-    add("--hold-s", type=_seconds, default=30.0, help="how long a computed prompt waits to be fetched")
-    add("--fetch-timeout-s", type=_seconds, default=5.0, help="how long a prompt from another engine may take")
-    add("--handoff-fault", choices=("", "fail", "hang", "lose"), default="", help="what hand-offs do on purpose")
-    add("--faults", action="store_true", help="take faults by POST /fault, for tests")
-    add("--kv-node", type=_node, default="", help="host:port of the node manager that keeps what it computes")
-    add("--kv-bytes-per-token", type=_positive, default=1024, help="size of the payloads kept there")
-    add("--seed", type=int, help="makes block hashes and answers repeatable (default: new in each process)")
-    add("--flavor", choices=("vllm", "sglang"), default="vllm", help="whose HTTP paths, metrics and events it has")
-    add("--data-parallel-size", type=_positive, default=1, help="ranks behind the address; vllm without node only")
-    add("--parent-pid", type=int, help="end when this process ends")
+    add("--profile", type=Path, help="JSON file of the engine profile")
+    add("--eviction", choices=tuple(EVICTIONS), help="eviction rule of the prefix cache (default: the profile's, lru)")
+    add("--role", choices=("mixed", "prefill", "decode"), default="mixed", help="hand-off legs that the engine accepts")
+    add("--hold-s", type=_seconds, default=30.0, help="seconds for which a computed prompt is held")
+    add("--fetch-timeout-s", type=_seconds, default=5.0, help="timeout for a prompt from another engine")
+    add("--handoff-fault", choices=("", "fail", "hang", "lose"), default="", help="deliberate fault of hand-offs")
+    add("--faults", action="store_true", help="accept faults by POST /fault, for tests")
+    add("--kv-node", type=_node, default="", help="host:port of the node manager that stores computed blocks")
+    add("--kv-bytes-per-token", type=_positive, default=1024, help="payload bytes per token on the node")
+    add("--seed", type=int, help="seed of block hashes and output (default: new in each process)")
+    add(
+        "--flavor",
+        choices=("vllm", "sglang"),
+        default="vllm",
+        help="product whose HTTP paths, metrics, and events it uses",
+    )
+    add("--data-parallel-size", type=_positive, default=1, help="ranks behind the address (only vllm without node)")
+    add("--parent-pid", type=int, help="exit when this process ends")
     return made
 
 

@@ -23,7 +23,7 @@ _BATCH_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16_384, 65_536)
 
 
 class SimulatedEngineMetrics:
-    """All metrics of one engine in their own registry; times are real seconds, as clients see them."""
+    """All metrics of one engine, in a separate registry. Times are real seconds, as clients measure them."""
 
     def __init__(self, settings: EngineSettings, model: EngineModel) -> None:
         self._registry = CollectorRegistry()
@@ -45,7 +45,7 @@ class SimulatedEngineMetrics:
         self.success = {reason: success.labels(*self._labels, reason) for reason in ("stop", "length", "abort")}
 
     def reject(self, reason: str) -> None:
-        """Count one request rejected because of `reason`."""
+        """Count a request that was rejected for `reason`."""
         self.rejections.labels(*self._labels, reason).inc()
 
     def loaded(self, prompt_tokens: int) -> None:
@@ -60,12 +60,12 @@ class SimulatedEngineMetrics:
         self.computed_length.observe(1)
 
     def external(self, wanted_tokens: int, came_tokens: int) -> None:
-        """Count prompt tokens requested from nodes, and those that arrived."""
+        """Count prompt tokens requested from nodes, and the tokens that arrived."""
         self.external_queries.inc(wanted_tokens)
         self.external_hits.inc(came_tokens)
 
     def prompt(self, prompt_tokens: int, cached_tokens: int) -> None:
-        """Count a prompt whose prefill starts."""
+        """Count a prompt when its prefill starts."""
         self.sources["local_cache_hit"].inc(cached_tokens)
         self.sources["local_compute"].inc(prompt_tokens - cached_tokens)
         self.prefix_queries.inc(prompt_tokens)
@@ -75,7 +75,7 @@ class SimulatedEngineMetrics:
         self.computed_length.observe(prompt_tokens - cached_tokens)
 
     def watch_store(self, store: NodeStore) -> None:
-        """Count blocks stored on nodes and loaded from them; vLLM has no such metrics."""
+        """Export the number of blocks stored on nodes and loaded from them; vLLM has no such metrics."""
         counts = (("saved", store.saves), ("loaded", store.loads))
         text = "Blocks kept on the engine's node and loaded from nodes, by outcome."
         blocks = Gauge("headway_node_blocks", text, (*_LABELS, "way", "outcome"), registry=self._registry)
@@ -84,14 +84,14 @@ class SimulatedEngineMetrics:
                 blocks.labels(*self._labels, way, outcome).set_function(partial(getattr, count, outcome))
 
     def adapters(self, running: Sequence[str], most: int) -> None:
-        """Report the LoRA adapters of requests in the engine; as in vLLM, each set of labels is kept, with its time."""
+        """Report the LoRA adapters of requests in the engine. As in vLLM, each set of labels is kept with its time."""
         if self._lora is None:
             labels = ("max_lora", "waiting_lora_adapters", "running_lora_adapters")
             self._lora = Gauge("vllm:lora_requests_info", "LoRA requests.", labels, registry=self._registry)
         self._lora.labels(str(most), "", ",".join(running)).set_to_current_time()
 
     def render(self) -> bytes:
-        """Return the text exposition."""
+        """Return the metrics in the text exposition format."""
         return generate_latest(self._registry)
 
     def _counter(self, name: str, text: str) -> Counter:

@@ -1,4 +1,4 @@
-"""Runs the engine model in (scaled) real time: one timer, token streams, KV events and metrics."""
+"""Runs the engine model in scaled real time, with one timer, token streams, KV events, and metrics."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from simulator.engine_server.settings import EngineSettings
 _WINDOW, _FULL = 0, 1
 """Cache groups of a hybrid model."""
 _STOPPED_POLL_S = 0.1
-"""Interval in seconds at which a stopped clock is checked."""
+"""Interval in seconds for checking a stopped clock."""
 
 
 @dataclass(slots=True, eq=False)
 class _Live:
-    """One request in the engine: its tokens until they are published, its stream, its times (model seconds)."""
+    """One request in the engine: its tokens until they are published, its stream, and its times (model seconds)."""
 
     sequence: PromptSequence
     tokens: array[int] | None
@@ -61,9 +61,9 @@ class _Live:
 
 
 class EngineRuntime:
-    """Owns the model and all mutable state around it; used from one event loop only.
+    """Owns the model and all mutable state around it. Used from a single event loop.
 
-    Mutable state: `_live` (requests by id), `_clock`, `_reported` (its published metrics), `_timer` and `_timer_at`
+    Mutable state: `_live` (requests by id), `_clock`, `_reported` (the published metrics), `_timer` and `_timer_at`
     (the one pending wake-up, model seconds), `_outbox` (KV events of the current batch), `_clear_pending` (a cache
     reset not yet published) and `closing`.
     """
@@ -90,16 +90,16 @@ class EngineRuntime:
 
     @property
     def load(self) -> int:
-        """Requests in the engine, queued ones included."""
+        """Number of requests in the engine, including queued ones."""
         return len(self._live)
 
     @property
     def reported_load(self) -> int:
-        """The load that it reports."""
+        """The load that the engine reports."""
         return self._reported.load(len(self._live))
 
     def reported_metrics(self) -> bytes:
-        """Return the metrics that it publishes."""
+        """Return the metrics that the engine publishes."""
         if self.settings.lora:
             running = dict.fromkeys(item.lora for item in self._live.values() if item.lora)
             self.metrics.adapters(list(running), self.settings.max_loras)
@@ -108,11 +108,11 @@ class EngineRuntime:
 
     @property
     def probe_delay_s(self) -> float:
-        """Seconds by which answers to probes are delayed."""
+        """Seconds by which responses to probes are delayed."""
         return BUSY_S if self._reported.fault == "busy" else 0.0
 
     def set_fault(self, fault: Fault) -> None:
-        """Set the engine's fault; empty: none."""
+        """Set the engine's fault; empty for none."""
         self._catch_up()
         if self._compiling is not None:
             self._compiling.cancel()
@@ -139,12 +139,10 @@ class EngineRuntime:
         media: tuple[PlacedMedium, ...] = (),
         order: LoadInstruction | None = None,
     ) -> TokenStream:
-        """Start a request, whose `tokens` fill sequence.keys under `salt`; its stream will finish with `reason`.
+        """Start a request. Its `tokens` fill sequence.keys under `salt`; its stream will end with `reason`.
 
-        `lora` is the adapter that computes it; empty: none.
-
-        `order` states how nodes keep its blocks. A prefill leg's prompt is held for others after its end; a decode
-        leg's was loaded from another engine.
+        `lora` is the adapter to use, empty for none. `order` states how nodes keep its blocks. A prefill leg's prompt
+        is held for other engines after it ends; a decode leg's prompt was loaded from another engine.
         """
         # Time until now passed at the old rate.
         now = self._catch_up()
@@ -169,7 +167,7 @@ class EngineRuntime:
         return stream
 
     def _with_adapter(self, sequence: PromptSequence, lora: str) -> PromptSequence:
-        """Return the sequence with the time to load its adapter, which replaces the least recently used one."""
+        """Return the sequence with the time to load its adapter, which replaces the least recently used adapter."""
         loaded = lora in self._loaded_loras
         self._loaded_loras.pop(lora, None)
         self._loaded_loras[lora] = None
@@ -178,7 +176,7 @@ class EngineRuntime:
         return sequence if loaded else msgspec.structs.replace(sequence, setup_s=self.settings.lora_load_s)
 
     def abort(self, request_id: str) -> None:
-        """Remove a request at once and end its stream; harmless when it is already gone."""
+        """Remove a request at once and end its stream; has no effect if it is already gone."""
         if request_id not in self._live:
             return
         now = self._catch_up()
@@ -190,7 +188,7 @@ class EngineRuntime:
         self._schedule()
 
     def reset_cache(self) -> bool:
-        """Drop the prefix cache; published with the next batch, as vLLM does. False while requests run."""
+        """Drop the prefix cache and publish that with the next batch, as vLLM does. Return False while requests run."""
         self._catch_up()
         done = self.model.reset_cache()
         self._clear_pending = self._clear_pending or done
@@ -198,7 +196,7 @@ class EngineRuntime:
         return done
 
     def take_in(self, keys: Sequence[int], tokens: array[int], salt: str) -> int:
-        """Put leading blocks from a node into the cache and publish them; returns how many are then held."""
+        """Put leading blocks from a node into the cache and publish them; return how many are then held."""
         now = self._catch_up()
         for event in self.model.receive_blocks(keys, now):
             if isinstance(event, BlocksRemoved):
@@ -211,14 +209,14 @@ class EngineRuntime:
         return self.model.held_blocks(keys)
 
     def let_go(self, request_id: str) -> bool:
-        """Release a held prompt; False where none is held."""
+        """Release a held prompt; return False if none is held."""
         self._catch_up()
         done = self.model.let_go(request_id)
         self._schedule()
         return done
 
     async def until(self, model_s: float) -> None:
-        """Return once the model's clock has reached this moment."""
+        """Return when the model's clock has reached this time."""
         while (left_s := self._clock.due_in(model_s)) != 0.0:
             pause_s = _STOPPED_POLL_S if left_s is None else left_s
             await asyncio.sleep(pause_s)
@@ -235,7 +233,7 @@ class EngineRuntime:
             self.store.close()
 
     def _catch_up(self) -> float:
-        """Advance the model's time to this moment, which is returned."""
+        """Advance the model to the current time and return that time."""
         now = self._clock.now()
         self._dispatch(self.model.advance(now))
         return now
@@ -344,7 +342,9 @@ class EngineRuntime:
         self._outbox.extend(BlockRemoved([key], group_idx=group) for key in event.keys)
 
     def _on_window(self, event: WindowChanged) -> None:
-        """Publish the window group, which precedes full attention and lists fewer blocks than its token ids fill."""
+        """Publish the events of the window group. They precede full attention's, and list fewer blocks than their
+        token ids fill.
+        """
         self._outbox += [BlockRemoved([key], group_idx=_WINDOW) for key in event.removed]
         live = self._live[event.request_id]
         if live.tokens is None:
@@ -391,7 +391,7 @@ class EngineRuntime:
     def _extra_keys(
         self, positions: Sequence[int], salt: str, lora: str, media: tuple[PlacedMedium, ...]
     ) -> list[Any] | None:
-        """Return the keys of these blocks of a prompt besides their tokens; None: there are none."""
+        """Return what distinguishes these prompt blocks besides tokens (salt, adapter, media); None if nothing does."""
         # As in vLLM, only the first block is salted: the chain carries it to the others.
         salts = [("cache_salt", salt)] if salt and positions and positions[0] == 0 else []
         if not (salts or lora or media):

@@ -1,8 +1,8 @@
 """Publishes KV events over ZMQ as vLLM 0.32 does, and replays the last batches on demand.
 
 PUB frames: topic, 8-byte big-endian sequence number from 0, msgpack batch. Replay (ROUTER): a DEALER sends [b"", start]
-and receives [b"", topic, seq, payload] per kept batch from `start` on, then an end marker whose sequence number is −1
-and whose payload is empty.
+and receives [b"", topic, seq, payload] for each kept batch from `start`, followed by an end marker with sequence number
+−1 and an empty payload.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from kvstore.events.kv_events import EventBatch, KvEvent, encode_batch
 from simulator.engine_server.settings import EngineSettings
 
 MAX_BUFFER_BYTES = 16 * 1024 * 1024
-"""Limit of the batches kept for replay, in bytes: eight engines share one machine."""
+"""Byte limit of the batches kept for replay; it is low because eight engines share one machine."""
 _END = (-1).to_bytes(8, "big", signed=True)
 
 
 class EventPortTakenError(RuntimeError):
-    """A KV event socket cannot be bound."""
+    """A socket for KV events cannot be bound."""
 
 
 class EventPublisher:
-    """Numbers, publishes and keeps batches; does nothing without an events port."""
+    """Numbers, publishes, and keeps batches. Does nothing without an events port."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self._topic = settings.topic.encode()
@@ -56,7 +56,7 @@ class EventPublisher:
         self._pub.send_multipart((self._topic, number, payload), flags=zmq.NOBLOCK)
 
     def serve_replay(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Answer replay requests from `loop` until `close`."""
+        """Respond to replay requests on `loop` until `close`."""
         if self._replay is not None:
             loop.add_reader(self._replay.fileno(), self._answer_replays)
 
@@ -91,7 +91,7 @@ class EventPublisher:
         return socket
 
     def _answer_replays(self) -> None:
-        """Answer all waiting requests; the descriptor is edge-triggered, so none may be left."""
+        """Respond to all waiting requests. The descriptor is edge-triggered, so none can be left unread."""
         replay = self._replay
         if replay is None:
             return

@@ -1,6 +1,6 @@
-"""Deliberate faults of an engine: it hangs, crawls, or reports wrong values; and states that only resemble faults.
+"""Deliberate faults of an engine: it hangs, crawls, or reports wrong values; also states that only resemble faults.
 
-An engine started with `--faults` takes one by `POST /fault`; `GET /health` stays 200 under all of them.
+An engine started with `--faults` accepts a fault by `POST /fault`. `GET /health` returns 200 under all of them.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import time
 from typing import Literal
 
 Fault = Literal["", "hang", "crawl", "lie", "idle", "frozen", "garbage", "sleep", "compile", "busy"]
-"""hang: accepts requests, generates nothing. crawl: everything takes `CRAWL_FACTOR` times as long. lie: hangs while its
-counters grow. idle: hangs and reports that it is idle. frozen, garbage: serves, and its metrics are constant or
-invalid. sleep: generates nothing and reports that it sleeps, as vLLM does. compile: generates nothing for
-`COMPILE_S`, then continues by itself. busy: serves, and its API server answers probes after `BUSY_S`.
+"""hang: accepts requests but generates nothing. crawl: everything takes `CRAWL_FACTOR` times as long. lie: hangs
+while its counters grow. idle: hangs and reports that it is idle. frozen, garbage: serves, but its metrics are
+constant or invalid. sleep: generates nothing and reports that it sleeps, as vLLM does. compile: generates nothing
+for `COMPILE_S`, then continues by itself. busy: serves, but its API server responds to probes only after `BUSY_S`.
 """
 
 CRAWL_FACTOR = 20.0
@@ -27,12 +27,12 @@ _ASLEEP = b'vllm:engine_sleep_state{engine="0",sleep_state="awake"} 0.0\n'
 
 
 def rate_under(fault: Fault) -> float:
-    """Return the share of its usual speed at which the engine works."""
+    """Return the engine's speed under the fault, as a share of its usual speed."""
     return 0.0 if fault in _STALLED else 1.0 / CRAWL_FACTOR if fault == "crawl" else 1.0
 
 
 class ReportedMetrics:
-    """The metrics that the engine reports. Mutable: the fault, since when, and the frozen text."""
+    """The metrics that the engine reports. Mutable: the fault, its start, and the frozen text."""
 
     def __init__(self) -> None:
         self.fault: Fault = ""
@@ -40,15 +40,15 @@ class ReportedMetrics:
         self._frozen: bytes | None = None
 
     def begin(self, fault: Fault) -> None:
-        """Report under this fault; empty: report true values."""
+        """Start to report under this fault; empty for true values."""
         self.fault, self._since, self._frozen = fault, time.monotonic(), None
 
     def load(self, true: int) -> int:
-        """Return the number of requests that it reports."""
+        """Return the reported number of requests."""
         return 0 if self.fault == "idle" else true
 
     def text(self, true: bytes) -> bytes:
-        """Return the reported exposition in place of the true one."""
+        """Return the exposition to report instead of the true one."""
         if self.fault == "frozen":
             self._frozen = self._frozen or true
             return self._frozen

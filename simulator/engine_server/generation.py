@@ -60,12 +60,12 @@ _Body = TypeVar("_Body", bound=GenerationBody)
 _Shape = Callable[[str, str, int], AnswerShape]
 
 _DEFAULT_COMPLETION_TOKENS = 16
-"""OpenAI's and vLLM's default of /v1/completions."""
+"""Default number of output tokens of /v1/completions in OpenAI's API and vLLM."""
 _STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 
 
 class _Job(msgspec.Struct, frozen=True, gc=False):
-    """One admitted request: its prompt size, the form of its answer and its text."""
+    """One admitted request: its prompt size, response format, and text."""
 
     prompt_tokens: int
     answer: AnswerShape
@@ -76,7 +76,9 @@ class _Job(msgspec.Struct, frozen=True, gc=False):
     outcome: KvOutcome | None = None
 
     def whole(self, end: int, offered: KvTransferParams | None = None) -> WholeAnswer:
-        """Return the answer of `end` tokens; its kv_transfer_params state the result of loads and the offer."""
+        """Return the response with `end` tokens. Its kv_transfer_params state the results of loads and the offered
+        prompt.
+        """
         said = {} if offered is None else dict(msgspec.to_builtins(offered))
         if self.outcome is not None:
             said[FIELD] = msgspec.to_builtins(self.outcome)
@@ -88,16 +90,16 @@ class _Loaded(msgspec.Struct, frozen=True, gc=False):
     """The result of a request's load."""
 
     outcome: KvOutcome | None = None
-    """None: there was no load instruction, or no node."""
+    """None if there was no load instruction or no node."""
     blocks: int = 0
-    """Leading blocks of the prompt that the engine held after it; 0: none was loaded."""
+    """Number of the prompt's leading blocks in the engine after the load; 0 if none was loaded."""
 
 
 _NOTHING = _Loaded()
 
 
 class Generation:
-    """The generating endpoints of one engine."""
+    """The generation endpoints of one engine."""
 
     def __init__(self, runtime: EngineRuntime, transfer: KvTransfer) -> None:
         self._runtime = runtime
@@ -108,25 +110,25 @@ class Generation:
         """Requests whose blocks are being loaded from nodes."""
 
     async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer /v1/completions."""
+        """Respond to /v1/completions."""
         body = await self._body(receive, CompletionBody)
         wanted = body.wanted_tokens or _DEFAULT_COMPLETION_TOKENS
         await self._generate(scope, receive, send, body, completion_tokens(body.prompt), wanted, _completion)
 
     async def chat_completions(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer /v1/chat/completions."""
+        """Respond to /v1/chat/completions."""
         body = await self._body(receive, ChatBody)
         chat = media_chat(body.messages, self._settings.media_tokens)
         await self._generate(scope, receive, send, body, chat.tokens, body.wanted_tokens, _chat, media=chat.media)
 
     async def responses(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer /v1/responses."""
+        """Respond to /v1/responses."""
         body = await self._body(receive, ResponsesBody)
         tokens = chat_tokens(responses_chat(body))
         await self._generate(scope, receive, send, body, tokens, body.wanted_tokens, _response)
 
     async def transcriptions(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the audio API, whose bodies are forms."""
+        """Respond to the audio API, whose request bodies are forms."""
         body = audio_body(await read_body(receive), header(scope, b"content-type") or "")
         self.require_model(body.model)
         task = scope["path"].rpartition("/")[2].removesuffix("s")
@@ -137,13 +139,13 @@ class Generation:
         await self._generate(scope, receive, send, body, audio_tokens(body.file), body.wanted_tokens, shape)
 
     async def messages(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer Anthropic's /v1/messages."""
+        """Respond to Anthropic's /v1/messages."""
         body = await self._body(receive, MessagesBody)
         tokens = chat_tokens(messages_chat(body))
         await self._generate(scope, receive, send, body, tokens, body.wanted_tokens, _message)
 
     async def _body(self, receive: Receive, kind: type[_Body]) -> _Body:
-        """Read a body; raises EngineApiError where it is invalid, or names a model that this engine does not serve."""
+        """Read a body. Raise EngineApiError if it is invalid or names a model that this engine does not serve."""
         body = parse_body(await read_body(receive), kind)
         self.require_model(body.model)
         return body
@@ -184,9 +186,9 @@ class Generation:
                 await watcher
 
     async def _leg(self, receive: Receive, body: GenerationBody, wanted: int | None) -> Leg:
-        """Return the leg of a hand-off; a decode leg begins when the prompt has arrived.
+        """Return the request's leg of a hand-off; a decode leg starts after its prompt has arrived.
 
-        Raises EngineApiError where it does not arrive, ClientGoneError where the client leaves first.
+        Raises EngineApiError if the prompt does not arrive, ClientGoneError if the client disconnects first.
         """
         asked = self._transfer.met(body.bootstrap_host, body.bootstrap_port, body.bootstrap_room)
         asked = asked or body.kv_transfer_params
@@ -238,9 +240,7 @@ class Generation:
         return prompt_keys(seed, tokens, media, self._settings.profile.block_tokens)
 
     async def _load(self, receive: Receive, body: GenerationBody, tokens: array[int], keys: tuple[int, ...]) -> _Loaded:
-        """Load the blocks that the request's instruction allows, if it has one and there is a node; other requests
-        continue.
-        """
+        """Load the blocks that the request's load instruction allows. Do nothing without an instruction or a node."""
         order = body.kv_transfer_params.headway if body.kv_transfer_params else None
         store, model = self._runtime.store, self._runtime.model
         if order is None or store is None:

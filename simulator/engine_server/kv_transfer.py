@@ -1,7 +1,7 @@
-"""Transfers of prompts from the engine that computed them to the one that decodes: both ends.
+"""Transfers of prompts from the engine that computed them to the engine that decodes: sender and receiver.
 
-The sending end holds a prompt until it is fetched, or until no fetch can be expected. The receiving end requests it
-over HTTP, where vLLM has its side channel, and has it when the link has delivered.
+The sender holds a prompt until it is fetched or its hold time expires. The receiver requests it over HTTP (vLLM uses
+its side channel) and has it once the link has delivered it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Fault = Literal["", "fail", "hang", "lose"]
 
 PATH = "/kv_transfer/"
 ROOM = "room-"
-"""Prefix of the names of prompts on whose room two engines of SGLang agreed beforehand."""
+"""Prefix of prompt names that are rooms: numbers on which two SGLang engines agreed beforehand."""
 
 
 class KvTransfer:
@@ -36,7 +36,7 @@ class KvTransfer:
         self._rooms: dict[str, asyncio.Future[str]] = {}
 
     def check(self, asked: KvTransferParams) -> None:
-        """Raise EngineApiError where the engine's role forbids the transfer, or where it fails deliberately."""
+        """Raise EngineApiError if the engine's role forbids the transfer, or if hand-offs fail deliberately."""
         role = self._settings.role
         if asked.do_remote_prefill and role == "prefill":
             raise EngineApiError(
@@ -50,9 +50,9 @@ class KvTransfer:
             raise EngineApiError(500, "the hand-off fails, as this engine was told")
 
     def met(self, host: str | None, port: int | None, room: int | None) -> KvTransferParams | None:
-        """Return SGLang's bootstrap fields as vLLM's parameters; None: they ask for nothing.
+        """Return SGLang's bootstrap fields as vLLM's parameters; None if they request no transfer.
 
-        Raises EngineApiError where a field is missing.
+        Raises EngineApiError if a field is missing.
         """
         if self._settings.flavor != "sglang" or self._settings.role == "mixed" or room is None:
             return None
@@ -65,14 +65,16 @@ class KvTransfer:
         )
 
     async def stall(self) -> None:
-        """Return at once, or never where hand-offs hang deliberately."""
+        """Return at once, or never if hand-offs hang deliberately."""
         if self.fault == "hang":
             await asyncio.Event().wait()
 
     # -- the sending end
 
     def offer(self, request_id: str, room: int | None = None) -> KvTransferParams | None:
-        """Return what the decode engine needs to fetch a computed prompt; None: none is held, or it waits in a room."""
+        """Return what the decode engine needs to fetch a computed prompt; None if none is held or it waits in a
+        room.
+        """
         held = self._runtime.model.held(request_id)
         if held is None:
             return None
@@ -99,7 +101,7 @@ class KvTransfer:
         )
 
     async def give(self, request_id: str) -> int:
-        """Return a prompt's tokens once the link has delivered them; raises EngineApiError 404 if it is not held."""
+        """Return a prompt's tokens once the link has delivered them; raise EngineApiError 404 if it is not held."""
         await self.stall()
         if request_id.startswith(ROOM):
             room = request_id
@@ -121,7 +123,7 @@ class KvTransfer:
         return held.prompt_tokens
 
     def _room(self, name: str) -> asyncio.Future[str]:
-        """Return the future of a room's computed prompt, whichever end asks first."""
+        """Return the future for a room's computed prompt, regardless of which side asks first."""
         if name not in self._rooms:
             self._rooms[name] = asyncio.get_running_loop().create_future()
             # A room that only one end enters must not stay for good.
@@ -141,7 +143,7 @@ class KvTransfer:
     # -- the receiving end
 
     async def fetch(self, params: KvTransferParams) -> None:
-        """Return once the prompt is here; raises EngineApiError 400 for a forbidden address, 500 on a failure."""
+        """Return when the prompt has arrived. Raise EngineApiError 400 for a forbidden address, 500 for a failure."""
         host, port, name = params.remote_host, params.remote_port, params.remote_request_id
         if host is None or port is None or name is None or not self._may_reach(host):
             raise EngineApiError(
@@ -161,7 +163,7 @@ class KvTransfer:
         self._runtime.metrics.transfer_time.observe(time.monotonic() - started)
 
     def _may_reach(self, host: str) -> bool:
-        """Return whether an address in a request is one of ours: this host or loopback."""
+        """Return whether an address in a request is allowed: this host or loopback."""
         # Requests name the address, and clients must not direct this engine to any other host.
         if host == self._settings.host:
             return True
@@ -176,9 +178,9 @@ class KvTransfer:
 
 
 async def _ask(host: str, port: int, path: str) -> None:
-    """Return when the other engine reports that the prompt was delivered; raises OSError on any other answer.
+    """Return when the other engine reports the prompt as delivered; raise OSError for any other response.
 
-    A bare exchange without a library, since an HTTP client takes longer to start than an engine.
+    Uses a plain socket without a library, because an HTTP client takes longer to start than an engine.
     """
     reader, writer = await asyncio.open_connection(host, port)
     try:

@@ -13,9 +13,9 @@ _Name = Annotated[str, Meta(min_length=1, max_length=512)]
 
 
 class KvTransferParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The transfer that a request asks for, or that the answer states; fields of other connectors are ignored.
+    """The requested or offered transfer of a request or response; fields of other connectors are ignored.
 
-    A prefill leg has `do_remote_decode`; its answer has everything else, and the decode leg carries that answer
+    A prefill request has `do_remote_decode`. Its response contains all other fields, which the decode request carries
     unchanged.
     """
 
@@ -30,5 +30,4 @@ class KvTransferParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     remote_prefill_cached_tokens: Annotated[int, Meta(ge=0)] | None = None
     tp_size: Annotated[int, Meta(ge=1)] | None = None
     headway: LoadInstruction | None = None
-    """The blocks that may be loaded from nodes, and the names of the prompt's blocks (kvstore.connector.engine_params).
-    """
+    """Which blocks can be loaded from nodes, and the names of the prompt's blocks (kvstore.connector.engine_params)."""

@@ -6,7 +6,7 @@ import time
 
 
 class ModelClock:
-    """Model seconds since the engine started. Mutable: its rate, since when, and the latest moment returned."""
+    """Model seconds since the engine started. Mutable: the clock's rate, its start, and the latest returned time."""
 
     def __init__(self, scale: float) -> None:
         self._scale = scale
@@ -16,7 +16,7 @@ class ModelClock:
         self._latest = 0.0
 
     def now(self) -> float:
-        """Return this moment; it never moves back."""
+        """Return the current time, which never goes back."""
         self._latest = max(self._latest, self._base + (time.monotonic() - self._since) * self._speed)
         return self._latest
 
@@ -26,11 +26,11 @@ class ModelClock:
         self._rate = rate
 
     def due_in(self, moment: float) -> float | None:
-        """Return the real seconds until a moment; None while the clock is stopped."""
+        """Return the real seconds until a model time; None while the clock is stopped."""
         return max(0.0, (moment - self.now()) / self._speed) if self._rate else None
 
     def has_come_to(self, moment: float) -> None:
-        """Record that a timer for this moment fired: event loops round to milliseconds, sometimes down."""
+        """Record that the timer for this time fired. Event loops round to milliseconds, sometimes down."""
         self._latest = max(self._latest, moment)
 
     @property

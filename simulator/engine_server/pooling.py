@@ -1,4 +1,4 @@
-"""Answers of endpoints that read prompts and generate nothing: embeddings, scores and rankings."""
+"""Endpoints that read prompts and generate no text: embeddings, scores, and rankings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DIMENSIONS = 8
 
 
 class Pooling:
-    """These endpoints of one engine."""
+    """The pooling endpoints of one engine."""
 
     def __init__(self, runtime: EngineRuntime) -> None:
         self._runtime = runtime
@@ -38,7 +38,7 @@ class Pooling:
         self._numbers = itertools.count()
 
     async def embeddings(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer /v1/embeddings."""
+        """Respond to /v1/embeddings."""
         body = parse_body(await read_body(receive), EmbeddingBody)
         single = isinstance(body.input, str) or not body.input or isinstance(body.input[0], int)
         inputs = [body.input] if single else list(body.input)
@@ -51,7 +51,7 @@ class Pooling:
         await send_json(send, 200, {"object": "list", "model": body.model, "data": data, "usage": _usage(prompts)})
 
     async def score(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer /score."""
+        """Respond to /score."""
         body = parse_body(await read_body(receive), ScoreBody)
         firsts, seconds = _listed(body.text_1), _listed(body.text_2)
         # As in vLLM, one text is compared with each on the other side.
@@ -61,7 +61,7 @@ class Pooling:
         await send_json(send, 200, {"object": "list", "model": body.model, "data": data, "usage": _usage(prompts)})
 
     async def rerank(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer /rerank."""
+        """Respond to /rerank."""
         body = parse_body(await read_body(receive), RerankBody)
         prompts = _pairs([body.query] * len(body.documents), body.documents)
         await self._read(receive, body, prompts)
@@ -75,7 +75,7 @@ class Pooling:
         await send_json(send, 200, {"id": "rerank", **answer})
 
     async def _read(self, receive: Receive, body: PoolingBody, prompts: Sequence[array[int]]) -> None:
-        """Compute the prompts in the engine; raises ClientGoneError where the client leaves first."""
+        """Compute the prompts in the engine; raise ClientGoneError if the client disconnects first."""
         if any(len(prompt) >= self._settings.max_model_len for prompt in prompts):
             raise EngineApiError(
                 400, f"This model's maximum context length is {self._settings.max_model_len} tokens", "input"

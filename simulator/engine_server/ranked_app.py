@@ -1,6 +1,6 @@
 """Several data-parallel ranks behind one address, as vLLM serves them: each has its own cache, queue and event sockets.
 
-Written from vLLM 0.32's sources; it was not compared with a running engine of several ranks.
+Written from vLLM 0.32's sources; it was not compared with a running engine with several ranks.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ RANK_HEADER = b"x-data-parallel-rank"
 
 
 class RankedApp:
-    """Routes each request to the rank in its header, else to the least loaded; reports load and metrics of all
-    together.
-    """
+    """Routes each request to the rank in its header, or to the least loaded rank. Reports combined load and metrics."""
 
     def __init__(self, ranks: Sequence[EngineApp]) -> None:
         self._ranks = tuple(ranks)
@@ -67,7 +65,7 @@ class RankedApp:
         return self._ranks[int(headers)]
 
     def _metrics(self) -> bytes:
-        """Return all series of the first rank, and those of the others that are not per process."""
+        """Return all series of the first rank, and the series of the others that are not per process."""
         texts = [rank.runtime.reported_metrics() for rank in self._ranks]
         further = [line for text in texts[1:] for line in text.splitlines(keepends=True) if line.startswith(b"vllm:")]
         return texts[0] + b"".join(further)

@@ -1,4 +1,4 @@
-"""Request bodies the engine understands, and the prompts they contain."""
+"""The request bodies that the engine accepts, and the prompts they contain."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from simulator.engine_server.faults import Fault
 from simulator.engine_server.kv_transfer_params import KvTransferParams
 
 _MARK = f"\0{os.urandom(16).hex()}\0"
-"""Placeholder for a medium in a rendered chat; no client can write it."""
+"""Placeholder for a medium in a rendered chat; clients cannot write it."""
 _MARKED = re.compile(re.escape(_MARK))
 # No text has this token: the byte 0xFF does not occur in UTF-8.
 _PLACEHOLDER = 0xFFFFFFFF
 _PositiveInt = Annotated[int, Meta(ge=1)]
 AudioFormat = Literal["json", "text", "srt", "vtt", "verbose_json"]
 AUDIO_BYTES_PER_S, AUDIO_TOKENS_PER_S = 16_000, 50
-"""128 kbit/s, and the tokens per second of Whisper's encoder."""
+"""Bytes per second of audio at 128 kbit/s, and the tokens per second of Whisper's encoder."""
 _Salt = Annotated[str, Meta(min_length=1, max_length=1024)]
 
 
@@ -42,7 +42,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
 
 
 class ContentPart(msgspec.Struct, frozen=True):
-    """One part of a message's content: text, or a medium and its client's name for it."""
+    """One part of a message's content: text, or a medium with the client's name for it."""
 
     type: str
     text: str | None = None
@@ -54,7 +54,7 @@ class ContentPart(msgspec.Struct, frozen=True):
 
     @property
     def medium(self) -> str:
-        """The identity of the medium in vLLM: its name, or else a hash of its content; empty: it is not a medium."""
+        """The medium's identity in vLLM: its name, or else a hash of its content. Empty for text."""
         content = [self.image_url, self.audio_url, self.video_url, self.input_audio]
         if all(item is None for item in content):
             return ""
@@ -62,7 +62,7 @@ class ContentPart(msgspec.Struct, frozen=True):
 
 
 class PlacedMedium(NamedTuple):
-    """The position of a prompt's medium, in tokens."""
+    """The position of a medium in a prompt, in tokens."""
 
     name: str
     offset: int
@@ -70,7 +70,7 @@ class PlacedMedium(NamedTuple):
 
 
 class ChatTokens(NamedTuple):
-    """The tokens of a conversation, with placeholders for its media."""
+    """The tokens of a conversation, with placeholders for media."""
 
     tokens: array[int]
     media: tuple[PlacedMedium, ...]
@@ -99,11 +99,11 @@ class GenerationBody(msgspec.Struct, frozen=True, kw_only=True):
     bootstrap_host: str | None = None
     bootstrap_port: Annotated[int, Meta(ge=1, le=65_535)] | None = None
     bootstrap_room: Annotated[int, Meta(ge=0)] | None = None
-    """The address and number at which SGLang's prefill and decode engines meet."""
+    """The number, besides host and port, by which SGLang's prefill and decode engines find each other's prompt."""
 
     @property
     def wanted_tokens(self) -> int | None:
-        """Requested output tokens; None: the model decides."""
+        """Requested number of output tokens; None if the model decides."""
         return self.max_completion_tokens or self.max_tokens
 
     @property
@@ -161,7 +161,7 @@ class MessagesBody(GenerationBody, frozen=True, kw_only=True):
 
 
 class PoolingBody(msgspec.Struct, frozen=True, kw_only=True):
-    """Common fields of endpoints that generate nothing."""
+    """Common fields of endpoints that generate no text."""
 
     model: str | None = None
     cache_salt: _Salt | None = None
@@ -221,7 +221,7 @@ _Body = TypeVar("_Body", bound=msgspec.Struct)
 
 
 def parse_body(data: bytes, kind: type[_Body]) -> _Body:
-    """Read a JSON body, as loosely as vLLM; raises EngineApiError 400 that names the field at fault."""
+    """Parse a JSON body as leniently as vLLM; raise EngineApiError 400 that names the invalid field."""
     try:
         return msgspec.json.decode(data, type=prepared(kind), strict=False)
     except msgspec.ValidationError as error:
@@ -233,14 +233,14 @@ def parse_body(data: bytes, kind: type[_Body]) -> _Body:
 
 
 def chat_tokens(messages: list[ChatMessage]) -> array[int]:
-    """Return the prompt tokens of a conversation; raises EngineApiError 400 on a role or part that is not text."""
+    """Return the prompt tokens of a conversation; raise EngineApiError 400 for an unknown role or a non-text part."""
     return media_chat(messages, 0).tokens
 
 
 def media_chat(messages: list[ChatMessage], media_tokens: int) -> ChatTokens:
-    """Return the tokens of a conversation; raises EngineApiError 400 on an unknown role or part.
+    """Return the tokens of a conversation; raise EngineApiError 400 for an unknown role or part.
 
-    Each medium has `media_tokens`; with 0, media are unknown parts.
+    Each medium has `media_tokens` tokens; with 0, media are unknown parts.
     """
     names: list[str] = []
     try:
@@ -257,13 +257,15 @@ def media_chat(messages: list[ChatMessage], media_tokens: int) -> ChatTokens:
 
 
 def extra_keys(media: Sequence[PlacedMedium], start: int, size: int) -> list[list[Any]]:
-    """Return the media in a block as vLLM hashes and announces them: their names, and their offsets from its start."""
+    """Return a block's media as vLLM hashes and publishes them: their names, and their offsets from the block's
+    start.
+    """
     within = [item for item in media if item.offset < start + size and start < item.offset + item.length]
     return [[item.name, item.offset - start] for item in within]
 
 
 def prompt_keys(seed: int, tokens: array[int], media: Sequence[PlacedMedium], size: int) -> tuple[int, ...]:
-    """Return the engine's keys of the prompt's blocks, which differ where their media do."""
+    """Return the engine's keys of the prompt's blocks; different media give different keys."""
     data, keys = pack_tokens(tokens), [seed]
     for start in range(0, len(tokens) - size + 1, size):
         extra = extra_keys(media, start, size)
@@ -274,7 +276,7 @@ def prompt_keys(seed: int, tokens: array[int], media: Sequence[PlacedMedium], si
 
 
 def completion_tokens(prompt: str | list[Any]) -> array[int]:
-    """Return the prompt tokens of a completion; raises EngineApiError 400 on several prompts or on an empty one."""
+    """Return the prompt tokens of a completion; raise EngineApiError 400 for several prompts or an empty prompt."""
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
         prompt = prompt[0]
     tokens = tokenize(prompt) if isinstance(prompt, str) else _token_ids(prompt)
@@ -294,7 +296,9 @@ def _token_ids(prompt: list[Any]) -> array[int]:
 
 
 def _text(message: ChatMessage, media: list[str] | None) -> str:
-    """Return the message's text with a mark for each medium, whose name is appended to `media` (None: no media)."""
+    """Return the message's text with a mark for each medium. Append the medium's name to `media` (None: media not
+    allowed).
+    """
     if message.content is None:
         return ""
     if isinstance(message.content, str):
@@ -321,7 +325,7 @@ class AudioBody(GenerationBody, frozen=True, kw_only=True):
 
 
 def audio_body(form: bytes, content_type: str) -> AudioBody:
-    """Return the body in a form; raises EngineApiError 400 where it is wrong."""
+    """Parse the body from a form; raise EngineApiError 400 if it is invalid."""
     # The standard library reads multipart forms only as mail, headers first.
     message = BytesParser(policy=HTTP).parsebytes(b"Content-Type: " + content_type.encode() + b"\r\n\r\n" + form)
     fields: dict[str, object] = {}
@@ -338,7 +342,7 @@ def audio_body(form: bytes, content_type: str) -> AudioBody:
 
 
 def audio_tokens(file: bytes) -> array[int]:
-    """Return the tokens of audio: their number follows from its length, their values from its content."""
+    """Return the tokens of audio. Their number depends on its length, their values on its content."""
     seed = zlib.crc32(file)
     return array(
         "I", [(seed + number) % 50_000 for number in range(max(1, len(file) * AUDIO_TOKENS_PER_S // AUDIO_BYTES_PER_S))]

@@ -1,4 +1,4 @@
-"""Runs one engine under uvicorn, with its sockets bound first so that a port in use gives a clear error."""
+"""Runs one engine under uvicorn. Sockets are bound first, so that a port in use gives a clear error."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from simulator.engine_server.ranked_app import RankedApp
 from simulator.engine_server.settings import EngineSettings
 
 _KEEP_ALIVE_S = 75
-"""Longer than the clients' own timeout, so that the client closes an idle connection and never meets a closed one."""
+"""Keep-alive timeout in seconds; longer than the clients' timeout, so that clients close idle connections first."""
 _BACKLOG = 1024
 
 
 class EngineServer(uvicorn.Server):
-    """uvicorn's server, except that a stop ends running answers."""
+    """uvicorn's server, but stopping it ends running responses."""
 
     def __init__(self, settings: EngineSettings) -> None:
         ranks = [settings.of_rank(rank) for rank in range(settings.ranks)]
@@ -48,14 +48,14 @@ class EngineServer(uvicorn.Server):
 
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start listening, to replay requests too."""
+        """Start listening, also for replay requests."""
         for publisher in self._publishers:
             publisher.serve_replay(asyncio.get_running_loop())
         await super().startup(sockets)
 
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End running answers and close all sockets."""
+        """End running responses and close all sockets."""
         # First: uvicorn's own shutdown waits for running answers.
         for app in self._apps:
             app.runtime.close()
@@ -66,7 +66,7 @@ class EngineServer(uvicorn.Server):
 
 
 def bind(settings: EngineSettings) -> socket.socket:
-    """Return a listening-ready socket; raises EventPortTakenError."""
+    """Return a bound socket; raise EventPortTakenError."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     # A restarted engine takes its port although old connections are in TIME_WAIT.

@@ -1,6 +1,6 @@
 """SGLang's formats: metric names, /v1/loads, /server_info, and KV events.
 
-Written from SGLang 0.5.23's sources and documentation; it was not compared with a running one.
+Written from the sources and documentation of SGLang 0.5.23, but not compared with a running engine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MODEL = re.compile(r'\{engine="0",')
 
 
 def metrics(vllm: bytes, settings: EngineSettings) -> bytes:
-    """Return vLLM's exposition under SGLang's names, without the series that SGLang lacks."""
+    """Return vLLM's exposition with SGLang's names, without series that SGLang lacks."""
     lines = []
     for line in vllm.decode().splitlines():
         match = _LINE.match(line)
@@ -47,7 +47,7 @@ def metrics(vllm: bytes, settings: EngineSettings) -> bytes:
 
 
 def loads(model: EngineModel, settings: EngineSettings) -> dict[str, Any]:
-    """Return the answer of GET /v1/loads."""
+    """Return the response of GET /v1/loads."""
     size = settings.profile.num_blocks * settings.profile.block_tokens
     rank = {
         "dp_rank": 0,
@@ -61,7 +61,7 @@ def loads(model: EngineModel, settings: EngineSettings) -> dict[str, Any]:
 
 
 def server_info(settings: EngineSettings) -> dict[str, Any]:
-    """Return the answer of GET /server_info: the arguments of its command line."""
+    """Return the response of GET /server_info: the engine's command line arguments."""
     events = None
     if settings.kv_events_port:
         sockets = {"publisher": "zmq", "endpoint": f"tcp://*:{settings.kv_events_port}", "topic": settings.topic}
@@ -83,7 +83,7 @@ def server_info(settings: EngineSettings) -> dict[str, Any]:
 
 
 def sglang_events(events: Sequence[KvEvent]) -> list[KvEvent]:
-    """Return vLLM's events in SGLang's form: signed hashes, and the salt in a field of its own."""
+    """Return vLLM's events in SGLang's format: signed hashes, and a separate field for the salt."""
     return [_sglang_event(event) for event in events]
 
 

@@ -1,1 +1,1 @@
-"""A fleet of simulated engines under a virtual clock, driven by the live router."""
+"""A fleet of simulated engines under a virtual clock, driven by the production router."""

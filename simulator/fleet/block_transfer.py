@@ -1,8 +1,8 @@
-"""Executes transfers of KV blocks between simulated engines (Mooncake Alg. 1).
+"""Runs transfers of KV blocks between simulated engines (Mooncake Alg. 1).
 
 A transfer begins when its request is dispatched, that is, when its prefill would start. Only blocks that the sender
-holds at that moment count, one sender's transfers run one after another over its link, the prefill starts when they
-have arrived, and they stay in the receiver's cache.
+holds then are sent. A sender's transfers run one after another over its link. The prefill starts when the blocks have
+arrived; they stay in the receiver's cache.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from simulator.fleet.engine_slots import Station
 
 
 class BlockTransfer(msgspec.Struct, frozen=True, gc=False):
-    """Leading blocks of a prompt, with the moment of their arrival in seconds."""
+    """Leading blocks of a prompt, and the time of their arrival in seconds."""
 
     blocks: int
     lands_s: float
@@ -35,7 +35,7 @@ class BlockTransfers:
     def start(
         self, fetch: Fetch, request: InferenceRequest, sender: Station | None, receiver: Station, now: float
     ) -> BlockTransfer | None:
-        """Send the blocks that the receiver lacks; None where the sender holds no more than the receiver."""
+        """Send the blocks that the receiver lacks; return None if the sender holds no more than the receiver."""
         if sender is None or sender is receiver:
             return None
         keys = request.keys[: fetch.blocks]
@@ -55,7 +55,7 @@ def land(
     now: float,
     take_in: Callable[[Station, list[EngineEvent]], None],
 ) -> int:
-    """Put the blocks into the receiver's cache and return the prompt tokens that are new there."""
+    """Put the blocks into the receiver's cache; return the number of prompt tokens that are new there."""
     engine = _transferring(receiver)
     # Blocks that the receiver computed meanwhile were not gained by the transfer.
     own = engine.held_blocks(request.keys[:blocks])

@@ -1,4 +1,4 @@
-"""The costs that a gateway learns of its engines, inside a simulation whose policy has `cost: fitted`."""
+"""Learns engine costs like a gateway, in a simulation whose policy has `cost: fitted`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from routing.policy.policy_document import RoutingPolicy
 from routing.values.decision import Decision
 
 PUBLISH_INTERVAL_S = 15.0
-"""Interval at which learned costs reach the router, as a gateway reports them to the control plane."""
+"""Seconds between updates of the router with learned costs, as a gateway reports them to the control plane."""
 _KIND = "simulated"
 
 
 class CostLearning:
-    """The gateway's own observer for one router; idle, because expensive, while the policy uses written costs.
+    """A gateway's cost observer for one router. It is expensive, so it is off while the policy uses configured costs.
 
-    Mutable: the observer (None while idle), the written costs at its start, and when it next publishes.
+    Mutable: the observer (None while off), the configured costs at its start, and the next publishing time.
     """
 
     def __init__(self, policy: RoutingPolicy, loading: LoadingCosts | None = None) -> None:
@@ -33,7 +33,7 @@ class CostLearning:
         self.adopt(policy)
 
     def adopt(self, policy: RoutingPolicy) -> None:
-        """Follow this policy; other written costs restart the learning, as in the gateway."""
+        """Follow this policy. If the configured costs differ, restart the learning, as in the gateway."""
         written = _written(policy)
         if policy.cost != "fitted":
             self._observer = None
@@ -55,7 +55,7 @@ class CostLearning:
             self._observer.first_token(request_id, now)
 
     def completed(self, request_id: str, now: float, cached_tokens: int | None, output_tokens: int) -> None:
-        """Learn from a complete answer."""
+        """Learn from a completed request."""
         if self._observer is not None:
             self._observer.completed(request_id, now, cached_tokens=cached_tokens, output_tokens=output_tokens)
 
@@ -65,7 +65,7 @@ class CostLearning:
             self._observer.dropped(request_id)
 
     def facts(self, engines: Sequence[EngineFacts]) -> list[EngineFacts]:
-        """Return the facts of the engines with their learned costs, where those are better than the written ones."""
+        """Return the engines' facts, with learned costs if those are more accurate than the configured ones."""
         if self._observer is None:
             return list(engines)
         self._observer.set_engines({engine.engine_id: (_KIND, engine.speed) for engine in engines}, {})
@@ -75,7 +75,7 @@ class CostLearning:
         return [_with(engine, fitted) for engine in engines]
 
     def due(self, now: float) -> bool:
-        """Return whether it is time to publish, and restart the interval if it is."""
+        """Return whether publishing is due; if so, restart the interval."""
         if self._observer is None or now < self._next_s:
             return False
         self._next_s = now + PUBLISH_INTERVAL_S

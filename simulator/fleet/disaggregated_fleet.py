@@ -1,7 +1,7 @@
-"""A simulated fleet whose engines prefill or decode: the router's pairs, and the KV in transfer between the two.
+"""A simulated fleet whose engines prefill or decode: the router's engine pairs, and the KV in transfer between them.
 
-A request is assigned a prefill engine and, with it, its decode engine (Mooncake Alg. 1); when the prefill has ended,
-the request belongs to the decode engine, which starts once the KV has arrived over the link and fits.
+A request is assigned a prefill engine together with a decode engine (Mooncake Alg. 1). After the prefill, the request
+belongs to the decode engine, which starts once the KV has arrived over the link and fits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from simulator.workloads.arrivals import ArrivalSource
 
 
 def role_builder(profile: EngineProfile) -> Callable[[Role], SimulatedEngine]:
-    """Return the constructor of an engine of a role with this profile."""
+    """Return a function that builds an engine for a role with this profile."""
 
     def build(role: Role) -> SimulatedEngine:
         return PrefillRole(profile) if role == "prefill" else DecodeRole(profile)
@@ -35,7 +35,9 @@ def role_builder(profile: EngineProfile) -> Callable[[Role], SimulatedEngine]:
 
 
 class DisaggregatedFleet(FleetSimulation):
-    """Mutable besides the fleet's own: the decode engine of each request that prefills."""
+    """A fleet of prefill and decode engines. Mutable besides the fleet's state: the decode engine of each request
+    that prefills.
+    """
 
     def __init__(
         self,
@@ -45,7 +47,7 @@ class DisaggregatedFleet(FleetSimulation):
         roles: Mapping[str, Role],
         **options: Any,
     ) -> None:
-        """The options are FleetSimulation's."""
+        """Takes the same options as FleetSimulation."""
         build = role_builder(profile)
         # Without engines: they join below, each in its role.
         super().__init__(router, source, lambda: build("prefill"), (), **options)
@@ -56,7 +58,7 @@ class DisaggregatedFleet(FleetSimulation):
 
     @override
     def check(self) -> None:
-        """Raise AssertionError unless router, engines, records and pairs agree."""
+        """Raise AssertionError unless router, engines, records, and pairs are consistent."""
         super().check()
         if any(name not in self.records or self.records[name].finished_s is not None for name in self._pairs):
             raise AssertionError("a pair outlived its request")
@@ -75,7 +77,7 @@ class DisaggregatedFleet(FleetSimulation):
             self._hand_over(station, station.engine.take_handovers())
 
     def _hand_over(self, station: Station, handovers: Sequence[Handover]) -> None:
-        """Send computed prompts to their decode engines, which receive them once the link has delivered."""
+        """Send computed prompts to their decode engines, which receive them after the link has delivered."""
         for handover in handovers:
             request_id = handover.sequence.request_id
             record = station.live.pop(request_id, None)
@@ -90,7 +92,7 @@ class DisaggregatedFleet(FleetSimulation):
             self.call_at(handover.ready_s, _arrival(decoder, handover))
 
     def start_decode(self, decoder: Station, handover: Handover) -> None:
-        """Start an arrived prompt on its decode engine; both may be gone by then, and one too long fails."""
+        """Start an arrived prompt on its decode engine. Both can be gone by then; a prompt that is too long fails."""
         request_id = handover.sequence.request_id
         if not decoder.alive or request_id not in decoder.live:
             return

@@ -16,9 +16,9 @@ class LoadReport(NamedTuple):
     """The load that an engine reports to a probe."""
 
     waiting: int
-    """Requests it has not started."""
+    """Number of requests that the engine has not started."""
     room_tokens: int | None
-    """Tokens of free memory, by its usage and size; None where its memory is divided."""
+    """Free memory in tokens, from its usage and size; None if its memory is divided."""
     kv_usage: float
 
 
@@ -32,11 +32,11 @@ class Station:
     speed: float
     role: Role = "mixed"
     due_s: float | None = None
-    """The moment of the engine's entry in the agenda."""
+    """Time of the engine's entry in the agenda."""
     live: dict[str, RequestRecord] = field(default_factory=dict)
     accepts: bool = True
     load_share: float = 1.0
-    """Share of its usual load that it should get; 0: none."""
+    """Share of its usual load that the engine should get; 0 for none."""
     alive: bool = True
     _sized: SizedEngine | None = field(init=False)
 
@@ -55,7 +55,7 @@ class UnknownSlotError(ValueError):
 
 
 class Stations:
-    """Engine id → the station of its present incarnation. Mutable state: `_stations` and `_incarnations`."""
+    """Engine id → the station of its current incarnation. Mutable state: `_stations` and `_incarnations`."""
 
     def __init__(self, build_engine: Callable[[], SimulatedEngine]) -> None:
         self._build_engine = build_engine
@@ -65,14 +65,14 @@ class Stations:
         self._incarnations: dict[str, int] = {}
 
     def of(self, engine_id: str) -> Station:
-        """Return the engine's station; raises UnknownSlotError."""
+        """Return the engine's station; raise UnknownSlotError if there is none."""
         station = self._stations.get(engine_id)
         if station is None:
             raise UnknownSlotError(f"engine {engine_id!r} is not in the fleet; there are {sorted(self._stations)}")
         return station
 
     def get(self, engine_id: str) -> Station | None:
-        """Return the engine's station, None where there is none."""
+        """Return the engine's station, None if there is none."""
         return self._stations.get(engine_id)
 
     def __iter__(self) -> Iterator[Station]:
@@ -94,7 +94,7 @@ class Stations:
         ]
 
     def join(self, engine_id: str, speed: float, role: Role = "mixed") -> list[RequestRecord]:
-        """Add a new engine with an empty cache; an engine that already has the id dies (see `die`)."""
+        """Add a new engine with an empty cache. An existing engine with this id dies (see `die`)."""
         if role == "mixed":
             engine = self._build_engine()
         elif self.build_role is not None:
@@ -108,22 +108,22 @@ class Stations:
         return orphans
 
     def drain(self, engine_id: str) -> None:
-        """Stop the engine from taking new work."""
+        """Stop assigning new work to the engine."""
         self.of(engine_id).accepts = False
 
     def weigh(self, engine_id: str, load_share: float) -> None:
-        """Give the engine a share of its usual load, by treating it as correspondingly slower."""
+        """Give the engine a share of its usual load; its speed appears lower by that factor."""
         self.of(engine_id).load_share = load_share
 
     def die(self, engine_id: str) -> list[RequestRecord]:
-        """Remove the engine and return its requests, in the order they were dispatched."""
+        """Remove the engine and return its requests in order of dispatch."""
         station = self.of(engine_id)
         station.alive = False
         del self._stations[engine_id]
         return list(station.live.values())
 
     def check(self) -> None:
-        """Raise AssertionError unless every engine is consistent and holds no more than it was given."""
+        """Raise AssertionError unless every engine is consistent and holds only requests that it was given."""
         for station in self._stations.values():
             station.engine.check()
             if station.engine.running + station.engine.waiting > len(station.live):

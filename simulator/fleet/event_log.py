@@ -1,4 +1,4 @@
-"""An optional log of all events in a simulation."""
+"""An optional log of all simulation events."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class EventLog(Protocol):
-    """Receives each event in order."""
+    """Receives all events in order."""
 
     def note(self, at_s: float, kind: str, request_id: str, engine_id: str) -> None:
-        """Record an event at this virtual moment; ids are empty where they do not apply."""
+        """Record an event at this virtual time; ids that do not apply are empty."""

@@ -1,4 +1,4 @@
-"""Changes of the fleet during a simulation, as values with their moment in seconds."""
+"""Changes of the fleet during a simulation, as values with a time in seconds."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from routing.policy.policy_document import RoutingPolicy
 
 
 class EngineJoins(msgspec.Struct, frozen=True, tag=True):
-    """A new engine with an empty cache takes work from this moment; a reused id is a new incarnation."""
+    """A new engine with an empty cache accepts work from this time on; a reused id is a new incarnation."""
 
     at_s: float
     engine_id: str
     speed: float = 1.0
-    """Prefill speed relative to the profile, as the router knows it; the engine's own is the profile's."""
+    """Prefill speed relative to the profile, as the router assumes it; the engine itself runs at the profile's
+    speed.
+    """
     role: Role = "mixed"
 
 
@@ -26,17 +28,16 @@ class EngineDrains(msgspec.Struct, frozen=True, tag=True):
 
 
 class EngineDies(msgspec.Struct, frozen=True, tag=True):
-    """The engine and its cache are gone; requests without a first token are placed again, the others fail."""
+    """The engine and its cache are lost. Requests without a first token are placed again, the others fail."""
 
     at_s: float
     engine_id: str
 
 
 class EngineWeighs(msgspec.Struct, frozen=True, tag=True):
-    """The engine gets this share of its usual load, as set by engine health; 0: no new work.
+    """The engine gets this share of its usual load, as engine health sets it; 0 means no new work.
 
-    With `rescue`, its requests without a first token are placed again, as a gateway does with those that it sent to a
-    dead engine.
+    With `rescue`, its requests without a first token are placed again, like those of a dead engine in a gateway.
     """
 
     at_s: float
@@ -46,7 +47,7 @@ class EngineWeighs(msgspec.Struct, frozen=True, tag=True):
 
 
 class PolicyChanges(msgspec.Struct, frozen=True, tag=True):
-    """The router follows another policy from this moment."""
+    """The router follows another policy from this time on."""
 
     at_s: float
     policy: RoutingPolicy

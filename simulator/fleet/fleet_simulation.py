@@ -1,9 +1,9 @@
 """A whole fleet under a virtual clock: the production router, simulated engines, and requests that arrive.
 
 The simulation calls the router exactly as the gateway does: it submits requests, sends dispatched ones to their engine,
-observes first tokens and completions, passes on which blocks were stored and removed, and wakes it when it is due. At
-one moment engines run first, then arriving transfers and changes of the fleet, then arrivals in their order, then the
-wake; so a run is a function of its input.
+observes first tokens and completions, reports stored and removed blocks, and wakes it when it is due. Events at the
+same time are ordered: engines, then arriving transfers and fleet changes, then arriving requests in order, then the
+wake. A run is therefore a function of its input.
 """
 
 from __future__ import annotations
@@ -49,27 +49,27 @@ _WAKES_PER_S = 1000
 """Resolution of the router's timer, as in the gateway."""
 
 PROBE_INTERVAL_S = 0.1
-"""Engines are probed at least this often, and after every event there."""
+"""Maximum seconds between probes of an engine; it is also probed after each of its events."""
 
 # Their order at one moment, so that a run is a function of its input.
 _ENGINE, _LANDING, _CHANGE = 0, 1, 2
 
 DecodeGate = Callable[[Router, str], bool]
-"""Returns whether a request whose prefill an engine (by id) has just ended may decode there."""
+"""Returns whether a request can decode on the engine (given by id) that has just finished its prefill."""
 Watch = Callable[["FleetSimulation"], bool]
-"""Checks a run once per sample; True ends it."""
+"""Checks a run once per sample; True ends the run."""
 Happening = Callable[["FleetSimulation"], None]
-"""An action at a moment of virtual time."""
+"""An action at a virtual time."""
 
 
 class FleetSimulation:
     """One run. Mutable: the router, the stations, the agenda of due events, and the records.
 
-    `records` holds the outcome of each request by its id, `history` the same in order of arrival. Without `transfers`
-    engines send each other nothing, and the router knows it, as in every live pool. `nodes` makes the node managers
-    that store computed blocks; without it there are none. `samples` are taken once more than `uncounted` requests have
-    arrived, while others are still to come. Load reports of engines reach the router `report_age_s` late; the router
-    ignores reports that are too old for the policy.
+    `records` has the outcome of each request by id, `history` the same outcomes in order of arrival. Without
+    `transfers`, engines send each other nothing and the router takes this into account, as in every live pool. `nodes`
+    builds the node managers that store computed blocks; without it, there are none. `samples` are taken once more than
+    `uncounted` requests have arrived and until the last one arrives. Load reports of engines reach the router
+    `report_age_s` late; the router ignores reports that are too old for the policy.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class FleetSimulation:
             self._put(change.at_s, _CHANGE, change)
 
     def run(self, watch: Watch | None = None) -> None:
-        """Run until no request is left or to come, or until `watch` returns True."""
+        """Run until all requests have arrived and ended, or until `watch` returns True."""
         source, agenda = self._source, self._agenda
         while True:
             arrival = source.next_time()
@@ -145,15 +145,15 @@ class FleetSimulation:
                 self.deliver(self.router.tick(now))
 
     def call_at(self, at_s: float, happening: Happening) -> None:
-        """Schedule an action at a future moment, with the changes of the fleet; it does not prolong the run."""
+        """Schedule an action at a future time, ordered like a fleet change. It does not prolong the run."""
         self._put(max(at_s, self.now), _CHANGE, happening)
 
     def stir(self, engine_id: str) -> None:
-        """Compute again when an engine is due, after a change from outside."""
+        """Recompute when an engine is due, after a change from outside."""
         self._schedule(self.stations.of(engine_id))
 
     def check(self) -> None:
-        """Raise AssertionError unless router, engines and records agree."""
+        """Raise AssertionError unless router, engines, and records are consistent."""
         self.router.check()
         self.stations.check()
         if self.nodes is not None:
@@ -180,7 +180,7 @@ class FleetSimulation:
         self._next_sample_s += self.samples.every_s
 
     def _probe(self) -> None:
-        """Report on all engines, as a prober with timely reports does."""
+        """Report on all engines, like a prober with timely reports."""
         self._next_probe_s = self.now + PROBE_INTERVAL_S
         if self._learning.due(self.now):
             self.deliver(self.router.set_engines(self._facts(), self.now))
@@ -188,7 +188,7 @@ class FleetSimulation:
             self._report(station, probed=True)
 
     def _report(self, station: Station, *, probed: bool = False) -> None:
-        """Report an engine's load to the router; late reports are delivered by probes only."""
+        """Report an engine's load to the router; only probes deliver delayed reports."""
         if not self._report_age_s:
             self.take_load(station.engine_id, station.load)
         elif probed:
@@ -256,14 +256,14 @@ class FleetSimulation:
         self.deliver(self.router.observe(observation, self.now))
 
     def deliver(self, outcomes: list[Outcome]) -> None:
-        """Carry out the router's outcomes."""
+        """Apply the router's outcomes."""
         self._wake_s = None
         for outcome in outcomes:
             request_id = outcome.request_id if isinstance(outcome, Rejected) else outcome.decision.decision_id
             self.take_outcome(outcome, self.records[request_id])
 
     def take_outcome(self, outcome: Outcome, record: RequestRecord) -> None:
-        """Carry out one outcome of the router; the router's next wake may change with any of them."""
+        """Apply one outcome of the router. The router's next wake can change with any of them."""
         self._wake_s = None
         if isinstance(outcome, Dispatched):
             self._dispatch(record, outcome.decision)
@@ -297,7 +297,7 @@ class FleetSimulation:
         self._send(station, record)
 
     def _loads(self, fetch: Fetch, station: Station, record: RequestRecord) -> bool:
-        """Begin a load from a node manager; False: there is none to wait for."""
+        """Begin a load from a node manager; return False if there is nothing to wait for."""
         engine, request = station.engine, record.request
         if self.nodes is None or not fetch.node or not isinstance(engine, TransferringEngine):
             return False
@@ -311,7 +311,7 @@ class FleetSimulation:
         return True
 
     def _land(self, station: Station, record: RequestRecord, blocks: int) -> None:
-        """Add arrived blocks, then start their request; both engine and request may be gone by then."""
+        """Add arrived blocks, then start their request. Engine and request can both be gone by then."""
         request = record.request
         if not station.alive or station.live.get(request.request_id) is not record:
             return
@@ -322,7 +322,7 @@ class FleetSimulation:
         self._send(station, record, blocks)
 
     def _send(self, station: Station, record: RequestRecord, loaded_blocks: int = 0) -> None:
-        """Send a dispatched request to its engine; one that can never run there fails, as a live engine answers 400."""
+        """Send a dispatched request to its engine; fail it if it can never run there (status 400 in production)."""
         request, output = record.request, record.output_tokens
         lengths = request.prompt_tokens, output, request.priority, loaded_blocks
         sequence = PromptSequence(request.request_id, request.keys, *lengths)
@@ -340,7 +340,7 @@ class FleetSimulation:
         self.deliver(self.router.observe(Failed(record.request.request_id), self.now))
 
     def _take_in(self, station: Station, events: list[EngineEvent]) -> None:
-        """Record an engine's events, and report to the router what the gateway would learn of them."""
+        """Record an engine's events, and report to the router what a gateway would observe of them."""
         router, records, now, learning = self.router, self.records, self.now, self._learning
         self._report(station)
         for event in events:
@@ -383,7 +383,7 @@ class FleetSimulation:
             self._turn_away_unless(self.decode_gate(self.router, station.engine_id), station, record)
 
     def _turn_away_unless(self, admitted: bool, station: Station, record: RequestRecord) -> None:
-        """Reject a request after its prefill, which is wasted."""
+        """Reject a request after its prefill, which is wasted, unless it can decode."""
         if admitted:
             return
         request_id = record.request.request_id
@@ -407,7 +407,7 @@ class FleetSimulation:
     # -- the fleet
 
     def change(self, change: FleetChange) -> None:
-        """Apply a change of the fleet now, whatever moment it names."""
+        """Apply a fleet change now, regardless of its time."""
         if isinstance(change, PolicyChanges):
             self._note("policy", "", "")
             self._learning.adopt(change.policy)
@@ -429,7 +429,7 @@ class FleetSimulation:
             self._orphan(record)
 
     def _withdrawn(self, engine_id: str) -> list[RequestRecord]:
-        """Remove the requests without a first token from an engine, and return them."""
+        """Remove and return an engine's requests without a first token."""
         station = self.stations.of(engine_id)
         records = [item for item in station.live.values() if item.first_token_s is None]
         for record in records:
@@ -439,7 +439,7 @@ class FleetSimulation:
         return records
 
     def _orphan(self, record: RequestRecord) -> None:
-        """Place a request again whose engine died before its first token; after it, the request fails."""
+        """Place a request again after its engine died. A request that already had its first token fails."""
         if record.first_token_s is not None:
             self._fail(record)
             return

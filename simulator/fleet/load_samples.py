@@ -1,4 +1,4 @@
-"""The spread of in-flight work over the engines, sampled at equal steps of virtual time."""
+"""The distribution of in-flight work over the engines, sampled at equal intervals of virtual time."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from routing.values.load_cv import LoadSmoother, load_cv
 
 
 class LoadSamples:
-    """Samples of the pending tokens (prefill bound to an engine or running there) of each accepting engine.
+    """Samples of the pending tokens (prefill queued for an engine or running there) of each accepting engine.
 
-    Their coefficient of variation is that of the live gateway: routing.values.load_cv. Mutable.
+    Their coefficient of variation is computed as in the live gateway: routing.values.load_cv. Mutable.
     """
 
     def __init__(self, every_s: float = 1.0, *, keep: bool = False) -> None:
@@ -25,11 +25,11 @@ class LoadSamples:
 
     @property
     def mean_cv(self) -> float:
-        """Mean over the samples of the coefficient of variation; 0 without any."""
+        """Mean coefficient of variation over the samples; 0 without samples."""
         return self._sum / self._count if self._count else 0.0
 
     def take(self, view: FleetView, now: float) -> None:
-        """Sample the fleet's present state."""
+        """Sample the fleet's current state."""
         pending = {
             view.roster.engine_ids[target]: float(view.load.in_flight_tokens[target])
             for target in view.roster.accepting

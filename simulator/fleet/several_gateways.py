@@ -1,6 +1,6 @@
-"""One pool behind several gateways: one of them decides for all, or each decides alone.
+"""One pool behind several gateways: one gateway decides for all, or each gateway decides alone.
 
-A balancer assigns each request to a random gateway. Each gateway receives the engines' KV events and reports; a gateway
+A balancer assigns each request to a random gateway. All gateways receive the engines' KV events and reports. A gateway
 that decides alone does not know what the others have dispatched and queued.
 """
 
@@ -25,9 +25,9 @@ from simulator.fleet.request_record import RequestRecord
 
 
 class SeparateGateways(Router):
-    """Gateways without knowledge of each other. This router is the first one's; `others` are the others'.
+    """Gateways that do not know about each other. This router belongs to the first gateway, `others` to the others.
 
-    Mutable, besides the routers: which of them has each request. Samples show the first one's view.
+    Mutable besides the routers: which gateway has each request. Samples show the first gateway's view.
     """
 
     def __init__(self, policy: RoutingPolicy, gateways: int, *, seed: int, placements: Table) -> None:
@@ -107,7 +107,7 @@ class SeparateGateways(Router):
 
 
 class UnownedPool(FleetSimulation):
-    """Each gateway decides alone; the router is a SeparateGateways."""
+    """A pool in which each gateway decides alone; the router is a SeparateGateways."""
 
     @override
     def _has_queued(self) -> bool:
@@ -116,13 +116,13 @@ class UnownedPool(FleetSimulation):
 
 
 class OwnedPoolSimulation(FleetSimulation):
-    """One gateway owns the pool; the others query it, half a round trip away, and relay answers themselves.
+    """One gateway owns the pool. The others send it requests, half a round trip away, and relay responses themselves.
 
-    Mutable, besides the simulation's: the requests that arrived at another gateway.
+    Mutable besides the simulation's state: the requests that arrived at another gateway.
     """
 
     def __init__(self, *fleet: Any, gateways: int, rtt_s: float, seed: int, **options: Any) -> None:
-        """`rtt_s` is the round trip between two gateways in seconds; the further arguments are FleetSimulation's."""
+        """`rtt_s` is the round trip between two gateways in seconds; all other arguments are FleetSimulation's."""
         self._gateways = gateways
         self._way_s = rtt_s / 2
         # Not the router's generator, whose draws must not depend on the number of gateways.

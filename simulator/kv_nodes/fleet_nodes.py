@@ -1,9 +1,9 @@
-"""The node managers of a simulated fleet: engines store computed blocks there, and load blocks by the router's
-decision.
+"""The node managers of a simulated fleet: engines store computed blocks there, and load blocks if the router decides
+so.
 
-Catalog, ledger of loads and planners are those of production. A load uses the holder's link, or from the engine's own
-node the engine's; blocks on SSD only are read meanwhile. A load that takes longer than computing ends there, with the
-blocks received so far, as in the simulated engine's server.
+Catalog, load ledger, and planners are the production code. A load uses the holder's link, or the engine's link if the
+holder is its own node; blocks that are only on SSD are read in parallel. A load stops once it takes longer than
+computing, and keeps the blocks received so far, as in the engine server.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from simulator.kv_nodes.move_worth import MoveWorth
 from simulator.kv_nodes.node_cache import NodeCache, Tiers
 
 At = Callable[[float, Callable[[], None]], None]
-"""Schedules a call at a moment of virtual time."""
+"""Schedules a call at a virtual time."""
 
 
 class NodeLoading(NamedTuple):
     """A load in progress."""
 
     blocks: int
-    """Leading blocks of the prompt that the engine holds when it ends."""
+    """Number of the prompt's leading blocks that the engine holds when the load ends."""
     ends_s: float
 
 
 class FleetNodes:
-    """Mutable: the caches, the links, the ledger, and orders in progress by the destination of their last block."""
+    """The node managers. Mutable: caches, links, ledger, and orders in progress by destination and last block."""
 
     def __init__(self, spec: KvNodesSpec, profile: EngineProfile, at: At) -> None:
         self.spec = spec
@@ -65,7 +65,7 @@ class FleetNodes:
             self.ledger.holdings.complete(name)
 
     def set_engines(self, engine_ids: Sequence[str]) -> None:
-        """Give each engine its own node, in turn or as specified."""
+        """Assign a node to each engine, in turn or as specified."""
         homes = self.spec.homes
         numbers = {
             engine_id: homes[at % len(homes)] if homes else at % len(self.names)
@@ -79,7 +79,9 @@ class FleetNodes:
     # -- engine operations
 
     def stored(self, engine_id: str, keys: Sequence[int], parent: int | None, now: float) -> None:
-        """Store blocks that an engine has computed after the block `parent` of their prompt on its own node."""
+        """Store blocks that an engine has computed on the engine's node; they follow the block `parent` of their
+        prompt.
+        """
         home = self.ledger.homes.get(engine_id)
         if home is not None:
             self.caches[home].put(keys, now, parent=parent)
@@ -87,17 +89,17 @@ class FleetNodes:
         self._shrink(now)
 
     def hit_tokens(self, request: InferenceRequest, blocks: int) -> int:
-        """Return the prompt tokens that this many leading blocks save."""
+        """Return how many prompt tokens this many leading blocks save."""
         return self._profile.hit_tokens(request.prompt_tokens, blocks)
 
     def prefill_s(self, request: InferenceRequest, hit_tokens: int) -> float:
-        """Return the seconds of a prefill on an engine of speed 1."""
+        """Return the seconds of a prefill on an engine with speed 1."""
         return self._profile.prefill_s(request.prompt_tokens, hit_tokens)
 
     def load(
         self, fetch: Fetch, request: InferenceRequest, engine_id: str, held: int, now: float, budget_s: float
     ) -> NodeLoading | None:
-        """Begin a load after `held` blocks; None: no block is available, or the engine needs none."""
+        """Begin a load after `held` blocks; return None if no block is available or the engine needs none."""
         home = self.ledger.homes.get(engine_id)
         if home is None or fetch.blocks <= held:
             return None
@@ -126,12 +128,12 @@ class FleetNodes:
         return NodeLoading(held + blocks, ends_s)
 
     def queued(self, request: InferenceRequest, decision: Decision, now: float) -> None:
-        """Order the blocks that a queued request will load."""
+        """Order transfers of the blocks that a queued request will load."""
         if self.spec.orders and decision.engine_id and request.keys:
             self._order(prefetch(request, decision, self.ledger, now), now)
 
     def check(self) -> None:
-        """Raise AssertionError where a part is inconsistent, or a link has carried more than it can."""
+        """Raise AssertionError if a part is inconsistent, or a link has carried more than its bandwidth allows."""
         self.ledger.holdings.check()
         for cache in self.caches.values():
             cache.check()
@@ -143,7 +145,7 @@ class FleetNodes:
     def _carry(
         self, node: str, home: str, engine_id: str, part: tuple[int, Tiers], now: float, budget_s: float
     ) -> tuple[int, float, int]:
-        """Carry the blocks that fit the budget; returns their number, when the last one arrives, and those from SSD."""
+        """Carry the blocks that fit the time budget; return their number, the last arrival, and the number from SSD."""
         held, tiers = part
         size, link, disk = self._block_bytes, self._link(node, home, engine_id), self.disks[node]
         in_dram = max(0, tiers.dram - held)
@@ -167,7 +169,9 @@ class FleetNodes:
         return link
 
     def _order(self, move: KvMove | None, now: float) -> None:
-        """Move blocks to another node, or from its SSD to DRAM; one order per destination at a time."""
+        """Move blocks to another node, or from a node's SSD to its DRAM; at most one order per destination at a
+        time.
+        """
         if move is None or (move.target, move.keys[-1]) in self._moving:
             return
         destination = move.target, move.keys[-1]
@@ -186,9 +190,9 @@ class FleetNodes:
             self._carry_on(move.source, 0, now)
 
     def _carry_on(self, source: str, came: int, now: float) -> None:
-        """Carry the blocks of a node's orders one after another, each while no request's load uses the link.
+        """Carry the blocks of a node's orders one after another, while no request's load uses the link.
 
-        Blocks that requests wait for have precedence; others delay them by one block at most.
+        Blocks that requests wait for have precedence; other blocks delay them by at most one block.
         """
         link, waiting = self.uplinks[source], self._waiting[source]
         move, wanted = waiting[0]
@@ -214,7 +218,7 @@ class FleetNodes:
             self._replicas.made(move.target, keys, "", now)
 
     def _shrink(self, now: float) -> None:
-        """Drop a replica without loads, one a second at most, after checking that the other copy is complete."""
+        """Drop a replica without loads, at most one per second, after checking that the other copy is complete."""
         if now < self._shrink_at:
             return
         self._shrink_at = now + 1.0
@@ -224,7 +228,7 @@ class FleetNodes:
             self._publish_changes(cold[0].target)
 
     def _publish_changes(self, node: str) -> None:
-        """Pass a node's changes to the ledger, as its events do a moment later."""
+        """Pass a node's changes to the ledger, as the node's events do shortly afterwards in production."""
         changed = self.caches[node].take_changed()
         holdings = self.ledger.holdings
         holdings.removed(node, [key for key, (held, _) in changed.items() if not held])

@@ -1,4 +1,4 @@
-"""A link under the virtual clock: transfers run one after another, and never faster than its bandwidth."""
+"""A link under the virtual clock: transfers run one after another within its bandwidth."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class OverbookedLinkError(AssertionError):
 
 
 class NodeLink:
-    """Mutable: `carried_bytes`, and `free_at`, when all booked bytes have been carried (seconds)."""
+    """One link. Mutable: `carried_bytes`, and `free_at`, when all booked bytes have been carried (seconds)."""
 
     __slots__ = ("bytes_per_s", "carried_bytes", "free_at", "latency_s")
 
@@ -17,18 +17,18 @@ class NodeLink:
         self.carried_bytes = self.free_at = 0.0
 
     def carry(self, size: float, now: float) -> float:
-        """Book `size` bytes; returns the moment in seconds when the last one arrives."""
+        """Book `size` bytes; return the time in seconds when the last one arrives."""
         self.free_at = max(now, self.free_at) + size / self.bytes_per_s
         self.carried_bytes += size
         self.check()
         return self.free_at + self.latency_s
 
     def bytes_within(self, now: float, seconds: float) -> float:
-        """Return how many additional bytes could arrive within `seconds` from now."""
+        """Return how many more bytes could arrive within `seconds` from now."""
         return max(0.0, now + seconds - self.latency_s - max(now, self.free_at)) * self.bytes_per_s
 
     def check(self) -> None:
-        """Raise OverbookedLinkError where more was carried than bandwidth × time."""
+        """Raise OverbookedLinkError if more bytes were carried than bandwidth × time."""
         # Rounding adds up over many transfers.
         if self.carried_bytes > self.bytes_per_s * self.free_at * (1 + 1e-9) + 1.0:
             raise OverbookedLinkError(f"{self.carried_bytes:.0f} bytes in {self.free_at:.3f} s")

@@ -1,4 +1,4 @@
-"""The worth of the copies made by simulated orders: tokens that engines loaded from them."""
+"""What simulated orders gained: tokens that engines loaded from the copies they made."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 
 class MoveWorth:
-    """Mutable: orders and their blocks, tokens saved by planner, and which node has whose copies."""
+    """Counts orders, their blocks, and the tokens saved per planner. Mutable state: also which planner made each
+    copy.
+    """
 
     def __init__(self) -> None:
         self.moved_blocks = 0
@@ -17,7 +19,7 @@ class MoveWorth:
         self._copies: dict[tuple[str, int], bool] = {}
 
     def moved(self, node: str, keys: Sequence[int], *, replica: bool) -> None:
-        """Record an order that has moved blocks to a node."""
+        """Record an order that moved blocks to a node."""
         self.moved_blocks += len(keys)
         self.prefetches += not replica
         self.replicas += replica

@@ -1,6 +1,6 @@
-"""The content of one simulated node manager: the production catalog over slots without bytes.
+"""The content of one simulated node manager: the production catalog with slots that hold no bytes.
 
-A block is written through to SSD at once, and a block read from SSD returns to DRAM, as in the real node.
+A block is written through to SSD at once, and a block read from SSD is copied back to DRAM, as in a real node.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from planning.kv_moves.replica_count import UNREAD_S
 
 _KEY_BYTES = 32
 _BLOCK_BYTES = 1
-"""Slots hold no bytes here; quotas count blocks."""
+"""Slots hold no bytes here, so quotas count blocks."""
 
 
 class Tiers(msgspec.Struct, frozen=True):
@@ -28,11 +28,11 @@ class Tiers(msgspec.Struct, frozen=True):
 
     blocks: int
     dram: int
-    """Those of them in DRAM, from the first on."""
+    """Number of these blocks in DRAM, counted from the first."""
 
 
 class NodeCache:
-    """Mutable: the catalog."""
+    """The blocks on one node. Mutable: the catalog."""
 
     def __init__(
         self, dram_blocks: int, ssd_blocks: int = 0, *, eviction: str = "leaf_lru", pin_share: float = 0.1
@@ -59,9 +59,9 @@ class NodeCache:
         hint: CacheHint = "default",
         pin_s: float = 0.0,
     ) -> int:
-        """Store consecutive blocks of a prompt after `parent` (None: its first ones); returns how many are new.
+        """Store consecutive blocks of a prompt after `parent` (None for its first blocks); return how many are new.
 
-        Ephemeral ones are not stored (Mooncake §5.2).
+        Blocks of ephemeral prompts are not stored (Mooncake §5.2).
         """
         if hint == "ephemeral":
             return 0
@@ -92,7 +92,7 @@ class NodeCache:
         return len(new)
 
     def holds(self, keys: Sequence[int]) -> Tiers:
-        """Return the held part of a prompt, without counting as a use."""
+        """Return which leading blocks of a prompt are held; this does not count as a use."""
         blocks = dram = 0
         for key in keys:
             record = self.catalog.find(_name(key))
@@ -103,7 +103,9 @@ class NodeCache:
         return Tiers(blocks, dram)
 
     def read(self, keys: Sequence[int], now: float) -> Tiers:
-        """Use the held part of a prompt, and bring blocks on SSD only to DRAM; returns the tiers before."""
+        """Use the held blocks of a prompt, and copy blocks that are only on SSD to DRAM; return the tiers before
+        that.
+        """
         self.catalog.expire(now)
         tiers = self.holds(keys)
         names = [_name(key) for key in keys[: tiers.blocks]]
@@ -116,19 +118,19 @@ class NodeCache:
         return tiers
 
     def drop(self, keys: Sequence[int], now: float) -> int:
-        """Drop unwanted copies of a prompt's blocks that another node holds; returns how many."""
+        """Drop unneeded copies of a prompt's blocks that another node holds; return how many were dropped."""
         self.catalog.expire(now)
         dropped = drop_cold(self.catalog, [_name(key) for key in keys], now - UNREAD_S)
         self._settle()
         return len(dropped)
 
     def take_changed(self) -> dict[int, tuple[bool, bool]]:
-        """Return for each block that changed since the last call whether it is held now, and whether in DRAM."""
+        """Return, for each block that changed since the last call, whether it is held, and whether in DRAM."""
         changed = dict.fromkeys(change.facts.routing_key for change in self.catalog.take_changes())
         return {key: self._state(key) for key in changed}
 
     def check(self) -> None:
-        """Raise AssertionError unless the catalog's parts agree."""
+        """Raise AssertionError unless the catalog's parts are consistent."""
         self.catalog.check()
 
     def _state(self, key: int) -> tuple[bool, bool]:

@@ -1,4 +1,4 @@
-"""One balancer: its queue, its knowledge of its engines and of other regions, and its rule."""
+"""One balancer: its queue, its view of its engines and of other regions, and its rule."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from simulator.regions.segment_cache import SegmentCache
 from simulator.virtual_clock import VirtualClock
 
 PROBE_S = 0.1
-"""Interval of probes and heartbeats (§4.1)."""
+"""Seconds between probes and heartbeats (§4.1)."""
 QUEUE_BUFFER = 4
 """τ: queue length above which a region accepts no forwarded requests (Algorithm 1, line 12)."""
 INDEX_TOKENS = 240_000
-"""Tokens that a balancer remembers of each engine and each other region."""
+"""Number of tokens that a balancer remembers per engine and per other region."""
 
 
 class BalancerHeartbeat(msgspec.Struct, frozen=True):
-    """The state that a balancer sends to the others."""
+    """The state that a balancer sends to other balancers."""
 
     sent_s: float
     available: int
@@ -34,11 +34,13 @@ class BalancerHeartbeat(msgspec.Struct, frozen=True):
     in_flight: int
     engines: int
     prefixes: frozenset[int] = frozenset()
-    """The published snapshot of prefixes that its engines hold."""
+    """The published snapshot of the prefixes that its engines hold."""
 
 
 class _Engine:
-    """The balancer's view of one engine. Mutable state: pending requests at the last probe, own requests, index."""
+    """The balancer's view of one engine. Mutable: pending requests at the last probe, requests it sent, and the
+    index.
+    """
 
     def __init__(self, engine: BatchEngine) -> None:
         self.engine = engine
@@ -48,7 +50,9 @@ class _Engine:
 
 
 class Peer:
-    """The balancer's view of another. Mutable state: the last heartbeat, the snapshot, forwards not in it yet."""
+    """The balancer's view of another balancer. Mutable: the last heartbeat, the snapshot, and forwards not yet
+    counted in it.
+    """
 
     def __init__(self, balancer: Balancer, one_way_s: float) -> None:
         self.balancer, self.one_way_s = balancer, one_way_s
@@ -58,27 +62,27 @@ class Peer:
 
     @property
     def has_room(self) -> bool:
-        """Whether the region accepts requests, by its last heartbeat."""
+        """Whether the region accepts requests according to its last heartbeat."""
         return self.heartbeat.available > 0 and self.heartbeat.queued <= QUEUE_BUFFER
 
     def load(self, request: RegionRequest) -> PeerLoad:
-        """Return the peer as the rule sees it."""
+        """Return the peer in the form that the rule uses."""
         beat = self.heartbeat
         in_flight = (beat.in_flight + beat.queued + len(self.forwarded)) / beat.engines
         matched = max(self.snapshot.match(request.prompt), published_match(request.prompt, beat.prefixes))
         return PeerLoad(self.balancer.region, matched, self.has_room, in_flight, self.one_way_s)
 
     def receive(self, heartbeat: BalancerHeartbeat) -> None:
-        """Apply a heartbeat, and drop the forwards that it counts."""
+        """Apply a heartbeat, and drop the forwards that it already counts."""
         self.heartbeat = heartbeat
         while self.forwarded and self.forwarded[0] + self.one_way_s <= heartbeat.sent_s:
             self.forwarded.popleft()
 
 
 class Balancer:
-    """The entry point of a region's clients, or of all clients where it is the only one.
+    """The entry point for a region's clients, or for all clients if there is only one balancer.
 
-    Mutable state: the queue, and its knowledge of engines and peers.
+    Mutable state: the queue, and the views of engines and peers.
     """
 
     def __init__(
@@ -112,7 +116,7 @@ class Balancer:
         self.peers.append(Peer(other, self._network.delay(self.region, other.region)))
 
     def start(self, offset_s: float) -> None:
-        """Start to probe and to send heartbeats, with an offset of `offset_s` to the others."""
+        """Start probing and sending heartbeats, with an offset of `offset_s` from other balancers."""
         if self._push_limit.kind == "pending":
             for region in dict.fromkeys(known.engine.region for known in self.engines):
                 there = [known for known in self.engines if known.engine.region == region]
@@ -140,7 +144,9 @@ class Balancer:
         return True
 
     def _permitted(self, request: RegionRequest) -> list[Peer]:
-        """Return the peers that may receive the request: none after one hop, before it those that the rules allow."""
+        """Return the peers that can receive the request: none after one hop; before that, those that the rules
+        allow.
+        """
         if request.hops:
             return []
         return [peer for peer in self.peers if self._verdict(request, peer).allowed]
@@ -185,7 +191,7 @@ class Balancer:
         self._clock.after(self._network.delay(self.region, known.engine.region), known.engine.arrive, request)
 
     def ended(self, request: RegionRequest, engine: BatchEngine) -> None:
-        """Record that a request has ended at an engine."""
+        """Record that a request has ended on an engine."""
         known = next(known for known in self.engines if known.engine is engine)
         known.in_flight -= 1
         if self._indexes_outputs:
@@ -194,7 +200,7 @@ class Balancer:
             self._scan()
 
     def _scan(self) -> None:
-        """Apply the rule again to the waiting requests, up to its lookahead."""
+        """Apply the rule again to the waiting requests within its lookahead."""
         if not self.queue or not self._room_anywhere():
             return
         kept: deque[RegionRequest] = deque()
@@ -236,6 +242,6 @@ class Balancer:
         self._clock.after(PROBE_S, self._beat)
 
     def receive(self, region: str, heartbeat: BalancerHeartbeat) -> None:
-        """Receive another region's heartbeat."""
+        """Process another region's heartbeat."""
         next(peer for peer in self.peers if peer.balancer.region == region).receive(heartbeat)
         self._scan()

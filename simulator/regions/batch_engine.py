@@ -1,7 +1,7 @@
 """An engine with continuous batching: one L4 with Llama 3.1 8B, the constants of the study (SkyWalker §2.1, §3.3).
 
-Prefill has precedence over decoding. A batch takes requests in their order while prompts and a reserve for answers fit
-into memory; a request that shares a prefix with a prompt of the current batch waits for the next.
+Prefill has precedence over decoding. A batch admits requests in order while prompts and a reserve for outputs fit into
+memory. A request that shares a prefix with a prompt of the current batch waits for the next batch.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ class BatchEngineProfile(msgspec.Struct, frozen=True):
     prefill_s: float = 0.02
     prefill_s_per_token: float = 0.000547
     prefill_tokens: int = 2048
-    """Uncached tokens of one prefill batch; a longer prompt is a batch of its own."""
+    """Uncached tokens per prefill batch; a longer prompt is a separate batch."""
     step_s: float = 0.055
     step_s_per_request: float = 0.0003
     step_s_per_token: float = 0.00000044
     reserve_tokens: int = 400
-    """Memory kept free for the answer of each running request."""
+    """Memory kept free for the output of each running request."""
     speed: float = 1.0
 
 
 class KvMemory:
-    """KV memory of one engine, or of several that pool it. Mutable state: its cache and the running requests."""
+    """KV memory of one engine, or shared by several. Mutable state: its cache and the running requests."""
 
     def __init__(self, tokens: int) -> None:
         self.cache = SegmentCache(tokens)
@@ -42,26 +42,26 @@ class KvMemory:
         self.engines: list[BatchEngine] = []
 
     def fits(self, request: RegionRequest, reserve_tokens: int) -> bool:
-        """Whether the prompt and the reserves fit; a request that runs alone always does."""
+        """Whether the prompt and the reserves fit. A request that runs alone always fits."""
         prompts = self.cache.locked + self.cache.to_lock(request.prompt)
         answers = reserve_tokens + max(self.generated, reserve_tokens * self.running)
         return self.running == 0 or prompts + answers <= self.cache.capacity
 
     @property
     def full(self) -> bool:
-        """Whether running requests exceed it."""
+        """Whether running requests exceed the memory."""
         return self.running > 1 and self.cache.locked + self.generated > self.cache.capacity
 
     def evict(self) -> None:
-        """Make room for the tokens that running requests have generated."""
+        """Evict cached segments to make room for the tokens that running requests have generated."""
         self.cache.shrink(self.cache.capacity - self.generated)
 
 
 class BatchEngine:
-    """One engine. Mutable state: `waiting`, `_running` (request → its entry), the batch's sums, its counters.
+    """One engine. Mutable state: `waiting`, `_running` (request → its entry), the batch's sums, and its counters.
 
-    `_finishing` is a heap of (step of the last token, entry, request); an entry that `_running` no longer
-    names was retracted.
+    `_finishing` is a heap of (step of the last token, entry, request). An entry that is no longer in `_running` was
+    retracted.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class BatchEngine:
         self._busy = False
 
     def arrive(self, request: RegionRequest) -> None:
-        """Queue a request; an idle engine starts at once."""
+        """Queue a request; an idle engine starts it at once."""
         self.waiting.append(request)
         self.wake()
 
@@ -153,7 +153,7 @@ class BatchEngine:
         self._grow(len(self._running))
 
     def _grow(self, tokens: int) -> None:
-        """Count one token for each of `tokens` requests, end the finished ones, and continue."""
+        """Count one token for each of `tokens` requests, end the finished requests, and continue."""
         self.produced += tokens
         self.memory.generated += tokens
         self._context += tokens
@@ -186,7 +186,7 @@ class BatchEngine:
         self._ended(request, self)
 
     def _retract(self) -> None:
-        """Release the memory of the youngest request, which restarts from its prompt."""
+        """Release the memory of the youngest request, which then restarts from its prompt."""
         request = next(reversed(self._running))
         self.produced -= self._leave(request)
         self.memory.cache.unlock(request.prompt)

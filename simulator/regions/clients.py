@@ -1,4 +1,4 @@
-"""Closed-loop clients: each runs one program at a time, and thinks for a while after an answer."""
+"""Closed-loop clients: each runs one program at a time, and thinks for some time after a response."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from simulator.regions.workloads import ProgramSource
 from simulator.virtual_clock import VirtualClock
 
 START_S = 1.0
-"""Time within which clients start."""
+"""Seconds within which all clients start."""
 
 
 class RegionClient:
-    """One client. Mutable state: its program, the number begun, its requests in flight, `_retired`."""
+    """One client. Mutable: its program, the number of programs begun, its requests in flight, and `_retired`."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class RegionClient:
         self._clock.after(self._rng.random() * START_S, self._begin)
 
     def answered(self, request: RegionRequest) -> None:
-        """Receive a complete answer: send the requests that follow it, or begin another program."""
+        """Process a complete response: send the requests that follow it, or begin the next program."""
         request.ended_s = self._clock.now
         self._in_flight -= 1
         following = self._program.following(request) if self._program is not None else []
@@ -55,7 +55,7 @@ class RegionClient:
             self._clock.after(self._pause(), self._begin)
 
     def retire(self) -> None:
-        """Finish the current program and begin no other."""
+        """Finish the current program and begin no other one."""
         self._retired = True
 
     def _pause(self) -> float:

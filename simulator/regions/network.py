@@ -1,4 +1,4 @@
-"""Regions and the delays between them."""
+"""Regions and the network delays between them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import msgspec
 
 REGIONS = ("us", "eu", "asia")
 INSIDE_S = 0.002
-"""Round trip inside a region (s)."""
+"""Round trip within a region (s)."""
 ROUND_TRIPS_S = {("us", "eu"): 0.09, ("us", "asia"): 0.16, ("eu", "asia"): 0.2}
 ELSEWHERE_S = 0.1
-"""Round trip between regions that the study does not name (s)."""
+"""Round trip between regions that are not in the study (s)."""
 
 
 class Network(msgspec.Struct, frozen=True):
-    """One-way delays (s) by sender and receiver; the two ways need not be equal."""
+    """One-way delays (s) by sender and receiver; the two directions can differ."""
 
     one_way_s: dict[tuple[str, str], float]
 
@@ -26,7 +26,7 @@ class Network(msgspec.Struct, frozen=True):
 
 
 def network(scale: float = 1.0, regions: Sequence[str] = REGIONS) -> Network:
-    """Return the study's network, or one of other regions, with all round trips scaled; 0 is without delay."""
+    """Return the network of the study or of other regions, with all round trips scaled; a scale of 0 means no delay."""
     ways = {(region, region): INSIDE_S / 2 * scale for region in regions}
     for pair in permutations(regions, 2):
         round_trip_s = ROUND_TRIPS_S.get(pair) or ROUND_TRIPS_S.get(pair[::-1]) or ELSEWHERE_S

@@ -1,4 +1,4 @@
-"""The table of systems that `simulate_regions` compares: a rule, its push limit, and the location of balancers."""
+"""The table of systems that `simulate_regions` compares: rule, push limit, and location of balancers."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ from simulator.regions.push_limits import BLIND, PENDING, PushLimit
 
 
 class RegionPolicy(msgspec.Struct, frozen=True):
-    """One system."""
+    """One system to compare."""
 
     rule: RegionRule
     push_limit: PushLimit = PENDING
     central: bool = False
-    """One balancer in the first region for all clients and engines."""
+    """Whether one balancer in the first region serves all clients and engines."""
     forwards: bool = True
-    """Whether balancers forward to each other."""
+    """Whether balancers forward requests to each other."""
     indexes_outputs: bool = False
-    """Whether a balancer adds answers to its index of an engine."""
+    """Whether a balancer adds outputs to its index of an engine."""
     publishes_prefixes: bool = False
     """Whether heartbeats carry a snapshot of the prefixes that a region holds."""
     pooled: bool = False
-    """One cache and one memory for all engines, and a network without delay: a bound, not a real system."""
+    """Whether all engines share one cache and memory, without network delays: a theoretical bound, not a real
+    system.
+    """
 
 
 def _in_flight(limit: int) -> RegionPolicy:

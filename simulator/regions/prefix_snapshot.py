@@ -1,4 +1,4 @@
-"""The bounded prefix snapshot of a region, sent in heartbeats: the segments that its engines used last."""
+"""The bounded prefix snapshot of a region, sent in heartbeats: its most recently used segments."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections import OrderedDict
 from simulator.regions.prompt import Prompt
 
 SNAPSHOT_SEGMENTS = 256
-"""Segments in a snapshot: 2 kB of keys."""
+"""Number of segments in a snapshot, which gives 2 kB of keys."""
 
 
 class SimulatedPrefixSnapshot:
-    """Keeps segments that many requests share, since each of them uses them again.
+    """Keeps the most recently used segments, which include those that many requests share.
 
-    Mutable state: `_latest`, whose last entry was used last.
+    Mutable state: `_latest`, whose last entry is the most recently used.
     """
 
     def __init__(self, limit: int = SNAPSHOT_SEGMENTS) -> None:

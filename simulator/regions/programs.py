@@ -1,4 +1,4 @@
-"""The program of one client at a time: a conversation, or a tree of thoughts."""
+"""The program that a client runs: a conversation, or a tree of thoughts."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from simulator.regions.region_request import RegionRequest
 
 
 class Program(Protocol):
-    """A client's requests, each created once its predecessor has been answered."""
+    """A client's requests; each one is created after the response to its predecessor."""
 
     pauses: bool
-    """Whether its client also thinks between its requests."""
+    """Whether the client also thinks between requests of the program."""
 
     def first(self) -> RegionRequest:
-        """Return the request with which it starts."""
+        """Return the program's first request."""
 
     def following(self, answered: RegionRequest) -> list[RegionRequest]:
-        """Return the requests that follow an answer; the program is over when none follow and none are in flight."""
+        """Return the requests that follow a response. The program ends when none follow and none are in flight."""
 
 
 class Conversation:
-    """A chat: each prompt is the whole history and the user's next message."""
+    """A chat: each prompt is the full history and the user's next message."""
 
     pauses = True
 
@@ -47,7 +47,9 @@ class Conversation:
 
 
 class Tree:
-    """A tree of thoughts: each answer is continued by `branches` instructions at once, without a level barrier."""
+    """A tree of thoughts: each response is continued by `branches` instructions at once, without waiting for its
+    level.
+    """
 
     pauses = False
 
@@ -59,7 +61,7 @@ class Tree:
         branches: int,
         nodes: Sequence[tuple[PromptSegment, PromptSegment]],
     ) -> None:
-        """Each node is its instruction and its answer, level by level; the root's instruction is not used."""
+        """Each node is an instruction and its response, level by level. The root's instruction is not used."""
         self._region, self._session_key, self._root = region, session_key, root
         self._branches, self._nodes = branches, nodes
 

@@ -1,4 +1,4 @@
-"""When a balancer sends an engine another request: always, without pending requests, or below a number (§3.3)."""
+"""When a balancer can send an engine another request: always, while none is pending, or below a limit (§3.3)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import msgspec
 
 
 class PushLimit(msgspec.Struct, frozen=True):
-    """Blind pushing (BP), selective pushing by pending (SP-P) or by in-flight requests (SP-O).
+    """Blind pushing (BP), or selective pushing by pending (SP-P) or in-flight requests (SP-O).
 
-    Pending requests are those of the last probe: requests that the balancer sent since do not count.
+    Pending requests are those at the last probe. Requests that the balancer sent after it do not count.
     """
 
     kind: Literal["blind", "pending", "in_flight"]
     limit: int = 0
 
     def has_room(self, pending: int, in_flight: int) -> bool:
-        """Whether an engine may get another request."""
+        """Whether an engine can get another request."""
         if self.kind == "pending":
             return pending <= self.limit
         return self.kind == "blind" or in_flight < self.limit

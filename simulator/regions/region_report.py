@@ -11,7 +11,9 @@ from simulator.regions.region_request import RegionRequest
 
 
 class RegionReport(msgspec.Struct, frozen=True):
-    """The results of a run. Requests sent after the warm-up count; one without a first token counts with its age."""
+    """The results of a run. Only requests sent after the warm-up count; a request without a first token counts with
+    its age.
+    """
 
     policy: str
     workload: str
@@ -28,7 +30,7 @@ class RegionReport(msgspec.Struct, frozen=True):
 def report_of(
     policy: str, workload: str, seed: int, tokens_per_s: float, requests: Sequence[RegionRequest], end_s: float
 ) -> RegionReport:
-    """Summarize the requests of a run that ended at `end_s`."""
+    """Return the report on the requests of a run that ended at `end_s`."""
     admitted = [request for request in requests if request.admitted_s is not None]
     prompt_tokens = sum(request.prompt.tokens for request in admitted)
     firsts = [min(request.first_token_s or end_s, end_s) - request.sent_s for request in requests]

@@ -9,32 +9,32 @@ from simulator.regions.prompt import Prompt, PromptSegment
 
 @dataclass(slots=True, eq=False)
 class RegionRequest:
-    """A client's request, and its course so far (times in seconds)."""
+    """A client's request and its progress so far (times in seconds)."""
 
     prompt: Prompt
     output: PromptSegment
-    """The answer, as the segment that it will be in later prompts."""
+    """The response, as the segment that it becomes in later prompts."""
     session_key: int
     region: str
-    """Region of the client."""
+    """The client's region."""
     position: int = 0
-    """Its position in the client's program."""
+    """The request's position in the client's program."""
     client: int = 0
     tenant: str = ""
     sent_s: float = 0.0
     queued_s: float = 0.0
-    """When it reached its present balancer."""
+    """When the request reached its current balancer."""
     hops: int = 0
     allowed_by: str = ""
-    """The sovereignty rule that allowed its hop to another region."""
+    """The sovereignty rule that allowed the request's hop to another region."""
     way_back_s: float = 0.0
-    """Delay of an answer from the engine to the client."""
+    """Delay of a response from the engine to the client."""
     served_region: str = ""
     admitted_s: float | None = None
     cached_tokens: int = 0
     first_token_s: float | None = None
     """When the client receives the first token."""
     ended_s: float | None = None
-    """When the client has the complete answer."""
+    """When the client receives the end of the response."""
     trail: list[str] = field(default_factory=list)
-    """Reasons of the choices made for it."""
+    """Reasons for the decisions about the request."""

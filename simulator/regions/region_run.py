@@ -20,7 +20,7 @@ from simulator.virtual_clock import VirtualClock
 
 
 class RegionSpec(msgspec.Struct, frozen=True):
-    """A run. Clients and replicas are per region; None: the workload's own."""
+    """The specification of a run. Clients and replicas are per region; None for the workload's defaults."""
 
     workload: str
     policy: str
@@ -36,11 +36,13 @@ class RegionSpec(msgspec.Struct, frozen=True):
     regions: tuple[str, ...] = REGIONS
     sovereignty: SovereigntyDocument = ALLOW_ALL
     tenants: tuple[str, ...] = ()
-    """Tenants of the clients, in turn; empty: one that no rule names and each that a rule names."""
+    """Tenants, assigned to clients in turn; if empty, one tenant that no rule names and every tenant that a rule
+    names.
+    """
 
 
 class RegionRun:
-    """The regions of one run. Mutable state: everything that the clock changes, and the sent requests."""
+    """The regions of one run. Mutable state: everything that changes over time, and the sent requests."""
 
     def __init__(self, spec: RegionSpec) -> None:
         workload, policy = WORKLOADS[spec.workload], POLICIES[spec.policy]
@@ -116,9 +118,9 @@ class RegionRun:
         self.clock.after(self._network.delay(request.region, entry.region), entry.arrive, request)
 
     def _entry(self, request: RegionRequest) -> Balancer | None:
-        """Return the nearest balancer, in the client's own region if there is one; None: rules allow no other region.
+        """Return the nearest balancer, in the client's region if there is one; None if rules allow no other region.
 
-        One central balancer sees all requests, so rules cannot be enforced there.
+        A single central balancer receives all requests, so rules cannot be enforced there.
         """
         if self._policy.central:
             return self.balancers[0]
@@ -135,7 +137,7 @@ class RegionRun:
         self.clock.after(request.way_back_s, self.clients[request.client].answered, request)
 
     def run(self) -> RegionReport:
-        """Run to the end and report."""
+        """Run to the end and return the report."""
         spec = self.spec
         for client in self.clients:
             client.start()

@@ -1,4 +1,4 @@
-"""`manage.py simulate_regions`: routing policies of several regions over one workload, under a virtual clock."""
+"""`manage.py simulate_regions`: compare routing policies of several regions on one workload, under a virtual clock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from simulator.regions.region_run import RegionRun, RegionSpec
 from simulator.regions.workloads import WORKLOADS
 
 LEAST_KV_TOKENS = 8_000
-"""With less memory the longest prompts would not fit."""
+"""Minimum KV memory in tokens; the longest prompts would not fit into less."""
 
 
 def main(argv: Sequence[str], prog: str = "simulate_regions") -> int:
@@ -74,9 +74,11 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--policy", type=_policies, required=True, metavar="NAME", help=f"one or more of {', '.join(POLICIES)}"
     )
-    parser.add_argument("--replicas", type=_replicas, metavar="N", help="engines of all regions, or US:EU:ASIA")
-    parser.add_argument("--skew", type=_per_region, metavar="US:EU:ASIA", help="clients per region")
-    parser.add_argument("--kv-tokens", type=_kv_tokens, default=30_000, metavar="N", help="KV memory of an engine")
+    parser.add_argument("--replicas", type=_replicas, metavar="N", help="number of engines in total, or US:EU:ASIA")
+    parser.add_argument("--skew", type=_per_region, metavar="US:EU:ASIA", help="number of clients per region")
+    parser.add_argument(
+        "--kv-tokens", type=_kv_tokens, default=30_000, metavar="N", help="KV memory per engine in tokens"
+    )
     parser.add_argument("--engine-speed", type=_above_zero, default=1.0, metavar="X")
     parser.add_argument("--rtt-scale", type=_from_zero, default=1.0, metavar="X")
     parser.add_argument("--think", type=_from_zero, default=0.0, metavar="S", help="mean think time (s)")
@@ -84,8 +86,10 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         "--sovereignty", type=_document, default=ALLOW_ALL, metavar="FILE", help="sovereignty rules (JSON)"
     )
     parser.add_argument("--seeds", type=_whole_numbers, default=[1], metavar="1,2,3")
-    parser.add_argument("--warmup", type=_from_zero, default=100.0, metavar="S", help="time that does not count (s)")
-    parser.add_argument("--measure", type=_above_zero, default=300.0, metavar="S", help="time that counts (s)")
+    parser.add_argument(
+        "--warmup", type=_from_zero, default=100.0, metavar="S", help="warm-up time, which is not measured (s)"
+    )
+    parser.add_argument("--measure", type=_above_zero, default=300.0, metavar="S", help="measured time (s)")
     parser.add_argument("--json", type=Path, metavar="OUT")
     return parser
 
@@ -115,7 +119,9 @@ def _per_region(text: str) -> tuple[int, ...]:
 
 
 def _replicas(text: str) -> tuple[int, ...]:
-    """Return engines per region; one number is divided evenly, with the remainder in the first regions."""
+    """Return the number of engines per region. A single number is divided evenly; the first regions get the
+    remainder.
+    """
     if ":" in text:
         return _per_region(text)
     total, regions = _whole_numbers(text)[0], len(REGIONS)

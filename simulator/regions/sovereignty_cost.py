@@ -1,8 +1,8 @@
 """The cost of sovereignty rules: a small fleet of the same regions, simulated with and without them.
 
-`python -m simulator.regions.sovereignty_cost` reads a CostQuestion (JSON) and writes a SovereigntyCost. Each region is
-the busy one in turn, with more clients than its engines hold, while the others are quiet; figures are means. Traffic is
-the chat of `wild`, in equal parts from the tenants that the rules name and one that they do not.
+`python -m simulator.regions.sovereignty_cost` reads a CostQuestion (JSON) and writes a SovereigntyCost. Each region in
+turn is busy, with more clients than its engines can hold, while the others are quiet; figures are means. The traffic is
+the chat of `wild`, in equal parts from the tenants that the rules name and one other tenant.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from simulator.regions.region_report import RegionReport
 from simulator.regions.region_run import RegionRun, RegionSpec
 
 MOST_ENGINES = 8
-"""Larger fleets are scaled down to this size, in proportion, with at least one engine per region."""
+"""Maximum number of engines; larger fleets are scaled down in proportion, with at least one engine per region."""
 MOST_REGIONS = 6
 MOST_RULES = 8
-"""Rules that are left out one by one, at most."""
+"""Maximum number of rules that are omitted one by one."""
 BUSY, QUIET = 45, 8
-"""Clients per engine of a region. An engine's batch holds about 30 of these requests."""
+"""Clients per engine of a busy and of a quiet region. An engine's batch holds about 30 of these requests."""
 WARMUP_S, DURATION_S = 15.0, 60.0
 
 
 class CostQuestion(msgspec.Struct, frozen=True):
-    """Rules, and the engines of each region."""
+    """The rules, and the engines of each region."""
 
     document: SovereigntyDocument
     engines: dict[str, int]
@@ -36,7 +36,7 @@ class CostQuestion(msgspec.Struct, frozen=True):
 
 
 class Served(msgspec.Struct, frozen=True):
-    """The throughput of a fleet under some rules, absolute and relative to the same fleet without rules."""
+    """The throughput of a fleet under a set of rules, absolute and relative to the same fleet without rules."""
 
     tokens_per_s: float
     ttft_p90_s: float
@@ -51,11 +51,11 @@ class SovereigntyCost(msgspec.Struct, frozen=True):
     free: Served
     ruled: Served
     without: dict[str, Served] = {}
-    """By the omitted rule, for the first MOST_RULES rules."""
+    """Results by omitted rule, for the first MOST_RULES rules."""
 
 
 def cost_of(question: CostQuestion) -> SovereigntyCost:
-    """Simulate; raises ValueError where fewer than two or more than MOST_REGIONS regions have engines."""
+    """Simulate the fleets; raise ValueError if fewer than two or more than MOST_REGIONS regions have engines."""
     fleet = _sized({region: count for region, count in question.engines.items() if count})
     if not 2 <= len(fleet) <= MOST_REGIONS:
         raise ValueError(f"{len(fleet)} regions have engines; the simulation takes 2 to {MOST_REGIONS}")
@@ -80,7 +80,7 @@ def _others(document: SovereigntyDocument, at: int) -> tuple[SovereigntyRule, ..
 
 
 def _sized(engines: dict[str, int]) -> dict[str, int]:
-    """Return the engines per region, at most about MOST_ENGINES of them."""
+    """Return the engines per region, scaled to about MOST_ENGINES in total."""
     scale = min(1.0, MOST_ENGINES / max(1, sum(engines.values())))
     return {region: max(1, round(count * scale)) for region, count in sorted(engines.items())}
 
@@ -122,7 +122,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def main() -> None:
-    """Answer one question."""
+    """Read one question and write its result."""
     question = msgspec.json.decode(sys.stdin.buffer.read(), type=prepared(CostQuestion))
     sys.stdout.buffer.write(msgspec.json.encode(cost_of(question)))
 

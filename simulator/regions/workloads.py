@@ -1,6 +1,6 @@
-"""The four workloads: trees of thoughts, and two kinds of chat. Synthetic: modeled on the study, not the data sets.
+"""Generate the four workloads: trees of thoughts, and two kinds of chat. They model the study, not its data sets.
 
-A client's n-th program depends on the seed, the client and n alone, so that all policies serve the same requests.
+A client's n-th program depends only on the seed, the client, and n, so that all policies serve the same requests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from simulator.regions.prompt import EMPTY, Prompt, PromptSegment
 
 
 class Lengths(msgspec.Struct, frozen=True):
-    """Log-normal lengths (tokens), clipped."""
+    """Log-normal lengths in tokens, clipped to a range."""
 
     median: float
     spread: float
@@ -41,7 +41,7 @@ class TreeShape(msgspec.Struct, frozen=True):
 
 
 class ChatShape(msgspec.Struct, frozen=True):
-    """Conversations of users with Zipf popularity, some of them with a prefix of their own, some with a global one."""
+    """Conversations of users with Zipf popularity. Some start with a prefix of their user, some with a global one."""
 
     words: Lengths
     answer: Lengths
@@ -54,7 +54,7 @@ class ChatShape(msgspec.Struct, frozen=True):
 
 
 class WorkloadSpec(msgspec.Struct, frozen=True):
-    """A workload's default clients and engines per region (us, eu, asia), and the programs of its clients."""
+    """A workload's default number of clients and engines per region (us, eu, asia), and the programs of its clients."""
 
     clients: tuple[int, int, int]
     replicas: tuple[int, int, int]
@@ -83,7 +83,7 @@ class ProgramSource:
         self._shared: dict[str, PromptSegment | None] = {}
 
     def program(self, region: str, client: int, number: int) -> Program:
-        """Return a client's program of that number."""
+        """Return a client's program with that number."""
         rng = Random(f"{self._seed} {region} {client} {number}")
         shape = self._shapes[region]
         if isinstance(shape, TreeShape):
@@ -94,7 +94,7 @@ class ProgramSource:
         return PromptSegment(next(self._keys), tokens)
 
     def _kept(self, name: str, make: Callable[[Random], int | None]) -> PromptSegment | None:
-        """Return the segment of that name, which depends on the seed and the name alone; None where it has none."""
+        """Return the segment of that name, which depends on the seed and the name alone; None if it has none."""
         if name not in self._shared:
             tokens = make(Random(f"{self._seed} {name}"))
             self._shared[name] = None if tokens is None else self._segment(tokens)

@@ -40,10 +40,10 @@ async def replay(
     stop: asyncio.Event | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> ReplaySummary:
-    """Send every row when it is due and return the summary; raises TargetUnreachableError.
+    """Send every row when it is due and return the summary; raise TargetUnreachableError.
 
-    Rows must be ordered by timestamp. `stop` ends the replay early: requests in flight are cut off and not counted.
-    `say` receives a line while the target is not up yet.
+    Rows must be ordered by timestamp. `stop` ends the replay early: requests in flight are cancelled and not counted.
+    `say` receives a line while the target is not available yet.
     """
     counter = SummaryCounter()
     # By default aiohttp opens no more than 100 connections.
@@ -79,7 +79,7 @@ class _Run:
         self._slots = asyncio.Semaphore(options.max_in_flight)
 
     async def send_all(self, rows: Sequence[TraceRow]) -> None:
-        """Send the rows, pass by pass where the replay loops, and wait for the last answer."""
+        """Send the rows, repeatedly if the replay loops, and wait for the last response."""
         passes = itertools.count() if self._options.loop else range(1)
         for number in passes:
             await self._send_pass(rows, f"{number}." if number else "")
@@ -113,7 +113,7 @@ class _Run:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parse `argv`, replay, print the summary; returns the exit status."""
+    """Parse `argv`, run the replay, and print the summary; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m simulator.replay", description="Replay a request trace against an OpenAI-compatible server."
     )
@@ -122,7 +122,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Replay by the parsed arguments (add_arguments) and print the summary; 1 if nothing succeeded."""
+    """Run the replay with the parsed arguments (add_arguments) and print the summary; return 1 if no request
+    succeeded.
+    """
     if arguments.parent_pid is not None:
         die_with_parent(arguments.parent_pid)
     try:
@@ -157,7 +159,7 @@ async def _run_until_signal(rows: Sequence[TraceRow], options: ReplayOptions) ->
 
 
 def _schedule(rows: Sequence[TraceRow], options: ReplayOptions) -> Iterator[tuple[float, TraceRow]]:
-    """Yield (seconds after the start of the pass, row)."""
+    """Yield (seconds after the start of the pass, row) for each row."""
     if not rows:
         return
     first = rows[0].timestamp
@@ -177,7 +179,7 @@ def _headers(options: ReplayOptions) -> dict[str, str]:
 
 
 async def _wait_for_target(session: aiohttp.ClientSession, options: ReplayOptions, say: Callable[[str], None]) -> None:
-    """Return once /v1/models answers without a server error."""
+    """Wait until /v1/models responds without a server error."""
     deadline = time.monotonic() + options.wait_s
     said = False
     while (state := await _probe(session, options.target)) != "up":

@@ -1,4 +1,4 @@
-"""The options of a replay: target, pace, limits; and its command line."""
+"""The options of a replay (target, pace, limits) and its command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DEFAULT_ROWS = 4000
 
 
 class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of one replay, independent of the source of its rows."""
+    """Options of one replay, independent of where its rows come from."""
 
     target: str
     """Base URL of an OpenAI-compatible server, without /v1."""
@@ -24,46 +24,46 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     speed: float = 1.0
     """Trace seconds per real second, after `qps`."""
     qps: float | None = None
-    """Scale the timestamps linearly so that the rows arrive at this mean rate."""
+    """Mean arrival rate of the rows; timestamps are scaled linearly to reach it."""
     max_input: int | None = None
-    """Prompts are cut to this many tokens."""
+    """Maximum prompt length in tokens; longer prompts are cut."""
     loop: bool = False
-    """Start again at the end, with texts that share nothing with the last pass."""
+    """Whether to start again at the end, with texts that share nothing with the previous pass."""
     chat: bool = True
-    """/v1/chat/completions; False: /v1/completions."""
+    """Whether to call /v1/chat/completions; False for /v1/completions."""
     max_in_flight: int = 512
     retry: int = 0
-    """Times a rejected request (429, 503) is sent again."""
+    """How often a rejected request (429, 503) is sent again."""
     wait_s: float = 60.0
-    """Time to wait for the target to become available."""
+    """Seconds to wait for the target to become available."""
     timeout_s: float = 600.0
-    """Longest time one request may take."""
+    """Request timeout in seconds."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the replay's arguments to `parser` (an argparse or a Django command's parser)."""
     add = parser.add_argument
-    add("trace", nargs="?", default=GENERATED, help="Mooncake JSONL trace (.gz too), or 'generated' (the default)")
+    add("trace", nargs="?", default=GENERATED, help="Mooncake JSONL trace (also .gz), or 'generated' (the default)")
     add("--target", type=_url, default="http://127.0.0.1:8000", help="base URL of the server, without /v1")
     add("--api-key", default=None, help=f"sent as Authorization: Bearer (default: ${_KEY_VARIABLE})")
-    add("--model", default="simulated", help="model name to ask for")
+    add("--model", default="simulated", help="model name in requests")
     add("--speed", type=_above_zero, default=1.0, help="trace seconds per real second")
-    add("--qps", type=_above_zero, default=None, help="scale timestamps so that rows arrive at this mean rate")
-    add("--max-input", type=_positive, default=None, help="cut prompts to this many tokens")
-    add("--max-rows", type=_positive, default=None, help=f"first rows only (generated: {_DEFAULT_ROWS})")
+    add("--qps", type=_above_zero, default=None, help="mean arrival rate; scales the timestamps")
+    add("--max-input", type=_positive, default=None, help="maximum prompt tokens; longer prompts are cut")
+    add("--max-rows", type=_positive, default=None, help=f"number of rows, from the first (generated: {_DEFAULT_ROWS})")
     add("--seed", type=int, default=0, help="seed of the generated trace")
-    add("--loop", action="store_true", help="start again at the end, until stopped")
-    add("--endpoint", choices=("chat", "completions"), default="chat", help="which OpenAI endpoint to call")
-    add("--max-in-flight", type=_positive, default=512, help="requests under way at once")
-    add("--retry", type=int, default=0, help="times a rejected request (429, 503) is sent again")
-    add("--wait", type=float, default=60.0, help="seconds to wait for the target to come up")
-    add("--timeout", type=_above_zero, default=600.0, help="longest time one request may take, seconds")
+    add("--loop", action="store_true", help="restart at the end, until stopped")
+    add("--endpoint", choices=("chat", "completions"), default="chat", help="OpenAI endpoint to call")
+    add("--max-in-flight", type=_positive, default=512, help="maximum number of concurrent requests")
+    add("--retry", type=int, default=0, help="maximum retries of a rejected request (429, 503)")
+    add("--wait", type=float, default=60.0, help="seconds to wait for the target to become available")
+    add("--timeout", type=_above_zero, default=600.0, help="request timeout, seconds")
     add("--json", type=Path, default=None, help="write the summary to this file as JSON")
-    add("--parent-pid", type=int, default=None, help="end when this process ends")
+    add("--parent-pid", type=int, default=None, help="exit when this process ends")
 
 
 def options_from(arguments: argparse.Namespace) -> ReplayOptions:
-    """Return the options that parsed arguments describe; the key may come from the environment."""
+    """Return the options from parsed arguments; the API key can come from the environment."""
     key = arguments.api_key if arguments.api_key is not None else os.environ.get(_KEY_VARIABLE, "")
     return ReplayOptions(
         target=arguments.target,
@@ -82,7 +82,7 @@ def options_from(arguments: argparse.Namespace) -> ReplayOptions:
 
 
 def row_limit(arguments: argparse.Namespace) -> int | None:
-    """Return how many rows to take; None: all of the file."""
+    """Return how many rows to replay; None for all rows of the file."""
     if arguments.max_rows is None and arguments.trace == GENERATED:
         return _DEFAULT_ROWS
     limit: int | None = arguments.max_rows

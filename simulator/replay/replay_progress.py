@@ -1,4 +1,4 @@
-"""Shows the progress of a replay: a bar on a terminal, a line every ten seconds elsewhere."""
+"""Shows the progress of a replay: a bar on a terminal, otherwise a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LINE_EVERY_S = 10.0
 
 
 class ReplayProgress(Protocol):
-    """Receives the counts after each request that ended; `close` is the last call."""
+    """Receives the counts after each finished request; `close` is called last."""
 
     def update(self, counter: SummaryCounter) -> None:
-        """Show the counts after one more request."""
+        """Show the counts after another request has ended."""
 
     def close(self) -> None:
         """End the display."""
@@ -34,7 +34,7 @@ class Silent:
 
 
 class ProgressBar:
-    """A tqdm bar; `total` None where the replay loops."""
+    """A tqdm bar; `total` is None if the replay loops."""
 
     def __init__(self, total: int | None, stream: TextIO) -> None:
         self._bar = tqdm(total=total, unit="req", file=stream, dynamic_ncols=True)
@@ -46,12 +46,12 @@ class ProgressBar:
         self._bar.update()
 
     def close(self) -> None:
-        """Leave the bar in its last state."""
+        """Close the bar in its last state."""
         self._bar.close()
 
 
 class Lines:
-    """Plain lines, for logs."""
+    """Plain lines for logs."""
 
     def __init__(self, total: int | None, stream: TextIO) -> None:
         self._total = "∞" if total is None else str(total)
@@ -59,7 +59,7 @@ class Lines:
         self._next_s = time.monotonic() + _LINE_EVERY_S
 
     def update(self, counter: SummaryCounter) -> None:
-        """Write a line if the last one is old."""
+        """Write a line if the last one was written long enough ago."""
         now = time.monotonic()
         if now >= self._next_s:
             self._next_s = now + _LINE_EVERY_S
@@ -71,7 +71,7 @@ class Lines:
 
 
 def progress_for(total: int | None, stream: TextIO | None = None) -> ReplayProgress:
-    """Return a bar where `stream` (stderr by default) is a terminal, lines elsewhere."""
+    """Return a bar if `stream` (stderr by default) is a terminal, otherwise lines."""
     stream = sys.stderr if stream is None else stream
     return ProgressBar(total, stream) if stream.isatty() else Lines(total, stream)
 

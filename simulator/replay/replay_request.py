@@ -1,4 +1,4 @@
-"""Sends one replayed request and reads its streamed answer as cheaply as bytes allow."""
+"""Sends one replayed request and reads its streamed response, mostly as unparsed bytes for speed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from simulator.workloads.trace import TraceRow
 # Not an empty text: a chat's first chunk has the role alone.
 _FIRST_TEXT = re.compile(rb'"(?:content|text)":\s?"(?!")')
 _TAIL_BYTES = 8192
-"""The end of a stream that is read for usage, errors and [DONE]."""
+"""Size of the end of a stream that is searched for usage, errors, and [DONE]."""
 _REJECTIONS = (429, 503)
 _MAX_RETRY_AFTER_S = 30.0
 
@@ -40,7 +40,7 @@ class _Chunk(msgspec.Struct, frozen=True):
 
 
 class _Rejected(msgspec.Struct, frozen=True):
-    """The server answered 429 or 503; the request may be repeated after this many seconds."""
+    """The server responded with 429 or 503; the request can be repeated after this many seconds."""
 
     after_s: float
     outcome: ReplayOutcome
@@ -50,7 +50,7 @@ _decode_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
 async def send_row(session: aiohttp.ClientSession, body: bytes, options: ReplayOptions) -> ReplayOutcome:
-    """Send a request_body, again after rejections up to options.retry times, and return the outcome."""
+    """Send the body from request_body, with up to options.retry retries after rejections; return the outcome."""
     for _ in range(options.retry):
         result = await _send_once(session, body, options)
         if isinstance(result, ReplayOutcome):
@@ -61,7 +61,7 @@ async def send_row(session: aiohttp.ClientSession, body: bytes, options: ReplayO
 
 
 def request_body(row: TraceRow, number: int, options: ReplayOptions, edition: str) -> bytes:
-    """Return the JSON body of row `number`: streamed, exactly output_length tokens, usage at the end."""
+    """Return the JSON body of row `number`: streamed, with exactly output_length tokens and usage at the end."""
     text = prompt_text(row, number, max_tokens=options.max_input, edition=edition)
     body: dict[str, object] = {
         "model": options.model,
@@ -147,7 +147,7 @@ def _retry_after(headers: Mapping[str, str]) -> float:
 
 
 def _reason(body: bytes) -> str:
-    """Return the message of an error body, short enough to group by."""
+    """Return the message from an error body, shortened so that equal errors can be grouped."""
     match = re.search(rb'"message":\s?"([^"]{1,120})', body)
     return (match.group(1) if match else body[:120]).decode(errors="replace")
 

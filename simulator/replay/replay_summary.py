@@ -1,4 +1,4 @@
-"""The results of a replay: one outcome per request, and the summary of all."""
+"""The results of a replay: one outcome per request, and the summary."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _KEPT_TTFTS = 200_000
 
 
 class ReplayOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How one request ended: `status` is ok, rejected (429 or 503) or failed (`error` states how)."""
+    """How one request ended. `status` is ok, rejected (429 or 503), or failed (with the reason in `error`)."""
 
     status: str
     ttft_s: float | None = None
-    """Send to first text, at the client."""
+    """Seconds from sending the request to the first text, at the client."""
     prompt_tokens: int = 0
     cached_tokens: int | None = None
-    """As the answer's usage reports it."""
+    """Number of cached tokens from the response's usage."""
     output_tokens: int = 0
     error: str = ""
 
 
 class ReplaySummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts, times in seconds, shares 0..1; None where nothing was measured."""
+    """Counts, times in seconds, and shares 0..1; None if nothing was measured."""
 
     requests: int
     ok: int
@@ -39,16 +39,16 @@ class ReplaySummary(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     cached_tokens: int
     cached_share: float | None
-    """Cached share of the prompt tokens, of answers that report it."""
+    """Cached share of the prompt tokens, over responses that report it."""
     output_tokens: int
     output_tokens_per_s: float
     latest_send_s: float
-    """Largest delay of a send behind its schedule; if large, raise --max-in-flight or lower --speed."""
+    """Longest delay of a send after its scheduled time. If it is large, raise --max-in-flight or lower --speed."""
     errors: dict[str, int]
 
 
 class SummaryCounter:
-    """Adds up outcomes; keeps the newest 200,000 times for the percentiles."""
+    """Aggregates outcomes. Keeps the newest 200,000 times for the percentiles."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -63,7 +63,7 @@ class SummaryCounter:
 
     @property
     def done(self) -> int:
-        """Requests that ended, in any way."""
+        """Number of requests that have ended, in any way."""
         return self.counts.total()
 
     def add(self, outcome: ReplayOutcome) -> None:
@@ -80,7 +80,7 @@ class SummaryCounter:
             self._cached_tokens += outcome.cached_tokens
 
     def summary(self, duration_s: float) -> ReplaySummary:
-        """Return the sums so far."""
+        """Return the totals so far."""
         ttfts = sorted(self._ttfts)
         return ReplaySummary(
             requests=self.done,
@@ -103,7 +103,7 @@ class SummaryCounter:
 
 
 def render_summary(summary: ReplaySummary) -> str:
-    """Return the summary as lines for people."""
+    """Return the summary as human-readable lines."""
 
     def seconds(value: float | None) -> str:
         return "–" if value is None else f"{value:.3f} s"

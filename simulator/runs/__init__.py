@@ -1,1 +1,1 @@
-"""One run of a policy over a workload, its report, goodput search and what-if."""
+"""One run of a policy over a workload, with its report, goodput search, and what-if."""

@@ -1,4 +1,4 @@
-"""One run with automations: a policy over a workload, and the plans that were made."""
+"""One run with automations: a policy over a workload, and the resulting plans."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simulator.workloads.prepared_workload import Workload
 def run_automated(
     spec: RunSpec, workload: Workload, policy: AutomationPolicy, watch: Watch | None = None
 ) -> tuple[FleetSimulation, FleetAutomation]:
-    """Run to the end under these automations and return the simulation and its automation."""
+    """Run to the end with these automations; return the simulation and its automation."""
     simulation = simulation_of(spec, workload)
     placement = spec.policy.placement
     rings = int(placement.params.get("d", 2)) if placement.name == "dual_map" else 0
@@ -27,7 +27,7 @@ def run_automated(
 
 
 def plan_rows(automation: FleetAutomation) -> list[PlanRow]:
-    """Return the plans, in order of time."""
+    """Return the plans in chronological order."""
     rows = [
         PlanRow(plan.at_s, "scaling", f"{plan.engines} to {plan.target} engines", _why(plan.reasons))
         for plan in automation.scaling

@@ -1,4 +1,4 @@
-"""The results of both arms in one run, and whether the canary did worse, judged like a live one."""
+"""The results of both arms of a run, and whether the canary did worse, judged like a live canary."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from simulator.fleet.request_record import FAILED, FINISHED, REJECTED, UNFINISHE
 from simulator.percentile import percentile
 
 SLICE_S = 2.0
-"""Both arms are compared within the same seconds, as in the control plane."""
+"""Seconds per time slice; both arms are compared within the same slice, as in the control plane."""
 
 
 class CanaryArmFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One arm. Shares are 0..1 of its requests, or their prompt tokens; None: no request was served."""
+    """One arm. Shares are 0..1 of its requests or their prompt tokens; None if no request was served."""
 
     arm: str
     """live or canary."""
@@ -33,17 +33,17 @@ class CanaryArmFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CanaryReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Both arms after the warm-up, and the guardrails of a canary with their usual thresholds."""
+    """Both arms after the warm-up, and a canary's guardrails with their default thresholds."""
 
     share: float
-    """Requested share of the sessions."""
+    """Requested share of sessions for the canary."""
     arms: tuple[CanaryArmFigures, ...]
-    """The live one first."""
+    """The arms, the live one first."""
     comparison: Comparison
 
 
 def canary_report(arms: Arms, live: str, records: Sequence[RequestRecord], good: Sequence[bool]) -> CanaryReport | None:
-    """Return the comparison; None: nothing was tried. `live` is the live placement, `good` the requests on time."""
+    """Return the comparison, None without a canary. `live` is the live placement, `good` are the on-time requests."""
     entry = next((arm.entry for arm in arms.candidate_arms or () if arm.entry.arm == CANARY), None)
     if entry is None:
         return None
@@ -77,7 +77,7 @@ def _figures(arm: str, placement: str, judged: Sequence[tuple[RequestRecord, boo
 
 
 def _slices(records: Sequence[RequestRecord], good: Sequence[bool], names: Sequence[str]) -> list[ArmSlice]:
-    """Return both arms side by side, by the time of a request's first token, or of its arrival where it had none."""
+    """Return both arms per time slice. A request counts at its first token, or at its arrival if it had none."""
     tallies: dict[int, tuple[ArmTally, ArmTally]] = {}
     for record, met, name in zip(records, good, names, strict=True):
         at_s = record.request.arrived_s if record.first_token_s is None else record.first_token_s

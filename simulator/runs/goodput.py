@@ -1,6 +1,6 @@
-"""Goodput: the largest mean rate, to a tenth, at which enough requests, and prompt tokens, are on time.
+"""Goodput: the largest mean rate, to one decimal, at which enough requests and prompt tokens are on time.
 
-Counting prompt tokens too guards against policies that shed long prompts (research on scheduling §3).
+Counting prompt tokens as well prevents policies from shedding long prompts (research on scheduling §3).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from simulator.workloads.prepared_workload import Workload
 SHARE = 0.9
 _GROWTH = 1.3
 _TRIED_BEYOND = 3
-"""Tenths tried beyond the last rate that passes: near the limit a rate can fail by chance."""
+"""Number of rates, in steps of 0.1, tried above the last passing one: near the limit a rate can fail by chance."""
 _MOST_TENTHS = 1_000_000
 
 
 class Goodput(msgspec.Struct, frozen=True):
-    """Rates in requests per second; 0 where even 0.1 is too much."""
+    """Rates in requests per second; 0 if even 0.1 is too high."""
 
     by_requests: float
     by_both: float
@@ -36,7 +36,7 @@ class _Verdict(msgspec.Struct, frozen=True):
 
 
 class LateWatch:
-    """Ends a run once the share can no longer be reached, because too many requests are certainly late.
+    """Ends a run once so many requests are late that the required on-time share can no longer be reached.
 
     Mutable state: `_at` (requests checked, in order of arrival) and `_late`.
     """
@@ -47,7 +47,9 @@ class LateWatch:
         self._late = 0
 
     def __call__(self, simulation: FleetSimulation) -> bool:
-        """Count the requests past their deadline; all have one SLO, so they are in order of deadline."""
+        """Count the requests past their deadline. All requests have the same SLO, so deadlines are in order of
+        arrival.
+        """
         history = simulation.history
         while self._at < len(history):
             record = history[self._at]
@@ -61,7 +63,7 @@ class LateWatch:
 
 
 def find_goodput(spec: RunSpec, workload: Workload, on_run: Callable[[float, bool], None] | None = None) -> Goodput:
-    """Search both goodputs; `on_run` receives each rate that was tried and whether it passed by requests."""
+    """Search for both goodputs. `on_run` receives each tried rate, and whether it passed by requests."""
     # In tenths: whole numbers, on which bisection and dict are exact.
     known: dict[int, _Verdict] = {}
 
@@ -79,10 +81,10 @@ def find_goodput(spec: RunSpec, workload: Workload, on_run: Callable[[float, boo
 
 
 def largest(passes: Callable[[int], bool], guess: int) -> int:
-    """Return the largest number ≥ 1 that passes, 0 where none does: bracket from the guess, bisect, try beyond.
+    """Return the largest number ≥ 1 that passes, 0 if none does: bracket from the guess, bisect, and try higher ones.
 
-    `passes` may fluctuate near its limit; after the bisection a few numbers beyond are tried, again from each that
-    passes.
+    `passes` can fluctuate near its limit. After the bisection, a few higher numbers are tried, and again a few after
+    each one that passes.
     """
     low, high = 0, guess
     while high <= _MOST_TENTHS and passes(high):
@@ -105,7 +107,7 @@ def largest(passes: Callable[[int], bool], guess: int) -> int:
 
 
 def _below(passes: Callable[[int], bool], high: int) -> tuple[int, int]:
-    """Return a passing number (0: none) and a failing one above it."""
+    """Return a passing number (0 if none passes) and a failing number above it."""
     low = int(high / _GROWTH)
     while low and not passes(low):
         low, high = int(low / _GROWTH), low

@@ -1,4 +1,4 @@
-"""The mean of reports that differ only in their seed."""
+"""The mean of reports that differ only in the seed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def mean_of(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the only report, or one of means with all reports under `seeds`.
+    """Return the only report, or a report of means that contains all reports under `seeds`.
 
-    A figure that any of them lacks (None) has no mean.
+    A figure has no mean if it is None in any report.
     """
     if len(reports) == 1:
         return reports[0]

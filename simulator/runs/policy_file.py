@@ -1,6 +1,7 @@
-"""The policy documents that `simulate` reads from files: a routing policy, alone or with its automations, as published.
+"""The policy documents that `simulate` reads from files: a routing policy, with or without its automations, as
+published.
 
-An unknown name in a file is an error, whose message lists the known names.
+An unknown name in a file is an error; its message lists the known names.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ _UNKNOWN = re.compile(r"unknown field `[^`]*`(?: - at `\$([^`]*)`)?")
 
 
 class UnreadablePolicyError(ValueError):
-    """The file holds no such document; the message states what is wrong and where."""
+    """The file does not contain such a document; the message states what is wrong and where."""
 
 
 class PolicyFile(RoutingPolicy, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole policy version, as API and console export it, or its routing half."""
+    """A policy version as exported by the API and console, or only its routing policy."""
 
     automation: AutomationPolicy | None = None
-    """None: the file has no automations, so none runs."""
+    """None if the file has no automations; then none run."""
 
 
 class PolicyDocuments(msgspec.Struct, frozen=True, kw_only=True):
-    """The routing policy and the automations of a policy file; automations None: it has none."""
+    """The routing policy and the automations of a policy file; automations are None if it has none."""
 
     routing: RoutingPolicy
     automation: AutomationPolicy | None = None
@@ -46,7 +47,7 @@ class PolicyDocuments(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_policy(path: Path) -> PolicyDocuments:
-    """Read a JSON policy, also of the previous schema, as the control plane does; raises UnreadablePolicyError."""
+    """Read a policy from JSON, including the previous schema, like the control plane; raise UnreadablePolicyError."""
     written = _decoded(path, "policy")
     current = _current(path, written, whole_policy.upgraded)
     policy = _converted(path, current, PolicyFile, "policy")
@@ -60,7 +61,7 @@ def read_policy(path: Path) -> PolicyDocuments:
 
 
 def read_automation(path: Path) -> tuple[AutomationPolicy, tuple[str, ...]]:
-    """Read a JSON automation document likewise and return it with notes on how it was read."""
+    """Read an automation document from JSON in the same way; return it with notes on how it was read."""
     written = _decoded(path, "automation document")
     current = _current(path, written, whole_policy.upgraded_automation)
     policy = _converted(path, current, AutomationPolicy, "automation document")
@@ -96,14 +97,14 @@ def _converted(path: Path, document: Any, form: type[Document], noun: str) -> Do
 
 
 def _notes(where: str, written: dict[str, Any], current: dict[str, Any]) -> Iterator[str]:
-    """Yield a note where a document has an earlier schema."""
+    """Yield a note if a document has an earlier schema."""
     before, now = written.get(FIELD), current.get(FIELD)
     if before is not None and before != now:
         yield f"{where} is of schema {before}; it was read as schema {now}, and the file left as it is"
 
 
 def _known(form: Any, message: str) -> str:
-    """Return the known names as the end of a message about an unknown one."""
+    """Return the known names as the end of a message about an unknown name."""
     complaint = _UNKNOWN.search(message)
     if complaint is None:
         return ""

@@ -1,4 +1,4 @@
-"""The figures of one run, under the keys of the `simulate` contract, and additional detail."""
+"""The figures of one run, with the keys of the `simulate` contract, and additional detail."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simulator.workloads.prepared_workload import Workload
 
 
 class LengthBand(msgspec.Struct, frozen=True):
-    """Requests of one range of prompt lengths, and the share of them that was on time."""
+    """Requests in one range of prompt lengths, and their on-time share."""
 
     from_tokens: int
     to_tokens: int
@@ -29,34 +29,35 @@ class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
     """Figures outside the contract."""
 
     counted: int
-    """Requests after the warm-up; all shares are of these."""
+    """Number of requests after the warm-up, to which all shares refer."""
     engine_model: str
     seed: int
     unfinished: int
     failed: int
     bands: list[LengthBand]
-    """By prompt length: four quarters and the longest tenth."""
+    """On-time shares by prompt length: four quarters and the longest tenth."""
     finished_per_s: float = 0.0
-    """Finished requests per second, from the first arrival to the last end; the rate of a closed loop."""
+    """Finished requests per second, from the first arrival to the last end; in a closed loop, its rate."""
     series: list[tuple[float, list[int]]] = []
-    """(seconds, in-flight tokens of each engine), on request."""
+    """(seconds, in-flight tokens of each engine), if requested."""
     ttft_quantiles_s: list[float] = []
-    """Percentiles 0 to 100 of the times to first token of answered requests, on request."""
+    """Percentiles 0 to 100 of the times to first token of answered requests, if requested."""
     plans: list[PlanRow] = []
-    """Plans of the automations, if there were any."""
+    """Plans of the automations, if there are any."""
     prefill: int = 0
-    """Engines of the prefill role at the beginning; 0: every engine did both."""
+    """Number of prefill engines at the start; 0 if every engine both prefills and decodes."""
     engine_changes: list[EngineChange] = []
-    """Engines that automations added, removed or switched to the other role, in order of time."""
+    """Engines that automations added, removed, or switched to another role, in chronological order."""
     canary: CanaryReport | None = None
-    """Both arms side by side; None: nothing was tried."""
+    """Both arms; None without a canary."""
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One run. Shares are 0..1 of the requests, or prompt tokens, after the warm-up; None: no request was served.
 
-    On time means a first token within the SLO (and a mean time between tokens within its own, if one is set); rejected
-    and unfinished requests are late. Times between tokens are 0 where no answer has a second token.
+    A request is on time if its first token is within the TTFT SLO and, if a TPOT SLO is set, its mean time between
+    tokens is within that. Rejected and unfinished requests are late. Times between tokens are 0 if no answer has a
+    second token.
     """
 
     placement: str
@@ -86,7 +87,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def on_time(record: RequestRecord, slo_tpot_s: float | None, ttft_slo_s: float | None = None) -> bool:
-    """Return whether the request met its SLOs; without `ttft_slo_s` its own deadline counts."""
+    """Return whether the request met its SLOs. Without `ttft_slo_s`, its deadline counts."""
     request = record.request
     deadline_s = request.deadline_s if ttft_slo_s is None else request.arrived_s + ttft_slo_s
     if record.first_token_s is None or record.first_token_s > deadline_s or record.status != FINISHED:
@@ -97,7 +98,7 @@ def on_time(record: RequestRecord, slo_tpot_s: float | None, ttft_slo_s: float |
 
 
 def report_of(spec: RunSpec, workload: Workload, simulation: FleetSimulation, wall_s: float) -> RunReport:
-    """Return the figures of a run that is over."""
+    """Return the figures of a finished run."""
     records = simulation.history[spec.warmup :]
     good = [on_time(record, spec.slo_tpot_s, spec.counted_slo_s) for record in records]
     tokens = [record.request.prompt_tokens for record in records]
@@ -162,12 +163,12 @@ def _finished_per_s(records: Sequence[RequestRecord]) -> float:
 
 
 def quantiles(ordered: Sequence[float]) -> list[float]:
-    """Return the percentiles 0, 1, … 100 of ascending values; empty without values."""
+    """Return percentiles 0, 1, … 100 of values in ascending order; empty without values."""
     return [percentile(ordered, percent) or 0.0 for percent in range(101)] if ordered else []
 
 
 def length_bands(requests: Sequence[tuple[int, bool]]) -> list[LengthBand]:
-    """Return the shares on time of (prompt tokens, on time) by prompt length: four quarters and the longest tenth."""
+    """Return on-time shares of (prompt tokens, on time) pairs by prompt length: four quarters and the longest tenth."""
     # By length alone: many prompts are cut to the same length, and the late ones among them must not be first.
     ordered = sorted(requests, key=lambda pair: pair[0])
     count = len(ordered)

@@ -1,4 +1,4 @@
-"""One task of `simulate`: a run over a trace, possibly with its goodput; can be sent to a child process."""
+"""One task of `simulate`: a run over a trace, possibly with its goodput. It can be sent to a child process."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from simulator.workloads.registry import generate_workload
 
 
 class RunTask(msgspec.Struct, frozen=True, kw_only=True):
-    """A run and the source of its requests: a file, or a generated workload's name with its settings."""
+    """A run and its source of requests: a file, or the name and settings of a generated workload."""
 
     trace: str
     settings: dict[str, Any] | None = None
-    """Settings of a generated workload; None: `trace` is a file."""
+    """Settings of a generated workload; None if `trace` is a file."""
     requests: int | None
     max_input: int | None
     goodput: bool
     automation: AutomationPolicy | None = None
-    """Automations of the pool during the run, but not in a search for goodput."""
+    """Automations of the pool during the run; not used in a goodput search."""
     spec: RunSpec
 
 
@@ -40,10 +40,10 @@ class NothingCountedError(ValueError):
 
 
 def do_task(task: RunTask, on_step: Callable[[int, str], None] | None = None) -> RunReport:
-    """Run the task; `on_step` receives how many more requests arrived and, in a goodput search, which rate was tried.
+    """Run the task. `on_step` receives the number of newly arrived requests and, in a goodput search, the tried rate.
 
     Raises TraceError on an invalid trace, WrongWorkloadError on invalid settings of a generated one, and
-    NothingCountedError where the warm-up leaves nothing.
+    NothingCountedError if the warm-up leaves no requests.
     """
     workload = workload_of(task)
     if task.spec.warmup >= len(workload):
@@ -80,12 +80,12 @@ def do_task(task: RunTask, on_step: Callable[[int, str], None] | None = None) ->
 
 
 def do_encoded(task: bytes) -> bytes:
-    """Run a task given as JSON and return its report as JSON; the entry of child processes."""
+    """Run a task given as JSON and return its report as JSON; used in child processes."""
     return msgspec.json.encode(do_task(msgspec.json.decode(task, type=prepared(RunTask))))
 
 
 def workload_of(task: RunTask) -> Workload:
-    """Return the task's requests, created once and cached; raises TraceError, WrongWorkloadError."""
+    """Return the task's requests, generated once and cached; raise TraceError or WrongWorkloadError."""
     # As bytes, since a dict cannot be a key of the cache.
     settings = None if task.settings is None else msgspec.json.encode(task.settings)
     return _workload(task.trace, settings, task.requests, task.max_input, task.spec.seed)

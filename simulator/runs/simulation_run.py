@@ -32,54 +32,54 @@ from simulator.workloads.arrivals import ArrivalSource
 from simulator.workloads.prepared_workload import Workload
 
 OWNER_RTT_S = 0.0005
-"""Between two machines of one data center; not measured."""
+"""Assumed round trip between two machines of one data center; not measured."""
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The specification of one run, except its workload."""
+    """The specification of one run, without its workload."""
 
     policy: RoutingPolicy
     engines: int = 8
     prefill: int = 0
-    """Engines of the prefill role; the others then decode. 0: every engine does both."""
+    """Number of prefill engines; the others decode. 0 if every engine does both."""
     qps: float | None = None
-    """Mean arrivals per second; None: as recorded, or as a closed loop's clients send them."""
+    """Mean arrivals per second; None for the recorded rate, or for the rate of a closed loop's clients."""
     arrivals: ArrivalPattern = ArrivalPattern()
     warmup: int = 0
-    """Number of first requests that no metric counts."""
+    """Number of initial requests that no metric counts."""
     engine_model: str = "reference"
     profile: EngineProfile = msgspec.field(default_factory=EngineProfile)
     slo_tpot_s: float | None = None
-    """Mean time between a request's tokens that still counts as on time."""
+    """Maximum mean time between a request's tokens that counts as on time."""
     counted_slo_s: float | None = None
-    """Time to first token by which requests count as on time; None: the policy's objective."""
+    """TTFT in seconds up to which requests count as on time; None for the policy's objective."""
     seed: int = 0
     report_age_s: float = 0.0
-    """Delay of the engines' load reports to the router; its own dispatches are counted at once."""
+    """Delay of the engines' load reports to the router; its own dispatches are counted immediately."""
     sample_every_s: float = 1.0
     transfers: bool = False
-    """Whether engines fetch KV blocks from each other where a placement asks for it; no live pool does."""
+    """Whether engines fetch KV blocks from each other if a placement requests it; no live pool does this."""
     kv_nodes: KvNodesSpec | None = None
-    """Node managers that store computed blocks; None: there are none."""
+    """Node managers that store computed blocks; None for none."""
     keep_series: bool = False
-    """Whether to keep the in-flight tokens of every sample."""
+    """Whether to keep the in-flight tokens of each sample."""
     keep_quantiles: bool = False
-    """Whether to report the whole distribution of times to first token."""
+    """Whether to report the full distribution of times to first token."""
     changes: tuple[FleetChange, ...] = ()
     gateways: int = 1
-    """Gateways that share the pool."""
+    """Number of gateways that share the pool."""
     owner: bool = True
-    """Whether one of several gateways decides for all."""
+    """Whether one of the gateways decides for all of them."""
     owner_rtt_s: float = OWNER_RTT_S
-    """Round trip between a gateway and the one that decides."""
+    """Round trip between a gateway and the gateway that decides."""
     arms: tuple[ArmEntry, ...] = ()
-    """Placements other than the policy's, each for a share of the sessions."""
+    """Placements besides the policy's, each with a share of the sessions."""
 
 
 def evaluation_policy(
     placement: Stage, order: Stage, *, ttft_slo_s: float = 5.0, profile: EngineProfile | None = None
 ) -> RoutingPolicy:
-    """Return a policy as the scheduling study runs it (§1): one prefill at a time, no limits, exact estimates."""
+    """Return a policy with the scheduling study's settings (§1): one prefill at a time, no limits, exact estimates."""
     return RoutingPolicy(
         placement=placement,
         order=order,
@@ -97,7 +97,7 @@ def evaluation_policy(
 
 
 def cost_of(profile: EngineProfile) -> PrefillCostDocument:
-    """Return the estimate that is exact for engines of this profile."""
+    """Return the prefill cost that is exact for engines of this profile."""
     return PrefillCostDocument(
         base_s=profile.prefill_base_s,
         per_token_s=profile.prefill_per_token_s,
@@ -112,14 +112,14 @@ def engine_names(count: int) -> list[str]:
 
 
 def roles_of(spec: RunSpec) -> dict[str, Role]:
-    """Return the role of each engine of a fleet with roles, by its id."""
+    """Return each engine's role by its id, in a fleet with roles."""
     return {
         name: "prefill" if number < spec.prefill else "decode" for number, name in enumerate(engine_names(spec.engines))
     }
 
 
 def engine_profiles(profile: EngineProfile, seed: int) -> Iterator[EngineProfile]:
-    """Yield one profile per engine without end; they differ only in the seed of random evictions."""
+    """Yield an endless sequence of profiles, one per engine, that differ only in the seed of random evictions."""
     # Not the router's generator, whose draws must not depend on the eviction rule.
     rng = random.Random(f"{seed}:{profile.eviction_seed}:eviction")
     while True:
@@ -134,7 +134,7 @@ def simulation_of(
     log: EventLog | None = None,
     placements: Table = PLACEMENTS,
 ) -> FleetSimulation:
-    """Return the run, ready to go; raises PolicyStageError or UnknownEngineModelError where it cannot run."""
+    """Return the run, ready to start; raise PolicyStageError or UnknownEngineModelError if it cannot run."""
     arrivals = workload.arrivals(spec.qps, spec.policy.ttft_slo_s)
     profile = spec.profile
     profiles = engine_profiles(profile, spec.seed)
@@ -167,7 +167,7 @@ def simulation_of(
 
 
 def run(spec: RunSpec, workload: Workload, watch: Watch | None = None) -> FleetSimulation:
-    """Run to the end, or until `watch` ends it, and return the simulation with its records."""
+    """Run to the end, or until `watch` stops it; return the simulation with its records."""
     simulation = simulation_of(spec, workload)
     simulation.run(watch)
     return simulation

@@ -1,4 +1,4 @@
-"""Sets single parameters of a policy by their names: of its placement, its order, or the policy itself."""
+"""Sets individual policy parameters by name: of its placement, its order, or the policy itself."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _OWN = (
     "starvation_limit_s",
 )
 _OBJECTS = ("admission", "decode_cost", "dispatch_limit", "fairness")
-"""Objects of the policy whose members are set as `object.member`."""
+"""Objects of the policy whose members can be set as `object.member`."""
 
 
 def set_parameters(
     policy: RoutingPolicy, parameters: Mapping[str, Parameter], *, lenient: bool = False
 ) -> tuple[RoutingPolicy, list[str]]:
-    """Return the policy with the parameters set, and their problems.
+    """Return the policy with the parameters set, and the resulting problems.
 
-    `beta`, `placement.beta` and `order.…` name a stage's parameter, `prefill_window_tokens` and similar a field of the
-    policy, `admission.mode` and similar a member of one of its objects. With `lenient`, a parameter that this policy's
-    stage lacks is left out, if another stage of the registry has it.
+    Names such as `beta`, `placement.beta`, or `order.…` set a stage's parameter, `prefill_window_tokens` a field of the
+    policy, and `admission.mode` a member of one of its objects. With `lenient`, a parameter that the policy's stage
+    lacks is ignored if another stage of the registry has it.
     """
     problems: list[str] = []
     for key, value in parameters.items():

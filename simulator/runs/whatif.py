@@ -1,7 +1,7 @@
 """What-if: the results of a policy on recorded requests, simulated in a child process.
 
-The child keeps the caller's process free: a simulation is pure CPU work of seconds. Caller and child exchange JSON
-lines and nothing else.
+A simulation takes seconds of pure CPU work; in a child process, it does not block the caller. Caller and child exchange
+only JSON lines.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 class WhatIfError(RuntimeError):
-    """The what-if did not run to its end; the message states why."""
+    """The what-if did not finish; the message states why."""
 
 
 class WhatIfCancelledError(WhatIfError):
-    """The caller asked for it to end."""
+    """The caller cancelled the what-if."""
 
 
 def run_in_child(
@@ -40,10 +40,10 @@ def run_in_child(
     on_progress: Callable[[float], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> RunReport:
-    """Carry out the task in a child process and return its report.
+    """Run the task in a child process and return its report.
 
-    `on_progress` receives the share of the requests that have arrived, 0..1; `cancelled` is called ten times a second.
-    Raises WhatIfCancelledError, or WhatIfError on an invalid recording or policy, on a child that died and after
+    `on_progress` receives the share of requests that have arrived, 0..1. `cancelled` is called ten times a second.
+    Raises WhatIfCancelledError. Raises WhatIfError if the recording or policy is invalid, if the child dies, or after
     `max_s` seconds. The child dies with the calling thread, which waits for it here.
     """
     command = [sys.executable, "-m", "simulator.runs.whatif_child", "--parent-pid", str(os.getpid())]
@@ -63,7 +63,7 @@ def run_in_child(
 
 
 class _Conversation:
-    """Sends the child its task and reads until its report. Mutable state: `_buffer`, an unfinished line."""
+    """Sends a task to the child and reads lines until its report. Mutable state: `_buffer`, an incomplete line."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The child process of a what-if: reads one task from stdin, writes progress and the report to stdout."""
+"""The child process of a what-if: reads one task from stdin, and writes progress and the report to stdout."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from simulator.workloads.trace import TraceError
 
 _STEPS = 100
 NICE = 10
-"""A what-if yields to live processes on the same machine."""
+"""Nice level: a what-if yields the CPU to live processes on the same machine."""
 
 
 def main(argv: list[str]) -> int:
-    """Do the task on stdin and return the exit status."""
+    """Run the task from stdin and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parent-pid", type=int, default=None, help="end when this process ends")
+    parser.add_argument("--parent-pid", type=int, default=None, help="exit when this process ends")
     parent_pid = parser.parse_args(argv).parent_pid
     if parent_pid is not None:
         die_with_parent(parent_pid)

@@ -8,19 +8,19 @@ from simulator.runs.run_report import RunReport
 
 
 class WhatIfProgress(msgspec.Struct, frozen=True, tag="progress"):
-    """The share of the requests that have arrived, 0..1."""
+    """The share of requests that have arrived, 0..1."""
 
     share: float
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failure"):
-    """The task cannot be run, and why."""
+    """Why the task cannot be run."""
 
     reason: str
 
 
 class WhatIfDone(msgspec.Struct, frozen=True, tag="done"):
-    """The run is over."""
+    """The report of a finished run."""
 
     report: RunReport
 

@@ -1,1 +1,1 @@
-"""Returning sessions, and the tiers that keep their KV caches: `manage.py simulate_sessions`."""
+"""Returning sessions, and the tiers that store their KV caches: `manage.py simulate_sessions`."""

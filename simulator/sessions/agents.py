@@ -1,8 +1,8 @@
-"""Projects in which agents call one another in turn, after MetaGPT (SYMPHONY §3.5, §4.4).
+"""Projects in which agents call each other in turn, modeled on MetaGPT (SYMPHONY §3.5, §4.4).
 
 A product manager, an architect and a project manager act once, then an engineer writes file after file. Each file is
-reviewed and revised up to three times; after some of them the project manager is asked before the next. Every agent
-keeps one session per project. The next agent and its delay are learned from ten projects, as in the paper.
+reviewed and revised up to three times; after some files, the project manager is called before the next one. Every agent
+has one session per project. The next agent and its delay are learned from ten projects, as in the paper.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROLES = ("product_manager", "architect", "project_manager", "engineer", "reviewe
 
 
 class AgentProject:
-    """One project after another, agent by agent. Mutable: the project's sessions and its future calls."""
+    """Runs one project after another, agent by agent. Mutable: the project's sessions and its future calls."""
 
     def __init__(self, rng: random.Random, ids: count[int], max_context: int, *, files: int = 8) -> None:
         self._rng = rng
@@ -42,11 +42,11 @@ class AgentProject:
         self._first = True
 
     def sessions(self) -> list[Session]:
-        """Return none: a project starts with empty sessions."""
+        """Return an empty list: a project starts with empty sessions."""
         return []
 
     def next_turn(self) -> NextTurn:
-        """Return the next agent's request: an instruction and the answer of the agent before it."""
+        """Return the next agent's request: an instruction and the previous agent's output."""
         role = next(self._calls)
         prompt = min(_LONGEST, math.ceil(self._rng.lognormvariate(*_INSTRUCTION))) + self._written
         self._written = min(_LONGEST, math.ceil(self._rng.lognormvariate(*_ANSWER)))
@@ -66,7 +66,7 @@ class AgentProject:
         )
 
     def _project(self) -> Iterator[str]:
-        """Yield the called agents, project after project."""
+        """Yield the agents in call order, project after project."""
         while True:
             self._sessions = {role: Session(next(self._ids)) for role in ROLES}
             self._workflow = self._sessions[ROLES[0]].session_id
@@ -86,7 +86,7 @@ class AgentProject:
 
 @lru_cache
 def profiled_call_graph(model: ServedModel) -> CallGraph:
-    """Return the call graph of ten projects that run one by one on idle engines."""
+    """Return the call graph learned from ten projects that run one by one on idle engines."""
     calls = []
     for number in range(_PROFILED_PROJECTS):
         project, at_s, begun = AgentProject(random.Random(f"profile {number}"), count(), model.max_context), 0.0, 0

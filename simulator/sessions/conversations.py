@@ -1,8 +1,8 @@
 """People who chat: lengths, turns, and times of reading and typing as published for ShareGPT (SYMPHONY §2.2, §3.1, §4).
 
-73.4 % of conversations have several turns, up to 420 of them, and 2,200 tokens on average. A prompt has 25 tokens at
-the median and 90 on average, an answer 264 on average. A person reads 238 words a minute at 0.75 words per token, and
-types for 11.3 s on average, 6.9 s at the median: the lead of an advisory.
+73.4 % of conversations have several turns (up to 420); the mean length is 2,200 tokens. A prompt has a median of 25
+tokens and a mean of 90, a response a mean of 264. A person reads 238 words per minute at 0.75 words per token. Typing
+takes a mean of 11.3 s and a median of 6.9 s, which is the lead of an advisory.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _LONGEST_PROMPT, _LONGEST_ANSWER = 8_000, 4_000
 
 
 class Conversations:
-    """One person with one conversation after another. Mutable: the conversation and its position.
+    """One person who has one conversation after another. Mutable: the conversation and its position.
 
-    From a stationary start the person is at a random turn of a conversation that is drawn by its length, because long
-    ones take up most of the time; from a fresh start at the first turn.
+    With a stationary start, the person is at a random turn of a conversation that is drawn in proportion to its length,
+    because long ones take up most of the time. With a fresh start, the person is at the first turn.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class Conversations:
             self._join_midway()
 
     def sessions(self) -> list[Session]:
-        """Return the current conversation, if it has had a turn."""
+        """Return the current conversation if it has had a turn."""
         return [self._session] if self._session.context_tokens else []
 
     def next_turn(self) -> NextTurn:
-        """Return the next request; the think time before it depends on the answer that is read."""
+        """Return the next request; the think time before it depends on the length of the last response."""
         prompt, read = self._prompt(), self._answer()
         answer = self._sent(read)
         if not self._left or self._session.planned_tokens + prompt + answer > self._max_context:

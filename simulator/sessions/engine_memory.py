@@ -1,6 +1,6 @@
-"""An engine's memory: active requests first, and prefetched caches while there is room.
+"""An engine's memory: active requests first, and prefetched caches while there is space.
 
-Prefetched caches are purged without any I/O, because lower tiers hold copies (SYMPHONY §3.4, cooperative memory).
+Prefetched caches are purged without I/O, because lower tiers have copies (SYMPHONY §3.4, cooperative memory).
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from simulator.sessions.links import SessionTransfer
 
 _FIRST_LAYERS = 0.5
-"""Share of a prefetched cache that is purged only after the later layers of all others."""
+"""Share of a prefetched cache, its first layers, that is purged only after the later layers of all others."""
 
 
 @dataclass(slots=True, eq=False)
 class Prefetched:
-    """One session's cache, prefetched ahead of its request. Mutable state: `held`, `transfer`."""
+    """One session's cache, prefetched before its request. Mutable: `held`, `transfer`."""
 
     session_id: int
     tokens: int
@@ -31,7 +31,7 @@ class Prefetched:
 
     @property
     def landed_tokens(self) -> int:
-        """Tokens' worth of layers that have arrived."""
+        """Number of tokens that correspond to the layers that have arrived."""
         if self.transfer is None:
             return 0
         return min(self.held, self.tokens * self.transfer.landed // self.transfer.chunks)
@@ -58,15 +58,17 @@ class EngineMemory:
 
     @property
     def free_tokens(self) -> int:
-        """Free tokens."""
+        """Number of free tokens."""
         return self.capacity - self.active_tokens - self.prefetched_tokens
 
     def missing_tokens(self, tokens: int) -> int:
-        """Return how many tokens a request of this size would lack if every prefetch were purged."""
+        """Return how many tokens a request of this size would lack even if every prefetch were purged."""
         return max(0, self.active_tokens + tokens - self.capacity)
 
     def reserve(self, tokens: int, now: float, session_id: int = -1) -> bool:
-        """Reserve an active request's tokens in place of its own prefetch and of others'; False: not enough."""
+        """Reserve tokens for an active request, in place of its prefetch and of others; return False if space is
+        insufficient.
+        """
         own = self.prefetched.get(session_id)
         missing = tokens - self.free_tokens - (own.held if own is not None else 0)
         if missing > 0:
@@ -82,7 +84,9 @@ class EngineMemory:
         self.active_tokens -= tokens
 
     def prefetch(self, prefetched: Prefetched) -> bool:
-        """Hold a prefetch in free memory, with priority also in place of others; False: not enough."""
+        """Hold a prefetch in free memory; one with priority can also replace others. Return False if space is
+        insufficient.
+        """
         if prefetched.session_id in self.prefetched:
             return False
         missing = prefetched.tokens - self.free_tokens
@@ -97,14 +101,14 @@ class EngineMemory:
         return True
 
     def forget(self, session_id: int) -> Prefetched | None:
-        """Stop holding a prefetch and return it; None where there is none."""
+        """Remove a prefetch and return it; None if there is none."""
         prefetched = self.prefetched.pop(session_id, None)
         if prefetched is not None:
             self.prefetched_tokens -= prefetched.held
         return prefetched
 
     def check(self) -> None:
-        """Raise where the sums are wrong."""
+        """Raise if the sums are wrong."""
         if self.prefetched_tokens != sum(item.held for item in self.prefetched.values()) or self.free_tokens < 0:
             raise ValueError(f"engine memory: {self.active_tokens} + {self.prefetched_tokens} of {self.capacity}")
 
@@ -129,7 +133,7 @@ class EngineMemory:
             del self.prefetched[prefetched.session_id]
 
     def _leaving(self, now: float) -> Iterable[tuple[Prefetched, int]]:
-        """Yield the prefetches to purge in order, each with the tokens that stay."""
+        """Yield the prefetches to purge in order, each with the number of tokens to keep."""
         oldest = sorted(self.prefetched.values(), key=lambda item: (item.advised_s, item.session_id))
         if self._order == "expected":
             oldest.sort(key=lambda item: (item.expected_s >= now, -item.expected_s, item.session_id))

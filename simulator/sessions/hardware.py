@@ -1,6 +1,6 @@
-"""The simulated fleet: two nodes of four engines, their memory and links, and the served models.
+"""The simulated fleet: two nodes with four engines each, their memory and links, and the served models.
 
-The constants are those of the research on advisories (§1); nodes, memory and links are SYMPHONY's testbed (§4).
+The constants are from the research on advisories (§1); nodes, memory, and links are SYMPHONY's testbed (§4).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MEMORY_BYTES_PER_S = 1.4e12
 CHUNK_TOKENS = 2048
 MAX_BATCH = 256
 LAYER_SHARE = 1 / 32
-"""Share of a step that follows the arrival of the last layer's cache where loads overlap with computing."""
+"""Share of a step that runs after the last layer's cache has arrived, if loads overlap with computation."""
 COMPRESSION = 3.5
 DECOMPRESS_S_PER_TOKEN = 10e-6
 
@@ -26,7 +26,7 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
 
     kv_bytes_per_token: int
     memory_tokens: int
-    """KV tokens that an engine's memory holds."""
+    """KV tokens that fit in an engine's memory."""
     step_s: float
     prefill_s_per_token: float
     max_context: int
@@ -35,11 +35,11 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def read_s_per_token(self) -> float:
-        """Time that one resident KV token adds to a step."""
+        """Time that each resident KV token adds to a step."""
         return self.kv_bytes_per_token / MEMORY_BYTES_PER_S
 
     def speed(self, answer_tokens: float) -> SessionEngineSpeed:
-        """Return the model's speed in the form of the routing rules."""
+        """Return the model's speed in the form that the routing rules use."""
         return SessionEngineSpeed(
             prefill_s_per_token=self.prefill_s_per_token,
             attention_s_per_token_pair=self.attention_s_per_token_pair,
@@ -71,10 +71,10 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
     """Memory and links of the nodes."""
 
     dram_bytes: float = 200e9
-    """Usable for KV caches, per node."""
+    """DRAM for KV caches, per node."""
     pcie_bytes_per_s: float = 22e9
-    """Per engine and direction."""
+    """PCIe bandwidth per engine and direction."""
     nic_bytes_per_s: float = 11e9
-    """Per node and direction."""
+    """Network bandwidth per node and direction."""
     disk_bytes_per_s: float = 4e9
-    """Per node, reads and writes together."""
+    """Disk bandwidth per node, for reads and writes together."""

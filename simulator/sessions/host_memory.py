@@ -1,4 +1,4 @@
-"""A node's DRAM: the sessions' KV caches that it holds, and which are evicted when room is needed."""
+"""A node's DRAM: the sessions' KV caches in it, and which of them are evicted to make room."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable
 class HostMemory:
     """KV tokens of sessions in DRAM, the least recently used first.
 
-    A copy in transfer has reserved room, and counts once it has arrived. Mutable state: `_tokens` (session to tokens,
-    in the order of eviction), `_coming`, `_pins`, `used_tokens` (those in transfer included).
+    A copy in transfer has reserved space, and is available once it has arrived. Mutable state: `_tokens` (session →
+    tokens, in the order of eviction), `_coming`, `_pins`, and `used_tokens` (including copies in transfer).
     """
 
     __slots__ = ("_coming", "_on_evicted", "_pins", "_tokens", "capacity_tokens", "used_tokens")
@@ -24,11 +24,11 @@ class HostMemory:
         self._pins: Counter[int] = Counter()
 
     def tokens(self, session_id: int) -> int:
-        """Return how many tokens of a session are held, from its start."""
+        """Return how many leading tokens of a session are held."""
         return self._tokens.get(session_id, 0)
 
     def expect(self, session_id: int, tokens: int) -> bool:
-        """Reserve room for a copy in transfer, if others can be evicted for it."""
+        """Reserve space for a copy in transfer, if enough other copies can be evicted."""
         self.forget(session_id)
         more = max(0, tokens - self.tokens(session_id))
         self.pin(session_id)
@@ -40,7 +40,7 @@ class HostMemory:
         return fits
 
     def arrived(self, session_id: int) -> bool:
-        """Hold the expected copy; False: none was expected."""
+        """Store the expected copy; return False if none was expected."""
         more = self._coming.pop(session_id, None)
         if more is None:
             return False
@@ -49,11 +49,11 @@ class HostMemory:
         return True
 
     def forget(self, session_id: int) -> None:
-        """Cancel the reservation of a session's copy."""
+        """Cancel the reserved space of a session's copy."""
         self.used_tokens -= self._coming.pop(session_id, 0)
 
     def put(self, session_id: int, tokens: int) -> bool:
-        """Hold this many tokens of a session at once, if others can be evicted for them."""
+        """Store this many tokens of a session at once, if enough other copies can be evicted."""
         return self.expect(session_id, tokens) and self.arrived(session_id)
 
     def use(self, session_id: int) -> None:
@@ -66,17 +66,17 @@ class HostMemory:
         self.used_tokens -= self._tokens.pop(session_id, 0)
 
     def pin(self, session_id: int, pins: int = 1) -> None:
-        """Prevent a copy from being evicted; a negative number releases pins."""
+        """Protect a copy from eviction; a negative number releases pins."""
         self._pins[session_id] += pins
         if not self._pins[session_id]:
             del self._pins[session_id]
 
     def pinned(self, session_id: int) -> bool:
-        """Return whether a copy may not be evicted."""
+        """Return whether a copy is protected from eviction."""
         return self._pins[session_id] > 0
 
     def check(self) -> None:
-        """Raise where the sums are wrong."""
+        """Raise if the sums are wrong."""
         held = sum(self._tokens.values()) + sum(self._coming.values())
         if self.used_tokens != held or self.used_tokens > self.capacity_tokens:
             raise ValueError(f"host memory holds {self.used_tokens} tokens of {self.capacity_tokens:.0f}")

@@ -1,4 +1,4 @@
-"""The tiers of sessions' KV caches below engine memory, and the transfers that load, move and store them."""
+"""The tiers of sessions' KV caches below engine memory, and the transfers that load, move, and store them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ NEVER = float("inf")
 class KvTiers:
     """DRAM and disks of the nodes, or a remote store, and the links between them.
 
-    A copy counts once its last byte has arrived. Mutable state: `hosts`, `fills` (transfers into a node's DRAM, by
-    session and node), links, and which sessions are on disk.
+    A copy is available once its last byte has arrived. Mutable state: `hosts`, `fills` (transfers into a node's DRAM,
+    by session and node), the links, and which sessions are on disk.
     """
 
     def __init__(self, clock: VirtualClock, hardware: Hardware, model: ServedModel, system: System) -> None:
@@ -44,7 +44,9 @@ class KvTiers:
         return sum(link.carried_bytes for link in self.disks) / could if could else 0.0
 
     def fill_s(self, session: Session, node: int, *, urgent: bool) -> float:
-        """Return when a session's whole cache could be in a node's DRAM, in seconds from now; infinite: no copy."""
+        """Return when a session's whole cache could be in a node's DRAM, in seconds from now; infinite without a
+        copy.
+        """
         fill = self.fills.get((session.session_id, node))
         if fill is not None:
             own = 0.0 if fill.urgent else fill.left_bytes
@@ -56,7 +58,7 @@ class KvTiers:
         return max((link.wait_s(urgent) + size / link.bytes_per_s for link in path), default=0.0)
 
     def load_s(self, session: Session, engine: SessionEngine, fill_s: float, *, urgent: bool) -> float:
-        """Return when the cache could be in an engine whose node has it in DRAM in `fill_s`."""
+        """Return when the cache could be in an engine, if its node has the cache in DRAM in `fill_s` seconds."""
         prefetched = engine.memory.prefetched.get(session.session_id)
         landed = prefetched.landed_tokens if prefetched is not None else 0
         if landed >= session.context_tokens:
@@ -66,7 +68,7 @@ class KvTiers:
         return max(fill_s, link.wait_s(urgent) + size / link.bytes_per_s)
 
     def fill(self, session: Session, node: int, *, urgent: bool) -> SessionTransfer | None:
-        """Load a session's cache into a node's DRAM; None where it is there, or nowhere."""
+        """Load a session's cache into a node's DRAM; return None if it is already there or no copy exists."""
         key = session.session_id, node
         fill = self.fills.get(key)
         if fill is not None:
@@ -96,7 +98,7 @@ class KvTiers:
     def load(
         self, session: Session, engine: SessionEngine, landed_tokens: int, on_chunk: Callable[[SessionTransfer], None]
     ) -> SessionTransfer | None:
-        """Load a session's cache into an engine for its request; None where no copy is left."""
+        """Load a session's cache into an engine for its request; return None if no copy exists."""
         node = engine.node
         size = (session.context_tokens - landed_tokens) * self.bytes_per_token
         if self._store == "remote":
@@ -109,8 +111,8 @@ class KvTiers:
         return SessionTransfer([engine.load_link], size, on_chunk, urgent=True, after=fill, ready_share=ready).start()
 
     def prefetch(self, session: Session, engine: SessionEngine, prefetched: Prefetched | None) -> None:
-        """Load a session's cache into a node's DRAM ahead of its request, and into the engine where `prefetched` is
-        given.
+        """Load a session's cache into a node's DRAM before its request. If `prefetched` is given, load it into the
+        engine too.
         """
         node = engine.node
         fill = self.fill(session, node, urgent=False)
@@ -132,7 +134,7 @@ class KvTiers:
             ).start()
 
     def write_back(self, session: Session, engine: SessionEngine) -> None:
-        """Store what a turn added: in the node's DRAM and on the disk of the session's node, or in the store."""
+        """Store the KV that a turn added: in the node's DRAM and on the disk of the session's node, or in the store."""
         node, target = engine.node, session.context_tokens
         if self._store == "none":
             return
@@ -151,7 +153,7 @@ class KvTiers:
         SessionTransfer(links, (target - held) * self.bytes_per_token, written, urgent=True).start()
 
     def place(self, session: Session, node: int) -> None:
-        """Put a session's cache on a node from the start: on disk, and in DRAM where there is room."""
+        """Put a session's cache on a node at the start: on disk, and in DRAM if there is space."""
         session.disk_node = node
         if self._store == "tiers":
             session.disk_tokens = session.disk_booked = session.context_tokens
@@ -163,14 +165,16 @@ class KvTiers:
             session.disk_booked = session.context_tokens
 
     def check(self) -> None:
-        """Raise where a link or a node's DRAM exceeds its capacity."""
+        """Raise if a link or a node's DRAM exceeds its capacity."""
         for link in (*self.nics, *self.uplinks, *self.disks):
             link.check()
         for host in self.hosts:
             host.check()
 
     def _path(self, session: Session, node: int) -> Sequence[SessionLink] | None:
-        """Return the links to a node's DRAM from the best complete copy; empty where it is there, None: no copy."""
+        """Return the links from the best complete copy to a node's DRAM; empty if it is there already, None without
+        a copy.
+        """
         context = session.context_tokens
         if self.hosts[node].tokens(session.session_id) >= context:
             return ()

@@ -1,4 +1,4 @@
-"""Links that carry KV caches in chunks, requests' loads before prefetches, and never more than their bandwidth."""
+"""Links that carry KV caches in chunks within their bandwidth; loads for requests precede prefetches."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class OverbookedSessionLinkError(Exception):
 
 
 class SessionLink:
-    """One link; FIFO by transfer in each of two classes, urgent first; a chunk in service is not preempted.
+    """One link. It has two classes, urgent first, each FIFO by transfer; a chunk being carried is not preempted.
 
-    Mutable state: `carried_bytes`, `booked` (bytes booked and not carried yet, by urgency), `_queues`, `_busy`.
+    Mutable state: `carried_bytes`, `booked` (bytes booked but not yet carried, by urgency), `_queues`, `_busy`.
     """
 
     __slots__ = ("_busy", "_clock", "_queues", "booked", "bytes_per_s", "carried_bytes", "name")
@@ -34,23 +34,23 @@ class SessionLink:
         self._busy = False
 
     def wait_s(self, urgent: bool) -> float:
-        """Return how long a new transfer would wait for the booked bytes."""
+        """Return the seconds that a new transfer would wait for the booked bytes."""
         ahead = self.booked[True] + (0.0 if urgent else self.booked[False])
         return ahead / self.bytes_per_s
 
     def offer(self, transfer: SessionTransfer, chunks: int) -> None:
-        """Queue chunks of a transfer that are ready to be carried."""
+        """Queue chunks of a transfer that are ready to send."""
         queue = self._queues[transfer.urgent]
         queue[transfer] = queue.get(transfer, 0) + chunks
         if not self._busy:
             self._carry_next()
 
     def withdraw(self, transfer: SessionTransfer) -> int:
-        """Remove a transfer's chunks from the queue and return their number."""
+        """Remove a transfer's queued chunks and return their number."""
         return self._queues[transfer.urgent].pop(transfer, 0)
 
     def check(self) -> None:
-        """Raise where the link has carried more than it can."""
+        """Raise if the link has carried more than its bandwidth allows."""
         if self.carried_bytes > self.bytes_per_s * self._clock.now * (1 + 1e-9) + 1.0:
             raise OverbookedSessionLinkError(f"{self.name}: {self.carried_bytes:.0f} bytes by {self._clock.now:.3f} s")
 
@@ -78,10 +78,11 @@ class SessionLink:
 
 
 class SessionTransfer:
-    """Bytes in transfer over one or more links, cut into chunks, so that the links work at the same time.
+    """Bytes in transfer over one or more links, split into chunks so that the links work in parallel.
 
-    A transfer that follows another starts with the chunks that have already arrived (`ready_share`) and gets the others
-    as those of the other arrive. Mutable state: `urgent`, `landed`, `cancelled`, `_passed`, `_released`, `followers`.
+    A transfer that follows another one starts with the chunks that have already arrived (`ready_share`), and gets each
+    further chunk when the other transfer has it. Mutable state: `urgent`, `landed`, `cancelled`, `_passed`,
+    `_released`, `followers`.
     """
 
     __slots__ = (
@@ -119,16 +120,16 @@ class SessionTransfer:
 
     @property
     def all_released(self) -> bool:
-        """Whether the transfer waits for no more chunks of its predecessor."""
+        """Whether the preceding transfer has delivered all chunks."""
         return self._released >= self.chunks
 
     @property
     def left_bytes(self) -> float:
-        """Bytes that have not arrived."""
+        """Number of bytes that have not arrived."""
         return (self.chunks - self.landed) * self.chunk_bytes
 
     def start(self) -> SessionTransfer:
-        """Book the links and queue the ready chunks."""
+        """Book the links and queue the chunks that are ready."""
         for link in self.links:
             link.booked[self.urgent] += self.chunks * self.chunk_bytes
         if self._after is not None:
@@ -137,7 +138,7 @@ class SessionTransfer:
         return self
 
     def release(self) -> None:
-        """Queue the chunks that the predecessor has delivered."""
+        """Queue the chunks that the preceding transfer has delivered."""
         there = self._ready
         if self._after is not None:
             there += (self.chunks - self._ready) * self._after.landed // self._after.chunks
@@ -161,7 +162,7 @@ class SessionTransfer:
         self._on_chunk(self)
 
     def promote(self) -> None:
-        """Give a prefetch the urgency of a request's load, because its request has arrived."""
+        """Make a prefetch as urgent as a request's load, because its request has arrived."""
         if self.urgent or self.done or self.cancelled:
             return
         queued = [link.withdraw(self) for link in self.links]
@@ -173,7 +174,7 @@ class SessionTransfer:
                 link.offer(self, chunks)
 
     def cancel(self) -> None:
-        """Stop; chunks in service are still carried, for nothing."""
+        """Cancel the transfer. A chunk being carried still uses the link."""
         if not self.done and not self.cancelled:
             for link in self.links:
                 link.withdraw(self)

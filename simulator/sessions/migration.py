@@ -1,4 +1,4 @@
-"""Running requests that move from the engine with the most requests to the one with the fewest (Llumnix)."""
+"""Moves running requests from the engine with the most requests to the one with the fewest (Llumnix)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _DIFFERENCE = 3
 
 
 class SessionMigration:
-    """Moves one request at a time per engine: its cache is copied while it runs, then it changes engines.
+    """Moves one request at a time per engine. Its cache is copied while it runs; then it changes engines.
 
-    Mutable state: `_moving`, the engines that take part in a migration.
+    Mutable state: `_moving`, the engines involved in a migration.
     """
 
     def __init__(self, fleet: SessionFleet) -> None:
@@ -24,7 +24,7 @@ class SessionMigration:
         self._moving: set[int] = set()
 
     def start(self) -> None:
-        """Check the engines' counts twice a second."""
+        """Start comparing the engines' request counts twice a second."""
         engines = sorted(self._fleet.engines, key=lambda engine: (engine.bound_requests, engine.engine_id))
         idle = [engine for engine in engines if engine.engine_id not in self._moving]
         while len(idle) > 1 and idle[-1].bound_requests - idle[0].bound_requests >= _DIFFERENCE:

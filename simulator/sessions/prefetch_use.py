@@ -1,4 +1,4 @@
-"""Prefetched bytes that a request used, and those that were moved for nothing."""
+"""Counts prefetched bytes that a request used, and those that were never used."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import defaultdict
 
 
 class PrefetchUse:
-    """Bytes delivered by prefetches, by session and node, until their request arrives.
+    """Counts bytes that prefetches deliver, by session and node, as used or wasted once the session's request arrives.
 
     Mutable state: `wasted_bytes`, `used_bytes`, `_unused`.
     """
@@ -18,16 +18,16 @@ class PrefetchUse:
 
     @property
     def wasted_bytes(self) -> float:
-        """Bytes that no request has used, including those that still may be."""
+        """Bytes that no request has used, including those that can still be used."""
         return self._gone_bytes + sum(sum(nodes.values()) for nodes in self._unused.values())
 
     def landed(self, session_id: int, node: int, size: float) -> None:
-        """Count bytes that a prefetch delivered to a node or its engine."""
+        """Count bytes that a prefetch delivered to a node or one of its engines."""
         nodes = self._unused[session_id]
         nodes[node] = nodes.get(node, 0.0) + size
 
     def arrived(self, session_id: int, node: int) -> None:
-        """Count the bytes at the node that serves the session's request as used, and the others as wasted."""
+        """Count the bytes on the node that serves the session's request as used, and the others as wasted."""
         nodes = self._unused.pop(session_id, {})
         self.used_bytes += nodes.pop(node, 0.0)
         self._gone_bytes += sum(nodes.values())

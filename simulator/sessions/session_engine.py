@@ -1,4 +1,6 @@
-"""One engine: continuous batching with chunked prefill, one step at a time, or many during pure decode."""
+"""One engine with continuous batching and chunked prefill. It simulates one step at a time, or many during pure
+decode.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,11 @@ from simulator.virtual_clock import VirtualClock
 class SessionEngine:
     """An engine under the virtual clock (research on advisories, §1).
 
-    A step takes the base time, a share per request, the time to read all KV tokens of the batch, and that of its chunk
-    of prefill. While the batch stays the same, decode steps are taken in one jump; a request that joins waits for the
-    end of the current step. Mutable state: `waiting`, `bound_*`, `resident_tokens`, `_ready`, `_prefilling`,
-    `_running`, `_leaving`, and the current jump (`_steps`, `_jump`, `_started_s`, `_version`, `_chunk`, `_stalled_on`).
+    The duration of a step is a base time, a share per request, the time to read all KV tokens of the batch, and the
+    time of its prefill chunk. While the batch stays the same, decode steps are simulated in one jump. A request that
+    joins waits for the end of the current step. Mutable state: `waiting`, `bound_*`, `resident_tokens`, `_ready`,
+    `_prefilling`, `_running`, `_leaving`, and the current jump (`_steps`, `_jump`, `_started_s`, `_version`, `_chunk`,
+    `_stalled_on`).
     """
 
     def __init__(
@@ -67,18 +70,18 @@ class SessionEngine:
 
     @property
     def prefill_backlog_s(self) -> float:
-        """Return the time of the prefill bound to this engine."""
+        """Return the prefill seconds of the requests bound to this engine."""
         return self.prefill_tokens * self.model.prefill_s_per_token
 
     @property
     def step_s(self) -> float:
-        """Return the time of a decode step of the current batch."""
+        """Return the seconds of a decode step of the current batch."""
         batch = len(self._running)
         return self.model.step_s + batch * self.model.step_s_per_request + self._read_s
 
     @property
     def running(self) -> list[Turn]:
-        """The requests in decode, in the order of their ends."""
+        """The decoding requests, in the order in which they will end."""
         return [turn for _, _, turn in sorted(self._running)]
 
     @property
@@ -86,39 +89,39 @@ class SessionEngine:
         return self.resident_tokens * self.model.read_s_per_token
 
     def wait(self, turn: Turn) -> None:
-        """Queue a request for memory, after those of its class and of the class before."""
+        """Queue a request for memory, after those of its priority class and of higher classes."""
         position = len(self.waiting)
         if turn.session.priority:
             position = sum(item.session.priority for item in self.waiting)
         self.waiting.insert(position, turn)
 
     def bind(self, turn: Turn) -> None:
-        """Count a request that will be served by this engine."""
+        """Count a request that this engine will serve."""
         self.bound_requests += 1
         self.bound_tokens += turn.memory_tokens
         self.prefill_tokens += turn.prefill_left
 
     def unbind(self, turn: Turn) -> None:
-        """Stop counting a request."""
+        """Remove a request from that count."""
         self.bound_requests -= 1
         self.bound_tokens -= turn.memory_tokens
         self.prefill_tokens -= turn.prefill_left
 
     def admit(self, turn: Turn) -> None:
-        """Add a request with memory to the batch at the end of the current step.
+        """Add a request that has memory to the batch at the end of the current step.
 
-        One without prefill left has migrated here, and continues for the steps of its `finish_step`.
+        A request without remaining prefill has migrated here, and continues until its `finish_step`.
         """
         self._ready.append(turn)
         self._interrupt()
 
     def leave(self, turn: Turn, on_left: Callable[[Turn, bool], None]) -> None:
-        """Remove a request at the end of the current step; `on_left` receives whether it was still in decode then."""
+        """Remove a request at the end of the current step. `on_left` receives whether it was still decoding then."""
         self._leaving.append((turn, on_left))
         self._interrupt()
 
     def tokens_left(self, turn: Turn) -> int:
-        """Return how many answer tokens a request in decode still lacks."""
+        """Return how many output tokens a decoding request still needs."""
         return turn.finish_step - self._steps
 
     def loaded(self, transfer: SessionTransfer) -> None:
@@ -141,7 +144,7 @@ class SessionEngine:
                 self._schedule(self._started_s + self._jump_s(steps))
 
     def _steps_within(self, elapsed_s: float) -> int:
-        """Return the fewest whole steps of the jump that last at least this long."""
+        """Return the minimum number of whole steps of the jump that last at least this long."""
         batch = len(self._running)
         slope = self.model.read_s_per_token * batch / 2
         first = self.step_s - slope

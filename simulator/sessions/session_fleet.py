@@ -1,4 +1,4 @@
-"""Engines, tiers and one system's rules: receives advisories and requests, returns answered turns."""
+"""Engines, tiers, and one system's rules: receives advisories and requests, returns completed turns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from simulator.virtual_clock import VirtualClock
 
 ANSWER_TOKENS = 264
 _OVERRULE_S = 0.3
-"""Cost difference above which an arrival takes another engine than the reserved one."""
+"""Cost difference in seconds above which a request uses another engine than the reserved one."""
 
 
 class SessionFleet:
@@ -56,7 +56,7 @@ class SessionFleet:
         self._on_answered = on_answered
 
     def advise(self, session: Session, lead_s: float) -> None:
-        """Apply an advisory: choose an engine, make a soft reservation, and prefetch where the system does."""
+        """Apply an advisory: choose an engine, make a soft reservation, and prefetch if the system does so."""
         if self.system.advisories == "ignored":
             return
         gated = self.system.advisories == "gated"
@@ -90,7 +90,7 @@ class SessionFleet:
             self.tiers.prefetch(session, engine, prefetched)
 
     def invalidate(self, session: Session) -> None:
-        """Cancel an advisory, with its reservation and prefetch; data in DRAM may stay."""
+        """Cancel an advisory with its reservation and prefetch; data already in DRAM can stay."""
         advised = self.advised.release(session.session_id)
         if advised is None:
             return
@@ -134,7 +134,7 @@ class SessionFleet:
         return [engine.bound_requests for engine in self.engines]
 
     def check(self) -> None:
-        """Raise where an invariant of links, memories or reservations does not hold."""
+        """Raise if an invariant of links, memories, or reservations is violated."""
         self.tiers.check()
         self.advised.check()
         for engine in self.engines:
@@ -193,7 +193,7 @@ class SessionFleet:
             prefetched.transfer.cancel()
 
     def start_waiting(self, engine: SessionEngine) -> None:
-        """Give memory to the waiting requests, in their order."""
+        """Assign memory to the waiting requests in order."""
         while engine.waiting:
             turn = engine.waiting[0]
             prefetched = engine.memory.prefetched.get(turn.session.session_id)
@@ -224,7 +224,7 @@ class SessionFleet:
             engine.admit(turn)
 
     def _nearly_loaded(self, load: SessionTransfer, engine: SessionEngine) -> bool:
-        """Return whether the rest would be loaded within one step, so that the batch hardly waits for it."""
+        """Return whether the remaining chunks would load within one step, so that the batch hardly has to wait."""
         link = engine.load_link
         return load.all_released and link.booked[True] / link.bytes_per_s <= engine.step_s
 

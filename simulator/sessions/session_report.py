@@ -1,4 +1,4 @@
-"""The figures of one run."""
+"""The figures of one session run."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import msgspec
 from simulator.sessions.turn import Turn
 
 _WINDOW = 30
-"""Samples over which an engine's KV tokens are averaged, since a maximum of single samples would be noise."""
+"""Number of samples over which an engine's KV tokens are averaged; a maximum of single samples would be noise."""
 
 
 class SessionReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Figures of the requests that arrived in the measured time.
+    """Figures of the requests that arrived in the measured period.
 
-    An unanswered request counts with its waiting time so far, so the times past saturation are lower bounds.
+    An unanswered request counts with its waiting time so far, so times beyond saturation are lower bounds.
     """
 
     system: str
@@ -24,28 +24,28 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     users: int
     seed: int
     norm_ms_per_token: float
-    """Mean over requests of the time from arrival to end, per token of the answer."""
+    """Mean time per output token, from arrival to end, over all requests."""
     tpot_ms: float
     ttft_mean_s: float
     ttft_p99_s: float
     requests_per_s: float
-    """Requests answered in the measured time, whenever they arrived."""
+    """Requests answered per second in the measured period, regardless of when they arrived."""
     max_over_mean_kv: float
-    """Most KV tokens in an engine's batch over the mean of all engines, in windows of 30 s."""
+    """Most KV tokens in one engine's batch divided by the mean over all engines, in windows of 30 s."""
     max_over_median_requests: float
-    """Most requests bound to an engine over the median of all engines (1 at least), each second."""
+    """Most requests bound to one engine divided by the median over all engines (at least 1), each second."""
     wasted_bytes: float
-    """Bytes prefetched and not used by a request at that node."""
+    """Bytes that were prefetched to a node but not used by a request there."""
     disk_busy: float
-    """Share of the disks' bandwidth that KV caches took, reads and writes, from the start to the end."""
+    """Share of the disk bandwidth that KV caches used for reads and writes, over the whole run."""
     priority_tpot_ms: float | None = None
-    """TPOT of the sessions with priority; None: none has."""
+    """TPOT of sessions with priority; None if there are none."""
     priority_ttft_s: float | None = None
     regular_tpot_ms: float | None = None
-    """TPOT of the others, where some have priority."""
+    """TPOT of the other sessions, if some sessions have priority."""
     regular_ttft_s: float | None = None
     project_s: float | None = None
-    """Mean time of each client's first project; None: clients are people."""
+    """Mean time of each client's first project; None if clients are people."""
 
 
 def report_of(
@@ -63,7 +63,9 @@ def report_of(
     disk_busy: float = 0.0,
     projects_s: Sequence[float] = (),
 ) -> SessionReport:
-    """Return the figures of a run that ends at `now`: KV tokens and requests of each engine, sampled each second."""
+    """Return the figures of a run that ends at `now`, with KV tokens and requests of each engine sampled each
+    second.
+    """
     ttft = sorted((turn.first_token_s or now) - turn.arrived_s for turn in turns)
     norm = [((turn.finished_s or now) - turn.arrived_s) / turn.answer_tokens for turn in turns]
     classes = {first: [turn for turn in turns if turn.session.priority == first] for first in (True, False)}

@@ -1,4 +1,4 @@
-"""One run: clients in a closed loop against a fleet, and its measurements."""
+"""One run: clients in a closed loop on a fleet, and the measurements."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ class SessionSpec(msgspec.Struct, frozen=True, kw_only=True):
     lead_s: float | None = None
     fresh: bool = False
     priority: float = 0.0
-    """Share of the clients whose requests have priority."""
+    """Share of clients whose requests have priority."""
     compressed: bool = False
     files: int = 8
-    """Files that an agents' project writes."""
+    """Number of files that an agents' project writes."""
     measured_s: float = MEASURED_S
 
 
 def run_sessions(spec: SessionSpec) -> SessionReport:
-    """Run until every request that arrived in the measured time is answered, or for the same time again, and report."""
+    """Run until every request from the measured period is answered, or at most that period again; return the report."""
     run = _SessionRun(spec)
     run.clock.run(WARM_UP_S)
     end_s = WARM_UP_S + spec.measured_s
@@ -131,7 +131,7 @@ class _SessionRun:
         )  # fmt: skip
 
     def _distribute(self, sessions: list[Session]) -> None:
-        """Put the sessions' caches at their engines; those of sessions that never return get the room that is left."""
+        """Put the sessions' caches on their engines; sessions that never return fill the remaining space."""
         random.Random(f"{self._spec.seed} places").shuffle(sessions)
         for number, session in enumerate([*sessions, *self._left_alone]):
             session.engine = number % ENGINES
@@ -150,7 +150,9 @@ class _SessionRun:
         return upcoming
 
     def _await(self, number: int) -> None:
-        """Schedule the client's next request after its think time, and before it the advisory of a person who types."""
+        """Schedule the client's next request after its think time and, for a person who types, the advisory before
+        it.
+        """
         upcoming = self._upcoming[number]
         arrival_s = self.clock.now + upcoming.after_s
         if upcoming.lead_s is not None:

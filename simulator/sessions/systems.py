@@ -1,4 +1,4 @@
-"""The compared systems: where a request is placed, where KV caches are kept, and the effect of an advisory."""
+"""The systems to compare: where requests are placed, where KV caches are stored, and what advisories do."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
     """One system's rules."""
 
     placement: Placement
-    """The engine with the fewest requests, the session's own, or the one of the least cost."""
+    """The engine that serves a request: the one with the fewest requests, the session's engine, or the one of least
+    cost.
+    """
     store: Store
-    """None; DRAM of the node; DRAM and disk of all nodes; a remote store without limit."""
+    """Where caches are stored: nowhere; the node's DRAM; DRAM and disk of all nodes; an unlimited remote store."""
     advisories: Advisories = "ignored"
     blocking: bool = False
-    """A request joins the batch at once, and the batch waits in its step for the request's cache."""
+    """Whether a request joins the batch at once, and the batch waits in its step for the request's cache."""
     may_recompute: bool = False
-    """Whether to recompute where loading would take longer."""
+    """Whether to recompute a context if loading it takes longer."""
     move: bool = False
-    """A cache that is fetched from another node's DRAM leaves it."""
+    """Whether a cache fetched from another node's DRAM is removed there."""
     migrates: bool = False
-    """Running requests move between engines when their counts differ."""
+    """Whether running requests move between engines if their counts differ."""
     compressed: bool = False
-    """Caches are 3.5 times smaller below engine memory, and decompressed within the step."""
+    """Whether caches are 3.5 times smaller below engine memory, and decompressed within the step."""
     memory_order: str = "layers"
     """Which prefetched caches are purged from engine memory first: later layers, the oldest, or by expected arrival."""
     pinned: bool = False
-    """Whether prefetched caches keep requests out of engine memory while others run."""
+    """Whether prefetched caches keep requests out of engine memory while other requests run."""
     layerwise: bool = True
 
 

@@ -1,4 +1,4 @@
-"""A session, and one request of it."""
+"""A session, and one of its requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """A conversation. Mutable: `context_tokens` grows by each turn, `engine` is the engine of its last turn.
+    """A conversation. Mutable: `context_tokens` grows with each turn, `engine` is the engine of its last turn.
 
     `disk_tokens` of its KV cache are on the disk of `disk_node`, the node where the session began.
     """
@@ -19,22 +19,22 @@ class Session:
     session_id: int
     context_tokens: int = 0
     planned_tokens: int = 0
-    """Tokens that the client has requested so far, the current turn included."""
+    """Tokens of all turns that the client has requested so far, including the current one."""
     engine: int | None = None
     disk_node: int = 0
     disk_tokens: int = 0
     disk_booked: int = 0
-    """Tokens on the disk once the current writes have ended."""
+    """Number of tokens on disk after the current writes end."""
     priority: bool = False
-    """Whether its requests have precedence over others (SYMPHONY §3.6)."""
+    """Whether its requests have priority over others (SYMPHONY §3.6)."""
     demoted: bool = False
-    """Whether its cache is kept on disk between turns, even with room in DRAM."""
+    """Whether its cache is kept on disk between turns even if DRAM has space."""
 
 
 class Turn:
-    """One request of a session in the system. Mutable.
+    """One request of a session. Mutable.
 
-    Times are seconds of virtual time; `prefill_left` counts tokens, `finish_step` decode steps of its engine.
+    Times are in virtual seconds; `prefill_left` is in tokens, `finish_step` in decode steps of its engine.
     """
 
     __slots__ = (
@@ -61,5 +61,5 @@ class Turn:
 
     @property
     def prompt_end(self) -> int:
-        """Tokens of context and prompt together."""
+        """Number of tokens of context and prompt together."""
         return self.context_tokens + self.prompt_tokens

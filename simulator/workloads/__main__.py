@@ -14,7 +14,7 @@ from simulator.workloads.trace import write_trace
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Generate and write; returns the exit status, 2 where a name or setting is invalid."""
+    """Generate and write a workload. Return the exit status, 2 if a name or setting is invalid."""
     options = _parser().parse_args(argv)
     try:
         settings = dict(_setting(text) for text in options.param)
@@ -35,10 +35,10 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("name", help=f"one of {', '.join(sorted(WORKLOADS))}")
     add("--out", type=Path, required=True, help="file to write, JSONL or .gz")
-    add("--rows", type=int, help="requests (default: the workload's own number)")
+    add("--rows", type=int, help="number of requests (default: the workload's)")
     add("--seed", type=int, default=0)
-    add("--qps", type=float, help="mean requests per second (default: the workload's own)")
-    add("--param", action="append", default=[], metavar="KEY=VALUE", help="a setting; lists in JSON")
+    add("--qps", type=float, help="mean requests per second (default: the workload's)")
+    add("--param", action="append", default=[], metavar="KEY=VALUE", help="setting of the workload; lists in JSON")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""When a simulation's requests arrive: as in their trace, in a Poisson process, or as clients receive answers."""
+"""When a simulation's requests arrive: as in their trace, as a Poisson process, or as clients receive responses."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Kind = Literal["trace", "poisson", "closed"]
 
 
 class ArrivalPattern(msgspec.Struct, frozen=True, kw_only=True):
-    """How requests follow one another; `clients` and `think_s` (mean seconds between two) are a closed loop's."""
+    """The arrival process. Only a closed loop uses `clients` and `think_s` (mean think time in seconds)."""
 
     kind: Kind = "trace"
     clients: Annotated[int, Meta(ge=1)] = 8
     think_s: Annotated[float, Meta(ge=0)] = 0.0
     jitter_s: Annotated[float, Meta(ge=0)] = 0.0
-    """Maximum shift of a trace's arrivals, earlier or later, by the seed."""
+    """Maximum shift of a trace's arrivals, earlier or later; the seed determines the shifts."""
 
     def source(self, arrivals: Sequence[Arrival], qps: float | None, seed: int) -> ArrivalSource:
-        """Return the requests in this pattern; `arrivals` already have their trace's times.
+        """Return the requests with this pattern; `arrivals` have their trace's times already.
 
-        Raises ValueError on Poisson arrivals without a rate.
+        Raises ValueError for Poisson arrivals without a rate.
         """
         if self.kind == "closed":
             return ClosedLoop(arrivals, clients=self.clients, think_s=self.think_s, seed=seed)

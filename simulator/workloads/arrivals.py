@@ -13,31 +13,31 @@ from simulator.workloads.trace import BLOCK_TOKENS, TraceRow
 
 
 class Arrival(msgspec.Struct, frozen=True, gc=False):
-    """One request with the length of its answer in tokens; it arrives at `request.arrived_s`."""
+    """One request with its output length in tokens; it arrives at `request.arrived_s`."""
 
     request: InferenceRequest
     output_tokens: int
 
 
 class ArrivalSource(Protocol):
-    """Yields requests in order of time; in a closed loop the end of one triggers the next."""
+    """Yields requests in order of time. In a closed loop, the end of a request triggers the next one."""
 
     def next_time(self) -> float | None:
-        """Return when the next request arrives (seconds); None while none is known to come."""
+        """Return when the next request arrives (seconds); None while no arrival is known."""
 
     @property
     def over(self) -> bool:
-        """Whether no further request will arrive, whatever ends."""
+        """Whether no more requests will arrive, regardless of which requests end."""
 
     def take(self) -> Arrival:
-        """Return the next request and advance; never called while `next_time` is None."""
+        """Return the next request and advance. Never called while `next_time` is None."""
 
     def ended(self, request_id: str, now: float) -> None:
         """Record that a request finished, failed or was rejected."""
 
 
 class FixedArrivals:
-    """An open loop: arrivals known beforehand, in order of time."""
+    """An open loop: arrivals known in advance, in order of time."""
 
     def __init__(self, arrivals: Sequence[Arrival]) -> None:
         self._arrivals = arrivals
@@ -58,11 +58,13 @@ class FixedArrivals:
         return self._arrivals[self._at - 1]
 
     def ended(self, request_id: str, now: float) -> None:
-        """Do nothing: in an open loop nothing follows an end."""
+        """Do nothing: in an open loop, the end of a request triggers nothing."""
 
 
 _SECRET = bytes.fromhex("737769746368796172642073696d756c6174696f6e20")
-"""Begins every simulated secret. Block keys and thus ties depend on it: other bytes change all committed results."""
+"""Start of every simulated secret. Block keys, and thus ties, depend on it: other bytes change all committed
+results.
+"""
 
 
 def simulation_secret(seed: int) -> bytes:
@@ -71,37 +73,41 @@ def simulation_secret(seed: int) -> bytes:
 
 
 def keys_of_rows(rows: Sequence[TraceRow], seed: int, max_input: int | None = None) -> list[tuple[int, ...]]:
-    """Return each row's block keys, of its first `max_input` tokens, salted by the seed; the last may be partial."""
+    """Return each row's block keys for its first `max_input` tokens, salted by the seed; the last block can be
+    partial.
+    """
     salt = key_seed(simulation_secret(seed), "simulated")
     return [rekey_hashes(salt, row.hash_ids[: -(-prompt_tokens(row, max_input) // BLOCK_TOKENS)]) for row in rows]
 
 
 def heads_of_rows(rows: Sequence[TraceRow], seed: int) -> list[tuple[int, ...]]:
-    """Return the keys of each row's first blocks where it names smaller ones, salted likewise.
+    """Return the keys of each row's first, smaller blocks if it names any, salted in the same way.
 
-    They continue with the larger blocks behind them, so that a key which grows below a hot prefix does not end with
-    them.
+    The keys continue with the larger blocks after them, so that a key that is extended below a hot prefix does not end
+    with the smaller blocks.
     """
     salt = key_seed(simulation_secret(seed), "simulated")
     return [rekey_hashes(salt, (*row.head_ids, *_behind_head(row))) if row.head_ids else () for row in rows]
 
 
 def _behind_head(row: TraceRow) -> tuple[int, ...]:
-    """Return the ids of the row's blocks that end behind its head: each is named like the last small block in it."""
+    """Return the ids of the row's blocks that end after its smaller blocks. Each is named like the last small block
+    in it.
+    """
     head = set(row.head_ids)
     within = [index for index, block in enumerate(row.hash_ids) if block in head]
     return row.hash_ids[within[-1] + 1 :] if within else row.hash_ids
 
 
 def prompt_tokens(row: TraceRow, max_input: int | None) -> int:
-    """Return the row's prompt length after the cap."""
+    """Return the row's prompt length, limited by the cap."""
     return row.input_length if max_input is None else min(row.input_length, max_input)
 
 
 def scaled_times(rows: Sequence[TraceRow], qps: float | None) -> list[float]:
     """Return the rows' arrival times in seconds from the first, scaled linearly to a mean rate (None: as recorded).
 
-    Rows that all have one timestamp have no rate of their own; they are spread evenly.
+    Rows that all have the same timestamp have no rate; they are spread evenly.
     """
     start = rows[0].timestamp
     span_s = (rows[-1].timestamp - start) / 1000
@@ -123,7 +129,7 @@ def arrivals_of(
     max_input: int | None = None,
     heads: Sequence[tuple[int, ...]] = (),
 ) -> list[Arrival]:
-    """Return the rows as arrivals at a mean rate of `qps`; `keys` and `heads` as returned by the functions above."""
+    """Return the rows as arrivals at a mean rate of `qps`; `keys` and `heads` come from the functions above."""
     return [
         Arrival(
             InferenceRequest(

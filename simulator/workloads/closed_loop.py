@@ -1,4 +1,4 @@
-"""Closed loop clients: each sends its next request some time after the last one ended, as users and agents do."""
+"""Closed-loop clients: each sends its next request some time after its last one ended, like users and agents."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from simulator.workloads.arrivals import Arrival
 
 
 class ClosedLoop:
-    """A source of arrivals (ArrivalSource) in which load depends on the speed of answers.
+    """A source of arrivals (ArrivalSource) whose load depends on the speed of responses.
 
-    Each client works through one session after another, its requests in order; a request without a session is one of
-    its own. Think times are exponential. Mutable state: `_sessions` (not assigned yet), `_left` (the requests that each
-    client has yet to send of its session), `_due` (heap of time, client) and `_sender` (the client of each unanswered
-    request).
+    Each client works through one session after another and sends the session's requests in order. A request without a
+    session is a session with one request. Think times are exponential. Mutable state: `_sessions` (not assigned yet),
+    `_left` (unsent requests of each client's session), `_due` (heap of time and client), and `_sender` (the client of
+    each unanswered request).
     """
 
     def __init__(self, arrivals: Sequence[Arrival], *, clients: int, think_s: float, seed: int) -> None:
@@ -34,7 +34,7 @@ class ClosedLoop:
             self._think(client, 0.0)
 
     def next_time(self) -> float | None:
-        """Return when the next request arrives (seconds); None while every client waits or is done."""
+        """Return when the next request arrives (seconds); None while every client is waiting or done."""
         return self._due[0][0] if self._due else None
 
     @property
@@ -43,7 +43,7 @@ class ClosedLoop:
         return not self._sessions and not any(self._left)
 
     def take(self) -> Arrival:
-        """Return the next request, which arrives when its client sends it; raises IndexError where none is due."""
+        """Return the next request, which arrives when its client sends it; raise IndexError if none is due."""
         at_s, client = heappop(self._due)
         arrival = self._left[client].popleft()
         self._sender[arrival.request.request_id] = client

@@ -1,9 +1,9 @@
-"""Generates requests like the Mooncake conversation trace's, from its published statistics alone.
+"""Generates requests like those of the Mooncake conversation trace, only from its published statistics.
 
-Published or measured there: mean 12,035 prompt and 343 output tokens, 3.4 requests per second, one system block shared
-by all, 37-40 % of prompt tokens seen before with an infinite cache, 42 % of requests sharing at least half their
-prompt. The underlying shape: 61 % of requests open a session; sessions grow turn by turn with gaps of about two
-minutes; and occasionally a document becomes popular, so that for a minute or two many sessions open with the same long
+Published or measured there: a mean of 12,035 prompt and 343 output tokens, 3.4 requests per second, one system block
+shared by all requests, 37-40 % of prompt tokens hit in an infinite cache, and 42 % of requests that share at least half
+of their prompt. The model behind them: 61 % of requests start a session; sessions grow turn by turn with gaps of about
+two minutes. Occasionally a document becomes popular: for a minute or two, many sessions start with the same long
 prefix, which causes hotspots.
 """
 
@@ -23,28 +23,28 @@ from simulator.workloads.trace import BLOCK_TOKENS, TraceRow
 MAX_PROMPT_TOKENS = 126_000
 _SYSTEM_BLOCK = 0
 _SYSTEM_TOKENS = 880
-"""Length of the shared opening; its first block is one, its tail differs from request to request."""
+"""Length of the shared opening. Its first block is shared, the other tokens differ from request to request."""
 
 
 class WorkloadShape(msgspec.Struct, frozen=True, kw_only=True):
-    """The parameters of the generator; the defaults give the published statistics."""
+    """The parameters of the generator; the defaults reproduce the published statistics."""
 
     qps: float = 3.5
-    """Requests per second in the long run."""
+    """Mean requests per second over a long time."""
     mean_turns: float = 1.6
-    """Requests per session."""
+    """Mean requests per session."""
     follow_up_share: float = 0.31
     """Share of sessions with more than one turn."""
     gap_median_s: float = 123.0
-    """From one turn's arrival to the next one's."""
+    """Median seconds between the arrivals of two turns of a session."""
     popular_every_s: float = 150.0
-    """Mean interval at which a document becomes popular."""
+    """Mean seconds until the next document becomes popular."""
     popular_for_s: float = 90.0
-    """How long it stays popular."""
+    """Seconds for which a document stays popular."""
     popular_share: float = 0.12
-    """Share of sessions that open with a popular document while there is one."""
+    """Share of sessions that start with a popular document while there is one."""
     tick_ms: int = 0
-    """Timestamps are rounded down to this; the real trace has 3,000."""
+    """Resolution of timestamps, which are rounded down; in the real trace it is 3,000."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,24 +59,26 @@ class _Session:
 
 @dataclass(slots=True, eq=False)
 class _Popular:
-    """A document many sessions open with until `ends_s`."""
+    """A document with which many sessions start until `ends_s`."""
 
     blocks: list[int]
     ends_s: float
 
 
 def generate(rows: int, seed: int, shape: WorkloadShape | None = None) -> list[TraceRow]:
-    """Return the first `rows` requests of the workload named by `seed`, by arrival."""
+    """Return the first `rows` requests of the workload for `seed`, ordered by arrival."""
     return list(islice(conversation_like(seed, shape), rows))
 
 
 def conversation_like(seed: int, shape: WorkloadShape | None = None) -> Iterator[TraceRow]:
-    """Yield requests by arrival, without end; the same seed and shape give the same requests."""
+    """Yield an endless sequence of requests ordered by arrival; the same seed and shape give the same requests."""
     return _Generator(seed, shape or WorkloadShape()).rows()
 
 
 class _Generator:
-    """Mutable state: the RNG, the next block id, the sessions with turns left and the popular document."""
+    """Generates the requests. Mutable state: the RNG, the next block id, the unfinished sessions, and the popular
+    document.
+    """
 
     def __init__(self, seed: int, shape: WorkloadShape) -> None:
         self._rng = random.Random(seed)
@@ -132,7 +134,7 @@ class _Generator:
         return session
 
     def _grow(self, session: _Session) -> None:
-        """Add one answer and one question; occasionally the user first goes back some turns."""
+        """Add one answer and one question; occasionally the user first goes back several turns."""
         rng = self._rng
         if rng.random() < 0.08:
             del session.blocks[rng.randint(1, len(session.blocks)) :]
@@ -157,7 +159,9 @@ class _Generator:
         return self._popular
 
     def _more_turns(self) -> int:
-        """Return the turns after the first: mostly none, else geometric, so that the mean is mean_turns."""
+        """Return the number of turns after the first: zero for most sessions, else geometric, so that the mean is
+        mean_turns.
+        """
         shape, rng = self._shape, self._rng
         if rng.random() >= shape.follow_up_share:
             return 0

@@ -1,8 +1,8 @@
 """Questions on long documents, as the LBGR paper derives them from LooGLE.
 
-Appendix A there: 512 documents, each with its set of questions and cut to 1,024, 2,048, 4,096 or 8,192 tokens; random
-order, or one question of each document in turn; Poisson arrivals. LooGLE has 6,448 questions on 776 documents, 8.3
-each.
+From its appendix A: 512 documents, each with a set of questions and cut to 1,024, 2,048, 4,096, or 8,192 tokens; random
+order, or one question per document in turn; Poisson arrivals. LooGLE has 6,448 questions on 776 documents, 8.3 per
+document.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _Length = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class DocumentQaShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The paper's settings are the defaults."""
+    """Settings of the workload; the defaults are the paper's."""
 
     qps: Annotated[float, Meta(gt=0)] = 12.0
     documents: Annotated[int, Meta(ge=1, le=1_000_000)] = 512
     questions: Annotated[int, Meta(ge=1, le=10_000)] = 8
-    """Questions on each document."""
+    """Number of questions per document."""
     lengths: Annotated[tuple[_Length, ...], Meta(min_length=1)] = (1024, 2048, 4096, 8192)
-    """Document tokens, assigned to the documents in turn."""
+    """Lengths of the documents in tokens, assigned in turn."""
     question_tokens: Annotated[int, Meta(ge=1, le=100_000)] = 40
-    """Mean length of a question; lengths are spread evenly from half to one and a half of it."""
+    """Mean length of a question; lengths are uniform between 0.5 and 1.5 times the mean."""
     output_tokens: Annotated[int, Meta(ge=1, le=1_000_000)] = 4
     order: Literal["random", "round_robin"] = "random"
 
 
 def document_qa(seed: int, shape: DocumentQaShape) -> Iterator[TraceRow]:
-    """Yield all documents × questions requests by arrival; the same seed and shape give the same requests."""
+    """Yield all documents × questions requests ordered by arrival; the same seed and shape give the same requests."""
     rng = random.Random(seed)
     order = [document for _ in range(shape.questions) for document in range(shape.documents)]
     if shape.order == "random":

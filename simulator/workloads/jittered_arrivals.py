@@ -1,4 +1,4 @@
-"""The same requests at slightly different moments, to see which results depend on the exact ones."""
+"""The same requests at slightly different times, to see which results depend on exact times."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from simulator.workloads.arrivals import Arrival
 
 
 def jittered_arrivals(arrivals: Sequence[Arrival], jitter_s: float, seed: int) -> list[Arrival]:
-    """Return the requests in their order, each up to `jitter_s` earlier or later, none before the beginning.
+    """Return the requests in order, each shifted by up to `jitter_s`, but none before the beginning.
 
-    No request overtakes the one before it, so turns of a session stay in their order.
+    No request overtakes the one before it, so the turns of a session stay in order.
     """
     # Apart from the generators that the bare seed begins.
     rng = random.Random(f"{seed}:jitter")

@@ -1,8 +1,8 @@
 """Conversations whose context grows turn by turn, as the LBGR paper derives them from ShareGPT and UltraChat.
 
-Appendix A there: 128 clients with a conversation each, of 2, 4, 6 or 8 rounds, and every round adds 1,024 tokens from
-the user. A round's prompt is the whole history and the new message. Sessions open at random moments and users think for
-a while between an answer and their next message.
+From its appendix A: 128 clients with one conversation each of 2, 4, 6, or 8 rounds; each round adds 1,024 tokens from
+the user. A round's prompt is the whole history and the new message. Sessions start at random times, and users think for
+some time between a response and their next message.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ _Tokens = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class MultiTurnChatShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The paper's settings are the defaults; `sessions` 0 means without end."""
+    """Settings of the workload; the defaults are the paper's. `sessions` of 0 means an endless workload."""
 
     qps: Annotated[float, Meta(gt=0)] = 12.0
-    """Requests per second in the long run."""
+    """Mean requests per second over a long time."""
     sessions: Annotated[int, Meta(ge=0, le=10_000_000)] = 128
     rounds: Annotated[tuple[Annotated[int, Meta(ge=1, le=1000)], ...], Meta(min_length=1)] = (2, 4, 6, 8)
-    """Rounds, assigned to the sessions in turn."""
+    """Numbers of rounds, assigned to the sessions in turn."""
     user_tokens: _Tokens = 1024
     system_tokens: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
-    """Opening that all sessions share."""
+    """Length of the opening that all sessions share."""
     output_tokens: _Tokens = 4
     think_s: Annotated[float, Meta(gt=0)] = 20.0
-    """Mean time from a request to the next of its session."""
+    """Mean seconds from a request to the next one of its session."""
 
 
 @dataclass(slots=True, eq=False)
 class _Session:
-    """One conversation: its name, the ids of its full blocks, its history, its remaining rounds."""
+    """One conversation: its name, the ids of its full blocks, its history, and its remaining rounds."""
 
     name: str
     blocks: list[int]
@@ -50,7 +50,7 @@ class _Session:
 
 
 def multi_turn_chat(seed: int, shape: MultiTurnChatShape) -> Iterator[TraceRow]:
-    """Yield requests by arrival; the same seed and shape give the same requests."""
+    """Yield requests ordered by arrival; the same seed and shape give the same requests."""
     rng = random.Random(seed)
     ids = count()
     system = tuple(islice(ids, shape.system_tokens // BLOCK_TOKENS))

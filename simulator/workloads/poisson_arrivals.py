@@ -1,4 +1,4 @@
-"""Poisson arrivals: independent gaps of one mean, for generated requests and for a trace's."""
+"""Poisson arrivals: independent gaps with a given mean, for generated requests and for a trace's requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from simulator.workloads.arrivals import Arrival
 
 
 def poisson_times(rng: random.Random, qps: float) -> Iterator[float]:
-    """Yield arrival times in seconds, without end, at a mean rate; raises ValueError unless `qps` is above 0."""
+    """Yield an endless sequence of arrival times in seconds at a mean rate; raise ValueError unless `qps` is above
+    0.
+    """
     if qps <= 0:
         raise ValueError(f"a rate must be above 0 requests per second, not {qps}")
     at_s = 0.0
@@ -21,7 +23,7 @@ def poisson_times(rng: random.Random, qps: float) -> Iterator[float]:
 
 
 def poisson_arrivals(arrivals: Sequence[Arrival], qps: float, seed: int) -> list[Arrival]:
-    """Return the requests in their order with Poisson arrivals in place of their own times."""
+    """Return the requests in order, with Poisson arrivals instead of their own times."""
     times = poisson_times(random.Random(seed), qps)
     return [
         replace(arrival, request=replace(arrival.request, arrived_s=at_s))

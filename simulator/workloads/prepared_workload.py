@@ -11,7 +11,7 @@ from simulator.workloads.trace import BLOCK_TOKENS, TraceRow, read_trace
 
 
 class Workload:
-    """Rows in order of time with keys of one seed; made once and replayed at many rates. Never changed."""
+    """Rows in order of time, with keys for one seed. Created once, never changed, and replayed at many rates."""
 
     def __init__(self, rows: Sequence[TraceRow], *, max_input: int | None = None, seed: int = 0) -> None:
         if not rows:
@@ -24,7 +24,7 @@ class Workload:
 
     @classmethod
     def read(cls, path: Path, *, requests: int | None = None, max_input: int | None = None, seed: int = 0) -> Workload:
-        """Read the first `requests` rows of a trace; raises simulator.workloads.trace.TraceError."""
+        """Read the first `requests` rows of a trace; raise simulator.workloads.trace.TraceError."""
         return cls(read_trace(path, requests), max_input=max_input, seed=seed)
 
     def __len__(self) -> int:
@@ -32,23 +32,23 @@ class Workload:
 
     @cached_property
     def infinite_hits(self) -> list[int]:
-        """Prompt tokens of each row that an unbounded cache of the whole fleet would hold."""
+        """Prompt tokens of each row that a fleet-wide cache of unlimited size would hold."""
         return infinite_cache_hits(self.keys, self.prompt_tokens)
 
     def infinite_hit_rate(self, warmup: int) -> float:
-        """Return the share of the prompt tokens after the warm-up that an unbounded cache would hold."""
+        """Return the share of prompt tokens after the warm-up that a fleet-wide cache of unlimited size would hold."""
         tokens = sum(self.prompt_tokens[warmup:])
         return sum(self.infinite_hits[warmup:]) / tokens if tokens else 0.0
 
     def arrivals(self, qps: float | None, ttft_slo_s: float) -> list[Arrival]:
-        """Return the requests at a mean rate (None: as recorded)."""
+        """Return the requests at a mean rate (None for the recorded times)."""
         return arrivals_of(
             self.rows, self.keys, qps=qps, ttft_slo_s=ttft_slo_s, max_input=self.max_input, heads=self._heads
         )
 
 
 def infinite_cache_hits(keys: Sequence[Sequence[int]], lengths: Sequence[int]) -> list[int]:
-    """Return how many of each prompt's `lengths` tokens a cache that keeps everything holds."""
+    """Return how many of each prompt's `lengths` tokens a cache that never evicts would hold."""
     seen: set[int] = set()
     hits = []
     for prompt, tokens in zip(keys, lengths, strict=True):

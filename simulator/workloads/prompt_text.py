@@ -20,13 +20,13 @@ _WORDS = (
 )
 _BOOK_BYTES = 65_536
 _CACHED_BLOCKS = 4096
-"""8 MiB of text at most; popular blocks are requested repeatedly."""
+"""Number of cached block texts, at most 8 MiB; popular blocks are requested repeatedly."""
 
 
 def prompt_text(row: TraceRow, number: int, *, max_tokens: int | None = None, edition: str = "") -> str:
     """Return the prompt of row `number`: exactly min(input_length, max_tokens) tokens of text.
 
-    Prompts of one `edition` share text where their hash_ids agree; different editions share none. A prompt longer than
+    Prompts of one `edition` share text if their hash_ids agree; different editions share no text. A prompt longer than
     its ids continues with text that names the row, so that it is unique.
     """
     tokens = row.input_length if max_tokens is None else min(row.input_length, max_tokens)

@@ -1,4 +1,4 @@
-"""The table of workloads, from their names to their generators and settings."""
+"""The table that maps names of workloads to their generators and settings."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from simulator.workloads.trace import TraceRow
 
 
 class WrongWorkloadError(ValueError):
-    """No workload has this name, or a setting is invalid; the message lists the known ones or names the setting."""
+    """No workload has this name, or a setting is invalid. The message lists the known names or the invalid setting."""
 
 
 class WorkloadKind(msgspec.Struct, frozen=True):
-    """A generator, the type of its settings, and the default number of requests (None: all)."""
+    """A generator, the type of its settings, and the default number of requests (None for all)."""
 
     rows: Callable[[int, Any], Iterator[TraceRow]]
     shape: type[msgspec.Struct]
@@ -42,7 +42,7 @@ WORKLOADS: dict[str, WorkloadKind] = {
 def generate_workload(
     name: str, *, seed: int = 0, rows: int | None = None, settings: Mapping[str, object] | None = None
 ) -> list[TraceRow]:
-    """Return the first `rows` requests of a workload by arrival; raises WrongWorkloadError."""
+    """Return the first `rows` requests of a workload ordered by arrival; raise WrongWorkloadError."""
     kind = workload_named(name)
     wanted = kind.default_rows if rows is None else rows
     if wanted is None and getattr(shape_of(name, settings), "sessions", 1) == 0:
@@ -51,7 +51,7 @@ def generate_workload(
 
 
 def shape_of(name: str, settings: Mapping[str, object] | None = None) -> msgspec.Struct:
-    """Return the settings of a workload, defaults filled in; raises WrongWorkloadError with all faults."""
+    """Return the settings of a workload with defaults filled in; raise WrongWorkloadError with all problems."""
     kind = workload_named(name)
     known = {field.name: field.type for field in msgspec.structs.fields(kind.shape)}
     values: dict[str, object] = {}
@@ -70,7 +70,7 @@ def shape_of(name: str, settings: Mapping[str, object] | None = None) -> msgspec
 
 
 def workload_named(name: str) -> WorkloadKind:
-    """Return the workload of that name; raises WrongWorkloadError."""
+    """Return the workload with that name; raise WrongWorkloadError if there is none."""
     kind = WORKLOADS.get(name)
     if kind is None:
         raise WrongWorkloadError(f"workload {name!r} is unknown; known are {', '.join(sorted(WORKLOADS))}")

@@ -1,9 +1,9 @@
-"""GSP, generated shared prefixes: groups of prompts that share a prefix and differ in the rest.
+"""GSP, generated shared prefixes: groups of prompts that share a prefix and differ after it.
 
 The LBGR paper's benchmark (appendix A, after SGLang's generated-shared-prefix): 128 groups of 32 prompts; lengths of
-512 to 8,192 tokens, assigned to the groups in turn; one share of the prompt common to its group, 0.3 to 0.9; random
-order, or the worst one, in which the groups take turns; Poisson arrivals. A trace's blocks have 512 tokens, so that
-only whole blocks of the prefix are shared.
+512 to 8,192 tokens, assigned to the groups in turn; a share of 0.3 to 0.9 of each prompt is common to its group; random
+order, or the worst order, in which the groups take turns; Poisson arrivals. A trace's blocks have 512 tokens, so only
+whole blocks of the prefix are shared.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _Length = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class SharedPrefixShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The paper's settings are the defaults."""
+    """Settings of the workload; the defaults are the paper's."""
 
     qps: Annotated[float, Meta(gt=0)] = 12.0
     groups: Annotated[int, Meta(ge=1, le=100_000)] = 128
     prompts: Annotated[int, Meta(ge=1, le=100_000)] = 32
-    """Prompts per group."""
+    """Number of prompts per group."""
     lengths: Annotated[tuple[_Length, ...], Meta(min_length=1)] = (512, 1024, 2048, 4096, 8192)
-    """Prompt tokens, assigned to the groups in turn."""
+    """Lengths of the prompts in tokens, assigned to the groups in turn."""
     ratio: Annotated[float, Meta(ge=0, le=1)] = 0.5
-    """Share of a prompt that its group has in common."""
+    """Share of a prompt that is common to its group."""
     output_tokens: Annotated[int, Meta(ge=1, le=1_000_000)] = 4
     order: Literal["random", "round_robin"] = "random"
 
 
 def shared_prefix(seed: int, shape: SharedPrefixShape) -> Iterator[TraceRow]:
-    """Yield all groups × prompts requests by arrival; the same seed and shape give the same requests."""
+    """Yield all groups × prompts requests ordered by arrival; the same seed and shape give the same requests."""
     rng = random.Random(seed)
     order = [group for _ in range(shape.prompts) for group in range(shape.groups)]
     if shape.order == "random":

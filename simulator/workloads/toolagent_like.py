@@ -1,9 +1,9 @@
-"""Generates requests like the Mooncake tool&agent trace's, from its published statistics and prefix shapes.
+"""Generates requests like those of the Mooncake tool&agent trace, from its published statistics and prefix shapes.
 
-Published: mean 8,596 prompt and 182 output tokens, 59 % of prompt tokens seen before, 76 % of requests
-sharing at least half their prompt (Mooncake Table 3, DualMap A.5), 23,608 requests in an hour. Known
-shapes: one tool's prompts have 12 blocks in common and 1–5 of their own, and answers of 3 or of 24–53
-tokens; another's have 5 and 1–3, and 16–30. The rest is conversation, here `conversation_like`.
+Published: mean 8,596 prompt and 182 output tokens, 59 % of prompt tokens seen before, 76 % of requests sharing at least
+half their prompt (Mooncake Table 3, DualMap A.5), 23,608 requests in an hour. Known shapes: the prompts of one tool
+have 12 common and 1–5 unique blocks, and outputs of 3 or 24–53 tokens. Those of another tool have 5 common and 1–3
+unique blocks, and outputs of 16–30 tokens. All other requests are conversation, here `conversation_like`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from simulator.workloads.poisson_arrivals import poisson_times
 from simulator.workloads.trace import BLOCK_TOKENS, TraceRow
 
 _FIRST_TOOL_ID = 1 << 40
-"""Above every id that the conversation can reach."""
+"""An id above every id that a conversation can reach."""
 
 
 class _Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """One tool's requests: common blocks, own tokens (least, mean beyond that, most) and answer lengths."""
+    """One tool's requests: common blocks, unique tokens (minimum, mean above it, maximum), and output lengths."""
 
     common: tuple[int, ...]
     least: int
     mean_more: float
     most: int
     short_share: float
-    """Share of answers of 3 tokens."""
+    """Share of outputs with 3 tokens."""
     answers: tuple[int, int]
 
 
@@ -55,19 +55,19 @@ _ROUTER = _Tool(
 
 
 class ToolagentLikeShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The mix; the defaults give the published statistics."""
+    """The mix of requests; the defaults reproduce the published statistics."""
 
     # 23,608 requests in an hour.
     qps: Annotated[float, Meta(gt=0)] = 6.56
-    """Requests per second in the long run."""
+    """Mean requests per second over a long time."""
     search_share: Annotated[float, Meta(ge=0, le=0.9)] = 0.378
-    """Requests of the tool with 12 common blocks."""
+    """Share of requests of the tool with 12 common blocks."""
     router_share: Annotated[float, Meta(ge=0, le=0.9)] = 0.149
-    """Requests of the tool with 5 common blocks; the rest is conversation."""
+    """Share of requests of the tool with 5 common blocks; all others are conversation."""
 
 
 def toolagent_like(seed: int, shape: ToolagentLikeShape) -> Iterator[TraceRow]:
-    """Yield requests by arrival, without end; the same seed and shape give the same requests."""
+    """Yield an endless sequence of requests ordered by arrival; the same seed and shape give the same requests."""
     chat_share = 1 - shape.search_share - shape.router_share
     if chat_share <= 0:
         raise ValueError("search_share and router_share leave nothing for conversation")

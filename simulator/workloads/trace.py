@@ -1,8 +1,8 @@
-"""Reads and writes request traces in Mooncake's JSONL form, gzipped or not.
+"""Reads and writes request traces in Mooncake's JSONL format, gzipped or not.
 
-A row is one request: {timestamp (ms), input_length, output_length (tokens), hash_ids} with optional
-session_id, tenant, priority and cache_hint, and Headway's own head_ids. A hash id names the whole
-prefix up to and including its block of 512 tokens. Unknown fields are ignored.
+A row is one request: {timestamp (ms), input_length, output_length (tokens), hash_ids} with optional session_id, tenant,
+priority and cache_hint, and Headway's extension head_ids. A hash id identifies the whole prefix up to and including its
+block of 512 tokens. Unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_LINE_BYTES = 8 * 1024 * 1024
 
 
 class TraceError(ValueError):
-    """The file is not a trace; the message names file and line."""
+    """The file is not a trace; the message names the file and line."""
 
 
 class TraceRow(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -34,20 +34,22 @@ class TraceRow(msgspec.Struct, frozen=True, omit_defaults=True):
     input_length: Annotated[int, Meta(ge=1)]
     output_length: Annotated[int, Meta(ge=0)]
     hash_ids: tuple[int, ...]
-    """Fewer ids than blocks: the rest of the prompt is unique; more: the surplus is ignored."""
+    """If there are fewer ids than blocks, the remaining prompt is unique; surplus ids are ignored."""
     session_id: str | int | None = None
     tenant: str = ""
     priority: int = 0
     cache_hint: str | int | float | bool | None = None
     head_ids: tuple[int, ...] = ()
-    """Names of the first, smaller blocks by which the recorded pool distinguishes beginnings; empty: hash_ids."""
+    """Names of the first, smaller blocks by which the recorded pool distinguishes prefixes; if empty, hash_ids are
+    used.
+    """
 
 
 _decoder = msgspec.json.Decoder(TraceRow)
 
 
 def read_trace(path: Path, max_rows: int | None = None) -> list[TraceRow]:
-    """Return the first `max_rows` rows in the order of their timestamps; raises TraceError."""
+    """Return the first `max_rows` rows ordered by timestamp; raise TraceError."""
     rows = list(islice(iterate_trace(path), max_rows))
     if not rows:
         raise TraceError(f"{path}: the trace has no rows")
@@ -55,13 +57,13 @@ def read_trace(path: Path, max_rows: int | None = None) -> list[TraceRow]:
 
 
 def iterate_trace(path: Path) -> Iterator[TraceRow]:
-    """Yield the rows of a trace one by one, empty lines skipped; raises TraceError with the line number."""
+    """Yield the rows of a trace one by one without empty lines; raise TraceError with the line number."""
     for where, line in iterate_lines(path):
         yield _row(line, where)
 
 
 def iterate_lines(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield (file and line number, line) for each line that is not empty; raises TraceError."""
+    """Yield (file and line number, line) for each line that is not empty; raise TraceError."""
     try:
         with _open(path) as file:
             for number, line in enumerate(_lines(file, path), start=1):
@@ -75,7 +77,7 @@ def iterate_lines(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def write_trace(path: Path, rows: Iterable[TraceRow]) -> int:
-    """Write rows as JSONL, gzipped where the name ends in .gz; returns how many."""
+    """Write rows as JSONL, gzipped if the name ends in .gz; return the number of rows."""
     encode = msgspec.json.Encoder().encode
     count = 0
     with _create(path) as file:

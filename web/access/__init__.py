@@ -1,1 +1,1 @@
-"""The Access, Audit and login pages, and the record of sessions."""
+"""The Access, Audit, and login pages, and the session records."""

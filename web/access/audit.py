@@ -1,4 +1,4 @@
-"""The Audit page: who changed what, when and why."""
+"""The Audit page: who changed what, when, and why."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LABELS = {"request": "request id", "since": "from", "until": "to"}
 
 @require_safe
 def audit(request: HttpRequest) -> HttpResponse:
-    """Show a page of events, and the opened event with its values before and after."""
+    """Show one page of audit events, and the selected event with its values before and after the change."""
     now, begin_s = timezone.now(), perf_counter()
     actor, wanted = console_actor(request), AuditFilter.of(request.GET)
     problem, events, older, newer, total = "", [], None, None, 0
@@ -69,7 +69,7 @@ def audit(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def audit_download(request: HttpRequest) -> HttpResponse:
-    """Return the filtered events as a JSON file, the newest EXPORT_LIMIT of them."""
+    """Return the newest EXPORT_LIMIT events that match the filter as a JSON file."""
     wanted = AuditFilter.of(request.GET)
     try:
         events = list(search(console_actor(request), wanted)[: EXPORT_LIMIT + 1])
@@ -87,7 +87,7 @@ def audit_download(request: HttpRequest) -> HttpResponse:
 
 
 def _page(rows: QuerySet[AuditEvent], asked: Any) -> tuple[list[AuditEvent], int | None, int | None]:
-    """Return the events of one page, and the ids at which the newer and the older page begin."""
+    """Return the events of one page, and the first event ids of the newer and the older page."""
     before, after = _event_at(asked.get("before")), _event_at(asked.get("after"))
     if after is not None:
         later = Q(at__gt=after.at) | Q(at=after.at, pk__gt=after.pk)
@@ -103,9 +103,7 @@ def _page(rows: QuerySet[AuditEvent], asked: Any) -> tuple[list[AuditEvent], int
 
 
 def _event_at(text: str | None) -> AuditEvent | None:
-    """Return the event at which a page begins; only its time and id are used, so the actor need not be allowed to see
-    it.
-    """
+    """Return the event at which a page begins. Only its time and id are read, so the actor needs no access to it."""
     number = row_number(text)
     return None if number is None else AuditEvent.objects.only("at", "pk").filter(pk=number).first()
 
@@ -125,7 +123,7 @@ def _opened(actor: Actor, text: str, now: datetime, wanted: AuditFilter) -> dict
 
 
 def _runs(event: AuditEvent) -> tuple[DiffRun, ...]:
-    """Return the differences; empty where the event has no values."""
+    """Return the diff between the values before and after the event; empty if the event has no values."""
     if event.before is None and event.after is None:
         return ()
     return diff_runs(*(ABSENT if item is None else item for item in (event.before, event.after)))
@@ -145,7 +143,7 @@ def _row(event: AuditEvent, now: datetime, wanted: AuditFilter) -> dict[str, Any
 
 
 def _name(event: AuditEvent) -> str:
-    """Return the object's name where it differs from its id."""
+    """Return the object's name, or its id if the event records no name."""
     for values in (event.after, event.before):
         if isinstance(values, dict) and isinstance(values.get("name"), str) and event.object_kind in NAMED_KINDS:
             return str(values["name"])

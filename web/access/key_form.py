@@ -1,4 +1,4 @@
-"""The fields of an API key, and the values that a sent form gives them."""
+"""The form fields of an API key, and the parsing of submitted values."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ROLE = FormField(
     "role",
     "Role for manage",
     SELECT,
-    help="Role of the scope manage; unused without that scope.",
+    help="Role for the scope manage; ignored without that scope.",
     options=tuple(FieldOption(role.value, role.value) for role in Role),
     chosen=(Role.VIEWER.value,),
 )
@@ -88,7 +88,7 @@ _WHY = FormField("why", "Why", help="Optional; for the audit.", limit=200)
 
 
 def creation_fields() -> list[FormField]:
-    """Return the fields of a new key."""
+    """Return the form fields of a new key."""
     tenants = Tenant.objects.order_by("slug").values_list("slug", "name")[:MAX_TENANTS]
     choices = tuple(FieldOption(slug, f"{slug} ({name})" if name != slug else slug) for slug, name in tenants)
     tenant = FormField("tenant", "Tenant", SELECT, options=choices, chosen=(choices[0].value if choices else "",))
@@ -104,7 +104,7 @@ def creation_fields() -> list[FormField]:
 
 
 def change_fields(key: ApiKey) -> list[FormField]:
-    """Return the fields of a key as it is stored."""
+    """Return the form fields filled with a stored key's values."""
     stored = {
         "name": (key.name,),
         "scopes": tuple(key.scopes),
@@ -121,7 +121,9 @@ def change_fields(key: ApiKey) -> list[FormField]:
 
 
 def typed_changes(sent: QueryDict, problems: list[FieldProblem], role: str) -> dict[str, Any]:
-    """Return the fields that a form may change, `role` where it sends none; adds to `problems` what cannot be read."""
+    """Return the changed fields of a submitted form. Use `role` if the form has none; append unreadable fields to
+    `problems`.
+    """
     numbers = ("rate_per_min", "max_in_flight", "priority_ceiling")
     return {
         "name": one_line(sent.get("name", "")),
@@ -135,7 +137,7 @@ def typed_changes(sent: QueryDict, problems: list[FieldProblem], role: str) -> d
 
 
 def typed_values(sent: QueryDict, problems: list[FieldProblem]) -> dict[str, Any]:
-    """Return the arguments of create_api_key from a sent form; adds to `problems` what cannot be read."""
+    """Return the arguments of create_api_key from a submitted form; append unreadable fields to `problems`."""
     days = sent.get("expires", "")
     if days not in EXPIRY_DAYS:
         problems.append(FieldProblem("expires", "Choose one of the times."))
@@ -145,14 +147,16 @@ def typed_values(sent: QueryDict, problems: list[FieldProblem]) -> dict[str, Any
 
 
 def _pools(kept: Iterable[str] = ()) -> FormField:
-    """Return the choice of pools; deleted pools that a key still names can be unticked."""
+    """Return the pools to choose from. Deleted pools that the key still lists are included, so that they can be
+    unticked.
+    """
     known = dict(Pool.objects.order_by("slug").values_list("slug", "name")[:MAX_POOLS])
     gone = {slug: "deleted" for slug in kept if slug not in known and slug != ALL_POOLS}
     return replace(_POOLS, options=pool_options(known | gone))
 
 
 def pool_options(pools: Mapping[str, str]) -> tuple[FieldOption, ...]:
-    """Return the choice of all pools, followed by these (name by slug)."""
+    """Return the option for all pools, followed by these pools (name by slug)."""
     every = FieldOption(ALL_POOLS, "All pools", "Including pools created later")
     return (every, *(FieldOption(slug, slug, name) for slug, name in pools.items()))
 

@@ -1,4 +1,4 @@
-"""The API keys: make one, change its limits, revoke it."""
+"""The API keys page: create, change, and revoke keys."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SAID = {Revoked.STORED: "key-revoked", Revoked.BEFORE: "nothing", Revoked.ON_BU
 @require_http_methods(["GET", "HEAD", "POST"])
 @admins_only
 def keys(request: HttpRequest) -> HttpResponse:
-    """List the keys; on POST make one and show its text, this once."""
+    """List the keys; on POST create one and show its secret text once."""
     if request.method == "POST":
         return _create(request)
     return _page(request)
@@ -70,7 +70,7 @@ def change_key(request: HttpRequest, key_id: str) -> HttpResponse:
 @require_POST
 @admins_only
 def revoke_key(request: HttpRequest, key_id: str) -> HttpResponse:
-    """Revoke a key for good."""
+    """Revoke a key permanently."""
     key = get_object_or_404(ApiKey, key_id=key_id)
     try:
         done = revoke_at_once(key, actor=console_actor(request), why=why(request))
@@ -99,9 +99,9 @@ def _create(request: HttpRequest) -> HttpResponse:
 
 @contextmanager
 def _sent_once(request: HttpRequest) -> Iterator[None]:
-    """Raise InvalidFieldsError for a form that was sent before.
+    """Raise InvalidFieldsError if this form was already submitted.
 
-    A page that is sent twice (reload, double click) must not leave a second key whose text was never shown.
+    A repeated submission (reload, double click) must not create a second key whose text was never shown.
     """
     form_id = request.POST.get("form_id", "")[:64] or get_random_string(24)
     name = f"key-form:{request.user.pk}:{form_id}"
@@ -155,7 +155,7 @@ def _page(
 
 
 def row(key: ApiKey, now: datetime) -> dict[str, Any]:
-    """Return what the list and the drawer show of a key."""
+    """Return what the list and the drawer show about a key."""
     return {
         "key": key,
         "scopes": ", ".join(_manages(key) if scope == "manage" else scope for scope in key.scopes),
@@ -175,7 +175,7 @@ def _manages(key: ApiKey) -> str:
 
 
 def state_of(key: ApiKey, now: datetime) -> str:
-    """Return revoked, expired, expiring (within SOON) or active."""
+    """Return the state of a key: revoked, expired, expiring (within SOON), or active."""
     if key.revoked_at is not None or bus_revocations().revokes(key.sha256):
         return "revoked"
     if key.expires_at is None:
@@ -186,7 +186,7 @@ def state_of(key: ApiKey, now: datetime) -> str:
 
 
 def _finding(now: datetime) -> str:
-    """Return how many keys are in force, and which need attention."""
+    """Return how many keys are active, and which need attention."""
     valid = Q(expires_at=None) | Q(expires_at__gt=now)
     in_force = ApiKey.objects.filter(revoked_at=None)
     if unstored := bus_revocations().waiting():

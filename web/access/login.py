@@ -1,4 +1,4 @@
-"""Signing in and out."""
+"""Sign-in and sign-out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_FIELD = 256
 @login_not_required
 @require_http_methods(["GET", "POST"])
 def sign_in(request: HttpRequest) -> HttpResponse:
-    """Show the form; on POST sign in and go on to `next` where that is a path of this site."""
+    """Show the sign-in form; on POST sign in and redirect to `next` if it is a path of this site."""
     target = _safe_next(request)
     if request.user.is_authenticated:
         return redirect(target)
@@ -53,7 +53,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def sign_out(request: HttpRequest) -> HttpResponse:
-    """End the session and return to the form."""
+    """End the session and redirect to the sign-in form."""
     logout(request)
     return redirect(settings.LOGOUT_REDIRECT_URL)
 
@@ -70,7 +70,7 @@ def _form(request: HttpRequest, target: str, name: str = "", error: str = "", st
 
 
 def _safe_next(request: HttpRequest) -> str:
-    """Return the wanted page if it belongs to this site, else the Fleet page."""
+    """Return the requested page if it belongs to this site, else the Fleet page."""
     wanted = request.POST.get("next") or request.GET.get("next") or ""
     # A link to the login page must not lead to another site.
     allowed = url_has_allowed_host_and_scheme(

@@ -1,8 +1,8 @@
-"""Slows down password guessing: each attempt is charged to three buckets before the password is checked.
+"""Slow down password guessing: each attempt is charged to three buckets before the password is checked.
 
-Half a minute gives five attempts at one name from one address, and twenty from one address (of IPv6: one /64 network)
-at any names. Five minutes give twenty at one name from addresses at which that person has never signed in, so that
-guesses from elsewhere cannot lock people out at their usual address. Buckets refill evenly.
+In half a minute, one address gets five attempts for one name and twenty for any names (for IPv6, the address is its /64
+network). In five minutes, one name gets twenty attempts from addresses at which that person has never signed in, so
+that an attacker elsewhere cannot lock people out at their usual address. Buckets refill evenly.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ MAX_ADDRESSES_OF_PERSON = 100
 MAX_FORGOTTEN = 500
 MAX_COUNTED_HERE = 10_000
 OF_ADDRESS = 1
-"""Index of the bucket that counts attempts at any name."""
+"""Index of the bucket that counts an address's attempts at any name."""
 
 _hashing = threading.BoundedSemaphore(max(1, (os.cpu_count() or 1) // 2))
 
 
 class LoginThrottle:
-    """Grants attempts and takes them back; `clock` gives unix seconds."""
+    """Limits sign-in attempts; `clock` returns Unix seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
 
     def attempt(self, name: str, address: str) -> int:
-        """Take one attempt and return 0, or take none and return the whole seconds until the next one.
+        """Use one attempt and return 0. If none is left, return the whole seconds until the next attempt.
 
         While the database is not writable, this process keeps its own counts.
         """
@@ -59,7 +59,7 @@ class LoginThrottle:
             return math.ceil(_counted_here.attempt(_buckets(name, address), now_s))
 
     def succeeded(self, name: str, address: str) -> None:
-        """Return the attempts at the name, and the last one at the address: a correct password is no guess."""
+        """Refund the attempts for this name, and this attempt for the address: a correct password is not a guess."""
         with database_writes().attempted():
             for number, (key, most, window_s) in enumerate(_buckets(name, address)):
                 allowance = LoginAllowance.objects.select_for_update().filter(key=key).first()
@@ -73,14 +73,16 @@ class LoginThrottle:
 
 
 class CountedHere:
-    """Attempts while the database is not writable. Thread-safe. Mutable state: when each bucket is full again."""
+    """Counts attempts in memory while the database is not writable. Thread-safe. Mutable state: when each bucket is
+    full again.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._full_at_s: OrderedDict[str, float] = OrderedDict()
 
     def attempt(self, buckets: Sequence[tuple[str, int, float]], now_s: float) -> float:
-        """Take one attempt and return 0, or take none and return the seconds until the next one."""
+        """Use one attempt and return 0. If none is left, return the seconds until the next attempt."""
         with self._lock:
             after = [
                 (key, _after_one(self._full_at_s.get(key, now_s), most, window_s, now_s), window_s)
@@ -111,7 +113,7 @@ def _attempt(name: str, address: str, now_s: float) -> float:
 
 @contextmanager
 def hashing() -> Iterator[bool]:
-    """Hold one of few slots for hashing a password, which takes a core; False where none was free in time."""
+    """Hold one of a few slots for password hashing, which uses a full core. Yield False if none is free in time."""
     got = _hashing.acquire(timeout=MAX_HASH_WAIT_S)
     try:
         yield got
@@ -121,7 +123,9 @@ def hashing() -> Iterator[bool]:
 
 
 def _take(key: str, most: int, window_s: float, now_s: float) -> tuple[float, LoginAllowance]:
-    """Return how long the bucket stays empty, and the bucket after one more attempt; locks its row."""
+    """Return the seconds until the bucket allows this attempt, and the bucket after the attempt. Locks the bucket's
+    row.
+    """
     allowance = None
     while allowance is None:
         # Another transaction may delete the conflicting row.
@@ -139,14 +143,14 @@ def _after_one(full_at_s: float, most: int, window_s: float, now_s: float) -> fl
 
 
 def _forget_full(now_s: float) -> None:
-    """Delete buckets that are full again, in a transaction of its own, so that it waits for no other row."""
+    """Delete full buckets in a separate transaction that waits for no other row."""
     with transaction.atomic():
         full = LoginAllowance.objects.select_for_update(skip_locked=True).filter(full_at_s__lt=now_s)
         LoginAllowance.objects.filter(key__in=[item.key for item in full[:MAX_FORGOTTEN]]).delete()
 
 
 def _buckets(name: str, address: str) -> list[tuple[str, int, float]]:
-    """Return key, attempts and window of each bucket, always in this order, in which their rows are locked."""
+    """Return key, attempts, and window of each bucket. The order is fixed, because rows are locked in it."""
     typed, source = name.casefold(), source_of(address) or address
     buckets = [
         (_key("both", typed, source), MAX_PER_NAME_AND_ADDRESS, WINDOW_S),
@@ -163,5 +167,5 @@ def _has_been_at(name: str, source: str) -> bool:
 
 
 def _key(*parts: str) -> str:
-    """Return a key of fixed length, whatever was typed as the name."""
+    """Return a key of fixed length for any typed name."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()

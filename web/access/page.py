@@ -1,4 +1,4 @@
-"""The tabs of the Access pages, and who may open them."""
+"""The tabs of the Access pages, and who can open them."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ SAID = {
     "tenant-deleted": "Tenant deleted.",
     "nothing": "No changes.",
 }
-"""Message after each change, by the code in the address."""
+"""Message shown after each change, by the code in the URL."""
 
 
 def admins_only(view: no_role.View) -> no_role.View:
-    """Show a page to admins only; others read which role it requires."""
+    """Show a page to admins only; show other people the required role."""
 
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""The people: their roles per pool, and whether they may sign in."""
+"""The People page: roles per pool, and whether each person can sign in."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _WHY = FormField("why", "Why", help="Optional; for the audit.", limit=200)
 @require_http_methods(["GET", "HEAD", "POST"])
 @admins_only
 def people(request: HttpRequest) -> HttpResponse:
-    """List the people; on POST add one."""
+    """List the people; on POST add a person."""
     if request.method != "POST":
         return _page(request)
     chosen, role = request.POST.getlist("pools"), _role(request)
@@ -64,7 +64,7 @@ Change = Callable[[HttpRequest, User], str]
 
 
 def on_person(change: Change) -> Callable[[HttpRequest, int], HttpResponse]:
-    """Pass the person to a change, and return the code of the message that follows; 422 where a field is wrong."""
+    """Apply a change to the person and redirect with the code of the message to show; 422 if a field is invalid."""
 
     @require_POST
     @admins_only
@@ -82,7 +82,7 @@ def on_person(change: Change) -> Callable[[HttpRequest, int], HttpResponse]:
 
 @on_person
 def grant(request: HttpRequest, user: User) -> str:
-    """Give a role everywhere or in one pool."""
+    """Grant a role in all pools or in one pool."""
     role = _role(request)
     if role is None:
         raise problem("role", "Choose a role.")
@@ -92,14 +92,14 @@ def grant(request: HttpRequest, user: User) -> str:
 
 @on_person
 def withdraw(request: HttpRequest, user: User) -> str:
-    """Take a role away."""
+    """Remove a role."""
     changed = service.withdraw_role(user, actor=console_actor(request), pool=_pool(request), why=why(request))
     return "role-withdrawn" if changed else "nothing"
 
 
 @on_person
 def activity(request: HttpRequest, user: User) -> str:
-    """Deactivate the account, or activate it again."""
+    """Deactivate or reactivate the account."""
     active = request.POST.get("active") == "1"
     changed = service.set_active(user, active, actor=console_actor(request), why=why(request))
     return ("activated" if active else "deactivated") if changed else "nothing"
@@ -170,7 +170,7 @@ def _people() -> Any:
 
 
 def _row(user: Any, now: datetime) -> dict[str, Any]:
-    """Return what the list and the drawer show of a person."""
+    """Return what the list and the drawer show about a person."""
     grants = sorted(user.role_grants.all(), key=lambda grant: (grant.pool is not None, str(grant.pool)))
     words = [f"{grant.role} in {grant.pool.slug}" if grant.pool else f"{grant.role} everywhere" for grant in grants]
     if user.is_superuser:
@@ -213,7 +213,7 @@ def _pools(slugs: Sequence[str]) -> list[Pool]:
 
 
 def _pool(request: HttpRequest) -> Pool | None:
-    """Return the chosen pool; None: all pools. Raises InvalidFieldsError where nothing was chosen."""
+    """Return the selected pool, None for all pools. Raise InvalidFieldsError if nothing is selected."""
     slug = sent(request, "pool")
     if not slug:
         raise problem("", "Choose where the role applies.")

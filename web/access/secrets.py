@@ -1,4 +1,4 @@
-"""The secrets: which process uses which version, and what still needs the version that is rotated out."""
+"""The Secrets page: which process uses which version, and what still needs the version being rotated out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from web.access.page import access_page, admins_only
 @require_safe
 @admins_only
 def secrets(request: HttpRequest) -> HttpResponse:
-    """List all processes that answer, by kind of secret."""
+    """List all processes that respond, by kind of secret."""
     holders, now = holder_questions().holders(), timezone.now()
     kinds = rotations(holders, own_secrets(), time.time())
     return access_page(

@@ -1,4 +1,4 @@
-"""Records sign-ins and sign-outs, and when a session was last used; writes once a minute at most."""
+"""Record sign-ins, sign-outs, and when each session was last used. Writes a session at most once a minute."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _LAST_LOGIN = "update_last_login"
 
 
 class SeenSessions:
-    """When this process last wrote each session, so that most requests write nothing.
+    """Remembers when this process last wrote each session, so that most requests write nothing.
 
-    Mutable state: one table of session keys; the oldest are dropped first.
+    Mutable state: a table by session key; the oldest entries are dropped first.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -33,7 +33,7 @@ class SeenSessions:
         self._written_s: OrderedDict[str, float] = OrderedDict()
 
     def is_due(self, session_key: str) -> bool:
-        """Return whether a minute has passed since the last call that returned True, or since `wrote`."""
+        """Return True, and record a write, if the session was last written over a minute ago."""
         last_s = self._written_s.get(session_key)
         if last_s is not None and self._clock() - last_s < SEEN_EVERY.total_seconds():
             return False
@@ -52,7 +52,7 @@ _seen = SeenSessions()
 
 
 def note_sessions(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
-    """Return the middleware; it belongs after those of sessions and authentication."""
+    """Return the middleware, which must follow the session and authentication middleware."""
 
     def respond(request: HttpRequest) -> HttpResponse:
         response = get_response(request)
@@ -77,7 +77,7 @@ def listen() -> None:
 
 
 def keep_signed_in(request: HttpRequest, user: User) -> None:
-    """Keep the session across a change of its own person's password; its cookie gets another secret."""
+    """Keep people signed in when they change their own password; their cookie gets a new secret."""
     before = request.session.session_key
     update_session_auth_hash(request, user)
     after = request.session.session_key

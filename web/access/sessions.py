@@ -1,4 +1,4 @@
-"""The sessions: who is signed in and from which address, and how to end a session."""
+"""The Sessions page: who is signed in from which address; sessions can be ended there."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def sessions(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def end_session(request: HttpRequest, session_id: str) -> HttpResponse:
-    """End one session: people their own, admins any."""
+    """End one session. Admins can end any session, other people only their own."""
     session = get_object_or_404(ConsoleSession.objects.select_related("user"), session_id=session_id)
     back = ADDRESS if request.POST.get("back") != "you" else "/access/you"
     try:
@@ -64,7 +64,7 @@ def end_all_sessions(request: HttpRequest) -> HttpResponse:
 
 
 def session_row(session: ConsoleSession, now: datetime, request: HttpRequest) -> dict[str, Any]:
-    """Return what a list shows of a session."""
+    """Return what the list shows about a session."""
     return {
         "session": session,
         "since": moment(session.started_at, now),
@@ -75,7 +75,7 @@ def session_row(session: ConsoleSession, now: datetime, request: HttpRequest) ->
 
 
 def browser(agent: str) -> str:
-    """Return a browser's short name, as it identifies itself: Firefox 140, Linux."""
+    """Return the browser's short name from its user agent, such as "Firefox 140, Linux"."""
     match = _BROWSERS.search(agent)
     system = next((name for name in _SYSTEMS if name in agent), "")
     if match is None:

@@ -1,4 +1,4 @@
-"""The tenants, which own API keys."""
+"""The Tenants page; tenants own API keys."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _WHY = FormField("why", "Why", help="Optional; for the audit.", limit=200)
 @require_http_methods(["GET", "HEAD", "POST"])
 @admins_only
 def tenants(request: HttpRequest) -> HttpResponse:
-    """List the tenants; on POST add one."""
+    """List the tenants; on POST add a tenant."""
     if request.method != "POST":
         return _page(request)
     slug, name = sent(request, "slug"), sent(request, "name")
@@ -53,7 +53,7 @@ def tenants(request: HttpRequest) -> HttpResponse:
 @require_POST
 @admins_only
 def rename_tenant(request: HttpRequest, slug: str) -> HttpResponse:
-    """Change the tenant's name, and which models it may use."""
+    """Change the tenant's name and its allowed models."""
     tenant = get_object_or_404(Tenant, slug=slug)
     changes: dict[str, Any] = {"name": sent(request, "name")}
     if "served_models" in request.POST:

@@ -1,4 +1,4 @@
-"""The person's own account: roles, password, sessions. Everyone has this page."""
+"""The page of a person's own account: roles, password, sessions. Everyone can open it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _FIELDS = (
 
 @require_safe
 def access(request: HttpRequest) -> HttpResponse:
-    """Open Access: the API keys for admins, the own account for everyone else."""
+    """Open Access: the API keys for admins, the person's own account for everyone else."""
     return keys(request) if role_in(request.user) == Role.ADMIN else _page(request)
 
 
@@ -57,7 +57,7 @@ def you(request: HttpRequest) -> HttpResponse:
 @sensitive_post_parameters("old", "password")
 @require_POST
 def change_own_password(request: HttpRequest) -> HttpResponse:
-    """Set the person's password and end their other sessions; guesses at the old one are throttled as at the login."""
+    """Set the person's password and end their other sessions. Wrong old passwords are throttled as at sign-in."""
     user = cast("User", request.user)
     throttle, address = LoginThrottle(), client_address(request)
     try:

@@ -1,1 +1,1 @@
-"""The Automation and Jobs pages: what each automation does, and the actions that people may take."""
+"""The Automation and Jobs pages: what each automation does, and the actions that people can take."""

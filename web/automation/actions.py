@@ -1,4 +1,4 @@
-"""The actions to actuators as the Automation page lists them, with the countdown of engines that drain for one."""
+"""The engine actions listed on the Automation page, with the countdown of engines that drain for an action."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHOWN_ENDED = 12
 def action_row(
     action: EngineAction, drains: Mapping[str, DrainProgress], seen: Mapping[str, EngineSample], now: datetime
 ) -> dict[str, Any]:
-    """Return what the list shows of an action; `drains` and `seen` are by engine id."""
+    """Return what the list shows about an action; `drains` and `seen` are keyed by engine id."""
     word, shape = ACTION_STATES[ActionState(action.state)]
     is_open = action.state in OPEN_STATES
     by_hand = action.pool.actuator == ActuatorKind.MANUAL
@@ -47,7 +47,7 @@ def action_row(
 
 
 def drain_words(progress: DrainProgress | None, sample: EngineSample | None) -> str:
-    """Return how far a drain is; empty where that is unknown."""
+    """Return the progress of a drain; empty if unknown."""
     if progress is not None and progress.left:
         rest = "no estimate yet" if progress.about_s is None else f"about {roughly(progress.about_s)} to go"
         return f"{count(progress.left, 'request')} left, {rest}."

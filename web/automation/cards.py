@@ -1,4 +1,4 @@
-"""One card per automation: what it may do, what it sees, what it last did, and why it does nothing now."""
+"""One card per automation: its permissions, its inputs, its last action, and why it is idle."""
 
 from __future__ import annotations
 
@@ -17,30 +17,32 @@ from web.automation.next_action import next_change
 from web.automation.words import MODES, TITLES, change_words, remap_words
 
 SILENT_S = 30.0
-"""Rounds are at most five seconds apart; after this time without one the card reports the silence."""
+"""Maximum age of the last round in seconds; after it the card reports that the automation is silent. Rounds run at
+least every five seconds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class AutomationCard:
-    """What a card shows."""
+    """The content of one card."""
 
     job: str
     title: str
     mode: str
     shape: str
     state: str
-    """One sentence: what it does or would do at this moment."""
+    """One sentence: what the automation does or would do now."""
     reasons: tuple[str, ...]
-    """Reasons for the action, or for taking none."""
+    """Reasons for the action, or for taking no action."""
     idle: bool
-    """Whether it wants no action."""
+    """Whether the automation wants no action."""
     next_change: str
     last: dict[str, Any] | None
-    """The last plan that wanted an action; `meant` is empty where it was carried out."""
+    """The last plan that wanted an action; `meant` is empty if the plan was carried out."""
     trouble: str
-    """What keeps it from working; empty where nothing does."""
+    """What keeps the automation from working; empty if nothing does."""
     advice: str
-    """Key of the advice that a person may follow now; empty where there is none."""
+    """Key of the advice that a person can follow now; empty if there is none."""
     note: str
 
 
@@ -51,12 +53,12 @@ def automation_cards(
     names: Mapping[str, str],
     now: datetime,
 ) -> list[AutomationCard]:
-    """Return the cards in the order of the automations; `changes` is the last plan with effect by job."""
+    """Return the cards in the order of the automations; `changes` maps each job to its last plan with an effect."""
     return [_card(automation, settings, changes.get(automation.job), names, now) for automation in automations]
 
 
 def last_changes(pool: Pool) -> dict[str, PlanRecord]:
-    """Return by job the newest plan of the pool that wanted an action; one query."""
+    """Return each job's newest plan for this pool that wanted an action, in one query."""
     by_job: dict[str, PlanRecord] = {}
     newest = PlanRecord.objects.filter(pool=pool.slug, changes=True).order_by("-at", "-pk")
     for job in TITLES:
@@ -139,7 +141,7 @@ def _last(record: PlanRecord, names: Mapping[str, str], now: datetime) -> dict[s
 
 
 def _note(automation: AutomationStatus) -> str:
-    """Return the most informative figures of the last round in one line."""
+    """Return one line with the most informative figures of the last round."""
     plan: Mapping[str, Any] = automation.plan
     if automation.job == "scaling" and automation.at is not None:
         sizes = f"{count(int(plan.get('engines', 0)), 'engine')} now, {plan.get('target', 0)} desired"

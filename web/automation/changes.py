@@ -1,4 +1,4 @@
-"""The actions of the Automation page: each form calls one service and returns to the pool."""
+"""The forms of the Automation page. Each one calls one service and returns to the pool."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from web.shell.form_field import whole_number
 from web.shell.shown_pools import shown_pool
 
 Verb = Callable[[HttpRequest, Pool, Actor, datetime, str], str]
-"""Applies a button's verb to its object (engine action, engine, or none); returns the code of the following message."""
+"""Applies a button's action to an engine action, an engine, or the pool; returns the code of the message to show."""
 
 
 @require_POST
 def change_automation(request: HttpRequest, slug: str, do: str, key: str = "", engine_id: str = "") -> HttpResponse:
-    """Carry out the verb of a question on the pool, an engine action, an engine, or an automation's advice."""
+    """Apply the submitted action to the pool, an engine action, an engine, or an automation's advice."""
     job = sent(request, "job", 64) if do == "follow" else ""
     about = {name: which for name, which in (("action", key), ("engine", engine_id), ("job", job)) if which}
     return _done(request, slug, do, VERBS[do], about)
 
 
 def _switch(turn: Callable[..., object], said: str) -> Verb:
-    """Return the action that turns one of the pool's switches, which needs nothing but a reason."""
+    """Return the action that flips one of the pool's switches. It takes only a reason as input."""
 
     def verb(request: HttpRequest, pool: Pool, actor: Actor, _now: datetime, _about: str) -> str:
         turn(pool, actor=actor, expected=row_number(request.POST.get("revision")), why=why(request))
@@ -50,7 +50,7 @@ def _switch(turn: Callable[..., object], said: str) -> Verb:
 
 
 def _override(request: HttpRequest, pool: Pool, actor: Actor, now: datetime, _about: str) -> str:
-    """Hold the pool at a number of engines for a while."""
+    """Hold the pool at a number of engines for a limited time."""
     problems: list[FieldProblem] = []
     engines = whole_number("engines", request.POST.get("engines", ""), problems)
     prefill = whole_number("prefill", request.POST.get("prefill", ""), problems)
@@ -67,13 +67,13 @@ def _override(request: HttpRequest, pool: Pool, actor: Actor, now: datetime, _ab
 
 
 def _follow(request: HttpRequest, pool: Pool, actor: Actor, now: datetime, job: str) -> str:
-    """Carry out what an automation advises."""
+    """Apply an automation's advice."""
     actions = follow_advice(pool, job, sent(request, "advice", 4000), actor=actor, at=now, why=why(request))
     return "requested" if actions else "nothing"
 
 
 def _answer(answer: Callable[..., object], said: str) -> Verb:
-    """Return the verb that answers one engine action of the pool."""
+    """Return the action that answers one pending engine action of the pool."""
 
     def verb(request: HttpRequest, pool: Pool, actor: Actor, _now: datetime, key: str) -> str:
         action = get_object_or_404(EngineAction.objects.select_related("pool"), pool=pool, key=key)
@@ -84,7 +84,7 @@ def _answer(answer: Callable[..., object], said: str) -> Verb:
 
 
 def _judge(judge: Callable[..., bool], said: str) -> Verb:
-    """Return the action that puts a person's verdict on one engine of the pool into force."""
+    """Return the action that overrides the health verdict on one engine of the pool."""
 
     def verb(request: HttpRequest, pool: Pool, actor: Actor, now: datetime, engine_id: str) -> str:
         engine = get_object_or_404(Engine.objects.select_related("pool"), pool=pool, engine_id=engine_id)
@@ -107,7 +107,7 @@ VERBS: dict[str, Verb] = {
 
 
 def _done(request: HttpRequest, slug: str, do: str, verb: Verb, about: dict[str, str]) -> HttpResponse:
-    """Apply the action and return to the pool; a rejected one shows its question again, with the reason."""
+    """Apply the action and return to the pool. If it is rejected, show its form again with the reason."""
     actor, now = console_actor(request), timezone.now()
     pool = shown_pool(actor, slug)
     problems: list[FieldProblem] = []

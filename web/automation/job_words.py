@@ -1,4 +1,4 @@
-"""How runs of jobs read: names, states, progress, outcome and evidence."""
+"""Job runs in words: names, states, progress, outcome, and evidence."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _MAX_WORDS = 160
 
 
 def title(job: str) -> str:
-    """Return a job's name in words."""
+    """Return a job's display name."""
     return _TITLES.get(job, job.replace("_", " ").capitalize())
 
 
 def run_row(run: JobRun, now: datetime) -> dict[str, Any]:
-    """Return what lists and the drawer show of a run."""
+    """Return what lists and the drawer show about a run."""
     done, of = share_done(run.progress)
     end = run.finished_at or now
     return {
@@ -64,7 +64,7 @@ def run_row(run: JobRun, now: datetime) -> dict[str, Any]:
 
 
 def _rest(run: JobRun, now: datetime) -> str:
-    """Return when a run without a holder last ran, and its last holder where that is known."""
+    """Return when a run that no process holds last ran, and which process held it last, if known."""
     if run.lease_until is None:
         return "no holder yet"
     ago = duration(max(0.0, (now - run.lease_until).total_seconds()))
@@ -72,14 +72,14 @@ def _rest(run: JobRun, now: datetime) -> str:
 
 
 def _about(run: JobRun) -> str:
-    """Return which of the job's subjects the run is about; empty for a job with a single one."""
+    """Return which engine or shard the run works on; empty if the job has only one subject."""
     if isinstance(run.inputs, Mapping) and run.inputs.get("engine"):
         return str(run.inputs["engine"])
     return f"shard {run.shard}" if run.shard else ""
 
 
 def state_words(run: JobRun, now: datetime) -> str:
-    """Return the run's state: running, idle between two rounds, waiting for its first, ending, or how it ended."""
+    """Return the run's state: running, idle between rounds, waiting for its first round, ending, or how it ended."""
     if run.state != JobState.ACTIVE:
         return str(run.state)
     if run.cancel_requested_at is not None:
@@ -90,7 +90,7 @@ def state_words(run: JobRun, now: datetime) -> str:
 
 
 def shape(run: JobRun, now: datetime) -> str:
-    """Return the state shape that goes with the word."""
+    """Return the shape that matches the state word."""
     if run.state == JobState.ACTIVE:
         shapes = {"running": "serving", "idle": "serving", "waiting": "starting", "ending": "draining"}
         return shapes[state_words(run, now)]
@@ -98,7 +98,7 @@ def shape(run: JobRun, now: datetime) -> str:
 
 
 def share_done(progress: Any) -> tuple[int, int]:
-    """Return steps done and steps in all; (0, 0) for a run that does not count them."""
+    """Return the completed steps and all steps; (0, 0) if the run does not count steps."""
     if not isinstance(progress, Mapping):
         return 0, 0
     done, of = progress.get("done"), progress.get("of", progress.get("total"))
@@ -108,7 +108,7 @@ def share_done(progress: Any) -> tuple[int, int]:
 
 
 def progress_words(progress: Any) -> str:
-    """Return the progress in words: 3 of 7, or its names with their numbers."""
+    """Return the progress in words, such as "3 of 7" or named counters."""
     done, of = share_done(progress)
     if of:
         return f"{done:,} of {of:,}"
@@ -131,7 +131,7 @@ def outcome_words(run: JobRun) -> str:
 
 
 def evidence(run: JobRun, events: Sequence[AuditEvent], now: datetime) -> list[dict[str, Any]]:
-    """Return the recorded course of the run, oldest first."""
+    """Return the recorded events of the run, oldest first."""
     facts = [
         _fact(
             run.started_at,
@@ -161,5 +161,5 @@ def _is_held(run: JobRun, now: datetime) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """Return a stored value as JSON; empty where there is none."""
+    """Return a stored value as JSON; empty if there is none."""
     return json.dumps(value, indent=2, ensure_ascii=False) if value else ""

@@ -1,4 +1,4 @@
-"""The Jobs page: what runs, what ran, and why it failed."""
+"""The Jobs page: running and finished runs, and why runs failed."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ SAID = {
 
 @require_safe
 def jobs(request: HttpRequest) -> HttpResponse:
-    """Show running runs first, then those that ended, and the opened run."""
+    """Show running runs first, then finished runs, and the selected run."""
     return _page(request)
 
 
 @require_POST
 def cancel_run(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Ask a run to end."""
+    """Request that a run end."""
     return _control(request, run_id, job_control.cancel)
 
 
@@ -55,7 +55,7 @@ def retry_run(request: HttpRequest, run_id: int) -> HttpResponse:
 
 
 def _control(request: HttpRequest, run_id: int, verb: Callable[..., JobRun]) -> HttpResponse:
-    """Carry out the action, and show the run that it led to."""
+    """Apply the action and show the resulting run."""
     actor = console_actor(request)
     run = get_object_or_404(visible_runs(actor), pk=run_id)
     try:
@@ -118,7 +118,7 @@ def _opened(actor: Actor, run: JobRun) -> dict[str, Any]:
 
 
 def _fragment(request: HttpRequest, opened: JobRun | None) -> str:
-    """Return the address from which the page refreshes itself."""
+    """Return the URL from which the page refreshes itself."""
     kept = {name: request.GET[name] for name in ("job", "failed", "page", "run") if name in request.GET}
     if opened is not None:
         kept["run"] = str(opened.pk)

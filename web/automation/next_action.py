@@ -1,6 +1,6 @@
-"""When an automation may next change something: the remaining pauses and cool-downs, in words.
+"""When an automation can make its next change: the remaining pauses and cool-downs, in words.
 
-Pure: takes the automation's memory, its settings and the moment; returns a sentence.
+Pure: takes the automation's memory, its settings, and the current time; returns a sentence.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ANY_TIME = "At any time."
 def next_change(
     job: str, settings: AutomationPolicy, plan: Mapping[str, Any], memory: Mapping[str, Any], now_s: float
 ) -> str:
-    """Return when the automation could next change something, given a reason; `now_s` in unix seconds."""
+    """Return when the automation can make its next change if it has a reason to; `now_s` is in Unix seconds."""
     if job == "scaling":
         return _scaling(settings.scaling, memory, now_s)
     if job == "prefill_decode":

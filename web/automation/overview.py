@@ -1,4 +1,4 @@
-"""One row per pool: its size, who controls it, and what each automation may do."""
+"""One row per pool: its size, who controls it, and what each automation is allowed to do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from web.automation.words import MODES, TITLES, change_words
 
 
 def overview_rows(pools: Sequence[Pool], now: datetime) -> list[dict[str, Any]]:
-    """Return the rows in the order of the pools; the number of queries does not depend on theirs."""
+    """Return one row per pool, in order. The number of queries does not depend on the number of pools."""
     rows = Engine.objects.filter(pool__in=pools).values_list("pool", "engine_id", "name", "role", "desired_state")
     engines: dict[int, list[tuple[str, str, str, str]]] = {}
     for pool_id, *engine in rows:

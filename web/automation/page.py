@@ -1,4 +1,4 @@
-"""The Automation pages: how each pool scales and repairs itself, why, and what people may override."""
+"""The Automation pages: how each pool scales and repairs itself, why, and what people can override."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def automation(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def automation_pool(request: HttpRequest, slug: str) -> HttpResponse:
-    """Show one pool, and the question that the address asks."""
+    """Show one pool, and the form that the URL names."""
     actor = console_actor(request)
     pool = shown_pool(actor, slug)
     do = asked(request, "do", 32)
@@ -71,9 +71,7 @@ def pool_response(
     status: int = 200,
     trouble: str = "",
 ) -> HttpResponse:
-    """Render the page of one pool; with `?fragment` only the parts that change. `trouble` is shown where no question
-    is.
-    """
+    """Render the page of one pool; with `?fragment` only its live section. `trouble` is shown if no form is open."""
     address = reverse("automation-pool", args=[pool.slug])
     asked_for = request.POST if request.method == "POST" else request.GET
     kept = {name: asked_for[name][:24] for name in ("range", "end") if asked_for.get(name)}
@@ -100,7 +98,7 @@ def pool_response(
 
 @require_safe
 def automation_timeline(request: HttpRequest, slug: str) -> HttpResponse:
-    """Return the data of the charts as JSON: `range` 5m, 1h or 24h, `end` unix seconds (none: now)."""
+    """Return the chart data as JSON; `range` is 5m, 1h, or 24h, `end` is in Unix seconds (default: now)."""
     pool = shown_pool(console_actor(request), slug)
     now = timezone.now()
     try:

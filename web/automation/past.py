@@ -1,4 +1,4 @@
-"""A pool's automation over a stretch of time: engines, objective, work, roles, and what was planned when and why."""
+"""A pool's automation over time: engines, objective, work, roles, and each plan with its time and reason."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from web.history.past_range import Stretch
 from web.live.feed import FleetFeed
 
 MAX_PLANS = 4000
-"""Limit for one automation in one answer; the newest are kept."""
+"""Maximum number of plans per automation in one response; the newest are kept."""
 MAX_MARKS = 240
 _AUDITED = {
     "pool.freeze": ("freeze", "frozen"),
@@ -38,7 +38,7 @@ Point = list[float | int | None]
 
 
 def automation_past(pool: Pool, stretch: Stretch, feed: FleetFeed, now: datetime) -> dict[str, Any]:
-    """Return the data of the charts: series as lists of [unix s, value, …], None for unknown; marks oldest first."""
+    """Return the chart data: series of [Unix seconds, value, …] (None if unknown), and marks, oldest first."""
     settings = pool_policy(pool).automation
     from_s = float(stretch.first * stretch.range.column_s)
     to_s = min(stretch.end, now.timestamp()) if stretch.live else stretch.end
@@ -71,7 +71,7 @@ def automation_past(pool: Pool, stretch: Stretch, feed: FleetFeed, now: datetime
 
 
 def _counts(pool: str, stretch: Stretch, feed: FleetFeed) -> list[PoolCounts]:
-    """Return the stored intervals, followed by the newer ones that only this process has received."""
+    """Return the stored intervals, followed by newer ones that only this process has received."""
     seconds = stretch.range.column_s
     stored = stored_counts(pool, seconds, stretch.first, stretch.last)
     after_s = stored[-1].at_s + seconds if stored else float(stretch.first * seconds)
@@ -88,9 +88,10 @@ def _counts(pool: str, stretch: Stretch, feed: FleetFeed) -> list[PoolCounts]:
 def _figures(
     pool: Pool, job: str, names: Sequence[str], from_s: float, to_s: float, *, acting: bool = False
 ) -> list[Point]:
-    """Return [unix s, figures…] of the kept plans in the range, and of the last one before it, which still holds.
+    """Return [Unix seconds, figures…] of the kept plans in the range, preceded by the last earlier plan, which still
+    applies.
 
-    With `acting`, each point ends with 1 where the automation was acting, with 0 where not.
+    With `acting`, each point ends with 1 if the automation was acting, else 0.
     """
     plans = PlanRecord.objects.filter(pool=pool.slug, job=job)
     begin = datetime.fromtimestamp(from_s, UTC)
@@ -104,7 +105,9 @@ def _figures(
 
 
 def _sizes(pool: Pool, from_s: float, to_s: float) -> list[Point]:
-    """Return [unix s, engines, desired, demand, demand ahead]; a size that is only advised is not desired."""
+    """Return [Unix seconds, engines, desired, demand, demand ahead]. While a size is only advised, `desired` is
+    `engines`.
+    """
     rows = _figures(pool, "scaling", _SIZE, from_s, to_s, acting=True)
     return [[at, engines, target if acts else engines, *rest] for at, engines, target, *rest, acts in rows]
 
@@ -118,13 +121,13 @@ def _newest_size(automation: AutomationStatus) -> list[Point]:
 
 
 def _newest(plan: dict[str, Any], names: Sequence[str]) -> list[Point]:
-    """Return the point of the last round, which is rarely kept; empty before the first one."""
+    """Return the point of the latest round, which is rarely stored; empty before the first round."""
     at_s = _number(plan.get("at_s"))
     return [] if at_s is None else [[at_s, *(_number(plan.get(name)) for name in names)]]
 
 
 def _forecast(sizes: Iterable[Point], settings: ScalingDocument) -> list[Point]:
-    """Return each forecast at the end of its horizon, so that the chart shows it above the actual value."""
+    """Return each forecast at the end of its horizon, so that the chart aligns it with the actual value."""
     ahead_s = settings.warm_up_s + settings.window_s
     return [[(point[0] or 0.0) + ahead_s, point[4]] for point in sizes]
 

@@ -1,4 +1,4 @@
-"""Everything that the Automation page of one pool shows, read with a fixed number of queries."""
+"""All data of one pool's Automation page, read with a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UNKNOWN = "—"
 
 
 def pool_page(pool: Pool, actor: Actor, now: datetime) -> dict[str, Any]:
-    """Return the context of the parts that change."""
+    """Return the template context for the page's live section."""
     state = pool_state(pool, fleet_observation(), now)
     policy = pool_policy(pool)
     engines = list(Engine.objects.filter(pool=pool).only("pk", "engine_id", "name", "role", "desired_state"))
@@ -68,7 +68,7 @@ def pool_page(pool: Pool, actor: Actor, now: datetime) -> dict[str, Any]:
 def tiles(
     state: PoolAutomationState, sample: PoolSample | None, window_s: float, settings: ScalingDocument
 ) -> list[dict[str, str]]:
-    """Return the key figures: label, figure, unit, a line of context, and the shape of a broken limit."""
+    """Return the key figures: label, figure, unit, a line of context, and a shape if a limit is broken."""
     counts = state.engines
     scaling = next((automation.plan for automation in state.automations if automation.job == "scaling"), {})
     share = sample.on_time_share if sample is not None else None
@@ -104,7 +104,7 @@ def tiles(
 
 
 def override_words(state: PoolAutomationState, settings: ScalingDocument, now: datetime) -> str:
-    """Return the size at which an operator holds the pool; empty where no override is in force."""
+    """Return the size at which an operator holds the pool; empty if no override is active."""
     until = moment(state.override_until, now)
     if until is None:
         return ""
@@ -125,9 +125,7 @@ def _tile(label: str, figure: str, unit: str, note: str, shape: str = "") -> dic
 
 
 def _seen(pool: Pool, now: datetime) -> tuple[dict[str, EngineSample], PoolSample | None, float]:
-    """Return the pool's engines and the pool itself in the newest sample, and its window; nothing where the sample is
-    old.
-    """
+    """Return the pool's engines, the pool, and the window of the newest sample. All are empty if the sample is old."""
     sample = fleet_feed().latest
     if sample is None or now.timestamp() - sample.at > FRESH_S:
         return {}, None, 0.0

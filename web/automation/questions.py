@@ -1,4 +1,4 @@
-"""The drawer in which a person decides: what an action will do, which input it needs, and its one button."""
+"""The drawer in which a person confirms an action: its effect, its input fields, and its one button."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from controlplane.platform.format import count, sentence
 from web.automation.words import TITLES, action_words, change_words
 from web.shell.form_field import NUMBER, SELECT, FieldOption, FormField, filled, general_problem
 
-WHY = FormField("why", "Why", help="Optional; for the audit.", limit=200)
+WHY = FormField("why", "Why", help="Optional; shown in the audit log.", limit=200)
 LENGTHS = (
     FieldOption("900", "15 minutes"),
     FieldOption("3600", "1 hour"),
@@ -31,7 +31,7 @@ LENGTHS = (
 
 @dataclass(frozen=True, slots=True)
 class AutomationQuestion:
-    """One question. `action` is the address of its form."""
+    """One confirmation form; `action` is the URL of the form."""
 
     title: str
     button: str
@@ -41,18 +41,18 @@ class AutomationQuestion:
     hidden: tuple[tuple[str, str], ...] = ()
     problem: str = ""
     preview: Mapping[str, int] = field(default_factory=dict)
-    """Engines at present, and the smallest and largest allowed number; the page explains the effect of a number."""
+    """Current, smallest, and largest number of engines; the page explains the effect of the typed number."""
 
     def rejected(
         self, problems: Sequence[FieldProblem], typed: Mapping[str, Sequence[str]], more: str = ""
     ) -> AutomationQuestion:
-        """Return the question again with the typed values and their problems."""
+        """Return the form again with the typed values and their problems."""
         fields = tuple(filled(self.fields, typed, problems))
         return replace(self, fields=fields, problem=more or general_problem(fields, problems))
 
 
 def ask(pool: Pool, do: str, query: Mapping[str, str], now: datetime) -> AutomationQuestion | None:
-    """Return the question that an address names; None where it names none."""
+    """Return the form that the URL names; None if it names no form."""
     simple = {"freeze": _freeze, "unfreeze": _unfreeze, "override": _override, "end-override": _end_override}
     if do in simple:
         return simple[do](pool)

@@ -1,4 +1,4 @@
-"""The one sentence above a pool's Automation page: who controls it, and what that means at this moment."""
+"""The sentence above a pool's Automation page: who controls the pool, and what that means now."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from web.automation.words import action_words
 
 
 def verdict(pool: Pool, state: PoolAutomationState, cards: Sequence[AutomationCard], now: datetime) -> tuple[str, str]:
-    """Return the most important fact about the pool's automation: words in strong ink, then the others."""
+    """Return the most important fact about the pool's automation in emphasized words, then the other facts."""
     if state.frozen:
         since = moment(state.changed_at, now)
         when = f" by {state.changed_by}, {since.ago}" if since is not None else ""

@@ -1,4 +1,4 @@
-"""How automations, their plans and their actions read on the Automation pages."""
+"""Automations, plans, and actions in words for the Automation pages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MODES = {
     "frozen": ("Frozen", "hot"),
     "override": ("Overridden", "draining"),
 }
-"""Mode in force → word and state shape."""
+"""Word and shape of each mode in force."""
 ACTION_STATES = {
     ActionState.WANTED: ("Pending", "starting"),
     ActionState.DRAINING: ("Draining", "draining"),
@@ -32,7 +32,7 @@ ACTION_STATES = {
 }
 
 _NAMED = 4
-"""Engines that a sentence names before it counts the others."""
+"""Number of engines that a sentence names; the others are only counted."""
 _VERDICT_VERBS = {
     "quarantined": "quarantine",
     "probation": "return",
@@ -42,7 +42,7 @@ _VERDICT_VERBS = {
 
 
 def change_words(job: str, plan: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    """Return the action that a plan wants, as the second half of a sentence; empty where it wants none."""
+    """Return the action that a plan wants as the second half of a sentence; empty if it wants none."""
     if job == "scaling":
         return _scaling_words(plan, names)
     if job == "prefill_decode":
@@ -88,7 +88,7 @@ def _health_words(plan: Mapping[str, Any], names: Mapping[str, str]) -> str:
 
 
 def action_words(kind: str, role: str, name: str) -> str:
-    """Return what an action does, in words."""
+    """Return in words what an action does."""
     if kind == ActionKind.START:
         return f"Start {name}" if name else f"Start {_an(role)} engine"
     if kind == ActionKind.STOP:
@@ -97,7 +97,7 @@ def action_words(kind: str, role: str, name: str) -> str:
 
 
 def remap_words(plan: Mapping[str, Any]) -> str:
-    """Return how much of the hash rings a change of the pool's size moves; empty where nothing moves."""
+    """Return how much of the hash rings moves when the pool's size changes; empty if nothing moves."""
     remap = plan.get("remap")
     if not isinstance(remap, Mapping) or not isinstance(remap.get("share"), int | float):
         return ""

@@ -1,4 +1,4 @@
-"""Demand per region and of all regions over time, in percent of the picture's width and height."""
+"""The chart of demand over time, per region and in total, in percent of its width and height."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from routing.values.counted import count
 from web.shell.chart import LEFT, RIGHT, Tick, place, point, ticks, x, y
 
 MOST_LINES = 5
-"""Regions with their own line: those with the highest peaks."""
+"""Number of regions with a line of their own; the regions with the highest peaks are chosen."""
 MOST_POINTS = 200
 _WORDS = 6
 
 
 def demand_picture(installation: InstallationPlan, utilization: float) -> dict[str, Any]:
-    """Return the picture of a plan's demand in planned engines."""
+    """Return the chart of a plan's demand, in number of engines."""
     plan, present = installation.plan, sum(installation.present.values())
     top = 1.05 * max(plan.own_peaks, float(present), 0.001)
     names = sorted(plan.regions, key=lambda name: (-plan.regions[name].own, name))[:MOST_LINES]

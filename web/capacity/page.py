@@ -1,4 +1,4 @@
-"""The capacity plan: sum of the regional peaks against the shared peak, costs, and how certain the saving is."""
+"""The capacity plan: the sum of regional peaks against the shared peak, costs, and the certainty of the saving."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FIELDS = (
 @require_safe
 @needs_all_pools(PAGE, "A capacity plan covers all pools. Viewing it")
 def capacity(request: HttpRequest) -> HttpResponse:
-    """Show the plan to people with a role in all pools."""
+    """Show the plan to people who have a role in all pools."""
     fields = [_field(request, *item) for item in _FIELDS]
     wrong = any(field.error for field in fields)
     plan = None

@@ -1,1 +1,1 @@
-"""The Fleet page: the heatmap, an engine's drawer, the past."""
+"""The Fleet page: the heatmap, the engine drawer, and the history."""

@@ -1,4 +1,4 @@
-"""The banner about block sizes, on Fleet and Topology."""
+"""The banner on the Fleet and Topology pages about block sizes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from gateway.contracts.fleet_sample import FleetSample
 
 
 def seen_block_size_problems(pools: Iterable[Pool], sample: FleetSample | None) -> list[BlockSizeProblem]:
-    """Return the problems that the newest sample reports for these pools; none without a sample."""
+    """Return the block-size problems that the newest sample reports for these pools; empty without a sample."""
     engines = sample.engines if sample else ()
     return block_size_problems(pools, ((engine.pool_id, engine.name, engine.block_tokens) for engine in engines))

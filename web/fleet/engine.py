@@ -1,4 +1,4 @@
-"""The data of the engine drawer on the Fleet page, and its actions."""
+"""The data and actions of the engine drawer on the Fleet page."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def card(request: HttpRequest, engine_id: str) -> HttpResponse:
 
 @require_safe
 def decision(request: HttpRequest, decision_id: str) -> HttpResponse:
-    """Return why a request was placed where it was, as JSON in the terms of the gateway's explain API."""
+    """Return why a request was placed on its engine, as JSON in the format of the gateway's explain API."""
     match = find_decision(console_actor(request), decision_id)
     if match is None or match.record is None:
         raise Http404("decision")
@@ -56,9 +56,9 @@ def decision(request: HttpRequest, decision_id: str) -> HttpResponse:
 
 @require_POST
 def set_state(request: HttpRequest, engine_id: str) -> HttpResponse:
-    """Change the engine's desired state: form fields `state`, `why` and `revision` (as the drawer showed it).
+    """Change the engine's desired state: form fields `state`, `why` and `revision` (as shown in the drawer).
 
-    Returns JSON to a script and redirects to the drawer otherwise.
+    Return JSON to scripts; redirect other clients to the drawer.
     """
     actor = console_actor(request)
     engine = _engine(engine_id, actor)
@@ -81,7 +81,7 @@ def set_state(request: HttpRequest, engine_id: str) -> HttpResponse:
 
 
 class _BadFormError(ValueError):
-    """A field of the form is invalid; the message says which and why."""
+    """A form field is invalid; the message states which one and why."""
 
 
 def _form(request: HttpRequest) -> tuple[DesiredState, int | None, str]:
@@ -98,7 +98,7 @@ def _form(request: HttpRequest) -> tuple[DesiredState, int | None, str]:
 
 
 def _engine(engine_id: str, actor: Actor) -> Engine:
-    """Return the engine, if the actor may see its pool; 404 otherwise."""
+    """Return the engine if the actor can see its pool; otherwise 404."""
     engine = get_object_or_404(Engine.objects.select_related("pool", "health"), engine_id=engine_id)
     if not may(actor, Role.VIEWER, engine.pool):
         # Not 403, which would reveal that a hidden pool has an engine of this id.

@@ -1,4 +1,4 @@
-"""The Fleet page: the server renders the verdict, and the live feed draws the rest."""
+"""The Fleet page: the server renders the verdict, and the live feed draws everything else."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from web.shell.frame import shell_context
 from web.shell.shown_pools import shown_pools
 
 TILES = ("On time", "TTFT p50, p90", "Hit rate, reported", "Load CV", "Requests", "Queued requests")
-"""Labels of the first paint; the live feed adds SLO and pool to them."""
+"""Labels of the tiles in the first paint; the live feed adds the SLO and the pool."""
 
 
 RANGES = (("5m", "5 min", "1"), ("1h", "1 h", "2"), ("24h", "24 h", "3"))
-"""Name in the address, label, and key of each choice of the time control."""
+"""URL name, label, and key of each choice in the time control."""
 
 
 PAST = FleetVerdict("quiet", "Past data.", "Loading history.", shape="unknown")
-"""First paint of an address in the past; the page then shows that past, or why it cannot."""
+"""Text of the first paint when the URL is in the past. The script then shows the history or why it is unavailable."""
 
 
 @require_safe
@@ -62,12 +62,12 @@ def fleet(request: HttpRequest) -> HttpResponse:
 
 
 def _is_empty(sample: FleetSample | None) -> bool:
-    """Return whether no engine is registered; queries the database only where the gateway sees no engine."""
+    """Return whether no engine is registered. Queries the database only if the newest sample has no engine."""
     return sample is not None and not sample.engines and not Engine.objects.exists()
 
 
 def _cv_limit(pool: Pool) -> float | None:
-    """Return the load CV from which the pool's live policy calls the load uneven; None where that cannot be read."""
+    """Return the load CV above which the pool's live policy considers the load uneven; None if it cannot be read."""
     try:
         return pool_policy(pool).automation.rebalance.cv_high
     except (SchemaError, msgspec.ValidationError):
@@ -75,6 +75,6 @@ def _cv_limit(pool: Pool) -> float | None:
 
 
 def _region_words(sample: FleetSample | None) -> str:
-    """Return the words before the pool in the scope; the live feed writes the same ones."""
+    """Return the region words before the pool in the scope label. The live feed writes the same words."""
     regions = sorted({pool.region for pool in sample.pools}) if sample else []
     return regions[0] if len(regions) == 1 else "All regions" if regions else "Fleet"

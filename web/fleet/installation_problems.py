@@ -1,4 +1,4 @@
-"""The banner about the installation itself, on Fleet: its disk, its database, and revocations that are not stored."""
+"""The banner on the Fleet page about the installation: its disk, its database, and revocations not yet stored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from routing.values.counted import count
 
 @dataclass(frozen=True, slots=True)
 class InstallationProblem:
-    """One line of the banner; `shape` is the symbol before it."""
+    """One line of the banner; `shape` is the symbol in front of it."""
 
     shape: str
     sentence: str
@@ -31,7 +31,7 @@ _UNWRITABLE = {
     Cause.FULL: "The database is not writable: its disk is full.",
     Cause.READ_ONLY: "The database is not writable: it is read-only.",
 }
-"""Sentences for the causes that last."""
+"""Sentences for lasting causes of an unwritable database."""
 _READ_ONLY = (
     "You can sign in, read, and revoke API keys. Other changes are rejected until it is writable. No restart is needed."
 )
@@ -39,7 +39,7 @@ _LATER = "The jobs store the revocation when the database is writable."
 
 
 def installation_problems(actor: Actor) -> list[InstallationProblem]:
-    """Return the problems of the installation for people with a role in all pools, the most urgent first."""
+    """Return the installation's problems for people with a role in all pools, the most urgent first."""
     return list(_problems()) if may(actor, Role.VIEWER) else []
 
 

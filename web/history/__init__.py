@@ -1,1 +1,1 @@
-"""The stored past of the fleet, and the Cache locality pages."""
+"""The fleet's stored history, and the Cache locality pages."""

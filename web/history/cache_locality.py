@@ -1,4 +1,4 @@
-"""The Cache locality pages: which prompts a pool sends where, which engines hold what, and how exact the index is."""
+"""The Cache locality pages: where a pool sends prompts, what engines cache, and how exact the index is."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEFAULTS = {"window": "5"}
 
 @require_safe
 def cache_locality(request: HttpRequest) -> HttpResponse:
-    """Show one row per pool: its placement, its hottest prefix, and how accurate the indices of its engines are."""
+    """Show one row per pool: its placement, its hottest prefix, and the accuracy of its engines' indexes."""
     now, intake = time.time(), cache_locality_intake()
     rows = [_row(pool, intake.of(pool.slug, now)) for pool in shown_pools(console_actor(request))]
     return render(request, "history/cache_locality.html", shell_context(request, page="Cache locality", rows=rows))
@@ -35,7 +35,7 @@ def cache_locality(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def cache_locality_pool(request: HttpRequest, slug: str) -> HttpResponse:
-    """Show one pool's rings, prefixes, parts of TTFT and hits; with `?fragment` only the parts that change."""
+    """Show one pool's rings, prefixes, TTFT parts, and hits; with `?fragment` only the live section."""
     actor = console_actor(request)
     pool, now = shown_pool(actor, slug), time.time()
     asked_for = {name: asked(request, name, 64) for name in ("without", "prefix", "window")}
@@ -46,7 +46,7 @@ def cache_locality_pool(request: HttpRequest, slug: str) -> HttpResponse:
     chosen = {name: value for name, value in asked_for.items() if value != DEFAULTS.get(name)}
 
     def link(**changes: str) -> str:
-        """Return the page's address with parts of its query changed and the others kept."""
+        """Return the page's URL with some query parameters changed."""
         return with_query(here, **dict(sorted({**chosen, **changes}.items())))
 
     context = shell_context(
@@ -64,7 +64,7 @@ def cache_locality_pool(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def pool_pictures(report: PoolCacheReport, asked_for: dict[str, str], link: Link, now: float) -> dict[str, Any]:
-    """Return the context of the parts that change."""
+    """Return the template context for the page's live section."""
     locality = report.pool
     gone = engine_id_of(locality, asked_for["without"])
     rings = rings_picture(report, gone if gone in locality.accepting and locality.rings is not None else "", link)

@@ -1,4 +1,4 @@
-"""Predicted against reported hits, per engine and request, with the trust that follows and its reason."""
+"""Predicted against reported cache hits per engine and request, with the resulting trust and its reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TRUSTS = {"exact": "Exact", "degraded": "Degraded", "blind": "Blind"}
 
 
 def hits_picture(locality: PoolCacheLocality, now: float) -> dict[str, Any]:
-    """Return what the panels show; `now` is unix seconds."""
+    """Return the content of the panels; `now` is in Unix seconds."""
     points = [(engine, point) for engine in locality.engines for point in engine.points]
     top = max([locality.block_tokens, *(max(point.believed_tokens, point.reported_tokens) for _, point in points)])
     points.sort(key=lambda item: (item[1].age_s, item[0].name))
@@ -40,7 +40,7 @@ def hits_picture(locality: PoolCacheLocality, now: float) -> dict[str, Any]:
 
 
 def pool_hits(locality: PoolCacheLocality) -> dict[str, Any]:
-    """Return the pool's predicted and reported tokens, and which engines have reduced trust."""
+    """Return the pool's predicted and reported tokens, and the engines whose index has reduced trust."""
     sums = ("compared", "differing", "believed_tokens", "reported_tokens")
     return {
         **{name: sum(getattr(engine, name) for engine in locality.engines) for name in sums},
@@ -60,7 +60,7 @@ def _row(locality: PoolCacheLocality, engine: EngineCacheLocality, now: float) -
 
 
 def hits_finding(locality: PoolCacheLocality) -> str:
-    """Return the evidence of the hits against an index; an index of our own dispatches is approximate by design."""
+    """Return what the hits reveal about an index. An index built from our own dispatches is approximate by design."""
     doubted = [engine for engine in locality.engines if engine.cause and engine.trust != "exact"]
     if not doubted:
         return ""
@@ -71,5 +71,5 @@ def hits_finding(locality: PoolCacheLocality) -> str:
 
 
 def _root(tokens: int, top: int) -> float:
-    """Return the position on a square-root scale, on which short hits are visible next to long ones."""
+    """Return the position on a square-root scale, which keeps short hits visible next to long ones."""
     return math.sqrt(max(0, tokens) / top)

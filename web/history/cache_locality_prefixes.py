@@ -1,4 +1,4 @@
-"""The prefixes that prompts share as an icicle: depth is blocks, width requests, colour holders. Hashes only."""
+"""An icicle chart of shared prompt prefixes: depth is blocks, width is requests, color is holders. Hashes only."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from controlplane.platform.format import count, percent, some_names
 from gateway.contracts.cache_locality_sample import PoolCacheLocality, SharedPrefix
 
 Link = Callable[..., str]
-"""Gives the page's address with some parts of its query changed."""
+"""Returns the page's URL with some query parameters changed."""
 ROW_PX = 26
 HASH_DIGITS = 6
 HOT = 0.25
-"""Share of the requests from which the title names a prefix."""
+"""Share of the requests above which the title names a prefix."""
 _STEPS = (1, 2, 3, 5, 6, 7, 8)
-"""Steps of the heat scale. The lowest would be invisible on the panel; on the fourth, words are unreadable in one
+"""Steps of the heat scale in use. The lowest step is invisible on the panel; text on the fourth is unreadable in one
 theme.
 """
 _WORDED, _HASHED = 10.0, 5.0
-"""Percent of the width from which a cell has words, and from which it has its hash."""
+"""Percent of the width above which a cell shows words, and above which it shows its hash."""
 
 
 def prefix_picture(locality: PoolCacheLocality, wanted: str, link: Link) -> dict[str, Any]:
-    """Return what the panel shows; `wanted` is the key of the chosen prefix."""
+    """Return the content of the panel; `wanted` is the key of the selected prefix."""
     names = {engine.engine_id: engine.name for engine in locality.engines}
     cells = [
         _cell(locality, prefix, *span, names, wanted)
@@ -45,7 +45,7 @@ def prefix_picture(locality: PoolCacheLocality, wanted: str, link: Link) -> dict
 
 
 def _spans(locality: PoolCacheLocality) -> list[tuple[float, float]]:
-    """Return (begin, width) of each prefix as shares of the width: children side by side below their parent."""
+    """Return (start, width) of each prefix as shares of the width; children are side by side below their parent."""
     spans: list[tuple[float, float]] = []
     used: dict[int, float] = {}
     for prefix in locality.prefixes:
@@ -59,7 +59,7 @@ def _spans(locality: PoolCacheLocality) -> list[tuple[float, float]]:
 def _cell(
     locality: PoolCacheLocality, prefix: SharedPrefix, begin: float, width: float, names: dict[str, str], wanted: str
 ) -> dict[str, Any]:
-    """Return one prefix: its position in percent of the width and px, and its words."""
+    """Return one prefix's cell: its position in percent of the width and in px, and its words."""
     holders = [names.get(holder, holder) for holder in prefix.holders]
     short = prefix.key[:HASH_DIGITS]
     length = prefix.last_block - prefix.first_block + 1
@@ -97,7 +97,7 @@ def _step(holders: int, engines: int) -> int:
 
 
 def prefix_finding(locality: PoolCacheLocality) -> str:
-    """Return a sentence on the longest prefix that much of the traffic shares; empty where there is none."""
+    """Return a sentence about the longest prefix that much of the traffic shares; empty if there is none."""
     hot = [
         (item.last_block, at)
         for at, item in enumerate(locality.prefixes)

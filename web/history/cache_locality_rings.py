@@ -1,4 +1,4 @@
-"""The hash rings of a pool as a picture and a table: each engine's arcs, and what moves if one leaves."""
+"""A pool's hash rings as a picture and a table: each engine's arcs, and what moves if an engine leaves."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from routing.rings.ring_shares import RingShares
 from web.history.cache_locality_prefixes import Link
 
 TURN = 10_000
-"""Length of a drawn ring; arcs are whole numbers of it."""
+"""Length of a drawn ring; arc lengths are whole numbers."""
 MAX_DRAWN = 32
-"""Engines up to which all arcs are drawn; with more, only those of the chosen engine."""
+"""Maximum number of engines for which all arcs are drawn; above it, only the selected engine's arcs are drawn."""
 UNEVEN = 1.25
-"""Multiple of the ideal share from which the title names an engine."""
+"""Multiple of the ideal share above which the title names an engine."""
 _STEPS = 8
 _RADII = (106, 84, 66, 50)
 _NAMES = ("Outer ring", "Inner ring")
 
 
 def rings_picture(report: PoolCacheReport, without: str, link: Link) -> dict[str, Any]:
-    """Return what the panel shows; `without` is the id of an engine on the rings, or empty."""
+    """Return the content of the panel; `without` is the id of an engine on the rings, or empty."""
     locality, reading = report.pool, rings_reading(report, without)
     shares, lines = reading.shares, reading.lines
     chosen = next((line.name for line in lines if line.engine_id == without), "")
@@ -67,7 +67,7 @@ def _row(line: RingLine, ideal: float, without: str, link: Link) -> dict[str, An
 
 
 def _drawn(locality: PoolCacheLocality, shares: RingShares, without: str) -> list[tuple[int, list[dict[str, Any]]]]:
-    """Return the radius of each drawn ring, and each engine's arcs on it as the dashes of a circle."""
+    """Return the radius of each drawn ring, and each engine's arcs on it as circle dashes."""
     if locality.rings is None:
         return []
     placed = {engine.engine_id: engine.share for engine in shares.engines}
@@ -90,7 +90,7 @@ def _drawn(locality: PoolCacheLocality, shares: RingShares, without: str) -> lis
 
 
 def _dashes(ring: HashRing) -> list[str]:
-    """Return each engine's arcs as dashes and gaps of a circle that is TURN long."""
+    """Return each engine's arcs as dashes and gaps of a circle of length TURN."""
     spans: list[list[tuple[int, int]]] = [[] for _ in range(ring.size)]
     for begin, length, owner in ring.arcs():
         pieces = [(begin, begin + length)] if begin >= 0 else [(begin + RING, RING), (0, begin + length)]
@@ -114,7 +114,7 @@ def _as_dashes(spans: list[tuple[int, int]]) -> str:
 
 
 def _step(share: float, ideal: float) -> int:
-    """Return the step of the diverging scale: its ends are half the ideal share, and one and a half."""
+    """Return the step of the diverging scale, which ranges from 0.5 to 1.5 times the ideal share."""
     middle = _STEPS // 2
     return max(0, min(_STEPS, round(middle + (share / ideal - 1) * _STEPS))) if ideal else middle
 

@@ -1,4 +1,4 @@
-"""The parts of each engine's time to first token as stacked bars: queue, transfer, prefill; mean and P90."""
+"""Stacked bars of each engine's time to first token, split into queue, transfer, and prefill; mean and P90."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_ROWS = 40
 
 
 def ttft_picture(locality: PoolCacheLocality, window: str, link: Link) -> dict[str, Any]:
-    """Return the picture of a span of WINDOWS; engines without a request in it are left out."""
+    """Return the chart for a span of WINDOWS; engines without requests in the span are omitted."""
     spans = [
         (engine, span) for engine in locality.engines for span in engine.split if abs(span.span_s - WINDOWS[window]) < 1
     ]

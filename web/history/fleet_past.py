@@ -1,4 +1,4 @@
-"""The past of the fleet for the Fleet page: `/fleet/history?range=1h&end=…` returns a binary keyframe."""
+"""The fleet's history for the Fleet page: `/fleet/history?range=1h&end=…` returns a binary keyframe."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from web.shell.console_request import console_actor, row_number
 
 @require_safe
 def fleet_history(request: HttpRequest) -> HttpResponse:
-    """Return a stretch of the past: `range` 5m, 1h or 24h, `end` unix seconds (none: now).
+    """Return a period of the history; `range` is 5m, 1h, or 24h, `end` is in Unix seconds (default: now).
 
-    With `after` (a column's number) and `roster` (of the head of an earlier answer), return only newer columns.
+    With `after` (a column number) and `roster` (from the head of an earlier response), return only newer columns.
     """
     query = request.GET
     try:

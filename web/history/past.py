@@ -1,4 +1,4 @@
-"""The stored past as a picture: the columns of a stretch, merged from roll-ups and this process's live columns."""
+"""The stored history as a picture: the columns of a period, merged from roll-ups and this process's live columns."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from web.live.verdict import FleetVerdict
 
 MAX_MARKERS = 240
 TAIL_COLUMNS = 30
-"""Long columns at the end that are made of short ones, at most; the job stores the others soon."""
+"""Maximum number of long columns at the end that are merged from short ones; the job stores the others soon."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastPicture:
-    """The content of a stretch; columns oldest first, None where nothing was recorded."""
+    """The content of a period; columns are oldest first, None if nothing was recorded."""
 
     stretch: Stretch
     columns: list[Column | None]
@@ -35,15 +35,15 @@ class PastPicture:
     markers: list[Annotation]
     strip: dict[str, dict[int, float]]
     sample: FleetSample | None
-    """The newest live sample, where the stretch reaches until now."""
+    """The newest live sample, if the period reaches the present."""
     verdict: FleetVerdict | None
-    """The sentence about it."""
+    """The sentence about the period."""
     removed: frozenset[str]
     """Ids of the engines that have left the fleet."""
 
 
 def read_picture(stretch: Stretch, feed: FleetFeed, scope: Scope = None) -> PastPicture:
-    """Read the stretch of the pools in scope: stored columns first, then those that only this process has received."""
+    """Read the period for the pools in scope: stored columns, then newer ones that only this process has received."""
     recent, newest = feed.recent(scope), feed.seen(scope)
     sample = newest if stretch.live else None
     if stretch.range.column_s == FINE_S:
@@ -70,7 +70,7 @@ def read_picture(stretch: Stretch, feed: FleetFeed, scope: Scope = None) -> Past
 
 
 def _fine(first: int, last: int, live: Sequence[Column], scope: Scope) -> Past:
-    """Return the columns of FINE_S seconds; those that are not stored yet come from this process."""
+    """Return the columns of FINE_S seconds; this process adds columns that are not stored yet."""
     past = read_past(FINE_S, first, last, scope)
     stored = {column.index for column in past.columns}
     past.columns += [column for column in live if first <= column.index <= last and column.index not in stored]
@@ -93,7 +93,7 @@ def _add_tail(past: Past, stretch: Stretch, live: Sequence[Column], scope: Scope
 
 
 def _roster(columns: Sequence[Column], sample: FleetSample | None, pools: Sequence[str]) -> HistoryRoster:
-    """Return the engines of the picture: the present ones in their order, then the removed ones, pool by pool."""
+    """Return the engines of the picture: current ones in order, then removed ones, pool by pool."""
     rosters = {id(column.roster): column.roster for column in columns}
     newest = columns[-1].roster if columns else NO_ENGINES
     last = roster_of(sample.engines) if sample is not None else newest
@@ -104,21 +104,21 @@ def _roster(columns: Sequence[Column], sample: FleetSample | None, pools: Sequen
 
 
 def _removed(roster: HistoryRoster, newest: FleetSample | None) -> frozenset[str]:
-    """Return the removed engines of the roster; none before the first sample, since nothing is known then."""
+    """Return the removed engines of the roster; empty before the first sample, because nothing is known then."""
     if newest is None:
         return frozenset()
     return frozenset(roster.engine_ids) - {engine.engine_id for engine in newest.engines}
 
 
 def _on(columns: Sequence[Column], roster: HistoryRoster) -> list[Column]:
-    """Return the columns with this roster object where the engines are the same, so that no row moves."""
+    """Return the columns; those with an equal roster get this roster object, so that no row moves."""
     rosters = {id(column.roster): column.roster for column in columns if column.roster is not roster}
     same = {key for key, other in rosters.items() if other == roster}
     return [replace(column, roster=roster) if id(column.roster) in same else column for column in columns]
 
 
 def _ordered_pools(facts: dict[str, PoolHistoryFacts], sample: FleetSample | None) -> dict[str, PoolHistoryFacts]:
-    """Return the pools in their present order, then the removed ones."""
+    """Return the pools in their current order, then the removed pools."""
     now = [pool.pool_id for pool in sample.pools] if sample else []
     order = [pool_id for pool_id in now if pool_id in facts]
     order += sorted((fact for fact in facts if fact not in now), key=lambda key: facts[key].name)
@@ -130,7 +130,7 @@ def _facts_of(pool: object) -> PoolHistoryFacts:
 
 
 def _markers(stored: list[Annotation], recent: Recent, stretch: Stretch) -> list[Annotation]:
-    """Return the markers of the stretch, renumbered; from this process's first sample on, its own markers count."""
+    """Return the period's markers, renumbered. This process's markers replace stored ones from its first sample on."""
     all_of = [marker for marker in stored if marker.at < recent.since]
     all_of += [marker for marker in recent.markers if marker.at >= recent.since]
     start = stretch.first * stretch.range.column_s

@@ -1,4 +1,4 @@
-"""Encodes the past like the keyframes of the live feed, and the columns that follow one."""
+"""Encodes the history like the keyframes of the live feed, and the columns that follow a keyframe."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _NOW = [WIRE_FLOATS.index(name) for name in ("tokens", "seconds", "running", "bo
 def encode_past(picture: PastPicture, *, after: int | None = None, known: str = "") -> bytes:
     """Return a keyframe of the picture, or a `more` frame with the columns above `after`.
 
-    A `more` frame requires a picture with the same engines and pools; `known` is the `roster` of that picture's head,
-    and with another one the answer is a keyframe.
+    A `more` frame requires a picture with the same engines and pools. `known` is the `roster` from that picture's head;
+    if it differs, the result is a keyframe.
     """
     roster = _digest(picture)
     stretch = picture.stretch
@@ -94,7 +94,7 @@ def _engines(picture: PastPicture) -> list[Head]:
 
 
 def _past_facts(picture: PastPicture, row: int) -> Head:
-    """Return the facts of an engine at the end of the picture: its state, and since when within it."""
+    """Return an engine's facts at the end of the picture: its state, and since when within the picture."""
     roster, stretch = picture.roster, picture.stretch
     engine_id = roster.engine_ids[row]
     state, since = UNKNOWN_STATE, stretch.first * stretch.range.column_s

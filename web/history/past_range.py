@@ -1,4 +1,4 @@
-"""The stretch of the past that a viewer asks for."""
+"""The period of the history that a viewer selects."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ WEEK_COLUMN_S = 840
 
 
 class BadRangeError(ValueError):
-    """The query names no range, or an invalid end; the message lists what is allowed."""
+    """The query has no known range, or an invalid end; the message lists what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """One choice of the time control; the strip below shows the longer stretch within which it can be moved."""
+    """One choice of the time control; the strip below shows the longer period within which it can be moved."""
 
     name: str
     span_s: int
@@ -27,7 +27,7 @@ class Range:
 
     @property
     def columns(self) -> int:
-        """How many columns the picture has."""
+        """Number of columns in the picture."""
         return self.span_s // self.column_s
 
 
@@ -62,9 +62,9 @@ class Stretch:
 
 
 def stretch_of(name: str, end: str, at: float) -> Stretch:
-    """Return the stretch of range `name` that ends at unix seconds `end` ('' or later than `at`, the moment now: live).
+    """Return the period of range `name` that ends at Unix second `end`; an empty or future `end` means live.
 
-    Raises BadRangeError.
+    `at` is the current time. Raise BadRangeError for an unknown range or an invalid end.
     """
     chosen = RANGES.get(name)
     if chosen is None:

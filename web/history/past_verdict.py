@@ -1,4 +1,4 @@
-"""The one sentence about a stretch of the past: were requests late, when, and where."""
+"""The sentence about a period of the history: were requests late, when, and where."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DAY_S = 86_400
 
 
 def judge_past(picture: PastPicture) -> FleetVerdict:
-    """Return the finding on the stretch: on-time share with its low, requests, engines that were lost, gaps."""
+    """Return the finding for the period: on-time share with its low, requests, lost engines, and gaps."""
     stretch = picture.stretch
     start = stretch.first * stretch.range.column_s
     words = day_time if stretch.range.span_s >= DAY_S else clock_time

@@ -1,1 +1,1 @@
-"""The KV store page: node managers, their tiers, and what moves between them and the engines."""
+"""The KV store page: node managers, their tiers, and transfers between nodes and engines."""

@@ -1,4 +1,4 @@
-"""Advisories as the page shows them: their effect or possible effect per pool, their outcome per source."""
+"""Advisories in the form of the page: their actual or possible effect per pool, and their outcomes per source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NO_POOL = "sessions not known"
 
 
 def advisory_table(totals: AdvisoryTotals, pools: Mapping[str, str], keys: Mapping[str, str]) -> dict[str, Any]:
-    """Return the table of these counts; `pools` and `keys` map ids to names."""
+    """Return the table of these totals; `pools` and `keys` map ids to names."""
     sources = totals.sources
     return {
         "pools": [_pool(pool, pools[pool.pool_id]) for pool in totals.pools if pool.pool_id in pools],

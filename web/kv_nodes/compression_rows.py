@@ -1,4 +1,4 @@
-"""Whether compressed caches below engine memory would pay off, by how busy the nodes' disks are."""
+"""Whether compressing caches below engine memory would pay off, judged by the load of the nodes' disks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from web.kv_nodes.node_rows import NodeRow
 
 
 def compression_rows(nodes: Sequence[NodeRow]) -> list[tuple[NodeRow, CompressionAdvice, int]]:
-    """Return node, advice and reads of each node that reports an SSD tier, the busiest first.
+    """Return node, advice, and reads of each node that reports an SSD tier, the busiest first.
 
-    Compression gains nothing where nothing was read.
+    Compression gains nothing on a node that read nothing.
     """
     rows = [
         (node, compression_advice(node.report.disk_busy), tier.hits)

@@ -11,7 +11,7 @@ from web.kv_nodes.node_rows import NodeRow
 
 
 def finding(rows: Sequence[NodeRow]) -> dict[str, Any]:
-    """Return one sentence on these nodes, its shape, and the figures of all that serve."""
+    """Return one sentence about these nodes, its shape, and the totals of all serving nodes."""
     text, shape = _sentence(rows)
     live = [row for row in rows if row.live]
     hits, misses = sum(row.hits for row in live), sum(row.report.misses for row in live)

@@ -1,7 +1,7 @@
-"""Whether loading KV beats computing it on the links at hand (Mooncake §2.2, eq. 2).
+"""Whether loading KV over the available links is faster than computing it (Mooncake §2.2, eq. 2).
 
-A load of p tokens beats their prefill where the link carries their KV in less time: B > bytes(p) / (seconds(p) −
-seconds with all of them cached). The paper puts p at 8,192 tokens; attention makes longer prompts easier.
+A load of p tokens is faster if the link's bandwidth B > bytes(p) / (seconds(p) − seconds with all p tokens cached). The
+paper uses p = 8,192; because of attention, the condition is weaker for longer prompts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TOKENS = 8192
 
 
 def load_advice(rows: Sequence[NodeRow]) -> list[dict[str, Any]]:
-    """Return the advice of each pool whose engines have nodes, by name."""
+    """Return the advice for each pool whose engines have nodes, by pool name."""
     homes: dict[int, set[str]] = {}
     for pool_id, node in Engine.objects.exclude(kv_node="").values_list("pool_id", "kv_node"):
         homes.setdefault(pool_id, set()).add(node)
@@ -42,7 +42,7 @@ def load_advice(rows: Sequence[NodeRow]) -> list[dict[str, Any]]:
 
 
 def least_rate(cost: PrefillCost, bytes_per_token: float, tokens: int = TOKENS) -> float:
-    """Return the bytes per second from which loading this many tokens takes less time than computing them."""
+    """Return the bytes per second above which loading this many tokens is faster than computing them."""
     saved_s = cost.seconds(tokens, 0) - cost.seconds(tokens, tokens)
     return tokens * bytes_per_token / saved_s if saved_s > 0 else float("inf")
 
@@ -75,7 +75,7 @@ def _verdict(slower: int, links: int) -> tuple[str, str]:
 
 
 def _cost(pool: Pool, learned: Sequence[LearnedCost]) -> PrefillCost | None:
-    """Return the cost of a prefill: the learned one of the first kind, where it is better than the policy's."""
+    """Return the prefill cost: the first engine kind's learned cost if it beats the policy's, else the policy's."""
     fitted = fitted_of(learned[0]) if learned else None
     if fitted is not None and fitted.better:
         return fitted.prefill

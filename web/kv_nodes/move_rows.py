@@ -1,4 +1,4 @@
-"""Orders that moved KV blocks, and the worth of each, as the page shows them."""
+"""Orders that moved KV blocks, and what each one gained, in the form of the page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLANNERS = {
     "replicate": ("Replication", "repeatedly loaded from another node"),
     "shrink": ("Cold copies", "a replica that no engine loads from"),
 }
-"""Name of each planner, and the reason for its orders."""
+"""Display name of each planner, and the reason for its orders."""
 _OUTCOMES = {
     "moved": "Moved",
     "missing": "Missing",
@@ -31,7 +31,7 @@ _WORTH_OF_SPACE = {"useful": "Not needed again", "useless": "Needed again", "ope
 
 
 def order_table(orders: QuerySet[KvMoveRecord], now: datetime) -> dict[str, Any]:
-    """Return the newest of these orders, and a line for each planner that sent any."""
+    """Return the newest of these orders, and one line per planner that sent orders."""
     totals = list(
         orders.order_by("planner").values("planner").annotate(
             asked=Count("pk"),
@@ -70,7 +70,7 @@ def _planner(name: str) -> tuple[str, str]:
 
 
 def token_words(number: int) -> str:
-    """Return a short number of tokens: 1 token, 4.1k tokens."""
+    """Return a token count in short form: 1 token, 4.1k tokens."""
     return f"{short(number)} {'token' if number == 1 else 'tokens'}"
 
 

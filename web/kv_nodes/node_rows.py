@@ -1,4 +1,4 @@
-"""One node manager as the page shows it."""
+"""One node manager in the form of the page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MEDIA = (("CPU", "DRAM"), ("STORAGE", "SSD"))
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """One node; counters are since it started."""
+    """One node; counters start when the node starts."""
 
     name: str
     address: str
@@ -33,36 +33,36 @@ class NodeRow:
     report: NodeReport = _UNTOLD
     reported_at: datetime | None = None
     unpin: tuple[Mapping[str, str], ...] = ()
-    """Pins that operators have ended."""
+    """Pins that an operator has ended."""
 
     @property
     def shape(self) -> str:
-        """The shape before the word of its state."""
+        """The shape before the state word."""
         return SHAPES[self.state]
 
     @property
     def live(self) -> bool:
-        """Whether it reports, so that it would be back at once if it were deleted."""
+        """Whether the node reports. A reporting node would reappear at once after being deleted."""
         return self.state in LIVE
 
     @property
     def hits(self) -> int:
-        """Blocks read from either tier."""
+        """Number of blocks read from either tier."""
         return sum(tier.hits for tier in self.report.tiers)
 
     @property
     def corrupt(self) -> int:
-        """Copies whose checksum disagreed."""
+        """Number of copies whose checksum did not match."""
         return sum(tier.corrupt for tier in self.report.tiers)
 
     @property
     def disk_is_full(self) -> bool:
-        """Whether a disk lacks space for all of its tier."""
+        """Whether a disk lacks space for its full tier."""
         return any(tier.withheld_slots for tier in self.report.tiers)
 
     @property
     def tiers(self) -> list[tuple[str, TierReport | None, int, int]]:
-        """Name, counts (None: no such tier), slots with space, and percent of them in use."""
+        """Name, counts (None without such a tier), allocated slots, and percent in use of each tier."""
         reports = {tier.medium: tier for tier in reversed(self.report.tiers) if tier.slots}
         sizes = {medium: tier.slots - tier.withheld_slots for medium, tier in reports.items()}
         return [
@@ -73,12 +73,12 @@ class NodeRow:
         ]
 
     def age_s(self, now: datetime) -> float:
-        """Return the age of its report in seconds."""
+        """Return the age of the node's report in seconds."""
         return (now - self.reported_at).total_seconds() if self.reported_at is not None else 0.0
 
 
 def node_row(node: KvNode) -> NodeRow:
-    """Return a node's row; without counts where it never reported, or in a format that this program cannot read."""
+    """Return a node's row; without counts if the node never reported, or in a format that this program cannot read."""
     row = NodeRow(node.name, node.address, KvNodeState(node.state), node.slot_bytes)
     report = getattr(node, "report", None)
     return (

@@ -1,4 +1,4 @@
-"""The KV store page; with `?fragment` only the part that changes."""
+"""The KV store page; with `?fragment` only the live section."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SAID = {
 @require_safe
 @needs_all_pools(PAGE, "KV nodes serve all pools. Viewing them")
 def kv_store(request: HttpRequest) -> HttpResponse:
-    """Show every node manager to people with a role in all pools."""
+    """Show all node managers to people who have a role in all pools."""
     return _page(request)
 
 
@@ -63,7 +63,7 @@ def forget_node(request: HttpRequest, name: str) -> HttpResponse:
 
 @require_POST
 def end_pin(request: HttpRequest, name: str) -> HttpResponse:
-    """Stop a node from keeping a pinned prefix longer than other blocks."""
+    """End a pin, so that the node no longer keeps the prefix longer than other blocks."""
     actor = console_actor(request)
     node = get_object_or_404(visible_kv_nodes(actor), name=name)
     pin = sent(request, "pin", 64), sent(request, "tenant", 64)
@@ -113,7 +113,7 @@ def _page(request: HttpRequest, *, problem: str = "", status: int = 200) -> Http
 
 
 def _advisories() -> dict[str, Any]:
-    """Return the counts of the gateways; reads names only where there are counts to label."""
+    """Return the gateways' advisory counts. Names are read only if there are counts to label."""
     totals = advised()
     pools, sources = [pool.pool_id for pool in totals.pools], [source.source for source in totals.sources]
     names = dict(Pool.objects.filter(slug__in=pools).values_list("slug", "name")) if pools else {}

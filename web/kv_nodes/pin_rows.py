@@ -1,4 +1,4 @@
-"""Pinned prefixes as the page shows them: by key, never by content."""
+"""Pinned prefixes in the form of the page: by key, never by content."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ class PinRow:
 
     @property
     def ending(self) -> bool:
-        """Whether an operator has ended it, and the node has not received that yet."""
+        """Whether an operator has ended the pin but the node has not received that yet."""
         return (self.pin.name, self.pin.tenant) in map(pin_of, self.node.unpin)
 
     @property
     def address(self) -> str:
-        """Address on which its end is confirmed."""
+        """URL of the dialog that ends the pin."""
         return with_query("/kv", unpin=self.pin.name, node=self.node.name, tenant=self.pin.tenant)
 
 
 def pin_rows(nodes: Sequence[NodeRow], now: datetime) -> list[PinRow]:
-    """Return the pins of the nodes that report, the largest first."""
+    """Return the pins of the reporting nodes, the largest first."""
     pins = [PinRow(node, pin, pin.left_s - node.age_s(now)) for node in nodes if node.live for pin in node.report.pins]
     return sorted(pins, key=lambda item: (-item.pin.bytes, item.node.name, item.pin.tenant, item.pin.name))
 
 
 def left_out(nodes: Sequence[NodeRow]) -> int:
-    """Return how many pins no list shows: beyond SHOWN, or left out by their nodes."""
+    """Return the number of unlisted pins: beyond SHOWN, or omitted from the nodes' reports."""
     live = [node.report for node in nodes if node.live]
     return max(0, sum(len(item.pins) for item in live) - SHOWN) + sum(item.more_pins for item in live)

@@ -15,7 +15,7 @@ _TIERS = {"dram": "in DRAM", "ssd": "on SSD", "": "no copy"}
 
 @dataclass(frozen=True, slots=True)
 class PrefixRow:
-    """One prefix, and by node the tier that has it: dram, ssd, or empty."""
+    """One prefix, and per node the tier that holds it: dram, ssd, or empty."""
 
     pool: Pool
     prefix: SharedPrefix
@@ -24,22 +24,22 @@ class PrefixRow:
 
     @property
     def tokens(self) -> int:
-        """Tokens that its prompts share."""
+        """Number of tokens that the prompts share."""
         return self.prefix.last_block * self.pool.block_tokens
 
     @property
     def copies(self) -> int:
-        """Copies on nodes, in any tier."""
+        """Number of copies on nodes, in any tier."""
         return sum(map(bool, self.tiers.values()))
 
     @property
     def cells(self) -> list[tuple[str, str]]:
-        """Tier and words of each node."""
+        """Tier and words for each node."""
         return [(tier, f"{node}: {_TIERS[tier]}") for node, tier in self.tiers.items()]
 
 
 def prefix_rows(pools: Iterable[Pool], nodes: Sequence[str], now: float) -> list[PrefixRow]:
-    """Return the most frequent prefixes of these pools by the gateways' last reports; `now` is unix seconds."""
+    """Return the most frequent prefixes of these pools from the gateways' last reports; `now` is in Unix seconds."""
     prefixes = []
     for pool in pools:
         word = cache_locality_intake().of(pool.slug, now)

@@ -1,4 +1,4 @@
-"""Bytes that nodes sent to engines and to each other, as a matrix of those that moved the most."""
+"""A matrix of bytes sent from nodes to engines and other nodes, limited to those with the most bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from web.kv_nodes.node_rows import NodeRow
 
 MAX_NODES, MAX_CLIENTS = 8, 24
 _LEVELS, _RANGE = 9, 1000.0
-"""Colors of the sequential map, and the ratio between its last and its first."""
+"""Number of colors in the sequential map, and the ratio between the last color's bytes and the first's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,23 +20,23 @@ class TransferLine:
 
     name: str
     cells: tuple[tuple[LinkReport, int] | None, ...]
-    """Link from each node, and its color: 0 (nothing) to 8 (the most of all links), logarithmic."""
+    """Link from each node, and its color: 0 (nothing) to 8 (the largest of all links), logarithmic."""
     sent: int
     kept: int
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Nodes in columns, clients in rows, both by name, limited to those with the most bytes."""
+    """Nodes in columns and clients in rows, both by name, limited to those with the most bytes."""
 
     nodes: tuple[str, ...]
     lines: tuple[TransferLine, ...]
     more: int
-    """Clients that are left out."""
+    """Number of omitted clients."""
 
 
 def transfer_matrix(rows: Sequence[NodeRow], names: Mapping[str, str]) -> Matrix:
-    """Return the matrix; `names` maps the addresses of clients to their names."""
+    """Return the matrix; `names` maps client addresses to names."""
     moving = [row for row in rows if row.report.links]
     most_first = sorted(moving, key=lambda row: (-_moved(row.report.links), row.name))
     nodes = sorted(most_first[:MAX_NODES], key=lambda row: row.name)

@@ -1,4 +1,4 @@
-"""The websocket of the Fleet page: who may watch which pools, and when a viewer is too slow."""
+"""The websocket of the Fleet page: who can watch which pools, and when a viewer is too slow."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ MAX_MESSAGE = 256
 class FleetConsumer(AsyncWebsocketConsumer):
     """Sends a keyframe, then the newest column frame; receives `keyframe`, `pause` and `resume`.
 
-    Frames hold the pools that the person may see. Keyframes on request are sent at most once per second. Close codes:
-    4401 not signed in, or no longer; 4403 no role in any pool; 4409 roles have changed, connect again; 4400 unknown
-    message; 4408 nothing read for STALL_S seconds.
+    Frames contain only the pools that the person can see. Keyframes on request are sent at most once per second. Close
+    codes: 4401 not signed in or session ended; 4403 no role in any pool; 4409 roles have changed, connect again; 4400
+    unknown message; 4408 nothing read for STALL_S seconds.
     """
 
     stall_s = STALL_S
 
     async def connect(self) -> None:
-        """Accept; close anonymous connections with a code, and start sending to the others."""
+        """Accept the connection. Close anonymous ones with a code; start sending frames to the others."""
         self._sender: asyncio.Task[None] | None = None
         # Only an accepted socket can send the browser a close code; before that the browser sees a bare 403.
         await self.accept()
@@ -55,7 +55,7 @@ class FleetConsumer(AsyncWebsocketConsumer):
         self._guard = asyncio.create_task(self._close_on_sign_out())
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """Carry out one of the viewer's three commands."""
+        """Execute one of the viewer's three commands."""
         if self._sender is None:
             return
         command = _command(text_data)
@@ -69,7 +69,7 @@ class FleetConsumer(AsyncWebsocketConsumer):
             await self.close(code=BAD_MESSAGE)
 
     async def disconnect(self, code: int) -> None:
-        """Forget the viewer."""
+        """Remove the viewer."""
         if self._sender is not None:
             self._feed.leave(self._viewer)
             session_watch().leave(self._watched)
@@ -77,7 +77,7 @@ class FleetConsumer(AsyncWebsocketConsumer):
             self._guard.cancel()
 
     async def _close_on_sign_out(self) -> None:
-        """Close once the session has ended or shows other pools; nothing is sent after that."""
+        """Close once the session ends or its visible pools change; nothing is sent after that."""
         await self._watched.changed.wait()
         self._feed.leave(self._viewer)
         if self._sender is not None:
@@ -103,7 +103,7 @@ class FleetConsumer(AsyncWebsocketConsumer):
 
 
 def _command(text: str | None) -> Any:
-    """Return the command in the message; None where it is unknown."""
+    """Return the command in the message; None if it is unknown."""
     if text is None or len(text) > MAX_MESSAGE:
         return None
     try:

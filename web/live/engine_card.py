@@ -1,4 +1,4 @@
-"""The engine drawer's facts besides the live feed: the engine's last decisions, and the allowed actions."""
+"""Facts of the engine drawer beyond the live feed: the engine's last decisions, and the allowed actions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ DECODE_REASONS = {
     "only_decoder": "only decode engine",
     "most_room": "most free memory",
 }
-"""Why a request is decoded on its engine, when another engine computes its prompt."""
+"""Why a request is decoded on its engine when another engine computes its prompt."""
 QUEUE_REASONS = {
     "arrived_first": "oldest",
     "earliest_deadline": "earliest deadline",
@@ -79,7 +79,7 @@ QUEUE_REASONS = {
 
 
 class DecisionLine(msgspec.Struct, frozen=True):
-    """One decision as a row of the drawer. Times in unix seconds and seconds; None: not (yet) known."""
+    """One decision as a row of the drawer. Times are in Unix seconds, durations in seconds; None if not (yet) known."""
 
     decision_id: str
     at: float
@@ -88,21 +88,21 @@ class DecisionLine(msgspec.Struct, frozen=True):
     predicted_tokens: int
     cached_tokens: int | None
     queued_s: float
-    """Seconds that it waited at the gateway."""
+    """Seconds that the request waited at the gateway."""
     queue_reason: str
-    """Why it was dispatched before the other queued requests; empty where it did not wait."""
+    """Why the request was dispatched before the other queued requests; empty if it did not wait."""
     queue_words: str
-    """The same as a sentence's second half."""
+    """The queue reason as the second half of a sentence."""
     overtook: int
-    """Requests that had waited longer and were dispatched later."""
+    """Number of requests that had waited longer and were dispatched later."""
     ttft_s: float | None
     on_time: bool | None
     outcome: str
-    """Empty while the request runs."""
+    """How the request ended; empty while it runs."""
 
 
 class EngineCard(msgspec.Struct, frozen=True):
-    """One engine for one viewer."""
+    """One engine's card for one viewer."""
 
     engine_id: str
     name: str
@@ -112,13 +112,13 @@ class EngineCard(msgspec.Struct, frozen=True):
     pool: str
     health: HealthLine
     below: str
-    """What it keeps in tiers below its memory, and the cost of loading it, as a sentence; empty: unknown."""
+    """What the engine keeps in tiers below its memory, and the cost of loading it, as a sentence; empty if unknown."""
     decisions: list[DecisionLine] | None
-    """Newest first; None where no gateway responds."""
+    """Newest first; None if no gateway responds."""
 
 
 def engine_card(engine: Engine, actor: Actor, sample: EngineSample | None = None) -> EngineCard:
-    """Return the card of an engine as this actor may see it; `sample` is its newest sample."""
+    """Return an engine's card with what this actor can see; `sample` is the engine's newest sample."""
     recent = recent_decisions().of_engine(engine.engine_id)
     return EngineCard(
         engine_id=engine.engine_id,
@@ -134,7 +134,7 @@ def engine_card(engine: Engine, actor: Actor, sample: EngineSample | None = None
 
 
 def below_memory(sample: EngineSample) -> str:
-    """Return what an engine keeps in its lower tiers, and the cost of loading that or an adapter, as sentences."""
+    """Return sentences on what an engine keeps in its lower tiers, and on the cost of loading that or an adapter."""
     tiers = []
     for tier in sample.tiers:
         cost = f", {duration(1000 * tier.token_s)} per 1,000 tokens loaded" if tier.token_s is not None else ""
@@ -167,7 +167,7 @@ def _line(record: StoredDecision) -> DecisionLine:
 
 
 def reason_title(code: str) -> str:
-    """Return a reason code as the short title of a table cell."""
+    """Return a reason code as a short title for a table cell."""
     return REASONS.get(code, code.replace("_", " ").capitalize())
 
 

@@ -1,4 +1,4 @@
-"""Engines that health checks consider unhealthy, with the evidence and the possible overrides."""
+"""Engines that health checks consider unhealthy, with the evidence and the available overrides."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEALTH = {
     "probation": ("Returning", "starting"),
     "healthy": ("Healthy", "serving"),
 }
-"""Verdict → word and state shape."""
+"""Word and shape of each verdict."""
 NEVER_ANSWERED = ("Never answered", "unknown")
 
 
@@ -30,21 +30,21 @@ class HealthLine:
     engine_id: str
     name: str
     state: str
-    """healthy, suspect, quarantined or probation."""
+    """One of healthy, suspect, quarantined, or probation."""
     word: str
     shape: str
     reason: str
     since: Moment | None
     ends: str
     share: str
-    """Share of its usual load, as text; empty where it gets all of it."""
+    """The engine's share of its usual load, as text; empty if it gets its full load."""
     evidence: str
     out: bool
-    """Whether it gets less than its full load, so that an operator may return it to service."""
+    """Whether the engine gets less than its full load, so that an operator can return it to service."""
 
 
 def watched(engines: Mapping[int, Engine], seen: Mapping[str, EngineSample], now: datetime) -> list[HealthLine]:
-    """Return the engines (by primary key) that need attention, the worst first; one query."""
+    """Return the engines (by primary key) that need attention, the worst first, in one query."""
     order = [HealthState.QUARANTINED, HealthState.PROBATION, HealthState.SUSPECT, HealthState.HEALTHY]
     rows = [
         row
@@ -56,7 +56,7 @@ def watched(engines: Mapping[int, Engine], seen: Mapping[str, EngineSample], now
 
 
 def engine_health(engine: Engine, sample: EngineSample | None, now: datetime) -> HealthLine:
-    """Return the health of an engine; costs a query unless `health` was prefetched."""
+    """Return the health of an engine; runs one query unless `health` was prefetched."""
     seen = {} if sample is None else {engine.engine_id: sample}
     return health_line(engine, getattr(engine, "health", None), seen, now)
 
@@ -64,7 +64,7 @@ def engine_health(engine: Engine, sample: EngineSample | None, now: datetime) ->
 def health_line(
     engine: Engine, row: EngineHealth | None, seen: Mapping[str, EngineSample], now: datetime
 ) -> HealthLine:
-    """Return the health of one engine; without a verdict it is healthy, once it has answered at all."""
+    """Return the health of one engine. Without a verdict, an engine that has ever responded is healthy."""
     state = row.state if row is not None else HealthState.HEALTHY.value
     sample = seen.get(engine.engine_id)
     silent = state == HealthState.HEALTHY and never_answered(sample)
@@ -88,7 +88,7 @@ def health_line(
 
 
 def never_answered(sample: EngineSample | None) -> bool:
-    """Return whether the gateway has contacted the engine and never received an answer."""
+    """Return whether the gateway has contacted the engine and never received a response."""
     return sample is not None and not sample.answered
 
 
@@ -119,7 +119,7 @@ def _ends(row: EngineHealth | None, now: datetime) -> str:
 
 
 def evidence(sample: EngineSample | None) -> str:
-    """Return the figures of the newest sample that support a verdict; empty where there are none."""
+    """Return the figures of the newest sample that support a verdict; empty if there are none."""
     if sample is None:
         return ""
     counts = sample.counts

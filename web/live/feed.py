@@ -1,4 +1,4 @@
-"""The live feed of this process: one bus subscription, one history, frames encoded once per set of pools."""
+"""The live feed of this process: one bus subscription, one history, and frames encoded once per set of pools."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Recent:
     """Columns of FINE_S seconds."""
     markers: list[Annotation]
     since: float
-    """Unix seconds since when nothing was missed; infinite before the first sample."""
+    """Unix second from which on no sample was missed; infinite before the first sample."""
 
 
 class FleetFeed:
@@ -61,7 +61,7 @@ class FleetFeed:
         self._ends: list[Callable[[], None]] = []
 
     def start(self, samples: FleetSamples, bus: HourSource) -> None:
-        """Follow the samples, and the bus's stored hour; a second call changes nothing."""
+        """Subscribe to the samples and the bus's stored hour; a second call has no effect."""
         with self._lock:
             if self._started:
                 return
@@ -81,7 +81,7 @@ class FleetFeed:
             end()
 
     def take(self, sample: FleetSample) -> None:
-        """Fold one sample into the history and hand its frame to every viewer."""
+        """Add one sample to the history and pass its frame to every viewer."""
         with self._lock:
             frames = self._advance(sample)
             viewers = tuple(self._viewers) if frames else ()
@@ -90,7 +90,7 @@ class FleetFeed:
             viewer.offer(seq, frames[viewer.scope])
 
     def take_hour(self, value: bytes) -> None:
-        """Fill the hour strip with stored peaks; viewers get a keyframe where that adds something."""
+        """Fill the hour strip with stored peaks; viewers get a keyframe if that adds peaks."""
         try:
             stored = decode_hour(value)
         except UnreadableMessageError as error:
@@ -115,18 +115,18 @@ class FleetFeed:
         return viewer
 
     def leave(self, viewer: Viewer) -> None:
-        """Remove the viewer; harmless when it left before."""
+        """Remove the viewer; has no effect if it is already removed."""
         with self._lock:
             self._viewers.discard(viewer)
 
     def keyframe(self, scope: Scope = None) -> tuple[int, bytes]:
-        """Return sequence number and keyframe of the newest state, encoded once per state and set of pools."""
+        """Return the sequence number and the keyframe of the newest state, encoded once per state and set of pools."""
         with self._lock:
             return self._seq, self._keyframe_of_now(scope)
 
     @property
     def latest(self) -> FleetSample | None:
-        """The newest sample, of all pools; None before the first."""
+        """The newest sample of all pools; None before the first."""
         return self._history.latest
 
     def seen(self, scope: Scope) -> FleetSample | None:
@@ -134,7 +134,7 @@ class FleetFeed:
         return scoped_sample(self._history.latest, scope)
 
     def recent(self, scope: Scope = None) -> Recent:
-        """Return copies, which later samples do not change."""
+        """Return copies of the samples of the last minutes, which later samples do not change."""
         with self._lock:
             columns = self._history.columns()
             return Recent(
@@ -153,7 +153,7 @@ class FleetFeed:
             return self._verdict(ScopedHistory(self._history, scope), scope)
 
     def _advance(self, sample: FleetSample) -> dict[Scope, bytes]:
-        """Return, by scope, the frame from the previous state to the one with `sample`; none if it was too late."""
+        """Return the frame for the new `sample` by scope; empty if the sample arrived too late."""
         before = self._history.latest
         last_marker = self._history.markers.last_number
         removed = self._history.removed()
@@ -184,7 +184,7 @@ class FleetFeed:
         return self._keyframes[scope]
 
     def _verdict(self, seen: ScopedHistory, scope: Scope) -> FleetVerdict:
-        """Return the current sentence, the same for all viewers of the same pools."""
+        """Return the current sentence, which is the same for all viewers of the same pools."""
         if seen.latest is None:
             return judge(None)
         steady = self._verdicts.setdefault(scope, SteadyVerdict())
@@ -193,7 +193,7 @@ class FleetFeed:
 
 @cache
 def fleet_feed() -> FleetFeed:
-    """Return this process's feed, following all gateways."""
+    """Return this process's feed, which follows all gateways."""
     feed = FleetFeed()
     feed.start(fleet_samples(), get_bus())
     return feed

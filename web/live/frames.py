@@ -1,9 +1,9 @@
 """The binary frames of the live feed; frontend/live/frame_reader.js reads them.
 
-A frame is: uint32 length of the head, the head as JSON padded with spaces to a multiple of four, then little-endian
-arrays without gaps. C is the number of columns and S that of the hour strip, as stated in the head, both one in a
-column frame; E engines and P pools are in the order of the last keyframe's head, the engines that were removed within
-the picture after the others:
+A frame consists of: uint32 length of the head, the head as JSON padded with spaces to a multiple of four, then
+little-endian arrays without gaps. C is the number of columns and S that of the hour strip, as stated in the head, both
+one in a column frame; E engines and P pools are in the order of the last keyframe's head, the engines that were removed
+within the picture after the others:
 
     float32 now[E][NOW_FLOATS]
     float32 engines[WIRE_FLOATS][E][C]
@@ -39,16 +39,16 @@ from web.live.verdict import FleetVerdict
 PROTOCOL = 3
 NOW_FLOATS = ("tokens", "seconds", "running", "bound", "kv", "report_age_s", "oldest_s")
 WIRE_FLOATS = ENGINE_FLOATS[:5]
-"""The mean of tokens is stored but not sent, since it states the same as the mean of seconds."""
+"""The mean of tokens is stored but not sent, because it carries the same information as the mean of seconds."""
 
 REMOVED = "removed"
-"""State of an engine that has left the fleet by the end of a picture; no sample has it."""
+"""State of an engine that has left the fleet by the end of a picture; no sample uses it."""
 
 Head = dict[str, Any]
 
 
 def encode_keyframe(history: ScopedHistory, seq: int, verdict: FleetVerdict) -> bytes:
-    """Return everything that a new viewer needs: topology, whole history, newest values."""
+    """Return everything that a new viewer needs: topology, full history, and newest values."""
     sample = history.latest
     newest = history.newest
     head: Head = {
@@ -76,7 +76,7 @@ def encode_keyframe(history: ScopedHistory, seq: int, verdict: FleetVerdict) -> 
 def encode_column(
     history: ScopedHistory, seq: int, before: FleetSample | None, last_marker: int, verdict: FleetVerdict
 ) -> bytes:
-    """Return the newest column and what changed since `before`, the sample of frame seq − 1.
+    """Return the newest column and the changes since `before`, the sample of frame seq − 1.
 
     The history must hold a sample; topology(before) and the removed engines must be those of frame seq − 1.
     """
@@ -99,7 +99,7 @@ def encode_column(
 
 
 def topology(sample: FleetSample | None) -> tuple[object, ...]:
-    """Return what determines the shape of the arrays and the facts of the pools; a change needs a new keyframe."""
+    """Return what determines the array shapes, and the pools' facts. A change requires a new keyframe."""
     if sample is None:
         return ()
     engines = tuple((engine.engine_id, engine.name, engine.pool_id) for engine in sample.engines)
@@ -161,7 +161,7 @@ def pool_facts(pool: PoolSample) -> Head:
 
 
 def plain(markers: Iterable[Annotation]) -> list[Head]:
-    """Return markers as the head holds them."""
+    """Return markers in the head's format."""
     return [msgspec.to_builtins(marker) for marker in markers]
 
 
@@ -173,7 +173,7 @@ def pack(
     pool_ids: Sequence[str],
     hour: Iterable[Sequence[float]],
 ) -> bytes:
-    """Return a frame; `now` and `hour` are rows in the order of the roster and of the pools."""
+    """Return a frame; `now` has a row per engine in roster order, `hour` a row per pool."""
     head = {**head, "rejections": _rejections(pool_ids, columns)}
     # The browser's JSON has no NaN.
     text = json.dumps(head, separators=(",", ":"), allow_nan=False).encode()
@@ -198,7 +198,7 @@ def _pack_live(
 
 
 def _changed_facts(before: FleetSample | None, sample: FleetSample) -> list[tuple[int, Head]]:
-    """Return (row, facts) of the engines whose words differ from those of the same row in `before`."""
+    """Return (row, facts) of engines whose facts changed since `before`."""
     old = before.engines if before else ()
     return [
         (row, engine_facts(engine))
@@ -208,7 +208,7 @@ def _changed_facts(before: FleetSample | None, sample: FleetSample) -> list[tupl
 
 
 def _words(engine: EngineSample) -> tuple[object, ...]:
-    """Return the facts of `engine_facts` except id, name and pool."""
+    """Return the facts of `engine_facts`, except id, name, and pool."""
     trust = engine.index_trust, engine.index_trust_reason
     return engine.state, engine.reason, engine.since, engine.incarnation, *trust, engine.role
 
@@ -227,7 +227,7 @@ def _now(engine: EngineSample) -> list[float]:
 
 
 def _rejections(pool_ids: Sequence[str], columns: Sequence[Column | None]) -> list[tuple[int, int, dict[str, float]]]:
-    """Return the rejections by code of each pool and column that has some, to four digits, enough for display."""
+    """Return [pool, column, rejections by code] for columns that have some, rounded to four digits for display."""
     return [
         (pool, index, {code: float(f"{rate:.4g}") for code, rate in sorted(column.rejections[pool_id].items())})
         for index, column in enumerate(columns)
@@ -251,7 +251,7 @@ def _little_endian(values: array[float]) -> bytes:
 
 
 def _engine_floats(columns: Sequence[Column | None], roster: HistoryRoster, index: int) -> bytes:
-    """Return a series engine by engine; columns are stored by moment, so it is transposed."""
+    """Return a series engine by engine. Columns are stored by time, so it is transposed."""
     unknown = array("f", [math.nan]) * len(roster)
     flat = array("f")
     for column in columns:

@@ -1,4 +1,4 @@
-"""The bounded past of the fleet that a viewer sees when the page opens."""
+"""The bounded fleet history that a viewer sees when the page opens."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from web.live.scope import Scope, scoped_column, scoped_markers, scoped_sample
 
 COLUMN_S = 2.0
 COLUMNS = 150
-"""Five minutes of columns."""
+"""Number of columns in five minutes."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class RemovedEngine:
-    """An engine in the picture that the newest sample lacks."""
+    """An engine in the picture that is missing from the newest sample."""
 
     pool_id: str
     name: str
@@ -33,7 +33,7 @@ class RemovedEngine:
 
 
 class FleetHistory:
-    """Five minutes of two-second columns and of stored length, one hour of coarse ones, and the changes in between.
+    """Five minutes of two-second columns and of FINE_S columns, one hour of coarse columns, and the markers.
 
     Not thread-safe: its owner holds the lock. A sample older than the newest column is dropped.
     """
@@ -47,7 +47,7 @@ class FleetHistory:
         self.markers = AnnotationLog(span_s=columns * COLUMN_S)
 
     def add(self, sample: FleetSample) -> bool:
-        """Fold the sample into the newest column; return False when it arrived too late to count."""
+        """Add the sample to the newest column; return False if it arrived too late."""
         before = self._window.latest
         if not self._window.add(sample):
             return False
@@ -64,28 +64,28 @@ class FleetHistory:
 
     @property
     def newest(self) -> Column | None:
-        """The column that is still filling; None before the first sample."""
+        """The column being filled; None before the first sample."""
         return self._window.newest
 
     @property
     def capacity(self) -> int:
-        """How many columns the picture holds."""
+        """Number of columns in the picture."""
         return self._window.capacity
 
     def columns(self) -> list[Column]:
-        """Return the columns kept, oldest first, without the gaps between them."""
+        """Return the kept columns, oldest first, without gaps."""
         return self._window.columns()
 
     def fine_columns(self) -> list[Column]:
-        """Return columns of FINE_S seconds over the same minutes, oldest first, without the gaps between them."""
+        """Return the columns of FINE_S seconds for the same minutes, oldest first, without gaps."""
         return self._fine.columns()
 
     def window(self) -> list[Column | None]:
-        """Return every column of the picture, oldest first; None where no sample was received."""
+        """Return every column of the picture, oldest first; a column without samples is None."""
         return self._window.window()
 
     def removed(self) -> tuple[RemovedEngine, ...]:
-        """Return the engines that left within the picture, pool by pool, of pools that still exist."""
+        """Return the engines that left during the picture, by pool; deleted pools are omitted."""
         newest, latest = self.newest, self.latest
         if newest is None or latest is None:
             return ()
@@ -106,7 +106,7 @@ def scoped_removed(removed: tuple[RemovedEngine, ...], scope: Scope) -> tuple[Re
 
 
 class ScopedHistory:
-    """The part of a history that one scope shows at this moment; its owner holds the history's lock."""
+    """The part of a history that one scope shows now; its owner holds the history's lock."""
 
     def __init__(self, history: FleetHistory, scope: Scope) -> None:
         self._history = history
@@ -118,7 +118,7 @@ class ScopedHistory:
 
     @property
     def roster(self) -> HistoryRoster:
-        """Engines of the picture: those of the newest sample in its order, then the removed ones."""
+        """Engines of the picture: those in the newest sample in its order, then the removed ones."""
         newest = self.newest
         if newest is None or not self.removed:
             return NO_ENGINES if newest is None else newest.roster
@@ -127,16 +127,16 @@ class ScopedHistory:
 
     @property
     def newest(self) -> Column | None:
-        """The column that is still filling; None before the first sample."""
+        """The column being filled; None before the first sample."""
         newest = self._history.newest
         return None if newest is None else scoped_column(newest, self._scope)
 
     def window(self) -> list[Column | None]:
-        """Return every column of the picture, oldest first; None where no sample was received."""
+        """Return every column of the picture, oldest first; a column without samples is None."""
         return [None if column is None else scoped_column(column, self._scope) for column in self._history.window()]
 
     def recent(self) -> RecentState:
-        """Return the state of the last columns, for the sentence."""
+        """Return the recent state from the last columns, as input of the sentence."""
         columns = [scoped_column(column, self._scope) for column in self._history.columns()]
         at = self.latest.at if self.latest is not None else 0.0
         state = recent_state(columns, COLUMN_S, self._history.lateness.recent(at))
@@ -149,5 +149,5 @@ class ScopedHistory:
         return replace(state, lacks=lacks)
 
     def markers(self, after: int = 0) -> list[Annotation]:
-        """Return the kept markers above number `after`, oldest first."""
+        """Return the kept markers with numbers above `after`, oldest first."""
         return scoped_markers(self._history.markers.recent(after), self._scope)

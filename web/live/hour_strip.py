@@ -1,4 +1,4 @@
-"""One hour of the fleet in coarse columns: the tallest queue of each pool per ten seconds."""
+"""One hour of the fleet in coarse columns: the longest queue of each pool per ten seconds."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ STRIP_COLUMNS = 360
 
 
 class HourStrip:
-    """Per pool, the peak in-flight seconds of any of its engines, per column of STRIP_COLUMN_S seconds.
+    """Per pool and column of STRIP_COLUMN_S seconds: the largest in-flight work, in seconds, of any of its engines.
 
-    Peaks that this process received take precedence; stored peaks fill the gaps, such as the time before its start.
+    Peaks that this process received take precedence; stored peaks fill gaps, such as the time before it started.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class HourStrip:
         self._stored: Mapping[str, Mapping[int, float]] = {}
 
     def add(self, sample: FleetSample) -> None:
-        """Raise the newest column's peaks."""
+        """Update the newest column's peaks."""
         index = int(sample.at // STRIP_COLUMN_S)
         if not self._columns or index > self._columns[-1][0]:
             self._columns.append((index, {}))
@@ -32,7 +32,7 @@ class HourStrip:
             peaks[engine.pool_id] = max(peaks.get(engine.pool_id, 0.0), engine.in_flight_s)
 
     def restore(self, stored: Mapping[str, Mapping[int, float]]) -> bool:
-        """Add stored peaks (pool → column → seconds); return whether they change the hour shown."""
+        """Add stored peaks (pool → column → seconds); return whether they change the displayed hour."""
         known = {index for index, _ in self._columns} | {index for peaks in self._stored.values() for index in peaks}
         oldest = self.newest_index - STRIP_COLUMNS
         self._stored = stored
@@ -40,11 +40,11 @@ class HourStrip:
 
     @property
     def newest_index(self) -> int:
-        """Absolute number of the newest column (unix seconds / STRIP_COLUMN_S); 0 when empty."""
+        """Absolute number of the newest column (Unix seconds / STRIP_COLUMN_S); 0 if empty."""
         return self._columns[-1][0] if self._columns else 0
 
     def series(self, pool_id: str, columns: int = STRIP_COLUMNS) -> list[float]:
-        """Return the pool's last `columns` peaks in seconds, oldest first; NaN where no sample was received."""
+        """Return the pool's last `columns` peaks in seconds, oldest first; NaN for columns without samples."""
         first = self.newest_index - columns + 1
         stored = self._stored.get(pool_id, {})
         values = [stored.get(index, math.nan) for index in range(first, first + columns)]

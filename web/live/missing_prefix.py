@@ -1,15 +1,15 @@
-"""The frequently used prefix that an engine lacks and most others of its pool hold."""
+"""The frequently used prefix that most engines of a pool hold, but this engine does not."""
 
 from __future__ import annotations
 
 from gateway.contracts.cache_locality_sample import PoolCacheLocality
 
 KEY_DIGITS = 6
-"""Hex digits that name a key in a sentence, as on the Cache locality page."""
+"""Number of hex digits that name a key in a sentence, as on the Cache locality page."""
 
 
 def missing_prefix(pool: PoolCacheLocality, engine_id: str) -> str:
-    """Return the start of the key of the most used prefix that most other engines hold and this one does not."""
+    """Return the start of the key of the most used prefix that most other engines hold, but this one does not."""
     others = [item for item in pool.accepting if item != engine_id]
     lacking = [
         prefix

@@ -1,4 +1,4 @@
-"""The input of the Fleet page's sentence besides the newest sample: means of the last seconds, and lasting states."""
+"""Recent means and lasting states, which the Fleet page's sentence uses besides the newest sample."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from controlplane.history.bucket import PEAK_FLOATS, POOL_FLOATS, Column
 from gateway.contracts.fleet_sample import FleetSample, Lateness
 
 MEAN_S = 15.0
-"""Work is judged by its mean over this time, as are its rates; the browser's readout does the same."""
+"""Window in seconds over which work and rates are averaged; the browser's readout uses the same one."""
 NOTHING_FOR_S = 20.0
-"""Time without a request, while requests waited in its pool, after which an engine is mentioned."""
+"""Seconds without a request, while requests waited in its pool, after which the sentence mentions an engine."""
 
 _MEAN_S = len(PEAK_FLOATS)
 _RUNNING, _BOUND = PEAK_FLOATS.index("running"), PEAK_FLOATS.index("bound")
@@ -22,25 +22,25 @@ _WAITING = tuple(POOL_FLOATS.index(name) for name in ("unbound", "bound"))
 
 @dataclass(frozen=True, slots=True)
 class RecentState:
-    """Recent values by engine or pool id; empty where nothing is known."""
+    """Recent values by engine or pool id; empty if nothing is known."""
 
     work_s: Mapping[str, float] = field(default_factory=dict)
     """Mean in-flight seconds over MEAN_S."""
     nothing_s: Mapping[str, float] = field(default_factory=dict)
-    """Seconds for which an engine has had no request although some waited in its pool; other engines are left out."""
+    """Seconds for which an engine has been idle although requests waited in its pool; other engines are omitted."""
     lateness: Lateness | None = None
-    """The last episode of gateway lateness, if it goes on or ended a moment ago."""
+    """The last episode of gateway lateness, if it is ongoing or has just ended."""
     worst: Mapping[str, float] = field(default_factory=dict)
-    """Lowest share of requests on time since then."""
+    """Lowest on-time share by pool since that episode began."""
     lacks: Mapping[str, str] = field(default_factory=dict)
-    """Start of the key of a frequently used prefix that such an idle engine lacks."""
+    """By idle engine: the start of the key of a frequently used prefix that it lacks."""
 
 
 NO_RECENT_STATE = RecentState()
 
 
 def recent_state(columns: Sequence[Column], column_s: float, lateness: Lateness | None) -> RecentState:
-    """Return the state of the columns (oldest first, the newest still filling), all on the newest one's roster."""
+    """Return the state of the columns (oldest first, the newest incomplete), all on the newest column's roster."""
     if not columns:
         return RecentState(lateness=lateness)
     newest = columns[-1]
@@ -66,7 +66,7 @@ def _means(columns: Sequence[Column]) -> dict[str, float]:
 
 
 def _starved(columns: Sequence[Column], column_s: float) -> dict[str, float]:
-    """Return how long engines have been idle, where requests waited in their pool at least half of that time."""
+    """Return the idle seconds of engines in whose pool requests waited for at least half of that time."""
     roster, starved_s = columns[-1].roster, {}
     lately = columns[-math.ceil(NOTHING_FOR_S / column_s) :]
     queued = {pool_id for column in lately for pool_id, values in column.pools.items() if _waits(values)}
@@ -90,10 +90,9 @@ def _waits(values: Sequence[float]) -> bool:
 
 
 class LatenessWatch:
-    """Remembers when the gateway was last late. Mutable: that episode, and when it was last seen.
+    """Remembers when the gateway was last late. Mutable state: that episode, and when it was last observed.
 
-    Where the gateway does not report it, missing samples count as lateness; a gateway that restarts begins again at
-    zero.
+    Missing samples count as lateness if the gateway does not report it. A gateway that restarts begins again at zero.
     """
 
     def __init__(self, gap_s: float = 2.0, kept_s: float = 60.0) -> None:
@@ -118,5 +117,5 @@ class LatenessWatch:
             self._seen_at = sample.at
 
     def recent(self, at: float) -> Lateness | None:
-        """Return the episode that goes on at unix second `at`, or ended recently enough to be remembered."""
+        """Return the episode of lateness that is ongoing at Unix second `at` or ended shortly before it."""
         return self._episode if at - self._seen_at <= self._kept_s else None

@@ -1,4 +1,4 @@
-"""Why requests were rejected, in the few words of a tile (frontend/fleet/queue/queue_figures.js writes the same)."""
+"""Why requests were rejected, in a tile's few words (frontend/fleet/queue/queue_figures.js writes the same)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _WORDS = {
 
 
 def rejection_word(code: str) -> str:
-    """Return a code in words; an unknown code is returned as it is."""
+    """Return a rejection code in words; an unknown code is returned unchanged."""
     return _WORDS.get(code, code.replace("_", " "))
 
 
 def rejected_words(rejections: Mapping[str, float]) -> str:
-    """Return how many requests are rejected and why: "29 /s rejected, mostly queue full"; "" where none is."""
+    """Return the rejection rate and its main reason: "29 /s rejected, mostly queue full"; "" without rejections."""
     if not rejections:
         return ""
     often = max(sorted(rejections), key=lambda code: rejections[code])

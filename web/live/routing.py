@@ -1,4 +1,4 @@
-"""Websocket addresses of the console."""
+"""The console's websocket URLs."""
 
 from __future__ import annotations
 

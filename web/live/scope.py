@@ -1,4 +1,4 @@
-"""The part of the fleet that a person may see: a set of pools, and samples, columns and markers limited to it."""
+"""The part of the fleet that a person can see: a set of pools, and samples, columns, and markers limited to it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from controlplane.platform.roles import may
 from gateway.contracts.fleet_sample import FleetSample
 
 Scope = frozenset[str] | None
-"""Slugs of the pools that a person may see; None: all of them, future ones too."""
+"""Slugs of the pools that a person can see; None for all pools, future ones included."""
 NOTHING: Scope = frozenset()
 
 
 def scope_of(actor: Actor) -> Scope:
-    """Return what the actor may see."""
+    """Return the scope of what the actor can see."""
     if may(actor, Role.VIEWER):
         return None
     return frozenset(visible_pools(actor).values_list("slug", flat=True))
@@ -62,6 +62,6 @@ def scoped_column(column: Column, scope: Scope) -> Column:
 
 @lru_cache(maxsize=256)
 def _scoped_roster(roster: HistoryRoster, scope: frozenset[str]) -> HistoryRoster:
-    """Return the engines in scope; columns of one roster share the answer."""
+    """Return the engines in scope; columns with the same roster share the result."""
     rows = [row for row, pool_id in enumerate(roster.pool_ids) if pool_id in scope]
     return HistoryRoster(*(tuple(item[row] for row in rows) for item in roster.rows))

@@ -1,4 +1,4 @@
-"""Detects that a viewer's session has ended (signed out, expired, withdrawn, deactivated) or that its roles changed."""
+"""Detects that a viewer's session has ended (signed out, expired, withdrawn, deactivated) or its roles changed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from web.live.scope import Scope
 from web.shell.session_store import held_sessions
 
 CHECK_S = 3.0
-"""Interval of the checks, which cover all viewers of this process; an end is detected within this time and a query."""
+"""Interval of the checks, each of which covers all viewers of this process; changes are detected within it."""
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ Check = Callable[[frozenset[Seat]], Awaitable[Mapping[Seat, Scope]]]
 
 @dataclass(eq=False, slots=True)
 class WatchedViewer:
-    """One viewer's seat. Mutable: the watch sets `changed` once the session has ended or its scope has changed."""
+    """One viewer's session. Mutable: the watch sets `changed` once the session has ended or its scope has changed."""
 
     seat: Seat
     scope: Scope
@@ -39,10 +39,10 @@ class WatchedViewer:
 
 
 class SessionWatch:
-    """Checks for all viewers together whether their sessions continue and what they show: three queries per check.
+    """Checks for all viewers together whether their sessions are still valid and which pools they show.
 
-    Belongs to one event loop; the queries run off it. Mutable state: the viewers, and the task that checks while there
-    are any.
+    A check takes three queries. Belongs to one event loop; the queries run outside it. Mutable state: the viewers, and
+    the checking task, which exists while there are viewers.
     """
 
     def __init__(self, check: Check | None = None, check_s: float = CHECK_S) -> None:
@@ -52,7 +52,7 @@ class SessionWatch:
         self._task: asyncio.Task[None] | None = None
 
     def join(self, session_key: str, user_id: int, scope: Scope = None) -> WatchedViewer:
-        """Watch a session whose scope is `scope`."""
+        """Start watching a session; `scope` is its current scope."""
         watched = WatchedViewer((session_key, user_id), scope)
         self._watched.add(watched)
         if self._task is None or self._task.done():
@@ -60,7 +60,7 @@ class SessionWatch:
         return watched
 
     def leave(self, watched: WatchedViewer) -> None:
-        """Stop watching; harmless after a change."""
+        """Stop watching; allowed after a change as well."""
         self._watched.discard(watched)
 
     async def _watch(self) -> None:
@@ -82,7 +82,7 @@ class SessionWatch:
 
 
 def scopes_of(seats: Iterable[Seat]) -> dict[Seat, Scope]:
-    """Return the scope of each seat; seats without a stored session or an active user are left out."""
+    """Return the scope of each seat. Seats without a stored session or an active user are omitted."""
     asked = frozenset(seats)
     keys = Session.objects.filter(session_key__in={key for key, _ in asked}, expire_date__gt=timezone.now())
     users = User.objects.filter(pk__in={user for _, user in asked}, is_active=True)

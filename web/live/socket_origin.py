@@ -1,4 +1,4 @@
-"""Allows websockets only from pages of this site; browsers send their cookies from any site."""
+"""Accept websockets only from pages of this site, because browsers send its cookies with requests from any site."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class SocketApp(Protocol):
-    """An ASGI app behind this one."""
+    """The ASGI app that handles accepted websockets."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None: ...
 
 
 class SameOrigin:
-    """Rejects a websocket whose Origin is neither its target address, port included, nor a trusted one."""
+    """Rejects a websocket unless its Origin equals its own host and port, or is trusted."""
 
     def __init__(self, app: SocketApp, trusted: Collection[str] = ()) -> None:
         self._app = app
@@ -31,13 +31,13 @@ class SameOrigin:
 
 
 async def nothing_here(scope: Any, receive: Any, send: Any) -> None:
-    """Reject a websocket before it is opened; the client sees 403."""
+    """Reject a websocket before it opens; the client sees 403."""
     await receive()
     await send({"type": "websocket.close"})
 
 
 def _is_at(origin: str, host: str) -> bool:
-    """Return whether the origin's host and port are those of the Host header."""
+    """Return whether the origin's host and port match the Host header."""
     try:
         asked, there = urlsplit(origin), urlsplit(f"//{host}")
         default = _PORTS[asked.scheme]

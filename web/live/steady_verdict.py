@@ -1,4 +1,4 @@
-"""Keeps the sentence above the Fleet page readable: it changes every few seconds at most, unless an engine is lost."""
+"""Keeps the sentence above the Fleet page readable: it changes only every few seconds, unless an engine is lost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ STAYS_S = 5.0
 
 
 class SteadyVerdict:
-    """Mutable: the current sentence, and since when."""
+    """Mutable state: the current sentence, and since when it is shown."""
 
     def __init__(self) -> None:
         self._shown: FleetVerdict | None = None
@@ -20,7 +20,7 @@ class SteadyVerdict:
         return self._shown
 
     def show(self, verdict: FleetVerdict, at: float) -> FleetVerdict:
-        """Return the sentence for unix second `at`: the new one once the previous one has been shown for STAYS_S.
+        """Return the sentence to show at Unix second `at`: the new one after the previous one was shown for STAYS_S.
 
         A lost engine is reported at once.
         """

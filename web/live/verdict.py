@@ -1,4 +1,4 @@
-"""The one sentence above everything else: are requests late or rejected, and is it getting better?"""
+"""The sentence above the Fleet page: are requests late or rejected, and is it getting better?"""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from web.live.recent_state import MEAN_S, NO_RECENT_STATE, RecentState
 from web.live.rejection_words import rejected_words
 
 ON_TIME_TARGET = 0.90
-"""Goodput is counted at this share of requests within the TTFT SLO; below it the fleet is in trouble."""
+"""Share of requests within the TTFT SLO that counts as goodput; below it the fleet is in trouble."""
 QUIET = "No problems."
 RECOVERED_FOR_S = 60.0
-"""Time after an engine's return during which the sentence still mentions it."""
+"""Seconds after an engine's return for which the sentence still mentions it."""
 NAMED_ENGINES = 3
 NOTABLE_WAIT_S = 1.0
-"""An engine with less work than this is not mentioned, however idle the others are."""
+"""Seconds of work; an engine with less is never mentioned, however idle the others are."""
 NOTABLE_RATIO = 2.0
 STILL_NOTABLE = 0.7
-"""An engine named as the busiest stays named until it falls below this share of both limits."""
+"""The engine named as the busiest stays named until it falls below this share of both limits."""
 BETTER_BY = 0.02
-"""A share of requests on time this far above its lowest is improving."""
+"""An on-time share this far above its lowest value counts as improving."""
 
 
 class FleetVerdict(msgspec.Struct, frozen=True, gc=False):
@@ -37,9 +37,9 @@ class FleetVerdict(msgspec.Struct, frozen=True, gc=False):
     text: str
     engine_id: str = ""
     shape: str = ""
-    """Engine state whose shape precedes the sentence; empty: the severity's own."""
+    """Engine state whose shape precedes the sentence; if empty, the severity's own shape is used."""
     late_pool_id: str = ""
-    """The pool whose requests are late; empty: it is not about late requests."""
+    """The pool whose requests are late; empty if the sentence is not about late requests."""
     late_since: float = 0.0
     """Unix second since which requests are late."""
 
@@ -50,9 +50,9 @@ def judge(
     recent: RecentState = NO_RECENT_STATE,
     said: FleetVerdict | None = None,
 ) -> FleetVerdict:
-    """Return the most pressing true statement about the sample.
+    """Return the most urgent true statement about the sample.
 
-    `markers` are those of the last minutes, `recent` is the state of the last seconds, `said` the current sentence.
+    `markers` are those of the last minutes, `recent` is the state of the last seconds, `said` is the current sentence.
     """
     if sample is None:
         return FleetVerdict(
@@ -77,7 +77,7 @@ def judge(
 
 
 def _with_lone_gateways(finding: FleetVerdict, sample: FleetSample) -> FleetVerdict:
-    """Return the finding; for late requests with the likely cause, where gateways decide alone about their pool."""
+    """Return the finding. If requests are late in a pool where gateways decide alone, add that as the likely cause."""
     late = [pool for pool in sample.pools if pool.pool_id == finding.late_pool_id]
     if not late or not deciding_alone(late[0].roles, sample.at):
         return finding
@@ -85,7 +85,7 @@ def _with_lone_gateways(finding: FleetVerdict, sample: FleetSample) -> FleetVerd
 
 
 def _with_observers(finding: FleetVerdict, sample: FleetSample) -> FleetVerdict:
-    """Return the finding with its necessary context: in which pools others route."""
+    """Return the finding, with the pools in which other routers route as context."""
     names = [pool.name for pool in sample.pools if pool.observes]
     if not names:
         return finding
@@ -220,7 +220,7 @@ def _work_s(engine: EngineSample, recent: RecentState) -> float:
 
 
 def handled_per_s(pool: PoolSample) -> float:
-    """Return the requests per second that were dispatched or rejected; without these figures, those that ended."""
+    """Return the requests per second that were dispatched or rejected; if unknown, those that ended."""
     if pool.dispatched_at_once_per_s is None or pool.dispatched_waited_per_s is None or pool.observes:
         return pool.requests_per_s
     return pool.dispatched_at_once_per_s + pool.dispatched_waited_per_s + sum((pool.rejections_per_s or {}).values())
@@ -248,7 +248,7 @@ def _quiet(sample: FleetSample, recent: RecentState, said: FleetVerdict | None) 
 
 
 def _is_outlier(engine: EngineSample, sample: FleetSample, work_s: Mapping[str, float], share: float = 1.0) -> bool:
-    """Return whether it holds much more than its pool's median; the limit is lower for one that is already named."""
+    """Return whether the engine holds far more than its pool's median; a named engine has a lower limit."""
     median_s = statistics.median(work_s[item.engine_id] for item in sample.engines if item.pool_id == engine.pool_id)
     return work_s[engine.engine_id] > share * max(NOTABLE_WAIT_S, NOTABLE_RATIO * median_s)
 
@@ -285,7 +285,7 @@ def _serving(sample: FleetSample) -> str:
 
 
 def _on_time(sample: FleetSample, *, lower: bool = False) -> str:
-    """Return the share of requests on time over all pools, weighted by their requests."""
+    """Return the on-time share over all pools, weighted by their requests."""
     known = [(pool.on_time_share, pool.requests_per_s) for pool in sample.pools if pool.on_time_share is not None]
     weight = sum(requests for _, requests in known)
     if not known or weight == 0:

@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable
 from web.live.scope import Scope
 
 KEYFRAME_EVERY_S = 1.0
-"""Minimum time between two keyframes on request: one is hundreds of times larger than its request."""
+"""Minimum seconds between requested keyframes; a keyframe is hundreds of times larger than its request."""
 
 
 class Viewer:
     """Holds the newest frame for one viewer; an unread frame is replaced, never queued.
 
-    `offer` may be called from any thread; everything else belongs to the loop that made the viewer. `clock` gives
-    monotonic seconds.
+    `offer` can be called from any thread, everything else only on the event loop that created the viewer. `clock`
+    returns monotonic seconds.
     """
 
     def __init__(
@@ -36,24 +36,22 @@ class Viewer:
         self._news.set()
 
     def offer(self, seq: int, frame: bytes) -> None:
-        """Put the frame into the mailbox, in place of an unread one."""
+        """Put the frame into the mailbox; it replaces an unread one."""
         # While the process ends, call_soon_threadsafe raises on a closed loop.
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._take, seq, frame)
 
     def ask_keyframe(self) -> None:
-        """Make the next frame a keyframe, once KEYFRAME_EVERY_S have passed since the last; repeated requests count as
-        one.
-        """
+        """Make the next frame a keyframe, at most one per KEYFRAME_EVERY_S. Repeated requests count once."""
         self._wants_keyframe = True
         self._news.set()
 
     def pause(self) -> None:
-        """Send nothing until resume(), for a tab in the background."""
+        """Send nothing until resume(), used for a tab in the background."""
         self._paused = True
 
     def resume(self) -> None:
-        """Resume, starting with a keyframe."""
+        """Continue sending, starting with a keyframe."""
         self._paused = False
         self.ask_keyframe()
 
@@ -78,7 +76,7 @@ class Viewer:
                 return frame
 
     def keyframe_sent(self, seq: int) -> None:
-        """Record that the viewer holds the state of `seq`; older frames in transit are dropped."""
+        """Record that the viewer has the state of `seq`; older frames in transit are dropped."""
         self._keyframe_seq = seq
 
     def _take(self, seq: int, frame: bytes) -> None:

@@ -1,1 +1,1 @@
-"""The Policies pages: list, comparison, publishing, and the state of a version."""
+"""The Policies pages: list, comparison, publishing, and version state."""

@@ -1,4 +1,4 @@
-"""Who may open and change a policy in the console, and the answer to everyone else."""
+"""Who can open and change a policy in the console, and the response to everyone else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONFLICT = 409
 
 
 def opened(request: HttpRequest, slug: str) -> PolicyAccess:
-    """Return the policy; 404 where it does not exist or is outside the person's pools."""
+    """Return the policy; 404 if it does not exist or is outside the person's pools."""
     try:
         return policy_of(console_actor(request), slug)
     except Policy.DoesNotExist as error:
@@ -27,18 +27,18 @@ def opened(request: HttpRequest, slug: str) -> PolicyAccess:
 
 
 def version_number(text: str | None) -> int | None:
-    """Return a version number from an address or a form; None where the text is not one."""
+    """Return a version number from a URL or form; None if the text is not a number."""
     return row_number(text, 9)
 
 
 def version_named(state: PolicyAccess, text: str | None) -> PolicyVersion | None:
-    """Return the version that an address or a form names by its number; None where there is none."""
+    """Return the version with the number from a URL or form; None if there is none."""
     number = version_number(text)
     return version_of(state.policy, number) if number is not None else None
 
 
 def known_version(state: PolicyAccess, text: str | None) -> PolicyVersion:
-    """Return the version that an address or a form names by its number; 404 where there is none."""
+    """Return the version with the number from a URL or form; 404 if there is none."""
     version = version_named(state, text)
     if version is None:
         raise Http404("No such version.")
@@ -46,5 +46,5 @@ def known_version(state: PolicyAccess, text: str | None) -> PolicyVersion:
 
 
 def rejected(request: HttpRequest, state: PolicyAccess, reason: str = NEEDS_OPERATOR) -> HttpResponse:
-    """Return a 403 with the missing role; nothing was changed."""
+    """Return a 403 that names the missing role. Nothing was changed."""
     return lacks_role(request, "Policies", reason, reverse("policy", args=[state.policy.slug]))

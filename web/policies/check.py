@@ -1,4 +1,4 @@
-"""The requests of the editor's script while a person types: a check with its diff, and the current state."""
+"""The editor script's requests while a person types: a check with its diff, and the current state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from web.policies.words import author_of
 
 @require_POST
 def check(request: HttpRequest, slug: str) -> HttpResponse:
-    """Return the summary and the diff of the typed document, as fragments of the page; nothing is stored."""
+    """Return the summary and the diff of the typed document as page fragments; nothing is stored."""
     policy_state = opened(request, slug)
     if not policy_state.may_draft:
         return rejected(request, policy_state)
@@ -26,7 +26,7 @@ def check(request: HttpRequest, slug: str) -> HttpResponse:
 
 @require_safe
 def state(request: HttpRequest, slug: str) -> JsonResponse:
-    """Return which version is live, who published it, and how far the asked version has come."""
+    """Return which version is live, who published it, and how far the requested version has spread."""
     policy_state = opened(request, slug)
     live = policy_state.live
     number = version_number(request.GET.get("version"))

@@ -1,4 +1,4 @@
-"""The forms for approvals and scheduled publishes: approve, withdraw, cancel, and whether approval is required."""
+"""The forms for approvals and scheduled publishes: approve, withdraw, cancel, and require approval."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def cancel_publish(request: HttpRequest, slug: str) -> HttpResponse:
 
 @require_POST
 def set_approval_rule(request: HttpRequest, slug: str) -> HttpResponse:
-    """Require a second person before versions go live, or stop requiring one."""
+    """Require approval by a second person before versions go live, or stop requiring it."""
     state = opened(request, slug)
     wanted, revision = request.POST.get("needs_approval"), version_number(request.POST.get("revision"))
     if wanted not in ("on", "off") or revision is None:

@@ -1,4 +1,4 @@
-"""The Policies page: which version each pool runs, its results since it is live, and which drafts wait."""
+"""The Policies page: each pool's live version, its results since it went live, and the waiting drafts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LISTED_DRAFTS = 3
 
 
 TARGET_SHARE = 0.9
-"""Share of requests on time that a pool should reach."""
+"""Target share of on-time requests of a pool."""
 
 
 @require_safe
@@ -51,7 +51,7 @@ def policies(request: HttpRequest) -> HttpResponse:
 def _row(
     state: PolicyAccess, pool: Pool | None, sample: FleetSample | None, drafts: list[PolicyVersion], now: datetime
 ) -> dict[str, Any]:
-    """Return one pool under its policy; a policy without pools has one row too."""
+    """Return the row of one pool under its policy; a policy without pools also has one row."""
     live = state.live
     document = completed(live.document) if live else {}
     pool_sample = next((item for item in sample.pools if pool and item.pool_id == pool.slug), None) if sample else None
@@ -84,7 +84,7 @@ def _window_words(
     published_at: datetime | None,
     now: datetime,
 ) -> str:
-    """Return the window over which the share was measured, and how much of it the live version had."""
+    """Return the window in which the share was measured, and how much of it the live version covered."""
     if pool is None:
         return "used by no pool"
     if pool_sample is None or sample is None:

@@ -1,4 +1,4 @@
-"""Publishing a draft and rolling back: the answers to the editor's two questions."""
+"""Publishing a draft and rolling back: the responses to the editor's two dialogs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from web.shell.console_request import console_actor, with_query
 
 @require_POST
 def publish(request: HttpRequest, slug: str) -> HttpResponse:
-    """Make a draft live; 412 with the three-way view where another version was published in the meantime."""
+    """Make a draft live; 412 with the three-way view if another version was published in the meantime."""
     state, version = _asked(request, slug)
     if not state.may_publish:
         return rejected(request, state)
@@ -76,7 +76,7 @@ def _published_now(request: HttpRequest, state: PolicyAccess, question: ConfirmD
 
 
 def _as_answered(request: HttpRequest, state: PolicyAccess, version: PolicyVersion) -> ConfirmDialog:
-    """Return the question with the answers that were filled in."""
+    """Return the dialog with the submitted values."""
     second = second_person(state, version, console_actor(request))
     question = publish_question(state, version, second=second)
     when = LATER if request.POST.get("when") == LATER else NOW
@@ -109,7 +109,7 @@ def _asked_again(request: HttpRequest, state: PolicyAccess, question: ConfirmDia
 
 @require_POST
 def go_back(request: HttpRequest, slug: str) -> HttpResponse:
-    """Publish a copy of an older version; 412 with the same question again where another version is live by then."""
+    """Publish a copy of an older version; 412 with the dialog if another version was published meanwhile."""
     state, version = _asked(request, slug)
     if not state.may_publish:
         return rejected(request, state)
@@ -137,7 +137,7 @@ def go_back(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _not_published(request: HttpRequest, slug: str, version: PolicyVersion, error: Exception) -> HttpResponse:
-    """Return the page that reports why the version did not go live and lets the person resolve it."""
+    """Return the page that reports why the version did not go live and how to resolve it."""
     state = opened(request, slug)
     if isinstance(error, InvalidPolicyError):
         form = with_problems(form_of_version(state.live, version), error.field_problems)
@@ -152,6 +152,6 @@ def _published(slug: str, version: PolicyVersion) -> HttpResponse:
 
 
 def _asked(request: HttpRequest, slug: str) -> tuple[PolicyAccess, PolicyVersion]:
-    """Return the policy and the version of the question."""
+    """Return the policy and the version of the dialog."""
     state = opened(request, slug)
     return state, known_version(state, request.POST.get("version"))

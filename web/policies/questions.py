@@ -1,4 +1,4 @@
-"""The questions before a policy goes live: its effects in numbers, and the word to type."""
+"""The dialogs before a policy goes live: its effects in figures, and the word to type."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from web.policies.words import ChangeLine, change_lines
 
 PUBLISH, ROLL_BACK = "publish", "roll-back"
 NOW, LATER = "now", "later"
-"""When a version is to go live."""
+"""Choices of when a version goes live."""
 
 
 @dataclass(frozen=True, slots=True)
 class SecondPerson:
-    """The question's part on approvals."""
+    """The dialog's section on approvals."""
 
     needed: bool
-    """Whether the policy requires an approval and no valid one is given."""
+    """Whether the policy requires an approval that is still missing."""
     words: str
     may_approve: bool
     own: bool
-    """Whether the viewer has approved it."""
+    """Whether the viewer has approved the version."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfirmDialog:
-    """One dialog: its title is the question, its effects follow, its button repeats the verb."""
+    """One dialog: a question as its title, the effects, and a button that repeats the verb."""
 
     kind: str
     version: PolicyVersion
@@ -47,7 +47,7 @@ class ConfirmDialog:
     effects: tuple[str, ...]
     changes: tuple[ChangeLine, ...]
     word: str
-    """What must be typed; empty: nothing."""
+    """The word to type; empty if none is required."""
     label: str
     button: str
     typed: str = ""
@@ -55,20 +55,19 @@ class ConfirmDialog:
     verb: str = "publish"
     """The action that typing the word confirms."""
     second: SecondPerson | None = None
-    """None: the policy requires no approval and none was given."""
+    """None if the policy requires no approval and none was given."""
     when: str = NOW
     at: str = ""
-    """The value of the field for a later moment, in UTC."""
+    """Value of the field for a later publish, in UTC."""
     at_problem: str = ""
     rejection: str = ""
-    """Why the answer was rejected, where no field is at fault."""
+    """Why the submission was rejected, if no single field is at fault."""
 
 
 def word_to_type(state: PolicyAccess, engines: int) -> str:
-    """Return the word that confirms a change of what is live: the pool's slug, or the policy's where it has several
-    pools.
+    """Return the word that confirms a change of what is live: the pool's slug, or the policy's if it has several pools.
 
-    Empty where none of the pools is marked production, and where no engine could be harmed.
+    Empty if none of the pools is marked production, or if no engine could be harmed.
     """
     if not engines or not any(pool.production for pool in state.pools):
         return ""
@@ -78,7 +77,7 @@ def word_to_type(state: PolicyAccess, engines: int) -> str:
 def publish_question(
     state: PolicyAccess, version: PolicyVersion, *, second: SecondPerson | None = None
 ) -> ConfirmDialog:
-    """Return the question whether a draft should go live."""
+    """Return the dialog that asks whether to publish a draft."""
     engines = ready_engines(state.pools)
     word = word_to_type(state, engines)
     name = f"v{version.number}"
@@ -101,7 +100,7 @@ def publish_question(
 
 
 def second_person(state: PolicyAccess, version: PolicyVersion, actor: Actor) -> SecondPerson | None:
-    """Return the state of approvals of the version; None where none is required and none was given."""
+    """Return the approval state of the version; None if no approval is required and none was given."""
     given = approvals_of([version])[version.pk]
     needed = state.policy.needs_approval and not given
     if not needed and not given:
@@ -114,7 +113,7 @@ def second_person(state: PolicyAccess, version: PolicyVersion, actor: Actor) -> 
 
 
 def roll_back_question(state: PolicyAccess, version: PolicyVersion) -> ConfirmDialog:
-    """Return the question whether an older version should go live again, as a copy with a new number."""
+    """Return the dialog that asks whether to publish an older version again, as a copy with a new number."""
     engines = ready_engines(state.pools)
     word = word_to_type(state, engines)
     asked = "No approval needed." if state.policy.needs_approval else ""
@@ -134,7 +133,7 @@ def roll_back_question(state: PolicyAccess, version: PolicyVersion) -> ConfirmDi
 
 
 def wrong_word(word: str, typed: str, verb: str) -> str:
-    """Return the problem of the typed word; empty where it is right, or none is required."""
+    """Return the problem of the typed word; empty if it is correct or not required."""
     if not word or typed == word:
         return ""
     mismatch = f'"{typed[:64]}" does not match.' if typed else "the field is empty."
@@ -142,20 +141,20 @@ def wrong_word(word: str, typed: str, verb: str) -> str:
 
 
 def mistyped(question: ConfirmDialog, typed: str) -> ConfirmDialog | None:
-    """Return the question with the problem of the typed word; None where it is right."""
+    """Return the dialog with the problem of the typed word; None if the word is correct."""
     problem = wrong_word(question.word, typed, question.verb)
     return replace(question, typed=typed[:64], problem=problem) if problem else None
 
 
 def reach_words(state: PolicyAccess) -> str:
-    """Return where the policy is in force: its pool, or how many of them."""
+    """Return where the policy is live: its pool, or its number of pools."""
     if len(state.pools) == 1:
         return state.pools[0].name
     return f"{state.policy.name}, {count(len(state.pools), 'pool')}"
 
 
 def traffic_words(state: PolicyAccess, engines: int) -> str:
-    """Return the traffic that the policy routes: 8 engines, 9.4 requests/s."""
+    """Return the traffic that the policy routes, such as "8 engines, 9.4 requests/s"."""
     sample = fleet_feed().latest
     requests = _requests_per_s(state, sample)
     traffic = f"{rate(requests)} requests/s" if requests is not None else "traffic not reported yet"

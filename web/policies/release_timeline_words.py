@@ -1,4 +1,4 @@
-"""The release timeline of a version as the policy page shows it: a strip for a draft, a line for what was live."""
+"""The release timeline of a version on the policy page: the steps of a draft, and the events of a published version."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ STARTS = {
     SHADOW: ("shadow-link", "Start a shadow", "Compare this draft's choices with the live policy's", "shadows"),
     CANARY: ("canary-link", "Start a canary", "Let this draft place a share of sessions", "canaries"),
 }
-"""Start of each way to try a version: id, words and hint of the link, and the name of its address."""
+"""The start link of each kind of trial: id, words, hint, and URL name."""
 AGAIN = "Run again"
-"""Label of the link where this trial was run before."""
+"""Label of the link if this trial was run before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The link that starts one way of trying a draft."""
+    """The link that starts one kind of trial."""
 
     link_id: str
     words: str
@@ -62,7 +62,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class ShownStep:
-    """One step; `href` leads to its result, `action` is the label where it can be started."""
+    """One step; `href` leads to its result or its form, `action` is the label of the link."""
 
     step: str
     title: str
@@ -72,7 +72,7 @@ class ShownStep:
     href: str = ""
     action: str = ""
     against: bool = False
-    """Whether the result speaks against the draft."""
+    """Whether the result argues against the draft."""
     start: Start | None = None
 
 
@@ -84,7 +84,7 @@ def strip_of(
     *,
     canary_runs: bool = False,
 ) -> tuple[ShownStep, ...]:
-    """Return the steps of a draft between validated and live; steps that are not required are left out."""
+    """Return the steps of a draft between validated and live; steps that are not required are omitted."""
     shown = []
     for step in release_timeline:
         optional = step.step in (APPROVED, SCHEDULED) and step.state == SKIPPED and not step.words.startswith("went")
@@ -101,7 +101,7 @@ def strip_of(
 
 
 def _trial(step: TimelineStep, state: PolicyAccess, number: int, now: datetime, canary_runs: bool) -> ShownStep:
-    """Return a way of trying the draft, with the link that starts it where that is possible now."""
+    """Return one kind of trial as a step, with its start link if it can be started now."""
     shown = _shown(step, now, step.address, "")
     possible = {
         WHAT_IF: True,
@@ -118,7 +118,7 @@ def _trial(step: TimelineStep, state: PolicyAccess, number: int, now: datetime, 
 
 
 def line_of(release_timeline: Sequence[TimelineStep], now: datetime) -> tuple[ShownStep, ...]:
-    """Return the events of a version in order, for one line."""
+    """Return the events of a version in order, for one line of text."""
     return tuple(_shown(step, now, step.address, "") for step in release_timeline if step.state not in (SKIPPED, NEXT))
 
 

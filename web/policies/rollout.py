@@ -16,22 +16,22 @@ from gateway.contracts.fleet_sample import FleetSample
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The spread of a version. `after_s` is the time from `published_at` to the last gateway; None: not known."""
+    """The spread of a version. `after_s` is the time from `published_at` to the last gateway; None if unknown."""
 
     gateways: int
-    """Gateways that have reported a pool of the policy."""
+    """Number of gateways that have reported a pool of the policy."""
     reached: int
-    """Those of them that run the version in every such pool."""
+    """Number of these gateways that run the version in all those pools."""
     after_s: float | None
 
     @property
     def everywhere(self) -> bool:
-        """Whether every gateway that reports runs the version."""
+        """Whether all reporting gateways run the version."""
         return self.gateways > 0 and self.reached == self.gateways
 
 
 class VersionWatch:
-    """Remembers per gateway and pool the version it runs and when it was first seen. Thread-safe."""
+    """Remembers which version each gateway runs in each pool, and since when. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -51,7 +51,7 @@ class VersionWatch:
             self._running[gateway] = seen
 
     def reach(self, pool_ids: Sequence[str], version: int, published_at: float) -> Reach:
-        """Return how far the version has spread in the pools; `published_at` is unix seconds."""
+        """Return how far the version has spread in the pools; `published_at` is in Unix seconds."""
         with self._lock:
             running = [[pools[pool_id] for pool_id in pool_ids if pool_id in pools] for pools in self._running.values()]
         reported = [item for item in running if item]
@@ -64,14 +64,14 @@ class VersionWatch:
 
 @cache
 def version_watch() -> VersionWatch:
-    """Return this process's watch, following all gateways."""
+    """Return this process's watch, which follows all gateways."""
     watch = VersionWatch()
     fleet_samples().subscribe_gateways(watch.take)
     return watch
 
 
 def reach_of(state: PolicyAccess, number: int) -> dict[str, Any] | None:
-    """Return whether version `number` runs everywhere, and the sentence about it; None where it never was live."""
+    """Return whether version `number` runs everywhere, and a sentence about its spread; None if it never was live."""
     version = state.live if state.live_number == number else version_of(state.policy, number)
     if version is None or version.published_at is None:
         return None

@@ -1,4 +1,4 @@
-"""A scheduled publish in words: its field, and the page's line about it. Times are in UTC, as everywhere."""
+"""A scheduled publish in words: its form field and its line on the page. All times are in UTC."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controlplane.policies.reading import PolicyAccess
 
 NO_TIME = "Enter date and time in UTC, for example 2027-01-31T09:00."
 SHOWN_FOR = timedelta(days=2)
-"""How long the page reports a scheduled publish that failed."""
+"""How long the page reports a failed scheduled publish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class ScheduleLine:
 
 
 def read_moment(text: str) -> datetime | None:
-    """Return the moment that a datetime-local field holds, taken as UTC; None where it holds none."""
+    """Return the UTC time in a datetime-local field; None if the field is empty or invalid."""
     try:
         moment = datetime.fromisoformat(text.strip().removesuffix("Z"))
     except ValueError:
@@ -37,12 +37,12 @@ def read_moment(text: str) -> datetime | None:
 
 
 def suggested(now: datetime) -> str:
-    """Return the next full hour that is not too soon, as a datetime-local field writes it."""
+    """Return the next allowed full hour in the format of a datetime-local field."""
     return f"{(now + timedelta(minutes=75)).astimezone(UTC).replace(minute=0):%Y-%m-%dT%H:%M}"
 
 
 def schedule_line(schedule: ScheduledPublish | None, state: PolicyAccess, now: datetime) -> ScheduleLine | None:
-    """Return the pending publish, and for a while one that failed; None where there is neither."""
+    """Return the pending publish, or one that failed recently; None if there is neither."""
     if schedule is None:
         return None
     waiting = schedule.state == ScheduleState.WAITING

@@ -1,4 +1,4 @@
-"""The history of a policy next to its editor: every version with its changes and its actions."""
+"""The version history next to the policy editor, with each version's changes and actions."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from controlplane.policies.reading import RAIL_LENGTH, PolicyAccess
 from web.policies.words import change_summary, version_facts
 
 LIVE, PUBLISHED, DRAFT, PASSED = "live", "published", "draft", "passed"
-"""Live; was live once; a draft; a draft that a newer version went live over."""
+"""Version states: live; formerly live; draft; draft older than the live version."""
 
 
 def rail_of(
     state: PolicyAccess, versions: Sequence[PolicyVersion], now: datetime, *, opened: int | None = None
 ) -> dict[str, Any]:
-    """Return the rail of these versions, which come newest first."""
+    """Return the entries of these versions, which are ordered newest first."""
     shown = versions[:RAIL_LENGTH]
     documents = {version.number: completed(version.document) for version in versions}
     entries = []
@@ -45,7 +45,7 @@ def rail_of(
 
 
 def _suggested(entries: Sequence[Mapping[str, Any]], opened: int | None) -> tuple[int | None, int | None]:
-    """Return the most likely comparison: from the live version to the opened one, or from the previously live one."""
+    """Return the most likely comparison: from the live version to the opened one, or from the previous live version."""
     live = next((entry["number"] for entry in entries if entry["state"] == LIVE), None)
     to = opened if opened is not None else live if live is not None else (entries[0]["number"] if entries else None)
     before = [entry["number"] for entry in entries if entry["state"] == PUBLISHED and entry["number"] != to]

@@ -1,4 +1,4 @@
-"""Versions, moments and changes as the policy pages write them."""
+"""Versions, times, and changes in words for the policy pages."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from controlplane.policies.document.text import value_text
 from controlplane.policies.models.policy_version import PolicyVersion
 
 PROGRAM = "Headway"
-"""The author of versions that the program itself created."""
+"""Author name of versions that the program itself created."""
 
 _LISTED_CHANGES = 3
-"""Changes that a line names before it counts the others."""
+"""Number of changes that a line names; the others are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeLine:
-    """One changed place in words."""
+    """One change in words."""
 
     path: str
     title: str
@@ -47,7 +47,7 @@ def author_of(version: PolicyVersion) -> str:
 
 
 def version_facts(version: PolicyVersion | None, now: datetime) -> dict[str, Any] | None:
-    """Return the page's facts on a version: author, time, and base; None for none."""
+    """Return the version's facts for the page: author, time, and base; None without a version."""
     if version is None:
         return None
     return {
@@ -73,12 +73,12 @@ def change_lines(changes: Iterable[ChangedEntry]) -> list[ChangeLine]:
 
 
 def change_summary(changes: Iterable[ChangedEntry]) -> str:
-    """Return changes in one line: TTFT objective 5 → 2, Queue order fifo → late_last and 2 more."""
+    """Return changes in one line, such as "TTFT objective 5 → 2, Queue order fifo → late_last and 2 more"."""
     return some_names([f"{line.title} {line.was} → {line.now}" for line in change_lines(changes)], _LISTED_CHANGES)
 
 
 def title_and_unit(path: Path) -> tuple[str, str]:
-    """Return the form's title of the place and its unit; the path itself where the form has no such place."""
+    """Return the form's title and unit of the value at this path; the path itself if the form has no field for it."""
     node: Node = policy_schema()
     for depth, name in enumerate(path):
         if isinstance(node, StageSchema):
@@ -94,7 +94,7 @@ def title_and_unit(path: Path) -> tuple[str, str]:
 
 
 def value_words(value: Any, unit: str = "") -> str:
-    """Return a value for a sentence: a rule by its name and parameters, a number as JSON writes it with its unit."""
+    """Return a value for a sentence: a rule as name and parameters, a number in JSON form with its unit."""
     if isinstance(value, Absent):
         return UNKNOWN
     if isinstance(value, str):
@@ -110,12 +110,12 @@ def value_words(value: Any, unit: str = "") -> str:
 
 
 def _gap(unit: str) -> str:
-    """Return the space before a unit: a symbol follows its number directly, a word does not."""
+    """Return the space before a unit: a narrow one before a symbol, a no-break space before a word."""
     return NARROW_SPACE if len(unit) <= len("ms") else NO_BREAK_SPACE
 
 
 def _title_in_stage(stage: StageSchema, rest: Path) -> tuple[str, str]:
-    """Return the words for a rule's name or one of its parameters."""
+    """Return the title of a rule's name or of one of its parameters."""
     parameter = rest[1] if len(rest) == 2 and rest[0] == "params" else ""
     for rule in stage.rules.values():
         member = rule.members.get(parameter)

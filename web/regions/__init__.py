@@ -1,1 +1,1 @@
-"""The Regions page: where requests arrive, where they are served, and how the regions' gateways reach each other."""
+"""The Regions page: where requests arrive, where they are served, and the links between the regions' gateways."""

@@ -1,4 +1,4 @@
-"""The picture of the flow: arrivals on the left, serving on the right, one row per region; width is the rate."""
+"""The flow diagram: arrivals on the left, serving on the right, one row per region; width is the rate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _THINNEST = 1.5
 
 
 def flow(rows: Sequence[RegionRow]) -> dict[str, Any]:
-    """Return the shapes that the template draws for these rows, in their order; each text follows its position."""
+    """Return the shapes to draw for these rows, in drawing order; each text follows its position."""
     most = max((max(row.arriving_per_s, row.served_per_s) for row in rows), default=0.0)
     scale = _THICKEST / most if most else 0.0
     middles = {row.name: TOP + at * ROW + ROW / 2 for at, row in enumerate(rows)}
@@ -66,7 +66,7 @@ def _notes(row: RegionRow) -> list[str]:
 def _ribbon(
     leaves: dict[str, float], lands: dict[str, float], origin: str, region: str, thick: float
 ) -> tuple[str, bool]:
-    """Return one ribbon, and advance to the start of the next at both ends."""
+    """Return one ribbon, and move the start of the next ribbon forward at both ends."""
     y0, y1 = leaves[origin], lands[region]
     leaves[origin], lands[region] = y0 + thick, y1 + thick
     x0, x1 = LEFT + BAR + 1, RIGHT - BAR - 1

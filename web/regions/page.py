@@ -1,4 +1,4 @@
-"""The Regions page; with `?fragment` only the part that changes."""
+"""The Regions page; with `?fragment` only the live section."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGE = "Regions"
 @require_safe
 @needs_all_pools(PAGE, "Regions include all pools. Viewing them")
 def regions(request: HttpRequest) -> HttpResponse:
-    """Show all regions to people with a role in all pools."""
+    """Show all regions to people who have a role in all pools."""
     sample = fleet_samples().latest
     rows = region_rows(sample) if sample is not None else []
     arriving = sum(row.arriving_per_s for row in rows)
@@ -46,7 +46,7 @@ def regions(request: HttpRequest) -> HttpResponse:
 
 
 def _finding(rows: Sequence[RegionRow]) -> tuple[str, str]:
-    """Return the first sentence of the page, and its shape."""
+    """Return the first sentence of the page and its shape."""
     if not rows:
         return ("One region", "serving")
     adopted = [row for row in rows if row.served_by]

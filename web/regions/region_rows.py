@@ -1,4 +1,4 @@
-"""One row per region: arrivals, served requests, engines, queue, and which gateways serve its engines."""
+"""One row per region: arrivals, served requests, engines, queue, and the gateways that serve its engines."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ class RegionRow:
     gateways: int
     epoch: int
     served_by: str
-    """The region whose gateway serves its engines, where that is another."""
+    """The region whose gateway serves this region's engines, if it is another one."""
     owners: list[tuple[str, str]]
-    """Names of its pools, and the gateway that decides for each, where its gateways report one."""
+    """Names of the region's pools, each with the gateway that decides for it, if reported."""
     links: list[RegionLink]
 
     @property
     def arriving_per_s(self) -> float:
-        """Requests that clients send to its gateways."""
+        """Requests per second that clients send to the region's gateways."""
         return self.local_per_s + sum(self.forwarded_per_s.values())
 
     @property
     def forwarded_share(self) -> float:
-        """Share of its arrivals that other regions serve, 0..1."""
+        """Share of the region's arrivals that other regions serve, 0..1."""
         arriving = self.arriving_per_s
         return sum(self.forwarded_per_s.values()) / arriving if arriving else 0.0
 
 
 def region_rows(sample: FleetSample) -> list[RegionRow]:
-    """Return the rows of all regions that gateways belong to or report, by name."""
+    """Return the rows of all regions that have gateways or are reported by one, sorted by name."""
     names = {region.region for region in sample.regions} | {
         link.region for region in sample.regions for link in region.links
     }
@@ -93,7 +93,7 @@ def _row(name: str, sample: FleetSample) -> RegionRow:
 
 
 def _state(own: Sequence[RegionSample], served_by: str, queued: int, available: int, forwards: bool) -> tuple[str, str]:
-    """Return shape and words of a region's state."""
+    """Return the shape and words for a region's state."""
     if served_by:
         return "degraded", f"Its gateway has died; {served_by} serves its engines"
     if not own:
@@ -106,7 +106,7 @@ def _state(own: Sequence[RegionSample], served_by: str, queued: int, available: 
 
 
 def _links(name: str, own: Sequence[RegionSample]) -> list[RegionLink]:
-    """Return one link per other region: the best of those to its gateways."""
+    """Return one link per other region: the best one to any of its gateways."""
     best: dict[str, RegionLink] = {}
     for link in (link for item in own for link in item.links):
         known = best.get(link.region)

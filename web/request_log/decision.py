@@ -1,4 +1,4 @@
-"""The page of one decision: the finding, why, what happened, the advice, and the figures."""
+"""The page of one decision: the finding, the reasons, what happened, the advice, and the figures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ JSON = "application/json"
 
 @require_safe
 def decision(request: HttpRequest, decision_id: str) -> HttpResponse:
-    """Show one decision, stored or still in a gateway's memory; 404 where it is unknown or another's."""
+    """Show one decision, stored or still in a gateway's memory; 404 if it is unknown or not visible to the person."""
     actor = console_actor(request)
     match = find_decision(actor, decision_id)
     if match is None:
@@ -48,7 +48,7 @@ def decision(request: HttpRequest, decision_id: str) -> HttpResponse:
 
 @require_safe
 def decision_json(request: HttpRequest, decision_id: str) -> HttpResponse:
-    """Return the record and its timeline as the API does."""
+    """Return the record and its timeline in the API's format."""
     match = find_decision(console_actor(request), decision_id)
     if match is None or match.record is None:
         raise Http404("decision")
@@ -100,7 +100,7 @@ def _context(actor: Actor, match: FoundDecision, record: StoredDecision) -> dict
 
 
 def _tone(record: StoredDecision) -> str:
-    """Return the state whose pill the verdict uses."""
+    """Return the state whose pill style the verdict uses."""
     if record.outcome == RUNNING:
         return "starting"
     if record.late:
@@ -109,7 +109,7 @@ def _tone(record: StoredDecision) -> str:
 
 
 def _neighbours(actor: Actor, row: DecisionIndex | None) -> tuple[str, str]:
-    """Return the ids of the decisions before and after it in its pool."""
+    """Return the ids of the previous and next decision in the same pool."""
     if row is None:
         return "", ""
     near = visible_decisions(actor).filter(pool=row.pool)

@@ -1,4 +1,4 @@
-"""The pictures of one decision as numbers in percent of their width and height, which templates draw as SVG."""
+"""The charts of one decision: positions in percent of width and height, drawn as SVG by templates."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from web.shell.chart import bars, place, ticks
 
 MAX_CELLS = 48
 _SLO_WITHIN = 2.5
-"""Multiple of the time to first token up to which the objective is drawn."""
+"""The objective is drawn only up to this multiple of the time to first token."""
 _NAMES_APART = 9.0
-"""Percent of the height that adjacent names need."""
+"""Minimum distance between adjacent names, in percent of the height."""
 
 
 def timeline(stored: StoredDecision) -> dict[str, Any] | None:
-    """Return estimated, actual, and the best other candidate's times, from the request's arrival."""
+    """Return the estimated, actual, and best alternative timeline of the request, from its arrival."""
     decision, ttft_s, regret = stored.decision, stored.first_token_after_s, stored.regret
     if not decision.candidates or ttft_s is None:
         return None
@@ -76,7 +76,7 @@ def timeline(stored: StoredDecision) -> dict[str, Any] | None:
 def _on_engines(stored: StoredDecision, dispatched_s: float, ttft_s: float) -> list[tuple[str, float]]:
     """Return the phases between dispatch and first token.
 
-    Loads and the hand-over to a decode engine are measured: an estimate is no part of what happened.
+    Loads and the hand-over to a decode engine are measured; estimates are not used here.
     """
     handed_s = stored.handed_over_after_s if stored.decision.pair is not None else None
     transfer_s = min(ttft_s - dispatched_s, max(0.0, ttft_s - handed_s)) if handed_s is not None else 0.0
@@ -86,7 +86,7 @@ def _on_engines(stored: StoredDecision, dispatched_s: float, ttft_s: float) -> l
 
 
 def _estimated(stored: StoredDecision, chosen: Candidate) -> list[tuple[str, float]]:
-    """Return the loads, from a node and of the engine itself, and the prefill that the decision assumed."""
+    """Return the load time (from a node and from the engine's own tiers) and prefill time that the decision assumed."""
     fetch = stored.decision.fetch
     load_s = (fetch.seconds if fetch is not None and fetch.node else 0.0) + _own_s(chosen)
     load_s = min(load_s, chosen.compute_s)
@@ -94,7 +94,7 @@ def _estimated(stored: StoredDecision, chosen: Candidate) -> list[tuple[str, flo
 
 
 def candidates(stored: StoredDecision) -> list[dict[str, Any]]:
-    """Return the candidates with their terms stacked, as shares of the most expensive one."""
+    """Return the candidates with stacked cost terms, as shares of the most expensive candidate."""
     decision, beta = stored.decision, beta_of(stored)
     known = {item.engine_id: item for item in stored.known}
     dearest = max((_shown_cost(candidate, beta) for candidate in decision.candidates), default=0.0) or 1.0
@@ -138,7 +138,7 @@ def _shown_cost(candidate: Candidate, beta: float | None) -> float:
 
 
 def _sharing_words(candidate: Candidate) -> str:
-    """Return the parts of the cost of other answers that share the engine."""
+    """Return the cost parts that come from other requests on the same engine."""
     parts = (
         ("longer decode steps", candidate.decode_s),
         ("late tokens", candidate.late_s),
@@ -170,7 +170,7 @@ def _note(stored: StoredDecision, candidate: Candidate, rank: int) -> str:
 
 
 def firm_lines(stored: StoredDecision, firm: Firmness) -> dict[str, Any]:
-    """Return the candidates' costs as lines over β, from 0 to beyond both the β of the decision and the crossing."""
+    """Return the candidates' costs as lines over β, from 0 to beyond the decision's β and the crossing."""
     most = ticks(1.75 * max(firm.beta, min(firm.beta_at or 0.0, 4 * firm.beta)))[-1]
     top = max(fixed_s(candidate) + most * candidate.compute_s for candidate in stored.decision.candidates) * 1.04 or 1.0
 
@@ -209,7 +209,7 @@ def firm_lines(stored: StoredDecision, firm: Firmness) -> dict[str, Any]:
 
 
 def regret_rows(stored: StoredDecision) -> list[dict[str, Any]]:
-    """Return the causes with their parts, the largest at full width."""
+    """Return the causes of regret with their parts; the largest has full width."""
     regret = stored.regret
     if regret is None:
         return []
@@ -226,9 +226,9 @@ def regret_rows(stored: StoredDecision) -> list[dict[str, Any]]:
 
 
 def block_cells(stored: StoredDecision) -> list[str]:
-    """Return the prompt's blocks, several to a cell where there are many: found, missing or neither.
+    """Return the prompt's blocks as cells, several blocks per cell if there are many: found, missing, or none.
 
-    Where the engine reported nothing, predicted blocks are neither found nor missing, but assumed.
+    If the engine reported nothing, predicted blocks are marked as believed.
     """
     prompt = stored.decision.prompt_tokens
     blocks = max(1, prompt // max(1, stored.block_tokens))
@@ -242,7 +242,7 @@ def block_cells(stored: StoredDecision) -> list[str]:
 
 
 def inputs(stored: StoredDecision) -> list[tuple[str, str, str]]:
-    """Return the inputs of the decision: (what, value, age)."""
+    """Return the inputs of the decision as (name, value, age)."""
     first = stored.known[0] if stored.known else None
     if first is None:
         return []
@@ -259,7 +259,7 @@ def inputs(stored: StoredDecision) -> list[tuple[str, str, str]]:
 
 
 def facts(stored: StoredDecision) -> list[tuple[str, str]]:
-    """Return the request's own facts."""
+    """Return the facts of the request itself."""
     decision = stored.decision
     output = f", {whole(stored.output_tokens)} tok" if stored.output_tokens is not None else ""
     rows = [

@@ -1,4 +1,4 @@
-"""Recorded decisions as lines of a table, and as bars over time."""
+"""Recorded decisions as table rows, and as bars over time."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from web.shell.chart import place
 
 BARS = 150
 MAX_SPAN_MS = 3_600_000
-"""The strip shows an hour at most."""
+"""Maximum span of the strip in milliseconds: one hour."""
 RUNNING_MS = 60_000
-"""Many requests that arrived within this time still run, and only finished ones are counted."""
+"""Recent time span in milliseconds in which bars are too low: many requests still run, and only finished ones count."""
 _FULL_REGRET_MS = 2000
-"""Regret at which its bar is full."""
+"""Regret in milliseconds at which its bar is full."""
 SHAPES = {
     "completed": ("serving", "On time"),
     "failed": ("lost", "Failed"),
@@ -42,14 +42,14 @@ ARM_WORDS = {LIVE: "live version", CANARY: "canary", CONTROL: "holdback"}
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of time in unix milliseconds, divided into bars."""
+    """A time span in Unix milliseconds, divided into bars."""
 
     begin_ms: int
     end_ms: int
 
     @property
     def bar_ms(self) -> int:
-        """Length of one bar: whole seconds."""
+        """Length of one bar, in whole seconds."""
         return max(1000, -(-(self.end_ms - self.begin_ms) // BARS // 1000) * 1000)
 
 
@@ -88,9 +88,7 @@ def _line(row: DecisionIndex, engine: str) -> dict[str, Any]:
 
 
 def strip(rows: QuerySet[DecisionIndex], span: Span, now_ms: int) -> dict[str, Any]:
-    """Return decisions per second as bars with the late ones marked, in percent; sampled ones are weighted by their
-    share.
-    """
+    """Return decisions per second as bars in percent, with the late ones marked; sampled decisions are weighted up."""
     weight = Sum(Value(1.0) / F("share"), output_field=FloatField())
     grouped = (
         narrowed(rows, span.begin_ms, span.end_ms)
@@ -120,7 +118,7 @@ def strip(rows: QuerySet[DecisionIndex], span: Span, now_ms: int) -> dict[str, A
 
 
 def _percent_of_running(span: Span, now_ms: int) -> str:
-    """Return where the part of the strip begins in which many requests still run; empty where there is none."""
+    """Return the start of the strip's part in which many requests still run, in percent; empty if there is none."""
     begin_ms = max(span.begin_ms, now_ms - RUNNING_MS)
     return place(100 * (begin_ms - span.begin_ms) / (span.end_ms - span.begin_ms)) if begin_ms < span.end_ms else ""
 

@@ -30,13 +30,13 @@ PAGE_ROWS = 50
 TAP_ROWS = 100
 MAX_POOLS = 1000
 SHOWN_S = 900
-"""Without times, the strip shows the last quarter of an hour."""
+"""Span of the strip in seconds if the filter sets no times."""
 _LABELS = {"since": "from", "until": "to", "late": "late", "cause": "regret", "mismatch": "hit mismatch"}
 
 
 @require_safe
 def decisions(request: HttpRequest) -> HttpResponse:
-    """Show a page of decisions under the strip of their rate; a search for one id redirects to it."""
+    """Show a page of decisions below the strip of their rate; a search for one id redirects to that decision."""
     begin_s, actor = perf_counter(), console_actor(request)
     wanted = DecisionFilter.of(request.GET)
     problem, rows, older, shown = "", [], "", None
@@ -76,7 +76,7 @@ def decisions(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def decisions_tap(request: HttpRequest) -> HttpResponse:
-    """Return the rows stored after a given one, newest first, as lines of the table; with `strip` the strip too."""
+    """Return the rows stored after a given row, newest first, as table lines; with `strip` also the strip."""
     after = row_number(request.GET.get("after"), 18)
     if after is None:
         return JsonResponse({"error": "after must be the number of a row."}, status=400)
@@ -100,7 +100,7 @@ def decisions_tap(request: HttpRequest) -> HttpResponse:
 
 
 def span_of(wanted: DecisionFilter, now: float) -> Span:
-    """Return the span of the strip: between the filter's times, an hour at most, else the last SHOWN_S seconds."""
+    """Return the strip's span: between the filter's times, at most one hour; by default the last SHOWN_S seconds."""
     end_ms = unix_ms("until", wanted.until) if wanted.until else int(now) * 1000 + 1000
     begin_ms = unix_ms("since", wanted.since) if wanted.since else end_ms - SHOWN_S * 1000
     if begin_ms >= end_ms:
@@ -109,19 +109,19 @@ def span_of(wanted: DecisionFilter, now: float) -> Span:
 
 
 def _only(rows: QuerySet[DecisionIndex]) -> str:
-    """Return the id of the only matching decision; empty where there are none or several."""
+    """Return the id of the only matching decision; empty if none or several match."""
     names = list(rows.values_list("decision_id", flat=True)[:2])
     return names[0] if len(names) == 1 else ""
 
 
 def _known_engine(actor: Actor, name: str) -> bool:
-    """Return whether a pool that the actor may see has an engine of this name or id."""
+    """Return whether a pool that the actor can see has an engine with this name or id."""
     engines = Engine.objects.filter(pool__in=visible_pools(actor))
     return engines.filter(Q(name=name) | Q(engine_id=name)).exists()
 
 
 def _page(matches: QuerySet[DecisionIndex], wanted: DecisionFilter, before: str) -> tuple[list[DecisionIndex], str]:
-    """Return the rows of one page and the address of older ones."""
+    """Return the rows of one page and the URL of older rows."""
     at, _, pk = before.partition(".")
     if at.isdecimal() and pk.isdecimal() and len(before) < 36:
         matches = matches.filter(Q(at_ms__lt=int(at)) | Q(at_ms=int(at), pk__lt=int(pk)))

@@ -1,4 +1,4 @@
-"""The recordings under Trials: the stored ones, a window to keep, a trace to upload."""
+"""The Recordings page under Trials: stored recordings, and forms to record a window or upload a trace."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _UNKNOWN = "—"
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def recordings(request: HttpRequest) -> HttpResponse:
-    """List the recordings; on POST keep a window or an uploaded trace."""
+    """List the recordings; on POST record a window or store an uploaded trace."""
     if request.method != "POST":
         return _page(request, creating=asked(request, "new"))
     kind = sent(request, "kind")

@@ -1,1 +1,1 @@
-"""What all pages share: frame, error pages, form fields, moments, static files."""
+"""Shared by all pages: frame, error pages, form fields, timestamps, static files."""

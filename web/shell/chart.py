@@ -1,4 +1,4 @@
-"""Positions in pictures, in percent of their width and height, which templates draw as SVG."""
+"""Positions in charts, in percent of their width and height, drawn as SVG by templates."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from controlplane.platform.format import duration
 
 LEFT, RIGHT, TOP, BOTTOM = 9.0, 98.0, 5.0, 88.0
-"""The plot within its picture, percent."""
+"""Bounds of the plot within the chart, in percent."""
 _TICKS = 5
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 _LEAST_WORDED = 7.0
-"""Percent of the width below which a bar has no words in it."""
+"""Minimum width in percent of a bar that contains words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A line of the grid, or a word on the axis."""
+    """A grid line, or a label on the axis."""
 
     at: str
     words: str
@@ -26,7 +26,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A piece of a bar: where it begins and how wide it is."""
+    """A segment of a bar: its start and its width."""
 
     term: str
     at: str
@@ -36,17 +36,17 @@ class Bar:
 
 
 def place(value: float, digits: int = 2) -> str:
-    """Return a position or length in SVG's form, never below 0."""
+    """Return a position or length in SVG format, never below 0."""
     return f"{max(0.0, value):.{digits}f}%"
 
 
 def x(share: float) -> float:
-    """Return the position of a share of the plot's width, 0..1 from the left."""
+    """Return the x position for a share of the plot's width, 0..1 from the left."""
     return LEFT + share * (RIGHT - LEFT)
 
 
 def y(share: float) -> float:
-    """Return the height of a share of the plot, 0..1 from below."""
+    """Return the y position for a share of the plot's height, 0..1 from the bottom."""
     return BOTTOM - share * (BOTTOM - TOP)
 
 
@@ -56,7 +56,7 @@ def point(across: float, share: float) -> str:
 
 
 def bars(parts: Iterable[tuple[str, float]], whole: float, *, worded: bool = False) -> tuple[Bar, ...]:
-    """Return parts (term, seconds) one after the other as bars of a scale that ends at `whole`."""
+    """Return parts (term, seconds) as consecutive bars on a scale that ends at `whole`."""
     pieces, at = [], 0.0
     for term, length in parts:
         if length <= 0:
@@ -69,7 +69,7 @@ def bars(parts: Iterable[tuple[str, float]], whole: float, *, worded: bool = Fal
 
 
 def ticks(end: float) -> list[float]:
-    """Return round values from 0 up to the end of a scale, about _TICKS of them."""
+    """Return about _TICKS round values from 0 to the end of a scale."""
     if end <= 0:
         return [0.0]
     rough = end / _TICKS

@@ -11,7 +11,7 @@ UNKNOWN = ""
 
 
 def client_address(request: HttpRequest) -> str:
-    """Return the client's IP address; behind our TLS proxy, the last one in the header, which the proxy added."""
+    """Return the client's IP address. Behind our TLS proxy, it is the header's last one, added by the proxy."""
     if settings.SECURE_PROXY_SSL_HEADER:
         forwarded = request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip()
         if _is_address(forwarded):

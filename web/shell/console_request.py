@@ -24,7 +24,7 @@ def console_actor(request: HttpRequest) -> Actor:
 
 
 def go(address: str, **parameters: str) -> HttpResponse:
-    """Return the redirect after a change."""
+    """Return the redirect that follows a change."""
     answer = HttpResponseRedirect(with_query(address, **parameters))
     # The browser then gets the page, and a reload does not send the form again.
     answer.status_code = 303
@@ -32,13 +32,13 @@ def go(address: str, **parameters: str) -> HttpResponse:
 
 
 def with_query(address: str, **parameters: object) -> str:
-    """Return the address with those parameters that are neither None nor empty."""
+    """Return the URL with the parameters that are neither None nor empty."""
     query = kept(**parameters).removesuffix("&")
     return f"{address}?{query}" if query else address
 
 
 def kept(**parameters: object) -> str:
-    """Return the given parameters as the start of a query, to which a link adds its own."""
+    """Return the given parameters as the start of a query string, to which a link adds more."""
     query = urlencode({name: value for name, value in parameters.items() if value not in (None, "")})
     return f"{query}&" if query else ""
 
@@ -46,7 +46,7 @@ def kept(**parameters: object) -> str:
 def filter_chips(
     address: str, given: Mapping[str, str], labels: Mapping[str, str], words: Mapping[str, str] = _NO_WORDS
 ) -> list[dict[str, str]]:
-    """Return each condition of a filter: its label, its value or the words for any, and the address without it."""
+    """Return each condition of a filter: its label, its value in words if known, and the URL without the condition."""
     return [
         {
             "name": labels.get(name, name),
@@ -58,17 +58,17 @@ def filter_chips(
 
 
 def asked(request: HttpRequest, name: str, limit: int = 200) -> str:
-    """Return a query parameter as one short line; no database takes a NUL."""
+    """Return a query parameter as one short line without NUL characters, which no database accepts."""
     return one_line(request.GET.get(name, ""))[:limit]
 
 
 def sent(request: HttpRequest, name: str, limit: int = 400) -> str:
-    """Return a field of a form as one line, cut to `limit`; the field's own limit reports the length."""
+    """Return a form field as one line, cut to `limit` characters; the field's own limit reports excess length."""
     return one_line(request.POST.get(name, ""))[:limit]
 
 
 def sent_or_asked(request: HttpRequest, name: str) -> str:
-    """Return a field of a form that was sent, else the query parameter of that name."""
+    """Return a submitted form field, or else the query parameter of that name."""
     return sent(request, name) if request.method == "POST" else asked(request, name)
 
 
@@ -78,15 +78,15 @@ def why(request: HttpRequest) -> str:
 
 
 def typed_fields(request: HttpRequest) -> dict[str, list[str]]:
-    """Return all values of each field of the sent form."""
+    """Return all values of each field in the submitted form."""
     return {name: request.POST.getlist(name) for name in request.POST}
 
 
 def row_number(text: str | None, digits: int = 17) -> int | None:
-    """Return the number in the text; None where it is not one, or has more digits than a row's can have."""
+    """Return the number in the text; None if it is not a number, or has more digits than a row id can have."""
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) <= digits else None
 
 
 def listed(request: HttpRequest, matches: QuerySet[Listed], rows: int = 40) -> Page[Listed]:
-    """Return the page of a list that the address names."""
+    """Return the page of a list that the URL names."""
     return Paginator(matches, rows).get_page(request.GET.get("page"))

@@ -1,4 +1,4 @@
-"""Error pages in the console's shell and theme, with a way back."""
+"""Error pages in the console's layout and theme, with a link back."""
 
 from __future__ import annotations
 
@@ -48,9 +48,7 @@ def missing_page(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Return a 500, or a 503 where the database is unavailable; uses no session and no row, since either may have
-    failed.
-    """
+    """Return a 500, or a 503 if the database is unavailable. Uses no session and no rows, which could fail too."""
     error = sys.exc_info()[1]
     if error is not None and (cause := cause_of(error)) is not None:
         database_writes().failed(error)
@@ -89,7 +87,7 @@ _SAID = {
 
 
 def _free_words() -> str:
-    """Return the free space on the database's disk, if that is local."""
+    """Return the free space on the database's disk, if the disk is local."""
     if connection.vendor != "sqlite":
         return ""
     try:
@@ -102,7 +100,7 @@ def _free_words() -> str:
 
 
 def _database_away(request: HttpRequest, cause: Cause) -> HttpResponse:
-    """Return a 503 with a remedy, to the API as a problem; a page requested by GET reloads itself."""
+    """Return a 503 with a remedy: a problem document for the API; a page requested by GET reloads itself."""
     if request.path.startswith(_API):
         problem = database_away(cause)
         body = json.dumps(problem.body(request_id_of(request)))
@@ -125,7 +123,7 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def show_wrong_methods(get_response: Handler) -> Handler:
-    """Middleware that shows a page for a GET of an address that accepts only forms."""
+    """Middleware that shows a page for a GET of a URL that accepts only forms."""
 
     def respond(request: HttpRequest) -> HttpResponse:
         response = get_response(request)
@@ -152,6 +150,6 @@ def _words(request: HttpRequest, status: int, title: str, sentence: str) -> dict
 
 
 def _nearest(path: str) -> NavigationItem:
-    """Return the page of the navigation to which the address belongs; Fleet where there is none."""
+    """Return the page in the navigation that the URL belongs to; Fleet if there is none."""
     pages = [item for group in NAVIGATION for item in group]
     return next((item for item in pages if item.address != "/" and path.startswith(item.address)), pages[0])

@@ -1,4 +1,4 @@
-"""One field of a form: its rendering, the typed value and its problem."""
+"""One form field: its rendering, typed value, and problem."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TEXT, NUMBER, SELECT, CHECKS, PASSWORD = "text", "number", "select", "checks", "
 
 @dataclass(frozen=True, slots=True)
 class FieldOption:
-    """One choice of a select or a group of check boxes."""
+    """One option of a select or a group of checkboxes."""
 
     value: str
     label: str
@@ -21,7 +21,7 @@ class FieldOption:
 
 @dataclass(frozen=True, slots=True)
 class FormField:
-    """One field. `chosen` are the typed or ticked values; most kinds have one."""
+    """One form field. `chosen` contains the typed or ticked values, in most kinds only one."""
 
     name: str
     label: str
@@ -37,14 +37,14 @@ class FormField:
 
     @property
     def value(self) -> str:
-        """The one value."""
+        """The only value of a single-value field."""
         return self.chosen[0] if self.chosen else ""
 
 
 def filled(
     fields: Iterable[FormField], typed: Mapping[str, Sequence[str]], problems: Iterable[FieldProblem] = ()
 ) -> list[FormField]:
-    """Return the fields with the typed values (passwords excepted) and their problems."""
+    """Return the fields with the typed values (except passwords) and their problems."""
     wrong: dict[str, list[str]] = {}
     for problem in problems:
         wrong.setdefault(problem.path, []).append(problem.message)
@@ -59,7 +59,7 @@ def filled(
 
 
 def general_problem(fields: Iterable[FormField], problems: Iterable[FieldProblem]) -> str:
-    """Return in one line the problems that belong to no shown field."""
+    """Return, in one line, the problems that belong to no displayed field."""
     shown = {field.name for field in fields}
     return " ".join(
         f"{problem.path}: {problem.message}" if problem.path else problem.message
@@ -69,7 +69,7 @@ def general_problem(fields: Iterable[FormField], problems: Iterable[FieldProblem
 
 
 def whole_number(name: str, text: str, problems: list[FieldProblem]) -> int | None:
-    """Return the typed number, None where nothing was typed; adds to `problems` what is not a number."""
+    """Return the typed number, None if the field is empty. Append a problem if it is not a number."""
     text = text.strip()
     if not text:
         return None

@@ -1,4 +1,4 @@
-"""The parts that every page of the console has: theme, navigation, version."""
+"""The parts that all console pages share: theme, navigation, version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCRIPT = "dist/console.js"
 
 @dataclass(frozen=True, slots=True)
 class NavigationItem:
-    """One page in the left navigation; `icon` is a symbol of templates/shell/icons.svg."""
+    """One page in the navigation on the left; `icon` is a symbol of templates/shell/icons.svg."""
 
     name: str
     address: str
@@ -46,11 +46,11 @@ NAVIGATION = (
     ),
     (NavigationItem("Audit", "/audit", "audit"), NavigationItem("Access", "/access", "access")),
 )
-"""Groups of pages; a page appears here when it exists."""
+"""Groups of pages. A page is listed here once it exists."""
 
 
 def shell_context(request: HttpRequest, **page: Any) -> dict[str, Any]:
-    """Return the template context of a page: the shell's part and the page's own."""
+    """Return a page's template context: the shell's part and the page's own part."""
     theme = request.COOKIES.get(THEME_COOKIE, "")
     return {
         # The stored choice is rendered by the server, so that the first paint has the right colours.
@@ -64,11 +64,11 @@ def shell_context(request: HttpRequest, **page: Any) -> dict[str, Any]:
 
 @cache
 def program_version() -> str:
-    """Return the program's version as pyproject.toml states it."""
+    """Return the program's version from pyproject.toml."""
     project = tomllib.loads((BASE_DIR / "pyproject.toml").read_text())
     return str(project["project"]["version"])
 
 
 def console_is_built() -> bool:
-    """Return whether `npm run build` has built the scripts and styles that the pages load."""
+    """Return whether `npm run build` has created the scripts and styles that the pages load."""
     return settings.STATIC_ROOT is not None or finders.find(SCRIPT) is not None

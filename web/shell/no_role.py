@@ -1,4 +1,4 @@
-"""Pages for people who lack a role: which one, and whom to ask; without any role they replace every page."""
+"""Pages for people who lack a role: which role, and who can grant it. Without any role, they replace every page."""
 
 from __future__ import annotations
 
@@ -19,23 +19,25 @@ from web.shell.frame import shell_context
 ONES_OWN = frozenset(
     {"login", "logout", "access", "access-you", "access-own-password", "access-end-others", "access-session-end"}
 )
-"""Names of the addresses that everyone has: the login, the own account and its sessions."""
+"""Names of the URLs that everyone can open: the login, the own account, and its sessions."""
 MAX_NAMED = 5
 View = Callable[..., HttpResponse]
 
 
 class NoRoleMiddleware:
-    """Returns a 403 page that names the admins, before any view of the console runs a query."""
+    """Returns a 403 page that names the admins, before any console view runs a query."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Pass the request on; `process_view` decides once the address is resolved."""
+        """Pass the request on; `process_view` decides after the URL is resolved."""
         return self._get_response(request)
 
     def process_view(self, request: HttpRequest, _view: Any, _args: Any, _kwargs: Any) -> HttpResponse | None:
-        """Reject, unless the person has a role in some pool or the page is their own; the API rejects by itself."""
+        """Reject the request unless the person has a role in a pool or the page is their own; the API has its own
+        checks.
+        """
         match = request.resolver_match
         if match is None or match.route.startswith("api/") or match.url_name in ONES_OWN:
             return None
@@ -46,7 +48,7 @@ class NoRoleMiddleware:
 
 
 def lacks_role(request: HttpRequest, page: str, needed: str, back: str) -> HttpResponse:
-    """Return a 403 that names the role a form or an action requires; `back` is an address of the console."""
+    """Return a 403 that names the role a form or action requires; `back` is a console URL."""
     context = shell_context(request, page=page, needed=needed, back=back, admins=_admins())
     return render(request, "shell/no_role.html", context, status=403)
 
@@ -57,7 +59,7 @@ def rejected(request: HttpRequest, page: str, why: str, template: str = "shell/r
 
 
 def needs_all_pools(page: str, why: str) -> Callable[[View], View]:
-    """Show a view to people with a role in all pools; others get a page with the reason `why`."""
+    """Show a view to people who have a role in all pools; others get a page with the reason `why`."""
 
     def guard(view: View) -> View:
         @wraps(view)
@@ -72,7 +74,7 @@ def needs_all_pools(page: str, why: str) -> Callable[[View], View]:
 
 
 def _admins() -> list[str]:
-    """Return the names of people who can grant a role."""
+    """Return the names of people who can grant roles."""
     admins = User.objects.filter(
         Q(is_superuser=True) | Q(role_grants__role=Role.ADMIN, role_grants__pool=None), is_active=True
     )

@@ -1,4 +1,4 @@
-"""Actions of pages that may be rejected, and how the rejection is shown."""
+"""Page actions that can be rejected, and how a rejection is displayed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, slots=True)
 class FormRejection:
-    """Why an action was rejected, and the status with which its page is shown again."""
+    """Why an action was rejected, and the HTTP status of the page that shows it."""
 
     problems: tuple[FieldProblem, ...]
     status: int
@@ -27,7 +27,9 @@ class FormRejection:
 
 
 def attempted(act: Callable[[], Made], *conflicts: type[Exception]) -> Made | FormRejection:
-    """Return the result of `act`, or the rejection; `conflicts` are the errors that time or room may heal."""
+    """Return the result of `act`, or the rejection. `conflicts` are errors that a later retry or freed capacity can
+    resolve.
+    """
     try:
         return act()
     except InvalidFieldsError as error:

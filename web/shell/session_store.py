@@ -1,7 +1,7 @@
-"""Console sessions: in the database, and in memory those that begin while the database is not writable.
+"""Console sessions: stored in the database, or in memory if they begin while the database is not writable.
 
-A session in memory exists in this process only, for HELD_S. Its next request with a writable database moves it there.
-So people can sign in, read, and revoke keys while a disk is full.
+A session in memory exists only in this process, for HELD_S. The next request with a writable database moves it there.
+This lets people sign in, read, and revoke keys while a disk is full.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_HELD = 1000
 
 
 class HeldSessions:
-    """Encoded sessions by their keys. Thread-safe. Mutable state: one table; the oldest are dropped first."""
+    """Encoded sessions by key. Thread-safe. Mutable state: one table; the oldest sessions are dropped first."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._lock = clock, threading.Lock()
@@ -34,12 +34,12 @@ class HeldSessions:
         return isinstance(key, str) and self.get(key) is not None
 
     def get(self, key: str) -> str | None:
-        """Return a session; None: it is not here, or has expired."""
+        """Return a session; None if it is not held or has expired."""
         since_s, data = self._held.get(key, (0.0, None))
         return data if data is not None and self._clock() - since_s < HELD_S else None
 
     def put(self, key: str, data: str) -> None:
-        """Hold a session; its expiry counts from its first moment here."""
+        """Hold a session; its lifetime starts when it is first held."""
         with self._lock:
             since_s, _ = self._held.get(key, (self._clock(), ""))
             self._held[key] = (since_s, data)
@@ -47,7 +47,7 @@ class HeldSessions:
                 self._held.popitem(last=False)
 
     def drop(self, key: str) -> None:
-        """Drop a session; harmless where it is not here."""
+        """Drop a session; has no effect if it is not held."""
         with self._lock:
             self._held.pop(key, None)
 
@@ -56,7 +56,7 @@ held_sessions = HeldSessions()
 
 
 class SessionStore(StoredSession):
-    """Sessions in the database; while that is not writable, a new session is held in memory, and changes are lost."""
+    """Sessions in the database. While it is not writable, new sessions are held in memory and changes are lost."""
 
     @override
     def load(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class SessionStore(StoredSession):
 
     @override
     def save(self, must_create: bool = False) -> None:
-        """Store the session, or hold it."""
+        """Store the session, or hold it in memory."""
         held = self.session_key in held_sessions
         try:
             super().save(must_create=must_create or held)

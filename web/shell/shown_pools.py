@@ -1,4 +1,4 @@
-"""The pools that pages show."""
+"""The pools that the pages show."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_POOLS = 200
 
 
 def shown_pools(actor: Actor) -> list[Pool]:
-    """Return the pools that the person may see, by region and name, with their automation settings."""
+    """Return the pools that the person can see, by region and name, with their automation settings."""
     pools = visible_pools(actor).select_related("region", "policy__live_version", "automation")
     return list(pools.order_by("region__slug", "slug")[:MAX_POOLS])
 
@@ -28,19 +28,19 @@ def shown_pool(actor: Actor, slug: str) -> Pool:
 
 
 def chosen_pool(actor: Actor, slug: str) -> Pool | None:
-    """Return the visible pool of that name; without a name, the first in which the actor may start trials."""
+    """Return the visible pool with that name; without a name, the first pool in which the actor can start trials."""
     pools = visible_pools(actor).select_related("policy__live_version").order_by("slug")
     return pools.filter(slug=slug).first() if slug else next(iter(operated_pools(actor)), None)
 
 
 def operated_pools(actor: Actor) -> list[Pool]:
-    """Return the pools in which the actor may start trials and keep recordings."""
+    """Return the pools in which the actor can start trials and keep recordings."""
     pools = visible_pools(actor).select_related("policy__live_version").order_by("slug")
     return [pool for pool in pools if may(actor, Role.OPERATOR, pool)]
 
 
 def needed_role(request: HttpRequest, actor: Actor) -> str:
-    """Return the role that the form of the requested pool requires; empty where the actor has it."""
+    """Return the role that the requested pool's form requires; empty if the actor has it."""
     slug = sent_or_asked(request, "pool")
     pool = visible_pools(actor).filter(slug=slug).first() if slug else None
     allowed = may(actor, Role.OPERATOR, pool) if pool else may_somewhere(actor, Role.OPERATOR)

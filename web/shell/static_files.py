@@ -1,7 +1,7 @@
-"""Serves each of the console's static files as one body.
+"""Serves each static file of the console as a single body.
 
-WhiteNoise returns files as blocking iterators. Under ASGI Django cannot pass such an iterator on: it reads all of it
-first, and warns once per request. The files of the console are small, so they are read here.
+WhiteNoise returns files as blocking iterators. Under ASGI, Django cannot stream such an iterator: it reads the whole
+file first and warns on each request. The console's files are small, so they are read here.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from whitenoise.responders import StaticFile
 
 
 class WholeFileMiddleware(WhiteNoiseMiddleware):
-    """WhiteNoise, except that each response holds its whole body."""
+    """WhiteNoise, except that each response contains its whole body."""
 
     @staticmethod
     def serve(static_file: StaticFile, request: HttpRequest) -> HttpResponse:
-        """Return the response for a static file: whole, part (Range) or not modified, as WhiteNoise decides."""
+        """Return the response for a static file: full, partial (Range), or not modified, as WhiteNoise decides."""
         response = static_file.get_response(request.method, request.META)
         body = b""
         if response.file is not None:

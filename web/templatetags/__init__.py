@@ -1,1 +1,1 @@
-"""Template filters and tags: words for numbers and times."""
+"""Template filters and tags that write numbers and times as words."""

@@ -1,4 +1,4 @@
-"""Filters that write numbers, shares, times and moments as words, and tags for shapes and moments."""
+"""Filters that write numbers, shares, and times as words, and tags for shapes and timestamps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from web.shell.chart import place
 register = template.Library()
 _HIDDEN = mark_safe(' aria-hidden="true"')
 _UNTOLD = (None, "")
-"""Values that mean a missing object: Templates render its attributes as an empty text."""
+"""Values that represent a missing object; templates render its attributes as empty text."""
 
 for item in (
     words.byte_rate,
@@ -33,38 +33,40 @@ for item in (
 
 @register.filter
 def counted(number: int, noun: str) -> str:
-    """Return the number with its noun, whose plural follows a comma where it is irregular: 2 prefixes."""
+    """Return the number with its noun: 2 prefixes. An irregular plural follows the noun after a comma."""
     singular, _, plural = noun.partition(",")
     return words.count(number, singular, plural)
 
 
 @register.filter
 def over(part: float, whole: float) -> float | None:
-    """Return the ratio; None, which renders as a dash, where the divisor is zero."""
+    """Return the ratio; None, which renders as a dash, if the divisor is zero."""
     return part / whole if whole and part not in _UNTOLD else None
 
 
 @register.filter
 def times(value: float | None, factor: float) -> float:
-    """Return the product, such as slots in bytes; 0 where there is no value."""
+    """Return the product, such as slots in bytes; 0 if there is no value."""
     return (value or 0) * factor
 
 
 @register.filter
 def in_percent(share: float | None) -> str:
-    """Return a share 0..1 in percent without the unit, which is in the head of its column."""
+    """Return a share 0..1 in percent without the unit, which is in the column header."""
     return words.UNKNOWN if share in _UNTOLD else f"{100 * share:.1f}"
 
 
 @register.filter
 def width(share: float | None, digits: int = 2) -> str:
-    """Return a share 0..1 as a length in SVG; zero where it is unknown, full where it is larger."""
+    """Return a share 0..1 as an SVG length; zero if unknown, full width if above 1."""
     return place(100 * min(1.0, share or 0.0), digits)
 
 
 @register.simple_tag
 def shape(name: str, more: str = "", *, hidden: bool = False) -> SafeString:
-    """Return the shape of a state, with `more` classes; `hidden` from screen readers where a word states the same."""
+    """Return the shape of a state with `more` CSS classes. Use `hidden` to hide it from screen readers if text names
+    the state.
+    """
     return format_html(
         '<svg class="icon shape shape-{}{}"{}><use href="#s-{}"/></svg>',
         name,
@@ -76,7 +78,7 @@ def shape(name: str, more: str = "", *, hidden: bool = False) -> SafeString:
 
 @register.simple_tag
 def ago(at: Moment | None, *, utc: bool = False, exact: bool = False) -> SafeString:
-    """Return the age of a moment, with its time as the title: the clock, or date and time to the second."""
+    """Return the age of a timestamp; its title is the time of day, or date and time to the second."""
     if at is None:
         return SafeString()
     title = at.exact if exact else f"{at.clock} UTC" if utc else at.clock

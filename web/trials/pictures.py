@@ -1,4 +1,4 @@
-"""The pictures of trials as numbers in percent of their width and height, which templates/trials draws as SVG."""
+"""The charts of trials: positions in percent of width and height, drawn as SVG by templates/trials."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from web.shell.chart import LEFT, RIGHT, Tick, place, y
 
 _MOMENTS = (0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _APART = 7.5
-"""Percent of the width that two words on the axis need."""
+"""Minimum distance between two words on the axis, in percent of the width."""
 
 Axis = Callable[[float], float]
-"""From a value to its position, percent of the width."""
+"""Maps a value to its position in percent of the width."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One side's line; `points` for a polyline in a box of 100 × 100."""
+    """One side's line; `points` is a polyline in a box of 100 × 100."""
 
     side: str
-    """draft, base or actual."""
+    """One of draft, base, or actual."""
     points: str
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Lines of both sides, and of the actual run."""
+    """The lines of both sides and of the actual run."""
 
     across: tuple[Tick, ...]
     up: tuple[Tick, ...]
     lines: tuple[Line, ...]
     rows: tuple[tuple[str, ...], ...]
-    """The same as a table: moment or percentile, then each side."""
+    """The data as a table: time or percentile, then each side."""
     summary: str
     slo: Tick | None = None
 
@@ -46,9 +46,9 @@ def ttft_picture(
     summary: str,
     slo_s: float | None = None,
 ) -> Picture:
-    """Return the cumulative distribution of TTFT, on a logarithmic axis.
+    """Return the cumulative distribution of TTFT on a logarithmic axis.
 
-    `times_s` are the times that must fit on the axis; `lines` draws the sides on it.
+    The axis covers `times_s`; `lines` draws the sides on it.
     """
     low_s = max([item for item in _MOMENTS if item <= min(times_s)] or [_MOMENTS[0]])
     # The objective's word is below its line, and needs space on the right.
@@ -68,12 +68,12 @@ def ttft_picture(
 
 
 def share_ticks(shares: Iterable[float], at: Callable[[float], str]) -> tuple[Tick, ...]:
-    """Return the ticks of an axis of shares; only 100 % has its unit."""
+    """Return the ticks of a percent axis; only 100 % shows the unit."""
     return tuple(Tick(at(share), f"{share * 100:.0f}{f'{NARROW_SPACE}%' if share == 1 else ''}") for share in shares)
 
 
 def _spaced(marks: Iterable[tuple[float, float]], taken: float | None) -> tuple[Tick, ...]:
-    """Return the moments that fit on the axis next to the objective's word."""
+    """Return the tick labels that fit on the axis next to the objective's label."""
     ticks: list[Tick] = []
     last = -_APART
     for at, seconds in marks:

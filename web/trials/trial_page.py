@@ -1,4 +1,4 @@
-"""The base of the pages of all trials: lists, the drawer that starts one, result pages, and rejected actions."""
+"""The base of all trial pages: lists, the drawer that starts a trial, result pages, and rejected actions."""
 
 from __future__ import annotations
 
@@ -33,49 +33,49 @@ _LISTED_POOLS = 20
 
 
 class TrialPages(ABC):
-    """The pages of one kind of trial: the list with the form that starts one, the page of each, and its actions."""
+    """The pages of one kind of trial: the list with the start form, the page of each trial, and its actions."""
 
     name: ClassVar[str]
     plural: ClassVar[str]
     address: ClassVar[str]
     action: ClassVar[str] = "Start"
-    """The action on the button that starts one, before its name."""
+    """Verb on the button that starts a trial, before the trial's name."""
     needs_role_in: ClassVar[str] = "a pool"
-    """Where starting one requires the role operator."""
+    """Object in which starting a trial requires the role operator."""
     id_field: ClassVar[str] = "pk"
-    """The field that identifies one in addresses and in the audit log."""
+    """Field that identifies a trial in URLs and in the audit log."""
     page: ClassVar[str] = "trials/page.html"
     conflicts: ClassVar[tuple[type[Exception], ...]] = (ConflictError,)
-    """Errors of actions that time or room may heal."""
+    """Errors of actions that a later retry or freed capacity can resolve."""
 
     @abstractmethod
     def visible(self, actor: Actor) -> QuerySet[Any]:
-        """Return the trials that the actor may see."""
+        """Return the trials that the actor can see."""
 
     @abstractmethod
     def rows(self, trials: list[Any], actor: Actor, now: datetime) -> dict[str, Any]:
-        """Return the list's context for one page of trials, with `rows` for each."""
+        """Return the template context for one page of the list, with a row per trial in `rows`."""
 
     @abstractmethod
     def fields(self, request: HttpRequest, owner: Any, actor: Actor) -> Sequence[FormField]:
-        """Return the form that starts a trial of the owner: a pool, or a policy."""
+        """Return the fields of the start form for the owner, which is a pool or a policy."""
 
     @abstractmethod
     def start(self, request: HttpRequest, actor: Actor) -> Model:
-        """Start the trial of the sent form; raises InvalidFieldsError, NotAllowedError and `conflicts`."""
+        """Start the trial in the submitted form; raise InvalidFieldsError, NotAllowedError, or one of `conflicts`."""
 
     @abstractmethod
     def shown(
         self, request: HttpRequest, trial: Any, actor: Actor, now: datetime, rejection: FormRejection | None
     ) -> dict[str, Any]:
-        """Return the context of a trial's page, with its `title`, `running`, and a line `about` it."""
+        """Return the context of a trial's page, with its `title`, `running`, and a line `about` the trial."""
 
     @abstractmethod
     def turn(self, request: HttpRequest, trial: Any, action: str, actor: Actor) -> object:
-        """Carry out an action of its page; raises as `start` does."""
+        """Carry out an action of the trial's page; raises the same errors as `start`."""
 
     def form(self, request: HttpRequest, actor: Actor) -> dict[str, Any]:
-        """Return the form's context: `chosen`, the pool or policy, `picks` to choose from, and the fields."""
+        """Return the form's context: `chosen` (the pool or policy), `picks` to choose from, and the fields."""
         pool, picks = chosen_pool(actor, sent_or_asked(request, "pool")), operated_pools(actor)[:_LISTED_POOLS]
         return {
             "pool": pool,
@@ -85,26 +85,26 @@ class TrialPages(ABC):
         }
 
     def form_needs(self, request: HttpRequest, actor: Actor) -> str:
-        """Return the role that the form requires; empty where the actor has it."""
+        """Return the role that the form requires; empty if the actor has it."""
         return needed_role(request, actor)
 
     def page_needs(self, request: HttpRequest, trial: Any, actor: Actor) -> str:
-        """Return the role that the request to its page requires; empty where the actor has it."""
+        """Return the role that an action of the page requires; empty if the actor has it."""
         return ""
 
     @property
     def key(self) -> str:
-        """Name of its page's address, and of its template folder."""
+        """URL name of the trial's page, and name of its template folder."""
         return self.name.replace("-", "")
 
     @property
     def start_name(self) -> str:
-        """Name of the address that starts a trial."""
+        """URL name of the page that starts a trial."""
         return f"{self.key}-start"
 
     @method_decorator(require_safe)
     def list_view(self, request: HttpRequest) -> HttpResponse:
-        """List the trials; with `new` next to the form that starts one."""
+        """List the trials; with `new`, also show the form that starts one."""
         return self._list(request)
 
     @method_decorator(require_POST)
@@ -115,12 +115,12 @@ class TrialPages(ABC):
 
     @method_decorator(require_safe)
     def page_view(self, request: HttpRequest, **ids: object) -> HttpResponse:
-        """Show a trial; with `fragment` only the part that changes while it runs."""
+        """Show a trial; with `fragment` only its live section."""
         return self._page(request, ids)
 
     @method_decorator(require_POST)
     def action_view(self, request: HttpRequest, *, action: str, **ids: object) -> HttpResponse:
-        """Carry out one of its actions and redirect to its page."""
+        """Carry out one of the trial's actions and redirect to its page."""
         trial, actor = self._trial(request, ids), console_actor(request)
         done = attempted(lambda: self.turn(request, trial, action, actor), *self.conflicts)
         return self._page(request, ids, done) if isinstance(done, FormRejection) else redirect(self._address(trial))
@@ -168,7 +168,7 @@ class TrialPages(ABC):
 
 
 def sent_pool(request: HttpRequest, actor: Actor) -> Pool:
-    """Return the pool of the sent form; raises InvalidFieldsError."""
+    """Return the pool in the submitted form; raise InvalidFieldsError."""
     pool = chosen_pool(actor, sent(request, "pool"))
     if pool is None:
         raise problem("", "No such pool.")

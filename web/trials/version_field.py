@@ -1,4 +1,4 @@
-"""The field of a form that chooses a version of a policy to try."""
+"""The form field that selects a policy version to try."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def version_field(
     chosen: str,
     words: Callable[[PolicyVersion], str],
 ) -> FormField:
-    """Return the field; the first version is chosen where the `chosen` number is not offered."""
+    """Return the field. If the version `chosen` is not offered, the first version is selected."""
     options = tuple(FieldOption(str(version.number), words(version)) for version in versions)
     numbers = [option.value for option in options]
     first = chosen if chosen in numbers or not numbers else numbers[0]
@@ -39,14 +39,14 @@ def version_field(
 
 
 def version_words(version: PolicyVersion) -> str:
-    """Return a version's label: v3 draft, and its message."""
+    """Return a version's label, such as "v3 draft", and its message."""
     live = version.policy.live_version_id
     kind = "live" if version.pk == live else "draft" if version.published_at is None else "earlier"
     return f"v{version.number} {kind}{f': {version.message[:60]}' if version.message else ''}"
 
 
 def version_of(policy: Policy, name: str, text: str) -> PolicyVersion:
-    """Return the version that a form names; raises InvalidFieldsError at the field `name`."""
+    """Return the version in the form; raise InvalidFieldsError at the field `name`."""
     number = row_number(text, 9)
     version = None if number is None else policy.versions.filter(number=number).first()
     if version is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TrialFinding:
-    """The answer of a trial; `kind` is better, worse, mixed, even, or empty while nothing can be said."""
+    """The result of a trial; `kind` is better, worse, mixed, or even, and empty while there is no verdict."""
 
     kind: str
     title: str

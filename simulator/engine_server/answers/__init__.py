@@ -1,1 +1,1 @@
-"""The form of answers in each API, and their text."""
+"""Response formats of each API, and the generated text."""

@@ -1,4 +1,4 @@
-"""Answers of the audio API, in the formats and chunks of vLLM."""
+"""Responses of the audio API, in the formats and chunks of vLLM."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TEXTS = {"text": "{text}\n", "srt": "1\n00:00:00,000 --> 00:00:01,000\n{text}\n
 
 
 class AudioAnswer(AnswerShape):
-    """The shape of one request's answer; `task` is transcription or translation."""
+    """The response format of one request; `task` is transcription or translation."""
 
     def __init__(self, answer_id: str, model: str, created: int, task: str, form: str) -> None:
         self._head = {"id": answer_id, "object": f"{task}.chunk", "created": created, "model": model}

@@ -1,4 +1,4 @@
-"""The shape of an answer of Anthropic's `/v1/messages`, and the typed events of its stream."""
+"""The response format of Anthropic's `/v1/messages`, and the typed events of its stream."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _REASONS = {"length": "max_tokens", "stop": "end_turn"}
 
 
 class MessagesAnswer(AnswerShape):
-    """One request's answer. A stream's events always state its usage."""
+    """The response of one request. A stream's events always include its usage."""
 
     def __init__(self, answer_id: str, model: str, prompt_tokens: int) -> None:
         self._head = {"id": answer_id, "type": "message", "role": "assistant", "model": model}
@@ -46,7 +46,7 @@ def _end(answer: WholeAnswer) -> dict[str, str | None]:
 
 
 def _usage(answer: WholeAnswer) -> dict[str, int]:
-    """Return the counts in Anthropic's form, in which cached tokens are not input."""
+    """Return the token counts in Anthropic's format, in which cached tokens do not count as input."""
     cached = answer.usage["prompt_tokens_details"]["cached_tokens"]
     return {
         "input_tokens": answer.usage["prompt_tokens"] - cached,

@@ -1,4 +1,4 @@
-"""Builds the bodies and stream chunks of completions and chat completions, byte by byte where it is hot.
+"""Builds the bodies and stream chunks of completions and chat completions; hot parts are assembled from bytes.
 
 Only the text differs between the chunks of a stream, so everything around it is encoded once per request.
 """
@@ -17,7 +17,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 class Answer(AnswerShape):
-    """The form of one request's answer; `answer_id` already has its prefix cmpl- or chatcmpl-."""
+    """The response of one request; `answer_id` already has its prefix cmpl- or chatcmpl-."""
 
     def __init__(self, answer_id: str, model: str, created: int, *, chat: bool) -> None:
         self._chat = chat
@@ -36,7 +36,7 @@ class Answer(AnswerShape):
 
     @override
     def opening(self) -> bytes:
-        """Return the chunk before the first text: the role, for chat only."""
+        """Return the chunk before the first text, which contains the role; only for chat."""
         if not self._chat:
             return b""
         choice = {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
@@ -48,7 +48,7 @@ class Answer(AnswerShape):
 
     @override
     def ending(self, text: str, answer: WholeAnswer, *, with_usage: bool) -> bytes:
-        """Return the last text with the finish reason, the usage where requested, and the end marker."""
+        """Return the last text with the finish reason, the usage if requested, and the end marker."""
         last = _event({**self._chunk(text, answer.reason), **answer.more})
         counted = {**self._head, "object": self._chunk_object, "choices": [], "usage": answer.usage}
         return last + (_event(counted) if with_usage else b"") + DONE

@@ -1,4 +1,4 @@
-"""The output of a simulated engine: words of four bytes, one per token, the same for the same prompt."""
+"""The output of a simulated engine: four-byte words, one per token, and the same words for the same prompt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WORDS = (
 )
 _TOKENS = tuple(f"{word:<4}" for word in _WORDS.split() if len(word) <= 3)
 _PERIOD = 1021
-"""A prime above any token table, so that consecutive prompts do not produce the same words in step."""
+"""A prime larger than any token table, so that consecutive prompts do not produce the same words in step."""
 _SCRIPT = tuple(random.Random(20).choices(_TOKENS, k=_PERIOD))
 _MEDIAN_TOKENS = 350.0
 _SPREAD = 0.6
@@ -19,11 +19,11 @@ _MIN_TOKENS, _MAX_TOKENS = 8, 2000
 
 
 def answer_text(seed: int, first: int, end: int) -> str:
-    """Return output tokens `first` … `end` − 1 of the answer named by `seed`; each is four ASCII bytes."""
+    """Return output tokens `first` … `end` − 1 of the output named by `seed`; each token is four ASCII bytes."""
     return "".join([_SCRIPT[(seed + index) % _PERIOD] for index in range(first, end)])
 
 
 def natural_tokens(seed: int) -> int:
-    """Return the length of the answer named by `seed` without a limit (log-normal, median 350 tokens)."""
+    """Return the length of the output named by `seed` if it has no limit (log-normal, median 350 tokens)."""
     drawn = random.Random(seed).lognormvariate(math.log(_MEDIAN_TOKENS), _SPREAD)
     return max(_MIN_TOKENS, min(_MAX_TOKENS, round(drawn)))

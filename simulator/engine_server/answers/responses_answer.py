@@ -1,4 +1,4 @@
-"""The form of an answer of `/v1/responses`: one message, and the typed events of its stream."""
+"""The response format of `/v1/responses`: one message, and the typed events of its stream."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ _INDEX = {"output_index": 0, "content_index": 0}
 
 
 class ResponsesAnswer(AnswerShape):
-    """One request's answer; a stream's events always state its usage. Mutable: the number of the next event."""
+    """The response of one request; a stream's events always include its usage. Mutable: the number of the next
+    event.
+    """
 
     def __init__(self, answer_id: str, model: str, created: int) -> None:
         self._head = {"id": answer_id, "object": "response", "created_at": created, "model": model}
@@ -25,7 +27,7 @@ class ResponsesAnswer(AnswerShape):
 
     @override
     def preamble(self) -> bytes:
-        """Return the events before the engine has started."""
+        """Return the events that precede the engine's start."""
         response = {**self._head, "status": "in_progress", "output": [], "usage": None, **_FIXED}
         return b"".join(self._event(kind, response=response) for kind in ("response.created", "response.in_progress"))
 

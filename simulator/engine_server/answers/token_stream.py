@@ -1,4 +1,4 @@
-"""The output of one request between the engine and its HTTP answer."""
+"""The output of one request between the engine and its HTTP response."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class TokenStream:
-    """Counts generated tokens and wakes the one reader when a burst is worth sending.
+    """Counts generated tokens and wakes its only reader when there are enough to send.
 
     The first token and the end are passed on at once, others every `interval` tokens.
     """
@@ -31,7 +31,7 @@ class TokenStream:
             self._wake()
 
     def finish(self) -> None:
-        """Mark the last token as sent."""
+        """Mark the last token as generated."""
         self.finished = True
         self._wake()
 
@@ -41,7 +41,7 @@ class TokenStream:
         self._wake()
 
     async def burst(self) -> tuple[int, int] | None:
-        """Wait for new tokens and return their range [first, end); None after the last or an early end."""
+        """Wait for new tokens and return their range [first, end). Return None after the last token or an early end."""
         while not self._ready():
             if self.finished or self.broken:
                 return None

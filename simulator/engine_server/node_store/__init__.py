@@ -1,1 +1,1 @@
-"""The blocks that a simulated engine stores on its node manager, and loads from there and from others."""
+"""Storing a simulated engine's blocks on its node manager, and loading blocks from node managers."""

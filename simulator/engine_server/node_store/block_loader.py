@@ -1,9 +1,9 @@
-"""Loads leading blocks of a prompt from nodes before its prefill, as long as that is faster than computing them.
+"""Loads a prompt's leading blocks from nodes before its prefill, as long as that is faster than computing them.
 
-Payloads and links are scaled alike: an engine whose model has `kv_bytes_per_token` moves far fewer bytes per token, and
-its link carries as many fewer per second, so that a transfer takes as long as the real one would. The machine's own
-transport is faster than the scaled link; its real seconds count as part of the transfer, and the rest is waited for.
-The engine's own node represents its host's memory, to which the link's limit does not apply.
+Payloads and links are scaled alike. An engine's model has small `kv_bytes_per_token`, and its link carries
+proportionally fewer bytes per second, so that a transfer takes as long as a real one. The machine's own transport is
+faster than the scaled link: its real seconds count as part of the transfer, and the loader waits for the remaining
+time. The engine's own node represents its host's memory, to which the link's limit does not apply.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from simulator.engine_server.node_store.payloads import Payloads, chain_hashes
 from simulator.engine_server.node_store.scaled_link import ScaledLink
 
 _PIECE_BLOCKS = 8
-"""Blocks per piece; the deadline is checked between two pieces."""
+"""Number of blocks per piece; the deadline is checked between pieces."""
 
 
 class BlockLoading(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,39 +38,39 @@ class BlockLoading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
-    """The result: the number of loaded blocks after those that the engine held."""
+    """The result of a load. `blocks` is the number of loaded blocks after those that the engine already held."""
 
     blocks: int = 0
     bytes: int = 0
     seconds: float = 0.0
     holder: str = ""
     reason: str = ""
-    """missing, failed or late; empty: all were loaded."""
+    """One of missing, failed, or late; empty if all blocks were loaded."""
 
 
 class LoadCounts(msgspec.Struct):
-    """Mutable: blocks by outcome, guarded by the loader's lock."""
+    """Number of blocks by outcome. Mutable; guarded by the loader's lock."""
 
     loaded: int = 0
     missing: int = 0
     failed: int = 0
     late: int = 0
     wrong: int = 0
-    """Blocks whose bytes do not match their tokens, although their checksum agreed: a fault of the store."""
+    """Blocks whose bytes do not match their tokens although the checksum matched: a fault of the store."""
 
 
 class SimulatedBlockLoader:
-    """Loads blocks; any number of threads may call `load`."""
+    """Loads blocks; `load` is thread-safe."""
 
     def __init__(self, client: TransferClient, node: str, payloads: Payloads, link: ScaledLink) -> None:
-        """`node` is the engine's own, `link` the path to all others."""
+        """`node` is the engine's own node, `link` the path to all other nodes."""
         self._client, self._node, self._payloads, self._link = client, node, payloads, link
         self.counts = LoadCounts()
         self._lock = Lock()
         self._closed = Event()
 
     def load(self, wanted: BlockLoading, clock: Callable[[], float] = time.monotonic) -> Loaded:
-        """Fetch blocks piece by piece until one is missing or time runs out."""
+        """Fetch blocks piece by piece until one is missing or the time limit is reached."""
         began = clock()
         hashes = chain_hashes(wanted.tokens, self._payloads.block_tokens, wanted.end)[wanted.held :]
         holder, came, reason = "", 0, ""
@@ -91,11 +91,11 @@ class SimulatedBlockLoader:
         return Loaded(blocks=came, bytes=size, seconds=clock() - began, holder=holder if came else "", reason=reason)
 
     def close(self) -> None:
-        """End loads after their current piece."""
+        """End each load after its current piece."""
         self._closed.set()
 
     def _piece(self, piece: Sequence[bytes], wanted: BlockLoading) -> tuple[str, int, str]:
-        """Return the holder of the first block, the number of leading blocks received, and why any are missing."""
+        """Return the holder of the first block, the number of received leading blocks, and why others are missing."""
         named = self._payloads.keys(wanted.salt)
         keys = [named.key(item) for item in piece]
         giver, whole, answered = "", 0, False
@@ -126,7 +126,7 @@ class SimulatedBlockLoader:
         return len(results)
 
     def _answers(self, holder: str, key: bytes) -> bool:
-        """Return whether the holder responds, so that a block it did not send is missing there."""
+        """Return whether the holder responds. If so, a block that it did not send is missing there."""
         try:
             self._client.call(holder, Lookup([key]))
         except PeerError:

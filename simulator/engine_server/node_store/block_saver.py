@@ -1,4 +1,4 @@
-"""Stores computed blocks on the engine's node, in the background."""
+"""Stores computed blocks on the engine's node in the background."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ComputedBlocks(msgspec.Struct, frozen=True, gc=False):
 
 
 class SaveCounts(msgspec.Struct):
-    """Mutable, by the saver alone: blocks by outcome."""
+    """Number of blocks by outcome. Mutable; changed only by the saver."""
 
     saved: int = 0
     rejected: int = 0
@@ -40,7 +40,7 @@ class SaveCounts(msgspec.Struct):
 
 
 class SimulatedBlockSaver:
-    """One thread and a bounded queue; where it is full, the oldest prefill's blocks are dropped.
+    """Stores blocks with one thread and a bounded queue. If it is full, the oldest prefill's blocks are dropped.
 
     Mutable state: `_waiting` and `counts`, guarded by `_changed`.
     """
@@ -55,7 +55,7 @@ class SimulatedBlockSaver:
         self._thread.start()
 
     def add(self, stored: ComputedBlocks) -> None:
-        """Queue blocks; those of an ephemeral prompt are not stored below engine memory (Mooncake §5.2)."""
+        """Queue blocks. Blocks of an ephemeral prompt are not stored below engine memory (Mooncake §5.2)."""
         if stored.order.hint == "ephemeral":
             return
         with self._changed:
@@ -66,12 +66,12 @@ class SimulatedBlockSaver:
             self._changed.notify_all()
 
     def settled(self, timeout_s: float) -> bool:
-        """Wait until the queue is empty; False where time ran out."""
+        """Wait until the queue is empty; return False on timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._waiting and not self._busy, timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Stop after the current blocks, and store nothing more."""
+        """Stop after the current blocks; queued blocks are not stored."""
         with self._changed:
             self._closed = True
             self._waiting.clear()

@@ -1,4 +1,4 @@
-"""One engine's node manager as its event loop uses it: stores in the background, loads with a deadline."""
+"""One engine's node manager for its event loop: stores in the background, loads with a deadline."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from simulator.engine_server.node_store.scaled_link import ScaledLink
 
 _THREADS = 4
 _SILENCE_S = 2.0
-"""Time after which a silent node is given up."""
+"""Seconds after which an unresponsive node is given up."""
 _GRACE_S = 0.05
-"""Time past its deadline after which a load is left to its thread."""
+"""Seconds past its deadline after which a load is abandoned to its thread."""
 _CLOSE_S = 1.0
 
 
 class NodeStoreSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine's node, and the size of the payloads."""
+    """The engine's node and the payload size."""
 
     node: str
     """host:port of the engine's node manager."""
     keyring: Keyring | None
     name: str
-    """Name of the engine in the nodes' counts."""
+    """The engine's name in the nodes' counts."""
     bytes_per_token: int = 1024
     link_bytes_per_s: float = 0.0
-    """Scaled rate towards other nodes; 0: the machine's."""
+    """Scaled rate to other nodes, in bytes per second; 0 for the machine's rate."""
 
 
 class NodeStore:
-    """For one event loop; after closing, only a transfer that a silent node holds up may still run."""
+    """For use in one event loop. After closing, only transfers blocked by an unresponsive node can still run."""
 
     def __init__(self, settings: NodeStoreSettings, model: str, block_tokens: int) -> None:
         self._node = settings.node
@@ -58,22 +58,22 @@ class NodeStore:
 
     @property
     def saves(self) -> SaveCounts:
-        """Blocks by outcome."""
+        """Number of saved blocks by outcome."""
         return self._saver.counts
 
     @property
     def loads(self) -> LoadCounts:
-        """Blocks by outcome."""
+        """Number of loaded blocks by outcome."""
         return self._loader.counts
 
     def save(self, tokens: array[int], first: int, end: int, salt: str, order: LoadInstruction | None) -> None:
-        """Store blocks `first` … `end` of a prompt; returns at once."""
+        """Queue blocks `first` … `end` of a prompt to be stored; return at once."""
         self._saver.add(ComputedBlocks(tokens, first, end, salt, order or LoadInstruction()))
 
     async def load(
         self, tokens: array[int], held: int, salt: str, order: LoadInstruction, budget_s: float
     ) -> KvOutcome:
-        """Load the blocks that the instruction allows after the held ones, or give up after `budget_s` seconds."""
+        """Load the blocks that the instruction allows after those already held; give up after `budget_s` seconds."""
         holders = [holder for holder in order.holders if self._may_reach(holder)]
         if order.load_blocks <= held:
             return KvOutcome()
@@ -98,7 +98,7 @@ class NodeStore:
         )
 
     def settled(self, timeout_s: float) -> bool:
-        """Wait until all queued blocks are stored; False where time ran out. Blocks its caller."""
+        """Block until all queued blocks are stored; return False on timeout."""
         return self._saver.settled(timeout_s)
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class NodeStore:
         self._client.close()
 
     def _may_reach(self, holder: str) -> bool:
-        """Return whether an address in a request is one of ours: the node's host, or loopback."""
+        """Return whether an address in a request is allowed: the node's host, or loopback."""
         try:
             host, _ = split_address(holder)
             return host == self._own_host or ip_address(host).is_loopback

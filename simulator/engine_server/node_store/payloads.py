@@ -1,7 +1,8 @@
 """The simulated engine's KV: bytes derived from the tokens, so that a wrong block is detected.
 
-A block's hash is SHA-256 over the previous hash and its own tokens, as vLLM chains them. Its payload is the hash,
-followed by a fixed pad of pseudo-random bytes that is rotated by the hash; a payload is made by copying alone.
+A block's hash is SHA-256 over the previous hash and the block's tokens, as in vLLM's chain. Its payload is the hash,
+followed by a fixed pad of pseudo-random bytes that is rotated by the hash, so that a payload is created only by
+copying.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def chain_hashes(tokens: array[int], block_tokens: int, blocks: int) -> list[byt
 
 
 class Payloads:
-    """The payloads of one model's blocks; `bytes_per_token` is far less than a real model's, as the links are."""
+    """The payloads of one model's blocks; `bytes_per_token` is far less than a real model's, like the link rates."""
 
     def __init__(self, model: str, block_tokens: int, bytes_per_token: int) -> None:
         self._model, self.block_tokens, self._bytes_per_token = model, block_tokens, bytes_per_token
@@ -43,7 +44,7 @@ class Payloads:
         return memoryview((chain_hash + self._pad[turn:] + self._pad[:turn])[: self.block_bytes])
 
     def _keys(self, salt: str) -> PayloadKeys:
-        """Return the block names of an isolation domain."""
+        """Return the block names in an isolation domain."""
         return PayloadKeys(
             PayloadFormat(
                 model=self._model,

@@ -1,4 +1,4 @@
-"""A link with the bytes per second of the real one, scaled like the payloads."""
+"""A link whose bytes per second are scaled like the payloads."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from threading import Lock
 
 
 class ScaledLink:
-    """Runs transfers from one holder one after another. Mutable state: `_free_at`, when each holder's link is free."""
+    """Runs transfers from each holder one after another. Mutable state: `_free_at`, when each holder's link is free."""
 
     def __init__(self, bytes_per_s: float, latency_s: float = 0.0) -> None:
-        """`bytes_per_s` of 0 or less: no limit but the machine's."""
+        """If `bytes_per_s` is 0 or less, only the machine limits the rate."""
         self._bytes_per_s, self._latency_s = bytes_per_s, latency_s
         self._free_at: dict[str, float] = {}
         self._lock = Lock()

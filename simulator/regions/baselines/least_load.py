@@ -8,7 +8,7 @@ from routing.regions.region_view import WAIT, RegionChoice, RegionView
 
 
 class LeastLoad(msgspec.Struct, frozen=True):
-    """Uses neither prefixes nor other regions."""
+    """Ignores prefixes and other regions."""
 
     lookahead: int = 1
 

@@ -8,7 +8,7 @@ from routing.regions.region_view import WAIT, RegionChoice, RegionEngineLoad, Re
 
 
 class SglangCacheAwareRegions(msgspec.Struct, frozen=True):
-    """The longest match above `cache_threshold`, else the smallest tree; the fewest requests if loads are far apart."""
+    """Longest match above `cache_threshold`, else the smallest tree; the fewest requests if loads are far apart."""
 
     cache_threshold: float = 0.5
     balance_abs_threshold: int = 32
@@ -16,7 +16,7 @@ class SglangCacheAwareRegions(msgspec.Struct, frozen=True):
     lookahead: int = 1
 
     def choose(self, view: RegionView) -> RegionChoice:
-        """Return the choice of the published rule among engines with room."""
+        """Return the engine with room that the published rule chooses."""
         free = [(at, engine) for at, engine in enumerate(view.engines) if engine.has_room]
         if not free:
             return WAIT

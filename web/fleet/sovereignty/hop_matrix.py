@@ -1,4 +1,4 @@
-"""Tenant × region of arrival against destination: what rules allow, and what another document changes."""
+"""The matrix of tenant and arrival region against destination: what rules allow, and what a draft would change."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from routing.regions.sovereignty import SovereigntyDocument, SovereigntyVerdict
 
 MAX_ROWS = 200
 OTHERS = ""
-"""Means all tenants that no rule names."""
+"""Represents all tenants that no rule names."""
 
 
 Hop = tuple[SovereigntyVerdict, bool, bool]
-"""The verdict, whether the request stays in its region, and whether that differs from the rules in force."""
+"""The verdict, whether the request stays in its region, and whether the verdict differs from the active rules."""
 
 
 def hop_matrix(
     document: SovereigntyDocument, in_force: SovereigntyDocument, regions: Sequence[str]
 ) -> list[tuple[str, str, list[Hop]]]:
-    """Return tenant, region of arrival and hops to all regions, at most MAX_ROWS times.
+    """Return tenant, arrival region, and hops to all regions in at most MAX_ROWS rows.
 
-    Tenants are those that either document names, and all others together.
+    Tenants named in either document have rows; all other tenants share rows.
     """
     tenants = (*dict.fromkeys((*document.tenants, *in_force.tenants)), OTHERS)
     rows = [

@@ -1,4 +1,4 @@
-"""The sovereignty rules: sentences, what they allow, what they cost, and a form for admins."""
+"""The Sovereignty page: the rules in sentences, what they allow and cost, and a form for admins."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STALE = "Another person changed the rules while you edited. Compare with the rul
 @require_http_methods(["GET", "HEAD", "POST"])
 @needs_all_pools(PAGE, "Sovereignty rules apply to all pools. Viewing them")
 def sovereignty(request: HttpRequest) -> HttpResponse:
-    """Show the rules; on POST preview a draft, compute its cost, or put it in force."""
+    """Show the rules; on POST preview a draft, compute its cost, or activate it."""
     if request.method != "POST":
         in_force = document_in_force()
         return _page(request, rows_of(in_force), in_force)

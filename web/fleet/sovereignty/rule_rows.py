@@ -1,4 +1,4 @@
-"""Sovereignty rules as rows of a form and as sentences."""
+"""Sovereignty rules as form rows and as sentences."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RuleRow:
     allow: bool = False
     note: str = ""
     errors: dict[str, str] = field(default_factory=dict)
-    """By field; "" is the whole rule."""
+    """Errors by field; the key "" is for the whole rule."""
 
     @property
     def error(self) -> str:
@@ -37,13 +37,13 @@ class RuleRow:
         return " ".join(self.errors.values())
 
     def given(self) -> dict[str, Any]:
-        """Return the rule as the document has it."""
+        """Return the rule in the document's format."""
         lists = {item: [name for text in getattr(self, item).split(",") if (name := text.strip())] for item in NAMES}
         return {"name": self.name, **lists, "allow": self.allow, "note": self.note}
 
 
 def rows_of(document: SovereigntyDocument) -> list[RuleRow]:
-    """Return the rules of a document as rows."""
+    """Return one form row per rule of the document."""
     return [
         RuleRow(position, rule.name, *(", ".join(getattr(rule, item)) for item in NAMES), rule.allow, rule.note)
         for position, rule in enumerate(document.rules, 1)
@@ -51,7 +51,7 @@ def rows_of(document: SovereigntyDocument) -> list[RuleRow]:
 
 
 def sent_rows(request: HttpRequest) -> list[RuleRow]:
-    """Return the rows of a sent form in the order of their positions, without empty and removed ones."""
+    """Return the rows of a submitted form by position, without empty and removed rows."""
     columns = {item: request.POST.getlist(item)[: MAX_RULES + 1] for item in (*FIELDS, "effect", "position")}
     removed = set(request.POST.getlist("remove"))
     rows = []
@@ -68,7 +68,7 @@ def sent_rows(request: HttpRequest) -> list[RuleRow]:
 
 
 def blamed(rows: Sequence[RuleRow], problems: Sequence[FieldProblem]) -> list[str]:
-    """Write problems to the rows that they name; return the other problems in words."""
+    """Attach problems to the rows that they name; return the other problems in words."""
     others = []
     for problem in problems:
         start, _, rest = problem.path.partition("]")

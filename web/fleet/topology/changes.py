@@ -1,4 +1,4 @@
-"""What the Topology page's forms do: register, change, move, delete and check engines."""
+"""The form actions of the Topology page: register, change, move, delete, and check engines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Change = Callable[[HttpRequest, Engine], HttpResponse]
 
 
 def on_engine(change: Change) -> Callable[[HttpRequest, str], HttpResponse]:
-    """Pass the engine to a change; 404 where it is gone or hidden, 403 where a role is missing."""
+    """Apply a change to the engine; 404 if it is deleted or not visible, 403 if a role is missing."""
 
     @require_POST
     @wraps(change)
@@ -52,7 +52,7 @@ def on_engine(change: Change) -> Callable[[HttpRequest, str], HttpResponse]:
 
 @require_POST
 def register(request: HttpRequest) -> HttpResponse:
-    """Register an engine and start its preflight; it takes no work before that has passed."""
+    """Register an engine and start its preflight. It gets no work before the preflight has passed."""
     actor = console_actor(request)
     pools = topology_pools(actor)
     form = EngineForm.of_post(request.POST)
@@ -92,7 +92,7 @@ def _registered(form: EngineForm, pool: Pool, actor: Actor) -> Engine:
 
 @on_engine
 def change(request: HttpRequest, engine: Engine) -> HttpResponse:
-    """Store the changes of the form and check the engine again; 412 where it was changed meanwhile."""
+    """Store the changed fields and check the engine again; 412 if another person changed it in the meantime."""
     actor = console_actor(request)
     form = EngineForm.of_post(request.POST)
     changes = form.changes()
@@ -118,7 +118,7 @@ def change(request: HttpRequest, engine: Engine) -> HttpResponse:
 
 @on_engine
 def move(request: HttpRequest, engine: Engine) -> HttpResponse:
-    """Set the engine ready, draining or into maintenance; 412 where it was changed meanwhile."""
+    """Set the engine ready, draining, or in maintenance; 412 if another person changed it in the meantime."""
     do = request.POST.get("do", "")
     if do not in VERBS:
         return _again(request, engine, note="Choose ready, drain or maintenance.", status=422)
@@ -135,7 +135,7 @@ def move(request: HttpRequest, engine: Engine) -> HttpResponse:
 
 @on_engine
 def delete(request: HttpRequest, engine: Engine) -> HttpResponse:
-    """Delete an engine that is empty, after its name was typed; 409 where it is not empty."""
+    """Delete an empty engine after its name was typed as confirmation; 409 if it is not empty."""
     seen = sample_of(fleet_feed().latest, engine.engine_id, time.time())
     if request.POST.get("typed", "").strip() != engine.name:
         confirm = confirm_delete(engine, seen) | {"typed_error": f"Type {engine.name} to delete it."}
@@ -164,14 +164,14 @@ def delete(request: HttpRequest, engine: Engine) -> HttpResponse:
 
 @on_engine
 def check(request: HttpRequest, engine: Engine) -> HttpResponse:
-    """Check the engine again; one that waits for its first preflight takes work once it has passed."""
+    """Check the engine again. An engine that waits for its first preflight gets work after it passes."""
     then_ready = engine.desired_state == DesiredState.MAINTENANCE and bool(request.POST.get("then_ready"))
     start_preflight(engine, actor=console_actor(request), then_ready=then_ready)
     return HttpResponseRedirect(TopologyScope.of(request.GET).address(engine=engine.engine_id))
 
 
 def _stale_change(request: HttpRequest, form: EngineForm, theirs: Engine) -> HttpResponse:
-    """Show base, theirs and mine, with my changes on top of theirs, ready to be saved."""
+    """Show the base, stored, and typed values, with the typed changes merged onto the stored ones, ready to save."""
     actor = console_actor(request)
     mine, lines = merged(form, theirs)
     drawer = {"kind": "form", "form": mine, "engine": theirs, "revision": theirs.revision, "conflict": lines}
@@ -193,7 +193,7 @@ def _stale_move(request: HttpRequest, theirs: Engine, wanted: DesiredState) -> H
 
 
 def _again(request: HttpRequest, engine: Engine, *, note: str = "", status: int, **drawer: Any) -> HttpResponse:
-    """Render the page with the engine's drawer open; `drawer` adds to what it shows."""
+    """Render the page with the engine's drawer open; `drawer` adds to the drawer's context."""
     actor = console_actor(request)
     pools = topology_pools(actor)
     shown = engine_drawer(engine, fleet_feed().latest, actor, pools) | drawer
@@ -206,7 +206,7 @@ def _to_engine(request: HttpRequest, engine: Engine, note: str) -> HttpResponse:
 
 
 def seen_revision(request: HttpRequest) -> int:
-    """Return the revision that the person saw; a form without a readable one matches none."""
+    """Return the revision that the person saw; a form without a valid revision matches none."""
     number = row_number(request.POST.get("revision"), 9)
     return -1 if number is None else number
 

@@ -1,4 +1,4 @@
-"""Connecting an engine: query the engine, show what would be created, and create it."""
+"""Connecting an engine: query it, show what will be created, and create it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ADMINS_ONLY = "Connecting requires the role admin; ask an admin."
 
 @require_POST
 def connect(request: HttpRequest) -> HttpResponse:
-    """Take the form one step further; no request goes to the engine before its address is allowed."""
+    """Advance the form by one step. No request is sent to the engine before a person allows its address."""
     actor = console_actor(request)
     if not may(actor, Role.ADMIN):
         return topology_page(request, actor, topology_pools(actor), note=ADMINS_ONLY, status=403)

@@ -1,4 +1,4 @@
-"""The drawer in which an admin connects an engine: its address, consent, its own report, and what will be created."""
+"""The drawer in which an admin connects an engine: its address, consent, its own report, and the planned objects."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FURTHER = (
 
 
 def wishes_of(posted: QueryDict) -> Wishes:
-    """Return the wishes that the form states."""
+    """Return the requested pool, region, key, and estimate option of the form."""
     return Wishes(text_of(posted, POOL), text_of(posted, REGION), text_of(posted, KEY), ESTIMATE in posted)
 
 
@@ -40,7 +40,9 @@ def text_of(posted: QueryDict, name: str) -> str:
 
 
 def allowed_by(address: CheckedUrl) -> str:
-    """Return the value that marks consent to this address in the form: a name that resolves elsewhere asks again."""
+    """Return the form value that records consent to this address. If the name resolves elsewhere, consent is asked
+    again.
+    """
     return ", ".join(address.addresses)
 
 
@@ -53,9 +55,9 @@ def connect_drawer(
     others: int = 0,
     rejection: ConnectRejectedError | None = None,
 ) -> dict[str, Any]:
-    """Return what the drawer shows: the empty form, the question of consent, the plan, or why it was rejected.
+    """Return the drawer's content: the empty form, the request for consent, the plan, or the reason for rejection.
 
-    `facts` are those of the whole engine, `others` the further ranks that are connected as `plan` says.
+    `facts` describe the whole engine. `others` is the number of further ranks that are connected as `plan` states.
     """
     values = dict(posted.lists()) if posted else {}
     drawer: dict[str, Any] = {"kind": "connect", "rejection": rejection, "fields": filled([_URL], values)}

@@ -1,4 +1,4 @@
-"""Follows engines that drain, so that a countdown has a history to estimate from."""
+"""Tracks draining engines, so that a countdown has a history to estimate from."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gateway.contracts.fleet_sample import FleetSample
 
 
 class DrainWatch:
-    """One meter fed by the fleet's samples. Thread-safe: samples come in the publisher's thread."""
+    """One drain meter, fed with the fleet's samples. Thread-safe: samples arrive in the publisher's thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._meter = DrainMeter()
 
     def take(self, sample: FleetSample) -> None:
-        """Take in one sample."""
+        """Process one sample."""
         left = [
             EngineLeft(engine.engine_id, engine.state, engine.since, engine.running + engine.bound)
             for engine in sample.engines
@@ -28,14 +28,14 @@ class DrainWatch:
             self._meter.take(sample.at, left)
 
     def progress(self, engine_id: str) -> DrainProgress | None:
-        """Return how far the engine is; None when it does not drain."""
+        """Return the engine's drain progress; None if it is not draining."""
         with self._lock:
             return self._meter.progress(engine_id)
 
 
 @cache
 def drain_watch() -> DrainWatch:
-    """Return this process's watch, following all gateways."""
+    """Return this process's watch, which follows all gateways."""
     watch = DrainWatch()
     fleet_samples().subscribe(watch.take)
     return watch

@@ -1,4 +1,4 @@
-"""The drawer of the Topology page: one engine, its actions, and their effects."""
+"""The engine drawer of the Topology page: one engine, its actions, and their effects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from web.live.engine_health import engine_health, never_answered
 
 HISTORY = 5
 FRESH_S = 5.0
-"""A sample older than this says nothing about what is in flight now."""
+"""Maximum age of a sample in seconds; an older sample says nothing about current in-flight work."""
 VERBS = {
     "ready": (DesiredState.READY, "Return to service"),
     "drain": (DesiredState.DRAINING, "Drain"),
@@ -52,21 +52,21 @@ DONE_WORDS = {
 
 
 def sample_of(sample: FleetSample | None, engine_id: str, now: float) -> EngineSample | None:
-    """Return the gateway's newest view of the engine; None where it has none that is fresh."""
+    """Return the newest sample of the engine; None if it has no fresh one."""
     if sample is None or now - sample.at > FRESH_S:
         return None
     return next((engine for engine in sample.engines if engine.engine_id == engine_id), None)
 
 
 def in_flight(seen: EngineSample | None) -> int | None:
-    """Return the number of requests that run on the engine or wait for it; None: unknown."""
+    """Return the number of requests that run on the engine or wait for it; None if unknown."""
     return None if seen is None else seen.running + seen.bound
 
 
 def engine_drawer(
     engine: Engine, sample: FleetSample | None, actor: Actor, pools: Sequence[Pool], do: str = ""
 ) -> dict[str, Any]:
-    """Return what the drawer of one engine shows; `do` is the action that the person is about to take."""
+    """Return the drawer's content for one engine; `do` is the action to confirm."""
     now = time.time()
     seen = sample_of(sample, engine.engine_id, now)
     pool = next((item for item in pools if item.pk == engine.pool_id), engine.pool)
@@ -99,13 +99,13 @@ def engine_drawer(
 
 
 def verbs(engine: Engine, *, answered: bool = True) -> list[dict[str, str]]:
-    """Return the moves that would change something; an engine that never answered has no service to return to."""
+    """Return the state changes that would have an effect. An engine that never responded cannot return to service."""
     moves = {do: move for do, move in VERBS.items() if answered or move[0] != DesiredState.READY}
     return [{"do": do, "label": label} for do, (state, label) in moves.items() if engine.desired_state != state.value]
 
 
 def flight_words(engine: Engine, seen: EngineSample | None) -> dict[str, Any]:
-    """Return what is in flight and, where no new work arrives, how long that will take."""
+    """Return the in-flight work in words and, if no new work arrives, how long it will take."""
     if seen is None:
         return {"text": "Unknown: the gateway does not report this engine.", "left": None, "done": False}
     if never_answered(seen) and not seen.running + seen.bound:
@@ -134,7 +134,7 @@ def flight_words(engine: Engine, seen: EngineSample | None) -> dict[str, Any]:
 
 
 def confirm_move(engine: Engine, do: str, seen: EngineSample | None, sample: FleetSample | None) -> dict[str, Any]:
-    """Return the question, the effects with their numbers, and the button of a state change."""
+    """Return the question, the effects in figures, and the button of a state change."""
     state = VERBS[do][0]
     others = _others_serving(engine, sample)
     effects: list[tuple[str, str]] = []
@@ -160,7 +160,7 @@ def confirm_move(engine: Engine, do: str, seen: EngineSample | None, sample: Fle
 
 
 def confirm_delete(engine: Engine, seen: EngineSample | None) -> dict[str, Any]:
-    """Return the question of a deletion, or why it cannot be answered yet."""
+    """Return the question before a deletion, or why the engine cannot be deleted yet."""
     left = in_flight(seen)
     lost = seen is not None and seen.state == "lost"
     rejection = ""
@@ -188,7 +188,7 @@ def confirm_delete(engine: Engine, seen: EngineSample | None) -> dict[str, Any]:
 
 
 def checklist(preflight: Preflight | None, now: float) -> dict[str, Any] | None:
-    """Return a preflight as a checklist; the first open step of a running one is in progress."""
+    """Return a preflight as a checklist. The first open step of a running preflight is in progress."""
     if preflight is None:
         return None
     open_step = next((step.key for step in preflight.steps if step.state == "pending"), "")
@@ -216,12 +216,12 @@ def checklist(preflight: Preflight | None, now: float) -> dict[str, Any] | None:
 
 
 def history(engine: Engine, now: float) -> list[dict[str, str]]:
-    """Return the last changes of the engine, the newest first."""
+    """Return the engine's last changes, the newest first."""
     return changes_of(AuditEvent.objects.filter(object_kind="engine", object_id=engine.engine_id), DONE_WORDS, now)
 
 
 def changes_of(events: QuerySet[AuditEvent], words: Mapping[str, str], now: float) -> list[dict[str, str]]:
-    """Return the newest of these changes, in the words of their verbs."""
+    """Return the newest of these changes, each with the wording of its verb."""
     return [
         {
             "at": iso(event.at.timestamp()),
@@ -263,7 +263,7 @@ def _elsewhere(others: int | None) -> str:
 
 
 def flight_effect(state: DesiredState, seen: EngineSample | None) -> str:
-    """Return what happens to the work in flight at this moment."""
+    """Return what would happen now to in-flight work."""
     if seen is None:
         return "unknown; the gateway does not report it"
     moved = "none queued"
@@ -276,5 +276,5 @@ def flight_effect(state: DesiredState, seen: EngineSample | None) -> str:
 
 
 def report_words(seen: EngineSample | None) -> str:
-    """Return the age of the last report for the drawer's head."""
+    """Return the age of the last report, for the drawer's header."""
     return "" if seen is None or seen.report_age_s is None else f"report {duration(seen.report_age_s)} old"

@@ -1,4 +1,4 @@
-"""The form that registers or changes one engine: its typed values and their problems."""
+"""The form that registers or changes an engine: its typed values and their problems."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ MAX_WHY = 200
 
 @dataclass(slots=True)
 class EngineForm:
-    """Texts by field, and errors by field; `""` holds what concerns the whole form."""
+    """Typed texts by field, and errors by field; `""` holds errors of the whole form."""
 
     values: dict[str, str]
     errors: dict[str, str] = field(default_factory=dict)
     was: dict[str, str] = field(default_factory=dict)
-    """The stored texts that the person saw, for a change."""
+    """The stored values that the person saw when a change began."""
 
     @classmethod
     def of_post(cls, posted: QueryDict) -> Self:
-        """Read a posted form; every typed value is kept."""
+        """Read a submitted form. Every typed value is kept."""
         values = {name: posted.get(name, "").strip()[:MAX_FIELD] for name in (*ENGINE_FIELDS, "pool", "why")}
         was = {name: posted.get(f"was_{name}", "")[:MAX_FIELD] for name in ENGINE_FIELDS if f"was_{name}" in posted}
         values["role"] = values["role"] or was.setdefault("role", EngineRole.MIXED.value)
@@ -51,18 +51,18 @@ class EngineForm:
 
     @classmethod
     def of_engine(cls, engine: Engine) -> Self:
-        """Return the form for changing an engine."""
+        """Return the form that changes an engine."""
         texts = stored_texts(engine)
         return cls({**texts, "pool": engine.pool.slug, "why": "", "then_ready": ""}, was=texts)
 
     @classmethod
     def empty(cls, pool: str) -> Self:
-        """Return the form for registering one."""
+        """Return the form that registers an engine."""
         values = dict.fromkeys(ENGINE_FIELDS, "")
         return cls({**values, "pool": pool, "speed": "1", "role": "mixed", "why": "", "then_ready": "on"})
 
     def check(self) -> None:
-        """Record the problems that need no database, so that all show at once."""
+        """Record all problems that can be detected without the database, so that they are shown together."""
         self.speed()
         if not validate_slug.regex.fullmatch(self.values["name"]):
             self.errors["name"] = "Use letters, digits, - and _."
@@ -70,7 +70,7 @@ class EngineForm:
             self.errors["url"] = "Enter the engine's URL, such as http://10.0.3.7:8000."
 
     def speed(self) -> float | None:
-        """Return the speed as a number; None and an error where it is not one."""
+        """Return the speed as a number; None and an error if it is not a number."""
         try:
             speed = float(self.values["speed"] or 1)
         except ValueError:
@@ -85,7 +85,7 @@ class EngineForm:
         return {name: self.values[name] for name in ("url", "kv_events_endpoint", "kv_replay_endpoint")}
 
     def changes(self) -> dict[str, Any]:
-        """Return the fields that differ from what the person saw."""
+        """Return the fields that differ from the values that the person saw."""
         speed = self.speed()
         wanted: dict[str, Any] = {name: self.values[name] for name in ENGINE_FIELDS if name != "speed"}
         if speed is not None:
@@ -93,7 +93,7 @@ class EngineForm:
         return {name: value for name, value in wanted.items() if self.values[name] != self.was.get(name)}
 
     def blame(self, error: InvalidFieldsError | RejectedUrlError) -> None:
-        """Put a service's problems under the fields that they name."""
+        """Add a service's problems to the fields that they name."""
         if isinstance(error, RejectedUrlError):
             self.errors.setdefault(error.field or "url", _sentence(str(error)))
             return
@@ -103,7 +103,7 @@ class EngineForm:
 
     @property
     def fields(self) -> list[dict[str, Any]]:
-        """The engine's fields as the template shows them."""
+        """The engine's fields in the format of the template."""
         return [
             {
                 "name": name,
@@ -121,17 +121,17 @@ class EngineForm:
 
     @property
     def summary(self) -> list[tuple[str, str]]:
-        """Every error with the id of its field, for the list at the top."""
+        """All errors with the ids of their fields, for the list at the top."""
         return [(name, f"{LABELS[name]}: {text}" if name in LABELS else text) for name, text in self.errors.items()]
 
 
 def stored_texts(engine: Engine) -> dict[str, str]:
-    """Return the engine's fields as texts, the way the form shows them."""
+    """Return the engine's fields as texts, formatted as in the form."""
     return {name: _text(getattr(engine, name)) for name in ENGINE_FIELDS}
 
 
 def merged(form: EngineForm, theirs: Engine) -> tuple[EngineForm, list[dict[str, Any]]]:
-    """Return my changes on top of theirs, and one line per field that either of us changed."""
+    """Return the typed values merged onto the stored ones, and a line for each field that either side changed."""
     stored = stored_texts(theirs)
     values = dict(form.values)
     lines = []

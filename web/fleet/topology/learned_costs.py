@@ -1,4 +1,4 @@
-"""The learned costs of an engine, in the words of its drawer."""
+"""An engine's learned costs in words, for its drawer."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _PROMPT_TOKENS = 4096
 
 
 def learned_words(engine: Engine, *, answered: bool = True) -> str:
-    """Return the learned prefill and decode speeds of the engine, and their certainty.
+    """Return the engine's learned prefill and decode speeds, and how certain they are.
 
-    Costs learned of its kind say nothing about an engine that never answered.
+    Costs learned for its engine kind do not apply to an engine that never responded.
     """
     cost = LearnedCost.objects.filter(pool_id=engine.pool_id, kind=engine.kind).first()
     if cost is None or not answered:

@@ -1,4 +1,4 @@
-"""The data that the Topology page polls while it is open: the figures of its rows, and a preflight's checklist."""
+"""The data that an open Topology page polls: the figures of its rows, and a preflight's checklist."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOT_SENT = ("kind", "pool", "name", "role", "id", "phrase", "since_at", "since_
 
 @require_safe
 def topology_live(request: HttpRequest) -> JsonResponse:
-    """Return the words and figures of the rows in scope, and of the open drawer."""
+    """Return the words and figures of the rows in scope and of the open drawer."""
     pools = topology_pools(console_actor(request))
     sample = fleet_feed().latest
     now = time.time()
@@ -63,6 +63,6 @@ def topology_checklist(request: HttpRequest, engine_id: str) -> HttpResponse:
 
 
 def list_key(rows: TopologyRows) -> str:
-    """Return a text that differs where other engines are shown; their order does not matter."""
+    """Return a key for the set of listed engines; their order does not matter."""
     ids = sorted(entry["id"] for entry in rows.entries if entry["kind"] == "engine")
     return f"{zlib.crc32(' '.join(ids).encode()):08x}"

@@ -1,4 +1,4 @@
-"""The form of a new pool: creates it, with its region and policy where they are new."""
+"""The form that creates a pool, with a new region or policy if needed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Made = TypeVar("Made", Region, Policy)
 
 @require_POST
 def create(request: HttpRequest) -> HttpResponse:
-    """Create the pool and its dependencies, all or nothing; 422 with the typed values where one is wrong."""
+    """Create the pool and its dependencies in one transaction; 422 with the typed values if one is invalid."""
     actor = console_actor(request)
     try:
         with transaction.atomic():
@@ -57,7 +57,7 @@ def _created(request: HttpRequest, actor: Actor, why: str) -> Pool:
 
 
 def _chosen(request: HttpRequest, field: str, model: type[Made], create: Callable[[str], Made]) -> Made:
-    """Return the chosen object, or the new one named next to it; problems are reported at the field."""
+    """Return the selected object, or a new one with the typed name; add problems to the field."""
     slug, new = sent(request, field), sent(request, f"new_{field}")
     if not slug:
         try:

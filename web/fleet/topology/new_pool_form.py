@@ -1,4 +1,4 @@
-"""The drawer in which an admin creates a pool, with a region and a policy where they are new."""
+"""The drawer in which an admin creates a pool, with a new region or policy if needed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NEW_OPTION = FieldOption(NEW, "New: named below")
 def new_pool_drawer(
     typed: Mapping[str, Sequence[str]] | None = None, problems: Iterable[FieldProblem] = ()
 ) -> dict[str, Any]:
-    """Return what the drawer shows: the form, its typed values, and their problems."""
+    """Return the drawer's content: the form, its typed values, and their problems."""
     problems = list(problems)
     fields = filled(_fields(), typed or {}, problems)
     return {"kind": "new-pool", "fields": fields, "problem": general_problem(fields, problems)}

@@ -1,4 +1,4 @@
-"""The Topology page: regions, pools and engines, and the drawer that controls one of them."""
+"""The Topology page: regions, pools, and engines, and the drawer that controls one of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
 
 NOTE = "topology_note"
-"""Session key of the one sentence that the page after a change shows."""
+"""Session key of the sentence that the page shows after a change."""
 
 ADMINS_DRAWERS = {"connect": connect_drawer, "pool": new_pool_drawer}
 POOL_GONE = "That pool was deleted, or you cannot see it."
@@ -44,7 +44,7 @@ GONE = "That engine was deleted, or you cannot see its pool."
 
 @require_safe
 def topology(request: HttpRequest) -> HttpResponse:
-    """Show the table, and the drawer that the address names."""
+    """Show the table, and the drawer that the URL names."""
     actor = console_actor(request)
     pools = topology_pools(actor)
     do, engine_id = request.GET.get("do", ""), request.GET.get("engine", "")
@@ -78,7 +78,9 @@ def topology_page(
     trouble: bool = False,
     status: int = 200,
 ) -> HttpResponse:
-    """Render the page; `drawer` is shown on the right, `note` is a sentence, which may report `trouble`."""
+    """Render the page; `drawer` is shown on the right. `note` is a sentence above the table; `trouble` marks it as a
+    problem.
+    """
     # From the first page on: a countdown that is opened later needs a history for its estimate.
     drain_watch()
     now = time.time()
@@ -117,7 +119,7 @@ def topology_page(
 
 
 def _here(scope: TopologyScope, drawer: dict[str, Any] | None) -> str:
-    """Return the address of the same view without the rejected form."""
+    """Return the URL of this view without the rejected form."""
     if drawer and drawer["kind"] == "pool":
         return scope.address(settings=drawer["pool"].slug)
     engine = drawer.get("engine") if drawer and drawer["kind"] == "engine" else None
@@ -125,23 +127,23 @@ def _here(scope: TopologyScope, drawer: dict[str, Any] | None) -> str:
 
 
 def topology_pools(actor: Actor) -> list[Pool]:
-    """Return the pools that the person may see, by region and name."""
+    """Return the pools that the person can see, by region and name."""
     return list(visible_pools(actor).select_related("region").order_by("region__slug", "slug"))
 
 
 def changeable_pools(actor: Actor, pools: Sequence[Pool]) -> list[Pool]:
-    """Return those in which the person may register and move engines."""
+    """Return the pools in which the person can register and move engines."""
     return [pool for pool in pools if may(actor, Role.OPERATOR, pool)]
 
 
 def shown_engine(engine_id: str, pools: Sequence[Pool]) -> Engine | None:
-    """Return the engine if it exists in a pool that the person may see."""
+    """Return the engine if it exists in a pool that the person can see."""
     engines = Engine.objects.select_related("pool__region", "health")
     return engines.filter(engine_id=engine_id[:64], pool__in=[pool.pk for pool in pools]).first()
 
 
 def finding(rows: TopologyRows) -> str:
-    """Return the page's title: the most notable fact among all engines."""
+    """Return the page's title, which states the most notable fact about all engines."""
     if not rows.total:
         return "No engines yet"
     troubled = [f"{rows.states[state]:,} {STATE_PHRASES[state]}" for state in SEVERITY[:-1] if rows.states[state]]
@@ -152,7 +154,7 @@ def finding(rows: TopologyRows) -> str:
 
 
 def summary(pools: Sequence[Pool], rows: TopologyRows, sample: FleetSample | None) -> str:
-    """Return the number of engines and pools, and which snapshot the gateway works with."""
+    """Return the number of engines and pools, and the snapshot that the gateway uses."""
     regions = len({pool.region_id for pool in pools})
     parts = (count(rows.total, "engine"), count(len(pools), "pool"), count(regions, "region"))
     if sample is None:
@@ -161,7 +163,7 @@ def summary(pools: Sequence[Pool], rows: TopologyRows, sample: FleetSample | Non
 
 
 def stale_words(sample: FleetSample | None, now: float) -> str:
-    """Return a warning about an old sample; empty while it is fresh."""
+    """Return a warning if the sample is old, else an empty text."""
     if sample is None or now - sample.at <= FRESH_S:
         return ""
     return (
@@ -171,7 +173,7 @@ def stale_words(sample: FleetSample | None, now: float) -> str:
 
 
 def headers(scope: TopologyScope) -> dict[str, dict[str, Any]]:
-    """Return the addresses that sort by each column."""
+    """Return the column headers with the URLs that sort by them."""
     return {
         sort: {"address": scope.sorted_by(sort).address(), "current": scope.sort == sort, "label": label}
         for sort, label in SORTS.items()
@@ -179,7 +181,7 @@ def headers(scope: TopologyScope) -> dict[str, dict[str, Any]]:
 
 
 def pager(rows: TopologyRows, scope: TopologyScope) -> dict[str, Any]:
-    """Return the footer: which engines of how many, and the links to the neighbouring pages."""
+    """Return the footer: which engines of how many are shown, and links to the previous and next page."""
     page = min(scope.page, rows.pages)
     return {
         "text": f"{rows.first:,}–{rows.last:,} of {rows.matching:,}" if rows.matching else "",

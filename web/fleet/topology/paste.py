@@ -1,4 +1,4 @@
-"""Registers many engines: paste or upload, check the preview, correct lines, register those shown as valid."""
+"""Registers many engines at once: paste or upload, check the preview, correct lines, register the valid ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SHOWN_S = 3600
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def topology_paste(request: HttpRequest) -> HttpResponse:
-    """Show the empty form; on POST the preview, or register the lines of the last preview."""
+    """Show the empty form; on POST show the preview, or register the valid lines of the last preview."""
     actor = console_actor(request)
     pools = changeable_pools(actor, topology_pools(actor))
     if not pools:
@@ -58,7 +58,7 @@ def topology_paste(request: HttpRequest) -> HttpResponse:
 
 
 def _texts(request: HttpRequest) -> list[str]:
-    """Return the lines of the upload, of the text field, or of the corrected preview."""
+    """Return the lines from the upload, the text field, or the corrected preview."""
     upload = request.FILES.get("file")
     if upload is not None and not isinstance(upload, list):
         return split_lines(decode_upload(upload.read()))
@@ -131,7 +131,7 @@ def _list(
 
 
 def _shown(request: HttpRequest, pool: str) -> frozenset[str] | None:
-    """Return the digests of the lines that the preview showed as valid for this pool; None where that is unknown."""
+    """Return the digests of the lines that the preview showed as valid for this pool; None if unknown."""
     try:
         seen = signing.loads(request.POST.get("shown", ""), salt=_SALT, max_age=_SHOWN_S)
     except signing.BadSignature:

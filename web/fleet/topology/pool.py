@@ -1,4 +1,4 @@
-"""The drawer of one pool on the Topology page: its settings, and the form in which an admin changes the manual ones."""
+"""The pool drawer of the Topology page: a pool's settings, and the form in which an admin changes the manual ones."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def pool_drawer(
     problems: Sequence[FieldProblem] = (),
     observe_problem: str = "",
 ) -> dict[str, Any]:
-    """Return what the drawer of one pool shows; `typed` is a form that was rejected with `problems`.
+    """Return the drawer's content for one pool; `typed` is a submitted form that was rejected with `problems`.
 
-    `observe_problem` is why the switch to observing was rejected; its question is open again.
+    `observe_problem` is why the switch to observing was rejected; its dialog stays open.
     """
     stored = {
         NAME: pool.name,
@@ -66,12 +66,12 @@ def pool_drawer(
 
 
 def shown_pool(slug: str, pools: Sequence[Pool]) -> Pool | None:
-    """Return the pool if the person may see it."""
+    """Return the pool if the person can see it."""
     return next((pool for pool in pools if pool.slug == slug), None)
 
 
 def wanted(request: HttpRequest) -> tuple[dict[str, Any], dict[str, Any], list[FieldProblem]]:
-    """Return the typed values, the changes that they ask for, and the values that are invalid."""
+    """Return the typed values, the requested changes, and the invalid values."""
     typed = {
         NAME: request.POST.get(NAME, "").strip()[:120],
         LIMIT: request.POST.get(LIMIT, "").strip()[:12],

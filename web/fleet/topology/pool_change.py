@@ -21,7 +21,7 @@ from web.shell.console_request import console_actor, sent
 
 @require_POST
 def change_settings(request: HttpRequest, slug: str) -> HttpResponse:
-    """Change a pool's settings; 412 with the current ones where they changed since the person read them."""
+    """Change a pool's settings; 412 with the current ones if they changed after the person read them."""
     actor = console_actor(request)
     pools = topology_pools(actor)
     pool = shown_pool(slug, pools)
@@ -43,7 +43,7 @@ def change_settings(request: HttpRequest, slug: str) -> HttpResponse:
 
 @require_POST
 def observe(request: HttpRequest, slug: str) -> HttpResponse:
-    """Stop routing a pool and only observe it; its name is typed to confirm."""
+    """Stop routing a pool and only observe it; the pool's name must be typed as confirmation."""
     actor = console_actor(request)
     pools = topology_pools(actor)
     pool = shown_pool(slug, pools)

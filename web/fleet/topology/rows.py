@@ -34,7 +34,7 @@ _NOT_REPORTED = "not reported by the gateway"
 
 @dataclass(frozen=True, slots=True)
 class EngineRow:
-    """One engine: its stored record, and its view in the newest sample (None: it has none)."""
+    """One engine: its stored record, and its newest sample (None if there is none)."""
 
     pk: int
     engine_id: str
@@ -55,18 +55,18 @@ class EngineRow:
 
 @dataclass(frozen=True, slots=True)
 class TopologyRows:
-    """One page of the table, and the totals of all pages."""
+    """One page of the table, and the totals over all pages."""
 
     entries: list[dict[str, Any]]
-    """Region, pool, engine and empty-pool lines in order; `kind` distinguishes them."""
+    """Lines for regions, pools, engines, and empty pools, in order; `kind` is the type of line."""
     states: Counter[str]
-    """States of all visible engines, whatever the filter."""
+    """States of all visible engines, regardless of the filter."""
     total: int
-    """Visible engines."""
+    """Number of visible engines."""
     matching: int
-    """Engines that match the filter."""
+    """Number of engines that match the filter."""
     first: int
-    """Number of the first engine on this page, from 1."""
+    """Number of the first engine on this page, counted from 1."""
     pages: int
 
     @property
@@ -76,7 +76,7 @@ class TopologyRows:
 
 
 def topology_rows(pools: Sequence[Pool], scope: TopologyScope, sample: FleetSample | None, now: float) -> TopologyRows:
-    """Return the page of the table that the scope asks for; `now` is unix seconds."""
+    """Return the page of the table that the scope selects; `now` is in Unix seconds."""
     by_pk = {pool.pk: pool for pool in pools}
     seen = {engine.engine_id: engine for engine in sample.engines} if sample else {}
     stored = Engine.objects.filter(pool__in=list(by_pk)).values_list(*_COLUMNS)
@@ -133,7 +133,7 @@ def _sort(rows: list[EngineRow], sort: str) -> None:
 
 
 def _hit(sample: EngineSample | None) -> float:
-    """Return the hit share; engines without one come last."""
+    """Return the sort key by hit rate; engines without a rate are last."""
     return sample.cached_tokens_total / sample.prompt_tokens_total if sample and sample.prompt_tokens_total else 2.0
 
 
@@ -149,7 +149,7 @@ def _engine_lines(rows: Sequence[EngineRow], slo_s: Mapping[str, float], now: fl
 
 
 def engine_line(row: EngineRow, slo_s: float, now: float, trouble: str = "") -> dict[str, Any]:
-    """Return everything that an engine's line shows, in words; the live view sends the same."""
+    """Return all texts of an engine's line; the live view sends the same ones."""
     sample = row.sample
     position = load_position(sample.in_flight_s, slo_s) if sample else 0
     trust = sample.index_trust if sample else ""
@@ -187,7 +187,7 @@ def _tree(
     empty: Sequence[Pool],
     sample: FleetSample | None,
 ) -> list[dict[str, Any]]:
-    """Put the lines of regions and pools before those of their engines."""
+    """Insert the lines of regions and pools before those of their engines."""
     states: dict[int, Counter[str]] = {}
     roles: dict[int, Counter[str]] = {}
     for row in rows:

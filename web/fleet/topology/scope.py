@@ -1,4 +1,4 @@
-"""The part of the topology that a page shows: filter, order and page, all of it in the address."""
+"""The part of the topology that a page shows: filter, order, and page number, all stored in the URL."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ NOT_SERVING = "not-serving"
 
 @dataclass(frozen=True, slots=True)
 class TopologyScope:
-    """A filter, an order and a page; `q` is matched against names, ids, addresses and models."""
+    """A filter, an order, and a page number; `q` matches names, ids, addresses, and models."""
 
     q: str = ""
     pool: str = ""
     state: str = ""
-    """One of FleetSample's states, not-serving, or empty for all."""
+    """One of FleetSample's states, "not-serving", or empty for all."""
     sort: str = "place"
     page: int = 1
 
     @classmethod
     def of(cls, query: QueryDict) -> Self:
-        """Read an address's query; an invalid part is dropped, which shows more."""
+        """Parse a URL's query. An invalid parameter is ignored, so that more is shown."""
         sort = query.get("sort", "")
         return cls(
             q=query.get("q", "").strip()[:MAX_TEXT],
@@ -48,23 +48,23 @@ class TopologyScope:
 
     @property
     def filtered(self) -> bool:
-        """Whether the filter may leave anything out."""
+        """Whether the filter can exclude engines."""
         return bool(self.q or self.pool or self.state)
 
     @property
     def words(self) -> str:
-        """The filters as words, for a page without matches."""
+        """The filters in words, for a page without matches."""
         parts = {"text": self.q, "pool": self.pool, "state": self.state.replace("-", " ")}
         return ", ".join(f"{name} is {value}" for name, value in parts.items() if value)
 
     @property
     def query(self) -> str:
-        """The query part of the address, without the question mark."""
+        """The query string of the URL, without the question mark."""
         defaults = asdict(TopologyScope())
         return urlencode({name: value for name, value in asdict(self).items() if value != defaults[name]})
 
     def address(self, **more: str) -> str:
-        """Return the page's address with further parts, such as the open drawer."""
+        """Return the page's URL with further parameters, such as the open drawer."""
         query = "&".join(filter(None, (self.query, urlencode(more))))
         return f"{reverse('topology')}?{query}" if query else reverse("topology")
 
@@ -73,7 +73,7 @@ class TopologyScope:
         return replace(self, page=page)
 
     def sorted_by(self, sort: str) -> TopologyScope:
-        """Return the same filter in another order, from its first page."""
+        """Return the same filter with another order, on its first page."""
         return replace(self, sort=sort, page=1)
 
     def without(self, *names: str) -> TopologyScope:

@@ -1,4 +1,4 @@
-"""An engine's condition in the words and figures of the Topology page."""
+"""An engine's state in the words and figures of the Topology page."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ STATE_WORDS = {
     "unknown": "Unknown",
 }
 STATE_PHRASES = {state: word.lower() for state, word in STATE_WORDS.items()} | {"maintenance": "in maintenance"}
-"""States as a sentence writes them."""
+"""State names inside a sentence."""
 TRUST_WORDS = {"exact": "Exact", "degraded": "Degraded", "blind": "Blind"}
 SEVERITY = ("lost", "quarantined", "degraded", "hot", "unknown", "starting", "draining", "maintenance", "serving")
-"""States, from the most to the least urgent."""
+"""States in order of urgency, the most urgent first."""
 _SCALE_S = 0.5
 _TOP_SLOS = 4
 HEAT_STEPS = 9
 
 
 def owner_words(pool: PoolSample) -> list[str]:
-    """Return which gateway decides for all of them, and its epoch; empty where a gateway serves the pool alone."""
+    """Return which gateway decides for all gateways, and its epoch; empty if one gateway serves the pool alone."""
     owned = [role for role in pool.roles if role.owner]
     if not owned:
         return []
@@ -38,15 +38,15 @@ def owner_words(pool: PoolSample) -> list[str]:
 
 
 def alone_words(pool: PoolSample) -> list[str]:
-    """Return which gateways decide alone, why and since when."""
+    """Return which gateways decide on their own, why, and since when."""
     alone = [role for role in pool.roles if role.decides_alone]
     return [f"{role.gateway}: {role.reason}, since {clock_time(role.since)} UTC" for role in alone]
 
 
 def load_words(engine: EngineSample | None) -> str:
-    """Return in-flight work as tokens and seconds; a dash where it is unknown.
+    """Return in-flight work in tokens and seconds; a dash if unknown.
 
-    Where there is none: whether tokens are being generated.
+    If no work is in flight, state whether the engine is generating tokens.
     """
     if engine is None or not (engine.answered or engine.in_flight_tokens):
         return UNKNOWN
@@ -56,13 +56,13 @@ def load_words(engine: EngineSample | None) -> str:
 
 
 def load_position(in_flight_s: float, slo_s: float) -> int:
-    """Return the position of a load on the pictures' log scale, 0..100; its top is four times the TTFT SLO."""
+    """Return the position of a load on the log scale, 0..100; 100 is four times the TTFT SLO."""
     top = math.log1p(_TOP_SLOS * max(slo_s, 0.001) / _SCALE_S)
     return round(100 * min(1.0, math.log1p(max(0.0, in_flight_s) / _SCALE_S) / top))
 
 
 def heat_step(position: int) -> int:
-    """Return the colour step of a position 0..100."""
+    """Return the color step for a position 0..100."""
     return min(HEAT_STEPS - 1, position * HEAT_STEPS // 100)
 
 
@@ -74,5 +74,5 @@ def hit_words(engine: EngineSample | None) -> str:
 
 
 def age_words(age_s: float | None) -> str:
-    """Return a report's age."""
+    """Return a report's age in words."""
     return UNKNOWN if age_s is None else duration(max(0.0, age_s))

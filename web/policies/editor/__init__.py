@@ -1,1 +1,1 @@
-"""The policy editor: drafts, form, kept text, merge."""
+"""The policy editor: drafts, form, unsaved text, merge."""

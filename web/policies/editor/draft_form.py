@@ -1,4 +1,4 @@
-"""The editor's form: the rendered document, the typed values, their problems, and the page's messages."""
+"""The editor's form: the displayed document, the typed values, their problems, and the page's messages."""
 
 from __future__ import annotations
 
@@ -37,46 +37,46 @@ class ShownProblem:
 
 @dataclass(frozen=True)
 class DraftForm:
-    """One state of the editor. `base` is the number of the version that was live when the editing began."""
+    """One state of the editor. `base` is the number of the version that was live when editing began."""
 
     live: PolicyVersion | None
     draft: PolicyVersion | None
     base: int | None
     text: str
     shown: Any
-    """The document whose values the form's controls held when they were rendered."""
+    """The document that the form's controls showed when they were rendered."""
     document: Any
-    """The document of text and form together; `shown` where the text cannot be read."""
+    """The document from the text and the form together; `shown` if the text cannot be parsed."""
     message: str = ""
     checked: bool = False
     problems: tuple[FieldProblem, ...] = ()
     message_problem: str = ""
     kept_at: str = ""
-    """When this invalid text was set aside; empty: it belongs to a version or was just typed."""
+    """When this invalid text was set aside; empty for text from a version and text just typed."""
 
     @cached_property
     def live_document(self) -> Any:
-        """The live version's document with its defaults written out."""
+        """The live version's document, with defaults filled in."""
         return completed(self.live.document) if self.live else completed({})
 
     @cached_property
     def changes(self) -> tuple[ChangedEntry, ...]:
-        """Places that differ from the live version."""
+        """The values that differ from the live version."""
         return changes_between(self.live_document, completed(self.document))
 
     @cached_property
     def runs(self) -> tuple[DiffRun, ...]:
-        """The lines of the diff to live."""
+        """The lines of the diff to the live version."""
         return diff_runs(self.live_document, completed(self.document))
 
     @cached_property
     def groups(self) -> tuple[FormGroup, ...]:
-        """The form's controls, filled in."""
+        """The form's controls with their values."""
         return form_groups(self.document, self.live_document)
 
     @property
     def shown_groups(self) -> tuple[FormGroup, ...]:
-        """The form's controls with their problems; rules that are not chosen are disabled."""
+        """The form's controls with their problems; controls of rules that are not selected are disabled."""
         return tuple(
             replace(
                 group,
@@ -91,24 +91,24 @@ class DraftForm:
 
     @cached_property
     def notes(self) -> tuple[FieldProblem, ...]:
-        """Warnings about allowed values; only for a valid document."""
+        """Warnings about valid values; only for a valid document."""
         if self.problems or not isinstance(self.document, dict):
             return ()
         return (*missing_keys(self.document), *vain_settings(self.document), *notes_on(completed(self.document)))
 
     @property
     def valid(self) -> bool:
-        """Whether the document was checked and has no problem."""
+        """Whether the document was checked and has no problems."""
         return self.checked and not self.problems
 
     @property
     def wrong(self) -> bool:
-        """Whether a problem prevents storing it."""
+        """Whether a problem prevents storing the document."""
         return bool(self.problems or self.message_problem)
 
     @property
     def says_its_draft(self) -> bool:
-        """Whether it equals the opened draft, so that storing it again would add nothing."""
+        """Whether the document equals the opened draft, so that storing it again has no effect."""
         draft = self.draft
         if draft is None or draft.published_at is not None:
             return False
@@ -117,7 +117,7 @@ class DraftForm:
 
     @property
     def stale(self) -> bool:
-        """Whether another version went live since the editing began."""
+        """Whether another version went live since editing began."""
         return self.base != (self.live.number if self.live else None)
 
     @property
@@ -127,7 +127,7 @@ class DraftForm:
 
     @property
     def shown_text(self) -> str:
-        """The shown document as the form posts it back."""
+        """The displayed document as the form submits it."""
         return document_text(self.document)
 
     @property
@@ -143,7 +143,7 @@ class DraftForm:
 
     @property
     def settings(self) -> int:
-        """How many settings the form shows."""
+        """Number of settings in the form."""
         return len(self._controls())
 
     def _with_problems(self, fields: tuple[PolicyFormField, ...]) -> tuple[PolicyFormField, ...]:
@@ -158,7 +158,7 @@ class DraftForm:
 
 
 def form_of_version(live: PolicyVersion | None, draft: PolicyVersion | None) -> DraftForm:
-    """Return the editor opened on a stored draft, or on the live version (the program's defaults before the first)."""
+    """Return the editor with a stored draft, or with the live version (the program's defaults before the first one)."""
     source = draft or live
     document = completed(source.document if source else {})
     # Editing a version that was once published starts from the live one, with other contents.
@@ -168,7 +168,7 @@ def form_of_version(live: PolicyVersion | None, draft: PolicyVersion | None) -> 
 
 
 def with_problems(form: DraftForm, more: tuple[FieldProblem, ...] = (), *, message: str = "") -> DraftForm:
-    """Return the form with more problems of the document, or with one of the message."""
+    """Return the form with further problems of the document or the message."""
     return replace(form, problems=(*form.problems, *more), message_problem=message)
 
 
@@ -189,7 +189,7 @@ def ready_to_publish(form: DraftForm) -> DraftForm:
 def form_as_typed(
     live: PolicyVersion | None, draft: PolicyVersion | None, posted: QueryDict, *, kept_at: str = ""
 ) -> DraftForm:
-    """Return the editor with the typed values, checked; every value is kept, valid or not."""
+    """Return the editor with the typed values, checked. Every value is kept, valid or not."""
     # Browsers post line breaks as CRLF. The cut is beyond the limit, so that a longer text is still reported.
     text = posted.get("document", "")[: 2 * MAX_TEXT_BYTES].replace("\r\n", "\n")
     message = " ".join(posted.get(_MESSAGE, "").split())

@@ -1,4 +1,4 @@
-"""The policy editor: a form next to its JSON, the history on the right, one next step at a time."""
+"""The policy editor: a form next to its JSON, the version history, and one next step at a time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CHECK, SAVE, DISCARD = "check", "save", "discard"
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def policy(request: HttpRequest, slug: str) -> HttpResponse:
-    """Show the editor; on POST check the typed document, and store it where that was asked and it is valid."""
+    """Show the editor; on POST check the typed document, and store it if requested and valid."""
     state = opened(request, slug)
     return _changed(request, state) if request.method == "POST" else _shown(request, state)
 
@@ -58,7 +58,7 @@ def _kept_form(state: PolicyAccess, kept: dict[str, str]) -> DraftForm:
 
 
 def _question(request: HttpRequest, state: PolicyAccess, draft: PolicyVersion | None) -> ConfirmDialog | None:
-    """Return the dialog that the address names."""
+    """Return the dialog that the URL names."""
     asked = request.GET.get("ask")
     if asked == PUBLISH and draft is not None and draft.published_at is None:
         return publish_question(state, draft, second=second_person(state, draft, console_actor(request)))
@@ -86,7 +86,7 @@ def _changed(request: HttpRequest, state: PolicyAccess) -> HttpResponse:
 
 
 def _stored(request: HttpRequest, state: PolicyAccess, form: DraftForm, *, publish: bool) -> HttpResponse:
-    """Store the typed document, or keep the opened draft where nothing differs, and lead to the next step."""
+    """Store the typed document as a draft, or keep the opened draft if nothing changed; redirect to the next step."""
     version = form.draft if form.says_its_draft else None
     if version is None:
         version = store_draft(

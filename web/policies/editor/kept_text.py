@@ -1,4 +1,4 @@
-"""Keeps typed editor text that could not be stored yet, in the person's session."""
+"""Keeps editor text that could not be stored yet in the person's session."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from django.http import HttpRequest, QueryDict
 from controlplane.policies.document.text import MAX_TEXT_BYTES
 
 MAX_POLICIES = 8
-"""Policies whose texts a session holds; the oldest is dropped first."""
+"""Maximum number of policies whose text a session keeps; the oldest is dropped first."""
 
 _KEY = "policy_texts"
 _FIELDS = ("document", "message", "base", "draft")
 
 
 def keep(request: HttpRequest, slug: str, posted: QueryDict, text: str, at: datetime) -> None:
-    """Set the typed text aside until it is stored or discarded; texts too long for a policy are not kept."""
+    """Keep the typed text until it is stored or discarded. Text too long for a policy is not kept."""
     if len(text.encode(errors="replace")) > MAX_TEXT_BYTES:
         return
     kept = {name: posted.get(name, "")[:MAX_TEXT_BYTES] for name in _FIELDS}
@@ -28,12 +28,12 @@ def keep(request: HttpRequest, slug: str, posted: QueryDict, text: str, at: date
 
 
 def kept_text(request: HttpRequest, slug: str) -> dict[str, str] | None:
-    """Return the text set aside for the policy, with `at` as a time of day in UTC; None: nothing."""
+    """Return the kept text of the policy, with `at` as a time of day in UTC; None if there is none."""
     return _texts(request).get(slug)
 
 
 def forget(request: HttpRequest, slug: str) -> None:
-    """Drop the text set aside for the policy."""
+    """Drop the kept text of the policy."""
     texts = _texts(request)
     if slug in texts:
         # A new object: Django stores a session in which a value was set, not one in which it was changed.

@@ -39,7 +39,7 @@ _FIELD = "choice."
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def merge(request: HttpRequest, slug: str) -> HttpResponse:
-    """Show a draft based on an older version next to the live one; on POST store both changes as a new draft."""
+    """Show a draft of an older version next to the live one; on POST store a merged draft."""
     state = opened(request, slug)
     given = request.POST if request.method == "POST" else request.GET
     draft = known_version(state, given.get("draft"))
@@ -57,7 +57,7 @@ def merge(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _merged(request: HttpRequest, state: PolicyAccess, draft: PolicyVersion, choices: dict[str, str]) -> HttpResponse:
-    """Store the chosen values as a new draft, or report what is missing or inconsistent."""
+    """Store the selected values as a new draft, or report what is missing or inconsistent."""
     try:
         document = merged(*_sides(state, draft), choices)
         both = store_draft(
@@ -119,7 +119,7 @@ def _sides(state: PolicyAccess, draft: PolicyVersion) -> tuple[Any, Any, Any]:
 
 
 def _row(change: ChangedEntry, choices: dict[str, str], unresolved: tuple[str, ...]) -> dict[str, Any]:
-    """Return one place that a side changed, with its selected choice, empty where a person must choose."""
+    """Return one value that either side changed, with the selected choice, which is empty if a person must choose."""
     path, side = path_text(change.path), change.side
     by_itself = "" if side == CONFLICT else THEIRS if side in (THEIRS, BOTH) else MINE
     chosen = choices.get(path, "")

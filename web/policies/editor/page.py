@@ -1,4 +1,4 @@
-"""The editor as a page, for every way to it: opened, checked, rejected, or with a question over it."""
+"""Renders the editor page in every state: opened, checked, rejected, or with a dialog."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def render_editor(
     status: int = 200,
     said: str = "",
 ) -> HttpResponse:
-    """Return the editor's page; `question` opens a dialog over it, `said` is one line above everything."""
+    """Return the editor's page; `question` opens a dialog, `said` is a message at the top."""
     now = timezone.now()
     versions = versions_of(state.policy, below=version_number(request.GET.get("below")))
     number = form.draft.number if form.draft else None

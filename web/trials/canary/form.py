@@ -1,6 +1,4 @@
-"""The form that starts a canary: which version or pool, which shares, how far it advances by itself, and its
-guardrails.
-"""
+"""The form that starts a canary: version or pool, shares, automatic advancing, and guardrails."""
 
 from __future__ import annotations
 
@@ -25,14 +23,14 @@ ADVANCES = (
     FieldOption("promote", "Steps and promotes automatically"),
 )
 POOL = "pool:"
-"""Prefix of a pool's slug among the candidates."""
+"""Prefix that marks a pool's slug among the candidates."""
 _POOLS = 20
 _AS_PERCENT = ("late_more", "failed_more")
 _GUARDS = GuardrailDocument()
 
 
 def canary_fields(policy: Policy, version: str = "") -> list[FormField]:
-    """Return the form for one policy; `version` is preselected: a number, or a pool in the form of POOL."""
+    """Return the form for one policy; `version` is preselected: a version number, or POOL followed by a pool's slug."""
     return [
         _candidate(policy, version),
         FormField(
@@ -59,7 +57,7 @@ def canary_fields(policy: Policy, version: str = "") -> list[FormField]:
 
 
 def asked_from(posted: QueryDict, policy: Policy) -> tuple[PolicyVersion | Pool, dict[str, Any]]:
-    """Return the candidate and the course that the form states; raises InvalidFieldsError."""
+    """Return the candidate and the schedule in the form; raise InvalidFieldsError."""
     wrong: list[FieldProblem] = []
     steps = [_number("steps", part, wrong) for part in posted.get("steps", "").split(",") if part.strip()]
     dwell_s = _number("min_dwell_s", posted.get("min_dwell_s", ""), wrong)
@@ -91,7 +89,7 @@ def asked_from(posted: QueryDict, policy: Policy) -> tuple[PolicyVersion | Pool,
 
 
 def _candidate(policy: Policy, chosen: str) -> FormField:
-    """Return the field that chooses a version, or one of the pools on which a share can be tried."""
+    """Return the field that selects a version, or a pool that can serve a share."""
     only = "The canary tests only the placement; other settings take effect on promotion."
     field = version_field("version", "Version", only, drafts_of(policy), chosen, _words)
     waiting = [pool for pool in policy.pools.filter(weight=0).order_by("slug")[:_POOLS] if not service_problem(pool)]
@@ -110,7 +108,7 @@ def _candidate(policy: Policy, chosen: str) -> FormField:
 
 
 def _named(policy: Policy, text: str) -> PolicyVersion | Pool:
-    """Return the version or pool that the form names; raises InvalidFieldsError."""
+    """Return the version or pool in the form; raise InvalidFieldsError."""
     if not text.startswith(POOL):
         return version_of(policy, "version", text)
     pool = policy.pools.filter(slug=text.removeprefix(POOL)).first()

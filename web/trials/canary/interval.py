@@ -1,4 +1,4 @@
-"""Draws a guardrail's interval against its threshold, in percent of a bar that the template draws as SVG."""
+"""Draws a guardrail's interval against its threshold, in percent of a bar drawn as SVG by the template."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from planning.trials.comparison import TAIL, TTFT, GuardrailReading
 from web.shell.chart import place
 
 _MARGIN = 0.06
-"""Share of the bar that is left free at either end."""
+"""Share of the bar that stays empty at each end."""
 
 
 def interval(reading: GuardrailReading) -> dict[str, str] | None:
-    """Return positions on the bar, percent from its left end; None: the difference is unknown.
+    """Return positions on the bar, in percent from its left end; None if the difference is unknown.
 
-    `none` is where both arms are alike; empty: the guardrail has no such position.
+    `none` is the position at which both arms are equal; empty if the guardrail has none.
     """
     if reading.difference is None or reading.lower is None or reading.upper is None:
         return None

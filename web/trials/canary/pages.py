@@ -1,4 +1,4 @@
-"""The pages of canaries: the list with the holdbacks, the form, and the page of each with guardrails and figures."""
+"""The canary pages: the list with the holdbacks, the form, and each canary's guardrails and figures."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ VERBS: dict[str, Callable[..., Canary]] = {
 
 
 class CanaryPages(TrialPages):
-    """The list of canaries, and the page of each."""
+    """The list of canaries, and the page of each canary."""
 
     name, plural, address = "canary", "Canaries", f"{ADDRESS}/canaries"
     needs_role_in = "every pool of a policy"
@@ -121,7 +121,7 @@ class CanaryPages(TrialPages):
 
     @override
     def turn(self, request: HttpRequest, canary: Canary, action: str, actor: Actor) -> Canary:
-        """Take the next step, promote or abort, in the state that the person saw."""
+        """Advance, promote, or abort the canary, in the state that the person saw."""
         if action not in VERBS:
             raise Http404("No such action.")
         of_policy = policy_of(actor, canary.policy.slug)
@@ -171,7 +171,7 @@ class CanaryPages(TrialPages):
 
 
 def _chosen(request: HttpRequest, actor: Actor) -> PolicyAccess | None:
-    """Return the requested policy, else the first that the actor may publish, else the first."""
+    """Return the requested policy, else the first that the actor can publish, else the first."""
     known, wanted = policies_of(actor), sent_or_asked(request, "policy")
     named = [item for item in known if item.policy.slug == wanted]
     return next(iter([*named, *(item for item in known if item.may_publish), *known]), None)

@@ -1,4 +1,4 @@
-"""The pictures of a comparison of arms, each with its table."""
+"""The charts that compare two arms, each with its table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ROWS = 12
 
 
 def distribution(evaluation: CanaryEvaluation) -> Picture | None:
-    """Return the cumulative distribution of TTFT; None: neither arm had a request."""
+    """Return the cumulative distribution of TTFT; None if neither arm had a request."""
     ends_s = [bucket_end_s(item) for side in (evaluation.base, evaluation.tried) for item in side.ttft]
     if not ends_s:
         return None
@@ -31,7 +31,7 @@ def distribution(evaluation: CanaryEvaluation) -> Picture | None:
 
 
 def late_course(evaluation: CanaryEvaluation) -> Picture | None:
-    """Return the share of late requests over time, ten seconds a point; None: there are fewer than two points."""
+    """Return the share of late requests over time, one point per ten seconds; None with fewer than two points."""
     points = evaluation.points
     if len(points) < 2:
         return None
@@ -40,7 +40,7 @@ def late_course(evaluation: CanaryEvaluation) -> Picture | None:
     top = max(0.1, math.ceil(max(shares, default=0.0) * 10 - 1e-9) / 10)
 
     def runs(side: str, read: Callable[[EvaluationPoint], float | None]) -> Iterator[Line]:
-        """Yield one polyline per stretch without gaps."""
+        """Yield one polyline per period without gaps."""
         stretches: list[list[str]] = [[]]
         for item in points:
             value = read(item)

@@ -1,4 +1,4 @@
-"""How a canary reads: its state, figures, guardrails, and the actions that its page offers."""
+"""Canaries in words: state, figures, guardrails, and the available actions."""
 
 from __future__ import annotations
 
@@ -67,21 +67,21 @@ def baseline(canary: Canary) -> str:
 
 
 def promotion(canary: Canary) -> str:
-    """Return the effect of promoting it."""
+    """Return what promoting the canary would do."""
     if canary.pool is None:
         return f"publish v{canary.version.number} for all sessions"
     return f"keep {percent_words(canary.share)} of sessions in pool {canary.pool}"
 
 
 def sides(canary: Canary) -> tuple[str, str]:
-    """Return the headings of both sides, the baseline first."""
+    """Return the column headings of both sides, the baseline first."""
     if canary.pool is None:
         return f"Live, v{canary.against.number}", f"Canary, v{canary.version.number}"
     return "Other pools", f"Canary, {canary.pool}"
 
 
 def step_marks(canary: Canary) -> list[tuple[str, str]]:
-    """Return the course: its shares, and the promotion at the end, each as done, now, last (it ended here) or ahead."""
+    """Return the steps (shares, then promotion), each marked as done, now, last (the canary ended here), or ahead."""
     promoted = canary.state == CanaryState.PROMOTED
     marks = []
     for number, share in enumerate(canary.steps):
@@ -92,7 +92,7 @@ def step_marks(canary: Canary) -> list[tuple[str, str]]:
 
 
 def holdback_row(stored: Holdback, now: datetime) -> dict[str, Any]:
-    """Return the row of one holdback; figures are those of the rule, then of the policy."""
+    """Return the row of one holdback, with the figures of the simple rule, then those of the policy."""
     return {
         "slice": stored,
         "shape": {SliceState.FALLBACK: "lost", SliceState.PROBING: "hot"}.get(SliceState(stored.state), "serving"),
@@ -104,7 +104,7 @@ def holdback_row(stored: Holdback, now: datetime) -> dict[str, Any]:
 
 
 def figure_lines(evaluation: CanaryEvaluation) -> list[tuple[str, str, str]]:
-    """Return the figures of both arms: label, baseline, candidate."""
+    """Return the figures of both arms as label, baseline, candidate."""
     arms = evaluation.base, evaluation.tried
     judged = sum(item.requests for item in arms)
     figures: tuple[tuple[str, Callable[[ArmFigures], str]], ...] = (
@@ -132,7 +132,7 @@ def guard_lines(
 
 
 def next_words(evidence: StepEvidence) -> str:
-    """Return when the evidence may be complete, as the end of a button's label."""
+    """Return when the evidence should be complete, as the end of a button's label."""
     parts = [f"{math.ceil(evidence.dwell_s)}{NARROW_SPACE}s"] if evidence.dwell_s else []
     if evidence.requests:
         parts.append(count(evidence.requests, "request"))
@@ -142,7 +142,7 @@ def next_words(evidence: StepEvidence) -> str:
 
 
 def percent_words(share: float) -> str:
-    """Return a share of sessions in words: 5 %, 12.5 %."""
+    """Return a share of sessions in percent: 5 %, 12.5 %."""
     return f"{share * 100:.3g}{NARROW_SPACE}%"
 
 
@@ -172,7 +172,7 @@ def _guard(reading: GuardrailReading, label: str, known: GuardrailCertainty) -> 
 
 
 def _note(known: GuardrailCertainty) -> str:
-    """Return what is missing before a guardrail is certain to hold."""
+    """Return why a guardrail has no verdict yet; empty once it has one."""
     if known.verdict != NOT_YET:
         return ""
     if known.beyond:

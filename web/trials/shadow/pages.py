@@ -1,4 +1,4 @@
-"""The pages of shadows: the list, the form, and the results of each in words, figures, pictures and examples."""
+"""The shadow pages: the list, the form, and each shadow's results in words, figures, charts, and examples."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LENGTHS = (("15", "15 min"), ("60", "1 h"), ("480", "8 h"), ("1440", "1 d"))
 
 
 class ShadowPages(TrialPages):
-    """The list of shadows, and the page of each."""
+    """The list of shadows, and the page of each shadow."""
 
     name, plural, address = "shadow", "Shadows", f"{ADDRESS}/shadows"
     page = "trials/shadow/page.html"
@@ -67,7 +67,7 @@ class ShadowPages(TrialPages):
 
     @override
     def turn(self, request: HttpRequest, shadow: Shadow, action: str, actor: Actor) -> object:
-        """Stop it, or make its pool, which only observed, route its requests."""
+        """Stop the shadow, or switch its observe-only pool to routing."""
         if action == "route":
             return change_pool(shadow.pool, {"mode": PoolMode.ROUTE}, actor=actor, why=sent(request, "why"))
         return stop_shadow(shadow, actor=actor, why=sent(request, "why"))
@@ -140,7 +140,7 @@ def _program(shadow: Shadow) -> str:
 
 
 def _is_live_alone(shadow: Shadow) -> bool:
-    """Return whether the live policy itself is compared with the routing of others."""
+    """Return whether the live policy itself is compared with another router's decisions."""
     return shadow.observed and shadow.draft_id == shadow.base_id
 
 
@@ -169,7 +169,7 @@ def _answer(shadow: Shadow, figures: ShadowFigures, now: datetime) -> dict[str, 
 
 
 def _example(one: Disagreement, kept: bool, names: Mapping[str, str], now: datetime) -> dict[str, Any]:
-    """Return one request on which the policies differ; `kept`: its record is in the decision store."""
+    """Return one request on which the policies differ; `kept` means that its record is in the decision store."""
     gain_s = one.live.cost - one.shadow.cost
     sides = ((one.live, one.live_reason), (one.shadow, one.shadow_reason))
     return {

@@ -1,4 +1,4 @@
-"""The pictures of a shadow as numbers in percent of their width and height, which templates draw as SVG."""
+"""The charts of a shadow: positions in percent of width and height, drawn as SVG by templates."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from web.shell.chart import BOTTOM, LEFT, RIGHT, Tick, place, y
 _GAP = 0.35
 SHOWN_ENGINES = 24
 _MIDDLE = len(GAIN_EDGES_S) // 2
-"""Index of the range without a difference."""
+"""Index of the range for no difference."""
 _LEAST_REACH = 4
 
 
 def gain_picture(figures: ShadowFigures) -> dict[str, Any] | None:
-    """Return the distribution of gains over the disagreements; None while there are none."""
+    """Return the distribution of gains over the disagreements; None if there are none."""
     gains = figures.tally.gains
     total = sum(gains)
     if not total:
@@ -41,7 +41,9 @@ def gain_picture(figures: ShadowFigures) -> dict[str, Any] | None:
 
 
 def engine_shifts(figures: ShadowFigures, names: Mapping[str, str]) -> list[tuple[str, ShadowEngineShare, str]]:
-    """Return by name the engines whose share changes most, with the change in points; `names` by engine id."""
+    """Return the engines whose share changes most, by name, with the change in percentage points; `names` is by engine
+    id.
+    """
     ranked = sorted(
         figures.engines, key=lambda engine: (-abs(engine[1].shadow_requests - engine[1].live_requests), engine[0])
     )
@@ -55,13 +57,13 @@ def _change(share: ShadowEngineShare, figures: ShadowFigures) -> str:
 
 
 def _bar(at: int, share: float, left: float, width: float) -> tuple[str, ...]:
-    """Return kind, position, top, width and height of the disagreements within one range of gains."""
+    """Return kind, x position, top, width, and height of the bar for the disagreements in one range of gains."""
     kind = "better" if at > _MIDDLE else "worse" if at < _MIDDLE else "even"
     return kind, place(left + _GAP / 2), place(y(share)), place(width - _GAP), place(BOTTOM - y(share))
 
 
 def _edges(reach: int, width: float) -> tuple[Tick, ...]:
-    """Return the labels below the edges between bars: every second one, so that they fit."""
+    """Return labels for every second edge between bars, so that they fit."""
     ticks = [Tick(place(LEFT + (reach + 0.5) * width), "0")]
     for number in range(1, 2 * reach + 1):
         value = GAIN_EDGES_S[_MIDDLE - reach + number - 1]
@@ -86,7 +88,7 @@ def _range_words(at: int) -> str:
 
 
 def gain_words(value_s: float) -> str:
-    """Return one request's gain: 120 ms sooner."""
+    """Return one request's gain in words, such as "120 ms sooner"."""
     if abs(value_s) < 0.0005:
         return "the same"
     return f"{duration(abs(value_s))} {'sooner' if value_s > 0 else 'later'}"

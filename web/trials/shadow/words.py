@@ -1,4 +1,4 @@
-"""How the counts of a shadow read: the finding and the figures."""
+"""Shadow results in words: the finding and the figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from controlplane.trials.whatif.finding import BETTER, EVEN, WORSE
 from web.trials.words import TrialFinding
 
 ENOUGH = 100
-"""Requests below which no verdict is given."""
+"""Minimum number of requests for a verdict."""
 _LEAST_S = 0.001
 _LEAST_SHARE = 0.001
 _PARTS = {
@@ -52,7 +52,7 @@ def finding(shadow: Shadow, figures: ShadowFigures) -> TrialFinding:
 
 
 def tiles(figures: ShadowFigures) -> list[dict[str, str]]:
-    """Return the figures above the pictures: label, number, unit, and a line of context."""
+    """Return the figures above the charts: label, number, unit, and a line of context."""
     tally = figures.tally
     low, middle, high = (figures.gain_quantile_s(number) for number in (0.1, 0.5, 0.9))
     spread = f"p10 {_gain(low)}, p90 {_gain(high)}" if low is not None and high is not None else "no disagreement yet"
@@ -74,7 +74,7 @@ def _tile(label: str, figure: str, context: str) -> dict[str, str]:
 
 
 def uncompared_words(figures: ShadowFigures) -> str:
-    """Return the parts of the policy that a shadow cannot judge; empty where there are none."""
+    """Return the parts of the policy that a shadow cannot judge; empty if there are none."""
     parts = [_PARTS.get(item, item.replace("_", " ")) for item in figures.uncompared]
     if not parts:
         return ""
@@ -83,7 +83,7 @@ def uncompared_words(figures: ShadowFigures) -> str:
 
 
 def fidelity_words(figures: ShadowFigures) -> str:
-    """Return the error of the predictions for the engines that really served the requests; empty: not known yet."""
+    """Return the prediction error for the engines that actually served the requests; empty if not known yet."""
     expected_s, measured_s = figures.expected_s, figures.measured_s
     if expected_s is None or measured_s is None:
         return ""
@@ -92,7 +92,7 @@ def fidelity_words(figures: ShadowFigures) -> str:
 
 
 def _gain(value_s: float | None) -> str:
-    """Return a gain in time with its sign; a dash where it is unknown."""
+    """Return a time gain with its sign; a dash if unknown."""
     return f"{'+' if value_s and value_s > 0 else ''}{duration(value_s)}"
 
 

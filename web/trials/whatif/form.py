@@ -1,4 +1,4 @@
-"""The form of a what-if: which traffic, which draft, against which baseline, under which conditions."""
+"""The what-if form: traffic, draft, baseline, and conditions."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def whatif_fields(actor: Actor, pool: Pool, draft: str = "", recording: str = ""
 
 
 def asked_from(posted: QueryDict, pool: Pool, actor: Actor) -> Asked:
-    """Return the what-if that the form states; a window becomes a recording. Raises InvalidFieldsError, NoRoomError."""
+    """Return the what-if in the form; a window becomes a recording. Raise InvalidFieldsError or NoRoomError."""
     problems: list[FieldProblem] = []
     engines = whole_number("engines", posted.get("engines", ""), problems)
     seeds = whole_number("seeds", posted.get("seeds", ""), problems)
@@ -89,7 +89,7 @@ def asked_from(posted: QueryDict, pool: Pool, actor: Actor) -> Asked:
 
 
 def is_window(posted: QueryDict) -> bool:
-    """Return whether the form names a window, which is kept for this what-if."""
+    """Return whether the form selects a time window, which is then recorded for this what-if."""
     return posted.get("recording", "").removeprefix("last-") in WINDOWS
 
 

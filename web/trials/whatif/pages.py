@@ -1,4 +1,4 @@
-"""The pages of what-ifs: each question and its progress, the form, and each answer in words, figures and pictures."""
+"""The what-if pages: the list with progress, the form, and each result in words, figures, and charts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ COSTS = {
 
 
 class WhatIfPages(TrialPages):
-    """The list of what-ifs, and the page of each."""
+    """The list of what-ifs, and the page of each what-if."""
 
     name, plural, address, action = "what-if", "What-ifs", ADDRESS, "Run"
     conflicts = (ConflictError, NoRoomError)
@@ -69,7 +69,7 @@ class WhatIfPages(TrialPages):
 
     @override
     def start(self, request: HttpRequest, actor: Actor) -> WhatIf:
-        """Store the what-if; a window that was kept for it alone is deleted where it cannot be stored."""
+        """Store the what-if. If that fails, delete a recording that was made only for it."""
         recording, draft, base, conditions = asked_from(request.POST, sent_pool(request, actor), actor)
         try:
             return start_whatif(recording, draft, base, conditions, actor=actor, why=sent(request, "why"))
@@ -80,7 +80,7 @@ class WhatIfPages(TrialPages):
 
     @override
     def turn(self, request: HttpRequest, whatif: WhatIf, action: str, actor: Actor) -> object:
-        """Cancel its run, or run again one that has no answer."""
+        """Cancel the what-if, or run it again if it has no result."""
         run = status_of(whatif).run
         if run is None:
             raise ConflictError("Its run was deleted; run a new what-if.")
@@ -106,7 +106,7 @@ class WhatIfPages(TrialPages):
 
 
 def _row(progress: WhatIfStatus, now: datetime) -> dict[str, Any]:
-    """Return one row of the list; its `kind` is empty where there is no answer."""
+    """Return one row of the list; its `kind` is empty if there is no result."""
     whatif, result = progress.whatif, progress.result
     row = {"progress": progress, "at": moment(whatif.created_at, now)}
     if result is None:

@@ -1,4 +1,4 @@
-"""The pictures of a what-if, each with its table."""
+"""The charts of a what-if, each with its table."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from web.shell.chart import LEFT, RIGHT, place, point, y
 from web.trials.pictures import Axis, Line, Picture, share_ticks, ttft_picture
 
 _WORD_HIGH = 4.0
-"""Percent of the height that a figure takes on either side of its middle."""
+"""Percent of the height that a figure needs above and below its middle."""
 _PERCENTILES = (10, 25, 50, 75, 90, 95, 99)
 
 
 def distribution(result: WhatIfResult) -> Picture:
-    """Return the distributions of times to first token; rows: actual (where known), base and draft."""
+    """Return the distributions of TTFT; rows are actual (if known), base, and draft."""
     sides = [("actual", result.actual), ("base", result.base), ("draft", result.draft)]
     known = [(name, side) for name, side in sides if side is not None and side.ttft_quantiles_s]
 
@@ -38,7 +38,7 @@ def distribution(result: WhatIfResult) -> Picture:
 
 
 def band_picture(result: WhatIfResult) -> dict[str, Any]:
-    """Return the shares on time by prompt length."""
+    """Return the on-time shares by prompt length."""
     shares = [
         item for band in result.bands for item in (band.base.low, band.draft.low, band.actual) if item is not None
     ]
@@ -69,7 +69,7 @@ def band_picture(result: WhatIfResult) -> dict[str, Any]:
 
 
 def _mark(band: Band, at: float, height: Callable[[float], str]) -> dict[str, str]:
-    """Return one range of prompt lengths: the positions of its marks, in percent, and their words."""
+    """Return one range of prompt lengths: the positions of its marks, in percent, and their labels."""
     # The dashes of the actual value would cross the figure.
     dashed = (
         band.actual is not None

@@ -1,4 +1,4 @@
-"""How the answer of a what-if reads: the finding, and each figure with its spread and its change."""
+"""What-if results in words: the finding, and each figure with its spread and its change."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TIMES = (TTFT_MEAN, TTFT_P50, TTFT_P90, TTFT_P99)
 
 
 def finding(result: WhatIfResult, draft: int, base: str) -> TrialFinding:
-    """Return the finding of the runs, judged only where all seeds agree; `base` names the baseline of the draft."""
+    """Return the finding. It gives a verdict only if all seeds agree; `base` names the draft's baseline."""
     summary = headline(result)
     by_figure = {difference.figure: difference for difference in result.differences}
     main = (*summary.better, *summary.worse, ON_TIME)[0]
@@ -38,7 +38,7 @@ def finding(result: WhatIfResult, draft: int, base: str) -> TrialFinding:
 
 
 def model_words(result: WhatIfResult) -> tuple[str, bool]:
-    """Return how far the simulation is from the actual run, and whether that is too far to trust sizes."""
+    """Return how far the simulation is from the actual run, and whether that is too far to trust its sizes."""
     if result.actual is None:
         return "The recording has no results, so the simulation cannot be checked against it.", False
     if result.model_error is None:
@@ -54,7 +54,7 @@ def model_words(result: WhatIfResult) -> tuple[str, bool]:
 
 
 def coarse_words(result: WhatIfResult) -> str:
-    """Return where the recording is too coarse for a policy; empty where it is not."""
+    """Return a warning if the recording is too coarse for a policy; otherwise empty."""
     if not result.coarse_starts:
         return ""
     return (
@@ -64,7 +64,7 @@ def coarse_words(result: WhatIfResult) -> str:
 
 
 def figure_rows(result: WhatIfResult) -> list[dict[str, str]]:
-    """Return the table of both policies and the actual run; a verdict is better, worse or even."""
+    """Return the table of both policies and the actual run; each verdict is better, worse, or even."""
     labels = {
         ON_TIME: f"On time, ≤{NARROW_SPACE}{setting(result.ttft_slo_s)}",
         TTFT_MEAN: "TTFT mean",
@@ -107,7 +107,7 @@ def value_words(figure: str, value: float) -> str:
 
 
 def change_words(difference: Difference) -> str:
-    """Return the change: points of shares, percent of the base's value of others."""
+    """Return the change: in percentage points for shares, in percent of the base's value for other figures."""
     change, base = difference.change.mean, difference.base.mean
     if difference.figure in SHARES:
         return f"{signed(change * 100)}{NARROW_SPACE}pt"
@@ -141,7 +141,7 @@ def _price(by_figure: dict[str, Difference], worse: tuple[str, ...], main: str) 
 
 
 def _spread_words(figure: str, spread: Spread) -> str:
-    """Return half the range over the seeds; empty where it is negligible."""
+    """Return half the range over the seeds; empty if negligible."""
     half = (spread.high - spread.low) / 2
     if figure in SHARES:
         return f"±{half * 100:.1f}" if half >= LEAST_POINTS / 2 else ""
