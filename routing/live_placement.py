@@ -17,9 +17,7 @@ def live_placement(stage: Stage) -> Stage:
 
 
 def as_live(policy: RoutingPolicy) -> tuple[RoutingPolicy, str]:
-    """Return the policy as a live pool follows it, and one sentence on how it differs from the document ("" if it does
-    not).
-    """
+    """Return the policy that a live pool follows, and how it differs from the document in one sentence ("" if equal)."""
     placement = live_placement(policy.placement)
     if placement == policy.placement:
         return policy, ""

@@ -126,8 +126,7 @@ class AdvisedRouting:
         return Advised(view.roster.engine_ids[chosen.target], staging)
 
     def arrive(self, request: InferenceRequest, choice: Choice, view: FleetView, now: float) -> Choice:
-        """Return the choice for an announced request: the reserved engine, unless the placement's choice is clearly
-        cheaper.
+        """Return an announced request's choice: the reserved engine, unless the placement's choice is clearly cheaper.
 
         `choice` is the placement's choice. It is returned unchanged if there is no reservation.
         """
@@ -202,7 +201,7 @@ class AdvisedRouting:
     def _staging(
         self, request: InferenceRequest, chosen: _Option, now: float, backlog: dict[str, float]
     ) -> Staging | None:
-        """Return the blocks to transfer to the chosen engine's own node, if loading them is faster than computing them."""
+        """Return the blocks to transfer to the chosen engine's own node, if loading is faster than computing."""
         nodes, fetch = self._view.nodes, chosen.prefill.fetch
         if nodes is None or fetch is None or not fetch.node:
             return None

@@ -64,9 +64,7 @@ class DecodeCost(msgspec.Struct, frozen=True, gc=False):
         return self.base_s + self.per_sequence_s * batch + self.per_context_token_s * context_tokens
 
     def batch_within(self, seconds: float, context_tokens_per_request: float) -> float:
-        """Return the largest batch whose step takes at most `seconds`: 0 if not even one request fits, inf without
-        limit.
-        """
+        """Return the largest batch whose step takes at most `seconds`: 0 if no request fits, inf without limit."""
         per_request_s = self.per_sequence_s + self.per_context_token_s * context_tokens_per_request
         if per_request_s <= 0:
             return math.inf if seconds >= self.base_s else 0.0

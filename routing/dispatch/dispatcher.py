@@ -279,9 +279,7 @@ class Dispatcher:
         return outcomes
 
     def _expect_no_more(self, target: int) -> None:
-        """Stop counting the blocks of given-up queued requests as on their way, because newcomers overtake these
-        requests.
-        """
+        """Stop counting the blocks of given-up requests as on their way, because newcomers overtake these requests."""
         for request_id in self.waiting.given_up(target):
             reservation = self.reservations.get(request_id)
             # It may have been dispatched, or moved to another engine, since it was given up.

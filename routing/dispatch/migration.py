@@ -143,9 +143,7 @@ class Migration:
         return moves
 
     def _ttft_s(self, queued: Reservation, target: int, now: float) -> tuple[float, float]:
-        """Return the request's prefill time and its time to first token since arrival, if it were bound to this target
-        now.
-        """
+        """Return the request's (TTFT since arrival, prefill time) in seconds, if it were bound to this target now."""
         view, request = self._dispatcher.view, queued.request
         blocks = view.match(request).blocks(target)
         compute_s = view.compute_s(request, target, view.hit_tokens(request, target, blocks))

@@ -73,7 +73,7 @@ class WaitingRoom:
         return target in self._lines
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick | None:
-        """Return the request to dispatch next on a target with queued requests, if its prefill would start at `at_s`."""
+        """Return the next request of a target with queued requests, if its prefill would start at `at_s`."""
         return self._lines[target].next(target, view, at_s)
 
     def pull(self, target: int, view: FleetView, at_s: float) -> Pick | None:
@@ -87,7 +87,7 @@ class WaitingRoom:
         return line.late_last_s if line is not None else 0.0
 
     def given_up(self, target: int) -> list[str]:
-        """Return the ids of the target's requests that became infeasible since the last call. Some can already be gone."""
+        """Return the ids of the target's newly infeasible requests. Some can already be gone."""
         line = self._lines.get(target)
         return line.given_up() if line is not None else []
 

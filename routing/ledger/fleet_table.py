@@ -38,7 +38,7 @@ class FleetTable:
         return self._target_of.get(engine_id)
 
     def declare_tail(self, engine_id: str, tail: Tail) -> None:
-        """Record the state that an engine needs at the end of a prefix besides its blocks. Unknown engines are ignored."""
+        """Record the state that an engine needs at the end of a prefix besides its blocks, if the engine is known."""
         if engine_id in self._target_of:
             self._index.tails.declare(self._target_of[engine_id], tail)
 

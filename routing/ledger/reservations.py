@@ -201,9 +201,7 @@ class Reservations:
         self._refresh(target, work, now)
 
     def may_start(self, target: int, uncached_tokens: int, prefill_window_tokens: int, until: float) -> bool:
-        """Return whether a prefill can be sent: none is running, both fit the token budget, or the target is free by
-        `until`.
-        """
+        """Return whether a prefill can be sent: none is running, all fit the token budget, or it is free by `until`."""
         work = self._work[target]
         if not work.prefilling or work.free_at <= until:
             return True

@@ -56,9 +56,7 @@ def least(
 
 
 def least_ttft(request: InferenceRequest, view: FleetView, now: float, match: PrefixMatch, reason: str) -> Choice:
-    """Return the target with the lowest wait + compute time, ties (idle engines without cached blocks) by the prompt's
-    salt.
-    """
+    """Return the target with the lowest wait + compute time. The prompt's salt breaks ties between idle engines."""
     held = blocks_held(view, match)
     computes: dict[int, float] = {}
     costs: dict[int, float] = {}

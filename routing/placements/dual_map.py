@@ -28,9 +28,7 @@ _MAX_KEY_BLOCKS = 64
 
 
 class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
-    """Keeps a prefix on its two engines: picks the better cached one while its TTFT meets the SLO, else the less
-    loaded.
-    """
+    """Keeps a prefix on two engines: picks the better cached one while its TTFT meets the SLO, else the less loaded."""
 
     selection: Annotated[
         Literal["slo", "affinity", "least_loaded", "min_ttft"],

@@ -23,8 +23,7 @@ from routing.values.inference_request import InferenceRequest
 
 
 class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Picks the lowest time to first token, counting blocks that can be fetched. Live pools fetch from node managers.
-    """
+    """Picks the lowest time to first token, counting blocks that can be fetched. Live pools fetch from node managers."""
 
     threshold: Annotated[
         float,
@@ -44,9 +43,7 @@ class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return least_ttft(request, view, now, view.match(request), reasons.LEAST_TTFT)
 
     def _counting_loads(self, request: InferenceRequest, view: FleetView, now: float, loadable: Loadable) -> Choice:
-        """Return the engine with the lowest TTFT if node managers hold part of the prompt (Algorithm 1 with §3's
-        store).
-        """
+        """Return the lowest-TTFT engine if node managers hold part of the prompt (Algorithm 1 with §3's store)."""
         held, prefills = (
             blocks_held(view, view.match(request)),
             Prefills(request, view, loadable, threshold=self.threshold),

@@ -4,7 +4,7 @@ Each key has one candidate per ring. Shares are of candidates, so that they sum 
 exact: arcs are integers. With two rings the rule that gives a key whose rings agree the next engine as its second
 candidate (DualMap eq. 5) is counted in full: the rings are independent, so the second candidate is
 
-P(second = e) = r2(e) · (1 − r1(e)) + r2(e−1) · r1(e−1)        r: an engine's share of a ring
+    P(second = e) = r2(e) · (1 − r1(e)) + r2(e−1) · r1(e−1)        r: an engine's share of a ring
 
 With more rings it is left out, and a candidate's share is its ring's.
 """

@@ -1,5 +1,4 @@
-"""How unevenly pending prefill tokens are spread over the engines: one definition for live, simulation, and planning.
-"""
+"""How unevenly pending prefill tokens are spread over the engines: one definition for live, simulation, and planning."""
 
 from __future__ import annotations
 
