@@ -17,7 +17,7 @@ def live_placement(stage: Stage) -> Stage:
 
 
 def as_live(policy: RoutingPolicy) -> tuple[RoutingPolicy, str]:
-    """Return the policy that a live pool follows, and how it differs from the document in one sentence ("" if equal)."""
+    """Return the policy that a live pool follows, and how it differs from the document ("" if equal)."""
     placement = live_placement(policy.placement)
     if placement == policy.placement:
         return policy, ""
