@@ -53,9 +53,7 @@ class LoadEstimate:
         self.byte_s *= _FADING
 
     def patience_s(self, tokens: int, timeout_s: float, max_ratio: float) -> float:
-        """Return how long to wait for blocks: at most `timeout_s`, and a limited multiple of the time to compute
-        their tokens.
-        """
+        """Return how long to wait for blocks: at most `timeout_s` and `max_ratio` times their computing time."""
         if not max_ratio or not self.token_s:
             return timeout_s
         return min(timeout_s, max(_MIN_PATIENCE_S, max_ratio * tokens * self.token_s))

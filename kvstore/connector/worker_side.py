@@ -19,8 +19,9 @@ _CLOSE_S = 5.0
 
 
 class WorkerSide:
-    """Worker part, called by the engine's own thread once per step: `begin`, `start_loads`, `save`, `take_ended`,
-    `take_report`.
+    """The connector's worker part.
+
+    The engine's own thread calls it once per step: `begin`, `start_loads`, `save`, `take_ended`, `take_report`.
     """
 
     def __init__(

@@ -50,8 +50,7 @@ class _Group(NamedTuple):
 
 
 class CacheGroups:
-    """One engine's cache groups, and the block map of its first full-attention group, which gives all blocks their
-    keys.
+    """One engine's cache groups, and the block map of its first full-attention group, which keys all blocks.
 
     Several windows count as the widest one, and several groups of one part hold a block if each group does: hits can be
     underestimated, but never overestimated. A model without full attention is matched by one group, block by block from
@@ -134,9 +133,7 @@ class CacheGroups:
         return self._gone(group.part, gone)
 
     def _arrange(self) -> None:
-        """Choose the group that gives blocks their keys, and derive from the other groups what a hit needs besides
-        its blocks.
-        """
+        """Choose the group that keys all blocks, and derive from the others what a hit needs besides its blocks."""
         self.problem = ""
         """Why this engine's hits are uncertain. Empty if all its groups are understood."""
         # Full attention first: its events list all blocks, so that their keys name those of the sparse groups.

@@ -163,8 +163,7 @@ class EngineBlockMap:
 
 
 class TierBlocks:
-    """Blocks that one engine holds below its memory: per tier, engine hash → (our keys, times stored), with a total
-    limit.
+    """Blocks in one engine's lower tiers: per tier, engine hash → (our keys, times stored), with a total limit.
 
     A hash of LMCache names a chunk of several blocks. An event without token ids, the default of vLLM's offloading,
     refers to blocks that the engine holds in memory under the same hashes at that moment. Mutable state: `_tiers`,

@@ -71,8 +71,7 @@ def walk_match(keys: Sequence[int], among: int, resident: Mapping[int, int], com
 
 
 def search_match(keys: Sequence[int], among: int, held: Callable[[int], int]) -> PrefixMatch:
-    """Return the match of a long prompt by binary searches over its depth, one per depth at which a target's match
-    ends.
+    """Return the match of a long prompt by binary searches, one per depth at which a target's match ends.
 
     `held` returns the bitset of targets that hold a block. Engines evict children before their parents, so a target
     that holds a block is assumed to hold all before it. If that is briefly wrong for a target (a lost event), blocks
