@@ -31,11 +31,11 @@ from kvstore.transfer.transfer_client import TransferClient
 
 
 class SettingError(ValueError):
-    """An option or a variable is missing or wrong; the message states the remedy."""
+    """An option or a variable is missing or invalid. The message states the remedy."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve until SIGINT or SIGTERM; 2 where a setting is missing or wrong, 1 where the drain ran out of time."""
+    """Serve until SIGINT or SIGTERM. Return 2 if a setting is missing or invalid, 1 if the drain timed out."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(level="INFO", format="%(levelname)s %(name)s %(message)s")
     try:
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def settings_of(options: argparse.Namespace) -> NodeSettings:
-    """Return the settings in the options and the environment; raises SettingError."""
+    """Return the settings from the options and the environment. Raises SettingError."""
     tls = _tls(options)
     if tls is None and not is_loopback(options.host):
         raise SettingError(f"{options.host} is not loopback: give --tls-certificate, --tls-key and --tls-authority.")
@@ -89,7 +89,7 @@ def settings_of(options: argparse.Namespace) -> NodeSettings:
 
 
 def keyring_of(environment: Mapping[str, str]) -> Keyring:
-    """Return the shared secrets; raises SettingError where there is none or a weak one."""
+    """Return the shared secrets. Raises SettingError if a secret is missing or weak."""
     try:
         return kv_keyring(environment, time.time)
     except NoSecretError as error:
