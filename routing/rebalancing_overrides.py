@@ -36,7 +36,7 @@ def widen(router: Router, candidates: Mapping[int, int]) -> None:
     Only placements that keep a prefix on a few engines use the table. Raises TooManyWidenedError.
     """
     if len(candidates) > MAX_WIDENED:
-        raise TooManyWidenedError(f"{len(candidates)} prefixes are more than {MAX_WIDENED} that may be widened")
+        raise TooManyWidenedError(f"{len(candidates)} widened prefixes exceed the limit of {MAX_WIDENED}")
     if any(not 1 <= candidate <= MAX_CANDIDATES for candidate in candidates.values()):
         raise TooManyWidenedError(f"a prefix has 1 to {MAX_CANDIDATES} candidates, not {sorted(candidates.values())}")
     if candidates == router.view.roster.widened:

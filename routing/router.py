@@ -257,7 +257,7 @@ class Router:
         return self._dispatcher.take(request, choice, now, hold=True)
 
     def _with_roles(self, engines: Sequence[EngineFacts]) -> Sequence[EngineFacts]:
-        """Return the engines with `accepts` as placements use it. The first engine with a role opens the decode side."""
+        """Return the engines with `accepts` as placements use it. The first role in the pool opens the decode side."""
         if self.pairs is None:
             if not has_roles(engines):
                 return engines

@@ -1,7 +1,7 @@
-"""`python -m bench.evidence` writes docs/evidence.md from the committed results; `--measure` makes those again.
+"""`python -m bench.evidence` writes docs/evidence.md from the committed results; `--measure` measures them again.
 
-Measuring needs the public traces (HEADWAY_TRACES names their folder) and takes minutes; it gives the same files each
-time, since simulations are functions of their seed.
+Measuring needs the public traces (HEADWAY_TRACES names their folder) and takes minutes. Every run yields the same
+files, since simulations are functions of their seed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main() -> int:
     parser.add_argument(
         "--measure", nargs="*", metavar="NAME", help=f"measure first; all, or some of {', '.join(MEASURES)}"
     )
-    parser.add_argument("--jobs", type=int, default=2, help="processes at once")
+    parser.add_argument("--jobs", type=int, default=2, help="number of parallel processes")
     options = parser.parse_args()
     names = options.measure if options.measure is not None else []
     unknown = [name for name in names if name not in MEASURES]

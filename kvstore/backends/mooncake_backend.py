@@ -53,7 +53,7 @@ class MooncakeBackend:
             settings.host, _METADATA, *sizes, settings.protocol, settings.devices, settings.address
         )
         if code:
-            raise PeerError(f"Mooncake's master at {settings.address} does not take this engine in (error {code})")
+            raise PeerError(f"Mooncake's master at {settings.address} rejects this engine (error {code})")
 
     def put(
         self, blocks: Sequence[tuple[BlockFacts, memoryview]], hint: CacheHint = "default", pin_s: float = 0.0

@@ -35,7 +35,7 @@ class NodeBackend:
         """Return which blocks a node holds."""
         answer = self._client.call(holder or self._node, Lookup(list(keys)))
         if not isinstance(answer, Held):
-            raise PeerError("the node answers a lookup with something else")
+            raise PeerError("the node sent an unexpected response to a lookup")
         return [length >= 0 for length, _ in answer.blocks]
 
     def pin(self, keys: Sequence[bytes], seconds: float) -> None:

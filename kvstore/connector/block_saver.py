@@ -33,7 +33,7 @@ class BlockSaver:
         """Start the thread. Raises ValueError if a block is larger than a node accepts."""
         if payload_bytes > MAX_PAYLOAD_BYTES:
             raise ValueError(
-                f"a block has {payload_bytes} bytes, and nodes take {MAX_PAYLOAD_BYTES}: use smaller blocks"
+                f"a block has {payload_bytes} bytes, over the nodes' limit of {MAX_PAYLOAD_BYTES}: use smaller blocks"
             )
         self._backend, self._tokens = backend, block_tokens
         self._payload_bytes, self._buffer_bytes = payload_bytes, buffer_bytes

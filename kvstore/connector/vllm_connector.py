@@ -254,7 +254,7 @@ def _check(vllm_config: Any, kv_cache_config: Any) -> None:
     if len(groups) != 1 or not isinstance(groups[0].kv_cache_spec, FullAttentionSpec):
         raise ValueError("The Headway connector needs a model whose layers all have full attention.")
     if parallel.decode_context_parallel_size > 1 or parallel.pipeline_parallel_size > 1:
-        raise ValueError("The Headway connector knows neither context nor pipeline parallelism.")
+        raise ValueError("The Headway connector does not support context or pipeline parallelism.")
     block_tokens, hash_tokens = vllm_config.cache_config.block_size, kv_cache_config.hash_block_size
     if groups[0].kv_cache_spec.block_size != block_tokens or hash_tokens not in (None, block_tokens):
         raise ValueError("The Headway connector needs one block size for cache and hashes.")

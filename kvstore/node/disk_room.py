@@ -29,7 +29,7 @@ GIVEN_BACK_BYTES = 256 << 20
 """Maximum bytes released per tick."""
 _AT_ONCE = 256
 """Slots taken per lock."""
-_REMEDY = "put --directory on a file system of its own, or on one that can punch holes (ext4, XFS, Btrfs, tmpfs)"
+_REMEDY = "put --directory on a separate file system, or on one that can punch holes (ext4, XFS, Btrfs, tmpfs)"
 # The latter two: quotas and limits of file sizes, which free space does not show.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_BLOCK = BlockFacts(b"", 0)
@@ -130,7 +130,7 @@ class DiskRoom:
             self._file.punch(slot)
         except OSError as error:
             if self._gives_back:
-                _log.warning("the SSD tier cannot give disk space back: %s; %s", error.strerror, _REMEDY)
+                _log.warning("the SSD tier cannot release disk space: %s; %s", error.strerror, _REMEDY)
             self._gives_back = False
             with self._lock:
                 self._catalog.slot_not_cleared(ClearedSlot(SSD, slot, _NO_BLOCK, scrub=True))

@@ -103,7 +103,7 @@ class Registration:
                 failure = str(error) or type(error).__name__
             if failure != failed:
                 # Once, and not every few seconds.
-                _log.warning("registration at %s: %s", self._url.netloc, failure or "it answers again")
+                _log.warning("registration at %s: %s", self._url.netloc, failure or "succeeded again")
             failed = failure
             if stopping:
                 return
@@ -120,10 +120,10 @@ class Registration:
             connection.request("POST", self._url.path or "/", msgspec.json.encode(entry), headers)
             answer = connection.getresponse()
             if answer.status >= 400:
-                raise OSError(f"it answers {answer.status}")
+                raise OSError(f"status {answer.status}")
             decoded = _answer.decode(answer.read(_MAX_ANSWER_BYTES) or b"{}")
         except msgspec.DecodeError as error:
-            raise OSError("it answers with something else than a KV node") from error
+            raise OSError("the response is invalid") from error
         finally:
             connection.close()
         if [pin for pin in decoded.unpin if self._unpin(bytes.fromhex(pin.name), pin.tenant)]:

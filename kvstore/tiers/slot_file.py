@@ -48,7 +48,7 @@ class SlotFile:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(self._file)
-            raise SlotFileInUseError(f"another node manager uses {directory}; give each one its own") from error
+            raise SlotFileInUseError(f"another node manager uses {directory}; use another directory") from error
         # The mode above applies to a new file only.
         os.fchmod(self._file, 0o600)
         # Whole pages: punching a hole frees nothing of a page that belongs to another slot too.

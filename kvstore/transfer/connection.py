@@ -189,7 +189,7 @@ class Connection:
             self.send(Hello(nonce, client_proof(keys.used, challenge.nonce, nonce), name))
             welcome, _ = self.receive(greeting=True)
             if not isinstance(welcome, Welcome):
-                raise PeerError("the node does not welcome its client")
+                raise PeerError("the node sent an unexpected response to the handshake")
             if not proves(welcome.proof, server_proof(keys.used, challenge.nonce, nonce)):
                 raise PeerError("the node does not know the secret")
         return welcome

@@ -118,5 +118,5 @@ def split_address(address: str) -> tuple[str, int]:
     """Return host and port of "host:port" or "[host]:port". Raises PeerError on anything else."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise PeerError(f"{address!r} is no address; write host:port")
+        raise PeerError(f"{address!r} is not an address; use host:port")
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -148,7 +148,7 @@ class TransferClient:
         with self._flow.moving(priority, size, self._settings.timeout_s):
             answer = self.call(address, message, [payload for _, payload in blocks])
         if not isinstance(answer, Done | TransferRejected):
-            raise PeerError("the node answers a put with something else")
+            raise PeerError("the node sent an unexpected response to a put")
         return answer
 
     def close_idle(self) -> None:
@@ -208,7 +208,7 @@ class TransferClient:
             connection.send(Get([wanted[index].key for index in asked], limit, int(priority), self._learned(holder)))
             answer, received = connection.receive()
             if not isinstance(answer, Blocks) or not 0 < len(answer.lengths) <= len(asked):
-                raise PeerError("the node answers a get with something else")
+                raise PeerError("the node sent an unexpected response to a get")
             for index, length, checksum in zip(asked, answer.lengths, answer.checksums, strict=False):
                 if length <= 0:
                     continue

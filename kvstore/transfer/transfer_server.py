@@ -195,7 +195,7 @@ class TransferServer:
                 elif counted:
                     self.rejected["crowded" if proved else "unproved"] += 1
         if not counted or crowded:
-            raise PeerError("the client proved the secret too late, or too many have")
+            raise PeerError("the client proved the secret too late, or too many clients are connected")
         return name
 
     def _limit(self, connection: Connection, size: int = 0) -> None:

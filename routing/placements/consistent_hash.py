@@ -21,7 +21,7 @@ from routing.values.inference_request import InferenceRequest
 
 
 class ConsistentHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Sends prompts that start alike to one engine of a hash ring, or to the next one if it has its share of requests."""
+    """Sends prompts that start alike to one engine of a hash ring, or to the next one if that has its share."""
 
     load_bound: Annotated[
         float,

@@ -200,7 +200,7 @@ def _cheapest_others(request: InferenceRequest, view: FleetView, others: int) ->
 
 
 def _cheapest_of(view: FleetView, others: int) -> Sequence[int]:
-    """Return the non-holders that can be cheapest. None wins by answers if an engine outside `others` has the fewest."""
+    """Return the non-holders that can be cheapest: none by answers if an engine outside `others` has the fewest."""
     least = _least_waiting(view, others)
     load = view.load
     answers, order = load.answers, load.answer_order

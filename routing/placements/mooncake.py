@@ -23,7 +23,7 @@ from routing.values.inference_request import InferenceRequest
 
 
 class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Picks the lowest time to first token, counting blocks that can be fetched. Live pools fetch from node managers."""
+    """Picks the lowest time to first token, counting blocks that can be fetched, in live pools from node managers."""
 
     threshold: Annotated[
         float,

@@ -19,7 +19,7 @@ _HELD_S = 0.25
 
 
 class _Report(msgspec.Struct, gc=False):
-    """An engine's last report, except its free memory, which reservations keep. Mutable: first tokens lower `pending`."""
+    """An engine's last report, except its free memory. Mutable: first tokens lower `pending`."""
 
     pending: int
     at_s: float

@@ -36,7 +36,7 @@ class LocalityOffload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lookahead: int = 128
 
     def choose(self, view: RegionView) -> RegionChoice:
-        """Return a region that holds the session, an idle region, the engine of lowest cost, or a wait for that engine."""
+        """Return a region that holds the session, an idle region, the cheapest engine, or a wait for that engine."""
         held = max(engine.matched_tokens for engine in view.engines)
         peers = [at for at, peer in enumerate(view.peers) if peer.has_room]
         return (

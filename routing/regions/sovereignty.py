@@ -110,7 +110,7 @@ def _malformed(document: SovereigntyDocument) -> Iterator[SovereigntyProblem]:
         if not rule.name.strip():
             yield SovereigntyProblem(f"rules[{at}].name", "a rule needs a name, which decision records quote")
         elif rule.name in RESERVED_NAMES:
-            yield SovereigntyProblem(f"rules[{at}].name", f"{rule.name!r} is what records say where no rule decided")
+            yield SovereigntyProblem(f"rules[{at}].name", f"{rule.name!r} is reserved for hops that no rule decides")
         elif rule.name in names:
             yield SovereigntyProblem(f"rules[{at}].name", f"another rule is named {rule.name!r}")
         names.add(rule.name)

@@ -146,7 +146,7 @@ class PrefixHotness:
             node = node.parent
 
     def _adapt(self, leaf: _Prefix, blocks: int, one_engine: float) -> None:
-        """Grow below a hot leaf, and shorten the path if a prefix has cooled down. `one_engine` is 1/n of the window."""
+        """Grow below a hot leaf, and shorten the path above a cool prefix. `one_engine` is 1/n of the window."""
         if leaf.children is None and blocks < self._max and leaf.count > GROW * one_engine:
             leaf.children = {}
         coldest: _Prefix | None = None

@@ -67,7 +67,7 @@ def ring_shares(
     `traffic` maps keys to numbers of requests. Raises UnknownEngineError.
     """
     if without and without not in engine_ids:
-        raise UnknownEngineError(f"{without} is not on the rings; it takes no work, or it belongs to another pool")
+        raise UnknownEngineError(f"{without} is not on the rings; it accepts no work, or belongs to another pool")
     seen = list(traffic)
     requests = sum(count for _, count in seen)
     rings = plan.over(engine_ids)

@@ -97,11 +97,11 @@ class Arms:
         if len(entries) > MAX_ARMS:
             raise PolicyStageError(f"arms: {len(entries)} are more than {MAX_ARMS}")
         if len({entry.arm for entry in entries}) < len(entries):
-            raise PolicyStageError("arms.arm: two arms have one name")
+            raise PolicyStageError("arms.arm: two arms have the same name")
         arms = []
         for entry in entries:
             if not 0 <= entry.share <= 1:
-                raise PolicyStageError(f"arms.share: {entry.share} is no share between 0 and 1")
+                raise PolicyStageError(f"arms.share: {entry.share} is not between 0 and 1")
             if problem := pair_problem(entry.placement.name, order, self._placements):
                 raise PolicyStageError(problem)
             arms.append(Arm(entry, self._known(entry) or build_placement(entry.placement, self._placements)))

@@ -1,4 +1,4 @@
-"""How unevenly pending prefill tokens are spread over the engines: one definition for live, simulation, and planning."""
+"""How unevenly pending prefill tokens are spread over the engines, for live pools, simulations, and planning."""
 
 from __future__ import annotations
 
