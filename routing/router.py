@@ -35,8 +35,7 @@ from routing.values.observation import Completed, FirstToken, HandedOver, Observ
 UNBOUND_WAIT_S = 10.0
 """How long a request waits for any engine to accept work before it is rejected."""
 _RECHECK_S = 0.05
-"""Delay before a queued request is checked again after its last chance, if another engine could still serve it in time.
-"""
+"""Delay of the next check of a queued request whose last chance has come, but that has one on another engine."""
 
 
 class Router:

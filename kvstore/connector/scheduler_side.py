@@ -43,7 +43,7 @@ class StepProgress(NamedTuple):
 
 
 class BlockLookup(Protocol):
-    """Looks up a prompt's leading blocks on a node, in the background."""
+    """Finds a prompt's leading blocks on a node, in the background."""
 
     def blocks(self, request_id: str, domain: Domain, chain_hashes: Sequence[bytes], now: float) -> int | None:
         """Return the number of leading blocks, None while the answer is pending."""

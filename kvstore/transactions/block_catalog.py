@@ -27,11 +27,9 @@ from kvstore.transactions.tenant_usage import TenantUsage
 
 
 class BlockCatalog:
-    """Blocks of a node.
-
-    Mutable state: `_records` (key → record, in arrival order), `_named` (routing key → block keys), `_tiers`, `usage`,
-    `_due` (heap of times when a pin or a block can expire); `_changes` and `_cleared`, for the owner; `_clearing` and
-    `_unclean`, slots that the owner is overwriting or could not overwrite.
+    """Blocks of a node. Mutable state: `_records` (key → record, in arrival order), `_named` (routing key → keys),
+    `_tiers`, `usage`, `_due` (heap of times when a pin or a block can expire); `_changes`, `_cleared`, for the owner;
+    `_clearing` and `_unclean`, slots that the owner is overwriting or could not overwrite.
     """
 
     def __init__(self, settings: CatalogSettings, rng: random.Random) -> None:
@@ -184,10 +182,7 @@ class BlockCatalog:
         record.facts = facts
 
     def rename(self, record: BlockRecord, routing_key: int) -> None:
-        """Change a visible block's routing key.
-
-        Events show a removal under the old key and an addition under the new one.
-        """
+        """Change a visible block's routing key: events remove it under the old key and add it under the new one."""
         old = record.facts
         self._unname(record)
         record.facts = msgspec.structs.replace(old, routing_key=routing_key)

@@ -39,8 +39,7 @@ class Staging(NamedTuple):
     """Blocks of a session to stage near the engine before its request arrives."""
 
     source: str
-    """Name of the node that holds the blocks. If it is the target's own node, blocks on its SSD are loaded into DRAM.
-    """
+    """Name of the node that holds the blocks. The target's own node loads them from its SSD into DRAM."""
     target: str
     keys: tuple[int, ...]
     eta_s: float

@@ -26,8 +26,7 @@ class NextAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     agent: Name
     probability: Annotated[float, Meta(gt=0, le=1)]
-    """Share of the preceding agent's calls that this agent follows. The remainder to 1 are calls that end a workflow.
-    """
+    """Share of the preceding agent's calls that this agent follows. The others end the workflow."""
     after_s: Annotated[float, Meta(ge=0)]
     """Median time from the start of the preceding call to the start of this agent's call."""
 

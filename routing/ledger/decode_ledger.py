@@ -73,8 +73,7 @@ class DecodePrice:
     def __init__(self) -> None:
         self.answer_s = _FIRST_DECODE_S
         self.elsewhere = False
-        """Whether other engines decode the prefills: in a pool with roles, a placement chooses only the prefill engine.
-        """
+        """Whether other engines decode: in a pool with roles, a placement chooses only the prefill engine."""
         self.adopt(RoutingPolicy())
 
     def adopt(self, policy: RoutingPolicy) -> None:

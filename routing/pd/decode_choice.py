@@ -18,8 +18,7 @@ from routing.values.engine_pair import DecodeCandidate
 KEPT = 3
 """Maximum candidates in a pair."""
 ASSUMED_OUTPUT_TOKENS = 512
-"""Assumed answer length for reserving memory if the request sets no limit or a higher one: most answers stop earlier.
-"""
+"""Maximum answer length for which memory is reserved: most answers stop earlier."""
 
 
 class DecodeLoad(msgspec.Struct, frozen=True, gc=False):

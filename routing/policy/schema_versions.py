@@ -13,8 +13,7 @@ from typing import Any
 FIELD = "schema_version"
 
 Upgrader = Callable[[dict[str, Any]], dict[str, Any]]
-"""Returns a document of the previous schema in the current one, except for `schema_version`, which is set afterwards.
-"""
+"""Converts a document of the previous schema to the current one, except for `schema_version`."""
 
 
 class SchemaError(ValueError):

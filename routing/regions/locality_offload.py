@@ -21,8 +21,7 @@ class LocalityOffload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     patience_saving_s: float = 0.3
     """Prefill time that an engine must save to justify the maximum wait (s). Smaller savings shorten the wait."""
     stick_tokens: int = 200
-    """Minimum additional tokens that a region must hold, compared with any local engine, for the request to go there.
-    """
+    """Minimum tokens that a region must hold beyond any local engine for the request to go there."""
     stick_in_flight: float = 10.0
     """Maximum additional load of that region (requests per engine)."""
     early_in_flight: float = 5.0

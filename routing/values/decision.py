@@ -115,8 +115,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     candidates: tuple[Candidate, ...] = ()
     fetch: Fetch | None = None
     queue_reason: str = ""
-    """Why it was dispatched before other waiting requests, a code of routing.values.reasons. Empty if it did not wait.
-    """
+    """Code of routing.values.reasons: why it was dispatched before other requests. Empty if it did not wait."""
     overtook: int = 0
     """Queued requests that had waited longer for the same engine (or also unbound) and were overtaken."""
     pair: EnginePair | None = None
