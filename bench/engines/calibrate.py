@@ -99,7 +99,7 @@ class EngineUnderTest:
         return [*opening, *(self._rng.randrange(1000, self.sweep.vocabulary) for _ in range(more))]
 
     async def ask(self, prompt: Sequence[int], max_tokens: int) -> Answer:
-        """Send one completion and time its stream; raises CalibrationError unless it is answered in full."""
+        """Send one completion and time its stream. Raises CalibrationError unless it is answered in full."""
         body = {
             "model": self.model,
             "prompt": list(prompt),
@@ -197,7 +197,7 @@ def _step_of(answers: Sequence[Answer], context: int) -> StepSample | None:
 
 
 async def calibrate(url: str, sweep: Sweep, base: EngineProfile, *, model: str | None, seed: int) -> ProfileFit:
-    """Measure the engine at `url` and return the fitted figures; raises CalibrationError."""
+    """Measure the engine at `url` and return the fitted figures. Raises CalibrationError."""
     timeout = aiohttp.ClientTimeout(total=600)
     connector = aiohttp.TCPConnector(limit=0)
     try:
@@ -221,7 +221,7 @@ async def _first_model(http: aiohttp.ClientSession, url: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, fit, write the profile, and print the errors of the fit; returns the exit status."""
+    """Measure, fit, write the profile, and print the errors of the fit. Return the exit status."""
     options = _parser().parse_args(argv)
     defaults = EngineProfile()
     base = msgspec.structs.replace(

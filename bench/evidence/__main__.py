@@ -15,7 +15,7 @@ from bench.evidence.store import MissingResultError, save
 
 
 def main() -> int:
-    """Make the requested measurements, then write the document; returns the exit status."""
+    """Make the requested measurements, then write the document. Return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.evidence", description=__doc__)
     parser.add_argument(
         "--measure", nargs="*", metavar="NAME", help=f"measure first; all, or some of {', '.join(MEASURES)}"

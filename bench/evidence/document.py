@@ -88,7 +88,7 @@ def draw() -> None:
 
 
 def build() -> None:
-    """Write the document and its pictures; raises MissingResultError."""
+    """Write the document and its pictures. Raises MissingResultError."""
     DOCUMENT.write_text(text())
     draw()
 

@@ -63,7 +63,7 @@ def write(result: Result, path: Path) -> None:
 
 
 def load(name: str) -> Result:
-    """Read a result; raises MissingResultError."""
+    """Read a result. Raises MissingResultError."""
     path = FOLDER / f"{name}.json"
     if not path.is_file():
         raise MissingResultError(f"{path.name} is missing; run python -m bench.evidence --measure {name}")

@@ -101,7 +101,7 @@ class Dispatcher:
 
     @property
     def placement(self) -> Placement:
-        """The placement in force."""
+        """The active placement."""
         return self.arms.live
 
     def accompany(self, observer: DecisionObserver | None) -> None:

@@ -97,7 +97,7 @@ class DeadlineLine:
         self._lasts[at] = run.entries[-1]
 
     def remove(self, entry: Entry) -> None:
-        """Remove an entry; raises KeyError if it is absent."""
+        """Remove an entry. Raises KeyError if it is absent."""
         at = bisect_left(self._lasts, entry)
         entries = self._runs[at].entries if at < len(self._runs) else []
         index = bisect_left(entries, entry)

@@ -45,7 +45,7 @@ class RankedRequests:
             heapify(self._heap)
 
     def remove(self, queued: Reservation) -> None:
-        """Remove a queued request; raises KeyError if it is absent."""
+        """Remove a queued request. Raises KeyError if it is absent."""
         del self._number_of[queued.request.request_id]
         # An empty queue resets the sum, so that rounding errors do not add up.
         self.compute_s = self.compute_s - queued.compute_s if self._number_of else 0.0
@@ -82,7 +82,7 @@ class RankedQueue:
         self._queued.add(queued, self._rank(queued))
 
     def remove(self, queued: Reservation) -> None:
-        """Remove the queued request; raises KeyError if it is absent."""
+        """Remove the queued request. Raises KeyError if it is absent."""
         self._queued.remove(queued)
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick:

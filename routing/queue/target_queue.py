@@ -88,7 +88,7 @@ class WaitingLine:
         queue.add(queued)
 
     def remove(self, queued: Reservation) -> None:
-        """Remove a queued request that is no longer wanted; raises KeyError if it is absent."""
+        """Remove a queued request that is no longer wanted. Raises KeyError if it is absent."""
         number = self._number_of.pop(queued.request.request_id)
         del self._queued[number]
         del self._numbers[bisect_left(self._numbers, number)]

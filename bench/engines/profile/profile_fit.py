@@ -62,7 +62,7 @@ def mean_error(errors: Sequence[float]) -> float:
 
 
 def fit_profile(prefills: Sequence[PrefillSample], steps: Sequence[StepSample]) -> ProfileFit:
-    """Return the best-fitting figures; raises ValueError if there are fewer samples than figures."""
+    """Return the best-fitting figures. Raises ValueError if there are fewer samples than figures."""
     prefill_rows = [_prefill_row(sample) for sample in prefills]
     step_rows = [[1.0, float(sample.batch), float(sample.context_tokens)] for sample in steps]
     prefill_seconds = [sample.seconds for sample in prefills]

@@ -131,7 +131,7 @@ class Installation:
         return [name for name in self._commands if name.split("-")[0] == kind]
 
     def manage(self, *words: str) -> str:
-        """Run one command of the installation and return its output; raises RuntimeError with its error output."""
+        """Run one command of the installation and return its output. Raises RuntimeError with its error output."""
         command = [sys.executable, "manage.py", *words]
         done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, check=False)
         if done.returncode:

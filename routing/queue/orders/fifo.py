@@ -32,7 +32,7 @@ class FifoQueue:
         self._queued[queued.request.request_id] = queued
 
     def remove(self, queued: Reservation) -> None:
-        """Remove the queued request; raises KeyError if it is absent."""
+        """Remove the queued request. Raises KeyError if it is absent."""
         del self._queued[queued.request.request_id]
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick:

@@ -64,7 +64,7 @@ class ShedQueue:
         self._feasible.add(queued, (self._coming, 0))
 
     def remove(self, queued: Reservation) -> None:
-        """Remove the queued request; raises KeyError if it is absent."""
+        """Remove the queued request. Raises KeyError if it is absent."""
         (self._feasible if queued in self._feasible else self._infeasible).remove(queued)
         del self._numbers[queued.request.request_id]
 

@@ -56,7 +56,7 @@ class SlackQueue:
         insort(self._line, entry)
 
     def remove(self, queued: Reservation) -> None:
-        """Remove the queued request; raises KeyError if it is absent."""
+        """Remove the queued request. Raises KeyError if it is absent."""
         entry = self._entries.pop(queued.request.request_id)
         if queued in self._dropped:
             self._dropped.remove(queued)
