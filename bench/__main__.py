@@ -1,4 +1,4 @@
-"""Runs every benchmark that needs no other product: `python -m bench`."""
+"""Run every benchmark that needs no other product: `python -m bench`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BENCHMARKS = (
 
 
 def main() -> int:
-    """Run them one after the other and return the number of failures."""
+    """Run the benchmarks one by one and return the number of failures."""
     failed = 0
     for name in BENCHMARKS:
         print(f"== bench.{name}", flush=True)

@@ -1,4 +1,4 @@
-"""Writes one benchmark's result in the one format that all of them share."""
+"""Write one benchmark's result in the format that all benchmarks share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A measured value and its bound; `op` is one of <=, >=, < and >."""
+    """A measured value and its bound. `op` is one of <=, >=, <, and >."""
 
     value: float
     op: str
@@ -35,14 +35,14 @@ class Target:
 
 
 def command_line(name: str, description: str | None) -> argparse.ArgumentParser:
-    """Return the command line of a benchmark; --json names the output file."""
+    """Return the command line of a benchmark. --json names the output file."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", type=Path, default=Path(f"var/bench/{name}.json"), metavar="OUT")
     return parser
 
 
 def report(name: str, figures: Mapping[str, float], targets: Mapping[str, Target]) -> dict[str, object]:
-    """Return the result as it is written, with machine and commit."""
+    """Return the result as it is written, including machine and commit."""
     return {
         "name": name,
         "machine": _machine(),
@@ -56,7 +56,7 @@ def report(name: str, figures: Mapping[str, float], targets: Mapping[str, Target
 
 
 def write_report(name: str, figures: Mapping[str, float], targets: Mapping[str, Target], path: str | Path) -> bool:
-    """Write the result as JSON and print it; returns whether all targets hold."""
+    """Write the result as JSON and print it. Return whether all targets hold."""
     result = report(name, figures, targets)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def _machine() -> str:
 
 
 def commit() -> str:
-    """Return the short name of the checked-out commit; `unknown` if git does not report one."""
+    """Return the short name of the checked-out commit, `unknown` if git reports none."""
     try:
         done = subprocess.run(
             ["git", "rev-parse", "--short", "HEAD"],

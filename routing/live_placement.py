@@ -1,4 +1,4 @@
-"""The placement of a live pool whose stored policy names a baseline."""
+"""Replace a baseline that the stored policy of a live pool names."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from routing.registry import BASELINES
 
 
 def live_placement(stage: Stage) -> Stage:
-    """Return the placement that a live pool follows: in place of a baseline, that of a new pool.
+    """Return the placement of a live pool, replacing a baseline with the default placement of new pools.
 
-    A live policy with a baseline cannot be written, but a stored one may name one and has to go on routing.
+    A live policy with a baseline cannot be saved, but a stored one can name one and must keep routing.
     """
     return RoutingPolicy().placement if stage.name in BASELINES else stage
 
 
 def as_live(policy: RoutingPolicy) -> tuple[RoutingPolicy, str]:
-    """Return the policy as a live pool follows it, and in one sentence what differs from the document ("": nothing)."""
+    """Return the policy that a live pool follows, and how it differs from the document ("" if equal)."""
     placement = live_placement(policy.placement)
     if placement == policy.placement:
         return policy, ""

@@ -1,6 +1,6 @@
-"""Changes of a rebalancing plan to one pool's router. All are bounded; an empty table undoes them.
+"""Bounded changes that a rebalancing plan makes to one pool's router. An empty table reverts them.
 
-It is separate from the router, which works without rebalancing.
+This module is separate from the router, which works without rebalancing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_CANDIDATES = 8
 
 @runtime_checkable
 class KeepsPrefixes(Protocol):
-    """A placement that keeps each prefix to `d` engines, which can be widened."""
+    """A placement that keeps each prefix on `d` engines. `d` can be increased per prefix."""
 
     d: int
 
@@ -27,16 +27,16 @@ class KeepsPrefixes(Protocol):
 
 
 class TooManyWidenedError(ValueError):
-    """A table of widened prefixes exceeds its limits; the message says which."""
+    """A table of widened prefixes exceeds its limits. The message names the limit."""
 
 
 def widen(router: Router, candidates: Mapping[int, int]) -> None:
-    """Set the number of candidates of these affinity keys: the whole table; other keys have the usual number.
+    """Set the number of candidates per affinity key, replacing the whole table. Other keys use the default number.
 
-    Only placements that keep a prefix to a few engines use it. Raises TooManyWidenedError.
+    Only placements that keep a prefix on a few engines use the table. Raises TooManyWidenedError.
     """
     if len(candidates) > MAX_WIDENED:
-        raise TooManyWidenedError(f"{len(candidates)} prefixes are more than {MAX_WIDENED} that may be widened")
+        raise TooManyWidenedError(f"{len(candidates)} widened prefixes exceed the limit of {MAX_WIDENED}")
     if any(not 1 <= candidate <= MAX_CANDIDATES for candidate in candidates.values()):
         raise TooManyWidenedError(f"a prefix has 1 to {MAX_CANDIDATES} candidates, not {sorted(candidates.values())}")
     if candidates == router.view.roster.widened:
@@ -47,13 +47,13 @@ def widen(router: Router, candidates: Mapping[int, int]) -> None:
 
 
 def sticky_placement_of(router: Router) -> KeepsPrefixes | None:
-    """Return the pool's placement where it keeps prefixes to a few engines; None where it may choose any."""
+    """Return the pool's placement if it keeps prefixes on a few engines, else None."""
     placement = router.migration.placement
     return placement if isinstance(placement, KeepsPrefixes) else None
 
 
 def relieve(router: Router, engine_id: str, at_most: int, now: float) -> list[Outcome]:
-    """Move requests off an engine, each to another of its candidates where it gains; return the dispatches that follow.
+    """Move requests off an engine to other candidates where they gain. Return the dispatches that follow.
 
     Unknown engines are ignored.
     """

@@ -1,4 +1,4 @@
-"""A pool's load for region rules: from the gateway's own router, or from the gateway that owns the pool."""
+"""A pool's load for region rules, from the gateway's own router or from the gateway that owns the pool."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from routing.values.inference_request import InferenceRequest
 def engine_loads(
     router: Router, request: InferenceRequest, now: float, report: PoolLoadReport | None = None
 ) -> tuple[RegionEngineLoad, ...]:
-    """Return the engines that accept work; loads in the owner's `report` take precedence over our own."""
+    """Return the loads of the accepting engines. Loads in the owner's `report` take precedence over our own."""
     match, engine_ids = router.view.match(request), router.view.roster.engine_ids
     known = {engine.engine_id: engine for engine in report.engines} if report is not None else {}
     loads = []
@@ -22,7 +22,7 @@ def engine_loads(
 
 
 def pool_load(router: Router, now: float, report: PoolLoadReport | None = None) -> RegionLoad:
-    """Return the load of all engines that accept work."""
+    """Return the total load of the accepting engines."""
     if report is None:
         report = pool_load_report(router, now)
     return RegionLoad(
@@ -31,7 +31,7 @@ def pool_load(router: Router, now: float, report: PoolLoadReport | None = None) 
 
 
 def pool_load_report(router: Router, now: float) -> PoolLoadReport:
-    """Return the pool's load by its own router."""
+    """Return the pool's load in its own router."""
     accepting = router.view.roster.accepting
     return PoolLoadReport(
         len(router.waiting) + len(router.deferred),

@@ -1,6 +1,6 @@
-"""The table of live placements and queue orders: names with their constructors.
+"""The table of live placements and queue orders: names and constructors.
 
-A caller with more rules passes its own table, as the simulator does.
+A caller with more rules, such as the simulator, passes its own table.
 """
 
 from __future__ import annotations
@@ -76,23 +76,23 @@ BASELINES = frozenset(
         "ray_prefix",
     }
 )
-"""Rules of other routers, for the simulator to compare with (simulator.baselines); no live pool follows one."""
+"""Rules of other routers that the simulator compares (simulator.baselines). Live pools cannot use them."""
 
 STAGES: dict[str, dict[str, type[msgspec.Struct]]] = {"placement": PLACEMENTS, "order": QUEUE_ORDERS}
-"""The table behind each stage of a policy document, by the name of the document's field."""
+"""The table of each stage of a policy document, by the name of the document's field."""
 
 
 def baseline_problem(name: str) -> str:
-    """Return why no live policy may name this baseline, and what it may name."""
+    """Return why no live policy can name this baseline, and which names it can use."""
     live = ", ".join(sorted(PLACEMENTS))
     return f"{name!r} is a baseline for simulation and what-if only; live ones are {live}"
 
 
 def pair_problem(placement: str, order: str, placements: Table = PLACEMENTS) -> str:
-    """Return why these two do not go together, in one sentence with its path; "" where they do.
+    """Return why this placement and order cannot be combined, in one sentence with its path. "" if they can.
 
-    A placement that binds no request needs an order by which engines pull, and that order needs all requests unbound.
-    Unknown names are no problem here.
+    A placement that binds no request needs an order with pulling engines, and such an order needs all requests unbound.
+    Unknown names are not reported here.
     """
     pulls = hasattr(QUEUE_ORDERS.get(order), "pool_queue")
     if placement == CENTRAL_PLACEMENT and order in QUEUE_ORDERS and not pulls:
@@ -110,27 +110,27 @@ def pair_problem(placement: str, order: str, placements: Table = PLACEMENTS) -> 
 
 
 def stage_pairs(placements: Table = PLACEMENTS) -> list[tuple[str, str]]:
-    """Return every placement with every order that goes with it, in the order of the tables."""
+    """Return every valid combination of placement and order, in the order of the tables."""
     pairs = ((one, other) for one in placements for other in QUEUE_ORDERS)
     return [pair for pair in pairs if not pair_problem(*pair, placements)]
 
 
 class PolicyStageError(ValueError):
-    """A stage has an unknown name, or its parameters do not fit; the message starts with the path."""
+    """A stage has an unknown name or invalid parameters. The message starts with the path."""
 
 
 def build_placement(stage: Stage, placements: Table = PLACEMENTS) -> Placement:
-    """Return the placement of this name; raises PolicyStageError and lists the known names."""
+    """Return the placement with this name. Raises PolicyStageError, which lists the known names."""
     return cast("Placement", _build(stage, placements, "placement"))
 
 
 def build_queue_order(stage: Stage) -> QueueOrder:
-    """Return the queue order of this name; raises PolicyStageError and lists the known names."""
+    """Return the queue order with this name. Raises PolicyStageError, which lists the known names."""
     return cast("QueueOrder", _build(stage, QUEUE_ORDERS, "order"))
 
 
 def stage_problems(policy: RoutingPolicy, placements: Table = PLACEMENTS) -> list[str]:
-    """Return the faults of the policy's stages, one sentence with its path each; [] when it can run."""
+    """Return the problems of the policy's stages, one sentence with its path each, [] if there are none."""
     problems = []
     for path, stage, table in (("placement", policy.placement, placements), ("order", policy.order, QUEUE_ORDERS)):
         try:

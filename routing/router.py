@@ -1,7 +1,7 @@
 """Entry point of the routing core: one Router per pool.
 
 The gateway drives it live, the simulator in virtual time. It is synchronous, deterministic, and clock-free. It returns
-actions and carries out none of them.
+actions and executes none of them.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from routing.values.observation import Completed, FirstToken, HandedOver, Observ
 UNBOUND_WAIT_S = 10.0
 """How long a request waits for any engine to accept work before it is rejected."""
 _RECHECK_S = 0.05
-"""A queued request whose last chance has come, and that has one left elsewhere, is checked again after this."""
+"""Delay of the next check of a queued request whose last chance has come, but that has one on another engine."""
 
 
 class Router:
-    """Places, queues, dispatches and accounts for the requests of one pool.
+    """Places, queues, dispatches, and accounts for the requests of one pool.
 
-    Its state is the dispatcher's, whose parts it exposes. `now` is seconds of the caller's monotonic clock and never
+    Its state is the dispatcher's, whose parts it exposes. `now` is in seconds of the caller's monotonic clock and never
     decreases.
     """
 
@@ -70,7 +70,7 @@ class Router:
         self._bottlenecks = Bottlenecks(self.reservations)
         self.advised = AdvisedRouting(self.view, policy)
         self.pairs: EnginePairs | None = None
-        """The decode side; None until the pool has its first prefill or decode engine."""
+        """The decode side. None until the pool has its first prefill or decode engine."""
         self._legs: Container[str] = ()
         self.deferred, self._last_chances = Deferred(), LastChances()
         # The tables themselves: direct access costs less than a call.
@@ -79,18 +79,18 @@ class Router:
 
     @property
     def policy(self) -> RoutingPolicy:
-        """The policy in force."""
+        """The active policy."""
         return self._dispatcher.policy
 
     @property
     def policy_version(self) -> int:
-        """Version of the policy in force."""
+        """Version of the active policy."""
         return self._dispatcher.policy_version
 
     # -- facts from outside
 
     def set_engines(self, engines: Sequence[EngineFacts], now: float) -> list[Outcome]:
-        """Take `engines` as the whole pool; queued requests of engines that stop accepting work are placed again."""
+        """Set the whole pool to `engines`. Queued requests of engines that stop accepting work are placed again."""
         displaced: list[Reservation] = []
         engines = self._with_roles(engines)
         for target in self.fleet.gone(engines):
@@ -119,7 +119,7 @@ class Router:
         return self._followed(answered + self._dispatcher.pump(now), now)
 
     def set_policy(self, policy: RoutingPolicy, version: int, now: float) -> list[Outcome]:
-        """Route by `policy`; raises PolicyStageError, and changes nothing, if it cannot run."""
+        """Route by `policy`. Raises PolicyStageError, without changes, if it cannot run."""
         self._dispatcher.adopt(policy, version)
         self.admission.adopt(policy)
         self.advised.adopt(policy)
@@ -127,37 +127,37 @@ class Router:
         return self._followed(self._dispatcher.pump(now), now)
 
     def blocks_stored(self, engine_id: str, keys: Sequence[int]) -> None:
-        """Note blocks that an engine now holds."""
+        """Record blocks that an engine stored."""
         target = self.fleet.target_of(engine_id)
         if target is not None:
             self.index.store(target, keys)
 
     def blocks_removed(self, engine_id: str, keys: Sequence[int]) -> None:
-        """Note blocks that an engine no longer holds."""
+        """Record blocks that an engine removed."""
         target = self.fleet.target_of(engine_id)
         if target is not None:
             self.index.remove(target, keys)
 
     def blocks_cleared(self, engine_id: str) -> None:
-        """Note that an engine no longer holds any block."""
+        """Record that an engine cleared all its blocks."""
         target = self.fleet.target_of(engine_id)
         if target is not None:
             self.index.clear(target)
 
     def follow_nodes(self, nodes: NodeLoads | None) -> None:
-        """Count on loads from these node managers; None: on none."""
+        """Count on loads from these node managers, or from none."""
         self.view.nodes = nodes
 
     def note_memory(self, engine_id: str, kv_usage: float) -> None:
-        """Note how full an engine's KV memory is, 0..1; unknown engines and other values are ignored."""
+        """Record the KV memory usage of an engine, 0..1. Unknown engines and other values are ignored."""
         target = self.fleet.target_of(engine_id)
         if target is not None:
             self._bottlenecks.note_memory(target, kv_usage)
 
     def report(self, engine_id: str, pending: int, now: float, room_tokens: int | None = None) -> list[Outcome]:
-        """Note that an engine has not started `pending` requests, with room for `room_tokens`; return what follows.
+        """Record that `pending` requests have not started on an engine, and its free memory. Return what follows.
 
-        `room_tokens` None: not reported. Unknown engines are ignored.
+        `room_tokens` is None if not reported. Unknown engines are ignored.
         """
         target = self.fleet.target_of(engine_id)
         if target is None:
@@ -172,10 +172,10 @@ class Router:
     def submit(
         self, request: InferenceRequest, now: float, *, hold: bool = True, excluded: frozenset[str] = frozenset()
     ) -> Outcome:
-        """Decide about one request, stage by stage. A pool is of one region, so the region is chosen before.
+        """Decide about one request, stage by stage. The region is chosen before, because a pool belongs to one region.
 
-        With `hold` it may wait in the queue (Queued; Dispatched or Rejected comes from a later call); without, an
-        engine is chosen and reserved at once. Engines in `excluded` are not chosen unless no other accepts work.
+        With `hold` the request can be queued (Queued; a later call returns Dispatched or Rejected). Without, an engine
+        is chosen and reserved at once. Engines in `excluded` are chosen only if no other accepts work.
         """
         name = request.request_id
         if name in self._reserved or name in self._queued or name in self._deferred or name in self._legs:
@@ -190,7 +190,7 @@ class Router:
     def _decide(
         self, request: InferenceRequest, now: float, hold: bool, excluded: frozenset[str] = frozenset()
     ) -> Outcome:
-        """Take a request through the stages; where load rejects it, it may be deferred and tried again."""
+        """Take a request through the stages. If it is rejected because of load, it can be deferred and retried."""
         if now >= self._bottlenecks.next_check_s:
             self._check_bottlenecks(now)
         view = self.view.without(excluded) if excluded else self.view
@@ -227,19 +227,19 @@ class Router:
         return choice
 
     def _follow_queued(self, request: InferenceRequest, decision: Decision, now: float) -> None:
-        """Make sure that a queued request is moved, or rejected, in time."""
+        """Ensure that a queued request is migrated or rejected in time."""
         if self.arms.live_rebalances or (self.arms.candidate_arms is not None and self.arms.rebalances):
             self.migration.note(decision, request.ttft_slo_s, now)
         self._watch(request, now)
 
     def _check_bottlenecks(self, now: float) -> None:
-        """Delay the estimates of engines that decodes hold up, and let their requests move where that is allowed."""
+        """Delay the estimates of engines that decodes block, and migrate their queued requests if allowed."""
         held_up = self._bottlenecks.update_delays(self.view.roster.accepting, self.policy.bottleneck_s, now)
         if held_up and self.arms.rebalances:
             self.migration.note_held_up(held_up, now)
 
     def _defer(self, request: InferenceRequest, rejected: Rejected, now: float) -> Outcome:
-        """Defer a request that is rejected for load, while it can still be on time."""
+        """Defer a request that is rejected because of load, if it can still be on time."""
         until = now + self.policy.admission.defer_s
         overloaded = rejected.code in (reasons.PREFILL_OVERLOAD, reasons.DECODE_OVERLOAD)
         if until <= now or not overloaded or until >= min(request.deadline_s, request.give_up_s):
@@ -249,14 +249,14 @@ class Router:
         return Queued(Decision.of(request, choice, now, self.pool_id, 0, self.policy, self.policy_version))
 
     def _choose_again(self, request: InferenceRequest, now: float) -> Outcome:
-        """Choose again for a queued request whose engine stopped accepting work; it was admitted before."""
+        """Choose again for an admitted queued request whose engine stopped accepting work."""
         choice = self._choose(request, self.view, now)
         if self._dispatcher.observer is not None and self.view.roster.accepting:
             self._dispatcher.show(request, choice, now)
         return self._dispatcher.take(request, choice, now, hold=True)
 
     def _with_roles(self, engines: Sequence[EngineFacts]) -> Sequence[EngineFacts]:
-        """Return the engines as placements are to see them; the first one with a role opens the decode side."""
+        """Return the engines with `accepts` as placements use it. The first role in the pool opens the decode side."""
         if self.pairs is None:
             if not has_roles(engines):
                 return engines
@@ -271,7 +271,7 @@ class Router:
         return self._counts.followed(outcomes, now)
 
     def _hand_over(self, request_id: str, now: float) -> list[Outcome]:
-        """End a prefill whose request continues elsewhere: its reservation is free; unknown ids are ignored."""
+        """End a prefill whose request continues elsewhere, and release its reservation. Unknown ids are ignored."""
         reservation = self.reservations.first_token(request_id, now)
         if reservation is None:
             return []
@@ -283,7 +283,7 @@ class Router:
         return self._followed(self._dispatcher.pump_engine(reservation.target, now), now)
 
     def _watch(self, request: InferenceRequest, now: float, *, not_before: float = 0.0) -> None:
-        """Make sure that a queued request is rejected once waiting on is pointless."""
+        """Ensure that a queued request is rejected once further waiting is pointless."""
         moment = request.give_up_s
         if self.policy.admission.reject_infeasible:
             chance_s = self.admission.last_chance_s(request, now, self._bound(request.request_id))
@@ -314,7 +314,7 @@ class Router:
         return None if reservation is None else (reservation.target, reservation.compute_s)
 
     def _try_again(self, request: InferenceRequest, now: float) -> list[Outcome]:
-        """Decide once more about a deferred request."""
+        """Decide again about a deferred request."""
         outcome = self._decide(request, now, True)
         if isinstance(outcome, Dispatched):
             waited = msgspec.structs.replace(outcome.decision, queued_s=now - request.arrived_s)
@@ -322,7 +322,7 @@ class Router:
         return [] if isinstance(outcome, Queued) else [outcome]
 
     def observe(self, observation: Observation, now: float) -> list[Outcome]:
-        """Process an observation of a request and return the dispatches that follow; unknown ids are ignored."""
+        """Process an observation of a request and return the dispatches that follow. Unknown ids are ignored."""
         request_id = observation.request_id
         if isinstance(observation, FirstToken):
             if self.pairs is not None and self.pairs.begin(request_id, now):
@@ -352,7 +352,7 @@ class Router:
         return self._followed(outcomes, now) if outcomes else outcomes
 
     def tick(self, now: float) -> list[Outcome]:
-        """Do what is due by time alone: reject requests that waited too long, release expired ones, dispatch."""
+        """Do the work that is due: reject requests that waited too long, release expired ones, dispatch."""
         self._check_bottlenecks(now)
         outcomes: list[Outcome] = []
         for queued in self.waiting.older_than(now - self.policy.max_wait_s):
@@ -377,7 +377,7 @@ class Router:
         return self._followed(outcomes + self._dispatcher.pump(now), now)
 
     def next_wake(self, now: float) -> float | None:
-        """Return the moment at which `tick` has something to do; None while nothing waits."""
+        """Return the next time at which `tick` has work, None if no request waits."""
         if not self.waiting and not self.deferred:
             return max(self._dispatcher.next_expiry_s, now) if self._dispatcher.next_expiry_s != NEVER else None
         if self.migration.due:
@@ -401,11 +401,11 @@ class Router:
 
     @property
     def counts(self) -> CountsSeen:
-        """Outcomes of requests and queued requests since the router began."""
+        """Counts of requests' outcomes since the router started."""
         return self._counts.seen()
 
     def oldest_waits(self, now: float) -> dict[str, float]:
-        """Return, for each engine with queued requests bound to it, the seconds that the oldest has waited."""
+        """Return, for each engine with queued requests, how many seconds the oldest has waited."""
         return oldest_waits(self.view, self.waiting, now)
 
     def loads(self, now: float) -> list[EngineLoad]:
@@ -414,11 +414,11 @@ class Router:
         return engine_loads(*parts, self.pairs, now)
 
     def unbound(self, now: float) -> tuple[int, int, float]:
-        """Return number, prompt tokens and longest wait in seconds of the unbound queued requests."""
+        """Return the number, prompt tokens, and longest wait in seconds of the unbound queued requests."""
         return unbound_work(self.waiting, now)
 
     def check(self) -> None:
-        """Raise AssertionError unless all parts agree with each other."""
+        """Raise AssertionError if any parts disagree."""
         dispatcher = self._dispatcher
         parts = (self.index, self.in_flight, self.reservations, self.waiting, dispatcher.dispatch_limit)
         own = (self.admission.book, self.deferred, self._last_chances, self.pairs, self.view.load.ready_order)
@@ -433,13 +433,13 @@ class Router:
             raise AssertionError("queued requests and waiting reservations differ")
 
     def least_wait_s(self, now: float) -> float:
-        """Return the seconds until the least loaded engine is expected to have finished its work."""
+        """Return the seconds until the least loaded engine is expected to finish its work."""
         waits = [self.view.wait_s(target, now) for target in self.view.roster.accepting]
         ahead_s = self._dispatcher.pulling.ahead_s() if self.waiting.pulls else 0.0
         return min(waits, default=UNBOUND_WAIT_S) + ahead_s
 
     def _unbound_wait_s(self) -> float:
-        """Return how long the unbound requests keep a newcomer from an engine."""
+        """Return how many seconds the unbound requests ahead delay a newcomer."""
         if self.waiting.pulls:
             return self._dispatcher.pulling.ahead_s()
         tokens = self.unbound(0.0)[1]

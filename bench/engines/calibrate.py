@@ -1,9 +1,10 @@
 """Fits an engine profile to a running, idle engine: `python -m bench.engines.calibrate URL --out PROFILE.json`.
 
-The engine speaks vLLM's HTTP API. Prompts of token ids are sent one at a time, first new ones (cold), then ones whose
-beginning is cached (hot); their times to first token fit the prefill figures. Then batches of equal prompts decode
-together; the time between tokens while all of them run fits the decode figures. Of repeated prefills the fastest
-counts, since disturbances only add to a measurement. Times are the client's, so the bases include the cost of HTTP.
+The engine speaks vLLM's HTTP API. Prompts of token ids are sent one at a time, first new ones (cold), then prompts with
+a cached beginning (hot); their times to first token fit the prefill figures. Then batches of equal prompts decode
+together; the time between tokens while all of them run fits the decode figures. Among repeated prefills the fastest
+counts, since disturbances only add to a measurement. Times are measured at the client, so the base times include the
+cost of HTTP.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from simulator.engine_models.engine_profile import EngineProfile, write_profile
 
 LENGTHS = (128, 512, 1024, 2048, 4096, 8192, 16_384)
 SHARES = (0.5, 0.9)
-"""Shares of a prompt that are cached when it is sent hot."""
+"""Cached shares of hot prompts."""
 BATCHES = (1, 4, 16, 32)
 CONTEXTS = (256, 2048, 8192)
 DECODED = 48
@@ -36,7 +37,7 @@ DECODED = 48
 
 
 class CalibrationError(RuntimeError):
-    """The engine cannot be measured; the message says why."""
+    """The engine cannot be measured. The message states the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,7 @@ class Sweep:
 
 @dataclass(slots=True)
 class Answer:
-    """One streamed answer: when it was sent, when each piece arrived (also one without text), and its usage."""
+    """One streamed answer: when it was sent, when each piece arrived (including pieces without text), and its usage."""
 
     sent_s: float
     pieces_s: list[float] = field(default_factory=list)
@@ -93,12 +94,12 @@ class EngineUnderTest:
         self._rng = random.Random(seed)
 
     def prompt(self, tokens: int, opening: Sequence[int] = ()) -> list[int]:
-        """Return token ids that were never sent before, after an opening that may have been."""
+        """Return new random token ids, after an opening that may have been sent before."""
         more = tokens - len(opening)
         return [*opening, *(self._rng.randrange(1000, self.sweep.vocabulary) for _ in range(more))]
 
     async def ask(self, prompt: Sequence[int], max_tokens: int) -> Answer:
-        """Send one completion and time its stream; raises CalibrationError unless it is answered in full."""
+        """Send one completion and time its stream. Raises CalibrationError unless it is answered in full."""
         body = {
             "model": self.model,
             "prompt": list(prompt),
@@ -160,7 +161,7 @@ def _keep(fastest: dict[int, float], hit_tokens: int, seconds: float) -> None:
 
 
 async def measure_steps(engine: EngineUnderTest) -> list[StepSample]:
-    """Return the time of one decode step for all batches and contexts."""
+    """Return the decode step time of each batch and context."""
     samples = []
     for batch, context in itertools.product(engine.sweep.batches, engine.sweep.contexts):
         # The first must still be decoding when the last has been prefilled.
@@ -177,7 +178,7 @@ async def measure_steps(engine: EngineUnderTest) -> list[StepSample]:
 
 
 def _step_of(answers: Sequence[Answer], context: int) -> StepSample | None:
-    """Return the median time per token while all answers ran; None if they hardly overlapped."""
+    """Return the median time per token while all answers ran, None if they hardly overlapped."""
     start = max(answer.pieces_s[0] for answer in answers)
     end = min(answer.pieces_s[-1] for answer in answers)
     seconds, made = [], []
@@ -196,7 +197,7 @@ def _step_of(answers: Sequence[Answer], context: int) -> StepSample | None:
 
 
 async def calibrate(url: str, sweep: Sweep, base: EngineProfile, *, model: str | None, seed: int) -> ProfileFit:
-    """Measure the engine at `url` and return the fitted figures; raises CalibrationError."""
+    """Measure the engine at `url` and return the fitted figures. Raises CalibrationError."""
     timeout = aiohttp.ClientTimeout(total=600)
     connector = aiohttp.TCPConnector(limit=0)
     try:
@@ -220,7 +221,7 @@ async def _first_model(http: aiohttp.ClientSession, url: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, fit, write the profile, and print the errors of the fit; returns the exit status."""
+    """Measure, fit, write the profile, and print the errors of the fit. Return the exit status."""
     options = _parser().parse_args(argv)
     defaults = EngineProfile()
     base = msgspec.structs.replace(
@@ -259,18 +260,18 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("url", type=lambda text: text.rstrip("/"), help="base URL of the engine, without /v1")
     add("--out", type=Path, required=True, help="profile to write")
-    add("--json", type=Path, help="report to write (default: beside the profile)")
+    add("--json", type=Path, help="report to write (default: next to the profile)")
     add("--model", help="served model (default: the first that /v1/models names)")
-    add("--source", help="what is measured: model, device, engine and its version")
+    add("--source", help="the measured model, device, engine, and engine version")
     add("--block-tokens", type=int, help="the engine's block size")
     add("--num-blocks", type=int, help="the engine's KV blocks")
     add("--lengths", type=_numbers, default=LENGTHS, help="prompt lengths, comma-separated")
     add("--batches", type=_numbers, default=BATCHES, help="sequences that decode together")
-    add("--contexts", type=_numbers, default=CONTEXTS, help="tokens that each of them attends to")
-    add("--decoded", type=int, default=DECODED, help="tokens that each of them makes")
+    add("--contexts", type=_numbers, default=CONTEXTS, help="context tokens of each sequence")
+    add("--decoded", type=int, default=DECODED, help="output tokens of each sequence")
     add("--repeats", type=int, default=3)
     add("--vocabulary", type=int, default=30_000, help="token ids are drawn from 1,000 up to this")
-    add("--seed", type=int, default=0, help="another seed sends other prompts")
+    add("--seed", type=int, default=0, help="seed of the prompts")
     return parser
 
 

@@ -2,9 +2,9 @@
 
     python -m bench.engines.calibrate_torch --shape 8b --device cuda --out PROFILE.json
 
-Needs PyTorch, which is no requirement of this project, and otherwise only the standard library, so that it runs on any
-machine with an accelerator. The model is dense and of Llama's kind: RMS norms, rotary positions, grouped-query
-attention, SwiGLU; random weights cost as much as trained ones. It times prefills of u tokens behind a cached prefix and
+Needs PyTorch, which is not a dependency of this project, and otherwise only the standard library, so that it runs on
+any machine with an accelerator. The model is dense and like Llama: RMS norms, rotary positions, grouped-query
+attention, SwiGLU; random weights cost as much as trained ones. It times prefills of u tokens after a cached prefix, and
 decode steps of a batch, replayed from a CUDA graph as engines do. It does not time the engine's own scheduling,
 sampling beyond argmax, or paging.
 """
@@ -54,7 +54,7 @@ def measure(shape: ModelShape, device: str, dtype: str, repeats: int, scale: int
 
 
 def profile_document(fit: ProfileFit, shape: ModelShape, description: str) -> dict[str, Any]:
-    """Return the profile as JSON types; memory sizes are the engine's, so the reader fills them in."""
+    """Return the profile as JSON types. Memory sizes depend on the engine, so users of the profile set them."""
     source = (
         f"random weights, {shape.summary}, on {description}, timed by bench/engines/calibrate_torch.py: {fit.summary}"
     )
@@ -63,7 +63,7 @@ def profile_document(fit: ProfileFit, shape: ModelShape, description: str) -> di
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, fit and write; returns the exit status, 1 if PyTorch or the device is missing."""
+    """Measure, fit, and write. Return the exit status, 1 if PyTorch or the device is missing."""
     options = _parser().parse_args(argv)
     shape = options.shape
     try:
@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--dtype", default="bfloat16")
     add("--repeats", type=int, default=5)
     add("--scale", type=int, default=1, help="divide all lengths by this, for a slow device")
-    add("--out", type=Path, required=True, help="profile to write; a report goes beside it")
+    add("--out", type=Path, required=True, help="profile to write; the report is written next to it")
     return parser
 
 

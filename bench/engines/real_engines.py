@@ -12,10 +12,10 @@ prefill cost and the objective: twice the time that an idle engine would need fo
 Rates were chosen before the first repeat that counts. A series at 1.2, 1.5, and 1.8 on a busier machine brought no
 rival near 90 % (ADR 0053). On a quiet one, two runs each at 0.9 had 97 % on time or more behind every router.
 
-`--workload hot_prefix`: short questions about one system prompt of some 4,000 tokens, with answers of 128 tokens. Rates
-are multiples of the long answers that end per second while each engine decodes eight. A request is on time if its TTFT
-is, and its time per output token is within 1.5 times the time per token at that load. This definition, the objective,
-and the rates 0.8 and 1.1 were chosen before the workload's first run.
+`--workload hot_prefix`: short questions about one system prompt of about 4,000 tokens, with answers of 128 tokens.
+Rates are multiples of the rate at which long answers end while each engine decodes eight. A request is on time if its
+TTFT is, and if its time per output token is within 1.5 times the time per token at that load. This definition, the
+objective, and the rates 0.8 and 1.1 were chosen before the workload's first run.
 
 On a GPU, `--shape 8b` gives the model the sizes of Llama 3's 8B, with dummy weights. Two engines on one GPU each need a
 share of its memory (`--flags`), and CUDA MPS with `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50`, or one has the whole GPU
@@ -70,7 +70,7 @@ def engine(python: str, model: Path, log: Path, flags: Sequence[str]) -> RealEng
 
 
 def until_idle(engines: Sequence[RealEngine]) -> None:
-    """Return once no engine has a request."""
+    """Return when no engine has a request in flight."""
     until = time.monotonic() + READY_S
     while any(_busy(item) for item in engines):
         if time.monotonic() > until:
@@ -90,7 +90,7 @@ def one_repeat(
     options: argparse.Namespace,
     repeat: int,
 ) -> dict[str, dict[float, RunFigures]]:
-    """Return the figures of each router at each rate; routers take turns, and each repeat begins with the next one.
+    """Return the figures of each router at each rate. Each repeat starts with the next router in turn.
 
     Repeat -1 is a short warm-up.
     """
@@ -110,7 +110,7 @@ def one_repeat(
 
 
 def measure(repeats: Repeats, options: argparse.Namespace) -> None:
-    """Measure missing repeats, as many as time allows, while the machine is quiet."""
+    """Measure missing repeats while time remains and the machine is quiet."""
     began = time.monotonic()
     if (busy := busy_share()) > options.busy:
         print(f"others use {busy:.0%} of the machine: nothing is measured in this sitting", flush=True)
@@ -153,7 +153,7 @@ def measure(repeats: Repeats, options: argparse.Namespace) -> None:
 
 
 def counted(one: RealEngine, asked: Asked) -> int:
-    """Return the number of a prompt's tokens by the engine's count."""
+    """Return the number of a prompt's tokens as counted by the engine."""
     return int(json.loads(one.post("/tokenize", {"model": MODEL, "messages": asked.messages})[1])["count"])
 
 
@@ -162,7 +162,7 @@ def _rotated(names: list[str], by: int) -> list[str]:
 
 
 def verdict(results: Mapping[str, Mapping[float, Sequence[RunFigures]]]) -> tuple[dict[str, float], float]:
-    """Return the figures by name, and our median lead over the best rival at the rate that counts."""
+    """Return the figures by name, and our median lead over the best rival at the deciding rate."""
     reported: dict[str, float] = {}
     for name, by_rate in results.items():
         for rate, runs in by_rate.items():
@@ -186,7 +186,7 @@ def verdict(results: Mapping[str, Mapping[float, Sequence[RunFigures]]]) -> tupl
 
 
 def main() -> None:
-    """Measure missing repeats, and write the report once none is missing."""
+    """Measure missing repeats, and write the report when all are measured."""
     options = _options()
     settings = {
         "commit": commit(),
@@ -213,28 +213,31 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = command_line("real_engines", __doc__)
-    parser.add_argument("--python", default=os.environ.get("VLLM_PYTHON", ""), help="the Python that has vLLM")
+    parser.add_argument("--python", default=os.environ.get("VLLM_PYTHON", ""), help="Python with vLLM")
     parser.add_argument("--model", type=Path, default=os.environ.get("VLLM_MODEL", ""))
     parser.add_argument(
-        "--shape", choices=SHAPES, help="sizes of a model with dummy weights, in the place of --model's: for a GPU"
+        "--shape", choices=SHAPES, help="sizes of a model with dummy weights, instead of --model's, for a GPU"
     )
     # vllm-router's kv_aware lets engines render chats into tokens, on paths that vLLM 0.32 opens with this flag.
-    parser.add_argument("--flags", default="--enable-scale-out", help="more of vLLM's, as one argument")
-    parser.add_argument("--rates", type=float, nargs="+", help="of what both engines prefill, or answer")
+    parser.add_argument("--flags", default="--enable-scale-out", help="additional vLLM flags, as one argument")
+    parser.add_argument("--rates", type=float, nargs="+", help="relative to the prefill or answer rate")
     parser.add_argument("--workload", choices=WORKLOADS, default="conversations")
     parser.add_argument("--repeats", type=int, default=LEAST_ROUNDS)
-    parser.add_argument("--requests", type=int, default=120, help="of each run")
+    parser.add_argument("--requests", type=int, default=120, help="requests per run")
     parser.add_argument("--seed", type=int, default=17)
     parser.add_argument(
-        "--minutes", type=float, default=25.0, help="of this sitting; no repeat begins that would end later"
+        "--minutes",
+        type=float,
+        default=25.0,
+        help="duration; repeats that would end later are not started",
     )
     parser.add_argument(
-        "--busy", type=float, default=0.2, help="share of the machine that others may use before a repeat"
+        "--busy", type=float, default=0.2, help="maximum CPU share used by other programs before a repeat"
     )
     options = parser.parse_args()
     options.rates = options.rates or WORKLOADS[options.workload][1]
     if not options.python:
-        parser.error("name the Python that has vLLM: eval export $(.ci/setup-vllm)")
+        parser.error("name Python interpreter with vLLM installed: eval export $(.ci/setup-vllm)")
     if options.repeats < LEAST_ROUNDS:
         parser.error(f"two products are compared by {LEAST_ROUNDS} repeats or more")
     return options

@@ -1,8 +1,8 @@
 """Fig. 12 with real processes: `python -m bench.engines.scaling --json OUT`.
 
-Load first exceeds four engines, then falls below what many need. The scaling job of the running program decides, and
-the process actuator starts and stops engines; clients measure the share of requests whose first byte was on time. The
-paper's minutes are seconds here (DualMap A.3.3).
+Load first exceeds the capacity of four engines, then falls far below that of many. The scaling job of the running
+program decides, and the process actuator starts and stops engines; clients measure the share of requests whose first
+byte was on time. The paper's minutes are seconds here (DualMap A.3.3).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from bench.report import command_line
 
 FEW, MANY = 4, 8
 PHASES = ((3.0, 20.0), (9.0, 105.0), (2.5, 110.0))
-"""(requests/s, seconds): enough work for the few engines, too much for them, then little work for the many."""
+"""(requests/s, seconds): enough work for the few engines, too much for them, then little work for many engines."""
 SLO_TTFT_S = 2.0
 STEP_S = 5.0
 MODEL = "elastic-8b"
 SHAPE = Shape(prefixes=24, prefix_signs=4000, own_signs=(22_000, 34_000), output_tokens=(4, 8))
-"""About 8,000 tokens, a seventh of them shared: 0.75 s of prefill, and a short answer."""
+"""About 8,000 tokens, a seventh of them shared: 0.75 s of prefill and a short answer."""
 SCALING = {
     "mode": "act",
     "min_engines": FEW,
@@ -64,7 +64,7 @@ _PLANS = (
 
 
 async def run(program: LiveProgram) -> tuple[list[Asked], list[tuple[float, int]]]:
-    """Return the clients' history, and the desired number of serving engines, second by second."""
+    """Return the clients' history, and the desired number of serving engines for each second."""
     clients = ClientHistory([program.url], program.secrets.api_key, MODEL, 1, shape=SHAPE)
     stop, sizes = asyncio.Event(), []
     traffic = asyncio.create_task(clients.run(_rate, stop))
@@ -139,7 +139,7 @@ def _plans(state_dir: Path, began_unix: float) -> list[object]:
 
 
 def _await_the_few(state_dir: Path) -> None:
-    """Wait until the scaling job has given the new pool its least engines, and they have warmed up."""
+    """Wait until the scaling job has given the new pool its minimum of engines, and they have warmed up."""
     until = time.monotonic() + 90.0
     while _size(state_dir) < FEW:
         if time.monotonic() > until:

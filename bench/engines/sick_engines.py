@@ -1,7 +1,8 @@
 """Engines that fail under live traffic: `python -m bench.engines.sick_engines --json OUT`.
 
-Starts the program with four simulated engines, sends bursty traffic, and gives one engine after the other a fault. It
-measures the time until the engine is out of rotation and until it is back, and the outcomes of all requests meanwhile.
+Starts the program with four simulated engines, sends bursty traffic, and injects a fault into one engine after the
+other. It measures the time until the engine is out of rotation and until it is back, and the outcomes of all requests
+during that time.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ QPS, BURST_QPS, PERIOD_S, BURST_S = 5.0, 12.0, 20.0, 5.0
 DETECTED_LIMIT_S, BACK_LIMIT_S, FULL_LIMIT_S = 45.0, 150.0, 60.0
 WARM_S = 6.0
 SERVING_S, ILL_S = 12.0, 6.0
-"""Duration of a fault whose engine still serves, and of another fault once it is detected."""
+"""Duration of a fault whose engine still serves, and of any other fault after its detection."""
 FLAP_DOWN_S, FLAP_UP_S = 1.5, 3.0
 KINDS = ("hang", "compile", "stop", "crawl", "lie", "idle", "sleep", "flap", "flap_again", "frozen", "garbage", "busy")
-"""Faults in order; flap_again hits the engine that flapped before."""
+"""Faults in order. flap_again uses the engine that flapped before."""
 SERVING = ("frozen", "garbage", "busy")
-"""Faults of metrics and probes only: the engine serves, so it should be watched but not ejected."""
+"""Faults of metrics and probes only: the engine serves, so it should become suspect but not be ejected."""
 OPTIONS = ("--block-size", "64", "--num-blocks", "4000", "--stream-interval", "4", "--faults")
 
 
 def rate(now_s: float) -> float:
-    """Return the arrival rate in requests/s, with a burst at the beginning of each period."""
+    """Return the arrival rate in requests/s, with a burst at the start of each period."""
     return BURST_QPS if now_s % PERIOD_S < BURST_S else QPS
 
 
@@ -51,14 +52,14 @@ class SickRun:
     def __init__(
         self, program: LiveProgram, clients: ClientHistory, watch: RotationWatch, *, to_the_end: bool = True
     ) -> None:
-        """Prepare a run; `to_the_end`: after each fault, wait until the engine's state is `in` again."""
+        """Prepare a run. With `to_the_end`, wait after each fault until the engine's state is `in` again."""
         self._to_the_end = to_the_end
         self._program = program
         self._clients = clients
         self._watch = watch
 
     async def healthy(self, seconds: float) -> Row:
-        """Watch healthy engines; any ejection is a false positive."""
+        """Watch healthy engines. Any ejection is a false positive."""
         before, began = len(self._watch.history), self._clients.now()
         await asyncio.sleep(seconds)
         wrongly = [f"{name}: {state}" for _, name, state in self._watch.history[before:] if state not in _IN]
@@ -95,7 +96,7 @@ class SickRun:
         }
 
     async def _full(self, name: str, back_s: float) -> float | None:
-        """Return the seconds from its healing until the engine's state is `in` again."""
+        """Return the seconds from the healing until the engine's state is `in` again."""
         more_s = await self._watch.until_state(name, "in", FULL_LIMIT_S)
         return None if more_s is None else back_s + more_s
 
@@ -179,8 +180,8 @@ async def run(
 def main() -> None:
     """Measure and write the rows as JSON."""
     options = command_line("sick_engines", __doc__)
-    options.add_argument("--faults", default=",".join(KINDS), help="which ones, in which order")
-    options.add_argument("--healthy-s", type=float, default=180.0, help="how long nothing is wrong before the first")
+    options.add_argument("--faults", default=",".join(KINDS), help="faults, in order")
+    options.add_argument("--healthy-s", type=float, default=180.0, help="seconds without faults before the first one")
     options.add_argument("--seed", type=int, default=1)
     asked = options.parse_args()
     load = os.getloadavg()[0]

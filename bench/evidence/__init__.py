@@ -1,1 +1,1 @@
-"""Measures the papers' claims in the simulator, and writes docs/evidence.md from the results."""
+"""Measure the papers' claims in the simulator, and write docs/evidence.md from the results."""

@@ -1,7 +1,7 @@
-"""`python -m bench.evidence` writes docs/evidence.md from the committed results; `--measure` makes those again.
+"""`python -m bench.evidence` writes docs/evidence.md from the committed results; `--measure` measures them again.
 
-Measuring needs the public traces (HEADWAY_TRACES names their folder) and takes minutes; it gives the same files each
-time, since simulations are functions of their seed.
+Measuring needs the public traces (HEADWAY_TRACES names their folder) and takes minutes. Every run yields the same
+files, since simulations are functions of their seed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from bench.evidence.store import MissingResultError, save
 
 
 def main() -> int:
-    """Make the requested measurements, then write the document; returns the exit status."""
+    """Make the requested measurements, then write the document. Return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.evidence", description=__doc__)
     parser.add_argument(
         "--measure", nargs="*", metavar="NAME", help=f"measure first; all, or some of {', '.join(MEASURES)}"
     )
-    parser.add_argument("--jobs", type=int, default=2, help="processes at once")
+    parser.add_argument("--jobs", type=int, default=2, help="number of parallel processes")
     options = parser.parse_args()
     names = options.measure if options.measure is not None else []
     unknown = [name for name in names if name not in MEASURES]

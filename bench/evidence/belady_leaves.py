@@ -1,7 +1,7 @@
-"""OPT: evicts the leaf whose next use is furthest away (RLT paper §3.2), for which it gets all paths in advance.
+"""OPT: evict the leaf whose next use is furthest away (RLT paper §3.2), given all paths in advance.
 
 The next use of a block is never later than that of the blocks below it, so the block that is needed last is always a
-leaf. Offline only: a measure for the rules that a live cache can use.
+leaf. It works only offline, as a bound for the rules that a live cache can use.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _NEVER = 1 << 62
 class BeladyLeaves:
     """The cached blocks by their next use.
 
-    Mutable: `_at` (the path to be inserted next), `_needed` (block → the path that uses it next), `_children` (inner
-    blocks → number of children) and `_farthest`, a heap of (−next use, key) of every leaf that may be evicted, with
-    possibly outdated entries.
+    Mutable: `_at` (the next path to insert), `_needed` (block → the path that uses it next), `_children` (inner blocks
+    → number of children), and `_farthest`, a heap of (−next use, key) of every evictable leaf, with possibly outdated
+    entries.
     """
 
     def __init__(self, tree: BlockTree, paths: Sequence[Sequence[int]]) -> None:
@@ -31,7 +31,7 @@ class BeladyLeaves:
         self._farthest: list[tuple[int, int]] = []
 
     def make_room(self, keys: Sequence[int], held: int, blocks: int) -> list[int]:
-        """Evict up to `blocks` of the leaves that are needed last; raises ValueError for an unexpected path."""
+        """Evict up to `blocks` of the leaves that are needed last. Raises ValueError for an unexpected path."""
         if self._at == len(self._uses) or len(self._uses[self._at]) != len(keys):
             raise ValueError(f"insertion {self._at} is not the one that was foretold")
         self._needed.update(zip(keys, self._uses[self._at], strict=True))
@@ -71,7 +71,7 @@ class BeladyLeaves:
             self._list_leaf(key)
 
     def clear(self) -> None:
-        """Forget all blocks; the future paths stay the same."""
+        """Forget all blocks but keep the future paths."""
         self._needed.clear()
         self._children.clear()
         self._farthest.clear()
@@ -116,7 +116,7 @@ class BeladyLeaves:
 
 
 def next_uses(paths: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Return for each path and block the number of the next path that has it, _NEVER if none has."""
+    """Return for each path and block the number of the next path that contains it, _NEVER if none does."""
     following: dict[int, int] = {}
     uses: list[list[int]] = []
     for number in range(len(paths) - 1, -1, -1):

@@ -1,7 +1,7 @@
-"""Bounds that no routing can exceed: hit rates of idealised caches, service times without a queue, on-time shares.
+"""Bounds that no routing can exceed: hit rates of idealized caches, service times without a queue, on-time shares.
 
-Hit rates are shares of prompt tokens; requests come one after another, each finds the blocks of the earlier ones, and a
-warm-up is left out (research on scheduling §3 'Bounds').
+Hit rates are shares of prompt tokens. Requests run one after another, each hits the blocks of earlier ones, and a
+warm-up is excluded (research on scheduling §3 'Bounds').
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from simulator.workloads.trace import BLOCK_TOKENS
 
 
 def lru_cache_hits(keys: Sequence[Sequence[int]], prompt_tokens: Sequence[int], blocks: int) -> list[int]:
-    """Return each prompt's hit tokens in one leaf-LRU cache of `blocks` blocks that all engines share."""
+    """Return each prompt's hit tokens in one leaf-LRU cache of `blocks` blocks shared by all engines."""
     cache = PrefixCache(blocks)
     hits = []
     for prompt, tokens in zip(keys, prompt_tokens, strict=True):
@@ -27,10 +27,10 @@ def lru_cache_hits(keys: Sequence[Sequence[int]], prompt_tokens: Sequence[int], 
 
 
 def belady_cache_hits(keys: Sequence[Sequence[int]], prompt_tokens: Sequence[int], blocks: int) -> list[int]:
-    """Return each prompt's hit tokens in a shared cache that knows the future and drops what is needed last (Belady).
+    """Return each prompt's hit tokens in a shared cache that evicts the block needed last (Belady).
 
-    A child is never needed sooner than its parent, so dropping the block needed last, and the deepest of equals, keeps
-    prefixes whole. A block that is needed later than all held ones is not inserted.
+    A child is never needed sooner than its parent, so evicting the block needed last, and the deepest among equals,
+    keeps prefixes whole. A block that is needed later than all held ones is not inserted.
     """
     uses = next_uses(keys)
     held: dict[int, tuple[int, int]] = {}
@@ -56,7 +56,7 @@ def belady_cache_hits(keys: Sequence[Sequence[int]], prompt_tokens: Sequence[int
 
 
 def hit_rate(hits: Sequence[int], prompt_tokens: Sequence[int], warmup: int) -> float:
-    """Return the share of prompt tokens after the warm-up that were hits."""
+    """Return the hit share of the prompt tokens after the warm-up."""
     tokens = sum(prompt_tokens[warmup:])
     return sum(hits[warmup:]) / tokens if tokens else 0.0
 
@@ -64,7 +64,7 @@ def hit_rate(hits: Sequence[int], prompt_tokens: Sequence[int], warmup: int) -> 
 def service_seconds(
     profile: EngineProfile, hits: Sequence[int], prompt_tokens: Sequence[int], warmup: int
 ) -> list[float]:
-    """Return each request's prefill time after the warm-up if it never waited: a lower bound of its TTFT."""
+    """Return the prefill time of each request after the warm-up without waiting: a lower bound of its TTFT."""
     return [profile.prefill_s(tokens, hit) for tokens, hit in zip(prompt_tokens[warmup:], hits[warmup:], strict=True)]
 
 
@@ -77,8 +77,8 @@ def service_percentiles(seconds: Sequence[float]) -> tuple[float, float]:
 def on_time_bound(seconds: Sequence[float], engines: int, span_s: float, slo_s: float) -> float:
     """Return a strict upper bound on the share of requests on time.
 
-    A request on time has its prefill done within `span_s` (first to last arrival) plus one SLO, so all such prefills
-    fit into `engines` times that; the most requests that fit are the cheapest.
+    The prefill of an on-time request ends within `span_s` (first to last arrival) plus one SLO, so all such prefills
+    fit into `engines` times that. The bound assumes the cheapest requests, because the most of them fit.
     """
     room = engines * (span_s + slo_s)
     kept = 0

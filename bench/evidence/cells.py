@@ -1,4 +1,4 @@
-"""Simulations as cells of a table: each is a value, so that cells can run side by side on all cores."""
+"""Simulations as cells of a table. Each cell is a value, so cells can run in parallel on all cores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LEFT_OUT = ("wall_s", "detail", "placement", "order", "engines", "qps")
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One simulation. `label` names it where placement and order do not suffice."""
+    """One simulation. `label` identifies it if placement and order do not."""
 
     trace: str
     placement: str
@@ -78,7 +78,7 @@ def spec_of(cell: Cell) -> RunSpec:
 
 
 def run_cell(cell: Cell) -> Row:
-    """Run one cell and return its row: the cell's own values, and the figures of the run."""
+    """Run one cell and return its row: the cell's values and the figures of the run."""
     spec, rows = spec_of(cell), workload(cell.trace)
     report = report_of(spec, rows, run(spec, rows), 0.0)
     figures = {name: value for name, value in msgspec.to_builtins(report).items() if name not in _LEFT_OUT}
@@ -91,7 +91,7 @@ def run_cell(cell: Cell) -> Row:
 
 
 def search_cell(cell: Cell, rows: Workload | None = None) -> Row:
-    """Search for the largest rate with 90 % on time, from the cell's rate on; the row has no rate of its own."""
+    """Search for the largest rate with 90 % on time, starting at the cell's rate. The row has no rate of its own."""
     goodput = find_goodput(spec_of(cell), workload(cell.trace) if rows is None else rows)
     row = names_of(cell)
     del row["qps"]

@@ -1,4 +1,4 @@
-"""Fills the templates of the chapters with figures from the results, and writes docs/evidence.md."""
+"""Fill the chapters' templates with figures from the results, and write docs/evidence.md."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ CHAPTERS = (
 
 
 class _Missing(str):
-    """Makes a template fail on an unknown figure; Django would leave a gap."""
+    """Raises on an unknown figure in a template. Django would leave a gap."""
 
     @override
     def __contains__(self, _: object) -> bool:
@@ -67,7 +67,7 @@ class _Missing(str):
 
 
 def text() -> str:
-    """Return the document; raises MissingResultError if a measurement has not been made."""
+    """Return the document. Raises MissingResultError if a measurement is missing."""
     if not settings.configured:
         settings.configure()
     engine = Engine(
@@ -88,7 +88,7 @@ def draw() -> None:
 
 
 def build() -> None:
-    """Write the document and its pictures; raises MissingResultError."""
+    """Write the document and its pictures. Raises MissingResultError."""
     DOCUMENT.write_text(text())
     draw()
 

@@ -1,4 +1,4 @@
-"""Injects faults into engines of a simulated fleet, and heals them, at moments of virtual time."""
+"""Inject faults into engines of a simulated fleet, and heal them, at given virtual times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from simulator.fleet.fleet_simulation import FleetSimulation
 
 
 def fault_at(simulation: FleetSimulation, at_s: float, engine_id: str, fault: FaultKind) -> None:
-    """Give an engine a fault from `at_s` on ("none" heals it); it must be a FaultyEngine by then."""
+    """Inject a fault at `at_s` ("none" heals). The engine must be a FaultyEngine by then."""
 
     def happens(running: FleetSimulation) -> None:
         engine = running.stations.of(engine_id).engine
@@ -21,5 +21,5 @@ def fault_at(simulation: FleetSimulation, at_s: float, engine_id: str, fault: Fa
 
 
 def restart_at(simulation: FleetSimulation, at_s: float, engine_id: str) -> None:
-    """Restart an engine: its cache and its work are lost; requests without a first token are placed again."""
+    """Restart an engine: its cache and work are lost, and requests without a first token are placed again."""
     simulation.call_at(at_s, lambda running: running.change(EngineJoins(running.now, engine_id)))

@@ -1,4 +1,4 @@
-"""The one table of measurements, by the name of their result."""
+"""The table of measurements, by the name of their result."""
 
 from __future__ import annotations
 

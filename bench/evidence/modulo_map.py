@@ -1,4 +1,4 @@
-"""DualMap with key modulo number of engines instead of its rings: the comparison for consistent hashing."""
+"""DualMap with key modulo number of engines instead of hash rings, for comparison with consistent hashing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME = "dual_map_modulo"
 
 
 class ModuloCandidates:
-    """Candidates by independent hashes modulo the number of engines; a duplicate goes to the next engine."""
+    """Candidates by independent hashes modulo the number of engines. A duplicate is replaced by the next engine."""
 
     def __init__(self, engines: int, candidates: int) -> None:
         self._engines = engines
@@ -37,7 +37,7 @@ class ModuloCandidates:
 
 
 class ModuloMap(DualMap):
-    """DualMap in every respect, except that a change of the fleet remaps nearly all prefixes."""
+    """DualMap, except that a change of the fleet remaps nearly all prefixes."""
 
     @override
     def _build(self, view: FleetView) -> CandidateTargets:
@@ -47,4 +47,4 @@ class ModuloMap(DualMap):
 
 
 WITH_MODULO: Table = {**PLACEMENTS, NAME: cast("type[msgspec.Struct]", ModuloMap)}
-"""All placements that can be simulated, and this rule."""
+"""All placements that can be simulated, including this rule."""

@@ -1,4 +1,4 @@
-"""Queue orders by the document's names: one may be a registered order with parameters of its own."""
+"""Queue orders by the document's names. A name can represent a registered order with special parameters."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ _VARIANTS: dict[str, Stage] = {FORGETTING: Stage(name="late_last", params={"forg
 
 
 def order_stage(name: str, params: Mapping[str, Parameter]) -> Stage:
-    """Return the stage of an order by the document's name; `params` override those of the name."""
+    """Return the stage of an order by the document's name. `params` override the name's parameters."""
     base = _VARIANTS.get(name, Stage(name=name))
     return Stage(name=base.name, params={**base.params, **params})

@@ -1,7 +1,7 @@
 """Fleets under the generated shared prefixes (GSP) of the LBGR paper's §5, in blocks finer than a trace's.
 
-Blocks of 512 tokens, as in a trace, would share nothing of the paper's shortest prompts, so these requests get their
-own keys, one for every few tokens.
+With blocks of 512 tokens, as in a trace, the paper's shortest prompts would share no block, so these requests get keys
+for every few tokens.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BLOCK_TOKENS = 32
 ENGINES, CACHE_TOKENS, QPS = 4, 200_000, 12.0
 SLO_TTFT_S = 5.0
 _EVERYTHING = 1_000_000
-"""Prefill window with which every request is dispatched at once, so that it waits in the engine."""
+"""Prefill window that dispatches every request at once, so that it waits in the engine."""
 
 
 class SharedPrefixRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class SharedPrefixRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SharedPrefixWorkload(Workload):
-    """All groups × prompts requests; block k of a prompt has one key within its group up to the shared part's end."""
+    """All groups × prompts requests. Up to the end of the shared part, block k of a prompt has one key per group."""
 
     def __init__(self, shape: SharedPrefixShape, block_tokens: int, seed: int) -> None:
         self.block_tokens = block_tokens
@@ -88,7 +88,7 @@ class SharedPrefixWorkload(Workload):
     @cached_property
     @override
     def infinite_hits(self) -> list[int]:
-        """Prompt tokens of each request that an unbounded cache of the whole fleet would hold."""
+        """Prompt tokens of each request that an unbounded cache shared by the fleet would hold."""
         seen: set[int] = set()
         hits = []
         for keys in self.keys:
@@ -98,7 +98,7 @@ class SharedPrefixWorkload(Workload):
 
     @override
     def arrivals(self, qps: float | None, ttft_slo_s: float) -> list[Arrival]:
-        """Return the requests as generated; they have a rate already, so `qps` is None."""
+        """Return the requests as generated. They already have a rate, so `qps` is None."""
         return [
             Arrival(
                 InferenceRequest(
@@ -123,7 +123,7 @@ def workload(shape: SharedPrefixShape, block_tokens: int, seed: int) -> SharedPr
 
 
 def profile_of(asked: SharedPrefixRun) -> EngineProfile:
-    """Return engines of one speed with the cache and decode step of the paper's L40 as far as it is known.
+    """Return engines of one speed with the known cache and decode step of the paper's L40.
 
     A decode step reads the weights of an 8B model in 16 bits once: 16 GB at 864 GB/s.
     """

@@ -10,15 +10,15 @@ import msgspec
 FOLDER = Path(__file__).resolve().parent.parent / "results"
 
 Row = dict[str, Any]
-"""One run: its parameters and its figures; tables are lists of lists."""
+"""One run: its parameters and figures. Tables are lists of lists."""
 
 
 class MissingResultError(FileNotFoundError):
-    """A measurement has no committed result; the message says how to make it."""
+    """A measurement has no committed result. The message states how to create it."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """One measurement. Rows hold no wall time, so measuring again with the same code gives the same file."""
+    """One measurement. Rows contain no wall time, so measuring again with the same code yields the same file."""
 
     name: str
     command: str
@@ -26,7 +26,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[Row]
 
     def find(self, **wanted: object) -> Row:
-        """Return the one row with these values; raises LookupError unless there is exactly one."""
+        """Return the only row with these values. Raises LookupError unless there is exactly one."""
         rows = self.where(**wanted)
         if len(rows) != 1:
             raise LookupError(f"{self.name}: {len(rows)} rows have {wanted}; measure it again")
@@ -37,7 +37,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         return [row for row in self.rows if all(row.get(name) == value for name, value in wanted.items())]
 
     def number(self, figure: str, **wanted: object) -> float:
-        """Return a figure of the one row with these values; raises LookupError if it has none."""
+        """Return a figure of the only row with these values. Raises LookupError if it is missing."""
         value = self.find(**wanted).get(figure)
         if not isinstance(value, int | float):
             raise LookupError(f"{self.name}: {figure} of {wanted} is {value!r}, not a number")
@@ -45,12 +45,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measured(*, name: str, settings: dict[str, Any], rows: list[Row]) -> Result:
-    """Return a result of `python -m bench.evidence --measure NAME`."""
+    """Return the result of `python -m bench.evidence --measure NAME`."""
     return Result(name=name, command=f"python -m bench.evidence --measure {name}", settings=settings, rows=rows)
 
 
 def save(result: Result) -> Path:
-    """Write the result, with numbers rounded to six digits, to the document's folder; returns the file."""
+    """Write the result, rounded to six digits, to the document's folder. Return the file."""
     path = FOLDER / f"{result.name}.json"
     write(msgspec.structs.replace(result, rows=[_rounded(row) for row in result.rows]), path)
     return path
@@ -63,7 +63,7 @@ def write(result: Result, path: Path) -> None:
 
 
 def load(name: str) -> Result:
-    """Read a result; raises MissingResultError."""
+    """Read a result. Raises MissingResultError."""
     path = FOLDER / f"{name}.json"
     if not path.is_file():
         raise MissingResultError(f"{path.name} is missing; run python -m bench.evidence --measure {name}")

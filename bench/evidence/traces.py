@@ -1,4 +1,4 @@
-"""Finds the traces and selects their rows."""
+"""Locate the traces and select their rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRACES = {
 
 
 def trace_file(trace: str) -> Path:
-    """Return a trace's file; raises FileNotFoundError, naming the folder's variable."""
+    """Return a trace's file. Raises FileNotFoundError, which names the variable of its folder."""
     path = Path(os.environ.get(FOLDER_VARIABLE, FOLDER)) / TRACES[trace][0]
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; set {FOLDER_VARIABLE} to the folder that holds it")
@@ -30,11 +30,11 @@ def trace_file(trace: str) -> Path:
 
 @cache
 def workload(trace: str, seed: int = 0) -> Workload:
-    """Return the used rows, capped; `seed` salts their block keys, and so changes tie-breaking."""
+    """Return the used rows, capped. `seed` salts their block keys, and thus changes tie-breaking."""
     return Workload.read(trace_file(trace), requests=TRACES[trace][1], max_input=MAX_INPUT, seed=seed)
 
 
 @cache
 def whole_trace(trace: str) -> list[TraceRow]:
-    """Return all rows as they are."""
+    """Return all rows unchanged."""
     return read_trace(trace_file(trace), None)

@@ -1,11 +1,11 @@
 """A flood of advisories during decisions: `python -m bench.gateway.advisories --json OUT`.
 
-One tenant has conversations and asks for decisions; another one sends ten times the advisories that its API key may, in
-a process of its own, for sessions that it has. Rounds with and without the flood come in pairs of alternating order, on
-one fleet of simulated engines without node managers, and all conversations have the same number of turns. Per round:
-p99 of the decisions as their caller sees them, with and without the time that they waited for an engine, and the share
-of prompt tokens that engines found cached. Reported: the medians over pairs of the ratios of p99s, and of the fall of
-the share; and the number of advisories sent, over the limit.
+One tenant has conversations and requests decisions. Another one sends ten times the advisories that its API key allows,
+in a separate process, for its own sessions. Rounds with and without the flood alternate in pairs, on one fleet of
+simulated engines without node managers, and all conversations have the same number of turns. Each round yields the p99
+of the decisions at the caller, with and without the wait for an engine, and the cached share of prompt tokens. The
+report contains the medians over pairs of the ratios of p99s and of the decrease of the share, and the number of
+advisories sent relative to the limit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from routing.policy.policy_document import RoutingPolicy
 
 FLOOD_KEY = "hw_key_of_a_flood_on_loopback"
 OPERATOR_KEY = "hw_key_of_an_operator_on_loopback"
-"""The measuring tenant's key: where tenants share caches, only operators' keys receive hit counts."""
+"""The measuring tenant's key: if tenants share caches, only operators' keys receive hit counts."""
 FLOOD_PER_S = 10 * PER_S
 PAIRS = 7
 TURNS = 30
@@ -43,7 +43,7 @@ DECISIONS_PER_S = 40.0
 SESSIONS = 8
 _AT_ONCE = 32
 _STEADY = 200
-"""Rejected advisories after which the flood counts as steady."""
+"""Number of rejected advisories after which the flood counts as steady."""
 _START_S = 60.0
 _SHED = re.compile(rf'^headway_advisories_total\{{[^}}]*outcome="{SHED}"[^}}]*\}} (\S+)$', re.MULTILINE)
 
@@ -53,13 +53,13 @@ class Round(NamedTuple):
 
     p99_s: float
     unqueued_p99_s: float
-    """Without the time in the pool's queue, which a flood that occupies no engine does not change."""
+    """Without the time in the pool's queue, which a flood that uses no engine does not change."""
     hit_share: float
     shed_per_s: float
 
 
 async def flood(url: str) -> None:
-    """Send advisories at ten times the limit, evenly spaced, until this process is ended."""
+    """Send advisories at ten times the limit, evenly spaced, until this process is terminated."""
     headers = {"authorization": f"Bearer {FLOOD_KEY}"}
     async with aiohttp.ClientSession(headers=headers) as client:
         for session in range(SESSIONS):
@@ -140,14 +140,14 @@ def _p99(seconds: list[float]) -> float:
 
 
 def shed(fleet: LiveFleet) -> float:
-    """Return how many advisories the gateway has rejected."""
+    """Return the number of advisories that the gateway has rejected."""
     with urlopen(f"{fleet.url}/metrics", timeout=60) as answer:  # noqa: S310 - our own loopback address
         return sum(map(float, _SHED.findall(answer.read().decode())))
 
 
 @contextmanager
 def flooded(fleet: LiveFleet) -> Iterator[None]:
-    """Keep a steady flood for the block."""
+    """Keep a steady flood during the context."""
     process = subprocess.Popen([sys.executable, "-m", "bench.gateway.advisories", "--flood", fleet.url])
     try:
         before, until_s = shed(fleet), time.monotonic() + _START_S
@@ -191,7 +191,7 @@ def _sha256(text: str) -> str:
 def main() -> int:
     """Measure, report, and return 1 if a target does not hold."""
     parser = command_line("advisories", __doc__)
-    parser.add_argument("--flood", default="", help="send the flood to this gateway, and do nothing else")
+    parser.add_argument("--flood", default="", help="only send the flood to this gateway")
     options = parser.parse_args()
     if options.flood:
         asyncio.run(flood(options.flood))

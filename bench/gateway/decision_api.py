@@ -1,9 +1,9 @@
-"""The CPU cost of a decision over HTTP, next to the least that the same server can do.
+"""The CPU cost of a decision over HTTP, compared with the minimum for the same server.
 
-`python -m bench.gateway.decision_api --json OUT`: CPU time per request of `POST /api/v1/route` (24 block hashes, 32
-engines, no waiting) and of uvicorn's null ASGI app for the same request, both in processes of their own, in alternating
-rounds. CPU time is the kernel's for the whole server process, so other work on the machine disturbs it little; medians
-over rounds.
+`python -m bench.gateway.decision_api --json OUT` measures the CPU time per request of `POST /api/v1/route` (24 block
+hashes, 32 engines, no waiting) and of uvicorn with a null ASGI app for the same request. Both run in separate
+processes, in alternating rounds. CPU time is the kernel's for the whole server process, so other work on the machine
+disturbs it little. Figures are medians over rounds.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from bench.report import Target, command_line, write_report
 
 CONNECTIONS = 32
 BATCH = 64
-"""Requests that are routed and not yet complete at the end of a measured stretch: 2 per engine."""
+"""Routed requests that are not complete at the end of a measured period: 2 per engine."""
 BATCHES = 48
 FIRST_PORT = 18390
 
 
 class Round(NamedTuple):
-    """CPU microseconds per request of both servers, and the duration of each routed request in seconds."""
+    """CPU microseconds per request of both servers, and the seconds of each routed request."""
 
     null_us: float
     route_us: float
@@ -41,12 +41,12 @@ class Round(NamedTuple):
 
 
 def cpu_s(pid: int) -> float:
-    """Return the CPU seconds that a process has used, from its CPU clock (Linux: (~pid << 3) | 2)."""
+    """Return a process's used CPU seconds from its CPU clock (Linux: (~pid << 3) | 2)."""
     return time.clock_gettime((~pid << 3) | 2)
 
 
 class Connection(asyncio.Protocol):
-    """One keep-alive connection that sends the requests of a batch one after the other."""
+    """One keep-alive connection that sends a batch's requests one after another."""
 
     def __init__(self) -> None:
         self._buffer = b""
@@ -91,7 +91,7 @@ class Connection(asyncio.Protocol):
 
 
 class Batch:
-    """Requests that several connections share, and their answers."""
+    """Requests shared by several connections, and their answers."""
 
     def __init__(self, requests: Sequence[bytes], connections: int) -> None:
         self.requests = iter(requests)
@@ -101,13 +101,13 @@ class Batch:
         self._busy = connections
 
     def leave(self) -> None:
-        """Count a connection that has nothing left to send."""
+        """Record that a connection has no more requests to send."""
         self._busy -= 1
         if self._busy == 0 and not self.done.done():
             self.done.set_result(None)
 
     def fail(self, error: Exception) -> None:
-        """End the batch."""
+        """End the batch with an error."""
         if not self.done.done():
             self.done.set_exception(error)
 
@@ -161,7 +161,7 @@ def route_requests(count: int, rng: Random) -> list[bytes]:
 
 @contextmanager
 def server(*arguments: str) -> Iterator[int]:
-    """Run one of the servers in a process of its own; yields its pid."""
+    """Run one of the servers in a separate process. Yields its pid."""
     process = subprocess.Popen([sys.executable, "-m", "bench.live.decision_api_server", *arguments])
     try:
         yield process.pid
@@ -184,7 +184,7 @@ async def connected(port: int) -> Client:
 
 
 async def healthy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer 200 to every request, as an engine whose health is probed."""
+    """Answer 200 to every request, as a healthy engine answers probes."""
     while await reader.readline():
         while (await reader.readline()).strip():
             pass
@@ -206,7 +206,7 @@ async def complete(client: Client, batch: Batch) -> None:
 
 
 async def one_round(null: tuple[int, Client], gateway: tuple[int, Client], rng: Random) -> Round:
-    """Load both servers in turn; routed requests are completed, unmeasured, before the next batch."""
+    """Load both servers in turn. Routed requests are completed, unmeasured, before the next batch."""
     null_us: list[float] = []
     route_us: list[float] = []
     took: list[float] = []
@@ -221,7 +221,7 @@ async def one_round(null: tuple[int, Client], gateway: tuple[int, Client], rng: 
 
 
 async def measure(rounds: int) -> dict[str, float]:
-    """Return the figures; the first round only warms up."""
+    """Return the figures. The first round is a warm-up."""
     rng = Random(7)
     health = await asyncio.start_server(healthy, "127.0.0.1", FIRST_PORT)
     null_port, gateway_port = FIRST_PORT + 1, FIRST_PORT + 2

@@ -1,14 +1,14 @@
-"""The cost of recording, and the size of an hour's records: `python -m bench.gateway.decision_records --json OUT`.
+"""Cost and size of decision records: `python -m bench.gateway.decision_records --json OUT`.
 
-CPU: the gateway's app decides and completes requests (24 block hashes, 32 engines) in process, without HTTP, in turns
-with and without the listener that records. Without it is the decision's cost. Recording, in the gateway, is the
-difference plus the work of each interval: sampling, records, the bus. Storing, in the jobs process, is regret, segments
-and index rows; `whole` is both. Every request's traffic is recorded. One run has a full gateway's rate, of whose
-decisions the default keeps 50 per second; the other keeps every decision. CPU time is that of the whole process;
-figures are medians of pairs of slices and of intervals; `traffic`: with no decision kept.
+CPU: the gateway's app decides and completes requests (24 block hashes, 32 engines) in process, without HTTP,
+alternately with and without the recording listener. The run without it measures the cost of a decision. Recording, in
+the gateway, is the difference plus the work of each interval: sampling, records, the bus. Storing, in the jobs process,
+covers regret, segments, and index rows; `whole` is both. The traffic of every request is recorded. One run has a full
+gateway's rate, of whose decisions the default keeps 50 per second; the other keeps every decision; `traffic` keeps
+none. CPU time is that of the whole process; figures are medians of pairs of slices and of intervals.
 
-Store: an hour at 50 requests per second, all kept and each different, stored as fast as possible; once with the default
-budget and once with one that is too small for it. The same hour of traffic likewise.
+Store: an hour at 50 requests per second, all different and all kept, is stored as fast as possible, once with the
+default budget and once with one that is too small. So is the same hour of traffic.
 """
 
 from __future__ import annotations
@@ -62,23 +62,23 @@ from kvstore.keys.keyring import Keyring
 _MOMENTS = ("dispatched", "first_token", "handed_over", "left", "ended")
 FIRST_PORT = 27010
 RATE_PER_S = 2000
-"""Requests per second of a busy gateway; the setting bounds how many it keeps."""
+"""Requests per second of a busy gateway. The setting limits how many it keeps."""
 KEPT_PER_S = 50
 INTERVALS, ROUNDS = 12, 7
 SLICE = 100
-"""Requests decided with or without recording before the other mode's turn."""
+"""Requests decided with or without recording before the modes switch."""
 SETTLE_S = 0.05
 HOUR_RATE, HOUR_S = 50, 3600
 SMALL_BUDGET = 64 << 20
 TRAFFIC_BUDGET = 256 << 20
 STORED_AT_ONCE = 50
 SAMPLES = 2000
-"""Real decisions from which an hour of different ones is made."""
+"""Real decisions used to generate an hour of different ones."""
 SHRINK_EVERY = 30
 
 
 class Gate:
-    """A gateway in this process that decides at once."""
+    """A gateway in this process that decides immediately."""
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
@@ -90,7 +90,7 @@ class Gate:
         by_moment = (getattr(self.listeners, moment) for moment in _MOMENTS)
         silent = [tuple(call for call in calls if call.__self__ is not gateway.requests) for calls in by_moment]
         self.silent = SimpleNamespace(**dict(zip(_MOMENTS, silent, strict=True)))
-        """The request's listeners without the one that records."""
+        """The request's listeners without the recording one."""
         caller = authenticate(f"Bearer {API_KEY}".encode(), gateway, time.time())
         self.admission = KnownHead(caller, gateway.snapshot)
         self.rng = Random(5)
@@ -153,7 +153,10 @@ class Costs:
 
 
 async def spend(gate: Gate, rate: int, kept_per_s: float, costs: Costs, records: list[StoredDecision]) -> None:
-    """Decide and record the requests of some intervals, then store them; `records` gets the first kept decisions."""
+    """Decide and record the requests of some intervals, then store them.
+
+    `records` receives the first kept decisions.
+    """
     from controlplane.request_log.store.segments import store
 
     received: list[bytes] = []
@@ -219,7 +222,7 @@ async def recording(figures: dict[str, float]) -> list[StoredDecision]:
 
 
 def an_hour(records: list[StoredDecision], budget: int) -> dict[str, float]:
-    """Store an hour of different decisions; returns the store's peak size, and the CPU per decision."""
+    """Store an hour of different decisions. Return the store's peak size, and the CPU time per decision."""
     from django.db import connection
 
     from controlplane.request_log.models.decision_index import DecisionIndex
@@ -260,7 +263,7 @@ def an_hour(records: list[StoredDecision], budget: int) -> dict[str, float]:
 
 
 def an_hour_of_traffic() -> dict[str, float]:
-    """Record an hour of the gateway's traffic, with a session per request; returns its size and cost."""
+    """Record an hour of the gateway's traffic, with a session per request. Return its size and cost."""
     from controlplane.request_log.models.segment import Retention
     from controlplane.request_log.store.retention import shrink, used_bytes
     from controlplane.request_log.store.segments import recorded_traffic, store
@@ -292,7 +295,7 @@ def an_hour_of_traffic() -> dict[str, float]:
 
 
 def _another(record: StoredDecision, at: float) -> StoredDecision:
-    """Return the record of another request like it."""
+    """Return a record like this one for another request."""
     decision = msgspec.structs.replace(record.decision, decision_id=str(uuid.uuid4()), decided_s=at % 1e6)
     return msgspec.structs.replace(record, decision=decision, arrived_at=at, session=uuid.uuid4().hex[:12])
 

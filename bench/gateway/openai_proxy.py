@@ -1,8 +1,8 @@
 """CPU of a streamed chat in each OpenAI-compatible proxy: `python -m bench.gateway.openai_proxy --json OUT`.
 
-Two engines stream 64 chunks, one every 2 ms; eight streams at a time of 2 KB prompts. In turn: nginx that only passes
-requests on, Headway's own proxy (decision, queue, records), sglang-router cache_aware, LiteLLM. The figure is the CPU
-time of each proxy's processes, user and system, per request. Least round and median. Needs nginx.
+Two engines stream 64 chunks, one every 2 ms, to eight concurrent streams with prompts of 2 KB. In turn: nginx that only
+forwards requests, Headway's own proxy (decision, queue, records), sglang-router cache_aware, LiteLLM. The figure is the
+CPU time (user and system) of each proxy's processes per request, as the lowest and the median round. Needs nginx.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Way(msgspec.Struct, frozen=True):
 
 
 def started(stack: ExitStack, command: Sequence[str | Path], **environment: str) -> int:
-    """Run a command until the stack ends; returns its process id."""
+    """Run a command until the stack is closed. Return its process id."""
     running = subprocess.Popen(command, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
     stack.callback(_end, running)
     return running.pid
 
 
 def _end(running: subprocess.Popen[bytes]) -> None:
-    """End a process; sglang-router waits for its connections, so it is killed."""
+    """Terminate a process. sglang-router waits for its connections, so it is killed."""
     running.terminate()
     try:
         running.wait(5.0)
@@ -74,7 +74,7 @@ def litellm_settings(folder: Path, engines: Sequence[int]) -> Path:
 
 @contextmanager
 def ways(scratch: Path) -> Iterator[Mapping[str, Way]]:
-    """Start engines and proxies; yields the proxies by name."""
+    """Start engines and proxies. Yields the proxies by name."""
     nginx = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
     if nginx is None:
         raise RuntimeError("bench.gateway.openai_proxy needs nginx (Debian: nginx)")
@@ -127,7 +127,7 @@ def main() -> None:
     """Measure and write the report."""
     parser = command_line("openai_proxy", __doc__)
     parser.add_argument("--rounds", type=int, default=LEAST_ROUNDS)
-    parser.add_argument("--requests", type=int, default=200, help="of each round and proxy")
+    parser.add_argument("--requests", type=int, default=200, help="requests per round and proxy")
     arguments = parser.parse_args()
     asked = bodies(arguments.requests)
     with tempfile.TemporaryDirectory() as scratch:

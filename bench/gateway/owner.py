@@ -1,8 +1,8 @@
-"""The cost of a pool's queue owner: CPU per request that another gateway sends it, and the pool's ceiling.
+"""CPU cost per request that a pool's owner serves for another gateway, and the pool's maximum rate.
 
-`python -m bench.gateway.owner --json OUT`. Two gateways, each a process of its own, share one pool over a local bus and
-a real link. The one that does not own it asks as fast as it is answered; the owner measures the CPU time of its whole
-process. Engines are only health checks: nothing is relayed.
+`python -m bench.gateway.owner --json OUT`. Two gateways in separate processes share one pool over a local bus and a
+real link. The gateway that does not own it sends requests as fast as they are answered; the owner measures the CPU time
+of its whole process. Engines only answer health checks: no request is relayed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PATIENCE_S = 60.0
 
 
 def main() -> int:
-    """Measure and report; 0 if an owner answers at least 2,000 requests a second on one core."""
+    """Measure and report. Return 0 if an owner answers at least 2,000 requests per second on one core."""
     parser = command_line("owner", __doc__)
     parser.add_argument("--requests", type=int, default=20_000)
     options = parser.parse_args()
@@ -133,7 +133,7 @@ def _role(gateway: Gateway) -> str:
 
 
 async def _next_message(parent: multiprocessing.connection.Connection) -> Any:
-    """Return the parent's next message; the loop runs on meanwhile."""
+    """Return the parent's next message without blocking the loop."""
     while not parent.poll():  # noqa: ASYNC110  # a pipe of multiprocessing has no event
         await asyncio.sleep(0.01)
     return parent.recv()
@@ -162,7 +162,7 @@ def _own_decisions(gateway: Gateway, pool: LivePool) -> float:
 
 
 async def _ask(gateway: Gateway, pool: LivePool, requests: int) -> dict[str, float]:
-    """Ask one by one, then many at once; return the cost of the latter, and the duration of a single answer."""
+    """Send requests one by one, then many at once. Return the cost of the latter, and the time of a single answer."""
     waits_us = []
     for number in range(ALONE_REQUESTS):
         began = time.perf_counter()

@@ -1,10 +1,10 @@
-"""The latency that a decision adds to a request through nginx, next to sglang-router.
+"""The latency that a decision adds to a request through nginx, compared with sglang-router.
 
-`python -m bench.gateway.proxy --json OUT`: two engines that answer at once; one client on one keep-alive connection;
-bodies of 2 KB and 48 KB, 64 prompts in 16 prefix groups. In turn: engines directly, plain nginx, nginx with Headway's
-decision (deploy/nginx with its agent, feedback included), sglang-router cache_aware. Added: p50 of nginx with the
-decision over plain nginx, p50 of sglang-router over the engine itself. Quietest round to quietest round, and medians.
-Needs nginx with njs.
+`python -m bench.gateway.proxy --json OUT` runs two engines that answer immediately and one client on one keep-alive
+connection, with bodies of 2 KB and 48 KB and 64 prompts in 16 prefix groups. In turn: engines directly, plain nginx,
+nginx with Headway's decision (deploy/nginx with its agent, including feedback), sglang-router cache_aware. Added
+latency is the p50 of nginx with the decision minus that of plain nginx, and the p50 of sglang-router minus that of the
+engine. The figures compare quietest rounds, and medians. Needs nginx with njs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REPEATS = 4
 
 @contextmanager
 def process(command: Sequence[str | Path], **environment: str) -> Iterator[None]:
-    """Run a command until the block ends."""
+    """Run a command during the context."""
     running = subprocess.Popen(command, env={**os.environ, **environment})
     try:
         yield
@@ -49,7 +49,7 @@ def process(command: Sequence[str | Path], **environment: str) -> Iterator[None]
 
 
 def keep_snapshot(state_dir: Path, ports: Sequence[int]) -> None:
-    """Write the gateway's snapshot: a pool whose prompts are keyed by their text, as the peer does."""
+    """Write the gateway's snapshot: a pool with prompts keyed by their text, as the peer does."""
     engines = tuple(
         EngineEntry(engine_id=f"engine-{port}", name=f"e{port}", pool_id="pool", url=f"http://127.0.0.1:{port}")
         for port in ports
@@ -66,7 +66,7 @@ def keep_snapshot(state_dir: Path, ports: Sequence[int]) -> None:
 
 
 def plain_nginx(folder: Path, port: int, engines: Sequence[int]) -> Path:
-    """Write the configuration of an nginx that only passes requests on, with our settings otherwise."""
+    """Write the configuration of an nginx that only forwards requests, otherwise with our settings."""
     servers = " ".join(f"server 127.0.0.1:{engine};" for engine in engines)
     (folder / "nginx.conf").write_text(
         f"""worker_processes 2; daemon off; pid {folder}/nginx.pid; error_log {folder}/error.log warn;
@@ -88,7 +88,7 @@ http {{
 
 @contextmanager
 def ways(scratch: Path) -> Iterator[Mapping[str, int]]:
-    """Start everything; yields the port of each path to an engine."""
+    """Start all processes. Yields the port of each path to an engine."""
     nginx = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
     if nginx is None:
         raise RuntimeError("bench.gateway.proxy needs nginx with njs (Debian: nginx, libnginx-mod-http-js)")
@@ -144,7 +144,7 @@ def one_round(ports: Mapping[str, int]) -> dict[str, float]:
 
 
 def added(figures: Mapping[str, float]) -> dict[str, float]:
-    """Return the latency that the decision and the peer add, and the ratio of the two, by size."""
+    """Return the latency added by the decision and by the peer, and the ratio of both, by size."""
     added_us: dict[str, float] = {}
     for size in SIZES_KB:
         for of in ("", "_median"):

@@ -1,9 +1,9 @@
 """CPU and memory of one gateway by the number of its engines: `python -m bench.gateway.sizing --json OUT`.
 
-A gateway in a process of its own answers `POST /api/v1/route` (24 block hashes) and the report that ends each request.
-CPU is the kernel's for the whole process, both calls together, so that other work on the machine disturbs it little;
-decisions per second are those that one core could make at that cost. Memory is the process's resident set after the
-last request, with 200 known prefixes; an index that fills up adds to it.
+A gateway in a separate process answers `POST /api/v1/route` (24 block hashes) and the report that ends each request.
+CPU time is the kernel's for the whole process, for both calls together, so other work on the machine disturbs it
+little. Decisions per second are the rate that one core could sustain at that cost. Memory is the process's resident set
+after the last request, with 200 known prefixes; an index that fills up adds to it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LATE_S = 1.0
 
 
 async def started(port: int) -> Client:
-    """Wait until the server listens, and return a client; on a busy machine the start may take long."""
+    """Wait until the server listens, and return a client. On a busy machine the start can take long."""
     until_s = time.monotonic() + START_S
     while True:
         try:

@@ -1,8 +1,8 @@
-"""The cost of clients that never end their requests to others: `python -m bench.gateway.slow_clients --json OUT`.
+"""How clients that never finish their requests affect others: `python -m bench.gateway.slow_clients --json OUT`.
 
-Decisions are asked over 32 connections, in rounds without and with 200 half-open heads and 40 half-sent bodies, each
-dribbling a byte a second, in turn on one server. The figure is the 99th percentile of a decision's time with them over
-that without, median over rounds.
+Decisions are requested over 32 connections, in rounds without and with 200 incomplete request heads and 40 incomplete
+bodies, each sending a byte per second, on one server. The figure is the ratio of the decisions' 99th percentiles with
+and without slow clients, median over rounds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BODY = b"POST /api/v1/route HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000
 
 
 async def p99_s(client: Client, rng: Random) -> float:
-    """Return the 99th percentile of the decisions' times; each is completed, unmeasured, before the next."""
+    """Return the 99th percentile of the decisions' times. Each is completed, unmeasured, before the next."""
     took: list[float] = []
     for _ in range(BATCHES):
         batch = await client.drive(route_requests(BATCH, rng))
@@ -36,7 +36,7 @@ async def p99_s(client: Client, rng: Random) -> float:
 
 @asynccontextmanager
 async def slow_clients(port: int) -> AsyncIterator[None]:
-    """Keep the slow clients connected; a closed one reconnects."""
+    """Keep the slow clients connected, reconnecting after a close."""
     starts = [_HEAD] * HALF_OPEN + [_BODY] * SLOW_BODIES
     tasks = [asyncio.create_task(_dribble(port, start)) for start in starts]
     await asyncio.sleep(1.0)
@@ -64,7 +64,7 @@ async def _dribble(port: int, start: bytes) -> None:
 
 
 async def measure(rounds: int) -> dict[str, float]:
-    """Return the figures; the first round only warms up."""
+    """Return the figures. The first round is a warm-up."""
     rng, port = Random(7), FIRST_PORT + 2
     health = await asyncio.start_server(healthy, "127.0.0.1", FIRST_PORT)
     alone, beside = [], []

@@ -1,1 +1,1 @@
-"""The program's outside behavior, in files that a change of its structure must leave unchanged."""
+"""The program's external behavior, in files that a restructuring must leave unchanged."""

@@ -1,6 +1,6 @@
-"""Writes the outside behavior to files, and compares them: `python -m bench.golden --out DIR [--compare OLD]`.
+"""Write the external behavior to files, and compare them: `python -m bench.golden --out DIR [--compare OLD]`.
 
-No part names modules or files, so moved code leaves them equal. Two runs of one checkout are equal to the byte.
+No part names modules or files, so moving code leaves them equal. Two runs of one checkout are byte-identical.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ SHOWN_LINES = 200
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the parts, compare them if asked to, and return 1 if they differ."""
+    """Write the parts, compare them if requested, and return 1 if they differ."""
     parser = argparse.ArgumentParser(prog="python -m bench.golden", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("var/golden"), help="directory to write to")
-    parser.add_argument("--compare", type=Path, metavar="OLD", help="directory of an earlier run; differences exit 1")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="these only (default: all)")
+    parser.add_argument("--compare", type=Path, metavar="OLD", help="earlier run; exit with 1 on differences")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="parts to write (default: all)")
     options = parser.parse_args(argv)
     options.out.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory() as scratch:
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def compare(old: Path, new: Path, parts: Sequence[str]) -> int:
-    """Print the differences between the parts in `new` and those in `old`; return 1 if there are any, else 0."""
+    """Print the differences between the parts in `new` and `old`. Return 1 if there are any, else 0."""
     changed = 0
     for name in parts:
         before, after = (

@@ -1,4 +1,4 @@
-"""Sends requests to one program and records its answers."""
+"""Send requests to one program and record its answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Asker:
     def ask(
         self, method: str, path: str, body: Any = None, key: str = "", headers: dict[str, str] | None = None
     ) -> tuple[int, dict[str, str], str]:
-        """Send one request; `body` is JSON unless it is bytes."""
+        """Send one request. `body` is JSON unless it is bytes."""
         sent = {"Content-Type": "application/json", **(headers or {})}
         if key:
             sent["Authorization"] = f"Bearer {self.keys.get(key, key)}"
@@ -40,7 +40,7 @@ class Asker:
         return answer.status, {name.lower(): value for name, value in answer.getheaders()}, text
 
     def note(self, method: str, path: str, body: Any = None, key: str = "", **how: Any) -> Any:
-        """Send a request, record the exchange, and return the body; `only="shape"` leaves out the values."""
+        """Send a request, record the exchange, and return the body. `only="shape"` omits the values."""
         status, headers, text = self.ask(method, path, body, key, how.get("headers"))
         content_type = headers.get("content-type", "")
         if only := how.get("only"):
@@ -57,14 +57,17 @@ class Asker:
         return json.loads(text) if "json" in content_type else text
 
     def made(self, path: str, body: Any, key: str = "admin", **how: Any) -> dict[str, Any]:
-        """Create an object that later requests need, record it and return it; raises if it was not created."""
+        """Create an object for later requests, record the exchange, and return the object.
+
+        Raises if it was not created.
+        """
         answer = self.note("POST", path, body, key, **how)
         if self.seen[-1]["status"] not in (200, 201):
             raise RuntimeError(f"POST {path} was answered {self.seen[-1]['status']}: {answer}")
         return dict(answer)
 
     def etag(self, path: str, key: str = "admin") -> str:
-        """Return an object's ETag, which changing it needs."""
+        """Return an object's ETag, which is needed to change it."""
         status, headers, text = self.ask("GET", path, None, key)
         if "etag" not in headers:
             raise RuntimeError(f"GET {path} was answered {status} without an ETag: {text[:300]}")

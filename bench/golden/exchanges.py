@@ -1,6 +1,6 @@
-"""Requests and their answers, exchanged with the whole program from outside: gateway, API and pages.
+"""Requests and answers exchanged with the whole program from outside: gateway, API, and pages.
 
-One simulated engine serves one pool, so that every decision has one possible outcome.
+One pool has one simulated engine, so that every decision has one possible outcome.
 """
 
 from __future__ import annotations

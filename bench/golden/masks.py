@@ -1,4 +1,4 @@
-"""Masks the parts of an answer that differ from run to run: ids, times, measured values."""
+"""Mask the parts of an answer that differ between runs: ids, times, measured values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STABLE_HEADERS = {
     "referrer-policy", "retry-after", "vary", "www-authenticate", "x-content-type-options", "x-frame-options", "etag",
     "cross-origin-opener-policy",
 }  # fmt: skip
-"""Headers whose values are compared; of all others only the names are."""
+"""Headers whose values are compared. Of all others, only the names are compared."""
 
 _PATTERNS = (
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "<uuid>"),
@@ -29,7 +29,7 @@ _PIECE = re.compile(r'("content": ?|"delta": ?|"type": ?"text_delta", ?"text": ?
 _MEASURED = re.compile(
     r"(_at|_s|_ms|_us|_age|version|prefix|rate|created|cursor|revision|seed)$|^(id|key_id|at|last4|salt)$"
 )
-"""Names whose values come from clocks, counters of changes and dice."""
+"""Names whose values depend on clocks, change counters, or random numbers."""
 
 
 def masked(value: Any, name: str = "") -> Any:
@@ -48,7 +48,7 @@ def masked(value: Any, name: str = "") -> Any:
 
 
 def body_of(content_type: str, text: str) -> Any:
-    """Return a body's content, masked: JSON as values, server-sent events as a list, a page as its outline."""
+    """Return a masked body: JSON as values, server-sent events as a list, a page as its outline."""
     if "json" in content_type:
         return masked(json.loads(text))
     if "event-stream" in content_type:
@@ -61,14 +61,14 @@ def body_of(content_type: str, text: str) -> Any:
 
 
 def stream_of(text: str) -> dict[str, Any]:
-    """Return the text of a stream, and each kind of event once: how many tokens an event holds is chance."""
+    """Return the text of a stream, and each kind of event once, because the number of tokens per event varies."""
     events = [_PIECE.sub(r'\1"…"', line) for line in text.splitlines() if line]
     pieces = [piece for _, piece in _PIECE.findall(text)]
     return {"text": "".join(pieces), "events": list(dict.fromkeys(events))}
 
 
 def shape_of(value: Any, depth: int = 3) -> Any:
-    """Return only the names in `value` to this depth; of a list, those of its first item."""
+    """Return only the names in `value` to this depth. A list is represented by its first item."""
     if isinstance(value, dict) and depth:
         return {key: shape_of(inner, depth - 1) for key, inner in value.items()}
     if isinstance(value, list) and depth:
@@ -77,12 +77,12 @@ def shape_of(value: Any, depth: int = 3) -> Any:
 
 
 def series_of(text: str) -> list[str]:
-    """Return name and type of every series in a page of metrics; which label values have counts is chance."""
+    """Return name and type of every series on a metrics page. Which label values have counts varies."""
     return sorted(line for line in text.splitlines() if line.startswith("# TYPE "))
 
 
 class Outline(HTMLParser):
-    """Collects a page's title, headings, addresses, fields and custom elements, each once, since rows vary."""
+    """Collects a page's title, headings, addresses, fields, and custom elements without duplicates, since rows vary."""
 
     TEXTS = frozenset(("title", "h2", "label", "th", "button"))
     TAGS = TEXTS | {"h1", "a", "form", "input", "select", "textarea", "script", "link", "img"}

@@ -1,4 +1,4 @@
-"""The questions to the program: management API, decisions, proxy and pages, with the mistakes of callers."""
+"""Requests to the program: management API, decisions, proxy, and pages, including callers' mistakes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ONCE = (
     "shadows/999999", "canaries/none", "recordings/999999", "decisions/none", "audit/999999",
 )  # fmt: skip
 SHAPES = ("pools/p/rings", "pools/p/cache_locality", "jobs")
-"""Paths of which only the names are recorded: their values depend on the moment."""
+"""Paths whose values vary over time, so that only names are recorded."""
 QUESTION: dict[str, Any] = {"model": MODEL, "prompt": "one two three " * 20, "max_tokens": 8}
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4, "seed": 1}
 PAGES = (
@@ -35,7 +35,7 @@ PAGES = (
 
 
 def ask_api(asker: Asker, engine_url: str) -> None:
-    """Create a pool with an engine, with the mistakes that a caller can make, and list everything as each role."""
+    """Create a pool with an engine, including every possible caller's mistake, and list all objects in each role."""
     _regions_and_policies(asker)
     _pool_and_engine(asker, engine_url)
     _other_nouns(asker)
@@ -47,7 +47,7 @@ def ask_api(asker: Asker, engine_url: str) -> None:
 
 
 def ask_samples(asker: Asker) -> None:
-    """Query what depends on the gateway's samples, of which there has to be one with the engine."""
+    """Query the gateway's samples, after at least one that includes the engine."""
     for noun in SHAPES:
         asker.note("GET", V1 + noun, None, "admin", only="shape")
 
@@ -100,7 +100,7 @@ def _pool_and_engine(asker: Asker, engine_url: str) -> None:
 
 
 def _other_nouns(asker: Asker) -> None:
-    """Query tenants, API keys, sovereignty, nodes, trials and recordings, mostly with a caller's mistakes."""
+    """Query tenants, API keys, sovereignty, nodes, trials, and recordings, mostly with mistakes."""
     note = asker.note
     asker.made(V1 + "tenants", {"slug": "acme", "name": "Acme"})
     note("DELETE", V1 + "tenants/acme", None, "admin", headers={"If-Match": asker.etag(V1 + "tenants/acme")})
@@ -162,7 +162,7 @@ def _feedback(asker: Asker, decision: str) -> None:
 
 
 def ask_proxy(asker: Asker) -> None:
-    """Call every endpoint of the proxy, whole and streamed, and with a model that has no pool."""
+    """Call every endpoint of the proxy, unstreamed and streamed, and with a model without a pool."""
     note = asker.note
     note("POST", "/v1/chat/completions", CHAT, "limited")
     streamed = {**CHAT, "stream": True, "stream_options": {"include_usage": True}}
@@ -191,7 +191,7 @@ def ask_proxy(asker: Asker) -> None:
 
 
 def ask_advisories(asker: Asker) -> None:
-    """Announce sessions, known and unknown, and with a browser's token."""
+    """Announce sessions, known and unknown, including with a browser's token."""
     note, path = asker.note, V1 + "advisories"
     note("POST", "/v1/chat/completions", CHAT, "admin", headers={"X-Session-Id": "s"})
     for body in (
@@ -211,7 +211,7 @@ def ask_advisories(asker: Asker) -> None:
 
 
 def ask_pages(asker: Asker, password: str) -> None:
-    """Open every page that has a menu entry, first without a session."""
+    """Open every page in the menu, first without a session."""
     for path in (*PAGES[:3], "/no-such-page"):
         asker.note("GET", path)
     form = asker.ask("GET", "/login")[2]
@@ -242,7 +242,7 @@ def ask_trials(asker: Asker) -> None:
 
 
 def ask_switches(asker: Asker) -> None:
-    """Freeze and override automations, take an engine out of rotation and put it back."""
+    """Freeze and override automations, and take an engine out of rotation and back."""
     note, pool = asker.note, V1 + "pools/p/"
     note("POST", pool + "freeze", {"why": "look"}, "viewer")
     for switch, body in (

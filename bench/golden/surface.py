@@ -1,4 +1,4 @@
-"""The program's surface without serving a request: API, metrics, addresses, tables, options, simulations."""
+"""The program's surface without serving a request: API, metrics, URLs, tables, options, simulations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRACE = ("toolagent_like", "--requests", "3000", "--qps", "8", "--engines", "8",
 
 
 def set_up(state_dir: Path) -> None:
-    """Prepare Django with a database of its own, empty but migrated, under `state_dir`."""
+    """Prepare Django with a separate, empty, and migrated database under `state_dir`."""
     os.environ["HEADWAY_STATE_DIR"] = str(state_dir / "state")
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.project.settings")
     import django
@@ -105,7 +105,7 @@ def _routes(patterns: Any, prefix: str = "") -> Iterator[list[str]]:
 
 
 def database_schema() -> list[str]:
-    """Return the statements that create every table and index, sorted; columns in any order."""
+    """Return the sorted statements that create every table and index, with columns in any order."""
     from django.db import connection
 
     with connection.cursor() as cursor:
@@ -114,7 +114,7 @@ def database_schema() -> list[str]:
 
 
 def simulations(state_dir: Path) -> list[dict[str, Any]]:
-    """Return the reports of every placement with every order over one generated trace, without their duration."""
+    """Return the reports of every placement with every order over one generated trace, without their durations."""
     out = state_dir / "simulate.json"
     _run("manage.py", "simulate", *TRACE, "--all", "--json", str(out))
     reports: list[dict[str, Any]] = json.loads(out.read_text())
@@ -124,7 +124,7 @@ def simulations(state_dir: Path) -> list[dict[str, Any]]:
 
 
 def flags() -> dict[str, Any]:
-    """Return the help of every command, and how each environment variable is read."""
+    """Return the help of every command, and every read of an environment variable."""
     from django.core.management import get_commands
 
     own = sorted(name for name, app in get_commands().items() if str(app).partition(".")[0] in ROOMS)
@@ -142,14 +142,14 @@ def _run(*arguments: str) -> str:
 
 
 def environment(state_dir: Path | None = None) -> dict[str, str]:
-    """Return the environment of a child: nothing of the caller's but its PATH, and the child's state directory."""
+    """Return a child's environment: only the caller's PATH, and the child's state directory."""
     state = {"HEADWAY_STATE_DIR": str(state_dir)} if state_dir else {}
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "HEADWAY_STATE_DIR") if name in os.environ}
     return {**kept, "COLUMNS": "100", "NO_COLOR": "1", "PYTHONHASHSEED": "0", **state}
 
 
 def _reads_of_environment() -> Iterator[str]:
-    """Yield each read of the environment as written, keyword arguments and all."""
+    """Yield each read of the environment as written, including keyword arguments."""
     for room in ROOMS:
         for path in (ROOT / room).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):

@@ -1,1 +1,1 @@
-"""The size of the rooms, the imports among their folders, and the house words that they break."""
+"""Size of the rooms, imports between their folders, and violations of the house vocabulary."""

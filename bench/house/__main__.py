@@ -1,7 +1,7 @@
-"""Measures the rooms of a source tree: `python -m bench.house [BEFORE] AFTER` prints tables in Markdown.
+"""Measure the rooms of a source tree: `python -m bench.house [BEFORE] AFTER` prints tables in Markdown.
 
-Sizes are of Python files without migrations. A pair is mutual where two siblings, of which one is a folder at least,
-import each other; a circle is a set of files that import each other; imports for type checkers count too.
+Sizes count Python files without migrations. A pair is mutual if two siblings, at least one of them a folder, import
+each other. A circle is a set of files that import each other. Imports for type checkers also count.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _sizes(paths: Sequence[Path]) -> dict[str, str]:
 
 
 def _graph(tree: Path, rooms: tuple[str, ...]) -> grimp.ImportGraph:
-    """Read the imports of another tree than the running one: no room may be imported in this process."""
+    """Read the import graph of another tree. None of its rooms can be imported in this process."""
     sys.path.insert(0, str(tree.resolve()))
     importlib.invalidate_caches()
     try:
@@ -104,14 +104,14 @@ def _mutual(imports: Iterable[tuple[str, str]], graph: grimp.ImportGraph) -> set
 
 
 def _siblings(importer: str, imported: str) -> tuple[str, str]:
-    """Return the two neighbors, files or folders, that the import connects."""
+    """Return the two sibling files or folders that the import connects."""
     one, other = importer.split("."), imported.split(".")
     same = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
     return ("", "") if same is None else (".".join(one[: same + 1]), ".".join(other[: same + 1]))
 
 
 def _circles(imports: Iterable[tuple[str, str]], graph: grimp.ImportGraph) -> str:
-    """Count the sets of files that import each other, and their files."""
+    """Return the number of import circles and of their files."""
     inside: dict[str, set[str]] = defaultdict(set)
     for importer, imported in imports:
         if graph.chain_exists(importer=imported, imported=importer):
@@ -123,9 +123,9 @@ def _circles(imports: Iterable[tuple[str, str]], graph: grimp.ImportGraph) -> st
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print a row per room, and how many folders each feature has."""
+    """Print a row per room, and the number of folders of each feature."""
     parser = argparse.ArgumentParser(prog="python -m bench.house", description=__doc__)
-    parser.add_argument("trees", nargs="+", type=Path, help="directories with the rooms, the oldest first")
+    parser.add_argument("trees", nargs="+", type=Path, help="source trees, oldest first")
     trees = [measured(tree) for tree in parser.parse_args(argv).trees]
     for names, columns in ((("all", *ROOMS), COLUMNS), (WITH_FEATURES, (PER_FEATURE,))):
         print(f"| room | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}")

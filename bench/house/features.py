@@ -1,4 +1,4 @@
-"""Counts the folders of a room that a feature has, in trees by layer and by feature alike."""
+"""Count the folders of a feature within a room, in trees by layer and by feature."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ FEATURES = {
     "capacity": "capacity",
     "regions": "^regions/",
 }
-"""Words in the paths of a feature's files; the first in a path counts."""
+"""Words in the paths of a feature's files. The first match in a path counts."""
 SHARED = re.compile(r"(platform|project|management|doctor|migrations|shell|live|frontend)(/|$)")
-"""Paths below every feature, or that name all of them."""
+"""Paths shared by all features, or that name all of them."""
 
 
 def _feature(name: PurePosixPath) -> str:
@@ -36,7 +36,7 @@ def _feature(name: PurePosixPath) -> str:
 def folders_per_feature(names: Sequence[PurePosixPath]) -> str:
     """Return the number of folders of each feature, given paths of files below their room.
 
-    They are the outermost folders that hold nothing else, and the folders of its other files.
+    They are the outermost folders that contain only the feature, and the folders of its other files.
     """
     owners: dict[PurePosixPath, set[str]] = defaultdict(set)
     for name in names:

@@ -1,4 +1,4 @@
-"""Words that the code does not use: terms of our own where the field has one, and figures of speech for data flow."""
+"""Words that the code does not use: our own terms for established ones, and figures of speech for data flow."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WORDS = {
     r"/steering|\bSteering\b": "automation",
     r"(?<![A-Za-z])[Ee]xperiments?(?![a-z])": "trial",
 }
-"""A pattern and what to say instead."""
+"""A pattern, and the replacement."""
 
 CONTRACTS = (
     # The name of a queue order, as its papers call it.
@@ -39,7 +39,7 @@ CONTRACTS = (
 """Names that other products or papers set."""
 
 SPEECH = "told|tells?|telling|hears?|heard|hearing|looks?|looked|looking|whoever|nobody|somebody|stands|anew"
-"""Verbs of speech for data flow, of standing for state, and persons for null."""
+"""Verbs of speech for data flow, verbs of posture for state, and persons for null."""
 _PROSE = re.compile(rf"\b(?:{SPEECH})\b", re.IGNORECASE)
 _NAME = re.compile(rf"(?:^|_)(?:{SPEECH}|found|each|places?|standings?)(?=_|$)", re.IGNORECASE)
 _TEST_NAME = re.compile(rf"_(?:{SPEECH})(?=_|$)")
@@ -52,14 +52,14 @@ _SCRIPT = re.compile(
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _TEMPLATE = re.compile(r"\{% for (?P<loop>[\w, ]+) in |\{% with (?P<bound>\w+)=|\{% \w[^%]* as (?P<set>\w+) ")
 BY_THE_LANGUAGE = {"forEach"}
-"""Names that JavaScript has."""
+"""Names defined by JavaScript."""
 
 SUFFIXES = {".py", ".html", ".js", ".css", ".md"}
 SKIPPED = {"migrations", "node_modules", "static", "results", "dist", "__pycache__"}
 
 
 def broken_words(tree: Path, parts: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield each line under `parts` that has terms of our own, as "path:line", with the terms."""
+    """Yield each line under `parts` with a term of our own, as "path:line", and the terms."""
     pattern, contracts = re.compile("|".join(WORDS)), re.compile("|".join(CONTRACTS))
     for path in _files(tree, parts, SUFFIXES):
         for number, line in enumerate(path.read_text().splitlines(), 1):

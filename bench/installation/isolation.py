@@ -1,14 +1,14 @@
-"""The cost of console and jobs to requests: `python -m bench.installation.isolation --json OUT`.
+"""How console and jobs affect requests: `python -m bench.installation.isolation --json OUT`.
 
-Decisions are asked and answers streamed in closed loops, in pairs of rounds: one alone, and one with pages read at 20 a
-second and running what-ifs; background jobs run in both. Ratios are medians over the pairs of the busy round over the
-quiet one. They are reported with those of commit BEFORE, the last on which gateway, web and jobs could share one
-process, if this checkout has it.
+Decisions and streamed answers are requested in closed loops, in pairs of rounds: one alone, and one with 20 page loads
+per second and running what-ifs. Background jobs run in both. The figures are medians over the pairs of the ratio of the
+busy to the quiet round. They are reported next to those of commit BEFORE, the last on which gateway, web, and jobs
+could share one process, if this checkout contains it.
 
-Client, engines and the reader of pages share the machine's cores with the program, which they would not do elsewhere:
-pages and what-ifs would delay none of them. So client and engines have precedence (autogroup, sched(7); it takes root),
-and the reader has a lower priority. Without the precedence, most of what first bytes take longer is the engine's and
-the client's own wait for a core (ADR 0044).
+Client, engines, and the page reader share the machine's cores with the program, unlike in a real installation, where
+pages and what-ifs would not delay them. So client and engines get precedence (autogroup, sched(7); requires root), and
+the reader a lower priority. Without precedence, most of the added time to first byte is the engine's and the client's
+own wait for a core (ADR 0044).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ BEFORE = "6d4e9fc"
 MODEL = "loopback-8b"
 PAGES_PER_S = 20.0
 ROWS, ROW_MS = 10_000, 40.0
-"""Size of the trace that what-ifs simulate."""
+"""Size of the trace for what-ifs, and the gap between its rows in milliseconds."""
 WHATIFS = 4
 """What-ifs started at once, so that at least one runs during the whole round."""
 DECISION_PAUSE_S, STREAM_PAUSE_S = 0.01, 0.05
 SETTLE_S = 2.0
 PRECEDENCE = -10
-"""Nice value of the session of client and engines; the program has its own."""
+"""Nice value of the session of client and engines. The program has a separate session."""
 
 _UPLOAD = """
 from controlplane.models import Pool
@@ -100,7 +100,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A quiet round and its busy one, as ratios of busy to quiet."""
+    """Ratios of a busy round to its quiet round."""
 
     decision_p50: float
     decision_p99: float
@@ -108,7 +108,7 @@ class Pair:
 
 
 async def one_round(program: LiveProgram, seconds: float) -> Round:
-    """Ask and stream for this many seconds."""
+    """Request decisions and streams for this many seconds."""
     measured_s = Round([], [])
     headers = {"Authorization": f"Bearer {program.secrets.api_key}"}
     until = time.monotonic() + seconds
@@ -149,7 +149,7 @@ async def _stream(client: aiohttp.ClientSession, url: str, until: float, took: l
 
 @contextmanager
 def precedence() -> Iterator[None]:
-    """Give this session, which client and engines belong to, precedence for the block, if permitted."""
+    """Give this session, which includes client and engines, precedence during the context, if permitted."""
     group = Path("/proc/self/autogroup")
     try:
         before = group.read_text().split()[-1]
@@ -166,7 +166,7 @@ def precedence() -> Iterator[None]:
 
 @contextmanager
 def other_work(program: LiveProgram) -> Iterator[None]:
-    """Read pages and simulate what-ifs for the block; raises RuntimeError if the what-ifs did not last."""
+    """Read pages and simulate what-ifs during the context. Raises RuntimeError if the what-ifs ended early."""
     command = [
         sys.executable,
         "-m",
@@ -192,7 +192,7 @@ def other_work(program: LiveProgram) -> Iterator[None]:
 
 
 def pair(program: LiveProgram, seconds: float, *, quiet_first: bool) -> Pair:
-    """Measure one pair of rounds; the order alternates, so that slow changes favor neither."""
+    """Measure one pair of rounds in alternating order, so that slow changes favor neither."""
     rounds: dict[bool, Round] = {}
     for quiet in (quiet_first, not quiet_first):
         time.sleep(SETTLE_S)
@@ -219,7 +219,7 @@ def _p99(values: list[float]) -> float:
 
 
 def measured(count: int, seconds: float) -> list[Pair]:
-    """Return the ratios of this many pairs in a fresh installation, after a round of warm-up."""
+    """Return the ratios of this many pairs in a fresh installation, after a warm-up round."""
     with TemporaryDirectory() as name, live_program(Path(name), engines=True) as program:
         trace = Path(name) / "trace.jsonl"
         trace.write_bytes(_trace())
@@ -229,7 +229,7 @@ def measured(count: int, seconds: float) -> list[Pair]:
 
 
 def measured_before(count: int, seconds: float) -> list[Pair]:
-    """Return the same for commit BEFORE in one process; empty if this checkout lacks it."""
+    """Return the same for commit BEFORE in one process, empty if this checkout lacks it."""
     with TemporaryDirectory() as name:
         archive = subprocess.run(["git", "archive", BEFORE], cwd=ROOT, capture_output=True, check=False)
         if archive.returncode:
@@ -267,7 +267,7 @@ def main() -> None:
     """Measure and write the report."""
     parser = command_line("isolation", __doc__)
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=15.0, help="of each round")
+    parser.add_argument("--seconds", type=float, default=15.0, help="seconds per round")
     arguments = parser.parse_args()
     with precedence():
         now = _medians(measured(arguments.pairs, arguments.seconds))

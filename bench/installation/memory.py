@@ -1,8 +1,8 @@
 """The demo's memory over hours: `python -m bench.installation.memory --json OUT --minutes M`.
 
-Runs `manage.py up --demo` at 28 requests a second and samples the resident memory of its processes. Requests are short,
-so that two cores carry them along with eight simulated engines; memory that grows with the number of requests still
-grows. The slope is the least-squares line through the samples after the warm-up.
+Runs `manage.py up --demo` at 28 requests per second and samples the resident memory of its processes. Requests are
+short, so that two cores suffice for them and eight simulated engines; memory that grows with the number of requests
+still grows. The slope is the least-squares line through the samples after the warm-up.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from simulator.workloads.trace import TraceRow, write_trace
 
 QPS = 28.0
 PASS_S = 1200.0
-"""Seconds after which the replay starts over, with other sessions."""
+"""Seconds after which the replay starts again with other sessions."""
 MAX_INPUT, MAX_OUTPUT = 1024, 8
 WARM_SHARE = 0.25
 MIN_WARM_MIN = 20.0
-"""Tables that keep a fixed number of last requests are full by then."""
+"""After this time, tables with a fixed number of recent requests are full."""
 SAMPLE_S = 10.0
 SLOPE_MB_PER_MIN = 0.1
 MB = 1e6
 
 
 def short_rows() -> list[TraceRow]:
-    """Return one pass of requests like the conversation trace's, with prompts and answers cut."""
+    """Return one pass of requests like the conversation trace's, with shortened prompts and answers."""
     rows = generate(int(QPS * PASS_S), 1, WorkloadShape(qps=QPS))
     return [
         msgspec.structs.replace(
@@ -64,7 +64,7 @@ def slope(samples: Sequence[tuple[float, float]]) -> float:
 
 
 def warm_min(minutes: float) -> float:
-    """Return how many minutes of a run are its warm-up: at most half of it."""
+    """Return the warm-up time of a run in minutes: at most half of it."""
     return min(max(MIN_WARM_MIN, WARM_SHARE * minutes), minutes / 2)
 
 
@@ -106,7 +106,7 @@ def _sampled(process: subprocess.Popen[bytes], url: str, minutes: float) -> tupl
 
 
 def main() -> int:
-    """Run, report, and return 0 if the slope is within its limit."""
+    """Run, report, and return 0 if the slope is within the limit."""
     parser = command_line("memory", __doc__)
     parser.add_argument("--minutes", type=float, default=120.0)
     options = parser.parse_args()

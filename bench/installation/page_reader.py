@@ -1,4 +1,4 @@
-"""Reads a console's pages until it is killed: `python -m bench.installation.page_reader URL PASSWORD PER_S`."""
+"""Read a console's pages until killed: `python -m bench.installation.page_reader URL PASSWORD PER_S`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import aiohttp
 
 PAGES = ("/", "/decisions", "/policies", "/jobs", "/automation", "/topology")
 MAX_UNDER_WAY = 8
-"""Limit beyond which pages wait: people do not reload faster than pages arrive."""
+"""Limit of concurrent pages: users do not reload faster than pages arrive."""
 
 
 async def sign_in(client: aiohttp.ClientSession, url: str, password: str) -> None:
-    """Get a session as the first administrator."""
+    """Sign in as the first administrator."""
     async with client.get(f"{url}/login") as page:
         token = re.search(r'csrfmiddlewaretoken" value="([^"]+)"', await page.text())
     if token is None:

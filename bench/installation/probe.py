@@ -1,7 +1,7 @@
-"""The cost of probing: CPU of one worker process that watches 500 engines, light reads at 100 ms, full ones at 2 s.
+"""The CPU cost of probing: one worker process watches 500 engines, light reads at 100 ms, full ones at 2 s.
 
-The engines are one child process that answers GET /load, /metrics and /health with bytes as vLLM sends them, so that
-only the reader's time counts here. Five shards run in one loop, as in the probe job.
+The engines are one child process that answers GET /load, /metrics, and /health with bytes like vLLM's, so that only the
+reader's time counts. Five shards run in one loop, as in the probe job.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _every(entries: list[EngineEntry], shard: int) -> list[EngineEntry]:
 
 
 async def measure(port: int, warm_up_s: float, seconds: float) -> tuple[float, list[int], Counter[str]]:
-    """Return CPU seconds per second, reads of each engine, and the number of failures by reason."""
+    """Return CPU seconds per second, reads per engine, and failures by reason."""
     bus, stop = InProcessBus(), asyncio.Event()
     names = [f"e-{number:03d}" for number in range(ENGINES)]
     entries = [EngineEntry(engine_id=n, name=n, pool_id="p", url=f"http://127.0.0.1:{port}/{n}") for n in names]

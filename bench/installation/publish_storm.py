@@ -1,8 +1,8 @@
-"""Policies published 200 times a minute under replayed load: `python -m bench.installation.publish_storm --minutes M`.
+"""Publish policies 200 times a minute under replayed load: `python -m bench.installation.publish_storm --minutes M`.
 
-The whole program runs with two simulated engines; an editor drafts and publishes through the API while conversations
-are replayed. No request may be dropped, and every decision must carry exactly one version: one that was live when the
-decision was made, within the two seconds that a publication may take to arrive everywhere.
+The whole program runs with two simulated engines. An editor drafts and publishes through the API while conversations
+are replayed. No request can be dropped, and every decision must carry exactly one version that was live when it was
+made, within the two seconds that a publication takes to arrive everywhere.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ print("KEY", text)
 
 @dataclass(slots=True)
 class Publication:
-    """One version, and when its publication began and ended (unix seconds)."""
+    """One version, and when its publication began and ended (Unix seconds)."""
 
     version: int
     asked_at: float
@@ -63,11 +63,11 @@ class Storm:
     errors: Counter[str] = field(default_factory=Counter)
     decision_ids: list[str] = field(default_factory=list)
     decided: dict[str, tuple[float, int]] = field(default_factory=dict)
-    """Decision → (unix seconds, policy version)."""
+    """Decision → (Unix seconds, policy version)."""
     seconds: float = 0.0
 
     def staleness_s(self, decided_at: float, version: int) -> float | None:
-        """Return for how long the version had been replaced when it was used; None if it was never live before."""
+        """Return how long the version had been replaced when it was used, None if it was never live before."""
         for position, publication in enumerate(self.publications):
             if publication.version != version:
                 continue
@@ -79,7 +79,7 @@ class Storm:
 
 
 async def storm(program: LiveProgram, key: str, *, seconds: float, per_minute: float, qps: float) -> Storm:
-    """Publish and replay at the same time for `seconds`, then read every decision."""
+    """Publish and replay concurrently for `seconds`, then read every decision."""
     result = Storm()
     tracing = aiohttp.TraceConfig()
 
@@ -106,7 +106,7 @@ async def storm(program: LiveProgram, key: str, *, seconds: float, per_minute: f
 
 
 async def _wait_for_key(program: LiveProgram, session: aiohttp.ClientSession) -> None:
-    """Wait until the gateway knows the key, which a command in another process has created."""
+    """Wait until the gateway has received the key, which a command in another process created."""
     async with asyncio.timeout(30):
         while True:
             async with session.get(f"{program.url}/v1/models") as answer:
@@ -124,7 +124,7 @@ async def _first_version(program: LiveProgram, session: aiohttp.ClientSession, r
 async def _publish_on(
     program: LiveProgram, session: aiohttp.ClientSession, result: Storm, seconds: float, pause_s: float
 ) -> None:
-    """Draft and publish at a steady pace; each version has another placement, order and objective."""
+    """Draft and publish at a steady rate. Each version has another placement, order, and objective."""
     documents = _documents()
     start = time.monotonic()
     for number in itertools.count():
@@ -193,7 +193,7 @@ async def _read_decisions(program: LiveProgram, session: aiohttp.ClientSession, 
 
 
 def manage_key(program: LiveProgram) -> str:
-    """Return a new API key that may also manage."""
+    """Return a new API key with management permission."""
     return program.shell(_MANAGE_KEY).split("KEY ")[1].strip()
 
 
@@ -232,7 +232,7 @@ def targets_of(figures: Mapping[str, float]) -> dict[str, Target]:
 
 
 def main() -> None:
-    """Storm and report."""
+    """Run the storm and report."""
     parser = command_line("publish_storm", __doc__)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--per-minute", type=float, default=PER_MINUTE)

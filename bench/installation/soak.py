@@ -1,10 +1,10 @@
 """An installation under random kills: `python -m bench.installation.soak --minutes M --seed S --json OUT --log FILE`.
 
-Starts web, two workers and their beat, two gateways, four engines, PostgreSQL and Redis; clients send requests while
+Starts web, two workers and their beat, two gateways, four engines, PostgreSQL, and Redis. Clients send requests while
 processes are killed at random, policy versions are published, and the size of a pool behind a webhook changes.
-Afterwards the history of every request and every effect of a job is checked: nothing lost before its first byte, each
-order once in effect, no decision by a version that is not published or older than the one before, no process left,
-memory bounded. Exits with 1 if a check fails.
+Afterwards the history of every request and of every job's effects is checked: no request lost before its first byte,
+every order executed once, no decision by an unpublished version or one older than the previous, no remaining process,
+bounded memory. Exits with 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ for line in sys.stdin:
 
 
 class Soak:
-    """One run. Mutable: the clients' history, the kills, the operator's orders, samples of memory."""
+    """One run. Mutable: the clients' history, the kills, the operator's orders, and memory samples."""
 
     def __init__(self, installation: Installation, service: EngineService, api_key: str, seed: int) -> None:
         urls = installation.gateway_urls
@@ -86,7 +86,7 @@ class Soak:
         return [item.decided for item in self.clients.asked if item.decided is not None]
 
     async def run(self, seconds: float) -> None:
-        """Run everything for `seconds`, and then until all is quiet."""
+        """Run all processes for `seconds`, and then until they are idle."""
         stop, settled = asyncio.Event(), asyncio.Event()
         async with asyncio.TaskGroup() as parts:
             parts.create_task(self.clients.run(_rate, stop))
@@ -102,16 +102,16 @@ class Soak:
             settled.set()
 
     def gateway_away(self) -> list[tuple[float, float]]:
-        """Return the spans in which a gateway was away, in seconds of the decisions' history."""
+        """Return the periods without a gateway, in seconds of the decisions' history."""
         # Kills are dated in the clients' history, which begins at another moment.
         later_s = self.clients.began - self.decisions.began
         kills = [kill for kill in self.killer.kills if kill.name.startswith("gateway")]
         return [(kill.at_s + later_s, kill.back_s + later_s) for kill in kills]
 
     async def _wish(self, stop: asyncio.Event) -> None:
-        """Set the wanted number of engines behind the webhook, and publish a policy version with each change.
+        """Set the target number of engines behind the webhook, and publish a policy version with each change.
 
-        Ends with one engine wanted.
+        The last target is one engine.
         """
         command = [sys.executable, "manage.py", "shell", "--no-imports", "-c", _OPERATOR]
         environment = dict(self._installation.environment)
@@ -218,7 +218,10 @@ def _figures(
 
 
 def _log(run: Soak, rows: Mapping[str, Sequence[tuple[Any, ...]]], wrong: Sequence[str]) -> list[str]:
-    """Return kills (k), wishes (w), requests (r: number, stream or whole, attempts, fate, first byte, end); orders."""
+    """Return log lines: kills (k), target sizes (w), requests (r), and orders.
+
+    A request's line states its number, stream or whole, attempts, outcome, first byte, and end.
+    """
     lines = [(kill.at_s, f"k {kill.name} back {kill.back_s:.1f}") for kill in run.killer.kills]
     lines += [(at_s, f"w {wanted}") for at_s, wanted in run.wishes]
     lines += [(item.sent_s, _line(item)) for item in run.clients.asked]

@@ -1,7 +1,8 @@
 """The CPU cost of starting the whole program: `python -m bench.installation.start --json OUT`.
 
-CPU seconds (user and system) of the supervisor and all its processes, from `manage.py up` until a browser has the
-sign-in page, once in an empty state directory and then in one that is filled; medians over the rounds.
+CPU seconds (user and system) of the supervisor and all its processes, from `manage.py up` until a browser has loaded
+the sign-in page, first in an empty state directory and then in the same, filled one. Figures are medians over the
+rounds.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from bench.report import command_line, write_report
 
 
 def started(program: LiveProgram) -> tuple[float, float]:
-    """Start the program and return CPU and wall seconds until it serves a page; then end it."""
+    """Start the program, return the CPU and wall seconds until it serves a page, then stop it."""
     began_s = time.monotonic()
     program.start()
     try:

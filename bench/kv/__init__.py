@@ -1,1 +1,1 @@
-"""Benchmarks of node managers: KV blocks kept, moved and loaded, also under faults."""
+"""Benchmarks of node managers: storing, moving, and loading KV blocks, also under faults."""

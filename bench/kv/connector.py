@@ -1,9 +1,9 @@
-"""Time that loading a prompt's KV saves a real engine: `eval export $(.ci/setup-vllm); python -m bench.kv.connector`.
+"""Time saved by loading a prompt's KV: `eval export $(.ci/setup-vllm); python -m bench.kv.connector`.
 
-Two vLLM engines for CPUs, of one model of random weights, and a node manager, all on this machine. The first engine
-computes a prompt and stores its blocks; the second loads the same prompt, and computes another one of the same length.
-The output is the time to the first token of each, the median of `--repeats`, and the connector's own figures of the
-load. The ratio holds for this machine and this small model: it shows the cost of the path, and nothing of GPUs.
+Two vLLM CPU engines with one model of random weights, and a node manager, all on this machine. The first engine
+computes a prompt and stores its blocks. The second loads the same prompt, and computes another one of the same length.
+The output is the time to first token of each, the median of `--repeats`, and the connector's own figures of the load.
+The ratio is valid for this machine and this small model: it shows the cost of the path, and says nothing about GPUs.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Row(NamedTuple):
     tokens: int
     mib: float
     computed_s: float
-    """Time to the first token if all is computed."""
+    """Time to first token if all blocks are computed."""
     loaded_s: float
-    """Time to the first token if all full blocks are loaded."""
+    """Time to first token if all full blocks are loaded."""
     load_s: float
-    """Part of it in which the connector waited for the bytes and wrote them."""
+    """The part of it in which the connector waited for the bytes and wrote them."""
 
 
 def main() -> None:
@@ -108,7 +108,7 @@ def _measured(engines: Sequence[RealEngine], store: StoreProcess, length: int, r
 
 
 def _first_token(engine: RealEngine, prompt: list[int], order: LoadInstruction | None) -> tuple[float, dict[str, Any]]:
-    """Return the seconds until an answer of one token, and the answer."""
+    """Return the seconds until a one-token answer, and the answer."""
     body: dict[str, Any] = {"model": "tiny", "prompt": prompt, "max_tokens": 1, "temperature": 0}
     if order is not None:
         body["kv_transfer_params"] = {FIELD: msgspec.to_builtins(order)}
@@ -140,14 +140,14 @@ def _engine(python: str, model: Path, log: Path, store: StoreProcess, longest: i
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--python", default=os.environ.get("VLLM_PYTHON", ""), help="the Python that has vLLM")
+    parser.add_argument("--python", default=os.environ.get("VLLM_PYTHON", ""), help="Python with vLLM")
     parser.add_argument("--lengths", type=int, nargs="+", default=[128, 512, 2048, 4096])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--hidden", type=int, default=512)
     options = parser.parse_args()
     if not options.python:
-        parser.error("name the Python that has vLLM: eval export $(.ci/setup-vllm)")
+        parser.error("name Python interpreter with vLLM installed: eval export $(.ci/setup-vllm)")
     return options
 
 

@@ -1,7 +1,7 @@
-"""Time until a gateway knows the content of node managers: `python -m bench.kv.follow [--nodes 8] [--blocks 100000]`.
+"""Time until a gateway knows the contents of node managers: `python -m bench.kv.follow [--nodes 8] [--blocks 100000]`.
 
-The nodes run in this process, so that they share its CPU with the gateway's followers; over a network they do not.
-Requests wait meanwhile for as long as the CPU time of the event loop's longest turn.
+The nodes run in this process, so they share its CPU with the gateway's followers, unlike over a network. During that
+time, requests wait for as long as the CPU time of the event loop's longest iteration.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LIMIT_S = 120.0
 
 
 def main() -> int:
-    """Print the seconds until all nodes are followed, and the CPU time of the loop's longest turn."""
+    """Print the seconds until all nodes are followed, and the CPU time of the loop's longest iteration."""
     parser = argparse.ArgumentParser(prog="python -m bench.kv.follow", description=__doc__)
     parser.add_argument("--nodes", type=int, default=8)
     parser.add_argument("--blocks", type=int, default=100_000)

@@ -49,13 +49,15 @@ from simulator.workloads.trace import TraceRow
 PARTS = ("mooncake", "replicas", "prefetch")
 NEAR = 0.15
 LEAST_ANSWERED = 0.95
-"""On a busy machine a gateway sometimes rejects a request whose objective cannot be met any more."""
+"""Minimum answered share: on a busy machine a gateway sometimes rejects a request that can no longer meet its
+objective.
+"""
 _HOT_BLOCKS = 24
 _LIMIT_S = 60.0
 
 
 class Window(msgspec.Struct, frozen=True):
-    """Mean times to the first token of the same requests, in seconds."""
+    """Mean times to first token of the same requests, in seconds."""
 
     live_s: float
     live_off_s: float
@@ -64,7 +66,7 @@ class Window(msgspec.Struct, frozen=True):
 
 
 def documents(seed: int, *, requests: int, documents: int, blocks: int, gap_s: float) -> list[TraceRow]:
-    """Return questions on documents, some of which are more popular; no two seeds share a document."""
+    """Return questions about documents of varying popularity. No two seeds share a document."""
     random, ranks = Random(seed), range(documents)
     asked = random.choices(ranks, [1 / (rank + 1) for rank in ranks], k=requests)
     rows, at_s = [], 0.0
@@ -82,7 +84,7 @@ def _row(at_s: float, blocks: tuple[int, ...], output: int = 8) -> TraceRow:
 
 
 def sent(fleet: KvFleet, *rows: Sequence[TraceRow]) -> list[ReplaySummary]:
-    """Send several lists of rows at the same time; raises RuntimeError if one in twenty or more is not answered."""
+    """Send several lists of rows concurrently. Raises RuntimeError if at least one in twenty is not answered."""
     speed = fleet.shape.speed
     options = ReplayOptions(target=fleet.url, model=MODEL, api_key=API_KEY, chat=False, speed=speed)
 
@@ -122,7 +124,7 @@ def predicted(rows: Sequence[TraceRow], shape: KvFleetShape, *, loads: bool) -> 
 
 
 def mooncake_windows(folder: Path, windows: int, requests: int, speed: float) -> list[Window]:
-    """Return each window's times; the order of the two live runs alternates."""
+    """Return each window's times. The order of the two live runs alternates."""
     profile = EngineProfile(recompute_last_block=True, num_blocks=72)
     shape = KvFleetShape(homes=(0, 1, 0, 1), profile=profile, speed=speed)
     measured = []
@@ -147,7 +149,7 @@ def mooncake_windows(folder: Path, windows: int, requests: int, speed: float) ->
 def replica_pairs(folder: Path, pairs: int, seconds: float, speed: float) -> list[tuple[float, float, float]]:
     """Return the hot prompts' p90 TTFT with and without replication, and the replicas made, for each pair.
 
-    Node 1 alone has the prefix, from an engine that then leaves; the others have node 2. Links have 25 Gbit/s.
+    Only node 1 has the prefix, from an engine that then leaves. The others have node 2. Links have 25 Gbit/s.
     """
     profile = EngineProfile(recompute_last_block=True, num_blocks=32, link_bytes_per_s=3.125e9)
     shape, measured = KvFleetShape(homes=(0, 1, 1, 1), profile=profile, speed=speed), []
@@ -172,12 +174,12 @@ def replica_pairs(folder: Path, pairs: int, seconds: float, speed: float) -> lis
 
 
 def planted_prefix(base: int) -> TraceRow:
-    """Return the prompt whose blocks only one node is to hold."""
+    """Return the prompt whose blocks should be on only one node."""
     return _row(0.0, tuple(range(base, base + _HOT_BLOCKS)), output=1)
 
 
 def hot_and_others(base: int, seconds: float) -> tuple[list[TraceRow], list[TraceRow]]:
-    """Return questions behind the planted prefix, one a second, and prompts that push it out of the engines."""
+    """Return one question per second with the planted prefix, and prompts that evict it from the engines."""
     hot = range(base, base + _HOT_BLOCKS)
     asked = [_row(1.0 + at, (*hot, base + 100_000 + at)) for at in range(int(seconds))]
     others = [
@@ -188,7 +190,7 @@ def hot_and_others(base: int, seconds: float) -> tuple[list[TraceRow], list[Trac
 
 
 def _plant(fleet: KvFleet, rows: Sequence[TraceRow]) -> None:
-    """Empty everything, let the first engine compute the rows, and empty the engines again."""
+    """Empty all caches, let the first engine compute the rows, and empty the engines again."""
     fleet.forget()
     with fleet.gateway(_policy(fleet), engines=(0,)):
         sent(fleet, rows)
@@ -206,7 +208,7 @@ def _plant(fleet: KvFleet, rows: Sequence[TraceRow]) -> None:
 
 
 def prefetch_runs(folder: Path, repeats: int, speed: float) -> list[tuple[float, float, float, float]]:
-    """Return for each run the tokens that prefetch reports as saved, those that the own node sent, and both TTFTs."""
+    """Return, for each run, the tokens that prefetch reports as saved, those sent by the own node, and both TTFTs."""
     profile = EngineProfile(recompute_last_block=True, num_blocks=72)
     shape = KvFleetShape(homes=(0, 1, 1), profile=profile, speed=speed)
     measured = []
@@ -231,12 +233,12 @@ def prefetch_runs(folder: Path, repeats: int, speed: float) -> list[tuple[float,
 
 
 def planted_documents(base: int) -> list[TraceRow]:
-    """Return the prompts whose blocks only one node is to hold."""
+    """Return the prompts whose blocks should be on only one node."""
     return [_row(float(at), tuple(range(base + 100 * at, base + 100 * at + 24)), output=1) for at in range(16)]
 
 
 def burst(planted: Sequence[TraceRow], base: int) -> list[TraceRow]:
-    """Return a question on each document, with much of its own to compute, so that the next ones wait."""
+    """Return a question on each document, with much additional text to compute, so that the next ones wait."""
     return [
         _row(0.05 * at, (*row.hash_ids, *range(base + 50_000 + 100 * at, base + 50_000 + 100 * at + 8)))
         for at, row in enumerate(planted)
@@ -279,7 +281,7 @@ def prefetch_figures(runs: Sequence[tuple[float, float, float, float]]) -> dict[
 
 
 def targets_of(figures: dict[str, float]) -> dict[str, Target]:
-    """Return the verdicts that the module's docstring defines, applied to these figures."""
+    """Return the verdicts defined in the module's docstring, applied to these figures."""
     bounds = (
         ("live_over_predicted", ">=", 1 - NEAR),
         ("live_over_predicted", "<=", 1 + NEAR),
@@ -298,14 +300,14 @@ def targets_of(figures: dict[str, float]) -> dict[str, Target]:
 
 
 def main() -> int:
-    """Measure and write the report; returns 1 if a definition does not hold."""
+    """Measure and write the report. Return 1 if a definition does not hold."""
     parser = command_line("kv_live", __doc__)
     parser.add_argument("--windows", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=120, help="of each window")
-    parser.add_argument("--pairs", type=int, default=3, help="of windows with and without replication, and prefetch")
-    parser.add_argument("--seconds", type=float, default=30.0, help="of each window about replicas")
-    parser.add_argument("--speed", type=float, default=1.0, help="model seconds per real second; below 1 spares cores")
-    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS, help="what to measure")
+    parser.add_argument("--requests", type=int, default=120, help="requests per window")
+    parser.add_argument("--pairs", type=int, default=3, help="pairs of replication windows, and prefetch runs")
+    parser.add_argument("--seconds", type=float, default=30.0, help="duration of each replication window")
+    parser.add_argument("--speed", type=float, default=1.0, help="model seconds per real second; below 1: less load")
+    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS, help="parts to measure")
     options = parser.parse_args()
     with TemporaryDirectory() as folder:
         parts = [Path(folder, name) for name in ("mooncake", "replicas", "prefetch")]

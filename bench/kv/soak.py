@@ -1,11 +1,11 @@
 """Node managers under faults: `python -m bench.kv.soak --minutes M --seed S --json OUT --log FILE`.
 
-Some node managers, each with a small disk of its own, serve client processes that put, get, pull, pin, purge and make
+Several node managers, each with a small disk, serve client processes that put, get, pull, pin, purge, and make
 transactions, while nodes are killed and stopped, disks fill up, bits flip in slot files, connections are cut, and
 clients are killed. Afterwards the history of every operation is checked: each get returned exactly what was put under
-the key, or a miss; nothing came back that was purged, dropped or rejected; no transaction got a block that another one
-had locked. Then no node may have kept a lease, slot, connection or descriptor, or a byte of purged data. All faults are
-drawn from the seed. Exits with 1 if a check fails.
+the key, or a miss; no purged, dropped, or rejected block came back; no transaction got a block that another one had
+locked. Then no node can still hold a lease, slot, connection, descriptor, or a byte of purged data. All faults are
+derived from the seed. Exits with 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bench.report import Target, command_line, write_report
 
 NODES, CLIENTS = 3, 3
 _SETTLE_S = 1.0
-"""Time that clients run on after the last fault."""
+"""How long clients keep running after the last fault."""
 _START_S = 60.0
 
 
@@ -63,7 +63,7 @@ class Soak:
         self.end_clients()
 
     def end_clients(self) -> None:
-        """Stop all clients, each once it is at work: the signal would kill one that is still starting."""
+        """Stop all clients after each has started working, because the signal would kill one that is still starting."""
         for number, client in self._clients.items():
             ends_at = time.monotonic() + _START_S
             while client.poll() is None and not self._is_at_work(number) and time.monotonic() < ends_at:
@@ -132,7 +132,7 @@ class Soak:
         return self._folder / f"client-{self._client_name(number)}.jsonl"
 
     def _is_at_work(self, number: int) -> bool:
-        """Return whether a client has recorded its first operation; by then it handles the signal."""
+        """Return whether a client has recorded its first operation, after which it handles the signal."""
         path = self._history_of(number)
         return path.exists() and path.stat().st_size > 0
 

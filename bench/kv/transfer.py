@@ -1,11 +1,11 @@
 """The cost of reading a block from a node, compared with a raw socket: `python -m bench.kv.transfer --json OUT`.
 
-A node manager and a raw TCP server run in processes of their own, over loopback; both send the same bytes into a buffer
-that is reused. Ours checks xxh3_128 of each block. Rounds of the two alternate, so that both meet the same machine. The
-SSD tier is compared with `preadv` of the same file, whose pages the kernel holds.
+A node manager and a raw TCP server run in separate processes on loopback. Both send the same bytes into a reused
+buffer. Ours also verifies the xxh3_128 of each block. Rounds of the two alternate, so that both run under the same
+conditions. The SSD tier is compared with `preadv` of the same file, whose pages are in the kernel's cache.
 
-`--mooncake` reads blocks of the same sizes from Mooncake Store in the same run as well, over TCP from another process
-into a registered buffer that is reused; rounds of the two alternate. It is installed if it is missing.
+`--mooncake` also reads blocks of the same sizes from Mooncake Store in the same run, over TCP from another process into
+a registered, reused buffer, in alternating rounds. It is installed if it is missing.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _blocks(name: str, size: int) -> list[tuple[BlockFacts, memoryview]]:
 
 
 def measure_sockets(node: str, raw_port: int) -> dict[str, float]:
-    """Return medians of each round's median, in microseconds, and ours over raw, for each size."""
+    """Return the median of each round's median, in microseconds, and the ratio of ours to raw, for each size."""
     client, figures = TransferClient(_KEYRING, time.monotonic), dict[str, float]()
     with socket.create_connection(("127.0.0.1", raw_port)) as raw:
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -154,7 +154,7 @@ def measure_beside_mooncake(node: str) -> dict[str, float]:
 
 
 def measure_ssd(directory: Path) -> dict[str, float]:
-    """Return the times of a checked read of 1 MiB from the slot file, of a bare one, and of a scan of its headers."""
+    """Return the times of a verified read of 1 MiB from the slot file, of a plain one, and of a scan of its headers."""
     slots, view = 20_000, memoryview(bytearray(1 << 20))
     file = SlotFile(directory, slots, 1 << 20)
     payload = memoryview(os.urandom(1 << 20))
@@ -193,7 +193,7 @@ def _bare(file: SlotFile, number: int, view: memoryview) -> None:
 def main() -> None:
     """Measure and write the result."""
     parser = command_line("kv_transfer", __doc__)
-    parser.add_argument("--mooncake", action="store_true", help="read from Mooncake Store too")
+    parser.add_argument("--mooncake", action="store_true", help="also read from Mooncake Store")
     options = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="kv-transfer-"))
     node, node_port = _started(_serve_node, _settings(directory, 2 * len(SIZES) * _BLOCKS, 0))

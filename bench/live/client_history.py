@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 
 Fate = Literal["whole", "broken_off", "rejected", "lost"]
-"""broken_off: its first byte arrived, but not its end. rejected: 429. lost: no first byte arrived."""
+"""broken_off: incomplete after the first byte. rejected: status 429. lost: no first byte."""
 
 _STREAMED = 0.8
 _PATIENCE_S = 60.0
@@ -20,7 +20,7 @@ _PAUSE_S = 0.3
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """One decision as its gateway explains it. `decided_at` in unix seconds; `number`: that of the policy's version."""
+    """One decision as explained by its gateway. `decided_at` is in Unix seconds, `number` is the policy version."""
 
     gateway: str
     decided_at: float
@@ -28,29 +28,29 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, gc=False):
-    """One request of one client. Times in seconds since the history began."""
+    """One request of one client. Times are in seconds since the history began."""
 
     number: int
     sent_s: float
     streams: bool
     attempts: int = 0
-    """Connections made: a client whose gateway fails before the first byte tries another."""
+    """Connections made: if a gateway fails before the first byte, the client tries another one."""
     status: int = 0
     first_s: float | None = None
     ended_s: float | None = None
     fate: Fate = "lost"
     why: str = ""
     decided: Decided | None = None
-    """The answering gateway's explanation of its decision, if clients ask for it."""
+    """The answering gateway's explanation of its decision, if clients request it."""
 
     @property
     def ttft_s(self) -> float | None:
-        """Time to the first byte; for a whole (not streamed) answer, to its end."""
+        """Time to the first byte. For an answer without streaming, to its end."""
         return None if self.first_s is None else self.first_s - self.sent_s
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """The form of requests; four signs are a token."""
+    """The form of requests. Four characters are a token."""
 
     prefixes: int = 12
     prefix_signs: int = 4000
@@ -59,11 +59,11 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientHistory:
-    """Sends requests in bursts and records their history. Mutable: `asked`, in the order of sending.
+    """Sends requests in bursts and records their history. Mutable: `asked`, in sending order.
 
-    `urls` are gateways that serve the same. They get requests in turn; a request tries the next one while its
-    connection fails before the first byte, for a minute at most, and with `persistent` also while the answer is 503,
-    try again. With `asks_why` each request ends with a query for its explanation.
+    `urls` are equivalent gateways, used in turn. A request tries the next one if its connection fails before the first
+    byte, for at most a minute, and with `persistent` also while the answer is 503. With `asks_why`, each request ends
+    with a query for its explanation.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class ClientHistory:
         return time.monotonic() - self.began
 
     async def run(self, rate: Callable[[float], float], stop: asyncio.Event) -> None:
-        """Send `rate(now)` requests a second until `stop` is set; returns when all have ended."""
+        """Send `rate(now)` requests per second until `stop` is set. Returns when all have ended."""
         connector = aiohttp.TCPConnector(limit=0)
         async with (
             aiohttp.ClientSession(headers=self._headers, connector=connector) as session,
@@ -164,7 +164,7 @@ class ClientHistory:
 
 
 async def _explained(session: aiohttp.ClientSession, url: str, decision: str) -> Decided | None:
-    """Return the gateway's explanation of the decision; None if it has none any more."""
+    """Return the gateway's explanation of the decision, None if it no longer has one."""
     try:
         async with session.get(f"{url}/api/v1/explain/{decision}", timeout=aiohttp.ClientTimeout(total=5.0)) as answer:
             if answer.status != 200:

@@ -1,4 +1,4 @@
-"""The two servers that bench.gateway.decision_api compares, each in a process of its own."""
+"""The two servers that bench.gateway.decision_api compares, each in a separate process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NULL_HEADERS = [(b"content-type", b"application/json"), (b"content-length", b"%
 
 
 async def null_app(scope: Scope, receive: Receive, send: Send) -> None:
-    """Read the request's body and send a fixed answer: the least that an app can do with a POST."""
+    """Read the request's body and send a fixed answer: the minimum work for a POST."""
     await receive()
     await send({"type": "http.response.start", "status": 200, "headers": _NULL_HEADERS})
     await send({"type": "http.response.body", "body": _NULL_BODY})
@@ -55,19 +55,19 @@ def snapshot(engine_url: str, engines: int) -> Snapshot:
 
 
 def hash_groups() -> list[list[int]]:
-    """Return the block hashes of GROUPS long prompts; requests share the beginning of one of them."""
+    """Return the block hashes of GROUPS long prompts. Requests share the beginning of one of them."""
     rng = Random(11)
     return [[rng.getrandbits(64) for _ in range(HASHES)] for _ in range(GROUPS)]
 
 
 def shared_hashes(groups: list[list[int]], rng: Random) -> list[int]:
-    """Return the block hashes of one prompt, which shares 6, 12 or 24 of them with others."""
+    """Return the block hashes of one prompt, which shares 6, 12, or 24 of them with others."""
     shared = rng.choice((6, 12, 24))
     return rng.choice(groups)[:shared] + [rng.getrandbits(64) for _ in range(HASHES - shared)]
 
 
 def follow_events(gateway: Gateway) -> None:
-    """Put the pool into the state after KV events that list each group on two engines."""
+    """Put the pool into the state after KV events that report each group on two engines."""
     pool = gateway.pools["pool"]
     now = time.monotonic()
     pool.router.set_engines([EngineFacts(engine_id, 1, True) for engine_id in sorted(pool.engines)], now)

@@ -1,4 +1,4 @@
-"""Callers of the decision API behind a balancer of their own, and the outcome of every decision."""
+"""Callers of the decision API behind their own balancer, and the outcome of every decision."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ _PAUSE_S = 0.02
 
 
 class AskedDecision(msgspec.Struct, gc=False):
-    """One decision. Times in seconds since the history began."""
+    """One decision. Times are in seconds since the history began."""
 
     number: int
     asked_s: float
     attempts: int = 0
-    """Calls under one X-Request-Id, without those answered 429; above 1, a connection failed."""
+    """Calls with one X-Request-Id, not counting those answered 429. Above 1, a connection failed."""
     throttled: int = 0
     """Answers 429 before the last one: the gateway was overloaded, and the caller retried as requested."""
     status: int = 0
-    """0: lost, no gateway answered for PATIENCE_S."""
+    """0 if lost: no gateway answered for PATIENCE_S."""
     answered_s: float = 0.0
     decision_id: str = ""
     why: str = ""
     """Why the first call failed."""
     report_status: int = 0
-    """Status of the report of its end, sent to another gateway if there is one; 0: the connection failed."""
+    """Status of its end report, sent to another gateway if there is one. 0 if the connection failed."""
 
     @property
     def took_s(self) -> float:
-        """Time from the first call to the answer, failed calls included."""
+        """Time from the first call to the answer, including failed calls."""
         return self.answered_s - self.asked_s
 
 
 class DecisionHistory:
-    """Asks for decisions in closed loops. Mutable: `decided`, in the order of asking, and which gateways count as up.
+    """Requests decisions in closed loops. Mutable: `decided`, in request order, and which gateways are up.
 
     Like a balancer, it rotates through the gateways that are up, marks one down when its connection fails until its
-    /ready answers again, and asks the next one under the same name.
+    /ready answers again, and retries at the next one with the same request id.
     """
 
     def __init__(self, urls: Sequence[str], api_key: str, model: str) -> None:
@@ -61,7 +61,7 @@ class DecisionHistory:
         return time.monotonic() - self.began
 
     async def run(self, callers: int, stop: asyncio.Event) -> None:
-        """Run this many callers, each asking one decision after the other, until `stop` is set."""
+        """Run this many callers, each requesting one decision after the other, until `stop` is set."""
         async with (
             aiohttp.ClientSession(headers=self._headers, connector=aiohttp.TCPConnector(limit=0)) as session,
             asyncio.TaskGroup() as all_,
@@ -122,13 +122,13 @@ class DecisionHistory:
 
 
 def p99_s(decided: Sequence[AskedDecision]) -> float:
-    """Return the 99th percentile of the time to an answer; 0 if there are none."""
+    """Return the 99th percentile of the time to an answer, 0 without answers."""
     took = sorted(item.took_s for item in decided if item.status)
     return took[math.ceil(0.99 * len(took)) - 1] if took else 0.0
 
 
 def figures(decided: Sequence[AskedDecision], disturbed: Sequence[tuple[float, float]]) -> dict[str, float]:
-    """Return counts and two p99: of decisions asked while a gateway was away (spans in seconds), and of the others."""
+    """Return counts and two p99s: of decisions requested while a gateway was down (`disturbed`), and of others."""
     away = [
         item for item in decided if any(begin <= item.answered_s and item.asked_s < end for begin, end in disturbed)
     ]

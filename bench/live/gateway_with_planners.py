@@ -1,6 +1,6 @@
-"""A gateway in which only some planners may order KV transfers: its first argument names them, or "none".
+"""A gateway in which only some planners can order KV transfers. Its first argument names them, or "none".
 
-Only for comparisons: the value of an order shows against a gateway that does not give it.
+It is used only for comparisons: the value of an order shows against a gateway that does not issue it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Simulated engines with node managers behind one gateway after another: each part a process, on loopback.
+"""Simulated engines and node managers on loopback, each a process, behind one gateway after another.
 
 Payloads and links are scaled as in the demo. Between two gateways, caches of engines and nodes can be emptied.
 """
@@ -39,7 +39,7 @@ _FOLLOWED = re.compile(r"^headway_kv_node_followed\{[^}]*\} 1\.0$", re.MULTILINE
 
 
 class KvFleetShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of nodes and engines. `homes` has the number of each engine's node."""
+    """Numbers of nodes and engines. `homes` contains the node number of each engine."""
 
     homes: tuple[int, ...]
     nodes: int = 2
@@ -47,7 +47,7 @@ class KvFleetShape(msgspec.Struct, frozen=True, kw_only=True):
     ssd_mib: int = 0
     profile: EngineProfile = EngineProfile(recompute_last_block=True)
     speed: float = 1.0
-    """Model seconds per real second, of engines and of links between machines; below 1 a busy machine matters less."""
+    """Model seconds per real second, for engines and links between machines. Below 1, a busy machine matters less."""
 
 
 class KvFleet:
@@ -106,7 +106,7 @@ class KvFleet:
         loads: bool = True,
         planners: Sequence[str] = ("prefetch", "replicate"),
     ) -> Iterator[None]:
-        """Run a gateway over these engines (empty: all); without `loads` it has no node."""
+        """Run a gateway over these engines (empty: all). Without `loads` it has no nodes."""
         state = self._folder / "gateway"
         snapshot = self._snapshot(policy, engines or range(len(self.shape.homes)), loads=loads)
         SnapshotStore(state, 3600.0).save(snapshot, time.time())
@@ -142,7 +142,7 @@ class KvFleet:
         return _read(f"{self.url}/metrics")
 
     def gateway_sum(self, name: str, *labels: str) -> float:
-        """Return the sum over a gateway's series whose labels contain these."""
+        """Return the sum over a gateway's series with these labels."""
         return _sum(self.metrics(), name, labels)
 
     def sent_bytes(self, node: int) -> float:
@@ -152,7 +152,7 @@ class KvFleet:
         return sum(_sum(text, "headway_kv_client_sent_bytes_total", (engine,)) for engine in engines)
 
     def stop(self) -> None:
-        """End everything."""
+        """Stop all processes."""
         self._client.close()
         for process in self._processes:
             process.kill()
@@ -198,7 +198,7 @@ class KvFleet:
 
 @contextmanager
 def kv_fleet(folder: Path, shape: KvFleetShape) -> Iterator[KvFleet]:
-    """Run nodes and engines for the block."""
+    """Run nodes and engines during the context."""
     fleet = KvFleet(folder, shape)
     try:
         fleet.start()

@@ -29,7 +29,7 @@ _START_S = 180.0
 
 @dataclass(slots=True)
 class LiveFleet:
-    """Addresses of the fleet's parts, and handles to stop and start its engines."""
+    """Addresses of the fleet's parts, and methods to stop and start its engines."""
 
     url: str
     state_dir: Path
@@ -38,7 +38,7 @@ class LiveFleet:
     engines: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def kill_engine(self, position: int) -> None:
-        """End an engine as a crash would."""
+        """Kill an engine, as a crash would."""
         self.engines[position].send_signal(signal.SIGKILL)
         self.engines[position].wait()
 
@@ -48,7 +48,7 @@ class LiveFleet:
 
 
 def loopback_pool(policy: RoutingPolicy, block_tokens: int) -> PoolEntry:
-    """Return the only pool of a benchmark."""
+    """Return the single pool of a benchmark."""
     return PoolEntry(
         pool_id="pool",
         name="loopback",
@@ -72,9 +72,9 @@ def live_fleet(
     roles: Sequence[Literal["mixed", "prefill", "decode"]] = (),
     more_keys: Sequence[ApiKeyEntry] = (),
 ) -> Iterator[LiveFleet]:
-    """Run `engines` simulated engines behind one gateway with `policy`; everything ends with the block.
+    """Run `engines` simulated engines behind one gateway with `policy` during the context.
 
-    `roles` are those of the first engines; the others are mixed.
+    `roles` are the roles of the first engines. The others are mixed.
     """
     role_of = dict(enumerate(roles))
     ports = free_ports(3 * engines + 1)
@@ -134,18 +134,18 @@ def engine_command(ports: list[int], options: list[str]) -> list[str]:
 
 
 def start_gateway(state_dir: Path, port: int, bus_url: str = "") -> subprocess.Popen[bytes]:
-    """Start a gateway process on the snapshot in `state_dir`, and on the messages of a bus."""
+    """Start a gateway process with the snapshot in `state_dir`, and connect it to a bus."""
     command = [sys.executable, "-m", "gateway", "--state-dir", str(state_dir), "--port", str(port)]
     environment = {**os.environ, "HEADWAY_FLEET_SECRET": FLEET_SECRET, "REDIS_URL": bus_url}
     return subprocess.Popen(command, env=environment)
 
 
 PARTS = "controlplane.project.processes."
-"""Package of the modules of gateway, web and jobs."""
+"""Package of the gateway, web, and jobs modules."""
 
 
 def resident_bytes(pid: int) -> int:
-    """Return a process's resident memory; raises FileNotFoundError or ProcessLookupError once it is gone."""
+    """Return a process's resident memory. Raises FileNotFoundError or ProcessLookupError if it is gone."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -165,7 +165,7 @@ def _works(process: Path) -> bool:
 
 
 def wait_for(url: str) -> None:
-    """Wait until `url` answers 200; raises TimeoutError."""
+    """Wait until `url` answers 200. Raises TimeoutError."""
     until = time.monotonic() + _START_S
     while time.monotonic() < until:
         try:

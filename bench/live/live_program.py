@@ -1,4 +1,4 @@
-"""The real program with a state directory of its own, for benchmarks and tests of its hard edges."""
+"""The real program with a separate state directory, for benchmarks and tests of its failure modes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ with transaction.atomic():
 
 
 class LiveProgram:
-    """`manage.py up` without the demo; with `engines`, simulated ones in one pool."""
+    """`manage.py up` without the demo. With `engines`, it has simulated ones in one pool."""
 
     def __init__(self, directory: Path, environment: Mapping[str, str] | None = None) -> None:
         self.state_dir = directory / "state"
@@ -65,7 +65,7 @@ class LiveProgram:
 
     @property
     def secrets(self) -> FirstRunSecrets:
-        """Password of the first start, and the API key created after it."""
+        """Password of the first start, and the API key created afterwards."""
         return msgspec.structs.replace(secrets_of(self.state_dir), api_key=self._api_key)
 
     def start(self) -> None:
@@ -90,16 +90,16 @@ class LiveProgram:
         wait_for(f"{self.url}/ready")
 
     def kill_engine(self, number: int) -> None:
-        """End an engine as a crash would."""
+        """Kill an engine, as a crash would."""
         self.engines[number].kill()
         self.engines[number].wait()
 
     def restart_engine(self, number: int) -> None:
-        """Start an engine that was killed, at its old address."""
+        """Start a killed engine again at its old address."""
         self.engines[number] = subprocess.Popen(self._engine_commands[number], cwd=ROOT)
 
     def shell(self, program: str) -> str:
-        """Run Python in the program's Django, in a separate process; returns its output."""
+        """Run Python in the program's Django, in a separate process. Return its output."""
         return self.manage("shell", "--no-imports", "-c", program)
 
     def manage(self, *arguments: str) -> str:
@@ -111,7 +111,7 @@ class LiveProgram:
         return done.stdout
 
     def restart(self) -> None:
-        """End the server as an operator would, and start it again on the same state."""
+        """Stop the server as an operator would, and start it again with the same state."""
         self._end_server()
         self.start()
 
@@ -125,7 +125,7 @@ class LiveProgram:
                 self._process.wait()
 
     def stop(self) -> None:
-        """End everything, the server as an operator would."""
+        """Stop all processes, the server as an operator would."""
         self._end_server()
         for engine in self.engines:
             engine.kill()
@@ -137,7 +137,7 @@ class LiveProgram:
         return [line for log in logs for line in log.read_text().splitlines()]
 
     def written(self) -> dict[str, bytes]:
-        """Return everything that the program has written to disk or to its output, by file."""
+        """Return all bytes that the program has written to disk or to its output, by file."""
         files = [path for path in self.state_dir.rglob("*") if path.is_file()]
         files += [path for path in self.temporary.rglob("*") if path.is_file()]
         return {str(path.relative_to(self.state_dir.parent)): path.read_bytes() for path in [*files, self._output]}
@@ -147,7 +147,7 @@ class LiveProgram:
         return sum(map(resident_bytes, program_pids(self.pid))) / (1 << 20)
 
     def largest_open_file(self) -> int:
-        """Return the bytes of the largest file that its processes hold open below its temporary directory."""
+        """Return the size of the largest file that its processes hold open below its temporary directory."""
         sizes = [0]
         for link in [link for pid in program_pids(self.pid) for link in Path(f"/proc/{pid}/fd").iterdir()]:
             try:
@@ -162,7 +162,7 @@ class LiveProgram:
 def live_program(
     directory: Path, *, engines: bool = False, environment: Mapping[str, str] | None = None
 ) -> Iterator[LiveProgram]:
-    """Run the program for the block; `environment` adds variables."""
+    """Run the program during the context. `environment` adds variables."""
     running = LiveProgram(directory, environment)
     try:
         running.start()

@@ -1,4 +1,4 @@
-"""Rows replayed once through a fresh fleet of processes under one placement."""
+"""Replay rows once through a fresh fleet of processes under one placement."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SLO_S, _LOOKAHEAD_S = 5.0, 0.05
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):
-    """The engines, and the speed of them and the client relative to the trace."""
+    """The engines, and their and the client's speed relative to the trace."""
 
     engines: int
     speed: float = 1.0
@@ -35,7 +35,7 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 def policy_of(placement: str, order: str = "fifo", *, speed: float = 1.0) -> RoutingPolicy:
-    """Return the policy of a placement, its times scaled to a fleet that is `speed` times faster."""
+    """Return the policy of a placement, with times scaled to a fleet that is `speed` times faster."""
     return RoutingPolicy(
         placement=Stage(name=placement),
         order=Stage(name=order),
@@ -78,7 +78,7 @@ async def replayed(
 
 
 async def live(placement: str, rows: Sequence[TraceRow], fleet: Fleet) -> Measured:
-    """Replay the rows under a placement; times in trace seconds. Raises RuntimeError if a request fails."""
+    """Replay the rows under a placement, with times in trace seconds. Raises RuntimeError if a request fails."""
     summary = await replayed(rows, policy_of(placement, speed=fleet.speed), fleet)
     if summary.ok != len(rows) or summary.ttft_mean_s is None or summary.cached_share is None:
         raise RuntimeError(f"{placement}: {summary.ok} of {len(rows)} requests were answered: {summary.errors}")

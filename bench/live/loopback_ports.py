@@ -1,4 +1,4 @@
-"""Loopback ports for servers that get theirs as an argument."""
+"""Find free loopback ports for servers that take a port argument."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import socket
 
 _OF_WORKERS, _PER_WORKER, _WORKERS = 10_000, 500, 8
 _OF_OTHERS, _MANY = 14_000, 4_000
-"""Below the kernel's ephemeral ports, so that no connection takes a port between its choice and its use."""
+"""Below the kernel's ephemeral ports, so that no connection takes a port before its server does."""
 
 
 def _candidates() -> list[int]:
-    """Return the ports of this process, in its order.
+    """Return the ports of this process in its own order.
 
-    The workers of one test run share none; other processes begin at different offsets.
+    The workers of one test run share no ports. Other processes start at different offsets.
     """
     worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
     first, many = (_OF_WORKERS + _PER_WORKER * (int(worker) % _WORKERS), _PER_WORKER) if worker else (_OF_OTHERS, _MANY)
@@ -27,12 +27,12 @@ _ports = itertools.cycle(_candidate_ports)
 
 
 def free_ports(count: int) -> list[int]:
-    """Return different ports without a listener; each is returned again only after all the others."""
+    """Return different free ports. Each is returned again only after all the others."""
     return [free_port() for _ in range(count)]
 
 
 def free_port() -> int:
-    """Return a port without a listener. Raises RuntimeError if all of this process's ports are taken."""
+    """Return a free port. Raises RuntimeError if all of this process's ports are taken."""
     for port in itertools.islice(_ports, len(_candidate_ports)):
         with socket.socket() as probe:
             try:

@@ -1,8 +1,8 @@
-"""Checks the simulator against the live fleet: `python -m bench.evidence --measure paired_simulation`.
+"""Compare the simulator with the live fleet: `python -m bench.evidence --measure paired_simulation`.
 
-The same rows go through a real gateway and simulated engines, each a process in scaled time, and through the simulator,
-once under each placement. The comparison covers the ranking by mean TTFT, the ratios of mean TTFT to the first
-placement's, and the hit rates as the engines report them.
+The same rows run through a real gateway and simulated engines, each a process in scaled time, and through the
+simulator, once under each placement. The comparison covers the ranking by mean TTFT, the ratios of mean TTFT to the
+first placement's, and the hit rates reported by the engines.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ async def pairs(rows: Sequence[TraceRow], placements: Sequence[str], speed: floa
 
 
 MOST_APART = 0.15
-"""Limit of the difference between the simulated and the live ratio of two placements' mean TTFTs."""
+"""Maximum difference between the simulated and the live ratio of two placements' mean TTFTs."""
 
 
 def worst_ratio(measured: Sequence[Pair]) -> float:
@@ -78,7 +78,7 @@ def worst_ratio(measured: Sequence[Pair]) -> float:
 
 
 def ranking(measured: Sequence[Pair], *, by_simulation: bool) -> list[str]:
-    """Return the placements from the least mean TTFT to the greatest."""
+    """Return the placements by mean TTFT, lowest first."""
 
     def ttft(pair: Pair) -> float:
         return (pair.simulated if by_simulation else pair.live).ttft_mean_s

@@ -7,11 +7,11 @@ from pathlib import Path
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PARENT, _CPU = 1, slice(11, 15)
-"""Fields in /proc/PID/stat after the name: the parent, and user and system ticks, of ended children too."""
+"""Fields in /proc/PID/stat after the name: the parent, and user and system ticks, including those of ended children."""
 
 
 def cpu_s(pid: int) -> float:
-    """Return user and system seconds of the process and its descendants, ended ones included."""
+    """Return user and system seconds of the process and its descendants, including ended ones."""
     fields = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

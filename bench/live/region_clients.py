@@ -1,6 +1,6 @@
 """Clients of several regions: open-loop streams of chats, and the outcome of each.
 
-The clients of a region share beginnings of prompts among themselves, so that their region's engines hold them.
+The clients of a region share prompt beginnings, so that their region's engines hold them.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from bench.live.region_fleet import REGIONS, RegionFleet
 PROMPT_TOKENS = 2000
 OUTPUT_TOKENS = 24
 HEADS = 12
-"""Beginnings that the clients of one region share."""
+"""Prompt beginnings shared by the clients of one region."""
 
 
 @dataclass
 class ClientRequest:
-    """One request of a client, as the client saw it."""
+    """One request, as observed by its client."""
 
     region: str
     sent_s: float
     status: int = 0
-    """0: no answer; -1: the connection failed before an answer."""
+    """0: no answer. -1: the connection failed before an answer."""
     reason: str = ""
-    """Code of the answer's error."""
+    """Code of the error in the answer."""
     decision_id: str = ""
     complete: bool = False
     error_event: bool = False
@@ -39,7 +39,7 @@ class ClientRequest:
 
 
 def outcome(request: ClientRequest) -> str:
-    """Return the client's outcome: completed, broken_off (an error in the stream), cut_off, or a status and why."""
+    """Return the outcome: completed, broken_off (an error in the stream), cut_off, or a status and a reason."""
     if request.complete:
         return "completed"
     if request.error_event:
@@ -53,7 +53,7 @@ def outcome(request: ClientRequest) -> str:
 
 @dataclass
 class RegionClients:
-    """Sends chats. Mutable: the requests, the rate of each region, and the gateway of each region's clients."""
+    """Sends chats. Mutable: the requests, each region's rate, and the gateway used by each region's clients."""
 
     fleet: RegionFleet
     session: aiohttp.ClientSession

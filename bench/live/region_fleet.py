@@ -1,6 +1,7 @@
-"""Three regions on loopback: engines and a gateway each, every link between gateways through a fault proxy.
+"""Three regions on loopback: engines and a gateway in each, and a fault proxy on every link between gateways.
 
-All run in processes of their own but the proxy, which runs in the caller's event loop so that the caller controls it.
+Everything runs in separate processes except the proxy, which runs in the caller's event loop so that the caller
+controls it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _SECRET = "a secret of the regions on loopback"  # noqa: S105 - of a fleet that 
 
 @dataclass
 class RegionFleet:
-    """The addresses of the parts, and methods to break them."""
+    """Addresses of the parts, and methods to break them."""
 
     folder: Path
     snapshot: Snapshot
@@ -73,18 +74,18 @@ class RegionFleet:
             self.gateways[region] = subprocess.Popen(command, env=environment, stderr=log)
 
     def kill_gateway(self, region: str) -> None:
-        """End a region's gateway as a crash would."""
+        """Kill a region's gateway, as a crash would."""
         self.gateways[region].send_signal(signal.SIGKILL)
         self.gateways[region].wait()
 
     def cut(self, region: str, other: str, *, cut: bool = True) -> None:
-        """Block all bytes from one region's gateway to another's, or let them pass again."""
+        """Block all bytes from one region's gateway to another's, or unblock them."""
         # The links are stalled, not reset: a partition shows only as silence.
         self.links[region, other].there.stall(cut)
         self.links[other, region].back.stall(cut)
 
     def isolate(self, region: str, *, cut: bool = True) -> None:
-        """Cut a region off from all others, both ways."""
+        """Cut a region off from all others in both directions."""
         for other in REGIONS:
             if other != region:
                 self.cut(region, other, cut=cut)
@@ -102,7 +103,7 @@ class RegionFleet:
 
 @asynccontextmanager
 async def region_fleet(folder: Path, *, engines: int = 2, time_scale: float = 1.0) -> AsyncIterator[RegionFleet]:
-    """Run the regions with this many engines each; everything ends with the block."""
+    """Run the regions with this many engines each during the context."""
     count = len(REGIONS) * engines
     ports = free_ports(3 * count + 2 * len(REGIONS) + len(REGIONS) * (len(REGIONS) - 1))
     engine_ports = [ports[3 * number : 3 * number + 3] for number in range(count)]

@@ -1,4 +1,4 @@
-"""Checks the logs of several regions' gateways: one engine per request, at most one hop, one holder per epoch."""
+"""Check the logs of several regions' gateways: one engine per request, at most one hop, one holder per epoch."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 from gateway.regions.work_lease import SILENCE_S
 
 CLOCK_S = 0.02
-"""Log lines are dated to the millisecond, and written shortly after their event."""
+"""Log lines have timestamps in milliseconds, and are written shortly after their event."""
 
 Event = Mapping[str, Any]
 
 
 def seconds(event: Event) -> float:
-    """Return when an event was logged, in unix seconds."""
+    """Return when an event was logged, in Unix seconds."""
     return datetime.fromisoformat(str(event["at"])).timestamp()
 
 
 def problems(events: Iterable[Event], ends: Mapping[str, Iterable[float]]) -> list[str]:
-    """Return a sentence for each violation; `ends` are the moments at which each region's gateway was killed."""
+    """Return a sentence for each violation. `ends` are the times at which each region's gateway was killed."""
     listed = list(events)
     return [*_two_engines(listed, ends), *_hops(listed), *_epochs(listed), *_stale_picks(listed)]
 
 
 def _two_engines(events: list[Event], ends: Mapping[str, Iterable[float]]) -> list[str]:
-    """Check that a request is at work on one engine at a time; the death of its gateway ends its work."""
+    """Check that a request runs on one engine at a time. The death of its gateway ends its work."""
     running: dict[str, tuple[str, str, float]] = {}
     wrong = []
     for event in events:

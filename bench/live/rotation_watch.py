@@ -1,4 +1,4 @@
-"""Observes from outside which engines a running program keeps out of rotation, and why."""
+"""Observe from outside which engines a running program keeps out of rotation, and why."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RotationWatch:
         self.history: list[tuple[float, str, str]] = []
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Watch until cancelled."""
         async with aiohttp.ClientSession() as session:
             while True:
                 await self._read(session)
@@ -45,11 +45,11 @@ class RotationWatch:
         return self.states.get(engine_id, "in") not in ("in", "suspect", "probation")
 
     async def until(self, engine_id: str, *, out: bool, limit_s: float) -> float | None:
-        """Return the seconds until the engine is out, or back in; None if it was not within the limit."""
+        """Return the seconds until the engine is out, or back in. None on timeout."""
         return await self._until(lambda: self.is_out(engine_id) == out, limit_s)
 
     async def until_state(self, engine_id: str, state: str, limit_s: float) -> float | None:
-        """Return the seconds until the engine has this state; None if it had not within the limit."""
+        """Return the seconds until the engine has this state. None on timeout."""
         return await self._until(lambda: self.states.get(engine_id) == state, limit_s)
 
     async def _until(self, holds: Callable[[], bool], limit_s: float) -> float | None:

@@ -1,1 +1,1 @@
-"""Comparisons with other products, each in a virtual environment of its own under var/peers."""
+"""Comparisons with other products, each in a separate virtual environment under var/peers."""

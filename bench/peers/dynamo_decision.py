@@ -1,8 +1,8 @@
 """One decision in process, compared with Dynamo's: `python -m bench.peers.dynamo_decision --json OUT`.
 
-In alternating rounds, on the same machine: a prefix match of 24 blocks (ours on all targets, theirs by
+Alternating rounds on the same machine measure a prefix match of 24 blocks (ours on all targets, theirs by
 RadixTree.find_matches with its scores), and a decision (ours is `Router.submit`: match, choice, decision, reservation;
-theirs `SelectionService.select`, awaited, which books nothing). Each round is a median. Since the machine is shared,
+theirs `SelectionService.select`, awaited, which reserves nothing). Each round is a median. Since the machine is shared,
 the report quotes the quietest of at least five rounds for both sides, and the median of the rounds.
 """
 
@@ -75,7 +75,7 @@ def long_prompt_us(rounds: int = 200) -> float:
 
 
 def theirs(rounds: int) -> dict[str, float]:
-    """Return Dynamo's medians; raises RuntimeError if it cannot run."""
+    """Return Dynamo's medians. Raises RuntimeError if it cannot run."""
     python = peer_python("dynamo", REQUIREMENT).absolute()
     with TemporaryDirectory() as folder:
         asked = Path(folder) / "asked.json"

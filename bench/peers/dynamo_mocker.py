@@ -1,4 +1,4 @@
-"""Runs Dynamo's offline replay and prints its summaries as JSON, in the peer's own interpreter.
+"""Run Dynamo's offline replay and print its summaries as JSON, in the peer's own interpreter.
 
 Arguments: trace file (plain JSONL), engines, blocks per engine, speed-up. DYN_LOG=error keeps its log short.
 """

@@ -1,8 +1,8 @@
-"""Checks the simulator against a second one: `python -m bench.peers.dynamo_replay` (`make bench-peers`).
+"""Compare the simulator with another one: `python -m bench.peers.dynamo_replay` (`make bench-peers`).
 
-The whole conversation trace goes through NVIDIA Dynamo's offline replay with its mock engines, and through ours with
-`chunked` engines of the same size; round robin and Dynamo's own KV-aware rule in each. The comparison covers reuse and
-the ratio of KV-aware over round robin, not absolute times: the two simulate different devices.
+The whole conversation trace runs through NVIDIA Dynamo's offline replay with its mock engines, and through ours with
+`chunked` engines of the same size, with round robin and Dynamo's own KV-aware rule in each. The comparison covers reuse
+and the ratio of KV-aware to round robin, not absolute times: the two simulate different devices.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from simulator.workloads.prepared_workload import Workload
 REQUIREMENT = "ai-dynamo-runtime==1.6.1"
 ENGINES = 8
 SETTINGS = ((2048, 1.0), (2048, 2.0), (16_384, 1.0), (16_384, 2.0))
-"""Blocks of 512 tokens per engine, and the rate of arrivals relative to the recording."""
+"""Blocks of 512 tokens per engine, and the arrival rate relative to the recording."""
 MOCK_ENGINE = EngineProfile(
     prefill_base_s=0.0058,
     prefill_per_token_s=20.5e-6,
@@ -51,7 +51,7 @@ DIFFERENCES = (
 
 
 def theirs(blocks: int, speed: float) -> dict[str, dict[str, float]]:
-    """Return Dynamo's summaries by router mode; raises RuntimeError if it cannot run."""
+    """Return Dynamo's summaries by router mode. Raises RuntimeError if it cannot run."""
     python = peer_python("dynamo", REQUIREMENT).absolute()
     with TemporaryDirectory() as folder:
         plain = Path(folder) / "trace.jsonl"

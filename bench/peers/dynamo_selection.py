@@ -1,4 +1,4 @@
-"""Times Dynamo's prefix match and selection, and prints medians as JSON; runs in the peer's own interpreter.
+"""Time Dynamo's prefix match and selection, and print medians as JSON. Runs in the peer's own interpreter.
 
 Argument: a JSON file with `groups` (lists of block hashes), `engines` and `rounds`.
 """

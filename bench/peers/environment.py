@@ -1,4 +1,4 @@
-"""Virtual environments for peers, so that none of their packages enters Headway's own."""
+"""Virtual environments for peers, so that none of their packages enters Headway's own environment."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ FOLDER = Path("var/peers")
 
 
 def peer_python(name: str, requirement: str) -> Path:
-    """Return the interpreter of an environment that has `requirement`, creating it if it is missing.
+    """Return the interpreter of an environment with `requirement` installed, creating it if needed.
 
-    Raises RuntimeError if pip cannot install it, with pip's last lines.
+    Raises RuntimeError with pip's last lines if pip cannot install it.
     """
     folder = FOLDER / name
     python, stamp = folder / "bin" / "python", folder / "installed"

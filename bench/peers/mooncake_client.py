@@ -1,6 +1,6 @@
-"""A client of Mooncake Store in a process of its own; reads requests and writes answers, one JSON a line.
+"""A client of Mooncake Store in a separate process. It reads requests and writes answers as JSON lines.
 
-Arguments: own address, address of the master, bytes given to the store, bytes of its own buffer.
+Arguments: own address, address of the master, bytes contributed to the store, bytes of its own buffer.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ _LARGEST = 4 << 20
 
 
 class Client:
-    """One store handle and one registered buffer that is reused."""
+    """One store handle and one registered, reused buffer."""
 
     def __init__(self, own: str, master: str, segment_bytes: int, buffer_bytes: int) -> None:
         self._setting = (own, "P2PHANDSHAKE", segment_bytes, buffer_bytes, "tcp", "", master)
@@ -23,7 +23,7 @@ class Client:
         self._pointer = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
 
     def set_up(self, seconds: float) -> int:
-        """Connect to the master; returns 0 once it is done."""
+        """Connect to the master. Return 0 on success."""
         from mooncake.store import MooncakeDistributedStore
 
         ends_at, result = time.monotonic() + seconds, -1
@@ -35,7 +35,7 @@ class Client:
         return result or self._store.register_buffer(self._pointer, _LARGEST)
 
     def put(self, name: str, size: int, count: int) -> float:
-        """Put this many objects; returns the median in microseconds."""
+        """Put this many objects. Return the median in microseconds."""
         took = []
         for number in range(count):
             self._memory[:size] = os.urandom(size)
@@ -48,7 +48,7 @@ class Client:
         return statistics.median(took)
 
     def get(self, name: str, size: int, objects: int, count: int) -> float:
-        """Get objects in turn; returns the median in microseconds."""
+        """Get objects in turn. Return the median in microseconds."""
         took = []
         for number in range(count):
             key = f"{name}-{number % objects}"

@@ -1,4 +1,4 @@
-"""Mooncake Store as a peer: its master and a client of it run in processes of their own."""
+"""Mooncake Store as a peer: its master and a client run in separate processes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _START_S = 60.0
 
 
 class MooncakeStore(msgspec.Struct, frozen=True):
-    """The command to run the peer's programs, and the address of its master."""
+    """The command that runs the peer's programs, and the address of its master."""
 
     environment: dict[str, str]
     master: str
 
     @contextmanager
     def client(self, segment_bytes: int) -> Iterator[subprocess.Popen[str]]:
-        """Yield a ready client that gives the store this many bytes; 0: a client alone."""
+        """Yield a ready client that contributes this many bytes to the store, 0 for none."""
         [port] = free_ports(1)
         command = [sys.executable, str(_PROGRAM), f"127.0.0.1:{port}", self.master]
         process = subprocess.Popen(
@@ -49,7 +49,7 @@ class MooncakeStore(msgspec.Struct, frozen=True):
 
 
 def ask(process: subprocess.Popen[str], request: Mapping[str, object]) -> dict[str, float]:
-    """Send a client a command; returns its answer."""
+    """Send a client a command and return its answer."""
     if process.stdin is None or process.stdout is None:
         raise RuntimeError("the client has no pipes")
     process.stdin.write(json.dumps(request) + "\n")
@@ -64,7 +64,7 @@ def ask(process: subprocess.Popen[str], request: Mapping[str, object]) -> dict[s
 
 @contextmanager
 def mooncake_store() -> Iterator[MooncakeStore]:
-    """Yield a running store with one segment, installing it if it is missing; raises RuntimeError if that fails."""
+    """Yield a running store with one segment, installing it if needed. Raises RuntimeError if that fails."""
     environment = {**os.environ, **_installed(), "MC_LOG_LEVEL": "ERROR", "GLOG_minloglevel": "2"}
     rpc_port, metrics_port = free_ports(2)
     command = [environment["MOONCAKE_MASTER"], f"--rpc_port={rpc_port}"]
@@ -80,7 +80,7 @@ def mooncake_store() -> Iterator[MooncakeStore]:
 
 
 def _installed() -> dict[str, str]:
-    """Return the environment variables of its programs; installs it if it is missing."""
+    """Return the environment variables of its programs, installing it if needed."""
     done = subprocess.run([".ci/setup-mooncake"], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise RuntimeError("Mooncake Store cannot be installed: .ci/setup-mooncake says why")

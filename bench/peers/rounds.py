@@ -1,4 +1,4 @@
-"""Summarizes alternating rounds of two products on a shared machine: the quietest round of each, and their median."""
+"""Summarize alternating rounds of two products on a shared machine: the quietest round of each, and their median."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ LEAST_ROUNDS = 5
 
 
 def quietest_and_median(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the least of each time over all rounds by its name, and its median as `<name>_median`.
+    """Return the minimum of each time over all rounds by name, and its median as `<name>_median`.
 
-    Other work on the machine only ever adds time, and adds a multiple of it to one round and nothing to the next, so
-    that a single round proves nothing. Raises ValueError for fewer than LEAST_ROUNDS rounds.
+    Other work on the machine only ever adds time, and adds much to one round and nothing to the next, so a single round
+    proves nothing. Raises ValueError for fewer than LEAST_ROUNDS rounds.
     """
     if len(rounds) < LEAST_ROUNDS:
         raise ValueError(f"{len(rounds)} rounds are fewer than the {LEAST_ROUNDS} that two products are compared by")
@@ -24,7 +24,7 @@ def quietest_and_median(rounds: Sequence[Mapping[str, float]]) -> dict[str, floa
 
 
 def ratios(figures: Mapping[str, float], ours: str, theirs: str, name: str) -> dict[str, float]:
-    """Return our time over theirs as `name`, quietest round to quietest round, and as `<name>_median`."""
+    """Return the ratio of our time to theirs as `name`, for the quietest rounds, and as `<name>_median`."""
     return {
         name: figures[ours] / figures[theirs],
         f"{name}_median": figures[f"{ours}_median"] / figures[f"{theirs}_median"],

@@ -15,13 +15,13 @@ FIVE, THREE = (-6.0, 1.0, 3.0, 5.5, 8.0), (-6.0, 1.0, 8.0)
 """UTC offsets (h)."""
 STEPS, PEAK_H, NOISE, DRAWS = 96, 15.0, 0.05, 20
 SPREADS = {"2_4": (2.0, 4.0), "paper": (2.88, 32.64), "4_10": (4.0, 10.0), "10_30": (10.0, 30.0)}
-"""Peak over trough of each region, drawn log-uniformly; one range is the paper's own."""
+"""Ratio of peak to trough of each region, drawn log-uniformly. One range is the paper's own."""
 RESERVED_PER_H, ON_DEMAND_PER_H = 37.56, 98.32
 """Hourly cost of a p5.48xlarge ($, §2.1)."""
 
 
 def demand(offset_h: float, ratio: float, sharpness: int, rng: Random) -> list[float]:
-    """Return one region's demand over a day; its peak is 1 before noise."""
+    """Return one region's demand over a day. Its peak is 1 before noise."""
     shape = [
         ((1 + math.cos(2 * math.pi * (step * 24 / STEPS + offset_h - PEAK_H) / 24)) / 2) ** sharpness
         for step in range(STEPS)
@@ -30,7 +30,7 @@ def demand(offset_h: float, ratio: float, sharpness: int, rng: Random) -> list[f
 
 
 def savings(offsets: tuple[float, ...], spread: tuple[float, float], sharpness: int) -> tuple[float, float]:
-    """Return the saving, and the cost of perfect on-demand scaling over pooled reserved engines; means over draws."""
+    """Return the mean saving, and the mean cost ratio of perfect on-demand scaling to pooled reserved engines."""
     saved = on_demand = 0.0
     for draw in range(DRAWS):
         rng = Random(draw)

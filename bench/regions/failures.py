@@ -1,8 +1,8 @@
 """Three regions through overload, partitions and a killed gateway: `python -m bench.regions.failures --json OUT`.
 
-Every request must have a whole answer or an immediate error, and at most one hop. No request goes to a region that has
-been silent for 2 s. A killed gateway's engines serve again within 5 s, and its region's own again within 5 s after it
-is healthy.
+Every request must get a complete answer or an immediate error, with at most one hop. No request is sent to a region
+that has been silent for 2 s. A killed gateway's engines serve again within 5 s, and its region serves again within 5 s
+after the gateway is healthy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LIMIT_S = 60.0
 
 
 async def main() -> int:
-    """Run the phases one after the other; returns 1 if a target is missed."""
+    """Run the phases one after the other. Return 1 if a target is missed."""
     parser = command_line("regions", __doc__)
     parser.add_argument("--partition", type=float, default=30.0, metavar="S", help="length of the partition")
     parser.add_argument("--rate", type=float, default=20.0, help="requests per second to the loaded region")
@@ -44,7 +44,7 @@ async def main() -> int:
 
 @dataclass
 class Moments:
-    """Times of the injected faults and of their observed effects, in unix seconds."""
+    """Times of the injected faults and of their observed effects, in Unix seconds."""
 
     overload_s: float = 0.0
     cut_s: float = 0.0
@@ -95,7 +95,7 @@ async def _partition(
 
 
 async def _death(fleet: RegionFleet, clients: RegionClients, moments: Moments) -> None:
-    """Kill the gateway of eu and start it again; its clients use us meanwhile, as DNS would direct them."""
+    """Kill the gateway of eu and start it again. During that time its clients use us, as DNS would direct them."""
     clients.rates["eu"] = 2.0
     await asyncio.sleep(5.0)
     fleet.kill_gateway("eu")
@@ -154,7 +154,7 @@ def _result(
 
 
 def _epoch_s(events: list[dict[str, Any]], how: str, since: float) -> float:
-    """Return the time from `since` until eu's engines changed hands in this way."""
+    """Return the time from `since` until eu's engines changed owners in this way."""
     changes = [
         seconds(event) - since
         for event in events
@@ -189,7 +189,7 @@ def _serves(event: dict[str, Any], engines: str, gateways: set[str]) -> bool:
 
 
 async def _until(fleet: RegionFleet, matches: Callable[[dict[str, Any]], bool]) -> float:
-    """Return when the first matching event was logged; inf if none is within the limit."""
+    """Return when the first matching event was logged, inf on timeout."""
     deadline = time.monotonic() + _LIMIT_S
     while time.monotonic() < deadline:
         for event in await asyncio.to_thread(lambda: list(fleet.events())):

@@ -1,7 +1,7 @@
 """Ours against SkyWalker, and the claims of SkyWalker's paper: `python -m bench.regions.policies --json OUT`.
 
-CLAIMS holds the definition of each claim, written before the runs. All are runs of `manage.py simulate_regions` with
-paired seeds that no parameter was chosen on.
+CLAIMS contains the definition of each claim, written before the runs. All are runs of `manage.py simulate_regions` with
+paired seeds that were not used to choose any parameter.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """A policy's figure in a case, over that of another policy if one is named (in the same case by default)."""
+    """A policy's figure in a case, relative to that of another policy if one is named (by default in the same case)."""
 
     key: str
     case: str
@@ -42,10 +42,10 @@ class Claim(msgspec.Struct, frozen=True):
     over_case: str = ""
     op: str = ">="
     bound: float | None = None
-    """The bound of the verdict; without it the figure is only reported."""
+    """The bound of the verdict. Without it, the figure is only reported."""
 
     def value(self, seeds: Sequence[int]) -> float:
-        """Return the mean over seeds, or the mean of paired ratios (of P90s: the ratio of means)."""
+        """Return the mean over seeds, or the mean of paired ratios (for P90s, the ratio of means)."""
         mine = [_figure(self.case, self.policy, seed, self.field) for seed in seeds]
         if not self.over:
             return sum(mine) / len(mine)
@@ -105,7 +105,7 @@ def _push_claims() -> list[Claim]:
 
 
 def _skew_claims() -> list[Claim]:
-    """Return the claims of Fig. 10: SkyWalker against region-local engines, at equal and at fewer engines."""
+    """Return the claims of Fig. 10: SkyWalker against region-local engines, with equal and with fewer engines."""
     claims = []
     for kind in ("chat", "trees"):
         for engines in (6, 9, 12, 15):
@@ -134,7 +134,7 @@ def main() -> None:
     """Run the claims and write the result."""
     parser = command_line("region_policies", __doc__)
     parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), metavar="1,2,3")
-    parser.add_argument("--only", default="", metavar="KEY", help="claims with a bound whose key begins with this")
+    parser.add_argument("--only", default="", metavar="KEY", help="only claims with a bound whose key begins with this")
     options = parser.parse_args()
     seeds = [int(seed) for seed in options.seeds.split(",")]
     figures: dict[str, float] = {}

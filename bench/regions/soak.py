@@ -1,9 +1,9 @@
 """Three regions under random faults: `python -m bench.regions.soak --seconds S --seed N --json OUT`.
 
-Links between gateways are stalled one way or both, delayed and reset; gateways are killed and restarted; all drawn from
-the seed. Afterwards the history of every request is checked (bench.live.region_history): one engine at a time, one hop
-at most, one holder per epoch, none sent to a region that was silent. Exits with 1 if a check fails, or if a client was
-left without any answer.
+Links between gateways are stalled one way or both, delayed, and reset; gateways are killed and restarted; all derived
+from the seed. Afterwards the history of every request is checked (bench.live.region_history): one engine at a time, one
+hop at most, one holder per epoch, none sent to a silent region. Exits with 1 if a check fails, or if a client got no
+answer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LIMIT_S = 120.0
 
 
 class Soak:
-    """One run. Mutable: the moments at which gateways were killed."""
+    """One run. Mutable: the times at which gateways were killed."""
 
     def __init__(self, fleet: RegionFleet, seed: int) -> None:
         self.ends: dict[str, list[float]] = {name: [] for name in REGIONS}
@@ -37,7 +37,7 @@ class Soak:
         self._rng = random.Random(seed)
 
     async def run(self, seconds: float) -> None:
-        """Inject one fault after the other, and heal everything at the end."""
+        """Inject one fault after the other, and heal all of them at the end."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             await asyncio.sleep(self._rng.uniform(0.2, 2.0))
@@ -76,7 +76,7 @@ class Soak:
 
 
 async def soak(folder: Path, seconds: float, seed: int) -> tuple[list[str], dict[str, float]]:
-    """Return a sentence for each violation, and figures of the run."""
+    """Return a sentence for each violation, and the run's figures."""
     async with (
         region_fleet(folder) as fleet,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
@@ -110,7 +110,7 @@ async def soak(folder: Path, seconds: float, seed: int) -> tuple[list[str], dict
 
 
 def main() -> int:
-    """Run once; returns 1 if a check failed."""
+    """Run once. Return 1 if a check failed."""
     parser = command_line("region_soak", __doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,8 +1,8 @@
 """The cost of one routing decision in process, for every placement: `python -m bench.routing.decision --json OUT`.
 
-A decision is everything between a request with its keys and a held reservation: prefix match on all engines, scores,
-choice, decision value and accounting. Requests have 24 block keys (12,288 tokens) whose first 6, 12 or 24 blocks are
-held by two engines; two requests per engine are under way.
+A decision is everything from a request with its keys to a reservation: prefix match on all engines, scores, choice,
+decision value, and accounting. Requests have 24 block keys (12,288 tokens) whose first 6, 12, or 24 blocks are held by
+two engines; two requests per engine are in flight.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from routing.values.observation import Completed, FirstToken
 from simulator.baselines.registry import PLACEMENTS
 
 TARGETED = ("least_cost", "dual_map")
-"""Placements that must decide within 10 µs; the others are for comparison."""
+"""Placements that must decide within 10 µs. The others are for comparison."""
 
 ORDERS = {CENTRAL_PLACEMENT: "late_binding"}
-"""The order of a placement that does not work with the usual one; immediate decisions do not use it."""
+"""The order of a placement that does not work with the usual one. Immediate decisions do not use it."""
 
 KEYS, BLOCK, GROUPS, ROUNDS, PER_ROUND = 24, 512, 200, 7, 3_000
 

@@ -1,8 +1,8 @@
 """Goodput of co-located engines by both objectives under several rules: `python -m bench.routing.decode`.
 
 Goodput is the largest rate at which 90 % of the requests after the warm-up meet TTFT and TPOT objectives. Engines mix
-chunked prefill with decode. The rules of a row serve the same requests: the default, the former one, and the rules of
-other routers as published, with their own defaults, which dispatch at once. Needs the traces. Deterministic.
+chunked prefill with decode. The rules of a row serve the same requests: the default, the previous default, and the
+published rules of other routers, with their own defaults, which dispatch at once. Needs the traces. Deterministic.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Cell(msgspec.Struct, frozen=True):
 
     @property
     def row(self) -> str:
-        """Name of its row in the comparison."""
+        """Name of the cell's row in the comparison."""
         return f"{self.profile}_{self.workload}"
 
 
@@ -70,14 +70,14 @@ def workload(name: str) -> Workload:
 
 
 def profile_of(name: str) -> EngineProfile:
-    """Return the engine profile, in the blocks of the traces."""
+    """Return the engine profile, with the traces' block size."""
     profile = read_profile(Path(PROFILES) / f"{name}.json")
     blocks = profile.num_blocks * profile.block_tokens // BLOCK_TOKENS
     return msgspec.structs.replace(profile, num_blocks=blocks, block_tokens=BLOCK_TOKENS)
 
 
 def spec_of(cell: Cell) -> RunSpec:
-    """Return the run of a cell; all rules get exact estimates."""
+    """Return the run of a cell. All rules get exact estimates."""
     profile = profile_of(cell.profile)
     own = cell.rule in (DEFAULT, FORMER_DEFAULT)
     policy = RoutingPolicy(
@@ -127,7 +127,7 @@ def main() -> None:
     """Search all goodputs and compare."""
     parser = command_line("decode", __doc__)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--rows", nargs="+", default=None, help="only these rows, as profile_workload")
+    parser.add_argument("--rows", nargs="+", default=None, help="only these rows, named profile_workload")
     parser.add_argument("--rules", nargs="+", default=RULES)
     options = parser.parse_args()
     cells = [Cell(profile, name, rule) for name in ROWS for profile in PROFILE_NAMES for rule in options.rules]

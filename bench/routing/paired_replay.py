@@ -1,8 +1,8 @@
-"""The same rows through a real fleet under several placements: `python -m bench.routing.paired_replay --trace FILE`.
+"""Replay rows through a real fleet under several placements: `python -m bench.routing.paired_replay --trace FILE`.
 
-Simulated engines and a gateway run as processes; time in engines and replay runs `--speed` times faster, so that the
+Simulated engines and a gateway run as processes. Time in engines and replay runs `--speed` times faster, so that the
 load of each engine is the trace's. The engines report the hit tokens (`usage.prompt_tokens_details.cached_tokens`).
-Without --trace a generated conversation is replayed.
+Without --trace, a generated conversation is replayed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--qps", type=float, default=8.0, help="mean requests per trace second")
     parser.add_argument("--max-rows", type=int, default=1200)
     parser.add_argument("--max-input", type=int, default=20_480)
-    parser.add_argument("--placements", nargs="+", default=PLACEMENTS, help="the first is the base of the ratios")
+    parser.add_argument("--placements", nargs="+", default=PLACEMENTS, help="ratios are relative to the first")
     options = parser.parse_args()
     rows = read_trace(options.trace, options.max_rows) if options.trace else generate(options.max_rows, 0)
     fleet = Fleet(engines=options.engines, speed=options.speed)

@@ -1,8 +1,8 @@
 """The cost of pull scheduling with 10,000 queued requests: `python -m bench.routing.queue --json OUT`.
 
-Insertion is one request added to the pool's queue; a pull is one request for work by one of eight engines with the
-removal of its result. Half of the prompts share a prefix that two engines hold. It is measured where all can be on time
-(the feasible set is at its largest) and in overload (most requests are infeasible).
+An insertion adds one request to the pool's queue. A pull is a request for work by one of eight engines, including the
+removal of its result. Half of the prompts share a prefix that two engines hold. It is measured when all can be on time
+(the feasible set is largest) and in overload (most requests are infeasible).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_DECISION = Decision("", "bench", "", 0, "central", "late_binding", 1, "", 0, 
 
 
 def requests(rng: Random, slo_s: float, groups: list[tuple[int, ...]]) -> Iterator[InferenceRequest]:
-    """Yield prompts of up to 12,288 tokens without end, one every 10 ms."""
+    """Yield prompts of up to 12,288 tokens indefinitely, one every 10 ms."""
     number = 0
     while True:
         number += 1

@@ -1,7 +1,7 @@
 """The cost of one eviction in a full cache of a million blocks: `python -m bench.simulator.eviction --json OUT`.
 
-Prompts of 16 blocks share their first 8 with nine others. Once the cache is full, every new block evicts one: the
-figures are the whole insertion, and the rule's choice and eviction alone.
+Prompts of 16 blocks share their first 8 with nine others. In the full cache, every new block evicts one. The figures
+are the whole insertion, and the rule's choice and eviction alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PROMPTS, CHOICES, ROUNDS = 2_000, 20_000, 12
 
 
 def prompts(rng: Random) -> Iterator[tuple[int, ...]]:
-    """Yield chains of new blocks without end."""
+    """Yield chains of new blocks indefinitely."""
     while True:
         prefix = tuple(rng.getrandbits(64) for _ in range(SHARED))
         for _ in range(SIBLINGS):
@@ -46,7 +46,7 @@ def insertion_us(eviction: str) -> float:
 
 
 def choice_us() -> float:
-    """Return the microseconds of one RLT choice and eviction, leaf bookkeeping included, best round."""
+    """Return the microseconds of one RLT choice and eviction, including leaf bookkeeping, best round."""
     rng = Random(3)
     tree = BlockTree(BLOCKS)
     leaves = SimulatedRltLeaves(tree, rng)

@@ -30,7 +30,7 @@ def spec(placement: str, order: str, qps: float) -> RunSpec:
 
 
 def requests_per_s(workload: Workload, run_spec: RunSpec, rounds: int = 1) -> float:
-    """Return the best of some rounds; the report is part of the work."""
+    """Return the best of some rounds, including the time for the report."""
     best = 0.0
     for _ in range(rounds):
         started = time.perf_counter()
@@ -40,7 +40,7 @@ def requests_per_s(workload: Workload, run_spec: RunSpec, rounds: int = 1) -> fl
 
 
 def hour_s(rows: list[TraceRow]) -> float:
-    """Return the seconds that the whole hour takes, from rows to report."""
+    """Return the seconds for the whole hour, from rows to report."""
     started = time.perf_counter()
     workload = Workload(rows, max_input=MAX_INPUT)
     run_spec = spec("least_cost", "fifo", 10.0)

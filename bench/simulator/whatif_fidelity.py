@@ -1,13 +1,13 @@
-"""Checks what-if against live runs: `python -m bench.simulator.whatif_fidelity --json OUT`.
+"""Compare what-if with live runs: `python -m bench.simulator.whatif_fidelity --json OUT`.
 
-Traffic goes through the real program, which records it. Then the recorded window is replayed on a fresh live fleet of
+Traffic runs through the real program, which records it. Then the recorded window is replayed on a fresh live fleet of
 simulated engines, each a process, under each of seven policies, and the same window is given to what-if. The comparison
-covers the ranking by mean TTFT, of policies that differ in the live runs, and the ratios of mean TTFT: of each policy's
-prediction to its measurement, and between policies. What-if reports the mean over its seeds, as the console shows it,
-and simulates the engine model, of those that mix prefill and decode, that comes closest to the recorded window.
+covers the ranking by mean TTFT of policies that differ in the live runs, and the ratios of mean TTFT: of each policy's
+prediction to its measurement, and between policies. What-if reports the mean over its seeds, as the console does. Among
+the engine models that mix prefill and decode, it simulates the one closest to the recorded window.
 
-Block keys of a recording get a new salt, so hash rings differ in each run: where one hot prefix decides
-(`--block-tokens 64`: short keys on short blocks), dual_map's live mean moved by 15 % from recording to recording.
+Block keys of a recording get a new salt, so hash rings differ in each run. If one hot prefix decides (`--block-tokens
+64`: short keys on short blocks), dual_map's live mean moved by 15 % from recording to recording.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ POLICIES = (
 )
 ENGINES = 6
 APART = 0.05
-"""Policies whose live mean TTFTs differ by less count as equal."""
+"""Policies count as equal if their live mean TTFTs differ by less."""
 CACHE_TOKENS = 1_000_000
 """Cache size of each engine."""
 SEEDS = 3
-"""Seeds that what-if takes its mean over."""
+"""Seeds that what-if averages over."""
 _CHECKS, _CHECK_S = 20, 1.0
 _KEEP = """
 import json
@@ -72,7 +72,7 @@ print(recording_store().path(made.key))
 
 
 def recorded(rows: Sequence[TraceRow], folder: Path, block_tokens: int) -> tuple[Path, RoutingPolicy]:
-    """Send the rows through the real program; return its recording of them, and the policy it followed."""
+    """Send the rows through the real program. Return its recording and the policy it followed."""
     with live_program(folder) as program:
         memory = ["--block-size", str(block_tokens), "--num-blocks", str(CACHE_TOKENS // block_tokens)]
         program.start_engines(ENGINES, memory, block_tokens=block_tokens)
@@ -110,7 +110,7 @@ def asked(policy: RoutingPolicy, window: Path, rows: list[RecordedRow], models: 
 
 
 def engine_model(policy: RoutingPolicy, window: Path, rows: list[RecordedRow]) -> str:
-    """Return the engine model that comes closest to the window, by the method of the console's what-if."""
+    """Return the engine model closest to the window, by the method of the console's what-if."""
     plan = asked(policy, window, rows, ENGINE_MODELS)
     actual_s = own_ttft_s(rows, plan.checked_version)
     if actual_s is None:
@@ -140,7 +140,7 @@ def middle(runs: Sequence[Measured]) -> Measured:
 
 
 def agreeing_share(pairs: Sequence[Pair]) -> float:
-    """Return the share of pairs of policies with different live means that what-if ranks alike."""
+    """Return the share of policy pairs with different live means that what-if ranks in the same order."""
     alike = [
         (one.live.ttft_mean_s < other.live.ttft_mean_s) == (one.simulated.ttft_mean_s < other.simulated.ttft_mean_s)
         for one, other in combinations(pairs, 2)
@@ -152,7 +152,7 @@ def agreeing_share(pairs: Sequence[Pair]) -> float:
 def compared(
     rows: Sequence[TraceRow], folder: Path, placements: Sequence[str], repeats: int, speed: float, block_tokens: int
 ) -> list[Pair]:
-    """Record the rows, then replay and predict the window under each placement; each repeat covers all placements."""
+    """Record the rows, then replay and predict the window under each placement. Each repeat covers all placements."""
     window, policy = recorded(rows, folder, block_tokens)
     kept = list(read_recorded(window))
     fleet = Fleet(engines=ENGINES, speed=speed, block_tokens=block_tokens, num_blocks=CACHE_TOKENS // block_tokens)
@@ -201,12 +201,12 @@ def main() -> None:
     parser = command_line("whatif_fidelity", __doc__)
     parser.add_argument("--rows", type=int, default=480)
     parser.add_argument("--qps", type=float, default=4.0)
-    parser.add_argument("--speed", type=float, default=1.0, help="live seconds per trace second; below 1 spares cores")
+    parser.add_argument("--speed", type=float, default=1.0, help="live seconds per trace second; below 1: less load")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--max-input", type=int, default=16_384)
     parser.add_argument("--max-output", type=int, default=200)
     parser.add_argument("--seed", type=int, default=5)
-    parser.add_argument("--block-tokens", type=int, default=512, help="of the recorded pool and of the live fleet")
+    parser.add_argument("--block-tokens", type=int, default=512, help="block size of recorded and live pools")
     parser.add_argument("--placements", nargs="+", default=POLICIES)
     options = parser.parse_args()
     rows = rows_of(options.rows, options.qps, options.max_input, options.max_output, options.seed)

@@ -14,45 +14,47 @@ from kvstore.transfer.tls import TlsFiles
 
 
 class BackendSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Address of the store, and the settings with which an engine uses it."""
+    """Address and settings of the store for one engine."""
 
     address: str = ""
-    """host:port of the engine's own node manager, or of Mooncake's master; empty: blocks come from others only."""
+    """host:port of the engine's own node manager, or of Mooncake's master. Empty: blocks come only from other nodes."""
     timeout_s: float = 10.0
-    """Longest silence of a node."""
+    """Maximum silence of a node."""
     keyring: Keyring | None = None
-    """Of node managers; Mooncake has none."""
+    """Secrets of node managers. Mooncake has none."""
     tls: TlsFiles | None = None
     host: str = "127.0.0.1"
-    """Address by which other members of Mooncake Store reach this one."""
+    """Address under which other members of Mooncake Store reach this one."""
     segment_bytes: int = 0
-    """Memory that this one contributes to Mooncake Store."""
+    """Memory that this member contributes to Mooncake Store."""
     protocol: Literal["tcp", "rdma"] = "tcp"
     devices: str = ""
-    """Network devices that Mooncake uses, separated by commas."""
+    """Network devices for Mooncake, separated by commas."""
 
 
 class KvBackend(Protocol):
-    """For any number of threads. A get returns the bytes put under the key, or nothing: losing a block is allowed,
-    changing one is not. Calls raise PeerError or TimeoutError where the store does not answer.
+    """A store of KV blocks, for any number of threads.
+
+    A get returns the bytes stored under the key, or none: losing a block is allowed, changing one is not. Calls raise
+    PeerError or TimeoutError if the store does not answer.
     """
 
     def put(
         self, blocks: Sequence[tuple[BlockFacts, memoryview]], hint: CacheHint = "default", pin_s: float = 0.0
     ) -> bool:
-        """Store blocks of one tenant; False: some are not stored, and the caller continues without them."""
+        """Store blocks of one tenant. Return False if some are not stored; the caller continues without them."""
 
     def get(self, wanted: Sequence[tuple[bytes, memoryview | None]], holder: str = "") -> list[memoryview | None]:
-        """Return blocks by key, each in the buffer given for it or in a new one; None: a miss, or no answer.
+        """Return blocks by key, each in its given buffer or a new one. None for a miss or no answer.
 
-        `holder` is the node to ask; empty: the engine's own. A store without nodes has one for all.
+        `holder` is the node to query, empty for the engine's own. A store without nodes ignores it.
         """
 
     def exist(self, keys: Sequence[bytes], holder: str = "") -> list[bool]:
-        """Return which blocks are present right now."""
+        """Return which blocks are currently present."""
 
     def pin(self, keys: Sequence[bytes], seconds: float) -> None:
-        """Keep blocks that are already present for `seconds`, where the store can do that."""
+        """Keep blocks that are already present for `seconds`, if the store supports it."""
 
     def close(self) -> None:
         """Release connections."""

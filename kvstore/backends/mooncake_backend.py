@@ -1,7 +1,7 @@
-"""Mooncake Store as the store: one for all engines, located through its master, whose Transfer Engine moves the bytes.
+"""Mooncake Store as the store: shared by all engines, located through its master. Its Transfer Engine moves the bytes.
 
 Memory that an engine contributes is part of the store. A payload is followed by its checksum, which each get compares.
-Mooncake has no secrets, and no tenants within one member: every client of the master may read and remove everything.
+Mooncake has no secrets, and no tenants within one member: every client of the master can read and remove all blocks.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from kvstore.transfer.connection import PeerError
 from kvstore.transfer.frames import CacheHint
 
 _METADATA = "P2PHANDSHAKE"
-"""Members exchange their metadata directly, so that no metadata server is needed."""
+"""Members exchange their metadata directly, without a metadata server."""
 _BUFFER_BYTES = 128 << 20
 """Memory for bytes in transfer."""
 _PIECE_BLOCKS = 16
-"""Blocks under way at a time: several loads of 1 MiB blocks fit into the buffer at once."""
+"""Blocks in transfer at a time: several loads of 1 MiB blocks fit into the buffer at once."""
 _REMEDY = (
     'The backend "mooncake" needs Mooncake Store: pip install mooncake-transfer-engine, without CUDA '
     "mooncake-transfer-engine-non-cuda, and Debian's libibverbs1, librdmacm1, libnl-route-3-200 and libnuma1 "
@@ -31,16 +31,18 @@ _REMEDY = (
 
 
 class MooncakeMissingError(RuntimeError):
-    """Mooncake Store or one of its libraries is not installed; the message names what to install."""
+    """Mooncake Store or one of its libraries is not installed. The message names the package to install."""
 
 
 class MooncakeBackend:
-    """A member of the store. Mutable: `corrupt`, blocks that arrived with another checksum; and, guarded by `_turn`,
-    the calls under way and whether it is closed.
+    """A member of the store.
+
+    Mutable: `corrupt`, the number of blocks that arrived with a wrong checksum, and the calls in progress and whether
+    it is closed, guarded by `_turn`.
     """
 
     def __init__(self, settings: BackendSettings, clock: Callable[[], float]) -> None:
-        """Raises MooncakeMissingError, and PeerError where the master does not answer."""
+        """Join the store. Raises MooncakeMissingError, and PeerError if the master does not answer."""
         self._module = _module()
         self._store = self._module.MooncakeDistributedStore()
         self._turn = threading.Lock()
@@ -51,12 +53,12 @@ class MooncakeBackend:
             settings.host, _METADATA, *sizes, settings.protocol, settings.devices, settings.address
         )
         if code:
-            raise PeerError(f"Mooncake's master at {settings.address} does not take this engine in (error {code})")
+            raise PeerError(f"Mooncake's master at {settings.address} rejects this engine (error {code})")
 
     def put(
         self, blocks: Sequence[tuple[BlockFacts, memoryview]], hint: CacheHint = "default", pin_s: float = 0.0
     ) -> bool:
-        """Store blocks until one is rejected; for `pin_s` those of a context cache are evicted after all others."""
+        """Store blocks until one is rejected. With `pin_s`, blocks of a context cache are evicted last."""
         if hint == "ephemeral":
             return False
         config = self._module.ReplicateConfig()
@@ -70,7 +72,7 @@ class MooncakeBackend:
             )
 
     def get(self, wanted: Sequence[tuple[bytes, memoryview | None]], holder: str = "") -> list[memoryview | None]:
-        """Return blocks from wherever the store has them; the request ends after a piece of which none came."""
+        """Return blocks from any member of the store. Stops after a piece without any hit."""
         blocks: list[memoryview | None] = []
         with self._in_use():
             for first in range(0, len(wanted), _PIECE_BLOCKS):
@@ -84,7 +86,7 @@ class MooncakeBackend:
         return blocks + [None] * (len(wanted) - len(blocks))
 
     def exist(self, keys: Sequence[bytes], holder: str = "") -> list[bool]:
-        """Return which blocks the store has."""
+        """Return which blocks the store holds."""
         with self._in_use():
             states: list[int] = self._store.batch_is_exist([_name(key) for key in keys])
         # Negative codes are errors: the caller must not take a store that is gone for one that lacks the blocks.
@@ -93,17 +95,17 @@ class MooncakeBackend:
         return [item > 0 for item in states]
 
     def pin(self, keys: Sequence[bytes], seconds: float) -> None:
-        """Do nothing: Mooncake pins a block when it is put, and not later."""
+        """Do nothing: Mooncake can pin a block only when it is stored."""
 
     def close(self) -> None:
-        """Leave the store, with the memory contributed to it, once no call is under way."""
+        """Leave the store with its contributed memory, after all calls have ended."""
         with self._turn:
             self._closed = True
         self._leave()
 
     @contextmanager
     def _in_use(self) -> Iterator[None]:
-        """Keep the store open: a call in a store that is closed meanwhile ends the process."""
+        """Keep the store open during a call: closing it would crash the process."""
         with self._turn:
             if self._closed:
                 raise PeerError("the engine has left Mooncake Store")
@@ -124,7 +126,7 @@ class MooncakeBackend:
             store.close()
 
     def _checked(self, key: bytes, into: memoryview | None, handle: Any) -> memoryview | None:
-        """Return a block that agrees with its checksum, copied out of the store's buffer; a corrupt one is removed."""
+        """Return a block whose checksum matches, copied out of the store's buffer. Remove a corrupt one."""
         if handle is None:
             return None
         with memoryview(handle).cast("B") as came:

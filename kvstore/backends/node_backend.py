@@ -1,4 +1,4 @@
-"""Node managers as the store: blocks are saved on the engine's own node, and come from any node that an order names."""
+"""Node managers as the store: blocks are saved on the engine's own node, and loaded from any node named in an order."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class NodeBackend:
     def put(
         self, blocks: Sequence[tuple[BlockFacts, memoryview]], hint: CacheHint = "default", pin_s: float = 0.0
     ) -> bool:
-        """Store blocks, all or none, with less priority than loads of requests."""
+        """Store all blocks or none, at lower priority than loads of requests."""
         return isinstance(self._client.put(self._node, blocks, hint, pin_s, FlowPriority.REPLICATION), Done)
 
     def get(self, wanted: Sequence[tuple[bytes, memoryview | None]], holder: str = "") -> list[memoryview | None]:
-        """Return blocks that agree with their checksums."""
+        """Return the blocks whose checksums match."""
         fetched = self._client.get([holder or self._node], [Wanted(key, into) for key, into in wanted])
         return [item.payload if item else None for item in fetched]
 
     def exist(self, keys: Sequence[bytes], holder: str = "") -> list[bool]:
-        """Return which blocks a node has."""
+        """Return which blocks a node holds."""
         answer = self._client.call(holder or self._node, Lookup(list(keys)))
         if not isinstance(answer, Held):
-            raise PeerError("the node answers a lookup with something else")
+            raise PeerError("the node sent an unexpected response to a lookup")
         return [length >= 0 for length, _ in answer.blocks]
 
     def pin(self, keys: Sequence[bytes], seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Table of backends, from their names to their constructors."""
+"""Table of backends: names and constructors."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ BACKENDS: Mapping[str, Callable[[BackendSettings, Callable[[], float]], KvBacken
     "node": NodeBackend,
     "mooncake": MooncakeBackend,
 }
-"""Each takes settings and a monotonic clock."""
+"""Constructors that take settings and a monotonic clock."""

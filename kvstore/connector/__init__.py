@@ -1,1 +1,1 @@
-"""Connector between a real engine (vLLM) and the KV store, and its messages with the gateway."""
+"""Connector between an engine (vLLM) and the KV store, and its messages to and from the gateway."""

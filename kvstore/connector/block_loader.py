@@ -1,4 +1,4 @@
-"""Loads stored blocks into the engine's KV caches, concurrently with the engine's steps."""
+"""Load stored blocks into the engine's KV caches, concurrently with the engine's steps."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class BlockMemory(Protocol):
     payload_bytes: int
 
     def gather(self, block_ids: Sequence[int]) -> memoryview:
-        """Return the payloads of blocks, one after the other, copied."""
+        """Return copies of the blocks' payloads, concatenated."""
 
     def scatter(self, block_ids: Sequence[int], payloads: memoryview) -> None:
         """Write payloads into blocks."""
 
 
 class _Came(NamedTuple):
-    """Leading blocks that were received, the holder that they came from, and why not all came."""
+    """Number of leading blocks received, their holder, and why others are missing."""
 
     blocks: int = 0
     holder: str = ""
@@ -34,7 +34,7 @@ class _Came(NamedTuple):
 
 
 class BlockLoader:
-    """A pool of threads: each load has its own, so that none waits for the bytes of another."""
+    """A pool of threads. Each load has its own thread, so none waits for the bytes of another."""
 
     def __init__(
         self,
@@ -48,12 +48,12 @@ class BlockLoader:
         self._threads = ThreadPoolExecutor(threads, "kv-load")
 
     def begin(self, job: LoadJob, keys: Sequence[bytes]) -> None:
-        """Load in the background; the outcome is recorded in the book."""
+        """Load in the background. The outcome is recorded in the book."""
         self._book.begin(job, self._clock())
         self._threads.submit(self._load, job, keys, self._clock())
 
     def close(self) -> None:
-        """Begin no further load."""
+        """Start no more loads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _load(self, job: LoadJob, keys: Sequence[bytes], began: float) -> None:
@@ -87,7 +87,7 @@ class BlockLoader:
             self._book.end(end)
 
     def _fetch(self, job: LoadJob, keys: Sequence[bytes]) -> _Came:
-        """Ask one holder after the other for missing blocks; only the leading ones of the prompt are of use."""
+        """Query one holder after the other for missing blocks. Only leading blocks of the prompt are useful."""
         size, source, reason = self._memory.payload_bytes, "", "missing"
         # One buffer, so that the leading blocks are contiguous, as `scatter` takes them.
         payloads = memoryview(bytearray(size * len(keys)))
@@ -108,7 +108,7 @@ class BlockLoader:
         return _Came(_leading(there), source, reason, payloads)
 
     def _answers(self, holder: str, key: bytes) -> bool:
-        """Return whether a node that lacks a block is alive: a missing block differs from a missing node."""
+        """Return whether a node without the block is alive, to distinguish a missing block from a missing node."""
         try:
             self._backend.exist([key], holder)
         except PeerError:

@@ -1,4 +1,4 @@
-"""Stores computed blocks in the background, within a limit of memory."""
+"""Store computed blocks in the background, within a memory limit."""
 
 from __future__ import annotations
 
@@ -24,13 +24,16 @@ class _Batch(NamedTuple):
 
 
 class BlockSaver:
-    """One thread. Mutable state, guarded by `_turn`: waiting batches, their bytes, and blocks that were not stored."""
+    """Stores blocks in one thread.
+
+    Mutable state, guarded by `_turn`: waiting batches, their bytes, and blocks that were not stored.
+    """
 
     def __init__(self, backend: KvBackend, block_tokens: int, payload_bytes: int, buffer_bytes: int) -> None:
-        """Raises ValueError where a block is larger than a node accepts."""
+        """Start the thread. Raises ValueError if a block is larger than a node accepts."""
         if payload_bytes > MAX_PAYLOAD_BYTES:
             raise ValueError(
-                f"a block has {payload_bytes} bytes, and nodes take {MAX_PAYLOAD_BYTES}: use smaller blocks"
+                f"a block has {payload_bytes} bytes, over the nodes' limit of {MAX_PAYLOAD_BYTES}: use smaller blocks"
             )
         self._backend, self._tokens = backend, block_tokens
         self._payload_bytes, self._buffer_bytes = payload_bytes, buffer_bytes
@@ -45,37 +48,37 @@ class BlockSaver:
         self._thread.start()
 
     def has_room(self, blocks: int) -> bool:
-        """Return whether `blocks` more blocks may wait; one batch alone always may."""
+        """Return whether `blocks` more blocks can be queued. A single batch is always accepted."""
         with self._turn:
             size = blocks * self._payload_bytes
             # One batch alone may exceed the limit, or a long prompt would never be stored.
             return not self._held_bytes or self._held_bytes + size <= self._buffer_bytes
 
     def reject(self, job: SaveJob) -> None:
-        """Note blocks for which there is no room."""
+        """Record blocks that were not queued for lack of memory."""
         with self._turn:
             self._unsaved += job.chain_hashes
 
     def offer(self, job: SaveJob, keys: Sequence[bytes], parent_keys: Sequence[bytes], payloads: memoryview) -> None:
-        """Store these blocks soon; the saver owns `payloads` afterwards."""
+        """Queue these blocks for storing. The saver owns `payloads` afterwards."""
         with self._turn:
             self._waiting.append(_Batch(job, keys, parent_keys, payloads))
             self._held_bytes += len(payloads)
             self._turn.notify_all()
 
     def take_unsaved(self) -> list[bytes]:
-        """Return the chain hashes of blocks that were not stored since the last call."""
+        """Return the chain hashes of blocks that could not be stored since the last call."""
         with self._turn:
             unsaved, self._unsaved = self._unsaved, []
         return unsaved
 
     def settle(self, timeout_s: float) -> bool:
-        """Wait until all batches are stored; False where that took too long."""
+        """Wait until all batches are stored. Return False on timeout."""
         with self._turn:
             return self._turn.wait_for(lambda: not self._held_bytes, timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Store waiting batches, as far as the time allows, and end the thread."""
+        """Store the queued batches within the timeout, and stop the thread."""
         self.settle(timeout_s)
         with self._turn:
             self._closed = True
@@ -99,7 +102,7 @@ class BlockSaver:
                     self._turn.notify_all()
 
     def _store(self, batch: _Batch) -> list[bytes]:
-        """Send the blocks that the store lacks; return the chain hashes of those that it rejected."""
+        """Send the blocks that the store lacks. Return the chain hashes of rejected ones."""
         piece = max(1, min(_PIECE_BLOCKS, _PIECE_BYTES // self._payload_bytes))
         unsaved: list[bytes] = []
         for first in range(0, len(batch.keys), piece):

@@ -1,4 +1,4 @@
-"""Settings of the connector: `kv_connector_extra_config` of vLLM's `--kv-transfer-config`."""
+"""Connector settings: `kv_connector_extra_config` in vLLM's `--kv-transfer-config`."""
 
 from __future__ import annotations
 
@@ -16,38 +16,41 @@ _Seconds = Annotated[float, Meta(gt=0, le=600)]
 
 
 class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of one engine; `settings_in` reads them."""
+    """Options of one engine, read by `settings_in`."""
 
     backend: Literal["node", "mooncake"] = "node"
-    """Store of the blocks: node managers, or Mooncake Store."""
+    """Block store: node managers, or Mooncake Store."""
     node: str = ""
-    """Address (host:port) of the own node manager, or of Mooncake's master; empty: the engine stores nothing."""
+    """Address (host:port) of the engine's own node manager, or of Mooncake's master. Empty: the engine stores no
+    blocks.
+    """
     ask_node: bool = False
-    """Whether requests without an order from a gateway query the own node for their blocks. Gateways do not know the
-    contents of Mooncake, so that such engines always query.
+    """Whether requests without an order from a gateway query the engine's own node for their blocks. Gateways do not
+    know the contents of Mooncake, so engines with Mooncake always query.
     """
     lookup_timeout_s: _Seconds = 0.1
-    """How long such a request waits for that answer."""
+    """Timeout of such a query."""
     load_timeout_s: _Seconds = 2.0
-    """Blocks that have not arrived by then are computed; also the longest silence of a node."""
+    """Blocks that arrive later are computed. Also the maximum silence of a node."""
     max_load_ratio: Annotated[float, Meta(ge=0)] = 3.0
-    """They are computed too once the wait exceeds the time of computing by this factor; 0: orders are always followed.
+    """Blocks are also computed if the wait exceeds their computing time by this factor. 0: orders are always
+    followed.
     """
     load_threads: Annotated[int, Meta(ge=1, le=64)] = 4
-    """Most requests that load at a time."""
+    """Maximum concurrent loads."""
     save_buffer_mib: Annotated[int, Meta(ge=1, le=65_536)] = 256
-    """Memory limit of blocks waiting to be stored; blocks beyond it are not stored."""
+    """Memory limit of blocks waiting to be stored. Blocks beyond it are not stored."""
     store_again_s: Annotated[float, Meta(gt=0)] = 600.0
-    """Interval after which a used block is offered to the node again, which may have lost it."""
+    """Interval after which a used block is offered to the node again, because the node can have lost it."""
     mooncake_host: str = "127.0.0.1"
-    """Address by which other members of Mooncake Store reach this engine."""
+    """Address under which other members of Mooncake Store reach this engine."""
     mooncake_segment_mib: Annotated[int, Meta(ge=0, le=1 << 20)] = 0
     """Memory that this engine contributes to Mooncake Store."""
     mooncake_protocol: Literal["tcp", "rdma"] = "tcp"
     mooncake_devices: str = ""
-    """Network devices that Mooncake uses, separated by commas."""
+    """Network devices for Mooncake, separated by commas."""
     weight_revision: str = ""
-    """Distinguishes these weights from others of the same name; empty: samples of the model's files."""
+    """Distinguishes these weights from others of the same name. Empty: derived from samples of the model's files."""
     tls_certificate: str = ""
     tls_key: str = ""
     tls_authority: str = ""
@@ -58,7 +61,7 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         return bool(self.node) and (self.ask_node or self.backend == "mooncake")
 
     def store(self, keyring: Keyring | None, *, keeps: bool) -> BackendSettings:
-        """Return the backend's settings; only one that `keeps` blocks contributes memory to Mooncake Store."""
+        """Return the backend's settings. Only an engine that `keeps` blocks contributes memory to Mooncake Store."""
         return BackendSettings(
             address=self.node,
             timeout_s=self.load_timeout_s,
@@ -72,7 +75,7 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     @property
     def tls(self) -> TlsFiles | None:
-        """TLS files for nodes on other hosts; None: only loopback is reached."""
+        """TLS files for nodes on other hosts, None if only loopback is used."""
         files = (self.tls_certificate, self.tls_key, self.tls_authority)
         return tls_files(files, ("tls_certificate", "tls_key", "tls_authority"))
 
@@ -81,7 +84,7 @@ _decoder = msgspec.json.Decoder(ConnectorSettings)
 
 
 def settings_in(extra_config: Mapping[str, Any]) -> ConnectorSettings:
-    """Return the settings; raises ValueError on unknown or wrong ones."""
+    """Return the settings. Raises ValueError on unknown or invalid ones."""
     try:
         # By way of JSON: a converter would inspect the struct at its first use, in an arbitrary thread.
         settings = _decoder.decode(msgspec.json.encode(dict(extra_config)))

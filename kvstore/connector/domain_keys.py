@@ -1,4 +1,4 @@
-"""Payload keys of one engine's requests, which differ by adapter and isolation domain."""
+"""Payload keys of one engine's requests, by adapter and isolation domain."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ _MAX_DOMAINS = 4096
 
 
 class Domain(msgspec.Struct, frozen=True, gc=False):
-    """Properties by which a request's blocks differ from blocks of the same tokens."""
+    """Properties that distinguish a request's blocks from other blocks with the same tokens."""
 
     lora: str = ""
-    """Name and path of the adapter; empty: none."""
+    """Name and path of the adapter, empty without one."""
     salt: str = ""
-    """The request's `cache_salt`; empty: the shared domain."""
+    """The request's `cache_salt`, empty for the shared domain."""
 
 
 class DomainKeys:
-    """Mutable state: `_keys`, the most recently used key makers; for one thread."""
+    """Payload keys by domain, for one thread. Mutable state: `_keys`, the most recently used key makers."""
 
     def __init__(self, payload_format: PayloadFormat) -> None:
         self._format = payload_format
         self._keys: OrderedDict[Domain, PayloadKeys] = OrderedDict()
 
     def keys(self, domain: Domain, chain_hashes: Sequence[bytes]) -> list[bytes]:
-        """Return the payload keys of blocks; raises ValueError on engine hashes that are too short."""
+        """Return the payload keys of blocks. Raises ValueError if the engine's hashes are too short."""
         keys = self._keys.get(domain)
         if keys is None:
             keys = self._keys[domain] = PayloadKeys(

@@ -1,7 +1,7 @@
 """Messages between the gateway and an engine's KV connector about one request.
 
-Both travel as `kv_transfer_params["headway"]`: of the request's body, and of the engine's answer. vLLM passes the
-former to its connectors and returns their reply when a request has ended, so that no further channel is needed.
+Both are sent as `kv_transfer_params["headway"]`, in the request's body and in the engine's response. vLLM passes the
+former to its connectors and returns their reply when a request has ended, so no other channel is needed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec import Meta
 from kvstore.transfer.frames import CacheHint
 
 FIELD = "headway"
-"""The name below `kv_transfer_params`."""
+"""Key in `kv_transfer_params`."""
 MAX_BLOCKS = 1 << 17
 MAX_HOLDERS = 8
 _KEY_BYTES = 8
@@ -28,22 +28,24 @@ _Keys = Annotated[str, Meta(max_length=MAX_BLOCKS * _KEY_BYTES * 4 // 3 + 4)]
 
 
 class LoadInstruction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Blocks that one request may load, and the keys under which they are stored."""
+    """Blocks that one request can load, and their storage keys."""
 
     keys: _Keys = ""
-    """Routing keys of the prompt's full blocks, in order (`packed_keys`); empty: nodes store the blocks without."""
+    """Routing keys of the prompt's full blocks, in order (`packed_keys`). Empty: nodes store the blocks without
+    them.
+    """
     load_blocks: _Count = 0
-    """Leading blocks of the prompt that the holders have; 0: load nothing."""
+    """Number of leading blocks of the prompt that the holders have. 0: load no block."""
     holders: Annotated[list[str], Meta(max_length=MAX_HOLDERS)] = []
-    """Addresses (host:port) of node managers, the nearest first."""
+    """Addresses (host:port) of node managers, nearest first."""
     tenant: Annotated[str, Meta(max_length=64)] = ""
-    """Tenant whose quota the stored blocks count against."""
+    """Tenant whose quota includes the stored blocks."""
     hint: CacheHint = "default"
     pin_s: Annotated[float, Meta(ge=0, le=86_400)] = 0.0
-    """How long a context cache is pinned, seconds."""
+    """How long a context cache is pinned, in seconds."""
 
     def routing_keys(self) -> tuple[int, ...]:
-        """Return the keys; raises ValueError on anything else than whole keys."""
+        """Return the keys. Raises ValueError if `keys` is malformed."""
         # Without `validate`, other characters would be skipped, and all keys behind them shifted.
         data = base64.b64decode(self.keys, validate=True)
         if len(data) % _KEY_BYTES:
@@ -52,17 +54,17 @@ class LoadInstruction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class KvOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Outcome of an order: the engine computed all blocks that did not come."""
+    """Outcome of an order. The engine computed all blocks that were not loaded."""
 
     loaded_blocks: _Count = 0
-    """Leading blocks of the prompt that were loaded, those that the engine held already not counted."""
+    """Number of leading blocks loaded, without blocks that the engine already held."""
     loaded_bytes: Annotated[int, Meta(ge=0)] = 0
     seconds: Annotated[float, Meta(ge=0)] = 0.0
-    """From the first call to the last byte."""
+    """Time from the first call to the last byte."""
     holder: str = ""
-    """The node that the bytes came from."""
+    """Node that sent the bytes."""
     reason: str = ""
-    """Why fewer blocks came than were ordered: missing, failed or late; empty: all came."""
+    """Why fewer blocks than ordered were loaded: missing, failed, or late. Empty if all were loaded."""
 
 
 Said = TypeVar("Said", LoadInstruction, KvOutcome)
@@ -70,17 +72,17 @@ _order, _outcome = msgspec.json.Decoder(LoadInstruction), msgspec.json.Decoder(K
 
 
 def packed_keys(keys: Sequence[int]) -> str:
-    """Return 64-bit keys as `LoadInstruction.keys`."""
+    """Return 64-bit keys in the form of `LoadInstruction.keys`."""
     return base64.b64encode(struct.pack(f">{len(keys)}Q", *keys)).decode()
 
 
 def order_in(params: Any) -> LoadInstruction | None:
-    """Return the order in a request's `kv_transfer_params`; None where there is none; raises ValueError."""
+    """Return the order in a request's `kv_transfer_params`, or None. Raises ValueError if it is invalid."""
     return _decoded(params, _order)
 
 
 def outcome_in(params: Any) -> KvOutcome | None:
-    """Return the outcome in an answer's `kv_transfer_params`; None where there is none; raises ValueError."""
+    """Return the outcome in a response's `kv_transfer_params`, or None. Raises ValueError if it is invalid."""
     return _decoded(params, _outcome)
 
 

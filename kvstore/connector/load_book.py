@@ -1,4 +1,4 @@
-"""Loads in progress in one worker: each ends once, when its bytes are in the engine's blocks or when it times out."""
+"""Loads in progress in one worker. Each ends once: when its bytes are in the engine's blocks, or when it times out."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from kvstore.connector.step_messages import LoadEnd, LoadJob
 
 
 class LoadBook:
-    """For any number of threads. Mutable state, guarded by `_lock`: loads that wait for bytes, with the time they have;
-    those whose bytes are being written; and those that have ended, until `take`.
+    """Loads in progress, for any number of threads.
+
+    Mutable state, guarded by `_lock`: loads that wait for bytes, with their deadlines; loads whose bytes are being
+    written; and ended loads, until `take`.
     """
 
     def __init__(self) -> None:
@@ -23,18 +25,19 @@ class LoadBook:
         return len(self._waiting) + len(self._writing)
 
     def begin(self, job: LoadJob, now: float) -> None:
-        """Count a load, which ends when its time is over unless it is being written by then."""
+        """Record a load. It times out unless its bytes are being written by its deadline."""
         with self._lock:
             self._waiting[job.request_id] = (job, now, now + job.timeout_s)
 
     def is_waiting(self, request_id: str) -> bool:
-        """Return whether a request still waits for the bytes."""
+        """Return whether a request is still waiting for bytes."""
         # Without the lock: an outdated answer fetches in vain at worst, because `claim` decides.
         return request_id in self._waiting
 
     def claim(self, request_id: str) -> bool:
-        """Return whether the bytes may be written into the engine's blocks; False: too late, the blocks may be
-        another's.
+        """Return whether the bytes can be written into the engine's blocks.
+
+        False means the load timed out: the blocks can already belong to another request.
         """
         with self._lock:
             waiting = self._waiting.pop(request_id, None)
@@ -44,14 +47,14 @@ class LoadBook:
             return waiting is not None
 
     def end(self, end: LoadEnd) -> None:
-        """End a load that was claimed; blocks behind `end.blocks` have failed."""
+        """End a claimed load. Blocks after the first `end.blocks` have failed."""
         with self._lock:
             job = self._writing.pop(end.request_id, None)
             if job is not None:
                 self._close(job, end)
 
     def expire(self, now: float) -> None:
-        """End the loads whose time is over; bytes that still arrive for them are discarded."""
+        """End the loads that timed out. Bytes that still arrive for them are discarded."""
         with self._lock:
             for request_id, (job, began, ends_at) in list(self._waiting.items()):
                 if ends_at <= now:
@@ -59,7 +62,7 @@ class LoadBook:
                     self._close(job, LoadEnd(request_id=request_id, seconds=now - began, reason="late"))
 
     def take(self) -> tuple[list[LoadEnd], set[int]]:
-        """Return the loads that have ended since the last call, and the engine's blocks that did not come."""
+        """Return the loads that ended since the last call, and the engine's blocks that were not loaded."""
         with self._lock:
             ended, failed = self._ended, self._failed
             self._ended, self._failed = [], set()

@@ -1,4 +1,4 @@
-"""Estimates whether loading blocks is faster than computing them, from the engine's own steps and loads."""
+"""Estimate whether loading blocks is faster than computing them, from the engine's own steps and loads."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ _FADING = 0.95
 
 
 class LoadEstimate:
-    """Mutable state: the learned rates, and `_under_way`, request → bytes that it loads at present."""
+    """Loading and computing rates of one engine.
+
+    Mutable state: the learned rates, and `_under_way`, request → bytes that it is loading.
+    """
 
     def __init__(self) -> None:
         self.token_s = 0.0
-        """Seconds of prefill per token; 0: unknown."""
+        """Seconds of prefill per token, 0 if unknown."""
         self.byte_s = 0.0
-        """Seconds per loaded byte; 0: unknown."""
+        """Seconds per loaded byte, 0 if unknown."""
         self._under_way: dict[str, int] = {}
 
     def computed(self, token_s: float) -> None:
@@ -25,11 +28,11 @@ class LoadEstimate:
             self.token_s = self.token_s + _SHARE * (token_s - self.token_s) if self.token_s else token_s
 
     def begin(self, request_id: str, size: int) -> None:
-        """Count a load that begins."""
+        """Record a started load."""
         self._under_way[request_id] = size
 
     def end(self, request_id: str, loaded_bytes: int, seconds: float) -> None:
-        """Learn from a load that ended; one without bytes does not change the rate."""
+        """Learn from an ended load. A load without bytes does not change the rate."""
         self._under_way.pop(request_id, None)
         # The time of a small load is mostly latency.
         if loaded_bytes >= _SMALL_BYTES and seconds > 0:
@@ -37,20 +40,20 @@ class LoadEstimate:
             self.byte_s = self.byte_s + _SHARE * (byte_s - self.byte_s) if self.byte_s else byte_s
 
     def pays(self, tokens: int, size: int) -> bool:
-        """Return whether a load of `size` bytes behind those under way ends before these tokens were computed.
+        """Return whether a load of `size` bytes, after those in progress, is faster than computing these tokens.
 
-        True while either rate is unknown: the gateway that ordered the load then knows better.
+        True while either rate is unknown: the gateway that ordered the load then has better information.
         """
         if not self.token_s or not self.byte_s:
             return True
         return (sum(self._under_way.values()) + size) * self.byte_s <= tokens * self.token_s
 
     def rejected(self) -> None:
-        """Lower the assumed time per byte: it prevents the loads that could correct it."""
+        """Lower the assumed time per byte, because rejected loads cannot correct it."""
         self.byte_s *= _FADING
 
     def patience_s(self, tokens: int, timeout_s: float, max_ratio: float) -> float:
-        """Return how long to wait for blocks: never much longer than computing their tokens takes."""
+        """Return how long to wait for blocks: at most `timeout_s` and `max_ratio` times their computing time."""
         if not max_ratio or not self.token_s:
             return timeout_s
         return min(timeout_s, max(_MIN_PATIENCE_S, max_ratio * tokens * self.token_s))

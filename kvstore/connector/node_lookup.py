@@ -1,4 +1,4 @@
-"""Queries the store (usually the engine's own node) for a prompt's leading blocks without blocking the engine."""
+"""Query the store (usually the engine's own node) for a prompt's leading blocks without blocking the engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _THREADS = 2
 
 
 class NodeLookup:
-    """Mutable state: `_asked`, request → the pending answer and its time limit."""
+    """Pending queries. Mutable state: `_asked`, request → its pending answer and deadline."""
 
     def __init__(self, backend: KvBackend, timeout_s: float, payload_format: PayloadFormat) -> None:
         self._backend, self._timeout_s = backend, timeout_s
@@ -27,7 +27,7 @@ class NodeLookup:
         return len(self._asked)
 
     def blocks(self, request_id: str, domain: Domain, chain_hashes: Sequence[bytes], now: float) -> int | None:
-        """Return how many leading blocks the node has, 0 where it does not answer in time; None: not known yet."""
+        """Return how many leading blocks the node holds, 0 on timeout, None while the answer is pending."""
         if not chain_hashes:
             return 0
         asked = self._asked.get(request_id)
@@ -41,13 +41,13 @@ class NodeLookup:
         return None if now < ends_at else 0
 
     def forget(self, request_id: str) -> None:
-        """Drop the answer for this request."""
+        """Drop the answer of this request."""
         asked = self._asked.pop(request_id, None)
         if asked is not None:
             asked[0].cancel()
 
     def close(self) -> None:
-        """Send no further query, and close the connections."""
+        """Send no more queries, and close the connections."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._backend.close()
 

@@ -1,4 +1,4 @@
-"""Blocks that the engine has recently offered to its node, so that a prefix is stored once and not per request."""
+"""Blocks recently offered to the engine's node, so that a prefix is stored once and not once per request."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ MAX_BLOCKS = 1 << 18
 
 
 class OfferedBlocks:
-    """Mutable state: `_until`, chain hash → when it is offered again, in the order of that time.
+    """Blocks that need no new offer.
 
-    The engine's chain hash covers adapter and salt, so that it names a block within the engine.
+    Mutable state: `_until`, chain hash → when it is offered again, in the order of that time.
+
+    The engine's chain hash covers adapter and salt, so it identifies a block within the engine.
     """
 
     def __init__(self, again_s: float, max_blocks: int = MAX_BLOCKS) -> None:
@@ -22,11 +24,11 @@ class OfferedBlocks:
         return len(self._until)
 
     def has(self, chain_hash: bytes, now: float) -> bool:
-        """Return whether a block needs no offer."""
+        """Return whether a block needs no new offer."""
         return self._until.get(chain_hash, now) > now
 
     def add(self, chain_hashes: Iterable[bytes], now: float) -> None:
-        """Note blocks that were offered, or that came from a node."""
+        """Record blocks that were offered or loaded from a node."""
         for chain_hash_ in chain_hashes:
             # Removed first: an assignment alone would keep the old position in the order of times.
             self._until.pop(chain_hash_, None)

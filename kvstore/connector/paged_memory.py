@@ -1,4 +1,4 @@
-"""The engine's paged KV caches, copied block by block into payloads and back."""
+"""Copy the engine's paged KV caches block by block into payloads and back."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from kvstore.connector.payload_layout import LayerLayout, payload_layout
 
 
 class PagedMemory:
-    """KV caches as the engine registered them, one tensor per layer; blocks are views into them."""
+    """KV caches as registered by the engine, one tensor per layer. Blocks are views into them."""
 
     def __init__(self, kv_caches: Mapping[str, torch.Tensor], blocks: int, kernel: str) -> None:
-        """`blocks`: number of blocks of the engine's scheduler; a kernel's own may be smaller.
+        """Create the views of `blocks`, the number of blocks in the engine's scheduler.
 
-        Raises ValueError where a cache has another form.
+        A kernel's own blocks can be smaller.
+
+        Raises ValueError if a cache has another shape.
         """
         # Sorted, because payloads of all engines have one order, whatever order an engine registers its layers in.
         self._caches = {name: _by_block(name, kv_caches[name], blocks) for name in sorted(kv_caches)}
@@ -23,12 +25,12 @@ class PagedMemory:
         self.payload_bytes = self.layout.payload_bytes
 
     def gather(self, block_ids: Sequence[int]) -> memoryview:
-        """Return the payloads of blocks, one after the other, copied into the machine's memory."""
+        """Return copies of the blocks' payloads in host memory, concatenated."""
         with torch.inference_mode():
             return self._gathered(block_ids)
 
     def scatter(self, block_ids: Sequence[int], payloads: memoryview) -> None:
-        """Write payloads into blocks; returns once they are there."""
+        """Write payloads into blocks. Returns when the copies are complete."""
         # The engine's caches are inference-mode tensors, and that mode is set per thread.
         with torch.inference_mode():
             self._scattered(block_ids, payloads)
@@ -57,7 +59,7 @@ class PagedMemory:
 
 
 def _by_block(name: str, cache: torch.Tensor, blocks: int) -> torch.Tensor:
-    """Return a view whose first dimension counts the scheduler's blocks."""
+    """Return a view whose first dimension is the scheduler's block number."""
     # Some backends have keys and values in dimension 0, and count blocks in dimension 1.
     for dimension in (0, 1):
         if cache.dim() > 2 and cache.shape[dimension] and cache.shape[dimension] % blocks == 0:

@@ -1,4 +1,4 @@
-"""Layout of a block in an engine's KV caches and as one payload: layer after layer, in the engine's format."""
+"""Layout of a block in an engine's KV caches and as one payload: layer by layer, in the engine's format."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class LayerLayout(msgspec.Struct, frozen=True, gc=False):
     name: str
     dtype: str
     shape: tuple[int, ...]
-    """Of one block, without the dimension that counts blocks."""
+    """Shape of one block, without the dimension that counts blocks."""
     order: tuple[int, ...]
-    """The dimensions in memory order, the widest apart first, which distinguishes NHD from HND."""
+    """Dimensions in memory order, largest stride first, which distinguishes NHD from HND."""
     block_bytes: int
 
 
@@ -34,7 +34,8 @@ class PayloadLayout(NamedTuple):
 def payload_layout(layers: Sequence[LayerLayout], kernel: str) -> PayloadLayout:
     """Return the layout of payloads of these layers.
 
-    `kernel`: all else that determines the bytes, as attention backend, instruction set and engine version.
+    `kernel` names everything else that determines the bytes, such as attention backend, instruction set, and engine
+    version.
     """
     if not layers or any(layer.block_bytes < 1 for layer in layers):
         raise ValueError("the engine has no KV caches in blocks")

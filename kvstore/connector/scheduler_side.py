@@ -1,4 +1,4 @@
-"""The connector in the engine's scheduler: decides what each request loads and stores, and reports the outcome.
+"""The connector in the engine's scheduler: decide what each request loads and stores, and report the outcome.
 
 It reads only a few fields of vLLM's requests, and no clock: `now` is in seconds.
 """
@@ -32,29 +32,29 @@ class EngineRequest(Protocol):
 
 
 class StepProgress(NamedTuple):
-    """One request in one step."""
+    """Progress of one request in one step."""
 
     request_id: str
     computed_tokens: int
-    """After the step."""
+    """Number of computed tokens after the step."""
     block_ids: Sequence[int]
-    """The engine's blocks that it received; with `complete`, all that it has."""
+    """Engine blocks that the request received in this step. With `complete`, all its blocks."""
     complete: bool
 
 
 class BlockLookup(Protocol):
-    """Lookup of a prompt's leading blocks on a node, in the background."""
+    """Finds a prompt's leading blocks on a node, in the background."""
 
     def blocks(self, request_id: str, domain: Domain, chain_hashes: Sequence[bytes], now: float) -> int | None:
-        """Return their number; None: the answer has not come yet."""
+        """Return the number of leading blocks, None while the answer is pending."""
 
     def forget(self, request_id: str) -> None:
-        """Drop the answer for this request."""
+        """Drop the answer of this request."""
 
 
 @dataclass(slots=True)
 class _Tracked:
-    """One request. Mutable: its blocks, and the outcome of its order."""
+    """A request in the scheduler. Mutable: its blocks, and the outcome of its order."""
 
     request: EngineRequest
     order: LoadInstruction
@@ -63,29 +63,32 @@ class _Tracked:
     ordered: bool
     block_ids: list[int] = field(default_factory=list)
     checked: int = 0
-    """Leading blocks that need no further check for storing."""
+    """Number of leading blocks that need no further check for storing."""
     load_from: int = 0
-    """The first block that is not in the engine's own cache."""
+    """First block that is not in the engine's own cache."""
     asked: bool = False
-    """It has loaded once; blocks missing then are computed."""
+    """Whether the request has loaded once. Blocks missing then are computed."""
     late: bool = False
-    """Computing was faster than the load that was ordered."""
+    """Whether computing was faster than the ordered load."""
     end: LoadEnd | None = None
 
 
 class SchedulerSide:
-    """Mutable state: the requests of the engine by id, the blocks offered, and jobs for the next step."""
+    """Decides loads and saves.
+
+    Mutable state: the engine's requests by id, the offered blocks, and the jobs of the next step.
+    """
 
     def __init__(self, settings: ConnectorSettings, block_tokens: int) -> None:
         self._settings, self._block_tokens = settings, block_tokens
         self.lookup: BlockLookup | None = None
-        """Queried for requests without an order; None: those load nothing."""
+        """Lookup for requests without an order. None: they load no blocks."""
         self.payload_bytes = 0
-        """Of a block, as the workers reported; 0: not yet."""
+        """Payload size of a block as reported by the workers, 0 before the first report."""
         self.estimate = LoadEstimate()
         self.offered = OfferedBlocks(settings.store_again_s)
         self._pinned = OfferedBlocks(settings.store_again_s)
-        """Blocks that were offered as part of a context cache, so that the node has pinned them."""
+        """Blocks offered as part of a context cache, which the node has pinned."""
         self.wrong_orders = 0
         self._tracked: dict[str, _Tracked] = {}
         self._loads: list[LoadJob] = []
@@ -94,7 +97,7 @@ class SchedulerSide:
         return len(self._tracked)
 
     def add(self, request: EngineRequest, lora: str) -> None:
-        """Add a new request; an invalid order counts as none."""
+        """Add a new request. An invalid order is ignored."""
         order, ordered = LoadInstruction(), False
         keys: Sequence[int] = ()
         try:
@@ -108,7 +111,10 @@ class SchedulerSide:
         self._tracked[request.request_id] = _Tracked(request, order, domain, keys, ordered)
 
     def matched(self, request: EngineRequest, computed_tokens: int, now: float) -> int | None:
-        """Return how many tokens behind the computed ones can be loaded; None: ask again, the node has not answered."""
+        """Return how many tokens after the computed ones can be loaded.
+
+        None while the node's answer is pending: call again later.
+        """
         tracked = self._tracked.get(request.request_id)
         # A request loads once: blocks that failed are computed.
         if tracked is None or tracked.asked:
@@ -129,7 +135,7 @@ class SchedulerSide:
         return tokens
 
     def allocated(self, request: EngineRequest, block_ids: Sequence[int], external_tokens: int) -> None:
-        """Load into the request's blocks, once the engine has made room for the result of `matched`."""
+        """Load into the request's blocks, after the engine has allocated them for the result of `matched`."""
         tracked = self._tracked.get(request.request_id)
         if tracked is None or external_tokens <= 0 or tracked.asked:
             return
@@ -151,7 +157,7 @@ class SchedulerSide:
         self.estimate.begin(request.request_id, (behind - first) * self.payload_bytes)
 
     def step(self, progress: Iterable[StepProgress], computed_tokens: int, now: float) -> StepJobs:
-        """Return the loads and saves that the workers run during the step of `computed_tokens` tokens."""
+        """Return the loads and saves for the workers to run during the step of `computed_tokens` tokens."""
         saves = []
         for item in progress:
             tracked = self._tracked.get(item.request_id)
@@ -165,7 +171,7 @@ class SchedulerSide:
         return StepJobs(tuple(loads), tuple(saves), computed_tokens)
 
     def report(self, report: StepReport, now: float) -> None:
-        """Take in the workers' report after a step."""
+        """Process the workers' report after a step."""
         self.offered.drop(report.unsaved)
         self._pinned.drop(report.unsaved)
         self.estimate.computed(report.token_s)
@@ -184,14 +190,17 @@ class SchedulerSide:
                 self.offered.drop(hashes[behind:])
 
     def loaded(self, request_id: str) -> tuple[Any, int, int] | None:
-        """Return a request, how many of its tokens the engine had, and how many were loaded; None: no load ended."""
+        """Return an ended load's request, the number of tokens that the engine already had, and the number loaded."""
         tracked = self._tracked.get(request_id)
         if tracked is None or tracked.end is None:
             return None
         return tracked.request, tracked.load_from * self._block_tokens, tracked.end.blocks * self._block_tokens
 
     def finished(self, request_id: str) -> dict[str, Any] | None:
-        """Forget a request and return the outcome of its order for its answer; None: nothing was ordered or loaded."""
+        """Forget a request and return the outcome of its order for its response.
+
+        None if it had no order and no load.
+        """
         tracked = self._tracked.pop(request_id, None)
         if self.lookup is not None:
             self.lookup.forget(request_id)
@@ -209,8 +218,8 @@ class SchedulerSide:
     def _to_save(self, tracked: _Tracked, computed_tokens: int, now: float) -> SaveJob | None:
         """Return the prompt's blocks that are full after the step and were not offered yet.
 
-        Blocks of the answer are stored once they are part of a prompt: only then does the gateway have a key for them,
-        and no draft that the model rejected can be in them.
+        Blocks of the answer are stored only when they are part of a later prompt: only then does the gateway have a key
+        for them, and they cannot contain drafts that the model rejected.
         """
         order, hashes = tracked.order, tracked.request.block_hashes
         tokens = min(computed_tokens, tracked.request.num_prompt_tokens)

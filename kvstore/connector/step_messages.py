@@ -1,4 +1,4 @@
-"""Messages between the scheduler and the workers of one engine, exchanged at each step."""
+"""Messages between the scheduler and the workers of one engine, exchanged in each step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvstore.transfer.frames import CacheHint
 
 
 class LoadJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks that one request loads; `chain_hashes[i]` goes to the engine's block `block_ids[i]`."""
+    """Blocks that one request loads. `chain_hashes[i]` is loaded into the engine's block `block_ids[i]`."""
 
     request_id: str
     block_ids: Sequence[int]
@@ -19,16 +19,19 @@ class LoadJob(msgspec.Struct, frozen=True, kw_only=True):
     holders: Sequence[str]
     domain: Domain
     timeout_s: float = 2.0
-    """Blocks that have not arrived by then are computed."""
+    """Blocks that arrive later are computed."""
 
 
 class SaveJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks of one request whose tokens this step computes, and what the node receives with them; all in one order."""
+    """Blocks of one request computed in this step, with the data to store with them.
+
+    All lists are in the same order.
+    """
 
     block_ids: Sequence[int]
     chain_hashes: Sequence[bytes]
     parents: Sequence[bytes]
-    """Chain hash of the block before each; empty: it starts the prompt."""
+    """Chain hash of the preceding block, empty at the start of the prompt."""
     routing_keys: Sequence[int]
     domain: Domain
     tenant: str = ""
@@ -37,16 +40,16 @@ class SaveJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepJobs(msgspec.Struct, frozen=True):
-    """Work of the workers during one step."""
+    """Jobs of the workers during one step."""
 
     loads: Sequence[LoadJob] = ()
     saves: Sequence[SaveJob] = ()
     computed_tokens: int = 0
-    """Tokens that the step computes."""
+    """Number of tokens that the step computes."""
 
 
 class LoadEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """Outcome of one request's load; the blocks behind the loaded ones are computed."""
+    """Outcome of one request's load. Blocks after the loaded ones are computed."""
 
     request_id: str
     blocks: int = 0
@@ -54,7 +57,7 @@ class LoadEnd(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     holder: str = ""
     reason: str = ""
-    """Empty: all came; else missing, failed or late."""
+    """Why blocks are missing: missing, failed, or late. Empty if all were loaded."""
 
 
 class StepReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,11 +67,12 @@ class StepReport(msgspec.Struct, frozen=True, kw_only=True):
     unsaved: Sequence[bytes] = ()
     """Chain hashes of blocks that the node rejected."""
     token_s: float = 0.0
-    """Seconds that one token of the step's prefill took; 0: not measured."""
+    """Seconds per token of the step's prefill, 0 if not measured."""
 
     def joined(self, other: StepReport) -> StepReport:
-        """Return the reports of two workers of one engine as one: a load has as many blocks as the worker with the
-        fewest.
+        """Combine the reports of two workers of one engine.
+
+        A load has as many blocks as the worker with the fewest.
         """
         ends = {end.request_id: end for end in self.ends}
         for end in other.ends:

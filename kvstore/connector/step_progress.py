@@ -9,7 +9,7 @@ from kvstore.connector.scheduler_side import StepProgress
 
 
 def progress_of(scheduler_output: Any) -> Iterator[StepProgress]:
-    """Yield each request of a step of vLLM's `SchedulerOutput`; a model has one group of blocks here.
+    """Yield each request of a step from vLLM's `SchedulerOutput`. The model has one group of blocks.
 
     A request that resumes after a preemption is reported with all its blocks, a running one with its new ones.
     """

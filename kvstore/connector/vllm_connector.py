@@ -1,7 +1,7 @@
 """vLLM's KV connector to Headway's node managers: `--kv-transfer-config` names this class and this module.
 
-It needs vLLM and torch, and nothing of Headway but kvstore. The decisions are made in `scheduler_side` and
-`worker_side`; this file is the adapter to vLLM's API (0.32, `vllm/distributed/kv_transfer/kv_connector/v1/base.py`).
+It needs vLLM and torch, and only `kvstore` of Headway. The decisions are made in `scheduler_side` and `worker_side`;
+this file adapts them to vLLM's API (0.32, `vllm/distributed/kv_transfer/kv_connector/v1/base.py`).
 """
 
 from __future__ import annotations
@@ -59,20 +59,23 @@ class ReportMetadata(KVConnectorWorkerMetadata):
 
     @override
     def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
-        """Return the reports of two workers as one."""
+        """Combine the reports of two workers."""
         return ReportMetadata(self.report.joined(other.report))
 
 
 @dataclass
 class FormatMetadata(KVConnectorHandshakeMetadata):
-    """Format of a worker's blocks, known once its KV caches exist."""
+    """Format of a worker's blocks, known after its KV caches are allocated."""
 
     payload_format: PayloadFormat
     payload_bytes: int
 
 
 class HeadwayConnector(KVConnectorBase_V1):
-    """One object in the scheduler and one in each worker. Raises ValueError where an option does not fit."""
+    """vLLM's connector, one object in the scheduler and one in each worker.
+
+    Raises ValueError if an option is invalid.
+    """
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
@@ -89,7 +92,7 @@ class HeadwayConnector(KVConnectorBase_V1):
     @property
     @override
     def requires_kv_delivery(self) -> bool:
-        """Return False: a block that is not stored is a miss later, and no reason to compute a request again."""
+        """Return False: a block that is not stored is a later miss, and no reason to compute a request again."""
         return False
 
     # The worker's side, in the order of its calls
@@ -112,12 +115,12 @@ class HeadwayConnector(KVConnectorBase_V1):
 
     @override
     def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
-        """Send the scheduler side the meaning of the blocks."""
+        """Return the block format for the scheduler side."""
         return self._format
 
     @override
     def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
-        """Begin a step."""
+        """Start a step."""
         super().bind_connector_metadata(connector_metadata)
         self._at_work.begin(connector_metadata.jobs)
 
@@ -128,15 +131,15 @@ class HeadwayConnector(KVConnectorBase_V1):
 
     @override
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """Return at once: no step waits for a load, because requests are scheduled when their blocks are there."""
+        """Return at once: requests are scheduled only after their blocks are loaded, so no step waits."""
 
     @override
     def save_kv_layer(self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: Any, **kwargs: Any) -> None:
-        """Do nothing: blocks are copied once all layers are computed."""
+        """Do nothing: blocks are copied after all layers are computed."""
 
     @override
     def wait_for_save(self) -> None:
-        """Copy the blocks that the step has computed; they are stored in the background."""
+        """Copy the blocks computed in the step. They are stored in the background."""
         self._at_work.save()
 
     @override
@@ -148,19 +151,22 @@ class HeadwayConnector(KVConnectorBase_V1):
 
     @override
     def get_block_ids_with_load_errors(self) -> set[int]:
-        """Return their blocks that must be computed; called after `get_finished`, in the same step."""
+        """Return the engine's blocks that must be computed after failed loads.
+
+        Called after `get_finished` in the same step.
+        """
         failed, self._failed_blocks = self._failed_blocks, set()
         return failed
 
     @override
     def build_connector_worker_meta(self) -> KVConnectorWorkerMetadata | None:
-        """Report to the scheduler side which jobs have ended."""
+        """Return the report of ended jobs for the scheduler side."""
         report = self._at_work.take_report()
         return ReportMetadata(report) if report else None
 
     @override
     def shutdown(self) -> None:
-        """Store waiting blocks, and close the connections."""
+        """Store queued blocks, and close the connections."""
         if self._worker is not None:
             self._worker.close()
         if self._lookup is not None:
@@ -170,7 +176,7 @@ class HeadwayConnector(KVConnectorBase_V1):
 
     @override
     def set_xfer_handshake_metadata(self, metadata: dict[int, KVConnectorHandshakeMetadata]) -> None:
-        """Learn the format of the workers' blocks."""
+        """Store the format of the workers' blocks."""
         described = metadata[0]
         self._scheduler.payload_bytes = described.payload_bytes
         if self._settings.asks:
@@ -186,7 +192,7 @@ class HeadwayConnector(KVConnectorBase_V1):
 
     @override
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
-        """Return how many tokens are loaded, always concurrently with the engine's steps."""
+        """Return how many tokens can be loaded, always concurrently with the engine's steps."""
         # vLLM sets this where it needs the logits of every prompt token, as for prompt logprobs.
         if request.skip_reading_prefix_cache:
             return 0, False
@@ -195,13 +201,13 @@ class HeadwayConnector(KVConnectorBase_V1):
 
     @override
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        """Schedule the loads for which the engine has made room."""
+        """Schedule the loads whose blocks the engine has allocated."""
         if num_external_tokens:
             self._scheduler.allocated(request, blocks.get_block_ids()[0], num_external_tokens)
 
     @override
     def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
-        """Return the workers' jobs that run during this step."""
+        """Return the workers' jobs for this step."""
         return StepMetadata(
             self._scheduler.step(
                 progress_of(scheduler_output), scheduler_output.total_num_scheduled_tokens, time.monotonic()
@@ -210,7 +216,7 @@ class HeadwayConnector(KVConnectorBase_V1):
 
     @override
     def update_connector_output(self, connector_output: Any) -> None:
-        """Learn from the workers' report."""
+        """Process the workers' report."""
         metadata = connector_output.kv_connector_worker_meta
         if isinstance(metadata, ReportMetadata):
             self._scheduler.report(metadata.report, time.monotonic())
@@ -219,11 +225,11 @@ class HeadwayConnector(KVConnectorBase_V1):
 
     @override
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
-        """Return the outcome of the order. The blocks are free: those to be stored are copied already."""
+        """Return the outcome of the order. The blocks can be freed: blocks to be stored are already copied."""
         return False, self._scheduler.finished(request.request_id)
 
     def _correct_cached_tokens(self, request_id: str) -> None:
-        """Count only the loaded tokens: vLLM has counted all tokens of the load as cached before it began."""
+        """Correct vLLM's count of cached tokens to the loaded ones: it counted all tokens before the load began."""
         ended = self._scheduler.loaded(request_id)
         if ended is None:
             return
@@ -243,12 +249,12 @@ class HeadwayConnector(KVConnectorBase_V1):
 
 
 def _check(vllm_config: Any, kv_cache_config: Any) -> None:
-    """Raise ValueError where blocks are not the same tokens of all layers."""
+    """Raise ValueError if blocks do not hold the same tokens in all layers."""
     groups, parallel = kv_cache_config.kv_cache_groups, vllm_config.parallel_config
     if len(groups) != 1 or not isinstance(groups[0].kv_cache_spec, FullAttentionSpec):
         raise ValueError("The Headway connector needs a model whose layers all have full attention.")
     if parallel.decode_context_parallel_size > 1 or parallel.pipeline_parallel_size > 1:
-        raise ValueError("The Headway connector knows neither context nor pipeline parallelism.")
+        raise ValueError("The Headway connector does not support context or pipeline parallelism.")
     block_tokens, hash_tokens = vllm_config.cache_config.block_size, kv_cache_config.hash_block_size
     if groups[0].kv_cache_spec.block_size != block_tokens or hash_tokens not in (None, block_tokens):
         raise ValueError("The Headway connector needs one block size for cache and hashes.")
@@ -260,7 +266,7 @@ def _check(vllm_config: Any, kv_cache_config: Any) -> None:
 
 
 def _kernel(vllm_config: Any, kv_caches: dict[str, torch.Tensor]) -> str:
-    """Return all that determines a block's bytes besides the tensors' shapes; CPU kernels have orders of their own."""
+    """Return everything that determines a block's bytes besides tensor shapes. CPU kernels use special orders."""
     backends = sorted(str(backend.full_cls_name()) for backend in get_current_attn_backends(vllm_config))
     context = vllm_config.compilation_config.static_forward_context
     kinds = sorted({str(getattr(context.get(name), "isa", "")) for name in kv_caches})

@@ -1,4 +1,4 @@
-"""Distinguishes the weights of two models by samples of their files, in milliseconds."""
+"""Distinguish the weights of two models by samples of their files, in milliseconds."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _SAMPLES, _SAMPLE_BYTES = 64, 4096
 
 
 def weight_revision(folder: Path) -> str:
-    """Return a digest of the sizes of the weight files, of their beginnings, and of evenly spaced samples of each.
+    """Return a digest of the weight files' sizes, beginnings, and evenly spaced samples.
 
-    Training changes nearly every weight, so that two revisions differ in the samples too. Raises ValueError on a
-    folder without weights.
+    Training changes nearly every weight, so the samples of two revisions also differ. Raises ValueError if a folder
+    contains no weights.
     """
     digest = hashlib.sha256(b"headway weights 1\0")
     weights = sorted(path for path in folder.iterdir() if path.suffix in _WEIGHTS and path.is_file())

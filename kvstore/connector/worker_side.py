@@ -1,4 +1,4 @@
-"""The connector in one worker of the engine: starts loads, copies blocks to be stored, and reports finished loads."""
+"""The connector in one worker of the engine: start loads, copy blocks to store, and report finished loads."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from kvstore.connector.step_messages import LoadEnd, SaveJob, StepJobs, StepRepo
 from kvstore.keys.payload_key import PayloadFormat
 
 MIN_TIMED_TOKENS = 64
-"""A step with fewer tokens measures its fixed costs rather than prefill."""
+"""A step with fewer tokens measures fixed costs rather than prefill."""
 _CLOSE_S = 5.0
 
 
 class WorkerSide:
-    """Called by the engine's own thread, once per step: `begin`, `start_loads`, `save`, `take_ended`, `take_report`."""
+    """The connector's worker part.
+
+    The engine's own thread calls it once per step: `begin`, `start_loads`, `save`, `take_ended`, `take_report`.
+    """
 
     def __init__(
         self,
@@ -44,17 +47,17 @@ class WorkerSide:
         self._ends: list[LoadEnd] = []
 
     def begin(self, jobs: StepJobs) -> None:
-        """Take the jobs that run during the next step."""
+        """Set the jobs of the next step."""
         self._jobs, self._began, self._token_s = jobs, self._clock(), 0.0
 
     def start_loads(self) -> None:
-        """Start the step's loads, in the background."""
+        """Start the step's loads in the background."""
         for job in self._jobs.loads:
             self._loader.begin(job, self._keys.keys(job.domain, job.chain_hashes))
         self._jobs = StepJobs((), self._jobs.saves, self._jobs.computed_tokens)
 
     def save(self) -> None:
-        """Copy the blocks that the step has filled; they are stored in the background."""
+        """Copy the blocks filled in the step. They are stored in the background."""
         jobs, self._jobs = self._jobs, StepJobs()
         for job in jobs.saves:
             self._copy(job)
@@ -70,7 +73,7 @@ class WorkerSide:
         return {item.request_id for item in ended}, failed
 
     def take_report(self) -> StepReport | None:
-        """Return the report to the scheduler side; None: nothing new."""
+        """Return the report to the scheduler side, None without news."""
         unsaved = self.saver.take_unsaved() if self.saver else []
         if not (self._ends or unsaved or self._token_s):
             return None
@@ -79,7 +82,7 @@ class WorkerSide:
         return report
 
     def close(self) -> None:
-        """Store waiting blocks, begin nothing more, and close the connections."""
+        """Store queued blocks, start no more jobs, and close the connections."""
         self._loader.close()
         if self.saver is not None:
             self.saver.close(_CLOSE_S)

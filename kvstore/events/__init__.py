@@ -1,1 +1,1 @@
-"""KV events as engines publish them, re-keyed to our block keys."""
+"""Engines' KV events, mapped to our block keys."""

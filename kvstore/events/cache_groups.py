@@ -1,9 +1,9 @@
-"""An engine's cache groups, and the blocks that all groups of a part hold.
+"""An engine's cache groups, and the blocks held by all groups of a part.
 
-vLLM keeps the KV cache of a hybrid model in groups of layers, each with blocks and evictions of its own, and names the
-group in its events. All groups use the hashes of the same chain, so a full-attention group's events key the blocks of
-all others by their hashes. This is the only way to read sparse groups: an event of a sliding window or of Mamba lists
-fewer hashes than its token ids fill (vllm#44451).
+vLLM keeps the KV cache of a hybrid model in groups of layers, each with separate blocks and evictions, and names the
+group in its events. All groups use the hashes of the same chain, so the hashes in a full-attention group's events give
+the blocks of all other groups their keys. Sparse groups can be read only this way: an event of a sliding window or of
+Mamba lists fewer hashes than its token ids fill (vllm#44451).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ PART_OF_KIND = {
     "sliding_window_mla": WINDOW,
     "mamba": STATE,
 }
-"""vLLM's kinds with a known rule for hits."""
+"""vLLM's cache kinds with a known rule for hits."""
 MAX_GROUPS = 64
 _PARTS = (FULL, WINDOW, STATE)
-"""In the order in which an index takes them: it keeps no tail of a block without full attention."""
+"""In the order in which an index must receive them: it keeps no tail of a block without full attention."""
 
 
 class PartChange(NamedTuple):
-    """Keys that all groups of a part hold now, or of which one was evicted."""
+    """Keys that all groups of a part hold, or that one of them evicted."""
 
     part: str
     stored: bool
@@ -39,10 +39,10 @@ class PartChange(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """One group as its first event describes it; `times` counts how often each hash is stored in it."""
+    """One group as described by its first event. `times` counts how often it stored each hash."""
 
     part: str
-    """Empty: of a kind without a known rule."""
+    """Empty for kinds without a known rule."""
     kind: str
     block_tokens: int
     window: int
@@ -50,10 +50,10 @@ class _Group(NamedTuple):
 
 
 class CacheGroups:
-    """One engine's cache groups, together with the block map of its first full-attention group, which keys them all.
+    """One engine's cache groups, and the block map of its first full-attention group, which keys all blocks.
 
-    Several windows count as the widest, and several groups of one part hold a block when each does: a hit may be
-    underestimated, and never invented. A model without full attention is matched by one group, block by block from
+    Several windows count as the widest one, and several groups of one part hold a block if each group does: hits can be
+    underestimated, but never overestimated. A model without full attention is matched by one group, block by block from
     the start. Mutable state: the groups, the primary one, and the tail.
     """
 
@@ -63,17 +63,17 @@ class CacheGroups:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the groups too, because the engine's process is a new one."""
+        """Forget all blocks and groups, because the engine's process is new."""
         self._groups: dict[int, _Group] = {}
         self._arrange()
 
     def cleared(self) -> None:
-        """Forget every block; the groups stay."""
+        """Forget every block but keep the groups."""
         for group in self._groups.values():
             group.times.clear()
 
     def learn(self, events: Iterable[object]) -> bool:
-        """Learn the groups of a batch before it is applied; return whether earlier index entries are void."""
+        """Learn the groups of a batch before it is applied. Return whether earlier index entries are invalid."""
         before, primary = set(self._groups), self._primary
         for event in events:
             if isinstance(event, BlockStored) and event.group_idx is not None and in_engine_memory(event):
@@ -92,11 +92,11 @@ class CacheGroups:
         )
 
     def is_primary(self, event: BlockStored | BlockRemoved) -> bool:
-        """Return whether the event is of the group that keys all others; engines without groups have only this one."""
+        """Return whether the event's group gives blocks their keys. Engines without groups have only this one."""
         return event.group_idx is None or event.group_idx == self._primary
 
     def other_stored(self, event: BlockStored) -> list[PartChange]:
-        """Count the blocks of another group, and return those that all groups of its part now hold."""
+        """Count the blocks of another group, and return the blocks that all groups of its part now hold."""
         group = self._other(event.group_idx)
         if group is None or event.block_size != self._block_tokens:
             return []
@@ -118,7 +118,7 @@ class CacheGroups:
         return changes
 
     def other_removed(self, event: BlockRemoved) -> list[PartChange]:
-        """Uncount the blocks, and return those that the group no longer holds."""
+        """Uncount the blocks, and return the blocks that the group no longer holds."""
         group = self._other(event.group_idx)
         if group is None:
             return []
@@ -133,14 +133,14 @@ class CacheGroups:
         return self._gone(group.part, gone)
 
     def _arrange(self) -> None:
-        """Choose the group that keys all others, and derive from the rest what a hit needs besides its blocks."""
+        """Choose the group that keys all blocks, and derive from the others what a hit needs besides its blocks."""
         self.problem = ""
-        """Why hits of this engine are uncertain; empty: all its groups are understood."""
+        """Why this engine's hits are uncertain. Empty if all its groups are understood."""
         # Full attention first: its events list all blocks, so that their keys name those of the sparse groups.
         usable = sorted((group.part != FULL, number) for number, group in self._groups.items() if group.part)
         self._primary = usable[0][1] if usable else None
         self.others: list[int] = []
-        """The groups besides the primary one that hits depend on."""
+        """Other groups that hits depend on."""
         window_tokens, states = 1, False
         for number, group in self._groups.items():
             if not group.part:
@@ -163,7 +163,7 @@ class CacheGroups:
         return self._groups[number] if number in self.others else None
 
     def held_by_all(self, hashes: Iterable[int | bytes], parts: Iterable[str] = _PARTS) -> list[PartChange]:
-        """Return for each part the keys of those hashes that the primary and all groups of the part hold."""
+        """Return, for each part, the keys of these hashes that the primary group and all groups of the part hold."""
         keyed = [(hash_, key) for hash_ in hashes for key in self._blocks.keys_of(hash_)]
         changes = []
         for part in parts:
@@ -180,7 +180,7 @@ class CacheGroups:
 
 
 def _described(event: BlockStored) -> _Group:
-    """Return the event's group. The first one of engines that name no kind is full attention."""
+    """Return the event's group. If an engine names no kind, its first group is full attention."""
     kind, window = event.kv_cache_spec_kind, event.kv_cache_spec_sliding_window or 0
     part = (FULL if event.group_idx == 0 else "") if kind is None else PART_OF_KIND.get(kind, "")
     if (part == WINDOW and window < 1) or not 0 <= (event.group_idx or 0) < MAX_GROUPS:

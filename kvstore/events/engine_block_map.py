@@ -1,8 +1,8 @@
-"""Re-keys one engine's KV events: its own block hashes become our block keys.
+"""Map one engine's KV events from its block hashes to our block keys.
 
-Engines compute their hashes with seeds of their own, so the hash only serves to identify a block again; the key is
-computed from the token ids. The same hash can be stored several times and must then be removed as often before the
-block is gone (engine notes, KV events), hence the counts.
+Engines seed their hashes differently, so a hash only identifies a block again; the key is computed from the token ids.
+A hash can be stored several times and must then be removed as often before the block is gone (engine notes, KV events),
+so the map counts them.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from kvstore.keys.block_keys import extend_key, media_block_key, pack_tokens
 
 _TOKEN_BYTES = 4
 _Name = int | bytes | tuple[int | bytes, int]
-"""An engine's hash of a block, or that of a block with media and the number of one of them."""
+"""An engine's block hash, or that hash and the number of a medium in the block."""
 _BATCH_SHARE = 128
-"""One part in this many leaves at once when the limit is exceeded."""
+"""One in this many entries is evicted at once when the limit is exceeded."""
 
 
 class EngineBlockMap:
-    """Engine hash → (our key, times stored), at most `max_blocks` hashes; the oldest leave first.
+    """Engine hash → (our key, times stored), at most `max_blocks` hashes. The oldest are evicted first.
 
-    Mutable state: `_blocks`, `_copies`, which counts the hashes of one key, and `_dropped`, the keys that left for the
-    limit and were not taken yet.
+    Mutable state: `_blocks`, `_copies` (number of hashes per key), and `_dropped` (evicted keys that were not taken
+    yet).
     """
 
     def __init__(self, max_blocks: int = 1_000_000) -> None:
@@ -34,7 +34,7 @@ class EngineBlockMap:
             raise ValueError(f"a block map needs at least 1 block, not {max_blocks}")
         self.max_blocks = max_blocks
         self.orphans = 0
-        """Events whose parent block was unknown, and which could therefore not be keyed."""
+        """Number of events that could not be mapped because their parent block was unknown."""
         self._blocks: dict[_Name, tuple[int, int]] = {}
         self._copies: dict[int, int] = {}
         self._dropped: list[int] = []
@@ -43,12 +43,12 @@ class EngineBlockMap:
         return len(self._blocks)
 
     def key_of(self, block_hash: int | bytes) -> int | None:
-        """Return our key of a block that the engine is known to hold."""
+        """Return our key of a block that the engine holds, None if unknown."""
         known = self._blocks.get(block_hash)
         return known[0] if known is not None else None
 
     def keys_of(self, block_hash: int | bytes) -> list[int]:
-        """Return our keys of a block that the engine is known to hold: its own, or those of the media in it."""
+        """Return our keys of a block that the engine holds: its own key, or those of the media in it."""
         known = self._blocks.get(block_hash)
         if known is not None:
             return [known[0]]
@@ -56,7 +56,7 @@ class EngineBlockMap:
         return [entry[0] for entry in takewhile(lambda item: item is not None, media) if entry is not None]
 
     def stored(self, event: BlockStored, seed: int) -> list[int]:
-        """Return our keys for the event's blocks, in order; [] where its parent is unknown."""
+        """Return our keys of the event's blocks in order, [] if its parent is unknown."""
         parent = seed
         if event.parent_block_hash is not None:
             known = self._blocks.get(event.parent_block_hash)
@@ -74,7 +74,7 @@ class EngineBlockMap:
         return keys
 
     def stored_media(self, event: BlockStored, media: Sequence[Sequence[Medium]], seed: int) -> list[int]:
-        """Return the keys of the media in the event's blocks, in order; blocks after them stay unkeyed."""
+        """Return the keys of the media in the event's blocks in order. Blocks after them get no key."""
         keys: list[int] = []
         for block_hash, media_there in zip(event.block_hashes, media, strict=False):
             for number, medium in enumerate(media_there):
@@ -83,7 +83,7 @@ class EngineBlockMap:
         return keys
 
     def removed(self, event: BlockRemoved) -> list[int]:
-        """Return the keys that are now gone; hashes stored more often than removed stay."""
+        """Return the removed keys. Hashes that were stored more often than removed stay."""
         gone: list[int] = []
         for block_hash in event.block_hashes:
             if block_hash in self._blocks:
@@ -105,7 +105,7 @@ class EngineBlockMap:
             gone.append(key)
 
     def take_dropped(self) -> list[int]:
-        """Return the keys that left for the limit since the last call; the index must forget them too."""
+        """Return the keys evicted since the last call. The index must forget them too."""
         dropped, self._dropped = self._dropped, []
         # A key may have been stored again since.
         return [key for key in dropped if key not in self._copies]
@@ -117,11 +117,11 @@ class EngineBlockMap:
         self._dropped.clear()
 
     def keys(self) -> set[int]:
-        """Return our keys of all blocks the engine is known to hold."""
+        """Return our keys of all blocks that the engine holds, as far as known."""
         return set(self._copies)
 
     def check(self) -> None:
-        """Raise AssertionError unless the counts agree and the limit is kept."""
+        """Raise AssertionError if the counts disagree or exceed the limit."""
         copies: dict[int, int] = {}
         for key, times in self._blocks.values():
             if times < 1:
@@ -163,12 +163,11 @@ class EngineBlockMap:
 
 
 class TierBlocks:
-    """Blocks that one engine holds below its memory: per tier, engine hash → (our keys, times stored), with a limit in
-    all.
+    """Blocks in one engine's lower tiers: per tier, engine hash → (our keys, times stored), with a total limit.
 
-    A hash of LMCache names a chunk of several blocks. An event without token ids, as vLLM's offloading sends them by
-    default, is of blocks that the engine holds in memory under the same hashes at that moment. Mutable state: `_tiers`,
-    `_copies` (hashes of one key of a tier), and `_dropped` as in the block map.
+    A hash of LMCache names a chunk of several blocks. An event without token ids, the default of vLLM's offloading,
+    refers to blocks that the engine holds in memory under the same hashes at that moment. Mutable state: `_tiers`,
+    `_copies` (number of hashes per key of a tier), and `_dropped` as in the block map.
     """
 
     def __init__(self, memory: EngineBlockMap, block_tokens: int) -> None:
@@ -182,13 +181,13 @@ class TierBlocks:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many hashes each tier has, of those that have any."""
+        """Return the number of hashes per tier, omitting empty tiers."""
         return {tier: len(blocks) for tier, blocks in sorted(self._tiers.items()) if blocks}
 
     def stored(self, tier: str, event: BlockStored, seed: int | None) -> list[int]:
-        """Return our keys for the event's blocks, as far as they can be keyed, in order.
+        """Return our keys of the event's blocks in order, as far as they can be computed.
 
-        `seed` is that of a prompt's first block; None: its salt is unknown.
+        `seed` is that of a prompt's first block, None if its salt is unknown.
         """
         # Known hashes first: a block that is offloaded was computed here, so memory has its key.
         named = [self._known(block_hash_) for block_hash_ in event.block_hashes]
@@ -213,7 +212,7 @@ class TierBlocks:
         return gone
 
     def take_dropped(self) -> list[tuple[str, int]]:
-        """Return (tier, key) of entries that left for the limit since the last call."""
+        """Return (tier, key) of entries evicted since the last call."""
         dropped, self._dropped = self._dropped, []
         return [item for item in dropped if item not in self._copies]
 
@@ -224,11 +223,11 @@ class TierBlocks:
         self._dropped.clear()
 
     def keys(self, tier: str) -> set[int]:
-        """Return our keys of all blocks that the tier is known to hold."""
+        """Return our keys of all blocks that the tier holds, as far as known."""
         return {key for name, key in self._copies if name == tier}
 
     def check(self) -> None:
-        """Raise AssertionError unless the counts agree and the limit is kept."""
+        """Raise AssertionError if the counts disagree or exceed the limit."""
         held = Counter(
             (tier, key) for tier, blocks in self._tiers.items() for keys, _ in blocks.values() for key in keys
         )
@@ -244,7 +243,7 @@ class TierBlocks:
         return next((blocks[block_hash][0] for blocks in self._tiers.values() if block_hash in blocks), ())
 
     def _computed(self, event: BlockStored, seed: int | None) -> list[tuple[int, ...]]:
-        """Return the keys per hash by the event's token ids; [] where it lacks them, or their start is unknown."""
+        """Return the keys per hash from the event's token ids, [] without token ids or if their start is unknown."""
         per_hash, rest = divmod(event.block_size, self._block_tokens)
         if per_hash < 1 or rest or len(event.token_ids) != len(event.block_hashes) * event.block_size:
             return []

@@ -1,11 +1,11 @@
-"""Reads the cache salt of an engine's blocks, and the media in them, from its events.
+"""Read the cache salt of an engine's blocks, and the media in them, from its events.
 
-vLLM names the salt in the extra keys of a prompt's first block: ("cache_salt", s), and s alone up to 0.26. SGLang has a
-field for it. Later blocks inherit it from their parent. The adapter is before it in the extra keys of each block, by
+vLLM names the salt in the extra keys of a prompt's first block: ("cache_salt", s), or s alone up to 0.26. SGLang has a
+separate field. Later blocks inherit it from their parent. The adapter precedes it in the extra keys of each block, by
 its name alone or as ("lora", name).
 
-vLLM also names the media of each block there: (name, offset of its first token from the block's first), with "mm"
-before them within the engine. The name is the `uuid` that came with the request, or else a hash of the content.
+vLLM also names the media of each block there: (name, offset of its first token from the block's first), preceded by
+"mm" within the engine. The name is the `uuid` sent with the request, or else a hash of the content.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _TAG = "cache_salt"
 
 
 class Medium(NamedTuple):
-    """A medium in a block: the engine's name of it, and the index among its blocks, from 0."""
+    """A medium in a block: the engine's name for it, and the block's index among the medium's blocks, from 0."""
 
     name: str
     position: int
 
 
 def media_of(event: BlockStored) -> list[list[Medium]]:
-    """Return the media in each of the event's blocks; empty: there are none."""
+    """Return the media in each of the event's blocks, an empty list without media."""
     keys = event.extra_keys or []
     if event.block_size < 1 or not any(_offset(item) is not None for extra in keys for item in _listed(extra)):
         return []
@@ -40,7 +40,7 @@ def media_of(event: BlockStored) -> list[list[Medium]]:
 
 
 def before_media(event: BlockStored, media: list[list[Medium]]) -> BlockStored:
-    """Return the event with the blocks before the first medium alone, and with the salt of its first block."""
+    """Return the event with only the blocks before the first medium, and the salt of its first block."""
     end = next((index for index, media_there in enumerate(media) if media_there), len(media))
     extra = [[item for item in _listed(extra) if _offset(item) is None] for extra in event.extra_keys or []]
     tokens = event.token_ids[: end * event.block_size]
@@ -52,16 +52,16 @@ def _listed(extra: Any) -> list[Any] | tuple[Any, ...]:
 
 
 def _offset(extra: Any) -> int | None:
-    """Return a medium's offset from its block; None: this names no medium."""
+    """Return a medium's offset from its block, None if this names no medium."""
     tagged = isinstance(extra, list | tuple) and (len(extra) == 2 or (len(extra) == 3 and extra[0] == "mm"))
     return extra[-1] if tagged and isinstance(extra[-2], str) and type(extra[-1]) is int else None
 
 
 def domain_of(event: BlockStored) -> str | None:
-    """Return the salt of the event's blocks; empty: they have none, or inherit their parent's.
+    """Return the salt of the event's blocks, empty if they have none or inherit their parent's.
 
-    None: the blocks are also keyed by something other than tokens, a salt and an adapter's name (embeddings), or the
-    adapter has no name, so that no request of ours can hit them.
+    None if no request of ours can hit the blocks: their keys also depend on something other than tokens, a salt, and an
+    adapter's name (such as embeddings), or the adapter has no name.
     """
     if hides_adapter(event):
         return None
@@ -78,12 +78,12 @@ def domain_of(event: BlockStored) -> str | None:
 
 
 def hides_adapter(event: BlockStored) -> bool:
-    """Return whether the blocks are of an adapter that the event names by a number of the engine's own."""
+    """Return whether the event names the blocks' adapter only by an engine-specific number."""
     return event.lora_id is not None and not event.lora_name
 
 
 def _without(lora: str, extra: Any) -> Any:
-    """Return a block's extra keys without the first one, if that is the adapter's."""
+    """Return a block's extra keys without the adapter at the front, if any."""
     if extra == lora:
         return None
     if not isinstance(extra, list | tuple) or not extra:

@@ -1,7 +1,7 @@
-"""Wire structs of KV events in the positional form: vLLM up to 0.23 and SGLang's array encoding.
+"""Wire structs of KV events as arrays: vLLM up to 0.23 and SGLang's array encoding.
 
-An event is the msgpack array [tag, field, …]; trailing fields may be missing, and fields behind the last known one are
-ignored. SGLang from 0.5.18 on sends a map of metadata where vLLM has the adapter's name (engine notes, KV events).
+An event is the msgpack array [tag, field, …]. Trailing fields can be missing, and fields after the last known one are
+ignored. Since 0.5.18, SGLang sends a map of metadata at the position of vLLM's adapter name (engine notes, KV events).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 
 class StoredMetadata(msgspec.Struct, frozen=True):
-    """SGLang's map at position 7; keys that are not named here are ignored."""
+    """SGLang's map at position 7. Unknown keys are ignored."""
 
     cache_salt: str | None = None
     lora_name: str | None = None
@@ -37,7 +37,7 @@ class StoredArray(msgspec.Struct, frozen=True, array_like=True, tag="BlockStored
 
     @property
     def metadata(self) -> StoredMetadata:
-        """Position 7 as metadata, from either form."""
+        """Position 7 as metadata, from either encoding."""
         value = self.name_or_metadata
         return value if isinstance(value, StoredMetadata) else StoredMetadata(lora_name=value)
 

@@ -1,9 +1,8 @@
 """Wire structs of the KV events that vLLM and SGLang engines publish.
 
-A batch is the msgpack array [ts, [events], data_parallel_rank]; each event is a map with `type`
-(vLLM from 0.24.0 and current SGLang) or an array that begins with it (kvstore.events.kv_event_arrays), also
-side by side in one batch. Unknown keys are ignored and unknown event types skipped, because both
-engines add fields and types between releases.
+A batch is the msgpack array [ts, [events], data_parallel_rank]. Each event is a map with `type` (vLLM from 0.24.0 and
+current SGLang) or an array that begins with it (kvstore.events.kv_event_arrays); one batch can contain both. Unknown
+keys are ignored and unknown event types skipped, because both engines add fields and types between releases.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from kvstore.events.kv_event_arrays import ArrayEvent, ClearedArray, RemovedArra
 from kvstore.index.lower_tiers import CPU, DISK, EXTERNAL
 
 ENGINE_MEDIUM = "GPU"
-"""Memory in which an engine computes; other media are tiers below it."""
+"""Medium of the memory in which an engine computes. Other media are lower tiers."""
 _TIER_OF = {"CPU": CPU, "CPU_PINNED": CPU, "STORAGE": DISK, "DISK": DISK, "EXTERNAL": EXTERNAL}
-"""Known media below engine memory: of vLLM, of SGLang, and in lower case of LMCache."""
+"""Known media below engine memory, of vLLM, SGLang, and (in lower case) LMCache."""
 DENSE_KINDS = frozenset({None, "full_attention", "mla_attention", "sink_full_attention"})
-"""Kinds of cache groups whose events list every block of their token ids; others omit skipped blocks."""
+"""Cache group kinds whose events list every block of their token ids. Others omit skipped blocks."""
 MAX_EVENTS_PER_BATCH = 65_536
 MAX_BLOCKS_PER_EVENT = 65_536
 
@@ -30,7 +29,7 @@ class UnreadableEventError(ValueError):
 
 
 class PairedTokensError(UnreadableEventError):
-    """The engine keys its cache by pairs of tokens, which have no block keys of ours."""
+    """The engine's cache keys are pairs of tokens, for which we have no block keys."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -40,9 +39,9 @@ class PairedTokensError(UnreadableEventError):
 
 
 class BlockStored(msgspec.Struct, frozen=True, tag_field="type", tag="BlockStored", omit_defaults=True):
-    """Blocks now in the engine's cache, chained after `parent_block_hash` (None: they start a prompt).
+    """Blocks stored in the engine's cache after `parent_block_hash` (None: they start a prompt).
 
-    Below engine memory (medium CPU, STORAGE, …) they may come without token ids and parent, from engines and nodes.
+    Events of lower tiers (medium CPU, STORAGE, …), from engines and nodes, can omit token ids and parent.
     """
 
     block_hashes: list[int | bytes]
@@ -52,17 +51,17 @@ class BlockStored(msgspec.Struct, frozen=True, tag_field="type", tag="BlockStore
     medium: str | None = "GPU"
     lora_name: str | None = None
     lora_id: int | str | None = None
-    """Older engines name an adapter by this alone."""
+    """Older engines name an adapter only by this."""
     cache_salt: str | None = None
     extra_keys: list[Any] | None = None
-    """Further hashed values per block, the cache salt among them (kvstore.events.event_salt)."""
+    """Additional hashed values per block, including the cache salt (kvstore.events.event_salt)."""
     group_idx: int | None = None
-    """Cache group of a hybrid model (kvstore.events.cache_groups), here and of a removed block."""
+    """Cache group of a hybrid model (kvstore.events.cache_groups), also in removals."""
     kv_cache_spec_kind: str | None = None
     kv_cache_spec_sliding_window: int | None = None
-    """Tokens of the group's window."""
+    """Size of the group's window in tokens."""
     locality: str | None = None
-    """REMOTE: not on the engine's machine."""
+    """REMOTE if the blocks are not on the engine's machine."""
 
     @property
     def is_dense(self) -> bool:
@@ -71,27 +70,27 @@ class BlockStored(msgspec.Struct, frozen=True, tag_field="type", tag="BlockStore
 
 
 class BlockRemoved(msgspec.Struct, frozen=True, tag_field="type", tag="BlockRemoved", omit_defaults=True):
-    """Blocks no longer in the engine's cache."""
+    """Blocks removed from the engine's cache."""
 
     block_hashes: list[int | bytes]
     medium: str | None = "GPU"
     extra_keys: list[Any] | None = None
-    """A node manager's facts per block (kvstore.events.node_blocks); engines send none."""
+    """A node manager's facts per block (kvstore.events.node_blocks). Engines send none."""
     group_idx: int | None = None
     locality: str | None = None
 
 
 class AllBlocksCleared(msgspec.Struct, frozen=True, tag_field="type", tag="AllBlocksCleared"):
-    """The engine's whole cache is gone."""
+    """The engine cleared its whole cache."""
 
 
 def in_engine_memory(event: BlockStored | BlockRemoved) -> bool:
-    """Return whether the event is of blocks from which the engine computes without a load."""
+    """Return whether the engine can use the event's blocks without loading them."""
     return event.medium in (None, ENGINE_MEDIUM) and event.locality != "REMOTE"
 
 
 def tier_of(event: BlockStored | BlockRemoved) -> str | None:
-    """Return the tier below engine memory of the event; None: engine memory, or an unknown medium."""
+    """Return the event's tier below engine memory, None for engine memory or an unknown medium."""
     tier = _TIER_OF.get((event.medium or "").upper())
     return EXTERNAL if tier is not None and event.locality == "REMOTE" else tier
 
@@ -100,7 +99,7 @@ KvEvent = BlockStored | BlockRemoved | AllBlocksCleared
 
 
 class EventBatch(msgspec.Struct, frozen=True, array_like=True):
-    """One message of an engine: seconds since the epoch, events in order, data-parallel rank."""
+    """One message of an engine: seconds since the epoch, events in order, and data-parallel rank."""
 
     ts: float
     events: list[KvEvent]
@@ -149,15 +148,15 @@ _pairs_decoder = msgspec.msgpack.Decoder(list[tuple[int, int]])
 
 
 def encode_batch(batch: EventBatch) -> bytes:
-    """Return the batch in map form, as a current engine sends it."""
+    """Return the batch encoded with maps, as current engines send it."""
     return _encoder.encode(batch)
 
 
 def decode_batch(data: bytes, skipped: list[str] | None = None) -> EventBatch:
-    """Read one batch in either form; raises UnreadableEventError on garbage or on more than the limits above.
+    """Decode one batch in either encoding. Raises UnreadableEventError on garbage or if a limit above is exceeded.
 
-    With `skipped`, only a payload that is no batch at all raises: an event that cannot be read, or of an unknown type
-    that concerns blocks, is left out, and its fault is appended there.
+    With `skipped`, only a payload that is no batch raises. An event that cannot be read, or whose unknown type concerns
+    blocks, is skipped, and its error is appended to `skipped`.
     """
     batch = _decode_whole(data) or _decode_known(data, skipped)
     if len(batch.events) > MAX_EVENTS_PER_BATCH:
@@ -178,7 +177,7 @@ def _is_whole(event: KvEvent, skipped: list[str] | None) -> bool:
 
 
 def _decode_whole(data: bytes) -> EventBatch | None:
-    """Decode a batch of known events that all have one form, the usual case; else None."""
+    """Decode a batch of known events in one encoding, the usual case, else return None."""
     try:
         # One decoding of the whole batch is the fast path; which form an engine sends shows only by trying.
         return _batch_decoder.decode(data)
@@ -192,7 +191,7 @@ def _decode_whole(data: bytes) -> EventBatch | None:
 
 
 def _decode_known(data: bytes, skipped: list[str] | None) -> EventBatch:
-    """Decode event by event, so that forms may be mixed and unknown types are skipped."""
+    """Decode event by event, so that encodings can be mixed and unknown types are skipped."""
     try:
         raw = _raw_decoder.decode(data)
     except _FAULTS as error:
@@ -243,7 +242,7 @@ def _are_pairs(token_ids: msgspec.Raw) -> bool:
 
 
 def _as_map(array: ArrayEvent) -> KvEvent:
-    """Return the event in map form."""
+    """Return the event in its map encoding."""
     if isinstance(array, RemovedArray):
         return BlockRemoved(array.block_hashes, array.medium, group_idx=_number(array.group_idx))
     if isinstance(array, ClearedArray):
@@ -266,7 +265,7 @@ def _as_map(array: ArrayEvent) -> KvEvent:
 
 
 def _number(value: Any) -> int | None:
-    """Return a field that only some engines have at its position."""
+    """Return a field that only some engines send at its position."""
     # Not isinstance: a boolean would pass as a number.
     return value if type(value) is int else None
 

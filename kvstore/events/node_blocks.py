@@ -1,10 +1,10 @@
-"""How a node's events name its blocks to a gateway: the routing key and the payload of each, in `extra_keys`.
+"""Names of a node's blocks in its events: each block's routing key and payload, in `extra_keys`.
 
-Block hashes are the engines' and mean nothing to a gateway that never saw the block computed. Each one, stored or
+Block hashes belong to the engines and mean nothing to a gateway that never saw the block computed. Each hash, stored or
 removed, is accompanied by ["headway", routing key, payload id]: the gateway's own 64-bit key of the block, and the
-first 64 bits of the payload's key, which distinguish the payloads of one block (of several ranks, or in several forms).
-A listener therefore needs no map from hashes: it keeps the set of (payload id, medium) of each routing key, and a block
-is held as long as that set is not empty.
+first 64 bits of the payload's key, which distinguish the payloads of one block (from several ranks, or in several
+formats). A listener therefore needs no map from hashes: it keeps the set of (payload id, medium) of each routing key,
+and a block is held as long as that set is not empty.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class NodeBlock(NamedTuple):
 
 
 def payload_id(payload_key: bytes) -> int:
-    """Return the payload id that belongs to a payload's key (kvstore.keys.payload_key)."""
+    """Return the payload id of a payload's key (kvstore.keys.payload_key)."""
     return int.from_bytes(payload_key[:8], "big")
 
 
 def extra_key(routing_key: int, payload_key: bytes) -> list[Any] | None:
-    """Return a block's `extra_keys`; None where its routing key is unknown (0)."""
+    """Return a block's `extra_keys`, None if its routing key is unknown (0)."""
     return [TAG, routing_key, payload_id(payload_key)] if routing_key else None
 
 
 def node_blocks(event: BlockStored | BlockRemoved) -> list[NodeBlock]:
-    """Return the blocks of an event that have a routing key, in order; those of engines have none."""
+    """Return the event's blocks with a routing key, in order. Blocks of engines have none."""
     return [
         NodeBlock(key[1], key[2])
         for key in event.extra_keys or ()

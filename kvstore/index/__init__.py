@@ -1,1 +1,1 @@
-"""The prefix index: which engines hold which blocks."""
+"""The prefix index: blocks held by each engine."""

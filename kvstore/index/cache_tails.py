@@ -1,8 +1,9 @@
-"""Cuts a match to a prefix that all cache groups of a hybrid model can serve.
+"""Cut a match to a prefix that all cache groups of a hybrid model can serve.
 
-Full attention needs all blocks of a prefix, which is what a match counts. A sliding window needs the blocks of the last
-window before the prefix's end, and Mamba the state at that end: the tail. The prompt's keys are the chain of its
-blocks, so no link between blocks is kept: the cut scans back from the end of a match, as the engine's coordinator does.
+Full attention needs all blocks of a prefix, which a match counts. In addition, a sliding window needs the blocks of the
+last window before the prefix's end, and Mamba the state at that end: the tail. The prompt's keys form the chain of its
+blocks, so no links between blocks are stored: the cut scans back from the end of a match, as the engine's coordinator
+does.
 """
 
 from __future__ import annotations
@@ -13,32 +14,32 @@ from typing import NamedTuple
 from kvstore.index.prefix_match import PrefixMatch
 
 FULL, WINDOW, STATE = "full", "window", "state"
-"""Parts of a prompt that a cache group keeps."""
+"""Parts of a prompt that cache groups keep."""
 
 _NOTHING: Mapping[int, int] = {}
 
 
 class Tail(NamedTuple):
-    """Requirement of an engine at the end of a prefix besides its full-attention blocks."""
+    """An engine's requirement at the end of a prefix, in addition to its full-attention blocks."""
 
     window_blocks: int = 0
-    """Number of consecutive blocks that end there, or all from the prompt's start."""
+    """Required consecutive blocks up to the end, or all blocks of a shorter prefix."""
     states: bool = False
-    """A recurrent state at exactly that end."""
+    """Whether a recurrent state at exactly the end is required."""
 
 
 NO_TAIL = Tail()
 
 
 class CacheTails:
-    """Tails of targets, and per part one table from block key to the bitset of targets whose groups all hold it.
+    """Tails of targets, and one table per part from block key to the bitset of targets whose groups all hold it.
 
     Mutable state: `targets`, `_targets_of` and `_tables`.
     """
 
     def __init__(self) -> None:
         self.targets = 0
-        """Bitset of targets that have a tail; 0 for fleets without hybrid models, whose matches are never cut."""
+        """Bitset of targets with a tail. 0 for fleets without hybrid models, whose matches are never cut."""
         self._targets_of: dict[Tail, int] = {}
         self._tables: dict[str, dict[int, int]] = {WINDOW: {}, STATE: {}}
 
@@ -46,7 +47,7 @@ class CacheTails:
         return sum(map(len, self._tables.values()))
 
     def declare(self, target: int, tail: Tail) -> None:
-        """Cut the matches of `target` by `tail`."""
+        """Cut the matches of `target` to prefixes that satisfy `tail`."""
         bit = 1 << target
         if self._targets_of.get(tail, 0) & bit:
             return
@@ -61,13 +62,13 @@ class CacheTails:
         return next((tail for tail, held in self._targets_of.items() if held >> target & 1), NO_TAIL)
 
     def store(self, target: int, part: str, keys: Iterable[int]) -> None:
-        """Note that the groups of `part` hold `keys`."""
+        """Record that the groups of `part` hold `keys`."""
         table, bit = self._tables[part], 1 << target
         for key in keys:
             table[key] = table.get(key, 0) | bit
 
     def remove(self, target: int, keys: Iterable[int], *parts: str) -> None:
-        """Note that a group of these parts, or of all, no longer holds `keys`; unknown keys are ignored."""
+        """Record that a group of this part (or of all parts) no longer holds `keys`. Unknown keys are ignored."""
         keep = ~(1 << target)
         for part in parts or self._tables:
             table = self._tables[part]
@@ -77,20 +78,23 @@ class CacheTails:
                     table[key] = left
 
     def drop(self, keys: Sequence[int]) -> None:
-        """Forget blocks of every target."""
+        """Forget blocks on every target."""
         for table in self._tables.values():
             if table:
                 for key in keys:
                     table.pop(key, None)
 
     def clear(self, target: int) -> None:
-        """Forget everything about `target`, its tail included."""
+        """Forget the blocks and the tail of `target`."""
         self.declare(target, NO_TAIL)
         for part, table in self._tables.items():
             self.remove(target, [key for key, held in table.items() if held >> target & 1], part)
 
     def cut(self, match: PrefixMatch, keys: Sequence[int], coming: Mapping[int, int] = _NOTHING) -> PrefixMatch:
-        """Return the match with each target's longest prefix that its tail serves; `coming` serves any part."""
+        """Return the match cut to the longest prefix that each target's tail allows.
+
+        Blocks in `coming` satisfy any tail.
+        """
         window, states, ours = self._tables[WINDOW].get, self._tables[STATE].get, coming.get
         depths = _of(match, ~self.targets)
         for tail, owners in self._targets_of.items():
@@ -105,13 +109,13 @@ class CacheTails:
         return PrefixMatch(tuple(sorted(depths.items(), reverse=True)))
 
     def cut_to(self, match: PrefixMatch, keys: Sequence[int], ends: Mapping[int, int]) -> PrefixMatch:
-        """Return the match with prefixes of targets with a tail cut back to a block that they have in `ends`."""
+        """Return the match with the prefixes of targets with a tail cut back to a block that they hold in `ends`."""
         lookup, depths = ends.get, _of(match, ~self.targets)
         _cut(_of(match, self.targets), keys, Tail(states=True), lambda key: 0, lambda key: lookup(key, 0), depths)
         return PrefixMatch(tuple(sorted(depths.items(), reverse=True)))
 
     def check(self) -> None:
-        """Raise AssertionError unless every entry has a holder and each target one tail."""
+        """Raise AssertionError unless every entry has a holder and each target has one tail."""
         if any(held <= 0 for table in self._tables.values() for held in table.values()):
             raise AssertionError("a block of a tail is kept without a holder")
         if sum(self._targets_of.values()) != self.targets:
@@ -130,7 +134,7 @@ def _cut(
     states: Callable[[int], int],
     depths: dict[int, int],
 ) -> None:
-    """Add to `depths` the depth at which the targets that wait at each depth are served; unserved ones are left out."""
+    """Add to `depths` the depth that each waiting target's tail allows, omitting targets without one."""
     # Downward: a target that is not served at one depth waits at a smaller one.
     for depth in range(max(waiting, default=0), 0, -1):
         running = waiting.pop(depth, 0)

@@ -1,7 +1,7 @@
-"""Blocks that engines keep below the memory they compute in: in CPU memory, on disk, or in a store of their own.
+"""Blocks that engines keep below their compute memory: in CPU memory, on disk, or in an external store.
 
-An engine continues a prefix that ends in its memory with the blocks after it that a tier holds, and loads those before
-the prefill. Blocks of a faster tier are taken first.
+An engine extends a prefix in its memory with the following blocks from a tier, and loads them before the prefill.
+Blocks of a faster tier are used first.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from itertools import islice
 from kvstore.index.prefix_match import PrefixMatch
 
 CPU, DISK, EXTERNAL = TIERS = ("cpu", "disk", "external")
-"""Fastest first. External: a store that is not on the engine's machine."""
+"""Fastest first. External: a store on another machine."""
 
 
 class LowerTiers:
-    """Per tier one table from block key to the bitset of targets that hold it there, the oldest entries first.
+    """One table per tier from block key to the bitset of targets that hold it there, oldest entries first.
 
     Mutable state: the tables, and `targets`.
     """
 
     def __init__(self) -> None:
         self.targets = 0
-        """Bitset of targets that have stored a block below their memory; 0 in fleets without such tiers."""
+        """Bitset of targets that have stored blocks below their memory. 0 in fleets without lower tiers."""
         self._tables: dict[str, dict[int, int]] = {tier: {} for tier in TIERS}
 
     def __len__(self) -> int:
         return sum(map(len, self._tables.values()))
 
     def store(self, target: int, tier: str, keys: Iterable[int]) -> None:
-        """Note that the target's tier holds `keys`."""
+        """Record that the target's tier holds `keys`."""
         table, bit = self._tables[tier], 1 << target
         self.targets |= bit
         for key in keys:
@@ -38,7 +38,7 @@ class LowerTiers:
             table[key] = table.pop(key, 0) | bit
 
     def remove(self, target: int, tier: str, keys: Iterable[int]) -> None:
-        """Note that the target's tier no longer holds `keys`; unknown ones are ignored."""
+        """Record that the target's tier no longer holds `keys`. Unknown keys are ignored."""
         table, bit = self._tables[tier], 1 << target
         for key in keys:
             held = table.get(key, 0)
@@ -55,7 +55,7 @@ class LowerTiers:
                 self.remove(target, tier, [key for key, held in table.items() if held >> target & 1])
 
     def evict(self, entries: int) -> None:
-        """Forget the oldest entries, of the largest table first."""
+        """Forget the oldest entries, first in the largest table."""
         for table in sorted(self._tables.values(), key=len, reverse=True):
             oldest = list(islice(table, entries))
             for key in oldest:
@@ -63,9 +63,9 @@ class LowerTiers:
             entries -= len(oldest)
 
     def reach(self, match: PrefixMatch, keys: Sequence[int], among: int) -> list[tuple[tuple[int, ...], int]]:
-        """Return (ends, bitset of targets): leading blocks in memory, then with each tier of TIERS added.
+        """Return (ends, bitset of targets): the number of leading blocks in memory, then including each tier of TIERS.
 
-        `match` states what is in memory. A block that is only in memory behind one that is missing there is useless.
+        `match` contains the blocks in memory. A block in memory after a missing one is useless.
         """
         groups: list[tuple[tuple[int, ...], int]] = [((blocks,), mask) for blocks, mask in match.groups]
         groups.append(((0,), among & ~match.holders))
@@ -79,7 +79,7 @@ class LowerTiers:
         return groups
 
     def check(self) -> None:
-        """Raise AssertionError unless every entry has holders that are known to have tiers."""
+        """Raise AssertionError unless every entry has holders with recorded tiers."""
         if any(held <= 0 or held & ~self.targets for table in self._tables.values() for held in table.values()):
             raise AssertionError("a block of a tier is kept without a holder")
 
@@ -87,7 +87,7 @@ class LowerTiers:
 def _continued(
     ends: tuple[int, ...], running: int, keys: Sequence[int], tables: Sequence[dict[int, int]]
 ) -> list[tuple[tuple[int, ...], int]]:
-    """Return the targets of one group by how far these tables extend their match."""
+    """Return the targets of one group, split by how far these tables extend their match."""
     ended, end = [], ends[-1]
     while tables and running and end < len(keys):
         held = 0

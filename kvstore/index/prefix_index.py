@@ -1,7 +1,7 @@
-"""The prefix index: which targets hold which blocks, answered for all targets in one pass.
+"""The prefix index: find the targets that hold each block of a prompt, for all targets in one pass.
 
-One dict from block key to a bitset of targets (a Python int). A match is a scan over the prompt's keys with a running
-AND, so its cost grows with the blocks of the prompt and not with the fleet.
+One dict maps each block key to a bitset of targets (a Python int). A match scans the prompt's keys with a running AND,
+so its cost grows with the blocks of the prompt and not with the fleet.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from kvstore.index.lower_tiers import LowerTiers
 from kvstore.index.prefix_match import LONG, PrefixMatch, search_match, walk_match
 
 ENTRY_BYTES = 150
-"""Bytes of one entry: dict slot at its usual load, key object, bitset object (measured, 64 targets)."""
+"""Bytes per entry: dict slot at its usual load, key object, bitset object (measured, 64 targets)."""
 
 _BATCH_SHARE = 128
-"""One part in this many leaves at once when the budget is exceeded."""
+"""One in this many entries is evicted at once when the budget is exceeded."""
 
 _NOTHING: Mapping[int, int] = {}
 
 
 class PrefixIndex:
-    """Block key → bitset of targets, within a byte budget; the longest untouched keys leave first.
+    """Block key → bitset of targets, within a byte budget. The least recently touched keys are evicted first.
 
-    Mutable state: `_targets_of` (in order of last touch), the tails of targets that serve hybrid models, and the lower
-    tiers of targets, which no match counts.
+    Mutable state: `_targets_of` (in order of last touch), the tails of targets with hybrid models, and the lower tiers
+    of targets, which matches do not count.
     """
 
     def __init__(self, max_bytes: int = 256 << 20) -> None:
@@ -34,12 +34,12 @@ class PrefixIndex:
             raise ValueError(f"an index needs at least {ENTRY_BYTES} bytes, not {max_bytes}")
         self.max_bytes = max_bytes
         self.evicted = 0
-        """Keys dropped for the budget since the start."""
+        """Number of keys evicted for the budget since the start."""
         self._max_keys = max_bytes // ENTRY_BYTES
         self._targets_of: dict[int, int] = {}
         self.tails, self.tiers = CacheTails(), LowerTiers()
         self.table: Mapping[int, int] = self._targets_of
-        """Block key → bitset of the targets that hold it; read-only, and the same object for good."""
+        """Block key → bitset of the targets that hold it. Read-only; always the same object."""
         self.targets_of: Callable[[int, int], int] = self._targets_of.get
         """Returns the bitset of targets that hold a block, or the given default."""
 
@@ -52,7 +52,7 @@ class PrefixIndex:
         return (len(self._targets_of) + len(self.tails) + len(self.tiers)) * ENTRY_BYTES
 
     def store(self, target: int, keys: Sequence[int]) -> None:
-        """Note that `target` holds `keys` (in prompt order); touches them leaf first, so parents stay younger."""
+        """Record that `target` holds `keys` (in prompt order). Touches them leaf first, so parents stay younger."""
         bit = 1 << target
         table = self._targets_of
         pop = table.pop
@@ -66,7 +66,7 @@ class PrefixIndex:
         self._evict()
 
     def remove(self, target: int, keys: Iterable[int]) -> None:
-        """Note that `target` no longer holds `keys`; unknown keys are ignored."""
+        """Record that `target` no longer holds `keys`. Unknown keys are ignored."""
         keep = ~(1 << target)
         table = self._targets_of
         if self.tails.targets >> target & 1:
@@ -83,7 +83,10 @@ class PrefixIndex:
                 del table[key]
 
     def change_tail(self, target: int, part: str, stored: bool, keys: Sequence[int]) -> None:
-        """Note which of `keys` the groups of `part` now hold, if they are in the index, or no longer all hold."""
+        """Record which of `keys` the groups of `part` stored or removed.
+
+        Keys that are not in the index are not stored.
+        """
         if stored:
             self.tails.store(target, part, [key for key in keys if key in self._targets_of])
             self._evict()
@@ -91,7 +94,7 @@ class PrefixIndex:
             self.tails.remove(target, keys, part)
 
     def change_tier(self, target: int, tier: str, stored: bool, keys: Sequence[int]) -> None:
-        """Note which blocks the target's tier now holds, or no longer."""
+        """Record blocks that the target's tier stored or removed."""
         if stored:
             self.tiers.store(target, tier, keys)
             self._evict()
@@ -99,14 +102,14 @@ class PrefixIndex:
             self.tiers.remove(target, tier, keys)
 
     def drop(self, keys: Iterable[int]) -> None:
-        """Forget blocks of every target; unknown keys are ignored."""
+        """Forget blocks on every target. Unknown keys are ignored."""
         keys = list(keys)
         self.tails.drop(keys)
         for key in keys:
             self._targets_of.pop(key, None)
 
     def clear(self, target: int) -> None:
-        """Forget everything about `target`. One sweep over the index."""
+        """Forget all blocks of `target`, in one sweep over the index."""
         bit = 1 << target
         held = [key for key, targets in self._targets_of.items() if targets & bit]
         self.remove(target, held)
@@ -115,7 +118,7 @@ class PrefixIndex:
         self.tiers.clear(target)
 
     def touch(self, keys: Sequence[int]) -> None:
-        """Mark known `keys` as just used, leaf first."""
+        """Mark known `keys` as most recently used, leaf first."""
         table = self._targets_of
         for key in reversed(keys):
             targets = table.pop(key, 0)
@@ -123,7 +126,7 @@ class PrefixIndex:
                 table[key] = targets
 
     def match(self, keys: Sequence[int], among: int) -> PrefixMatch:
-        """Return how many leading blocks each target holds, over the targets in the bitset `among`."""
+        """Return how many leading blocks each target in the bitset `among` holds."""
         if len(keys) >= LONG:
             lookup = self._targets_of.get
             match = search_match(keys, among, lambda key: lookup(key, 0))
@@ -132,7 +135,7 @@ class PrefixIndex:
         return self.tails.cut(match, keys) if self.tails.targets & among else match
 
     def check(self) -> None:
-        """Raise AssertionError unless every entry has a holder and the budget is kept."""
+        """Raise AssertionError if an entry has no holder or the budget is exceeded."""
         for key, targets in self._targets_of.items():
             if targets <= 0:
                 raise AssertionError(f"key {key:#x} is kept without a holder")

@@ -8,11 +8,11 @@ import msgspec
 
 # A walk over 8,192 blocks takes 0.7 ms, a search 6 to 70 µs (docs/decisions/0009-long-prompts.md).
 LONG = 64
-"""Least number of blocks at which a prompt is searched instead of scanned."""
+"""Minimum number of blocks at which a prompt is matched by binary search instead of a scan."""
 
 
 class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
-    """Targets by the number of leading blocks they hold, deepest first; targets with none are absent.
+    """Targets by the number of leading blocks they hold, deepest first. Targets without any are absent.
 
     `groups` holds (blocks, bitset of targets whose match ends exactly there).
     """
@@ -45,7 +45,7 @@ NO_MATCH = PrefixMatch()
 
 
 def walk_match(keys: Sequence[int], among: int, resident: Mapping[int, int], coming: Mapping[int, int]) -> PrefixMatch:
-    """Return the match of a prompt, block by block; both tables give the bitset of targets that hold a block."""
+    """Return the match of a prompt, block by block. Both tables map a block to the bitset of targets that hold it."""
     running = among
     groups: list[tuple[int, int]] = []
     depth, seen, seen_coming = 0, -1, 0
@@ -71,11 +71,11 @@ def walk_match(keys: Sequence[int], among: int, resident: Mapping[int, int], com
 
 
 def search_match(keys: Sequence[int], among: int, held: Callable[[int], int]) -> PrefixMatch:
-    """Return the match of a long prompt by binary search over its depth, one for each depth at which a target ends.
+    """Return the match of a long prompt by binary searches, one per depth at which a target's match ends.
 
-    `held` gives the bitset of targets that hold a block. Prefixes are taken to be held whole: engines evict children
-    before their parents, so a target that holds a block holds all before it. A target for which that is broken for a
-    moment (a lost event) may be credited with blocks behind the gap.
+    `held` returns the bitset of targets that hold a block. Engines evict children before their parents, so a target
+    that holds a block is assumed to hold all before it. If that is briefly wrong for a target (a lost event), blocks
+    after the gap can be counted.
     """
     groups: list[tuple[int, int]] = []
     running, depth = among, 0

@@ -1,10 +1,10 @@
-"""Bits for targets: each engine incarnation gets a bit of the prefix index, reused only after a sweep."""
+"""Bit numbers of targets in the prefix index: one per engine incarnation, reused only after a sweep."""
 
 from __future__ import annotations
 
 
 class TargetTable:
-    """Name of a target → bit number. A released bit rests until `sweep` confirms that no entry holds it.
+    """Name of a target → bit number. A released bit is not reused until `sweep` frees it.
 
     Mutable state: `_bits`, `_resting` (released, possibly still in the index) and `_free`.
     """
@@ -19,7 +19,7 @@ class TargetTable:
         return len(self._bits)
 
     def assign(self, name: str) -> int:
-        """Return the bit of `name`, a new one at its first call."""
+        """Return the bit of `name`, assigning one at the first call."""
         bit = self._bits.get(name)
         if bit is None:
             bit = self._free.pop() if self._free else self._next
@@ -28,14 +28,14 @@ class TargetTable:
         return bit
 
     def release(self, name: str) -> int | None:
-        """Take the bit from `name` and return it; None where it has none."""
+        """Release the bit of `name` and return it, None if it has none."""
         bit = self._bits.pop(name, None)
         if bit is not None:
             self._resting.append(bit)
         return bit
 
     def sweep(self) -> list[int]:
-        """Free the resting bits and return them; the caller has cleared them from the index."""
+        """Free the released bits and return them. The caller must have cleared them from the index."""
         swept, self._resting = self._resting, []
         # `assign` pops the lowest, so that bitsets stay as short as the fleet is small.
         self._free = sorted({*self._free, *swept}, reverse=True)

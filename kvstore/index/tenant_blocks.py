@@ -1,4 +1,4 @@
-"""Number of an index's blocks that each tenant's requests brought, so that no tenant pushes out another's."""
+"""Count an index's blocks per tenant, so that no tenant displaces the blocks of others."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from itertools import islice
 
 ENTRY_BYTES = 110
-"""Bytes of one entry besides the index's own: a dict slot at its usual load, the key being shared."""
+"""Bytes per entry in addition to the index's: a dict slot at its usual load, with a shared key."""
 _BATCH_SHARE = 128
-"""One part in this many leaves at once when the limit is exceeded."""
+"""One in this many entries is evicted at once when the limit is exceeded."""
 
 
 class TenantBlocks:
-    """Block keys by tenant, at most `max_keys` in all; of the largest tenant the longest untouched leave first.
+    """Block keys by tenant, at most `max_keys` in total.
 
-    So each may use what the others leave, and one that has no more than an equal share loses nothing to others. Mutable
-    state: `_blocks` (per tenant, in order of last touch) and their count.
+    The largest tenant's least recently used blocks are evicted first.
+
+    So each tenant can use what others do not, and a tenant with at most an equal share loses no blocks to others.
+    Mutable state: `_blocks` (per tenant, in order of last touch) and their count.
     """
 
     def __init__(self, max_keys: int) -> None:
@@ -29,7 +31,7 @@ class TenantBlocks:
         return self._count
 
     def touch(self, tenant: str, keys: Sequence[int]) -> list[int]:
-        """Note that the tenant's request had these blocks, in prompt order; return those that no longer have room."""
+        """Record the blocks of a tenant's request in prompt order. Return the evicted ones."""
         blocks = self._blocks.setdefault(tenant, {})
         before = len(blocks)
         for key in reversed(keys):
@@ -39,12 +41,12 @@ class TenantBlocks:
         return self._evict() if self._count > self._max_keys else []
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all blocks."""
         self._blocks.clear()
         self._count = 0
 
     def check(self) -> None:
-        """Raise AssertionError unless the count is right and within its limit."""
+        """Raise AssertionError unless the count is correct and within its limit."""
         if self._count != sum(map(len, self._blocks.values())) or self._count > self._max_keys:
             raise AssertionError(f"{self._count} keys are counted, of at most {self._max_keys}")
 

@@ -1,6 +1,6 @@
 """Block keys: one 64-bit name for each prefix of a prompt.
 
-A key is the xxh3_64 of a block chained on the key before it, starting from a seed that holds the fleet's secret, the
+A key is the xxh3_64 of a block chained on the key before it, starting from a seed that includes the fleet's secret, the
 served model, the LoRA adapter and the isolation domain. Equal keys therefore mean equal prefixes under equal weights
 within one domain, and an attacker without the secret cannot aim at a key. Keys are for routing; stored payloads are
 addressed by a SHA-256-class name instead.
@@ -22,7 +22,7 @@ TOKEN_BYTES = 4
 
 
 def key_seed(fleet_secret: bytes, served_model: str, lora: str = "", domain: str = "") -> int:
-    """Return the 64-bit seed of a key space; lengths are hashed too, so that no two spaces collide."""
+    """Return the 64-bit seed of a key space. Lengths are hashed too, so that no two spaces collide."""
     parts = (fleet_secret, served_model.encode(), lora.encode(), domain.encode())
     framed = b"".join(len(part).to_bytes(8, "little") + part for part in parts)
     return xxh3_64_intdigest(framed)
@@ -34,15 +34,15 @@ def extend_key(parent: int, block: bytes | memoryview) -> int:
 
 
 def media_block_key(seed: int, name: str, position: int) -> int:
-    """Return the key of the block at this position, from 0, among those that contain a prompt's medium of this name.
+    """Return the key of the block at `position`, from 0, among the blocks of a prompt's medium with this name.
 
-    The prompt before it is not in the key, which states only that an engine holds the medium.
+    The key does not depend on the prompt before the medium: it only states that an engine holds the medium.
     """
     return extend_key(seed, f"{name}:{position}".encode())
 
 
 def pack_tokens(tokens: array[int] | Sequence[int]) -> bytes:
-    """Return token ids as little-endian uint32; raises OverflowError or TypeError on anything else."""
+    """Return token ids as little-endian uint32. Raises OverflowError or TypeError on anything else."""
     packed = tokens if isinstance(tokens, array) and tokens.typecode == "I" else array("I", tokens)
     # Gateways exchange keys, so that machines of either byte order need the same ones.
     if sys.byteorder == "big":
@@ -52,12 +52,12 @@ def pack_tokens(tokens: array[int] | Sequence[int]) -> bytes:
 
 
 def token_block_keys(seed: int, tokens: array[int] | Sequence[int], block_tokens: int) -> tuple[int, ...]:
-    """Return one key per full block of `block_tokens` token ids; a partial last block has no key."""
+    """Return one key per full block of `block_tokens` token ids. A partial last block has no key."""
     return byte_block_keys(seed, pack_tokens(tokens), block_tokens * TOKEN_BYTES)
 
 
 def byte_block_keys(seed: int, data: bytes | memoryview, block_bytes: int) -> tuple[int, ...]:
-    """Return one key per full block of `block_bytes` bytes; raises ValueError on a block size under 1."""
+    """Return one key per full block of `block_bytes` bytes. Raises ValueError on a block size under 1."""
     if block_bytes < 1:
         raise ValueError(f"block size must be at least 1 byte, not {block_bytes}")
     view = memoryview(data)
@@ -70,10 +70,10 @@ def byte_block_keys(seed: int, data: bytes | memoryview, block_bytes: int) -> tu
 
 
 def rekey_hashes(seed: int, hashes: Sequence[int]) -> tuple[int, ...]:
-    """Return our keys for block hashes that are chained already, such as a trace's hash_ids.
+    """Return our keys for chained block hashes, such as a trace's hash_ids.
 
-    Each hash names its whole prefix, so it is salted alone. Raises OverflowError on a hash outside
-    −2⁶³ … 2⁶⁴−1 (engines send both signed and unsigned 64-bit hashes).
+    Each hash already names its whole prefix, so it is salted alone. Raises OverflowError on a hash outside −2⁶³ … 2⁶⁴−1
+    (engines send both signed and unsigned 64-bit hashes).
     """
     pack, unpack = _layout(len(hashes))
     try:
@@ -87,7 +87,7 @@ def rekey_hashes(seed: int, hashes: Sequence[int]) -> tuple[int, ...]:
 
 @lru_cache(maxsize=512)
 def _layout(count: int) -> tuple[Callable[..., bytes], Callable[[bytes], tuple[bytes, ...]]]:
-    """Return how `count` hashes become bytes, and these the bytes of each one."""
+    """Return the functions that pack `count` hashes into bytes and split these into the bytes of each hash."""
     return Struct(f"<{count}Q").pack, Struct("8s" * count).unpack
 
 

@@ -1,4 +1,4 @@
-"""A process's report on its secrets: fingerprints, and what was accepted by which."""
+"""A process's report on its secrets: their fingerprints, and the uses of the also-accepted one."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _MAX_WHO = 128
 
 
 class SecretUse(msgspec.Struct, frozen=True):
-    """Uses of the secret that a process accepts besides the one that it uses."""
+    """Uses of the also-accepted secret in a process."""
 
     purpose: Annotated[str, Meta(max_length=64)]
     count: _Count
     newest_at: float
-    """Unix seconds."""
+    """Time of the latest use in Unix seconds."""
     who: Annotated[str, Meta(max_length=_MAX_WHO)] = ""
-    """Sender of the newest."""
+    """Sender of the latest use."""
 
 
 class HeldSecrets(msgspec.Struct, frozen=True):
-    """The secrets of one kind that a process holds, by their fingerprints."""
+    """Fingerprints of the secrets of one kind in a process."""
 
     kind: Annotated[str, Meta(max_length=16)]
     used: Annotated[str, Meta(max_length=16)]
     also: Annotated[str, Meta(max_length=16)] = ""
-    """Empty: no other one is accepted."""
+    """Fingerprint of the also-accepted secret, empty without one."""
     uses: Annotated[tuple[SecretUse, ...], Meta(max_length=16)] = ()
 
 

@@ -1,10 +1,10 @@
-"""Keys derived from a shared secret while it is rotated: one secret is used, and another is accepted as well.
+"""Keys derived from a shared secret during its rotation: one secret is used, and a second one is also accepted.
 
-A process signs, seals, and derives with the secret that it *uses*. It accepts proofs of the one that it *also* accepts.
-Processes that differ by one step of a rotation therefore understand each other (decision 56).
+A process signs, seals, and derives with the secret that it *uses*. It verifies proofs with the used secret and with the
+one that it *also* accepts, so processes that differ by one step of a rotation understand each other (decision 56).
 
-A secret is stretched with scrypt once per process. Everything that leaves the process is derived from the result, so
-that a certificate, a salt, or a proof offers only a slow test of a guess.
+A secret is stretched with scrypt once per process. Everything that leaves the process is derived from the result, so a
+certificate, salt, or proof allows only slow tests of a guessed secret.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from hashlib import blake2b, scrypt
 MIN_CHARACTERS = 32
 MIN_DIFFERENT = 8
 _SCRYPT_N, _SCRYPT_R, _SCRYPT_P = 1 << 15, 8, 1
-"""32 MiB, and about 0.1 s of one core."""
+"""Takes 32 MiB, and about 0.1 s of one core."""
 _KEY_BYTES = 32
 _FINGERPRINT_BYTES = 4
 FLEET, KV, SESSIONS = "fleet", "kv", "sessions"
-"""Kinds of secrets; the same text in two settings gives different keys and fingerprints."""
+"""Kinds of secrets. The same text in two settings yields different keys and fingerprints."""
 
 
 def is_weak(secret: str) -> bool:
-    """Return whether a secret is short, made of few characters, or one of Django's well-known insecure ones."""
+    """Return whether a secret is short, has few distinct characters, or is a well-known insecure one of Django's."""
     return len(secret) < MIN_CHARACTERS or len(set(secret)) < MIN_DIFFERENT or secret.startswith("django-insecure-")
 
 
@@ -36,16 +36,16 @@ class SecretKey:
     def __init__(self, master: bytes) -> None:
         self._master = master
         self.fingerprint = self.derive("fingerprint", _FINGERPRINT_BYTES).hex()
-        """Identifies the secret to people; 8 hex digits."""
+        """Identifies the secret for operators; 8 hex digits."""
 
     def derive(self, purpose: str, size: int = _KEY_BYTES) -> bytes:
-        """Return the key of one purpose; keys of different purposes do not reveal each other."""
+        """Return the key for one purpose. Keys of different purposes do not reveal each other."""
         return blake2b(purpose.encode(), key=self._master, digest_size=size).digest()
 
 
 @lru_cache(maxsize=64)
 def stretched(secret: bytes, kind: str = FLEET) -> SecretKey:
-    """Return the secret's key; the first call takes about 0.1 s."""
+    """Return the secret's key. The first call takes about 0.1 s."""
     # Not random: all processes that share the secret must derive the same keys from it alone.
     salt = f"headway {kind} secret".encode()
     # OpenSSL allows 32 MiB by default, which is what these parameters need without any overhead.
@@ -54,7 +54,7 @@ def stretched(secret: bytes, kind: str = FLEET) -> SecretKey:
 
 
 class AlsoUse:
-    """Uses of the secret that is accepted besides the one in use. Mutable."""
+    """Uses of the also-accepted secret. Mutable."""
 
     __slots__ = ("count", "newest_at", "who")
 
@@ -62,22 +62,22 @@ class AlsoUse:
         self.count = 0
         self.newest_at = 0.0
         self.who = ""
-        """Sender of the newest."""
+        """Sender of the latest use."""
 
 
 class Keys:
-    """The keys of one purpose: `used` signs, and all of them verify."""
+    """The keys for one purpose. `used` signs, and all of them verify."""
 
     __slots__ = ("_note", "every", "used")
 
     def __init__(self, every: tuple[bytes, ...], note: Callable[[str], None]) -> None:
-        """`note` is called with the sender of a proof by another key than the used one."""
+        """Set the keys. `note` is called with the sender of a proof that uses another key than the used one."""
         self._note = note
         self.every = every
         self.used = every[0]
 
     def matching(self, holds: Callable[[bytes], bool], who: str = "") -> bytes | None:
-        """Return the first key for which this holds; None: none. A key of the secret that is also accepted is counted.
+        """Return the first key for which `holds` is true, or None. A use of the also-accepted secret is counted.
 
         `who` is the sender of the proof.
         """
@@ -90,41 +90,41 @@ class Keys:
 
 
 class Keyring:
-    """The secrets of one kind that a process holds. Mutable: the uses of `also`."""
+    """The secrets of one kind in a process. Mutable: the uses of `also`."""
 
     __slots__ = ("_uses", "_wall", "also", "kind", "used")
 
     def __init__(
         self, used: SecretKey, also: SecretKey | None = None, kind: str = FLEET, wall: Callable[[], float] = lambda: 0.0
     ) -> None:
-        """`wall` returns unix seconds."""
+        """Set the secrets. `wall` returns Unix seconds."""
         self.kind, self._wall = kind, wall
         self.used = used
         self.also = also
-        """None: only `used` is accepted."""
+        """The also-accepted secret. None: only `used` is accepted."""
         self._uses: dict[str, AlsoUse] = {}
 
     @classmethod
     def of(
         cls, secret: bytes, also: bytes = b"", kind: str = FLEET, wall: Callable[[], float] = lambda: 0.0
     ) -> Keyring:
-        """Return the keyring of these secrets; an empty `also` is none."""
+        """Return the keyring of these secrets. An empty `also` means none."""
         used = stretched(secret, kind)
         # The same secret twice would count every use as one of the other.
         return cls(used, stretched(also, kind) if also and also != secret else None, kind, wall)
 
     @property
     def every(self) -> tuple[SecretKey, ...]:
-        """All secrets that are accepted, the used one first."""
+        """All accepted secrets, the used one first."""
         return (self.used,) if self.also is None else (self.used, self.also)
 
     @property
     def uses(self) -> Mapping[str, AlsoUse]:
-        """Uses of the secret that is also accepted, by purpose."""
+        """Uses of the also-accepted secret, by purpose."""
         return self._uses
 
     def keys(self, purpose: str) -> Keys:
-        """Return the keys of one purpose."""
+        """Return the keys for one purpose."""
         return Keys(tuple(secret.derive(purpose) for secret in self.every), partial(self._note, purpose))
 
     def _note(self, purpose: str, who: str) -> None:

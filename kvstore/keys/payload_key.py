@@ -1,7 +1,7 @@
-"""Names of stored KV payloads: everything that must agree before one engine may load another's blocks.
+"""Keys of stored KV payloads, covering everything that must agree before one engine can load another's blocks.
 
-A wrong match would be a wrong token, so the key is SHA-256 over the engine's hash chain (which covers the tokens up to
-and in the block) and over each fact that gives the bytes their meaning.
+A wrong match would yield wrong tokens, so the key is a SHA-256 over the engine's hash chain (which covers the tokens up
+to and including the block) and over each fact that determines the meaning of the bytes.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import msgspec
 
 KEY_BYTES = 32
 MIN_CHAIN_BYTES, MAX_CHAIN_BYTES = 16, 32
-"""Engines also publish hashes of 64 bits, which two prompts may share; those are rejected."""
+"""Engines can also publish 64-bit hashes, which two prompts can share. Those are rejected."""
 
 
 class PayloadFormat(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Meaning of a block's bytes besides its tokens; all blocks of one rank of one engine share it."""
+    """Meaning of a block's bytes besides its tokens, shared by all blocks of one rank of one engine."""
 
     model: str
     weight_revision: str
@@ -26,13 +26,13 @@ class PayloadFormat(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     tp_rank: int = 0
     tp_size: int = 1
     lora: str = ""
-    """Name and revision of the adapter; empty: none."""
+    """Name and revision of the adapter, empty without one."""
     isolation_domain: str = ""
-    """The salt under which the engine keeps the blocks; empty: the shared domain."""
+    """The salt under which the engine keeps the blocks, empty for the shared domain."""
 
 
 class PayloadKeys:
-    """Makes the keys of one format; the format is hashed once."""
+    """Computes the keys of one format, which is hashed once."""
 
     def __init__(self, payload_format: PayloadFormat) -> None:
         if not 0 <= payload_format.tp_rank < payload_format.tp_size:
@@ -46,7 +46,7 @@ class PayloadKeys:
             self._format.update(len(field).to_bytes(4, "big") + field)
 
     def key(self, chain_hash: bytes) -> bytes:
-        """Return the 32 bytes that name the block with this engine hash; raises ValueError on a hash too short."""
+        """Return the 32-byte key of the block with this engine hash. Raises ValueError if the hash is too short."""
         if not MIN_CHAIN_BYTES <= len(chain_hash) <= MAX_CHAIN_BYTES:
             raise ValueError(
                 f"an engine hash of {MIN_CHAIN_BYTES} to {MAX_CHAIN_BYTES} bytes is needed, not of {len(chain_hash)}"

@@ -1,4 +1,4 @@
-"""Moves the bytes of one node: the catalog decides under a lock, arena and slot file are used outside it."""
+"""Move the bytes of one node. The catalog decides under a lock; arena and slot file are accessed without it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from kvstore.transactions.pins import PinnedPrefix, pinned_prefixes
 from kvstore.transactions.transactions import Allocation, TransactionRejection, Transactions
 
 _PURGE_CHECKS, _PURGE_CHECK_S = 3500, 0.01
-"""A purge waits for uses of the tenant's blocks slightly longer than the limit of a silent client."""
+"""A purge waits for uses of the tenant's blocks, slightly longer than the timeout of a silent client."""
 _RETRIED_PER_TICK = 16
-"""Slots that a disk did not allow to be overwritten, and that are retried."""
+"""Maximum slots retried per tick whose overwriting failed on disk."""
 
 
 class Filling(NamedTuple):
@@ -40,9 +40,10 @@ class Filling(NamedTuple):
 
 
 class BlockStore:
-    """For any number of threads. `lock` guards `catalog`, `transactions` and `counts`; `settle` ends every change.
+    """Stores blocks of a node, for any number of threads. `lock` guards `catalog`, `transactions`, and `counts`.
 
-    A block's bytes are accessed only by threads that made it busy in the catalog, so that they need no lock.
+    Every change ends with `settle`. Only threads that marked a block as busy in the catalog access its bytes, so the
+    bytes need no lock.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class BlockStore:
         self.clock, self._epoch_offset_s, self.incarnation = clock, epoch_offset_s, incarnation
         self._on_changes = on_changes
         self.on_stored: Callable[[bytes], None] = lambda _key: None
-        """Called with each block that was committed: the write-through."""
+        """Called with the key of each committed block, to write it through to SSD."""
         self.lock = threading.Lock()
         self._pause = threading.Event()
         self.catalog = BlockCatalog(settings, random.Random(incarnation))
@@ -74,9 +75,9 @@ class BlockStore:
 
     @contextmanager
     def reading(self, keys: Sequence[bytes], max_bytes: int) -> Iterator[list[tuple[BlockFacts, memoryview] | None]]:
-        """Yield the first of these blocks, as many as fit into `max_bytes`; they stay in place until the end.
+        """Yield as many of the first blocks as fit into `max_bytes`. They stay in place until the context ends.
 
-        Bytes from DRAM are compared with their checksum by the receiver, bytes from SSD here.
+        The receiver verifies the checksums of bytes from DRAM. Bytes from SSD are verified here.
         """
         with self.lock:
             records = self.catalog.open_read(self._fitting(keys, max_bytes))
@@ -99,7 +100,7 @@ class BlockStore:
         lease_s: float,
         expected: Expected | None = None,
     ) -> Allocation | TransactionRejection:
-        """Begin a transaction; `expected`: an advisory asks for its new blocks."""
+        """Begin a transaction. `expected` marks new blocks that an advisory announced."""
         with self.lock:
             got = self.transactions.allocate(tx_id, reused, new, max(0.0, lease_s), self.clock(), expected)
             known = got.present if isinstance(got, Allocation) and expected is None else ()
@@ -109,7 +110,7 @@ class BlockStore:
         return got
 
     def begin_write(self, tx_id: str, keys: Sequence[bytes]) -> list[Filling] | None:
-        """Return the destinations of allocated blocks' bytes, until `end_write`; None: they must not be written."""
+        """Return the destinations of allocated blocks' bytes until `end_write`, None if they must not be written."""
         with self.lock:
             records = self.transactions.begin_write(tx_id, keys)
             if records is None:
@@ -117,13 +118,13 @@ class BlockStore:
             return [Filling(record, self.arena.claim(record.slots[DRAM], record.facts.length)) for record in records]
 
     def end_write(self, filling: Sequence[Filling], checksums: Sequence[bytes]) -> None:
-        """Note the checksums of written blocks; an empty one: not complete."""
+        """Record the checksums of written blocks. An empty one marks an incomplete block."""
         with self.lock:
             self.transactions.end_write([item.record for item in filling], checksums)
         self.settle()
 
     def commit(self, tx_id: str) -> bool:
-        """Make a transaction's blocks visible, and have them copied to SSD."""
+        """Make a transaction's blocks visible, and queue them for copying to SSD."""
         with self.lock:
             new = self.transactions.new_keys(tx_id)
             committed = self.transactions.commit(tx_id, self.clock())
@@ -133,14 +134,14 @@ class BlockStore:
         return committed
 
     def abort(self, tx_id: str) -> bool:
-        """Give up a transaction; False where it had committed."""
+        """Abort a transaction. Return False if it was already committed."""
         with self.lock:
             aborted = self.transactions.abort(tx_id)
         self.settle()
         return aborted
 
     def verify(self, key: bytes) -> None:
-        """Compare all copies of a block with its checksum and drop corrupt ones."""
+        """Compare all copies of a block with its checksum, and drop corrupt ones."""
         with self.lock:
             record = self.catalog.open_read([key])[0]
             copies = dict(record.slots) if record else {}
@@ -155,7 +156,7 @@ class BlockStore:
             self._close_read([record])
 
     def promote(self, keys: Sequence[bytes], expected: Expected | None = None) -> list[bytes]:
-        """Copy those of these blocks that are on SSD alone to DRAM; return which of them are in DRAM afterwards."""
+        """Copy those of the blocks that are only on SSD to DRAM. Return the blocks that are then in DRAM."""
         with self.lock:
             if expected is not None:
                 # A block in DRAM keeps its expectation.
@@ -173,7 +174,7 @@ class BlockStore:
             self.settle()
 
     def write_through(self, key: bytes) -> bool:
-        """Copy a block from DRAM to SSD; returns False where the disk rejected it."""
+        """Copy a block from DRAM to SSD. Return False if the disk rejected it."""
         file = self.slot_file
         if file is None:
             return True
@@ -211,7 +212,7 @@ class BlockStore:
         return failed is None
 
     def pin(self, keys: Sequence[bytes], seconds: float) -> int:
-        """Pin blocks for `seconds`, or end their pins at 0; returns the number of blocks affected."""
+        """Pin blocks for `seconds`, or end their pins if it is 0. Return the number of affected blocks."""
         with self.lock:
             now = self.clock()
             pinned = self.catalog.pin(keys, now + seconds, now) if seconds > 0 else self.catalog.unpin(keys)
@@ -220,19 +221,19 @@ class BlockStore:
         return pinned
 
     def pins(self) -> list[PinnedPrefix]:
-        """Return the pinned prefixes, the largest first."""
+        """Return the pinned prefixes, largest first."""
         with self.lock:
             pinned = self.catalog.usage.pinned()
         return pinned_prefixes(pinned)
 
     def unpin(self, name: bytes, tenant: str) -> int:
-        """End a pin by its name; returns the number of its blocks, 0 where there is no such pin."""
+        """End a pin by its name. Return the number of its blocks, 0 if there is no such pin."""
         # By tenant too: payloads of several tenants may have one name.
         keys = [key for pin in self.pins() if (pin.name, pin.tenant) == (name, tenant) for key in pin.keys]
         return self.pin(keys, 0.0) if keys else 0
 
     def learn_routing_keys(self, blocks: Sequence[BlockFacts]) -> None:
-        """Assign new routing keys to held blocks, where they have none or others."""
+        """Assign new routing keys to held blocks whose keys are missing or different."""
         routing_keys = {facts.key: facts.routing_key for facts in blocks if facts.routing_key}
         with self.lock:
             held = [self.catalog.find(key) for key in routing_keys]
@@ -248,7 +249,7 @@ class BlockStore:
         self._describe_all(records)
 
     def shrink(self, keys: Sequence[bytes], unread_s: float, until: float) -> list[BlockFacts]:
-        """Drop copies not read for `unread_s`, unless `until` has passed; another node has the blocks locked."""
+        """Drop copies not read for `unread_s` that another node has locked, unless `until` has passed."""
         with self.lock:
             now = self.clock()
             dropped = drop_cold(self.catalog, keys, now - unread_s) if now < until else []
@@ -257,9 +258,9 @@ class BlockStore:
         return [record.facts for record in dropped]
 
     def purge(self, tenant: str) -> int:
-        """Forget a tenant's blocks and overwrite their bytes, once the uses in progress have ended.
+        """Forget a tenant's blocks and overwrite their bytes after all uses in progress.
 
-        Raises OSError where the disk rejects the write, or a use does not end.
+        Raises OSError if the disk rejects the write or a use does not end.
         """
         with self.lock:
             count = self.catalog.purge(tenant)
@@ -280,7 +281,7 @@ class BlockStore:
         return count
 
     def tick(self) -> None:
-        """End leases, pins and blocks whose time is over; once a second is enough."""
+        """End expired leases, pins, and blocks. Call once a second."""
         with self.lock:
             now = self.clock()
             self.transactions.expire(now)
@@ -293,7 +294,7 @@ class BlockStore:
         self.disk.share()
 
     def settle(self) -> None:
-        """Publish changes and clear the slots that came free."""
+        """Publish changes and clear freed slots."""
         with self.lock:
             changes = self.catalog.take_changes()
             if changes:
@@ -307,13 +308,13 @@ class BlockStore:
                     (self.catalog.slot_cleared if well else self.catalog.slot_not_cleared)(slot)
 
     def close(self) -> None:
-        """Close arena and file; no other call may be under way."""
+        """Close arena and file. No other call can be in progress."""
         self.arena.close()
         if self.slot_file is not None:
             self.slot_file.close()
 
     def _clear(self, slot: ClearedSlot) -> bool:
-        """Overwrite a slot, or note on disk that it is free; False: its bytes may still be there, without a name."""
+        """Overwrite a slot or mark it as free on disk. Return False if bytes to be overwritten can still be there."""
         if slot.medium == DRAM:
             if slot.scrub:
                 self.arena.scrub(slot.slot)
@@ -338,9 +339,9 @@ class BlockStore:
             self._close_read(records)
 
     def _describe(self, record: BlockRecord, written: BlockHeader | None) -> None:
-        """Update the header of the copy on SSD, if there is one: the duration of a pin outlives this process.
+        """Update the header of the copy on SSD, if any, because a pin's duration outlives this process.
 
-        The record is in use. `written` is the present header; pins may begin and end meanwhile.
+        The record is in use. `written` is the current header. Pins can begin and end during the call.
         """
         # Again until the header is current: a pin may change while it is written.
         while self.slot_file is not None:
@@ -386,7 +387,10 @@ class BlockStore:
         return None if view is None else (record.facts, view)
 
     def _load(self, record: BlockRecord, expected: Expected | None = None) -> memoryview | None:
-        """Read a block from SSD into DRAM, or into other memory where no slot comes free; None: it is corrupt."""
+        """Read a block from SSD into DRAM, or into other memory if no slot becomes free.
+
+        Return None if it is corrupt.
+        """
         with self.lock:
             slot = record.slots.get(SSD)
             filled = self.catalog.open_fill(record.facts.key, DRAM, expected) if slot is not None else None

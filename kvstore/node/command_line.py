@@ -31,11 +31,11 @@ from kvstore.transfer.transfer_client import TransferClient
 
 
 class SettingError(ValueError):
-    """An option or a variable is missing or wrong; the message states the remedy."""
+    """An option or a variable is missing or invalid. The message states the remedy."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve until SIGINT or SIGTERM; 2 where a setting is missing or wrong, 1 where the drain ran out of time."""
+    """Serve until SIGINT or SIGTERM. Return 2 if a setting is missing or invalid, 1 if the drain timed out."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(level="INFO", format="%(levelname)s %(name)s %(message)s")
     try:
@@ -46,20 +46,20 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def settings_of(options: argparse.Namespace) -> NodeSettings:
-    """Return the settings in the options and the environment; raises SettingError."""
+    """Return the settings from the options and the environment. Raises SettingError."""
     tls = _tls(options)
     if tls is None and not is_loopback(options.host):
-        raise SettingError(f"{options.host} is not loopback: give --tls-certificate, --tls-key and --tls-authority.")
+        raise SettingError(f"{options.host} is not loopback: set --tls-certificate, --tls-key, and --tls-authority.")
     if options.register and not is_address(options.register):
-        raise SettingError(f"{options.register!r} is no address to register at; write http://host:port/path.")
+        raise SettingError(f"{options.register!r} is not a URL to register at; use http://host:port/path.")
     slot_bytes = options.slot_kib << 10
     if options.slot_kib < 4 or slot_bytes > MAX_PAYLOAD_BYTES:
-        raise SettingError("--slot-kib is from 4 to 65536.")
+        raise SettingError("--slot-kib must be from 4 to 65536.")
     dram_bytes, ssd_bytes = options.dram_mib << 20, options.ssd_mib << 20
     if options.disk_reserve_mib is not None and options.disk_reserve_mib < 0:
-        raise SettingError("--disk-reserve-mib is 0 or more.")
+        raise SettingError("--disk-reserve-mib must be 0 or more.")
     if dram_bytes < slot_bytes:
-        raise SettingError("--dram-mib has room for no slot.")
+        raise SettingError("--dram-mib must hold at least one slot.")
     return NodeSettings(
         node_id=options.name or f"{socket.gethostname()}-{options.port}",
         keyring=keyring_of(os.environ),
@@ -89,7 +89,7 @@ def settings_of(options: argparse.Namespace) -> NodeSettings:
 
 
 def keyring_of(environment: Mapping[str, str]) -> Keyring:
-    """Return the shared secrets; raises SettingError where there is none or a weak one."""
+    """Return the shared secrets. Raises SettingError if a secret is missing or weak."""
     try:
         return kv_keyring(environment, time.time)
     except NoSecretError as error:
@@ -117,7 +117,7 @@ def _purge(options: argparse.Namespace) -> int:
     finally:
         client.close()
     if not isinstance(answer, Done):
-        raise SettingError("The node could not overwrite all blocks of the tenant on SSD; look at its disk and repeat.")
+        raise SettingError("The node could not overwrite all blocks of the tenant on SSD; check its disk and retry.")
     print(f"Purged blocks: {answer.count}")  # noqa: T201
     return 0
 
@@ -137,29 +137,34 @@ def _parser() -> argparse.ArgumentParser:
     add("--port", type=int, default=8470)
     add("--name", default="", help="this node's name (default: host-port)")
     add("--advertise", default="", metavar="HOST", help="host under which others reach this node")
-    add("--dram-mib", type=int, default=256, help="size of the DRAM tier, taken at the start")
+    add("--dram-mib", type=int, default=256, help="size of the DRAM tier, allocated at the start")
     add("--ssd-mib", type=int, default=0, help="size of the SSD tier; 0: none")
-    add("--directory", type=Path, default=Path("var/kv"), help="where the SSD tier lies")
+    add("--directory", type=Path, default=Path("var/kv"), help="directory of the SSD tier")
     add(
         "--disk-reserve-mib",
         type=int,
         metavar="MIB",
-        help="disk space that the SSD tier leaves to others, and gives back when they need it (default: 5 %% of the "
-        "disk, from 1 to 16 GiB, at most a fifth)",
+        help="disk space that the SSD tier keeps free for other programs (default: 5 %% of the disk, from 1 to 16 GiB, "
+        "at most a fifth)",
     )
-    add("--slot-kib", type=int, default=1024, help="largest block")
+    add("--slot-kib", type=int, default=1024, help="maximum block size")
     add("--eviction", choices=sorted(EVICTIONS), default="leaf_lru")
-    add("--tenant-quota-percent", type=int, default=100, help="share of both tiers that one tenant may take")
-    add("--pin-quota-percent", type=int, default=10, help="share of both tiers that one tenant may pin")
-    add("--max-age-hours", type=float, default=24.0, help="blocks leave after so long")
-    add("--events-port", type=int, default=0, help="publishes KV events here, and replays them on the next port")
-    add("--replay-port", type=int, default=0, help="replays them here instead")
-    add("--metrics-port", type=int, default=0, help="serves /metrics here")
+    add("--tenant-quota-percent", type=int, default=100, help="maximum share of both tiers per tenant")
+    add("--pin-quota-percent", type=int, default=10, help="maximum share of both tiers that a tenant can pin")
+    add("--max-age-hours", type=float, default=24.0, help="maximum age of a block")
+    add("--events-port", type=int, default=0, help="port for KV events; replays use the next port")
+    add("--replay-port", type=int, default=0, help="port for replays of KV events")
+    add("--metrics-port", type=int, default=0, help="port for /metrics")
     add("--register", default="", metavar="URL", help="control plane to register at")
     add("--tls-certificate", type=Path)
     add("--tls-key", type=Path)
     add("--tls-authority", type=Path)
-    add("--drain-s", type=float, default=30.0, help="seconds that transfers may go on after SIGTERM")
-    add("--pull-mib-s", type=float, default=0.0, help="MiB/s of prefetches and replicas from other nodes; 0: no limit")
-    add("--purge", metavar="TENANT", help="have the running node forget and overwrite what a tenant has")
+    add("--drain-s", type=float, default=30.0, help="maximum seconds for transfers to finish after SIGTERM")
+    add(
+        "--pull-mib-s",
+        type=float,
+        default=0.0,
+        help="maximum MiB/s of prefetches and replicas; 0: no limit",
+    )
+    add("--purge", metavar="TENANT", help="make the running node delete and overwrite a tenant's blocks")
     return parser

@@ -1,11 +1,12 @@
-"""Usable capacity of an SSD tier: slots without disk space are withheld until there is space for them.
+"""Usable capacity of an SSD tier: slots are withheld while the disk lacks space for them.
 
-A disk may be smaller than the tier, and others write to it too, such as the database. The node leaves them a reserve.
-Each tick compares the free space with it. Above the reserve, as many slots without disk space may be used as fit. Below
-it, none may, and slots release theirs: free ones first, then those of the blocks that would be evicted next.
+A disk can be smaller than the tier, and other programs write to it too, such as the database. The node leaves them a
+reserve and compares the free space with it at each tick. Above the reserve, as many slots without disk space can be
+used as fit. Below it, none can, and slots release their space: first free slots, then those of the blocks that would be
+evicted next.
 
-Free space shows neither quotas nor limits of file sizes. So a write that the disk rejects withholds all slots without
-space, too. One slot is retried after a second, and with each rejection after twice the time, up to a minute. When the
+Free space shows neither quotas nor limits on file sizes. So a write rejected by the disk also withholds all slots
+without space. One slot is retried after a second, and after each rejection the delay doubles, up to a minute. When the
 disk accepts it, the free space decides again.
 """
 
@@ -25,10 +26,10 @@ from kvstore.transactions.block_changes import ClearedSlot
 
 RETRY_MIN_S, RETRY_MAX_S = 1.0, 60.0
 GIVEN_BACK_BYTES = 256 << 20
-"""Most bytes released by one tick."""
+"""Maximum bytes released per tick."""
 _AT_ONCE = 256
-"""Slots that are taken under one lock."""
-_REMEDY = "put --directory on a file system of its own, or on one that can punch holes (ext4, XFS, Btrfs, tmpfs)"
+"""Slots taken per lock."""
+_REMEDY = "put --directory on a separate file system, or on one that can punch holes (ext4, XFS, Btrfs, tmpfs)"
 # The latter two: quotas and limits of file sizes, which free space does not show.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_BLOCK = BlockFacts(b"", 0)
@@ -36,8 +37,10 @@ _log = logging.getLogger(__name__)
 
 
 class DiskRoom:
-    """Guarded by the store's lock. Mutable state: the space at the last reading, whether the disk rejected a write, the
-    slot that is tried, when the next one is, and the pause then.
+    """Limits the slots of an SSD tier to the available disk space. Guarded by the store's lock.
+
+    Mutable state: the space at the last reading, whether the disk rejected a write, the slot being retried, the next
+    retry time, and the retry delay.
     """
 
     def __init__(
@@ -48,7 +51,10 @@ class DiskRoom:
         clock: Callable[[], float],
         reserve: int | None,
     ) -> None:
-        """`reserve`: bytes of the file system that stay free; None: the usual part of its size."""
+        """Read the free space.
+
+        `reserve`: bytes of the file system that stay free, None for the default share of its size.
+        """
         self._catalog, self._file, self._lock, self._clock = catalog, file, lock, clock
         self._free = catalog.free_slots(SSD)
         self.space = space_of(file.fileno())
@@ -61,7 +67,7 @@ class DiskRoom:
         self._free.allow(self._fitting())
 
     def rejected(self, slot: int, error: OSError) -> None:
-        """Note a write that failed; the slot is free."""
+        """Record a failed write. The slot is free."""
         # Any other error is a disk that fails, which needs no space.
         if error.errno not in _FULL:
             return
@@ -73,14 +79,14 @@ class DiskRoom:
             self._pause_s = min(2 * self._pause_s, RETRY_MAX_S)
 
     def taken(self, slot: int) -> None:
-        """Note a write that succeeded."""
+        """Record a successful write."""
         with self._lock:
             if slot == self._tried:
                 self._rejected, self._tried, self._pause_s = False, None, RETRY_MIN_S
                 self._free.allow(self._fitting())
 
     def tick(self) -> None:
-        """Compare the free space with the reserve; release slots, allow more of them, or retry one."""
+        """Compare the free space with the reserve, and release, allow, or retry slots."""
         space = self.space
         # Where the disk does not answer, the last reading serves.
         with contextlib.suppress(OSError):
@@ -100,12 +106,12 @@ class DiskRoom:
         return max(0, self.space.free_bytes - self.reserve_bytes) // self._file.stride
 
     def _missing(self) -> int:
-        """Return how many slots' space the reserve lacks, as far as one tick releases it."""
+        """Return how many slots to release in this tick to restore the reserve."""
         lacking = min(self.reserve_bytes - self.space.free_bytes, GIVEN_BACK_BYTES)
         return max(0, -(-lacking // self._file.stride))
 
     def _give_back(self, slots: int) -> None:
-        """Release the space of `slots` slots, as far as slots are free or their blocks may leave."""
+        """Release the disk space of up to `slots` slots that are free or whose blocks can be evicted."""
         while slots > 0 and self._gives_back:
             with self._lock:
                 taken = [self._catalog.take_slot(SSD) for _ in range(min(slots, _AT_ONCE))]
@@ -116,12 +122,15 @@ class DiskRoom:
             slots = 0 if None in taken else slots - len(taken)
 
     def _released(self, slot: int) -> bool:
-        """Release an unused slot; where the file system cannot, have it overwritten, and return False."""
+        """Release the disk space of an unused slot.
+
+        If the file system cannot, queue it for overwriting and return False.
+        """
         try:
             self._file.punch(slot)
         except OSError as error:
             if self._gives_back:
-                _log.warning("the SSD tier cannot give disk space back: %s; %s", error.strerror, _REMEDY)
+                _log.warning("the SSD tier cannot release disk space: %s; %s", error.strerror, _REMEDY)
             self._gives_back = False
             with self._lock:
                 self._catalog.slot_not_cleared(ClearedSlot(SSD, slot, _NO_BLOCK, scrub=True))

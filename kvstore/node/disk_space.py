@@ -1,4 +1,4 @@
-"""Free space of a file system, and the part of it that node managers leave to others."""
+"""Free space of a file system, and the reserve that node managers leave to other programs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class DiskSpace(msgspec.Struct, frozen=True, kw_only=True):
-    """One file system at a moment."""
+    """Space of one file system at one time."""
 
     total_bytes: int
     free_bytes: int
-    """Bytes that unprivileged programs may still write."""
+    """Bytes that unprivileged programs can still write."""
     disk_id: str = ""
-    """The same for all processes of a machine that use the same file system; empty: unknown."""
+    """Identifies a file system to all processes of a machine. Empty if unknown."""
 
 
 def space_of(where: Path | int) -> DiskSpace:
-    """Return the file system of a path or of an open file; raises OSError."""
+    """Return the space of the file system of a path or open file. Raises OSError."""
     stats, device = os.statvfs(where), where.stat() if isinstance(where, Path) else os.fstat(where)
     return DiskSpace(
         total_bytes=stats.f_blocks * stats.f_frsize,
@@ -33,7 +33,7 @@ def space_of(where: Path | int) -> DiskSpace:
 
 
 def usual_reserve(total_bytes: int) -> int:
-    """Return the part of a file system of this size that stays free: 5 %, from 1 to 16 GiB, and at most a fifth."""
+    """Return the default reserve of a file system of this size: 5 %, from 1 to 16 GiB, and at most a fifth."""
     return min(max(total_bytes // 20, 1024 * _MIB), 16 * 1024 * _MIB, total_bytes // 5)
 
 

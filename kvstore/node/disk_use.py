@@ -12,7 +12,7 @@ _MARK_S = 1.0
 
 
 class DiskUse:
-    """Thread-safe. Mutable state: reads and writes in progress, and the seconds with any of them, over time."""
+    """Busy time of a disk. Thread-safe. Mutable state: reads and writes in progress, and the busy seconds over time."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._lock = clock, threading.Lock()
@@ -21,7 +21,7 @@ class DiskUse:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Count the time within as busy; overlaps count once."""
+        """Count the context's duration as busy. Overlaps count once."""
         with self._lock:
             self._under_way += 1
             if self._under_way == 1:
@@ -35,7 +35,7 @@ class DiskUse:
                     self._busy_s += self._clock() - self._since
 
     def share(self) -> float:
-        """Return the share of the last minute, 0 to 1; call it every few seconds, to mark the minute's start."""
+        """Return the busy share of the last minute, 0..1. Call it every few seconds, to mark the minute's start."""
         with self._lock:
             now = self._clock()
             busy_s = self._busy_s + (now - self._since if self._under_way else 0.0)

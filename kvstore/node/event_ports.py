@@ -1,4 +1,4 @@
-"""Limits of the ports where a node publishes its events, which anyone may read: libzmq has no options for them."""
+"""Limit connections to a node's event ports, which are public. libzmq has no such options."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from kvstore.transfer.unproven import Unproven
 
 MAX_CONNECTIONS = 128
 MAX_RECEIVED_BYTES = 32 << 10
-"""From one connection: libzmq keeps its subscriptions, and any message without an end. A gateway sends 200 bytes."""
+"""Limit per connection: libzmq stores its subscriptions and any unterminated message. A gateway sends 200 bytes."""
 _HANDSHAKE_MS = 5000
 _MAX_MESSAGE_BYTES = 256
 _MAX_EVENTS = 100
-"""Events of connections in one call, so that they do not delay the node's messages."""
+"""Maximum connection events per call, so that they do not delay the node's messages."""
 _COUNT_EVERY = 10
 _TCP_INFO_BYTES = 136
 _RECEIVED = slice(128, 136)
-"""`tcpi_bytes_received` in Linux's `struct tcp_info`."""
+"""Position of `tcpi_bytes_received` in Linux's `struct tcp_info`."""
 
 _Peer = tuple[str, int]
 
 
 class GuardedPort:
-    """Closes connections to a ZeroMQ socket that are too many or that send too much.
+    """Closes excess connections to a ZeroMQ socket, and connections that send too much.
 
-    Mutable state: `_peers`, descriptor → peer, and `_open`, the same descriptors by age; the calls so far.
+    Mutable state: `_peers`, descriptor → peer; `_open`, the same descriptors by age; and the number of calls.
     """
 
     def __init__(self, publisher: zmq.Socket[bytes]) -> None:
-        """`publisher` is not bound yet."""
+        """Watch `publisher`, which must not be bound yet."""
         self._publisher = publisher
         self._peers: dict[int, _Peer] = {}
         self._open: Unproven[int] = Unproven(MAX_CONNECTIONS, math.inf)
@@ -44,7 +44,7 @@ class GuardedPort:
         self._monitor = publisher.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
 
     def guard(self) -> None:
-        """Close connections that exceed a limit; call it a hundred times a second."""
+        """Close connections that exceed a limit. Call it a hundred times a second."""
         for _ in range(_MAX_EVENTS):
             if not self._monitor.poll(0):
                 break
@@ -61,7 +61,7 @@ class GuardedPort:
                     self._cut(descriptor)
 
     def close(self) -> None:
-        """Stop watching, before the socket is closed."""
+        """Stop watching. Call it before closing the socket."""
         self._publisher.disable_monitor()
         self._monitor.close(linger=0)
 
@@ -81,7 +81,7 @@ class GuardedPort:
 
 
 def _with(descriptor: int, peer: _Peer | None, act: Callable[[socket.socket], int]) -> int:
-    """Act on libzmq's connection to this peer; 0 where the descriptor now belongs to another one."""
+    """Call `act` on libzmq's connection to this peer. Return 0 if the descriptor now belongs to another one."""
     # `fromfd` duplicates the descriptor, so that closing ours leaves libzmq's open.
     with suppress(OSError), socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM) as connection:
         if connection.getpeername()[:2] == peer:

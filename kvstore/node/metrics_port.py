@@ -1,4 +1,4 @@
-"""Serves a node's metrics. Anyone may read them, so every connection counts as unproven."""
+"""Serve a node's metrics. They are public, so every connection counts as unauthenticated."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class MetricsPort(ThreadingMixIn, WSGIServer):
         self.set_app(make_wsgi_app(registry))
 
     def start(self) -> None:
-        """Serve in threads."""
+        """Serve in background threads."""
         threading.Thread(target=self.serve_forever, name="kv-metrics", daemon=True).start()
 
     def stop(self) -> None:
@@ -74,7 +74,7 @@ class MetricsPort(ThreadingMixIn, WSGIServer):
 class _SilentHandler(WSGIRequestHandler):
     @override
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: strangers would determine the volume."""
+        """Log nothing: unauthenticated clients would determine the log's volume."""
 
 
 def _cut(connection: socket.socket) -> None:

@@ -8,20 +8,20 @@ from kvstore.tiers.block_facts import DRAM, SSD
 
 
 class NodeCounts(msgspec.Struct):
-    """Mutable; changed under the node's lock."""
+    """Counters of a node. Mutable; changed under the node's lock."""
 
     hits: dict[str, int] = msgspec.field(default_factory=lambda: {DRAM: 0, SSD: 0})
     misses: int = 0
     corrupt: dict[str, int] = msgspec.field(default_factory=lambda: {DRAM: 0, SSD: 0})
     repaired: int = 0
-    """Corrupt copies of blocks that another tier of the node still had whole."""
+    """Corrupt copies of blocks of which another tier of the node held an intact copy."""
     stored: int = 0
     purged: int = 0
     pulled: int = 0
     shrunk: int = 0
-    """Copies given up because another node has the blocks and they were not read here."""
+    """Copies dropped because another node holds the blocks and they were not read here."""
     write_through_failed: int = 0
-    """Blocks that could not be written to SSD: the disk is full or failing."""
+    """Blocks not written to SSD because the disk was full or failing."""
     write_through_skipped: int = 0
-    """Blocks that were not written to SSD because the queue was full."""
+    """Blocks not written to SSD because the queue was full."""
     rejected: dict[str, int] = msgspec.field(default_factory=dict)

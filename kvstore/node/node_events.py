@@ -1,10 +1,10 @@
-"""Publishes what a node stores and drops, in the form of the engines' KV events (kvstore.events.kv_events).
+"""Publish the blocks that a node stores and removes, in the form of the engines' KV events (kvstore.events.kv_events).
 
 Blocks carry the engine's hashes as engines publish them (the low 64 bits), their medium (CPU or STORAGE), and in
-`extra_keys` their names at a gateway (kvstore.events.node_blocks). They name neither token ids, which are not stored,
-nor parents. As engines do, a node numbers its batches from 0 and replays the last ones. `Page` gives a listener the
-rest: it subscribes, requests all pages, and applies every batch from the number on that the first page names. Blocks
-are named one by one and set, not counted, so that an event that a page already showed changes nothing.
+`extra_keys` their names at a gateway (kvstore.events.node_blocks). They contain neither token ids, which are not
+stored, nor parents. As engines do, a node numbers its batches from 0 and replays the latest ones. A listener gets
+earlier contents with `Page`: it subscribes, requests all pages, and applies every batch from the number in the first
+page on. Blocks are named individually and set, not counted, so an event already contained in a page changes nothing.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from kvstore.transactions.block_changes import BlockChange
 
 _MAX_BATCHES = 10_000
 _MAX_CHANGES = 4096
-"""Per batch: a node that starts publishes all that its SSD holds."""
+"""Maximum changes per batch: a starting node publishes all blocks on its SSD."""
 _POLL_MS = 10
 _END = (-1).to_bytes(8, "big", signed=True)
 
 
 def kv_events(changes: Sequence[BlockChange]) -> list[KvEvent]:
-    """Return changes as events, neighbours of one kind in one event; blocks without an engine's hash are left out."""
+    """Return changes as events, adjacent ones of one kind combined. Blocks without an engine's hash are omitted."""
     named = (change for change in changes if change.facts.chain_hash)
     return [_event(list(group)) for _, group in groupby(named, _kind)]
 
@@ -49,9 +49,9 @@ def _event(changes: list[BlockChange]) -> KvEvent:
 
 
 class NodeEvents:
-    """One thread owns the sockets; `add` may be called under the store's lock. Without a port it is silent.
+    """Publishes events. One thread owns the sockets; `add` can be called under the store's lock. Silent without a port.
 
-    Mutable state: `_batches`, those kept for replay with their numbers, and `published`, guarded by `_lock`.
+    Mutable state: `_batches` (numbered batches kept for replay) and `published`, guarded by `_lock`.
     """
 
     def __init__(self, host: str, port: int, replay_port: int, topic: str, epoch: Callable[[], float]) -> None:
@@ -79,12 +79,12 @@ class NodeEvents:
         self._add([AllBlocksCleared()])
 
     def add(self, changes: Sequence[BlockChange]) -> None:
-        """Publish changes, in the order of the calls."""
+        """Publish changes in call order."""
         for begin in range(0, len(changes), _MAX_CHANGES):
             self._add(kv_events(changes[begin : begin + _MAX_CHANGES]))
 
     def close(self) -> None:
-        """Publish that all blocks are gone, and end."""
+        """Publish that all blocks are removed, and stop."""
         self._add([AllBlocksCleared()])
         self._stop.set()
         if self._thread is not None:

@@ -1,4 +1,4 @@
-"""One node manager: its store, servers and background work, started and ended in order."""
+"""One node manager: its store, servers, and background work, started and stopped in order."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _TICK_S = 1.0
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of one node manager; a port of 0 means none, and for `port` a free one."""
+    """Settings of one node manager. A port of 0 disables the server, except that `port` 0 selects a free one."""
 
     node_id: str
     keyring: Keyring
     catalog: CatalogSettings
     directory: Path | None = None
-    """Directory of the SSD tier; None: there is none."""
+    """Directory of the SSD tier, None without one."""
     host: str = "127.0.0.1"
     port: int = 0
     advertise: str = ""
-    """Host under which others reach this node; empty: `host`."""
+    """Host name under which others reach this node, empty to use `host`."""
     events_port: int = 0
     replay_port: int = 0
     metrics_port: int = 0
@@ -47,11 +47,11 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     tls: TlsFiles | None = None
     drain_s: float = 30.0
     pull_bytes_per_s: float = 0.0
-    """Most bytes per second of pulls that no request waits for; 0: no limit."""
+    """Maximum bytes per second of pulls that no request waits for, 0 for no limit."""
 
 
 class NodeManager:
-    """Starts with its construction, so that `port` is known; `stop` drains."""
+    """One node manager. Construction binds its port, so that `port` is known. `stop` drains it."""
 
     def __init__(self, settings: NodeSettings) -> None:
         self._settings, catalog = settings, settings.catalog
@@ -97,7 +97,7 @@ class NodeManager:
             self._registration.start()
 
     def stop(self) -> bool:
-        """Drain: reject new work, let transfers end, write waiting blocks to SSD; False where time ran out."""
+        """Drain: reject new work, finish transfers, and write queued blocks to SSD. Return False on timeout."""
         if self._stopping.is_set():
             return True
         if self._registration is not None:

@@ -1,4 +1,4 @@
-"""A node's series in Prometheus' format, read from its counts on each scrape; tiers are named as in KV events."""
+"""A node's metrics in Prometheus' format, read from its counters on each scrape. Tiers are named as in KV events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kvstore.transfer.transfer_server import TransferServer
 
 _Family = type[CounterMetricFamily | GaugeMetricFamily]
 _Series = tuple[_Family, str, str, str, Mapping[str, float]]
-"""Kind, name, help, label, and values by the label's value (an empty label: one value)."""
+"""Kind, name, help, label, and values by label value (an empty label means one value)."""
 
 _COUNTED = {
     "misses": "Blocks asked for that were not there, or corrupt.",
@@ -32,7 +32,7 @@ _COUNTED = {
 
 
 class NodeMetrics(Collector):
-    """Every series of one node."""
+    """All metrics of one node."""
 
     def __init__(
         self, store: BlockStore, write_through: WriteThrough, server: TransferServer, client: TransferClient

@@ -1,4 +1,4 @@
-"""Reads a node's counts for its report."""
+"""Read a node's counters for its report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _disk(room: DiskRoom) -> dict[str, Any]:
 
 
 def report_of(store: BlockStore, server: TransferServer, write_through: WriteThrough, keyring: Keyring) -> NodeReport:
-    """Return a node's report; of too many links, those with the most bytes."""
+    """Return a node's report. If it has too many links, only those with the most bytes are included."""
     links = [
         LinkReport(
             peer=name, sent_bytes=link.sent_bytes, received_bytes=link.received_bytes, bytes_per_s=link.bytes_per_s

@@ -1,4 +1,4 @@
-"""Answers the messages of a node's clients."""
+"""Answer the messages of a node's clients."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _MAX_PAGE = 4096
 
 
 class _Incoming:
-    """Blocks of a transaction while their bytes arrive."""
+    """Blocks of a transaction whose bytes are being received."""
 
     def __init__(self, store: BlockStore, filling: list[Filling], expected: list[bytes]) -> None:
         self._store, self._filling, self._expected = store, filling, expected
@@ -51,7 +51,7 @@ class _Incoming:
         self.end: Callable[[bool], Reply] = lambda whole: Done(len(filling)) if whole else TransferRejected("checksum")
 
     def finish(self, checksums: Sequence[bytes]) -> Reply:
-        """Keep the blocks whose bytes are as announced."""
+        """Keep the blocks whose checksums match the announced ones."""
         # An empty checksum keeps a block from being committed.
         right = [came if came == wanted else b"" for came, wanted in zip(checksums, self._expected, strict=True)]
         self._store.end_write(self._filling, right)
@@ -59,7 +59,7 @@ class _Incoming:
 
 
 class NodeService:
-    """The node manager's side of the protocol; its only state is the numbers of its own transactions."""
+    """The node manager's side of the protocol. Its only state is the number of its own transactions."""
 
     def __init__(
         self,
@@ -68,17 +68,17 @@ class NodeService:
         events_published: Callable[[], int],
         pace: PullPace | None = None,
     ) -> None:
-        """`pace` is for pulls that no request waits for; None: they have no limit."""
+        """Serve `store`. `pace` limits pulls that no request waits for, None for no limit."""
         self._store, self._client, self._events_published = store, client, events_published
         self._pace = pace
         self._numbers = itertools.count()
 
     def reading(self, keys: Sequence[bytes], max_bytes: int) -> AbstractContextManager[list[ReadBlock | None]]:
-        """Yield blocks to be sent."""
+        """Yield blocks to send."""
         return self._store.reading(keys, min(max_bytes, MAX_PAYLOAD_BYTES))
 
     def begin_put(self, message: Put) -> _Incoming | TransferRejected:
-        """Allocate for a put; an ephemeral prompt is not kept below engine memory (Mooncake §5.2)."""
+        """Allocate for a put. An ephemeral prompt is not kept below engine memory (Mooncake §5.2)."""
         if message.hint == "ephemeral" or any(not facts.checksum for facts in message.blocks):
             return self._rejected("ephemeral" if message.hint == "ephemeral" else "checksum")
         begun = self._begin(message.blocks)
@@ -106,7 +106,7 @@ class NodeService:
         return incoming
 
     def begin_write(self, message: Write, payload_bytes: int) -> _Incoming | TransferRejected:
-        """Prepare to fill blocks of a transaction."""
+        """Prepare to fill a transaction's blocks."""
         filling = self._store.begin_write(message.tx_id, message.keys)
         if filling is None:
             return self._rejected("missing")
@@ -219,9 +219,10 @@ class NodeService:
         return fetched
 
     def _shrink(self, message: Shrink) -> Reply:
-        """Drop copies while a transaction locks those of the holder, which it has just checked.
+        """Drop copies while a transaction locks the holder's verified copies.
 
-        Where two nodes are to drop the same blocks in favor of each other, each finds its own locked and keeps them.
+        If two nodes are to drop the same blocks in favor of each other, both find their own copies locked and keep
+        them.
         """
         store, keys = self._store, message.keys
         # Half of the lease: the holder's lock certainly lasts until then.
@@ -244,7 +245,7 @@ class NodeService:
     def _begin(
         self, blocks: Sequence[BlockFacts], expected: Expected | None = None
     ) -> tuple[str, list[Filling]] | TransferRejected:
-        """Allocate and begin to write in one transaction of our own."""
+        """Allocate blocks and begin to write them in a transaction of this node."""
         tx_id = f"node-{self._store.incarnation:x}-{next(self._numbers)}"
         got = self._store.allocate(tx_id, [], blocks, MAX_LEASE_S, expected)
         if isinstance(got, TransactionRejection):

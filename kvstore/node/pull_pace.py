@@ -1,4 +1,4 @@
-"""Limits the rate of pulls that no request waits for, so that they leave bandwidth for loads of requests."""
+"""Limit the rate of pulls that no request waits for, so that loads of requests keep enough bandwidth."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from collections.abc import Callable
 
 
 class PullPace:
-    """For any number of threads. Mutable state: `_free_at`, when the pulls so far no longer fill the limit."""
+    """Rate limit for any number of threads.
+
+    Mutable state: `_free_at`, when the pulls so far no longer use up the limit.
+    """
 
     def __init__(
         self, bytes_per_s: float, clock: Callable[[], float], wait: Callable[[float], object] | None = None
     ) -> None:
-        """`bytes_per_s` of 0: no limit. `wait` waits for a number of seconds, or less where the node ends."""
+        """Set the limit, 0 for none. `wait` waits for a number of seconds, or less if the node stops."""
         self._bytes_per_s, self._clock = bytes_per_s, clock
         self._wait = wait or threading.Event().wait
         self._free_at = 0.0
         self._lock = threading.Lock()
 
     def came(self, size: int) -> None:
-        """Wait until `size` more bytes are within the limit."""
+        """Wait until `size` more bytes fit into the limit."""
         if self._bytes_per_s <= 0 or size <= 0:
             return
         with self._lock:

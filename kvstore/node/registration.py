@@ -1,4 +1,4 @@
-"""Registers the node at a control plane, if one is configured."""
+"""Register the node at a control plane, if one is configured."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def is_address(url: str) -> bool:
 
 
 class NodeEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A node's report about itself."""
+    """A node's entry in the control plane, sent by the node."""
 
     name: str
     incarnation: int
@@ -38,7 +38,7 @@ class NodeEntry(msgspec.Struct, frozen=True, kw_only=True):
     ssd_bytes: int
     slot_bytes: int
     state: str = "serving"
-    """serving, draining or gone."""
+    """serving, draining, or gone."""
     report: NodeReport = NodeReport()
 
 
@@ -50,14 +50,14 @@ class PinName(msgspec.Struct, frozen=True):
 
 
 class RegistrationAnswer(msgspec.Struct, frozen=True):
-    """The fields of the control plane's answer that the node reads."""
+    """Fields that the node reads from the control plane's response."""
 
     unpin: Annotated[list[PinName], Meta(max_length=MAX_PINS)] = []
-    """Pins that an operator has ended; repeated until a report no longer lists them."""
+    """Pins that an operator ended, repeated until a report no longer lists them."""
 
 
 class Registration:
-    """One thread that posts the entry every few seconds, and at once when its state changes."""
+    """Posts the entry every few seconds, and at once when its state changes, in one thread."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Registration:
         report: Callable[[], NodeReport],
         unpin: Callable[[bytes, str], int],
     ) -> None:
-        """`unpin` ends a tenant's pin by its name and returns the number of its blocks."""
+        """Set up the thread. `unpin` ends a tenant's pin by its name and returns the number of its blocks."""
         self._report, self._unpin = report, unpin
         self._url, self._bearer, self._entry = urlsplit(url), bearer, entry
         self._changed, self._stop = threading.Event(), threading.Event()
@@ -78,12 +78,12 @@ class Registration:
         self._thread.start()
 
     def say(self, state: str) -> None:
-        """Post the entry with another state."""
+        """Post the entry with a new state."""
         self._entry = msgspec.structs.replace(self._entry, state=state)
         self._changed.set()
 
     def stop(self) -> None:
-        """Report that the node is gone, and end."""
+        """Report that the node is gone, and stop."""
         # The state first: the thread ends after the post that follows the stop.
         self.say("gone")
         self._stop.set()
@@ -103,7 +103,7 @@ class Registration:
                 failure = str(error) or type(error).__name__
             if failure != failed:
                 # Once, and not every few seconds.
-                _log.warning("registration at %s: %s", self._url.netloc, failure or "it answers again")
+                _log.warning("registration at %s: %s", self._url.netloc, failure or "succeeded again")
             failed = failure
             if stopping:
                 return
@@ -120,10 +120,10 @@ class Registration:
             connection.request("POST", self._url.path or "/", msgspec.json.encode(entry), headers)
             answer = connection.getresponse()
             if answer.status >= 400:
-                raise OSError(f"it answers {answer.status}")
+                raise OSError(f"status {answer.status}")
             decoded = _answer.decode(answer.read(_MAX_ANSWER_BYTES) or b"{}")
         except msgspec.DecodeError as error:
-            raise OSError("it answers with something else than a KV node") from error
+            raise OSError("the response is invalid") from error
         finally:
             connection.close()
         if [pin for pin in decoded.unpin if self._unpin(bytes.fromhex(pin.name), pin.tenant)]:

@@ -1,4 +1,4 @@
-"""Copies new blocks to SSD in the background, so that the copy in DRAM can be evicted without a copy at that time."""
+"""Copy new blocks to SSD in the background, so that their copies in DRAM can later be evicted at once."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kvstore.node.block_store import BlockStore
 
 MAX_WAITING = 65_536
 _PAUSE_S = 1.0
-"""Pause before a full or failing disk is retried after it rejected a block."""
+"""Delay before retrying a full or failing disk that rejected a block."""
 
 
 class WriteThrough:
-    """One thread with a bounded queue. If the queue is full, a block stays in DRAM only."""
+    """One thread with a bounded queue. If the queue is full, a block stays only in DRAM."""
 
     def __init__(self, store: BlockStore) -> None:
         self._store = store
@@ -27,7 +27,7 @@ class WriteThrough:
         self._thread.start()
 
     def add(self, key: bytes) -> None:
-        """Queue a block; callers hold no lock."""
+        """Queue a block. Callers must not hold a lock."""
         try:
             # Storing must not wait for the disk.
             self._waiting.put_nowait(key)
@@ -36,11 +36,11 @@ class WriteThrough:
                 self._store.counts.write_through_skipped += 1
 
     def waiting(self) -> int:
-        """Return how many blocks wait."""
+        """Return the number of queued blocks."""
         return self._waiting.qsize()
 
     def stop(self, timeout_s: float) -> bool:
-        """Write waiting blocks and end; returns False where time ran out."""
+        """Write the queued blocks and stop. Return False on timeout."""
         # Ends the pauses after rejected blocks: a full disk must not delay the drain.
         self._hurry.set()
         self._waiting.put(None)

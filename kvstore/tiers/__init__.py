@@ -1,1 +1,1 @@
-"""Payloads on one machine: an arena in DRAM, slot files on SSD, and the order of eviction."""
+"""Payloads on one machine: an arena in DRAM, slot files on SSD, and the eviction order."""

@@ -1,4 +1,4 @@
-"""The DRAM tier: one arena of equal slots, mapped and filled with pages before the first block is stored."""
+"""The DRAM tier: one arena of equal slots, mapped and pre-faulted before the first block is stored."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Arena:
         self._used = [0] * slots
 
     def view(self, slot: int, length: int) -> memoryview:
-        """Return the first `length` bytes of a slot, to be read or filled in place."""
+        """Return the first `length` bytes of a slot, to read or fill in place."""
         begin = slot * self.slot_bytes
         return self._view[begin : begin + length]
 
     def claim(self, slot: int, length: int) -> memoryview:
-        """Return a slot's view for a new block; the tail of a longer earlier block is overwritten."""
+        """Return a slot's view for a new block. Remaining bytes of a longer earlier block are overwritten."""
         if self._used[slot] > length:
             self.view(slot, self._used[slot])[length:] = bytes(self._used[slot] - length)
         self._used[slot] = length
@@ -37,7 +37,7 @@ class Arena:
         self.claim(slot, 0)
 
     def close(self) -> None:
-        """Release the memory once no view of it is left."""
+        """Release the memory after its last view is released."""
         self._view.release()
         try:
             self._map.close()

@@ -1,4 +1,4 @@
-"""A node's facts about one payload, in any tier."""
+"""A node's facts about one payload in any tier."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import xxhash
 from kvstore.keys.payload_key import KEY_BYTES, MAX_CHAIN_BYTES
 
 Medium = Literal["CPU", "STORAGE"]
-"""The tiers in the words of the engines' KV events (vLLM): DRAM of the machine, and its SSD."""
+"""Tiers, named as in the engines' KV events (vLLM): the machine's DRAM and its SSD."""
 DRAM: Medium = "CPU"
 SSD: Medium = "STORAGE"
 CHECKSUM_BYTES = 16
@@ -18,23 +18,23 @@ MAX_TENANT_BYTES = 64
 
 
 class BlockFacts(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One payload: its key (kvstore.keys.payload_key), bytes, and position in its prompt."""
+    """One payload: its key (kvstore.keys.payload_key), size, and position in its prompt."""
 
     key: bytes
     length: int
     chain_hash: bytes = b""
-    """The engine's hash of the block, under which KV events name it; empty: no event names the block."""
+    """The engine's hash of the block in KV events. Empty if no event names the block."""
     parent: bytes = b""
-    """Key of the payload before it in the prompt; empty: it starts a prompt."""
+    """Key of the preceding payload in the prompt, empty at the start of the prompt."""
     tokens: int = 0
     tenant: str = ""
     checksum: bytes = b""
-    """xxh3_128 of the bytes; empty until they are written."""
+    """xxh3_128 of the bytes, empty until they are written."""
     routing_key: int = 0
-    """The gateway's 64-bit key of the block, by which it finds holders; 0: the gateway sent none."""
+    """The gateway's 64-bit key of the block for finding its holders, 0 if the gateway sent none."""
 
     def fault(self, max_length: int) -> str:
-        """Return the fault of facts that came over a wire; empty: none."""
+        """Return the error in facts received over the network, empty if there is none."""
         if len(self.key) != KEY_BYTES or len(self.parent) not in (0, KEY_BYTES) or self.parent == self.key:
             return f"a key is not of {KEY_BYTES} bytes, or a block is its own parent"
         if len(self.chain_hash) > MAX_CHAIN_BYTES or len(self.checksum) not in (0, CHECKSUM_BYTES):
@@ -49,5 +49,5 @@ class BlockFacts(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 def checksum_of(payload: bytes | bytearray | memoryview) -> bytes:
-    """Return the xxh3_128 of a payload, 16 bytes."""
+    """Return the xxh3_128 of a payload (16 bytes)."""
     return xxhash.xxh3_128_digest(payload)

@@ -1,4 +1,4 @@
-"""Header of a slot on SSD: 256 bytes that name the slot's block, valid only if their own checksum matches."""
+"""Header of a slot on SSD: 256 bytes that describe the slot's block, valid only if their checksum matches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import xxhash
 from kvstore.tiers.block_facts import BlockFacts
 
 HEADER_BYTES = 256
-"""A divisor of every sector size, so that no header lies in two sectors."""
+"""Divides every sector size, so that no header spans two sectors."""
 _FIELDS = struct.Struct("<8sHHIQQQdd16s32s32sB32sB64sQ")
 _DIGEST = struct.Struct("<Q")
 _MAGIC = b"SYKVSLOT"
@@ -19,25 +19,25 @@ _FREE, _STORED = 0, 1
 
 
 class BlockHeader(msgspec.Struct, frozen=True, gc=False):
-    """A block in a slot, or the remains of one: bytes stay in a free slot until another block is written."""
+    """A stored block, or the remains of one: bytes stay in a free slot until another block is written."""
 
     facts: BlockFacts
     stored: bool = True
-    """False: the slot is free, and the tenant named here owns the bytes left in it."""
+    """False if the slot is free. `tenant` then owns the remaining bytes."""
     incarnation: int = 0
     sequence: int = 0
-    """Of two headers with one key the one with the greater (incarnation, sequence) is valid."""
+    """Of two headers with one key, the one with the greater (incarnation, sequence) is valid."""
     expires_at: float = 0.0
     pinned_until: float = 0.0
-    """Both in seconds since the epoch, because they outlive the process."""
+    """In seconds since the epoch, as is `expires_at`, because both outlive the process."""
 
     @property
     def age_order(self) -> tuple[int, int]:
-        """Key by which the newer of two headers sorts last."""
+        """Sort key that orders the newer of two headers last."""
         return self.incarnation, self.sequence
 
     def encode(self) -> bytes:
-        """Return the header in its form on disk."""
+        """Return the header's bytes on disk."""
         facts, tenant = self.facts, self.facts.tenant.encode()
         fields = _FIELDS.pack(
             _MAGIC,
@@ -62,7 +62,7 @@ class BlockHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 def decode_header(data: bytes | memoryview, max_length: int) -> BlockHeader | None:
-    """Return a slot's header; None: it was never written, or it is torn."""
+    """Return a slot's header, None if it was never written or is torn."""
     fields = data[: _FIELDS.size]
     if len(data) < HEADER_BYTES or fields[:8] != _MAGIC:
         return None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 
 class BlockTrees:
-    """Mutable state: `parents` (held block → the one before it) and `_children` (block → how many held ones follow it).
+    """Trees of held blocks.
 
-    A block is linked only to one that was there before it, and only if no block follows it yet.
+    Mutable state: `parents` (held block → preceding block) and `_children` (block → number of held successors).
+
+    A block is linked only to a block that was held before it, and only while it has no successor.
     """
 
     def __init__(self) -> None:
@@ -14,7 +16,7 @@ class BlockTrees:
         self._children: dict[bytes, int] = {}
 
     def add(self, key: bytes, parent: bytes) -> bytes:
-        """Add a block that is not held; returns the parent it is linked to, empty where there is none."""
+        """Add a new block. Return the parent that it is linked to, empty without one."""
         # Parents come from clients: linked at will, blocks could form a cycle, of which none would ever be a leaf.
         if parent not in self.parents or key in self._children:
             parent = b""
@@ -35,11 +37,11 @@ class BlockTrees:
         return parent
 
     def is_leaf(self, key: bytes) -> bool:
-        """Return whether no held block follows this one."""
+        """Return whether the block has no held successor."""
         return key not in self._children
 
     def check(self) -> None:
-        """Raise AssertionError unless children are counted as the parents say."""
+        """Raise AssertionError if the numbers of children disagree with the parents."""
         counted: dict[bytes, int] = {}
         for parent in self.parents.values():
             if parent:

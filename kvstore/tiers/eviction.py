@@ -1,4 +1,4 @@
-"""Order in which blocks leave a tier: the protocol of the rules, and the table of them."""
+"""Order in which blocks are evicted from a tier: the protocol of eviction rules, and their table."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from kvstore.tiers.rlt_leaves import RltLeaves
 
 
 class EvictionOrder(Protocol):
-    """The blocks of one tier as trees of prompts; only a leaf, whose children are not in the tier, may leave."""
+    """The blocks of one tier as trees of prompts. Only a leaf, without children in the tier, can be evicted."""
 
     def __len__(self) -> int:
-        """Return how many blocks are free to leave."""
+        """Return how many blocks can be evicted."""
 
     def add(self, key: bytes, parent: bytes) -> None:
-        """Add a block, which may not leave before `set_evictable`."""
+        """Add a block, which cannot be evicted before `set_evictable`."""
 
     def remove(self, key: bytes) -> None:
-        """Forget a block that left."""
+        """Forget a removed block."""
 
     def touch(self, keys: Sequence[bytes]) -> None:
-        """Note a use of blocks, in the order of their prompt; unknown ones are ignored."""
+        """Record a use of blocks in prompt order. Unknown blocks are ignored."""
 
     def set_evictable(self, key: bytes, evictable: bool) -> None:
-        """Set whether a block is free to leave: neither in use nor pinned."""
+        """Set whether a block can be evicted: it is neither in use nor pinned."""
 
     def is_leaf(self, key: bytes) -> bool:
-        """Return whether no block of the tier follows this one."""
+        """Return whether the block has no successor in the tier."""
 
     def victim(self) -> bytes | None:
-        """Return the block to leave next, still in the tier; None: none may."""
+        """Return the block to evict next, without removing it. None if no block can be evicted."""
 
     def check(self) -> None:
-        """Raise AssertionError unless the rule's state agrees with itself."""
+        """Raise AssertionError if the rule's state is inconsistent."""
 
 
 EVICTIONS: dict[str, Callable[[int, random.Random], EvictionOrder]] = {
     "leaf_lru": lambda _slots, _rng: LeafLru(),
     "rlt": RltLeaves,
 }
-"""Name → rule of a tier with this many slots, which takes randomness from the generator."""
+"""Name → rule for a tier with this many slots and a random generator."""
 
 
 def eviction_order(name: str, slots: int, rng: random.Random) -> EvictionOrder:
-    """Return a new rule of this name; raises ValueError with the known names."""
+    """Return a new rule with this name. Raises ValueError with the known names."""
     build = EVICTIONS.get(name)
     if build is None:
         raise ValueError(f"eviction {name!r} is unknown; known are {', '.join(EVICTIONS)}")

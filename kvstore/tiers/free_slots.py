@@ -1,6 +1,4 @@
-"""The free slots of one tier: those that may be used, those that need disk space first, and whose bytes are left in
-them.
-"""
+"""The free slots of one tier: usable ones, ones that still need disk space, and the tenants of remaining bytes."""
 
 from __future__ import annotations
 
@@ -8,9 +6,10 @@ from collections.abc import Iterable
 
 
 class FreeSlots:
-    """Mutable state: `_ready`, a stack of slots that have their space; `_blank`, a stack of slots that would take disk
-    space, of which `_allowed` may be used; `_residue`, slots of either → the tenant whose bytes were not
-    overwritten.
+    """Free slots.
+
+    Mutable state: `_ready`, a stack of slots with disk space; `_blank`, a stack of slots without it, of which
+    `_allowed` can be used; `_residue`, free slot → the tenant whose bytes were not overwritten.
     """
 
     def __init__(self, slots: int) -> None:
@@ -24,7 +23,7 @@ class FreeSlots:
         return len(self._ready) + min(self._allowed, len(self._blank))
 
     def take(self) -> int | None:
-        """Return a slot, or None where all are taken or withheld."""
+        """Return a slot, None if all are taken or withheld."""
         # First those that take no space from the disk.
         if self._ready:
             slot = self._ready.pop()
@@ -37,13 +36,13 @@ class FreeSlots:
         return slot
 
     def give(self, slot: int, tenant: str | None) -> None:
-        """Take a slot back; `tenant` owns the bytes left in it (None: there are none)."""
+        """Return a slot to the free ones. `tenant` owns its remaining bytes (None: there are none)."""
         self._ready.append(slot)
         if tenant is not None:
             self._residue[slot] = tenant
 
     def give_blank(self, slots: Iterable[int]) -> None:
-        """Take slots back whose disk space was released."""
+        """Return slots whose disk space was released."""
         self._blank += slots
 
     @property
@@ -52,7 +51,7 @@ class FreeSlots:
         return len(self._blank) - min(self._allowed, len(self._blank))
 
     def listed(self) -> list[int]:
-        """Return the slots that have their space."""
+        """Return the free slots with disk space."""
         return list(self._ready)
 
     def without_space(self, slots: Iterable[int]) -> None:
@@ -66,24 +65,24 @@ class FreeSlots:
                 self._residue.pop(slot, None)
 
     def allow(self, slots: int) -> None:
-        """Allow the use of `slots` slots without space; the others are withheld."""
+        """Allow the use of `slots` slots without disk space. The others are withheld."""
         self._allowed = slots
 
     def allow_next(self) -> int | None:
-        """Make one slot without space the next to be taken; returns it."""
+        """Make one slot without disk space the next to be taken, and return it."""
         if not self._blank:
             return None
         self._ready.append(self._blank.pop())
         return self._ready[-1]
 
     def occupy(self, taken: set[int], residue: dict[int, str]) -> None:
-        """Reset to these taken slots, and these tenants' bytes in free ones: the contents of an existing file."""
+        """Reset to these taken slots and these remaining bytes by tenant, from an existing file."""
         self._ready = [slot for slot in range(self.slots - 1, -1, -1) if slot not in taken]
         self._blank.clear()
         self._residue = {slot: tenant for slot, tenant in residue.items() if slot not in taken}
 
     def take_residue(self, tenant: str) -> list[int]:
-        """Take and return the free slots with bytes of this tenant, to be overwritten and given back."""
+        """Take and return the free slots with bytes of this tenant, to overwrite and return."""
         slots = [slot for slot, owner in self._residue.items() if owner == tenant]
         gone = set(slots)
         self._ready = [slot for slot in self._ready if slot not in gone]
@@ -92,7 +91,7 @@ class FreeSlots:
         return slots
 
     def check(self, taken: set[int]) -> None:
-        """Raise AssertionError unless each slot is either free, withheld or taken."""
+        """Raise AssertionError unless each slot is either free, withheld, or taken."""
         free = {*self._ready, *self._blank}
         if len(free) != len(self._ready) + len(self._blank) or free & taken or len(free) + len(taken) != self.slots:
             raise AssertionError(f"{len(free)} free and {len(taken)} taken slots are not {self.slots}")

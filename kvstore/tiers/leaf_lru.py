@@ -1,4 +1,4 @@
-"""Leaf-LRU: of the blocks that no held block follows, the one unused for longest leaves (RLT paper §3.2, `L-LRU`)."""
+"""Leaf-LRU: evict the least recently used block without held successors (RLT paper §3.2, `L-LRU`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from kvstore.tiers.block_trees import BlockTrees
 
 
 class LeafLru:
-    """Mutable state: `_trees`; `_used`, block → the number of its last use; `_free`, the blocks that may leave;
+    """Eviction by leaf-LRU.
+
+    Mutable state: `_trees`; `_used`, block → the number of its last use; `_free`, the blocks that can be evicted;
     `_leaves`, a heap of (last use, block) of the leaves among them, with outdated entries.
     """
 
@@ -30,13 +32,13 @@ class LeafLru:
         self._used[key] = self._uses
 
     def remove(self, key: bytes) -> None:
-        """Forget a block; its parent may have become a leaf."""
+        """Forget a block. Its parent can become a leaf."""
         self._free.discard(key)
         del self._used[key]
         self._list(self._trees.remove(key))
 
     def touch(self, keys: Sequence[bytes]) -> None:
-        """Make the blocks the last used ones, the first of the prompt last of all."""
+        """Mark the blocks as most recently used, the first of the prompt last."""
         # The prompt's beginning becomes the most recent, since more prompts share it.
         for key in reversed(keys):
             if key in self._used:
@@ -45,7 +47,7 @@ class LeafLru:
                 self._list(key)
 
     def set_evictable(self, key: bytes, evictable: bool) -> None:
-        """Add a block to those that may leave, or remove it."""
+        """Set whether a block can be evicted."""
         if not evictable:
             self._free.discard(key)
         elif key not in self._free:
@@ -53,11 +55,11 @@ class LeafLru:
             self._list(key)
 
     def is_leaf(self, key: bytes) -> bool:
-        """Return whether no block of the tier follows this one."""
+        """Return whether the block has no successor in the tier."""
         return self._trees.is_leaf(key)
 
     def victim(self) -> bytes | None:
-        """Return the leaf unused for longest."""
+        """Return the least recently used leaf."""
         leaves = self._leaves
         # A heap cannot remove from its middle, so that outdated entries stay until they come to its top.
         while leaves and not self._holds(leaves[0]):
@@ -65,7 +67,7 @@ class LeafLru:
         return leaves[0][1] if leaves else None
 
     def check(self) -> None:
-        """Raise AssertionError unless every leaf that may leave is listed under its last use."""
+        """Raise AssertionError unless every evictable leaf is listed under its last use."""
         self._trees.check()
         listed = {key for entry in self._leaves if self._holds(entry) for key in entry[1:]}
         if listed != {key for key in self._free if self._trees.is_leaf(key)}:

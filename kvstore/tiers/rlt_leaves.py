@@ -1,8 +1,7 @@
-"""RLT: a random leaf among those that this phase has not used (RLT paper §4.1, Algorithm 1).
+"""RLT: evict a random leaf among those not used in this phase (RLT paper §4.1, Algorithm 1).
 
-A block that is used is marked. When more blocks than the tier has slots would be marked, a new phase begins and all
-marks are cleared. Where every leaf that may leave is marked, a new phase begins at once, as in the classical marking
-algorithm.
+A used block is marked. When more blocks than the tier has slots would be marked, a new phase begins and all marks are
+cleared. If every evictable leaf is marked, a new phase begins at once, as in the classical marking algorithm.
 """
 
 from __future__ import annotations
@@ -40,7 +39,9 @@ class _DrawSet:
 
 
 class RltLeaves:
-    """Mutable state: `_trees`; `_free`, the blocks that may leave; `_unmarked` and `_marked`, the leaves among them;
+    """Eviction by RLT.
+
+    Mutable state: `_trees`; `_free`, the blocks that can be evicted; `_unmarked` and `_marked`, the leaves among them;
     `_marks`, the blocks used in this phase.
     """
 
@@ -55,25 +56,25 @@ class RltLeaves:
         return len(self._free)
 
     def add(self, key: bytes, parent: bytes) -> None:
-        """Add a block, which is its first use; its parent is no longer a leaf."""
+        """Add a block, which counts as its first use. Its parent is no longer a leaf."""
         self._unlist(self._trees.add(key, parent))
         self._mark(key)
 
     def remove(self, key: bytes) -> None:
-        """Forget a block; its parent may have become a leaf."""
+        """Forget a block. Its parent can become a leaf."""
         self._unlist(key)
         self._free.discard(key)
         self._marks.discard(key)
         self._list(self._trees.remove(key))
 
     def touch(self, keys: Sequence[bytes]) -> None:
-        """Mark the blocks that are held."""
+        """Mark those of the blocks that are held."""
         for key in keys:
             if key in self._trees.parents:
                 self._mark(key)
 
     def set_evictable(self, key: bytes, evictable: bool) -> None:
-        """Add a block to those that may leave, or remove it."""
+        """Set whether a block can be evicted."""
         if evictable:
             self._free.add(key)
             self._list(key)
@@ -82,11 +83,11 @@ class RltLeaves:
             self._unlist(key)
 
     def is_leaf(self, key: bytes) -> bool:
-        """Return whether no block of the tier follows this one."""
+        """Return whether the block has no successor in the tier."""
         return self._trees.is_leaf(key)
 
     def victim(self) -> bytes | None:
-        """Return an unmarked leaf, all with equal probability."""
+        """Return a random unmarked leaf, with equal probability."""
         if not self._unmarked.members:
             if not self._marked.members:
                 return None
@@ -94,7 +95,7 @@ class RltLeaves:
         return self._unmarked.members[int(self._rng.random() * len(self._unmarked.members))]
 
     def check(self) -> None:
-        """Raise AssertionError unless exactly the leaves that may leave are listed, each by its mark."""
+        """Raise AssertionError unless exactly the evictable leaves are listed, each by its mark."""
         self._trees.check()
         leaves = {key for key in self._free if self._trees.is_leaf(key)}
         unmarked, marked = set(self._unmarked.members), set(self._marked.members)

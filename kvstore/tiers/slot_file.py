@@ -1,8 +1,8 @@
 """The SSD tier: one file of headers and equal slots. The headers are the only index.
 
-A block becomes visible with its header, which is written last; the header of the block before it in the slot is erased
-first. So a process that is killed at any byte, or a disk that fills up, leaves whole blocks or free slots. There is no
-index besides the headers: all of them are at the beginning and are read in one go.
+A block becomes visible with its header, which is written last. The header of the slot's previous block is erased first.
+So if a process is killed at any byte, or a disk becomes full, every slot holds a whole block or is free. All headers
+are at the beginning of the file and are read at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UNFINISHED = b"unfinished".ljust(HEADER_BYTES, b"\0")
 
 
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
-"""Modes of fallocate, from linux/falloc.h; Python has no call for them."""
+"""Modes of fallocate from linux/falloc.h, for which Python has no call."""
 _fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate64", None)
 
 
@@ -48,19 +48,19 @@ class SlotFile:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(self._file)
-            raise SlotFileInUseError(f"another node manager uses {directory}; give each one its own") from error
+            raise SlotFileInUseError(f"another node manager uses {directory}; use another directory") from error
         # The mode above applies to a new file only.
         os.fchmod(self._file, 0o600)
         # Whole pages: punching a hole frees nothing of a page that belongs to another slot too.
         self.stride = -(-slot_bytes // _PAGE) * _PAGE
-        """Bytes of disk per slot."""
+        """Bytes of disk space per slot."""
         self._payloads_at = -(-(_PAGE + slots * HEADER_BYTES) // _PAGE) * _PAGE
         self._take_over()
 
     def scan(self) -> Iterator[tuple[int, BlockHeader]]:
-        """Yield each slot with a whole header, free ones with the name of their last tenant included.
+        """Yield each slot with an intact header, including free ones with the name of their last tenant.
 
-        A slot whose header is neither whole nor blank holds bytes of an unknown tenant, and is overwritten.
+        A slot whose header is neither intact nor blank holds bytes of an unknown tenant, and is overwritten.
         """
         for first in range(0, self.slots, _HEADERS_PER_READ):
             many = min(_HEADERS_PER_READ, self.slots - first)
@@ -74,7 +74,7 @@ class SlotFile:
                     self.scrub(first + number)
 
     def write(self, slot: int, header: BlockHeader, payload: memoryview) -> None:
-        """Store a block; raises OSError where the disk is full or failing, and the slot then holds no block."""
+        """Store a block. Raises OSError if the disk is full or failing; the slot then holds no block."""
         before = decode_header(os.pread(self._file, HEADER_BYTES, self._header_at(slot)), self.slot_bytes)
         left_over = before.facts.length - len(payload) if before else 0
         # First, so that a crash leaves no header over the bytes of another block.
@@ -88,11 +88,11 @@ class SlotFile:
         self._write(header.encode(), self._header_at(slot))
 
     def describe(self, slot: int, header: BlockHeader) -> None:
-        """Overwrite the header of a block that is there."""
+        """Overwrite the header of a stored block."""
         self._write(header.encode(), self._header_at(slot))
 
     def read_into(self, slot: int, view: memoryview) -> bool:
-        """Fill `view` from a slot; returns False where the file is too short. The caller compares the checksum."""
+        """Fill `view` from a slot. Return False if the file is too short. The caller verifies the checksum."""
         done, begin = 0, self._payload_at(slot)
         while done < len(view):
             count = os.preadv(self._file, [view[done:]], begin + done)
@@ -102,7 +102,7 @@ class SlotFile:
         return True
 
     def written_slots(self) -> bytearray:
-        """Return for each slot whether the disk has space for it, because a block was there before: 1, else 0."""
+        """Return for each slot 1 if it has disk space, because it held a block before, else 0."""
         written, begin = bytearray(self.slots), self._payloads_at
         while (data_at := self._next(begin, os.SEEK_DATA)) is not None:
             begin = self._next(data_at, os.SEEK_HOLE) or data_at + self.stride
@@ -115,7 +115,7 @@ class SlotFile:
         return written
 
     def punch(self, slot: int) -> None:
-        """Release a slot's disk space; raises OSError where the file system cannot."""
+        """Release a slot's disk space. Raises OSError if the file system cannot."""
         # The header goes first, so that a crash leaves none over a hole.
         self._blank(self._header_at(slot), HEADER_BYTES)
         where = (ctypes.c_int64(self._payload_at(slot)), ctypes.c_int64(self.stride))
@@ -130,21 +130,24 @@ class SlotFile:
         return self._file
 
     def release(self, slot: int, header: BlockHeader) -> None:
-        """Erase a block's header; the tenant whose bytes are left in the slot stays named."""
+        """Erase a block's header but keep the tenant of the slot's remaining bytes."""
         freed = BlockHeader(header.facts, stored=False, incarnation=header.incarnation, sequence=header.sequence)
         self._write(freed.encode(), self._header_at(slot))
 
     def scrub(self, slot: int) -> None:
-        """Overwrite a slot and its header with zeros, where something was written: a full disk has no more space."""
+        """Overwrite a written slot and its header with zeros.
+
+        Blank ones are skipped: a full disk has no space for them.
+        """
         self._blank(self._payload_at(slot), self.slot_bytes)
         self._blank(self._header_at(slot), HEADER_BYTES)
 
     def close(self) -> None:
-        """Close the file; the next node manager may take it over."""
+        """Close the file. The next node manager can open it."""
         os.close(self._file)
 
     def _take_over(self) -> None:
-        """Keep the blocks of a file with our sizes; otherwise begin an empty file."""
+        """Keep the blocks of a file with the same sizes, otherwise create an empty file."""
         head = _HEAD.pack(_MAGIC, self.slots, self.slot_bytes)
         # With other sizes, every offset would be wrong.
         if os.pread(self._file, _HEAD.size, 0) != head:
@@ -158,7 +161,7 @@ class SlotFile:
             self._write(bytes(begin - data_at), data_at)
 
     def _next(self, begin: int, whence: int) -> int | None:
-        """Return where the next bytes, or the next hole, begin; None: there are none."""
+        """Return where the next data or hole begins, or None."""
         try:
             return os.lseek(self._file, begin, whence)
         except OSError as error:

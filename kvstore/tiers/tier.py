@@ -1,4 +1,4 @@
-"""One tier of a node: its free slots, and the order in which blocks leave it."""
+"""One tier of a node: its free slots and its eviction order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kvstore.tiers.free_slots import FreeSlots
 
 
 class Tier:
-    """Mutable; only the catalog changes it."""
+    """One tier. Mutable; only the catalog changes it."""
 
     def __init__(self, slots: int, order: EvictionOrder) -> None:
         self.free = FreeSlots(slots)

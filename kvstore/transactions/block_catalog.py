@@ -1,8 +1,8 @@
-"""Which blocks a node holds in which slots of which tiers, and which of them are evicted when space is needed.
+"""The catalog of a node's blocks: their tiers and slots, and the blocks to evict when space is needed.
 
-The catalog decides and moves no byte: it assigns slots to be filled and names slots to be cleared; its owner does so
-and reports completion. Blocks in use, locked or not yet committed never leave. A pinned block leaves DRAM only while a
-copy on SSD stays, and SSD never (Mooncake §5.2: offloaded instead of evicted).
+The catalog decides but moves no bytes: it assigns slots to be filled and names slots to be cleared; its owner does both
+and reports completion. Blocks that are in use, locked, or not yet committed are never evicted. A pinned block is
+evicted from DRAM only if a copy on SSD remains, and never from SSD (Mooncake §5.2: offloaded instead of evicted).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from kvstore.transactions.tenant_usage import TenantUsage
 
 
 class BlockCatalog:
-    """Mutable state: `_records` (key → record, in order of arrival), `_named` (routing key → their keys), `_tiers`,
-    `usage`, `_due` (heap of moments when a pin or a block may end); `_changes` and `_cleared`, for the owner;
+    """Blocks of a node. Mutable state: `_records` (key → record, in arrival order), `_named` (routing key → keys),
+    `_tiers`, `usage`, `_due` (heap of times when a pin or a block can expire); `_changes`, `_cleared`, for the owner;
     `_clearing` and `_unclean`, slots that the owner is overwriting or could not overwrite.
     """
 
@@ -57,7 +57,7 @@ class BlockCatalog:
         return len(self._records)
 
     def find(self, key: bytes) -> BlockRecord | None:
-        """Return the record of a block, committed or not."""
+        """Return the record of a block, committed or not, or None."""
         return self._records.get(key)
 
     def page(self, after: int, limit: int) -> list[BlockRecord]:
@@ -72,7 +72,7 @@ class BlockCatalog:
         return [record for record, _ in zip(visible, range(limit), strict=False)]
 
     def used_slots(self, medium: Medium) -> int:
-        """Return how many slots of a tier are taken."""
+        """Return the number of taken slots in a tier."""
         free = self._tiers[medium].free
         return free.slots - len(free) - free.withheld
 
@@ -81,11 +81,11 @@ class BlockCatalog:
         return self._tiers[medium].free
 
     def evicted(self, medium: Medium) -> int:
-        """Return how many copies left a tier to make room."""
+        """Return how many copies were evicted from a tier."""
         return self._tiers[medium].evicted
 
     def is_followed(self, record: BlockRecord) -> bool:
-        """Return whether a tier that holds a block also holds one behind it in the prompt."""
+        """Return whether a tier that holds a block also holds its successor in the prompt."""
         return not all(self._tiers[medium].order.is_leaf(record.facts.key) for medium in record.slots)
 
     def take_changes(self) -> list[BlockChange]:
@@ -94,7 +94,7 @@ class BlockCatalog:
         return changes
 
     def take_cleared(self) -> list[ClearedSlot]:
-        """Return the slots whose blocks left since the last call."""
+        """Return the slots whose blocks were removed since the last call."""
         cleared, self._cleared = self._cleared, []
         self._clearing.update({(item.medium, item.slot): item for item in cleared})
         return cleared
@@ -105,24 +105,24 @@ class BlockCatalog:
         self._tiers[slot.medium].free.give(slot.slot, None if slot.scrub else slot.facts.tenant)
 
     def slot_not_cleared(self, slot: ClearedSlot) -> None:
-        """Keep a slot that could not be overwritten from use: it may hold another tenant's bytes."""
+        """Withhold a slot that could not be overwritten: it can contain another tenant's bytes."""
         self._clearing.pop((slot.medium, slot.slot), None)
         self._unclean.append(slot)
 
     def retry_clearing(self, most: int) -> None:
-        """Name up to `most` slots again that could not be overwritten."""
+        """Report up to `most` slots again that could not be overwritten."""
         self._cleared.extend(self._unclean[:most])
         del self._unclean[:most]
 
     @property
     def unclean(self) -> int:
-        """Number of slots that could not be overwritten so far."""
+        """Number of slots that could not be overwritten yet."""
         return len(self._unclean)
 
     # Reads ----------------------------------------------------------------------------------------
 
     def open_read(self, keys: Sequence[bytes]) -> list[BlockRecord | None]:
-        """Return the committed blocks among these, each in use until `close_read`."""
+        """Return the committed blocks among these, in use until `close_read`."""
         records = [record if (record := self._records.get(key)) and record.visible else None for key in keys]
         for tier in self._tiers.values():
             tier.order.touch(keys)
@@ -135,7 +135,7 @@ class BlockCatalog:
         return records
 
     def close_read(self, records: Iterable[BlockRecord | None]) -> None:
-        """End the uses; children become the less recent ones."""
+        """End the uses. Children become less recently used than their parents."""
         for record in reversed([item for item in records if item is not None]):
             record.users -= 1
             self._settle(record)
@@ -143,18 +143,18 @@ class BlockCatalog:
     # New blocks and copies ------------------------------------------------------------------------
 
     def can_take(self, blocks: int) -> bool:
-        """Return whether this many DRAM slots may come free."""
+        """Return whether this many DRAM slots can be freed."""
         tier = self._tiers[DRAM]
         return len(tier.free) + len(tier.order) >= blocks
 
     def make_room_for(self, tenant: str, length: int) -> bool:
-        """Evict the tenant's blocks until its quota allows `length` bytes more; False where it cannot."""
+        """Evict the tenant's blocks until its quota allows `length` more bytes. Return False if it cannot."""
         while (victim := self.usage.victim(tenant, length)) is not None:
             self.forget(self._records[victim])
         return self.usage.fits(tenant, length)
 
     def create(self, facts: BlockFacts, now: float, expected: Expected | None = None) -> BlockRecord | None:
-        """Add a block that is not held, uncommitted, locked once, with a DRAM slot to fill; None: no room."""
+        """Add a new block, uncommitted and locked once, with a DRAM slot to fill. Return None if there is no room."""
         self._now = max(now, self._now)
         slot = self.take_slot(DRAM, expected)
         if slot is None:
@@ -169,7 +169,7 @@ class BlockCatalog:
         return record
 
     def publish(self, record: BlockRecord) -> None:
-        """Make a complete block visible; one that was purged meanwhile stays invisible."""
+        """Make a complete block visible. A block that was purged in the meantime stays invisible."""
         if not record.held:
             return
         record.visible = True
@@ -178,11 +178,11 @@ class BlockCatalog:
         self._relist(record)
 
     def describe(self, record: BlockRecord, facts: BlockFacts) -> None:
-        """Note the checksum of an uncommitted block."""
+        """Record the checksum of an uncommitted block."""
         record.facts = facts
 
     def rename(self, record: BlockRecord, routing_key: int) -> None:
-        """Change a visible block's routing key: it leaves under the old one and arrives under the new."""
+        """Change a visible block's routing key: events remove it under the old key and add it under the new one."""
         old = record.facts
         self._unname(record)
         record.facts = msgspec.structs.replace(old, routing_key=routing_key)
@@ -192,7 +192,7 @@ class BlockCatalog:
         self._changes.extend(BlockChange("stored", record.facts, medium) for medium in record.slots)
 
     def open_fill(self, key: bytes, medium: Medium, expected: Expected | None = None) -> BlockRecord | None:
-        """Reserve a slot of another tier for a copy, which is then in use until `close_fill`; None: not possible."""
+        """Reserve a slot of another tier for a copy, in use until `close_fill`. Return None if not possible."""
         record = self._records.get(key)
         if record is None or not record.visible or medium in record.slots or medium in record.filling:
             return None
@@ -209,7 +209,7 @@ class BlockCatalog:
         return record
 
     def close_fill(self, record: BlockRecord, medium: Medium, *, whole: bool) -> None:
-        """End a copy; if complete, the block is now in that tier too."""
+        """End a copy. If complete, the block is now also in that tier."""
         slot = record.filling.pop(medium)
         record.users -= 1
         if whole and record.held:
@@ -227,18 +227,18 @@ class BlockCatalog:
         self._relist(record)
 
     def unlock(self, record: BlockRecord) -> None:
-        """End a transaction's lock."""
+        """Release a transaction's lock."""
         record.locks -= 1
         self._settle(record)
 
     def begin_use(self, record: BlockRecord) -> None:
-        """Note that bytes of an uncommitted block are being written."""
+        """Record that bytes of an uncommitted block are being written."""
         record.users += 1
 
     # Blocks that leave ----------------------------------------------------------------------------
 
     def forget(self, record: BlockRecord, *, scrub: bool = False) -> None:
-        """Drop a block from all tiers; its slots come free when its uses have ended."""
+        """Remove a block from all tiers. Its slots become free when its uses have ended."""
         record.scrub = record.scrub or scrub
         if not record.held:
             return
@@ -256,7 +256,7 @@ class BlockCatalog:
         self._settle(record)
 
     def drop_copy(self, record: BlockRecord, medium: Medium) -> None:
-        """Drop one copy of a block, and the block with its last copy."""
+        """Remove one copy of a block, and the block with its last copy."""
         if not record.held or medium not in record.slots:
             return
         if len(record.slots) == 1:
@@ -266,7 +266,7 @@ class BlockCatalog:
         self._settle(record)
 
     def purge(self, tenant: str) -> int:
-        """Forget and overwrite all blocks of a tenant and the remains of older ones; returns how many there were."""
+        """Remove and overwrite all blocks of a tenant and the remains of earlier ones. Return the number of blocks."""
         mine = [record for record in self._records.values() if record.facts.tenant == tenant]
         for record in mine:
             self.forget(record, scrub=True)
@@ -282,12 +282,12 @@ class BlockCatalog:
         return len(mine)
 
     def is_leaving(self, tenant: str) -> bool:
-        """Return whether a forgotten block of the tenant is still in use, or any slot is being overwritten."""
+        """Return whether a removed block of the tenant is still in use, or any slot is being overwritten."""
         overwritten = any(item.scrub for item in (*self._clearing.values(), *self._cleared))
         return overwritten or any(record.facts.tenant == tenant for record in self._leaving)
 
     def pin(self, keys: Sequence[bytes], until: float, now: float) -> int:
-        """Keep blocks until then, within the longest pin and their tenants' quotas; returns how many are pinned."""
+        """Pin blocks until this time, within the longest pin and their tenants' quotas. Return the number pinned."""
         until, pinned = min(until, now + self.settings.max_pin_s), 0
         for key in keys:
             record = self._records.get(key)
@@ -301,14 +301,14 @@ class BlockCatalog:
         return pinned
 
     def unpin(self, keys: Sequence[bytes]) -> int:
-        """End the pins of blocks; returns how many were pinned."""
+        """End the pins of blocks. Return how many were pinned."""
         pinned = [record for key in keys if (record := self._records.get(key)) and record.pinned_until]
         for record in pinned:
             self._end_pin(record)
         return len(pinned)
 
     def expire(self, now: float) -> None:
-        """End pins that are over, and drop blocks that are too old."""
+        """End expired pins, and remove blocks that are too old."""
         self._now = max(now, self._now)
         while self._due and self._due[0][0] <= now:
             _, number, key = heapq.heappop(self._due)
@@ -325,7 +325,7 @@ class BlockCatalog:
     # After a restart ------------------------------------------------------------------------------
 
     def restore(self, headers: Iterable[tuple[int, BlockHeader]], now: float, epoch_offset_s: float) -> None:
-        """Restore the contents of the SSD tier; `now` + `epoch_offset_s` is the time since the epoch."""
+        """Restore the contents of the SSD tier. `now` + `epoch_offset_s` is the time since the epoch."""
         self._now = max(now, self._now)
         newest, residue = restored_blocks(headers, now + epoch_offset_s)
         self._tiers[SSD].free.occupy({slot for slot, _ in newest}, residue)
@@ -339,7 +339,7 @@ class BlockCatalog:
                 self.pin([header.facts.key], header.pinned_until - epoch_offset_s, now)
 
     def check(self) -> None:
-        """Raise AssertionError unless slots, orders, users and quotas agree."""
+        """Raise AssertionError if slots, orders, users, and quotas disagree."""
         records = list(self._records.values())
         self.usage.check(records)
         everyone = [*records, *self._leaving]
@@ -382,7 +382,7 @@ class BlockCatalog:
             self._named[name] = left
 
     def take_slot(self, medium: Medium, expected: Expected | None = None) -> int | None:
-        """Return a free slot, else that of an evicted block; None: there is none. It counts as taken."""
+        """Return a free slot, or that of an evicted block, as taken. None if there is none."""
         tier = self._tiers[medium]
         if (slot := tier.free.take()) is not None:
             return slot
@@ -418,7 +418,7 @@ class BlockCatalog:
             self._changes.append(BlockChange("removed", record.facts, medium))
 
     def _settle(self, record: BlockRecord) -> None:
-        """After a use: list the block again, and free what is no longer used."""
+        """Update a block after a use: list it again, and free its unused slots."""
         if not record.users:
             self._cleared.extend(
                 ClearedSlot(medium, slot, record.facts, record.scrub or failed)
@@ -437,7 +437,7 @@ class BlockCatalog:
         self.usage.set_evictable(record, free)
 
     def _note_end(self, record: BlockRecord) -> None:
-        """Schedule a check for the end of the block's pin or its time; entries of gone blocks are dropped in bulk."""
+        """Schedule a check for the expiry of the block or its pin. Entries of removed blocks are dropped in bulk."""
         heapq.heappush(self._due, (record.pinned_until or record.expires_at, record.number, record.facts.key))
         if len(self._due) > 2 * len(self._records) + 1024:
             records = self._records.items()

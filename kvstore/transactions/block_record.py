@@ -1,4 +1,4 @@
-"""One block that a node holds, and the operations in progress on it."""
+"""One block on a node, and the operations in progress on it."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from kvstore.tiers.block_facts import DRAM, SSD, BlockFacts, Medium
 
 @dataclass(slots=True, eq=False)
 class BlockRecord:
-    """Mutable; only the catalog changes it. Users of a block hold its record as their handle."""
+    """A block in the catalog, which alone changes it. Users of a block hold its record as their handle."""
 
     facts: BlockFacts
     number: int
     """Increases with each block that a node adds."""
     expires_at: float
     used_at: float
-    """When it arrived, or was read last, to the second."""
+    """Time of arrival or of the last read, to the second."""
     brought: bool = False
-    """An advisory brought it, and no request has asked for it yet. On SSD it takes only a free slot: blocks there may
-    have no other copy.
+    """Whether an advisory brought the block and no request has used it yet. On SSD it uses only a free slot: blocks
+    there can be the only copies.
     """
     slots: dict[Medium, int] = field(default_factory=dict)
     filling: dict[Medium, int] = field(default_factory=dict)
-    """Slots that a copy is being written to."""
+    """Slots to which a copy is being written."""
     dead_slots: list[tuple[Medium, int, bool]] = field(default_factory=list)
-    """Slots of copies that were dropped but may still be in use, and whether their bytes were never complete."""
+    """Slots of dropped copies that can still be in use, and whether their bytes were never complete."""
     users: int = 0
-    """Reads and writes of bytes in progress."""
+    """Number of reads and writes in progress."""
     locks: int = 0
-    """Transactions that have locked the block."""
+    """Number of transactions that have locked the block."""
     pinned_until: float = 0.0
-    """0: not pinned."""
+    """0 if not pinned."""
     visible: bool = False
-    """False: a transaction has not committed it."""
+    """False until a transaction commits it."""
     held: bool = True
-    """False: the catalog forgot it; its slots come free with its last user."""
+    """False after its removal. Its slots become free with its last user."""
     scrub: bool = False
-    """Its bytes are to be overwritten once its uses have ended."""
+    """Whether its bytes must be overwritten once its uses have ended."""
 
     @property
     def busy(self) -> bool:
@@ -45,6 +45,6 @@ class BlockRecord:
         return self.users > 0 or self.locks > 0
 
     def may_leave(self, medium: Medium) -> bool:
-        """Return whether its copy in a tier may leave; a pinned one leaves DRAM only while that on SSD stays."""
+        """Return whether its copy in a tier can be evicted. A pinned block needs a copy on SSD to leave DRAM."""
         offloaded = medium == DRAM and SSD in self.slots
         return self.visible and not self.busy and (not self.pinned_until or offloaded)

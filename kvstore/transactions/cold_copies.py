@@ -1,4 +1,4 @@
-"""Chooses copies to drop because another node has the blocks and none is read here (`change_replica`)."""
+"""Select copies to drop because another node holds the blocks and no engine reads them here (`change_replica`)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from kvstore.transactions.block_record import BlockRecord
 
 
 def drop_cold(catalog: BlockCatalog, keys: Sequence[bytes], unread_since: float) -> list[BlockRecord]:
-    """Forget those of a prompt's blocks that are not in use, locked, pinned or expected, nor read since then.
+    """Remove blocks of a prompt that are unused, unlocked, unpinned, unexpected, and unread since `unread_since`.
 
-    The caller has made sure that another node holds them. Returns those that were forgotten.
+    The caller has ensured that another node holds them. Returns the removed blocks.
     """
     dropped = list[BlockRecord]()
     # The last block first, and none before one that follows it here: without its beginning a block is of no use.

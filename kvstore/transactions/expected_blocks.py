@@ -1,8 +1,8 @@
-"""Blocks that came to DRAM because a session announced a request, and in which order they leave without one.
+"""Blocks brought to DRAM by a session's advisory, and their eviction order if the request does not arrive.
 
-The block that is expected last leaves first, and one whose time limit is over before all others. But only copies give
-way: a node cannot determine whether others still hold a block that it has in DRAM alone, so such a block is like any
-other once its room is needed. So is a block from its first read on.
+Blocks with an expired advisory are evicted before all others, then the block expected latest. Only blocks with a copy
+on SSD are evicted this way: a node does not know whether other nodes hold a block that is only in its DRAM, so such a
+block is treated like any other once its space is needed. So is a block after its first read.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from kvstore.transactions.block_record import BlockRecord
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """When blocks are expected to be used, and how long that expectation holds; seconds of the node's clock."""
+    """When a block is expected to be used, and until when that is expected, in seconds of the node's clock."""
 
     at_s: float
     until_s: float
 
 
 class ExpectedBlocks:
-    """Mutable: `_blocks` (key → its expectation, number), and two heaps that may name some that were used."""
+    """Expected blocks.
+
+    Mutable: `_blocks` (key → its expectation, number), and two heaps that can contain used blocks.
+    """
 
     def __init__(self) -> None:
         self._blocks: dict[bytes, tuple[Expected, int]] = {}
@@ -38,7 +41,7 @@ class ExpectedBlocks:
         return key in self._blocks
 
     def add(self, key: bytes, number: int, expected: Expected) -> None:
-        """Expect a use of a block; of one prompt's blocks those with higher numbers leave first."""
+        """Expect a use of a block. Among one prompt's blocks, those with higher numbers are evicted first."""
         self._blocks[key] = expected, number
         heapq.heappush(self._last, (-expected.at_s, -number, key))
         heapq.heappush(self._ends, (expected.until_s, -number, key))
@@ -50,11 +53,11 @@ class ExpectedBlocks:
             heapq.heapify(self._ends)
 
     def used(self, key: bytes) -> None:
-        """Drop the expectation: the block was used, or left."""
+        """Drop the expectation, because the block was used or removed."""
         self._blocks.pop(key, None)
 
     def wanted(self, records: Iterable[BlockRecord | None]) -> list[bytes]:
-        """Note that requests ask for blocks; returns those that an advisory brought and that are in DRAM alone."""
+        """Record that requests use blocks. Return the blocks that an advisory brought and that are only in DRAM."""
         brought = [record for record in records if record is not None and record.brought]
         for record in brought:
             record.brought = False
@@ -64,10 +67,10 @@ class ExpectedBlocks:
     def victim(
         self, usual: bytes | None, expected: Expected | None, now: float, records: Mapping[bytes, BlockRecord]
     ) -> bytes | None:
-        """Return the block that leaves DRAM for another one, which may be only `expected` to be used; None: none may.
+        """Return the block to evict from DRAM for a new block, or None.
 
-        `usual`: the victim by the tier's own order. A block that is only expected does not displace one that would be
-        lost.
+        `usual` is the victim in the tier's own order. `expected` marks a new block that is only expected to be used; it
+        does not displace a block without another copy.
         """
         overdue = self._giving_way(self._ends, now, records)
         if overdue is not None:
@@ -92,9 +95,9 @@ class ExpectedBlocks:
     def _giving_way(
         self, heap: list[tuple[float, int, bytes]], below: float, records: Mapping[bytes, BlockRecord]
     ) -> bytes | None:
-        """Return the first block of an order, where it is below a limit and may leave; None: there is none.
+        """Return the first block of a heap, if it is below the limit and can be evicted.
 
-        Blocks in DRAM alone are no longer expected.
+        Blocks that are only in DRAM lose their expectation.
         """
         while heap and heap[0][0] < below:
             _, number, key = heap[0]

@@ -1,7 +1,7 @@
-"""The pins of a node for people: each pinned prefix once, under its last block.
+"""A node's pins as shown to operators: each pinned prefix once, under its last block.
 
-A pinned prompt is a chain of pinned blocks. Prompts with one beginning share its blocks, so that a pin's own blocks are
-those behind the last one that another pin needs too; only these come free with its end.
+A pinned prompt is a chain of pinned blocks. Prompts with a common beginning share its blocks, so a pin's own blocks are
+those after the last block that another pin also needs. Only these are freed when the pin ends.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _NAME_BYTES = 8
 
 
 class PinnedPrefix(msgspec.Struct, frozen=True):
-    """One pin. Payloads of several ranks with one gateway key are one."""
+    """One pin. Payloads of several ranks with one gateway key count as one."""
 
     name: bytes
-    """Of its last block: the gateway's key, 8 bytes; the payload's own, where no gateway has named it."""
+    """Key of its last block: the gateway's key (8 bytes), or the payload's if no gateway has named the block."""
     tenant: str
     tokens: int
-    """Of the whole prefix."""
+    """Tokens of the whole prefix."""
     size: int
     """Bytes of its own blocks."""
     until: float
@@ -31,7 +31,7 @@ class PinnedPrefix(msgspec.Struct, frozen=True):
 
 
 def pinned_prefixes(pinned: Mapping[bytes, BlockRecord]) -> list[PinnedPrefix]:
-    """Return the pins of these pinned blocks, by key, the largest first."""
+    """Return the pins formed by these pinned blocks (by key), largest first."""
     children: dict[bytes, int] = {}
     for record in pinned.values():
         children[record.facts.parent] = children.get(record.facts.parent, 0) + 1
@@ -68,7 +68,7 @@ def _own(last: BlockRecord, pinned: Mapping[bytes, BlockRecord], children: Mappi
 
 
 def _tokens(key: bytes, pinned: Mapping[bytes, BlockRecord], depths: dict[bytes, int]) -> int:
-    """Return the tokens up to a block; keys come from clients, so they may form a cycle."""
+    """Return the tokens up to a block. Keys come from clients, so they can form a cycle."""
     path: dict[bytes, int] = {}
     # `path` ends the walk in a cycle.
     while key in pinned and key not in depths and key not in path:

@@ -1,4 +1,4 @@
-"""Which blocks a node may take over from the headers of an SSD tier."""
+"""Select the blocks that a node restores from the headers of an SSD tier."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from kvstore.tiers.block_header import BlockHeader
 def restored_blocks(
     headers: Iterable[tuple[int, BlockHeader]], now_epoch_s: float
 ) -> tuple[list[tuple[int, BlockHeader]], dict[int, str]]:
-    """Return slots with the blocks to take over, the oldest first, and slots with the tenants whose bytes are there.
+    """Return slots with blocks to restore, oldest first, and slots with the tenants of remaining bytes.
 
-    Of two headers with one key the newer is valid. Blocks whose time is over are not taken over.
+    Of two headers with one key, the newer one is valid. Expired blocks are not restored.
     """
     newest: dict[bytes, tuple[int, BlockHeader]] = {}
     tenants: dict[int, str] = {}

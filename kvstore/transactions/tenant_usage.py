@@ -1,4 +1,4 @@
-"""Bytes that each tenant stores on a node, and which of its own blocks are evicted when it exceeds its quota."""
+"""Bytes that each tenant stores on a node, and which of its blocks to evict if it exceeds its quota."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class _Tenant:
 
 
 class TenantUsage:
-    """Mutable state: `_tenants`, those with blocks. A block counts once, in however many tiers it is."""
+    """Usage of tenants with blocks. Mutable state: `_tenants`. A block counts once, even if it is in several tiers."""
 
     def __init__(self, quota_bytes: int, pin_quota_bytes: int) -> None:
         self.quota_bytes, self.pin_quota_bytes = quota_bytes, pin_quota_bytes
@@ -46,22 +46,22 @@ class TenantUsage:
             del self._tenants[facts.tenant]
 
     def set_evictable(self, record: BlockRecord, evictable: bool) -> None:
-        """Set whether a block may leave for its tenant's quota."""
+        """Set whether a block can be evicted for its tenant's quota."""
         self._tenants[record.facts.tenant].order.set_evictable(record.facts.key, evictable)
 
     def victim(self, tenant: str, bytes_wanted: int) -> bytes | None:
-        """Return the tenant's longest unused leaf if `bytes_wanted` more would exceed its quota and one may leave."""
+        """Return the tenant's oldest evictable leaf if `bytes_wanted` more would exceed its quota, else None."""
         usage = self._tenants.get(tenant)
         if usage is None or usage.bytes + bytes_wanted <= self.quota_bytes:
             return None
         return usage.order.victim()
 
     def fits(self, tenant: str, bytes_wanted: int) -> bool:
-        """Return whether the tenant may store `bytes_wanted` more."""
+        """Return whether the tenant can store `bytes_wanted` more."""
         return self.used(tenant) + bytes_wanted <= self.quota_bytes
 
     def pin(self, record: BlockRecord) -> bool:
-        """Count a block as pinned; returns False where the tenant's quota of pinned bytes does not allow it."""
+        """Count a block as pinned. Return False if the tenant's quota of pinned bytes does not allow it."""
         tenant = self._tenants[record.facts.tenant]
         if tenant.pinned_bytes + record.facts.length > self.pin_quota_bytes:
             return False
@@ -80,12 +80,12 @@ class TenantUsage:
         return {key: record for tenant in self._tenants.values() for key, record in tenant.pinned.items()}
 
     def pinned_bytes(self, tenant: str) -> int:
-        """Return how many bytes of a tenant are pinned."""
+        """Return the tenant's pinned bytes."""
         usage = self._tenants.get(tenant)
         return usage.pinned_bytes if usage else 0
 
     def check(self, records: list[BlockRecord]) -> None:
-        """Raise AssertionError unless bytes and pinned bytes are those of the records."""
+        """Raise AssertionError unless bytes and pinned bytes agree with the records."""
         for name, tenant in self._tenants.items():
             tenant.order.check()
             mine = [record for record in records if record.facts.tenant == name]

@@ -1,7 +1,7 @@
-"""Transactions over a node's blocks (Mooncake §5.3): allocate and lock, then commit, or abort, or the lease ends.
+"""Transactions over a node's blocks (Mooncake §5.3): allocate and lock, then commit or abort. An expired lease aborts.
 
-A transaction locks the blocks it reuses and the new ones, so that two gateways on one node never write the same block
-and no block that a request counts on leaves before it is used. For a transfer the source locks its blocks by a
+A transaction locks the blocks it reuses and the new ones, so that two gateways on one node never write the same block,
+and no block that a request counts on is evicted before its use. For a transfer, the source locks its blocks with a
 transaction without new ones, the destination allocates, and both commit.
 """
 
@@ -33,11 +33,11 @@ class Allocation(msgspec.Struct, frozen=True):
     new: tuple[BlockRecord, ...]
     """Blocks to be written before the commit."""
     present: tuple[BlockRecord, ...]
-    """Requested as new, but committed already; locked like the reused ones."""
+    """Blocks that were requested as new but are already committed. They are locked like the reused ones."""
 
 
 class TransactionRejection(msgspec.Struct, frozen=True):
-    """Why a transaction was rejected; the node is unchanged."""
+    """Why a transaction was rejected. The node is unchanged."""
 
     reason: Reason
     keys: tuple[bytes, ...] = ()
@@ -51,7 +51,10 @@ class _Transaction:
 
 
 class Transactions:
-    """Mutable state: `_open` (id → transaction), `_leases` (heap of their ends), `_ended` (their latest outcomes)."""
+    """Open transactions.
+
+    Mutable state: `_open` (id → transaction), `_leases` (heap of expiries), `_ended` (latest outcomes).
+    """
 
     def __init__(self, catalog: BlockCatalog) -> None:
         self._catalog = catalog
@@ -63,7 +66,7 @@ class Transactions:
         return len(self._open)
 
     def ended(self, tx_id: str) -> End | None:
-        """Return the outcome of a transaction; None: it is open, unknown or long forgotten."""
+        """Return the outcome of a transaction, None if it is open, unknown, or no longer remembered."""
         return self._ended.get(tx_id)
 
     def allocate(
@@ -75,7 +78,7 @@ class Transactions:
         now: float,
         expected: Expected | None = None,
     ) -> Allocation | TransactionRejection:
-        """Lock the reused blocks and add the new ones, all of it or nothing; `expected`: for an advisory."""
+        """Lock reused blocks and add new ones atomically. `expected` marks blocks that an advisory announced."""
         self.expire(now)
         rejection = self._why_not(tx_id, reused, new)
         if rejection is not None:
@@ -101,7 +104,7 @@ class Transactions:
         return Allocation(tuple(transaction.new.values()), tuple(present))
 
     def begin_write(self, tx_id: str, keys: Sequence[bytes]) -> list[BlockRecord] | None:
-        """Return the new blocks to be filled, in use until `end_write`; None: one is not this transaction's."""
+        """Return the new blocks to fill, in use until `end_write`. None if one does not belong to this transaction."""
         transaction = self._open.get(tx_id)
         if transaction is None or len(set(keys)) != len(keys) or not transaction.new.keys() >= set(keys):
             return None
@@ -114,19 +117,21 @@ class Transactions:
         return records
 
     def end_write(self, records: Sequence[BlockRecord], checksums: Sequence[bytes]) -> None:
-        """Note the checksums of complete blocks; an empty one: its bytes did not arrive."""
+        """Record the checksums of written blocks. An empty one means that the bytes did not arrive."""
         for record, checksum in zip(records, checksums, strict=True):
             if checksum:
                 self._catalog.describe(record, msgspec.structs.replace(record.facts, checksum=checksum))
         self._catalog.close_read(records)
 
     def new_keys(self, tx_id: str) -> list[bytes]:
-        """Return the new blocks of an open transaction; none where it is not open."""
+        """Return the new blocks of an open transaction, empty for any other."""
         transaction = self._open.get(tx_id)
         return list(transaction.new) if transaction else []
 
     def commit(self, tx_id: str, now: float) -> bool:
-        """Make the new blocks visible and end the locks; False where one is not written or the lease has ended.
+        """Make the new blocks visible and release the locks.
+
+        Return False if one is not written or the lease has expired.
 
         Committing twice is harmless.
         """
@@ -146,13 +151,13 @@ class Transactions:
         return True
 
     def abort(self, tx_id: str) -> bool:
-        """Drop the new blocks and end the locks; False where the transaction had committed."""
+        """Drop the new blocks and release the locks. Return False if the transaction was committed."""
         if tx_id in self._open:
             self._undo(self._finish(tx_id, "aborted"))
         return self._ended.get(tx_id) != "committed"
 
     def expire(self, now: float) -> int:
-        """Abort transactions whose lease has ended; returns how many."""
+        """Abort transactions with an expired lease. Return their number."""
         count = 0
         while self._leases and self._leases[0][0] <= now:
             _, tx_id = heapq.heappop(self._leases)
@@ -162,7 +167,7 @@ class Transactions:
         return count
 
     def check(self) -> None:
-        """Raise AssertionError unless every lock is a transaction's and every uncommitted block has one."""
+        """Raise AssertionError unless every lock belongs to a transaction and every uncommitted block has one."""
         locks: dict[BlockRecord, int] = {}
         for transaction in self._open.values():
             for record in [*transaction.locked, *transaction.new.values()]:

@@ -10,24 +10,24 @@ MAX_LINKS = 256
 
 
 class ClientLink:
-    """Mutable: bytes in both directions, and the link's rate, which only the receiver can measure."""
+    """One client's link. Mutable: bytes in both directions, and the rate, which only the receiver can measure."""
 
     def __init__(self) -> None:
         self.sent_bytes = 0
         self.received_bytes = 0
         self.bytes_per_s = 0.0
-        """The client's last report; 0: it has measured none."""
+        """The client's last reported rate, 0 before its first measurement."""
 
 
 class ClientLinks:
-    """At most MAX_LINKS clients; the oldest one leaves for a new one. For any number of threads."""
+    """At most MAX_LINKS clients; a new one replaces the oldest. For any number of threads."""
 
     def __init__(self) -> None:
         self._links: dict[str, ClientLink] = {}
         self._lock = threading.Lock()
 
     def sent(self, name: str, size: int, reported_rate: float) -> None:
-        """Note that blocks were sent to a client, and its report on the link."""
+        """Record bytes of blocks sent to a client, and the rate that it reported."""
         with self._lock:
             link = self._link(name)
             link.sent_bytes += size
@@ -36,7 +36,7 @@ class ClientLinks:
                 link.bytes_per_s = reported_rate
 
     def received(self, name: str, size: int) -> None:
-        """Note that bytes of blocks came from a client."""
+        """Record bytes of blocks received from a client."""
         with self._lock:
             self._link(name).received_bytes += size
 

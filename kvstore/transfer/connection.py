@@ -1,4 +1,4 @@
-"""One connection between a node and a client of it: frames in and out, payloads without a copy in this process."""
+"""One connection between a node and a client: frames in both directions, payloads without copies in this process."""
 
 from __future__ import annotations
 
@@ -28,25 +28,31 @@ from kvstore.transfer.frames import (
 from kvstore.transfer.handshake import NONCE_BYTES, HandshakeError, client_proof, proves, server_proof
 
 _CHUNK = 256 << 10
-"""Bytes that are hashed at a time, while the kernel receives the next ones."""
+"""Bytes hashed at a time, while the kernel receives the next ones."""
 _BUFFER = 4 << 20
 _MAX_PARTS = 512
 
 
 class PeerError(ConnectionError):
-    """The peer is gone, too slow, does not have the secret, or sent an invalid frame."""
+    """The peer is gone, too slow, lacks the secret, or sent an invalid frame."""
 
 
 class Connection:
-    """Not for two threads at once, except `wake` and `cut`. Methods raise PeerError where it can no longer be used."""
+    """For one thread at a time, except `wake` and `cut`.
+
+    Methods raise PeerError if the connection is no longer usable.
+    """
 
     def __init__(
         self, sock: socket.socket, timeout_s: float | None = None, clock: Callable[[], float] = lambda: -math.inf
     ) -> None:
-        """Without `timeout_s`, the connection waits until it is cut (TransferServer.close_late)."""
+        """Wrap a socket.
+
+        Without `timeout_s`, calls wait until another thread closes the connection (TransferServer.close_late).
+        """
         self._socket, self._clock, self._is_cut = sock, clock, False
         self.deadline = math.inf
-        """When the greeting or frame in progress must be complete, however many pieces it arrives in."""
+        """Deadline of the handshake or frame in progress, however many pieces it arrives in."""
         with contextlib.suppress(OSError):
             # Frames are requests and answers, which must not wait for further bytes.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -54,7 +60,10 @@ class Connection:
             self._set_timeout(timeout_s)
 
     def _set_timeout(self, seconds: float) -> None:
-        """Limit the wait for the peer in each call; without TLS, this needs no poll per call as `settimeout` does."""
+        """Limit the wait for the peer in each call.
+
+        Without TLS, this avoids the extra poll per call of `settimeout`.
+        """
         try:
             if isinstance(self._socket, ssl.SSLSocket):
                 # OpenSSL retries a read that the kernel's own timeout ended.
@@ -68,7 +77,7 @@ class Connection:
             raise PeerError(str(error)) from error
 
     def send(self, message: Message, payload: Sequence[memoryview] = ()) -> None:
-        """Send a frame; the payload's parts are sent without a copy."""
+        """Send a frame. The payload's parts are sent without a copy."""
         parts = [memoryview(encode(message, sum(map(len, payload)))), *payload]
         try:
             if isinstance(self._socket, ssl.SSLSocket):
@@ -81,7 +90,7 @@ class Connection:
             raise PeerError(f"cannot send: {error}") from error
 
     def receive(self, *, greeting: bool = False) -> tuple[Message, int]:
-        """Return the next message and how many bytes of payload follow it."""
+        """Return the next message and the size of its payload in bytes."""
         head = bytearray(HEAD_BYTES)
         self.receive_into(memoryview(head))
         try:
@@ -108,7 +117,7 @@ class Connection:
             raise error if isinstance(error, PeerError) else PeerError(f"cannot receive: {error}") from error
 
     def receive_payload(self, view: memoryview) -> bytes:
-        """Fill a view and return the checksum of its bytes, hashed while the rest is under way."""
+        """Fill a view and return the checksum of its bytes, hashed while later bytes arrive."""
         digest = xxhash.xxh3_128()
         for begin in range(0, len(view), _CHUNK):
             part = view[begin : begin + _CHUNK]
@@ -125,11 +134,11 @@ class Connection:
             count -= len(part)
 
     def wake(self) -> None:
-        """From another thread: end a `receive` that waits."""
+        """End a waiting `receive`. Called from another thread."""
         self._shutdown(socket.SHUT_RD)
 
     def cut(self) -> None:
-        """From another thread: end any call that waits for the peer."""
+        """End any call that waits for the peer. Called from another thread."""
         self._is_cut = True
         self._shutdown(socket.SHUT_RDWR)
 
@@ -139,7 +148,7 @@ class Connection:
             socket.socket.shutdown(self._socket, how)
 
     def accept_tls(self, context: ssl.SSLContext) -> None:
-        """Continue over TLS, as the node; raises OSError."""
+        """Continue over TLS as the node. Raises OSError."""
         wrapped = context.wrap_socket(self._socket, server_side=True, do_handshake_on_connect=False)
         self._socket = wrapped
         if self._is_cut:
@@ -153,7 +162,7 @@ class Connection:
             self._socket.close()
 
     def accept_client(self, keys: Keys, node_id: str, incarnation: int, host: str = "") -> str:
-        """Greet a client at `host` as a node; returns its own name for itself."""
+        """Authenticate a client at `host` as the node. Return the client's self-chosen name."""
         # A fresh nonce per connection, so that no proof can be replayed.
         nonce = os.urandom(NONCE_BYTES)
         self.send(Challenge(nonce))
@@ -171,7 +180,7 @@ class Connection:
         return hello.name
 
     def greet_node(self, keys: Keys, name: str = "") -> Welcome:
-        """Greet a node as its client; returns the node's identity."""
+        """Authenticate to a node as its client. Return the node's identity."""
         challenge, _ = self.receive(greeting=True)
         if not isinstance(challenge, Challenge):
             raise PeerError("the node does not begin with a challenge")
@@ -180,7 +189,7 @@ class Connection:
             self.send(Hello(nonce, client_proof(keys.used, challenge.nonce, nonce), name))
             welcome, _ = self.receive(greeting=True)
             if not isinstance(welcome, Welcome):
-                raise PeerError("the node does not welcome its client")
+                raise PeerError("the node sent an unexpected response to the handshake")
             if not proves(welcome.proof, server_proof(keys.used, challenge.nonce, nonce)):
                 raise PeerError("the node does not know the secret")
         return welcome
@@ -211,7 +220,7 @@ def _handshake() -> Iterator[None]:
 
 
 def large_buffers(sock: socket.socket) -> None:
-    """Request socket buffers of several blocks; the kernel grants what it allows."""
+    """Request socket buffers for several blocks. The kernel limits their size."""
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.SOL_SOCKET, option, _BUFFER)

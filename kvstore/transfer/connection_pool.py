@@ -15,7 +15,7 @@ from kvstore.transfer.handshake import CONNECTIONS
 from kvstore.transfer.tls import FileTls, TlsFiles
 
 _IDLE_S = 15.0
-"""Less than the servers' own limit, so that a pooled connection is rarely found closed."""
+"""Shorter than the servers' own limit, so that pooled connections are rarely already closed."""
 _MAX_IDLE = 8
 
 
@@ -25,7 +25,7 @@ class _Idle(msgspec.Struct, frozen=True):
 
 
 class ConnectionPool:
-    """Mutable state: `_idle`, address → idle connections, and `_closed`, guarded by `_lock`."""
+    """Idle connections to nodes. Mutable state: `_idle`, address → connections, and `_closed`, guarded by `_lock`."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class ConnectionPool:
         timeout_s: float,
         name: str = "",
     ) -> None:
-        """`name` identifies this client in the nodes' counts."""
+        """Set up an empty pool. `name` identifies this client in the nodes' counts."""
         self._keys = keyring.keys(CONNECTIONS) if keyring is not None else None
         self._clock = clock
         self._timeout_s, self._name = timeout_s, name
@@ -45,7 +45,7 @@ class ConnectionPool:
         self._lock = threading.Lock()
 
     def take(self, address: str) -> tuple[Connection, bool]:
-        """Return a connection, and whether it was open before (and may have been closed by the peer meanwhile)."""
+        """Return a connection, and whether it was already open, in which case the peer can have closed it."""
         with self._lock:
             idle, now = self._idle.pop(address, []), self._clock()
             while idle:
@@ -58,7 +58,7 @@ class ConnectionPool:
         return self._open(address), False
 
     def give(self, address: str, connection: Connection) -> None:
-        """Take back a connection whose last answer was read completely."""
+        """Return a connection to the pool after its last response was read completely."""
         with self._lock:
             idle = self._idle.setdefault(address, [])
             if not self._closed and len(idle) < _MAX_IDLE:
@@ -67,7 +67,7 @@ class ConnectionPool:
         connection.close()
 
     def close_idle(self) -> None:
-        """Close connections that were idle for so long that their node has closed them, or is about to."""
+        """Close connections idle for so long that their node has closed them or is about to."""
         with self._lock:
             now, old = self._clock(), list[_Idle]()
             for address, kept in list(self._idle.items()):
@@ -79,7 +79,7 @@ class ConnectionPool:
             item.connection.close()
 
     def close(self) -> None:
-        """Close idle connections now, and the others when they come back."""
+        """Close idle connections now, and others when they are returned."""
         with self._lock:
             self._closed = True
             idle = [item.connection for kept in self._idle.values() for item in kept]
@@ -115,8 +115,8 @@ class ConnectionPool:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of "host:port" or "[host]:port"; raises PeerError on anything else."""
+    """Return host and port of "host:port" or "[host]:port". Raises PeerError on anything else."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise PeerError(f"{address!r} is no address; write host:port")
+        raise PeerError(f"{address!r} is not an address; use host:port")
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -1,7 +1,8 @@
-"""Order of transfers on a link: a waiting request, then a prefetch, then an advisory, then a replication.
+"""Order of transfers on a link: waiting requests first, then prefetches, advisories, and replications.
 
 `TransferQueue` decides; `FlowControl` lets threads wait for it. A transfer is admitted while fewer than `window_bytes`
-are under way and no more urgent one waits. Batches move in pieces, so that an urgent one waits for a piece at most.
+are in progress and no more urgent one waits. Batches are sent in pieces, so an urgent transfer waits for at most one
+piece.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ class FlowPriority(IntEnum):
 
 
 class TransferQueue:
-    """Mutable state: `_waiting` (heap of priority, number, size) and `under_way` (bytes)."""
+    """Waiting transfers.
+
+    Mutable state: `_waiting` (heap of priority, number, size) and `under_way` (bytes in progress).
+    """
 
     def __init__(self, window_bytes: int) -> None:
         self.window_bytes = window_bytes
@@ -32,14 +36,14 @@ class TransferQueue:
         self._number = 0
 
     def join(self, priority: int, size: int) -> int:
-        """Queue a transfer; returns its number."""
+        """Queue a transfer and return its number."""
         self._number += 1
         # By number among equals: first come, first served.
         heapq.heappush(self._waiting, (priority, self._number, size))
         return self._number
 
     def admit(self, number: int) -> bool:
-        """Begin this transfer if it is its turn and there is room; one alone may be larger than the window."""
+        """Admit this transfer if it is first and fits. A single transfer can exceed the window."""
         _, first, size = self._waiting[0]
         # One transfer alone may exceed the window, or it would never run.
         if first != number or (self.under_way and self.under_way + size > self.window_bytes):
@@ -49,12 +53,12 @@ class TransferQueue:
         return True
 
     def leave(self, number: int) -> None:
-        """Give up the wait."""
+        """Remove a waiting transfer."""
         self._waiting = [item for item in self._waiting if item[1] != number]
         heapq.heapify(self._waiting)
 
     def end(self, size: int) -> None:
-        """End a transfer that was admitted."""
+        """End an admitted transfer."""
         self.under_way -= size
 
 
@@ -67,7 +71,7 @@ class FlowControl:
 
     @contextmanager
     def moving(self, priority: int, size: int, timeout_s: float) -> Iterator[None]:
-        """Wait for a turn, and hold it; raises TimeoutError where it does not come in time."""
+        """Wait until the transfer is admitted, and end it with the context. Raises TimeoutError."""
         with self._turn:
             number = self._queue.join(priority, size)
             if not self._turn.wait_for(lambda: self._queue.admit(number), timeout_s):

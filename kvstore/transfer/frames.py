@@ -1,7 +1,7 @@
 """Protocol between nodes and their clients: a header of 20 bytes, a msgpack body, and payload bytes.
 
-The body is one of the structs below; the head states the lengths of body and payload. Both have limits, which are
-checked before a byte of either is read.
+The body is one of the structs below. The header states the lengths of body and payload. Both are limited, and checked
+before any of their bytes are read.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ MAX_KEYS = 4096
 MAX_ID_CHARACTERS = 128
 MAX_NAME_CHARACTERS = 64
 MAX_GREETING_BYTES = 512
-"""Limit of a body before a peer has proved that it has the secret; no payload is accepted until then."""
+"""Limit of a body before a peer has proved that it has the secret. Until then no payload is accepted."""
 
 CacheHint = Literal["default", "ephemeral", "context_cache"]
 """A request's hint about the value of its prompt (Mooncake §5.2)."""
 
 
 class FrameError(ValueError):
-    """Bytes that are no frame, or one over the limits; the connection can no longer be used."""
+    """The bytes are not a valid frame or exceed the limits. The connection is no longer usable."""
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -45,16 +45,16 @@ class Challenge(_Message, tag="challenge", frozen=True):
 
 
 class Hello(_Message, tag="hello", frozen=True):
-    """The client's answer: its own nonce, and proof that it has the secret."""
+    """The client's response: its own nonce, and a proof that it has the secret."""
 
     nonce: bytes
     proof: bytes
     name: Annotated[str, Meta(max_length=MAX_NAME_CHARACTERS)] = ""
-    """The client's name in the node's counts; every client that has the secret may give any."""
+    """The client's name in the node's counts. A client with the secret can choose any name."""
 
 
 class Welcome(_Message, tag="welcome", frozen=True):
-    """The server's proof. A restarted node has another incarnation."""
+    """The server's proof. A restarted node has a new incarnation."""
 
     proof: bytes
     node_id: str
@@ -68,17 +68,17 @@ class Lookup(_Message, tag="lookup", frozen=True):
 
 
 class Get(_Message, tag="get", frozen=True):
-    """Send these blocks, as many of the first as fit into `max_bytes`, at least one."""
+    """Send as many of the first blocks as fit into `max_bytes`, at least one."""
 
     keys: list[bytes]
     max_bytes: int
     priority: int = 0
     bytes_per_s: float = 0.0
-    """The client's measured rate of its link to the node, for people to see; 0: not yet."""
+    """The client's measured rate of its link to the node, for display. 0 before the first measurement."""
 
 
 class Put(_Message, tag="put", frozen=True):
-    """Keep these blocks, whose bytes follow one after the other: a transaction in one message."""
+    """Store blocks, whose concatenated bytes follow, in a single transaction."""
 
     blocks: list[BlockFacts]
     hint: CacheHint = "default"
@@ -96,7 +96,7 @@ class Allocate(_Message, tag="allocate", frozen=True):
 
 
 class Write(_Message, tag="write", frozen=True):
-    """Fill allocated blocks; their bytes follow."""
+    """Fill allocated blocks. Their bytes follow."""
 
     tx_id: str
     keys: list[bytes]
@@ -116,7 +116,7 @@ class Abort(_Message, tag="abort", frozen=True):
 
 
 class Pin(_Message, tag="pin", frozen=True):
-    """Keep blocks for this long; 0: no longer than others."""
+    """Pin blocks for this long. 0 ends the pin."""
 
     keys: list[bytes]
     seconds: float
@@ -129,36 +129,36 @@ class Purge(_Message, tag="purge", frozen=True):
 
 
 class Suspect(_Message, tag="suspect", frozen=True):
-    """A block arrived with another checksum; verify your copies."""
+    """A block arrived with a wrong checksum: verify all its copies."""
 
     key: bytes
 
 
 class Describe(_Message, tag="describe", frozen=True):
-    """Request facts of the blocks with these routing keys, in this order; answered as a page of any length."""
+    """Request facts of the blocks with these routing keys, in this order. The response is a page of any length."""
 
     routing_keys: list[int]
 
 
 class Pull(_Message, tag="pull", frozen=True):
-    """Fetch blocks from another node, under transactions on both. Blocks that are only on SSD are promoted to DRAM."""
+    """Fetch blocks from another node, with transactions on both. Blocks that are only on SSD are promoted to DRAM."""
 
     holder: str
-    """Empty: fetch none."""
+    """Source node. Empty: fetch none."""
     blocks: list[BlockFacts]
     priority: int = 0
     expected_s: float = 0.0
-    """A session's advisory: the blocks are expected to be used in this many seconds, or soon. They take only room that
-    is free, or whose blocks are on SSD too.
+    """Seconds until the blocks are expected to be used, if an advisory announced them. They use only space that is
+    free or whose blocks are also on SSD.
     """
     keep_s: float = 0.0
-    """How long that expectation holds; 0: no advisory asked for them."""
+    """How long that expectation is kept. 0: no advisory announced the blocks."""
 
 
 class Shrink(_Message, tag="shrink", frozen=True):
-    """Drop your copies of a prompt's blocks, which the holder keeps, except those read in the last seconds.
+    """Drop copies of a prompt's blocks, which the holder keeps, except those read in the last seconds.
 
-    The node checks the holder's copies and has them locked meanwhile.
+    The node first verifies the holder's copies, and keeps them locked while it drops its own.
     """
 
     holder: str
@@ -167,27 +167,30 @@ class Shrink(_Message, tag="shrink", frozen=True):
 
 
 class ContentsPage(_Message, tag="page", frozen=True):
-    """Request a page of the node's contents, from behind this number on."""
+    """Request a page of the node's contents with numbers above this one."""
 
     after: int
     limit: int
 
 
 class Blocks(_Message, tag="blocks", frozen=True):
-    """Lengths and checksums of blocks sent; −1: not there; fewer than asked for: ask again for the others."""
+    """Lengths and checksums of sent blocks.
+
+    A length of −1 means missing. If there are fewer than requested, request the others again.
+    """
 
     lengths: list[int]
     checksums: list[bytes]
 
 
 class Held(_Message, tag="held", frozen=True):
-    """Per block its length and tiers; none: not present."""
+    """Length and tiers of each block. Without tiers, the block is missing."""
 
     blocks: list[tuple[int, list[Medium]]]
 
 
 class PageOf(_Message, tag="page_of", frozen=True):
-    """Blocks with their tiers, the number to continue from, and how many batches of events were published before."""
+    """Blocks with their tiers, the number to continue from, and how many event batches were published before."""
 
     blocks: list[tuple[BlockFacts, list[Medium]]]
     next_after: int
@@ -195,14 +198,14 @@ class PageOf(_Message, tag="page_of", frozen=True):
 
 
 class Done(_Message, tag="done", frozen=True):
-    """The operation is done for this number of blocks; `present` blocks were already there."""
+    """The operation succeeded for this number of blocks. `present` blocks existed before."""
 
     count: int = 0
     present: list[bytes] = []
 
 
 class TransferRejected(_Message, tag="rejected", frozen=True):
-    """The operation was rejected, and nothing has changed; the reason is one of a few words."""
+    """The operation was rejected without changes. The reason is one of a few codes."""
 
     reason: str
     keys: list[bytes] = []
@@ -232,7 +235,7 @@ _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
 
 def encode(message: Message, payload_bytes: int = 0) -> bytes:
-    """Return head and body of a frame; raises FrameError where its receiver would reject it."""
+    """Return header and body of a frame. Raises FrameError if its receiver would reject it."""
     body = _encoder.encode(message)
     # Its receiver would close the connection over it.
     if len(body) > MAX_BODY_BYTES or payload_bytes > MAX_PAYLOAD_BYTES:
@@ -241,7 +244,7 @@ def encode(message: Message, payload_bytes: int = 0) -> bytes:
 
 
 def decode_head(head: bytes | bytearray | memoryview, *, greeting: bool = False) -> tuple[int, int]:
-    """Return the lengths of body and payload; raises FrameError on anything else than a head within the limits."""
+    """Return the lengths of body and payload. Raises FrameError unless the header is valid and within the limits."""
     if len(head) != HEAD_BYTES:
         raise FrameError(f"a head has {HEAD_BYTES} bytes, not {len(head)}")
     magic, version, _reserved, body_bytes, payload_bytes = _HEAD.unpack(head)
@@ -254,7 +257,7 @@ def decode_head(head: bytes | bytearray | memoryview, *, greeting: bool = False)
 
 
 def decode(body: bytes | bytearray | memoryview, payload_bytes: int = 0) -> Message:
-    """Return the message of a body; raises FrameError on garbage, and on messages that contradict themselves."""
+    """Return the message in a body. Raises FrameError on garbage and on inconsistent messages."""
     try:
         message = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -266,7 +269,7 @@ def decode(body: bytes | bytearray | memoryview, payload_bytes: int = 0) -> Mess
 
 
 def _fault(message: Message, payload_bytes: int) -> str:
-    """Return the fault of a message that has the right types; empty: none."""
+    """Return the error in a message with correct types, empty if there is none."""
     keys: list[bytes] = getattr(message, "keys", [])
     blocks: list[BlockFacts] = []
     match message:

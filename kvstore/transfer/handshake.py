@@ -1,6 +1,6 @@
-"""Mutual proof by both ends of a connection that they have the fleet's KV secret, without sending it.
+"""Mutual proof by both ends of a connection that they have the KV secret, without sending it.
 
-Each proves it by HMAC-SHA256 over both nonces; the words in front keep a proof from being sent back. Without TLS this
+Each end proves it by HMAC-SHA256 over both nonces. Prefixes prevent a proof from being reflected. Without TLS, this
 authenticates the peer, not each byte: a node listens beyond loopback only with TLS.
 """
 
@@ -10,28 +10,28 @@ import hashlib
 import hmac
 
 CONNECTIONS = "connections to KV nodes"
-"""Purpose of the keys by which both ends prove themselves (kvstore.keys.keyring)."""
+"""Purpose of the keys used by both ends for their proofs (kvstore.keys.keyring)."""
 NONCE_BYTES = 32
 PROOF_BYTES = 32
 MIN_SECRET_BYTES = 16
 
 
 class HandshakeError(ValueError):
-    """A nonce of another length, or a secret that is too short to prove anything."""
+    """A nonce has the wrong length, or a secret is too short."""
 
 
 def client_proof(secret: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
-    """Return the client's answer to a challenge; raises HandshakeError."""
+    """Return the client's response to a challenge. Raises HandshakeError."""
     return _proof(secret, b"headway kv client 1", server_nonce, client_nonce)
 
 
 def server_proof(secret: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
-    """Return the server's answer to a proven client; raises HandshakeError."""
+    """Return the server's response to a proven client. Raises HandshakeError."""
     return _proof(secret, b"headway kv server 1", server_nonce, client_nonce)
 
 
 def proves(proof: bytes, expected: bytes) -> bool:
-    """Compare proofs in constant time; a proof of another length, on either side, proves nothing."""
+    """Compare proofs in constant time. A proof of any other length is invalid."""
     # Both lengths: two empty proofs would be equal.
     return len(proof) == len(expected) == PROOF_BYTES and hmac.compare_digest(proof, expected)
 

@@ -1,4 +1,4 @@
-"""Cost of a transfer over one link, learned from past transfers: a latency, and bytes per second."""
+"""Cost of a transfer over one link, learned from past transfers: latency, and bytes per second."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _SMALL_BYTES, _LARGE_BYTES = 16 << 10, 256 << 10
 
 
 class LinkRate:
-    """Mutable: small transfers give the latency, large ones the rate, those between nothing."""
+    """Cost of one link. Mutable: small transfers update the latency, large ones the rate, all others are ignored."""
 
     def __init__(self, latency_s: float = 0.001, bytes_per_s: float = 1e9) -> None:
         self.latency_s, self.bytes_per_s = latency_s, bytes_per_s

@@ -1,4 +1,4 @@
-"""Peers that are temporarily not used because they failed."""
+"""Peers that are temporarily avoided after failures."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ _MAX_PEERS = 1024
 
 
 class Quarantine:
-    """Mutable state: `_failures`, peer → (failures in a row, when it may be tried again)."""
+    """Peers in quarantine. Mutable state: `_failures`, peer → (consecutive failures, time of the next try)."""
 
     def __init__(self) -> None:
         self._failures: dict[str, tuple[int, float]] = {}
 
     def failed(self, peer: str, now: float) -> None:
-        """Avoid a peer, twice as long with each failure in a row."""
+        """Avoid a peer, twice as long after each consecutive failure."""
         times = self._failures.get(peer, (0, 0.0))[0] + 1
         if len(self._failures) >= _MAX_PEERS:
             self._failures.pop(next(iter(self._failures)))
@@ -25,5 +25,5 @@ class Quarantine:
         self._failures.pop(peer, None)
 
     def usable(self, peer: str, now: float) -> bool:
-        """Return whether a peer may be tried."""
+        """Return whether a peer can be tried."""
         return peer not in self._failures or self._failures[peer][1] <= now

@@ -1,4 +1,4 @@
-"""Secrets and TLS certificates that processes share, from their environment."""
+"""Read secrets and TLS certificates shared by processes from their environment."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from kvstore.keys.keyring import KV, MIN_CHARACTERS, Keyring, is_weak
 from kvstore.transfer.tls import TlsFiles, tls_files
 
 VARIABLE, ALSO_VARIABLE = "HEADWAY_KV_SECRET", "HEADWAY_KV_SECRET_ALSO"
-"""The secret that is used, and the one that is accepted as well."""
+"""The used secret, and the also-accepted one."""
 TLS_VARIABLES = ("HEADWAY_KV_TLS_CERTIFICATE", "HEADWAY_KV_TLS_KEY", "HEADWAY_KV_TLS_AUTHORITY")
 
 
 class NoSecretError(ValueError):
-    """There is no secret, or a weak one; the message states the remedy."""
+    """A secret is missing or weak. The message states the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAccess:
-    """How a client reaches node managers."""
+    """How a client connects to node managers."""
 
     keyring: Keyring | None = field(default=None, repr=False)
-    """None: none may be reached."""
+    """None if no node can be reached."""
     tls: TlsFiles | None = None
-    """None: only those on loopback."""
+    """None if only nodes on loopback can be reached."""
 
 
 def node_access(environment: Mapping[str, str], wall: Callable[[], float] = lambda: 0.0) -> NodeAccess:
-    """Return how a program that does not depend on node managers reaches them: not at all where it has no secret.
+    """Return how a program for which node managers are optional connects to them.
 
-    Raises NoSecretError for a weak secret, IncompleteTlsError, and OSError for a file that cannot be read.
+    Without a secret it does not connect. Raises NoSecretError for a weak secret, IncompleteTlsError, and OSError for an
+    unreadable file.
     """
     if not environment.get(VARIABLE) and not environment.get(f"{VARIABLE}_FILE"):
         return NodeAccess()
@@ -39,7 +40,7 @@ def node_access(environment: Mapping[str, str], wall: Callable[[], float] = lamb
 
 
 def readable(access: NodeAccess) -> NodeAccess:
-    """Return `access` unchanged; raises OSError where a certificate cannot be read or used."""
+    """Return `access` unchanged. Raises OSError if a certificate cannot be read or used."""
     if access.tls is not None:
         access.tls.client()
     return access
@@ -53,9 +54,9 @@ def kv_keyring(environment: Mapping[str, str], wall: Callable[[], float] = lambd
 def keyring_in(
     environment: Mapping[str, str], variables: tuple[str, str], kind: str, wall: Callable[[], float]
 ) -> Keyring:
-    """Return the secrets in two variables, used and accepted; each may be in the file that `…_FILE` names.
+    """Return the used and the accepted secret from two variables, or from the files that their `…_FILE` variables name.
 
-    Raises NoSecretError where the first is missing or one is weak, and OSError for a file that cannot be read.
+    Raises NoSecretError if the first is missing or either is weak, and OSError for an unreadable file.
     """
     secret, also = (_text(environment, name) for name in variables)
     for name, value in zip(variables, (secret, also), strict=True):
@@ -75,5 +76,5 @@ def _text(environment: Mapping[str, str], name: str) -> str:
 
 
 def tls_in(environment: Mapping[str, str]) -> TlsFiles | None:
-    """Return the files that TLS_VARIABLES name; None where they name none; raises IncompleteTlsError."""
+    """Return the files named by TLS_VARIABLES, or None. Raises IncompleteTlsError."""
     return tls_files([environment.get(name, "") for name in TLS_VARIABLES], TLS_VARIABLES)

@@ -1,4 +1,4 @@
-"""TLS between hosts: both ends show a certificate of the fleet's own authority."""
+"""TLS between hosts: both ends present a certificate from the fleet's own authority."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach `host`, so that no certificates are needed."""
+    """Return whether only this machine can reach `host`, so that it needs no certificates."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
@@ -23,17 +23,17 @@ def is_loopback(host: str) -> bool:
 
 
 class LiveTls(Protocol):
-    """The contexts of new connections; replaced while older connections keep theirs."""
+    """TLS contexts for new connections. Older connections keep theirs after a replacement."""
 
     server: ssl.SSLContext
     client: ssl.SSLContext
 
     def refresh(self) -> bool:
-        """Replace the contexts if they are due; returns whether they were. Raises OSError where the new ones fail."""
+        """Replace the contexts if due, and return whether they were replaced. Raises OSError if the new ones fail."""
 
 
 class IncompleteTlsError(ValueError):
-    """Some of the three files are named, but not all; the message says which are needed."""
+    """Some of the three files are set, but not all. The message names the missing ones."""
 
 
 class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,14 +44,14 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
     authority: Path
 
     def server(self) -> ssl.SSLContext:
-        """Return the context of a node, which requests a certificate from its clients."""
+        """Return the context of a node, which requires a certificate from its clients."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         # A server's context asks for no certificate by default.
         context.verify_mode = ssl.CERT_REQUIRED
         return self._filled(context)
 
     def client(self) -> ssl.SSLContext:
-        """Return the context of a client, which checks the name of the host that it calls."""
+        """Return the context of a client, which verifies the node's host name."""
         return self._filled(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
 
     def _filled(self, context: ssl.SSLContext) -> ssl.SSLContext:
@@ -62,7 +62,7 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileTls:
-    """The contexts of files, which are read again when they change. Mutable: the contexts, and the files' states."""
+    """Contexts from files, which are read again after changes. Mutable: the contexts, and the files' states."""
 
     def __init__(self, files: TlsFiles) -> None:
         # Noted before they are read, so that a change meanwhile is not missed.
@@ -70,7 +70,7 @@ class FileTls:
         self.server, self.client = files.server(), files.client()
 
     def refresh(self) -> bool:
-        """Read changed files; raises OSError once for files that cannot be used, and keeps the contexts."""
+        """Read changed files. Raises OSError once for unusable files, and keeps the previous contexts."""
         states = _states(self._files)
         if states == self._seen:
             return False
@@ -80,7 +80,7 @@ class FileTls:
         return True
 
     def fresh(self) -> FileTls:
-        """Return itself, after a refresh; files that cannot be used are logged once."""
+        """Return this object after a refresh. Unusable files are logged once."""
         try:
             self.refresh()
         except OSError as error:
@@ -93,7 +93,7 @@ def _states(files: TlsFiles) -> list[tuple[int, int, int] | None]:
 
 
 def file_state(path: Path) -> tuple[int, int, int] | None:
-    """Return values that change once a file is replaced or written; None while there is no file."""
+    """Return values that change when a file is replaced or written, None if it does not exist."""
     try:
         stat = path.stat()
     except OSError:
@@ -103,9 +103,9 @@ def file_state(path: Path) -> tuple[int, int, int] | None:
 
 
 def tls_files(paths: Sequence[Path | str | None], names: Sequence[str]) -> TlsFiles | None:
-    """Return certificate, key and authority at these paths; None where none is given.
+    """Return the certificate, key, and authority at these paths, None if all are missing.
 
-    Raises IncompleteTlsError, which uses the caller's own `names` for the three, where only some are.
+    Raises IncompleteTlsError, which uses the caller's `names` for the three, if only some are set.
     """
     if not any(paths):
         return None

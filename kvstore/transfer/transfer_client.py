@@ -1,4 +1,4 @@
-"""Reads and writes blocks on nodes: in batches, checked, from another connection or holder where one fails."""
+"""Read and write blocks on nodes in batches with checksums, using another connection or holder after a failure."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _MAX_LINKS = 1024
 
 
 class Wanted(msgspec.Struct, frozen=True, gc=False):
-    """A block to be read, and its destination: a buffer at least as long, or a new one."""
+    """A block to read, and its destination: a buffer of at least its length, or a new one."""
 
     key: bytes
     into: memoryview | None = None
 
 
 class Fetched(msgspec.Struct, frozen=True, gc=False):
-    """The bytes of a block, which agree with its checksum."""
+    """The bytes of a block, verified against its checksum."""
 
     payload: memoryview
     checksum: bytes
@@ -50,15 +50,18 @@ class TransferSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one client."""
 
     timeout_s: float = 10.0
-    """Longest silence of a peer."""
+    """Maximum silence of a peer."""
     window_bytes: int = 32 << 20
-    """Bytes under way at a time."""
+    """Maximum bytes in transfer at a time."""
     piece_bytes: int = 8 << 20
-    """Size of the pieces of a batch, between which a more urgent transfer may run."""
+    """Size of the pieces of a batch. A more urgent transfer can run between two pieces."""
 
 
 class TransferClient:
-    """For any number of threads. Mutable state: the pool, `links` and `_quarantine`, guarded by `_lock`."""
+    """Client of nodes, for any number of threads.
+
+    Mutable state: the pool, `links`, and `_quarantine`, guarded by `_lock`.
+    """
 
     def __init__(
         self,
@@ -68,7 +71,10 @@ class TransferClient:
         settings: TransferSettings | None = None,
         name: str = "",
     ) -> None:
-        """`keyring` None: no node is reached. `name` identifies this client to nodes, 64 characters at most."""
+        """Set up the client.
+
+        Without `keyring`, no node can be reached. `name` (up to 64 characters) identifies it to nodes.
+        """
         self._settings = settings or TransferSettings()
         self._clock = clock
         self._pool = ConnectionPool(keyring, clock, tls, self._settings.timeout_s, name[:MAX_NAME_CHARACTERS])
@@ -78,13 +84,13 @@ class TransferClient:
         self.links: dict[str, LinkRate] = {}
         """Address of a node → cost of transfers from it."""
         self.corrupt = 0
-        """Blocks that arrived with another checksum."""
+        """Number of blocks that arrived with a wrong checksum."""
 
     def call(self, address: str, message: Message, payload: Sequence[memoryview] = ()) -> Reply:
-        """Send one message and return the answer, over a new connection where a kept one was closed.
+        """Send one message and return the response, over a new connection if a pooled one was closed.
 
-        Raises PeerError; the message may then have been executed or not. A rejection as "locked" or "duplicate" may be
-        due to the same message on the connection that broke.
+        Raises PeerError; it is then unknown whether the message was executed. A rejection as "locked" or "duplicate"
+        can be caused by the same message on the broken connection.
         """
         while True:
             connection, kept = self._take(address)
@@ -109,9 +115,9 @@ class TransferClient:
     def get(
         self, holders: Sequence[str], wanted: Sequence[Wanted], priority: FlowPriority = FlowPriority.REQUEST
     ) -> list[Fetched | None]:
-        """Return the blocks in order, None where no holder has one whole; its buffer then has undefined contents.
+        """Return the blocks in order, None if no holder has an intact one; its buffer then has undefined contents.
 
-        Holders whose link costs least come first; the others are asked for what is missing.
+        Holders with the cheapest links are queried first, the others only for missing blocks.
         """
         fetched: list[Fetched | None] = [None] * len(wanted)
         size = sum(len(item.into) if item.into is not None else 0 for item in wanted)
@@ -136,17 +142,17 @@ class TransferClient:
         pin_s: float = 0.0,
         priority: FlowPriority = FlowPriority.REQUEST,
     ) -> Done | TransferRejected:
-        """Store blocks, whose facts carry checksums, all or none; raises PeerError. Repeating it is harmless."""
+        """Store blocks, whose facts include checksums, all or none. Raises PeerError. Repeating it is harmless."""
         size = sum(facts.length for facts, _ in blocks)
         message = Put([facts for facts, _ in blocks], hint, pin_s)
         with self._flow.moving(priority, size, self._settings.timeout_s):
             answer = self.call(address, message, [payload for _, payload in blocks])
         if not isinstance(answer, Done | TransferRejected):
-            raise PeerError("the node answers a put with something else")
+            raise PeerError("the node sent an unexpected response to a put")
         return answer
 
     def close_idle(self) -> None:
-        """Close connections that have been idle for a while; once a second is enough."""
+        """Close connections that have been idle for a while. Call once a second."""
         self._pool.close_idle()
 
     def close(self) -> None:
@@ -161,7 +167,7 @@ class TransferClient:
         missing: list[int],
         priority: FlowPriority,
     ) -> bool:
-        """Ask one holder for the missing blocks; returns whether asking again may bring more."""
+        """Request the missing blocks from one holder. Return whether another request can yield more."""
         again, kept = False, True
         while missing:
             try:
@@ -191,7 +197,7 @@ class TransferClient:
         missing: list[int],
         priority: FlowPriority,
     ) -> tuple[int, bool]:
-        """Receive the first missing blocks; returns how many were answered, and whether one was corrupt."""
+        """Receive the first missing blocks. Return the number of answered blocks, and whether one was corrupt."""
         asked = missing[:MAX_KEYS]
         limit = self._settings.piece_bytes
         # A block without a buffer has an unknown size, and counts as a whole piece.
@@ -202,7 +208,7 @@ class TransferClient:
             connection.send(Get([wanted[index].key for index in asked], limit, int(priority), self._learned(holder)))
             answer, received = connection.receive()
             if not isinstance(answer, Blocks) or not 0 < len(answer.lengths) <= len(asked):
-                raise PeerError("the node answers a get with something else")
+                raise PeerError("the node sent an unexpected response to a get")
             for index, length, checksum in zip(asked, answer.lengths, answer.checksums, strict=False):
                 if length <= 0:
                     continue
@@ -228,7 +234,7 @@ class TransferClient:
         return len(answer.lengths), bool(suspects)
 
     def _learned(self, holder: str) -> float:
-        """Return the rate of the link to a holder; 0 before its first large transfer."""
+        """Return the measured rate of the link to a holder, 0 before its first large transfer."""
         with self._lock:
             link = self.links.get(holder)
             return link.bytes_per_s if link is not None and link.large_transfers else 0.0

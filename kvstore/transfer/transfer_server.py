@@ -1,4 +1,4 @@
-"""Serves a node's blocks: a thread per connection, because blocking sockets move large blocks with the fewest steps."""
+"""Serve a node's blocks with one thread per connection: blocking sockets move large blocks with the fewest steps."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ from kvstore.transfer.tls import FileTls, TlsFiles
 from kvstore.transfer.unproven import Unproven
 
 TIMEOUT_S = 30.0
-"""From the end of one exchange to the end of the next message."""
+"""Maximum time from the end of one exchange to the end of the next message."""
 MIN_BYTES_PER_S = 256 << 10
-"""A payload may take TIMEOUT_S and its time at this rate."""
+"""Minimum rate of a payload, whose time limit is TIMEOUT_S plus its size divided by this rate."""
 GREETING_S = 5.0
-"""For the whole greeting, TLS included."""
+"""Time limit of the whole handshake, including TLS."""
 _WINDOW_BYTES = 64 << 20
 MAX_CONNECTIONS = 256
 MAX_UNPROVEN = 128
-"""Further connections that are in their greeting: all engines of a machine may connect at once."""
+"""Additional connections during their handshake: all engines of a machine can connect at once."""
 _MAX_THREADS = MAX_CONNECTIONS + 2 * MAX_UNPROVEN
-"""More than connections: those that were cut need a moment to end."""
+"""More than connections: closed ones need a moment to end."""
 REJECTIONS = ("unproved", "late", "displaced", "crowded", "slow")
-"""Why connections were closed: did not prove the secret; not in time; displaced by newer ones before; too many had
-proved it; a payload was too slow.
+"""Why connections were closed: no proof of the secret; too late; displaced by newer ones before their proof; too
+many proven ones; payload too slow.
 """
 
 ReadBlock = tuple[BlockFacts, memoryview]
 
 
 class Incoming(Protocol):
-    """Blocks that are about to be written."""
+    """Blocks whose bytes will be received."""
 
     @property
     def views(self) -> Sequence[tuple[int, memoryview | None]]:
-        """Return per block its length, and the destination of its bytes; None: none, it is present already."""
+        """Return each block's length and the destination of its bytes, None if it is already present."""
 
     def finish(self, checksums: Sequence[bytes]) -> Reply:
-        """End the write with the checksums of received blocks; an empty one: the bytes did not come."""
+        """End the write with the checksums of received blocks. An empty one means that the bytes did not arrive."""
 
 
 class TransferService(Protocol):
-    """The server's interface to a node; called from many threads."""
+    """The server's interface to a node, called from many threads."""
 
     def reading(self, keys: Sequence[bytes], max_bytes: int) -> AbstractContextManager[list[ReadBlock | None]]:
-        """Yield the first of these blocks, as many as fit, which stay in place until the end."""
+        """Yield as many of the first blocks as fit. They stay in place until the context ends."""
 
     def begin_put(self, message: Put) -> Incoming | TransferRejected:
         """Make room for blocks."""
@@ -69,8 +69,10 @@ class TransferService(Protocol):
 
 
 class TransferServer:
-    """Mutable state, guarded by `_lock`: `_connections`, those that proved the secret → whether within an exchange;
-    `_unproven`, those in their greeting; and `_threads`, one for each of both and of those that are about to end.
+    """Serves connections.
+
+    Mutable state, guarded by `_lock`: `_connections`, those that proved the secret → whether within an exchange;
+    `_unproven`, those in their handshake; and `_threads`, one per connection, including ending ones.
     """
 
     def __init__(
@@ -93,7 +95,7 @@ class TransferServer:
         self._draining = False
         self.links = ClientLinks()
         self.rejected = Counter(dict.fromkeys(REJECTIONS, 0))
-        """Connections that were closed, by one of REJECTIONS."""
+        """Number of closed connections by REJECTIONS code."""
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self._listener = socket.create_server(address, family=family, backlog=128)
         # On the listener: accepted sockets inherit the buffers, and TCP fixes its window scale when they connect.
@@ -108,7 +110,7 @@ class TransferServer:
         threading.Thread(target=self._accept, name="kv-accept", daemon=True).start()
 
     def drain(self, timeout_s: float) -> bool:
-        """Accept nothing more, let exchanges end, and close; False where some had to be cut off."""
+        """Accept no new connections, wait for exchanges to end, and close. Return False if some were cut off."""
         with self._lock:
             self._draining = True
             with contextlib.suppress(OSError):
@@ -128,7 +130,7 @@ class TransferServer:
         return ended
 
     def close_late(self) -> None:
-        """Close connections that are past the deadline of their greeting or frame; once a second is enough."""
+        """Close connections past the deadline of their handshake or frame. Call once a second."""
         now = self._clock()
         with self._lock:
             late = self._unproven.late(now)
@@ -177,7 +179,7 @@ class TransferServer:
                 self._lock.notify_all()
 
     def _greet(self, connection: Connection, host: str) -> str:
-        """Return the own name of the client at `host`."""
+        """Authenticate the client at `host` and return its self-chosen name."""
         proved = False
         try:
             if self._tls is not None:
@@ -193,11 +195,11 @@ class TransferServer:
                 elif counted:
                     self.rejected["crowded" if proved else "unproved"] += 1
         if not counted or crowded:
-            raise PeerError("the client proved the secret too late, or too many have")
+            raise PeerError("the client proved the secret too late, or too many clients are connected")
         return name
 
     def _limit(self, connection: Connection, size: int = 0) -> None:
-        """Limit the time of the client's next frame or of its receipt of ours."""
+        """Limit the time for the client's next frame, or for sending it ours."""
         connection.deadline = self._clock() + TIMEOUT_S + size / MIN_BYTES_PER_S
 
     def _within(self, connection: Connection, *, within: bool) -> None:

@@ -1,4 +1,4 @@
-"""Connections of clients that have proved nothing yet: few at a time, and not for long."""
+"""Limit connections of unauthenticated clients in number and time."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ ConnectionT = TypeVar("ConnectionT")
 
 
 class Unproven(Generic[ConnectionT]):
-    """At most `most` connections, each for `limit_s` at most.
+    """At most `most` connections, each for at most `limit_s`.
 
-    A connection beyond that displaces the oldest of the source with the most, so that a stranger displaces its own
-    before any other's. Mutable state: `_entered`, connection → source and time, oldest first. Not for two threads.
+    A further connection displaces the oldest one of the source with the most connections, so that a client displaces
+    its own connections first. Mutable state: `_entered`, connection → source and time, oldest first. For one thread.
     """
 
     def __init__(self, most: int, limit_s: float) -> None:
@@ -24,16 +24,16 @@ class Unproven(Generic[ConnectionT]):
         return len(self._entered)
 
     def enter(self, connection: ConnectionT, address: str, now: float) -> ConnectionT | None:
-        """Count a new connection; returns the one that it displaces, which the caller closes."""
+        """Add a new connection. Return the displaced one, which the caller must close."""
         self._entered[connection] = source_of(address), now
         return self._displaced() if len(self._entered) > self.most else None
 
     def leave(self, connection: ConnectionT) -> bool:
-        """Stop counting it: it has proved the secret, or has ended. False: it was displaced, or late."""
+        """Remove a connection that proved the secret or ended. Return False if it was displaced or late."""
         return self._entered.pop(connection, None) is not None
 
     def late(self, now: float) -> list[ConnectionT]:
-        """Return the connections whose time is over, which the caller closes; they no longer count."""
+        """Return and remove the connections that exceeded the time limit, which the caller must close."""
         late = [connection for connection, (_, since) in self._entered.items() if now - since >= self.limit_s]
         for item in late:
             del self._entered[item]
@@ -48,7 +48,7 @@ class Unproven(Generic[ConnectionT]):
 
 
 def source_of(address: str) -> str:
-    """Return the origin that one client can easily use: its address, its /64 network, or "" for this machine."""
+    """Return a client's source: its address, its /64 network, or "" for this machine."""
     try:
         ip = ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""Saving of sharing engines over regions: sum of own peaks against the shared peak (SkyWalker §2.1, Fig. 3)."""
+"""Savings from sharing engines across regions: own peaks against the shared peak (SkyWalker §2.1, Fig. 3)."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import msgspec
 
 DAY_S = 86_400.0
 WINDOW_S = 7_200.0
-"""Length of the pieces that are drawn where there are fewer than LEAST_DAYS whole days (s)."""
+"""Length of the resampled windows if there are fewer than LEAST_DAYS whole days (s)."""
 LEAST_DAYS = 3
 DRAWS = 1_000
 LOW, HIGH = 0.05, 0.95
-"""The range covers nine of ten draws."""
+"""Quantiles of the range, which covers nine of ten draws."""
 
 
 class CapacityQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """Demand per region in engines that are busy all the time, one value per step, and prices per engine and hour."""
+    """Demand per region in fully busy engines, one value per step, and prices per engine and hour."""
 
     demand: Mapping[str, Sequence[float]]
     step_s: float
     reserved_per_h: float
     on_demand_per_h: float
     utilization: float = 0.7
-    """Share of an engine's time that should be busy at the peak."""
+    """Target share of an engine's busy time at the peak."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for values from which no plan can be made."""
+        """Raise ValueError for values that allow no plan."""
         if not self.demand or len({len(item) for item in self.demand.values()}) > 1:
             raise ValueError("demand needs regions, and as many steps of each")
         if not 0 < self.utilization <= 1 or self.reserved_per_h <= 0 or self.on_demand_per_h <= 0:
@@ -36,18 +36,18 @@ class CapacityQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SavingRange(msgspec.Struct, frozen=True):
-    """The range of savings that contains nine of ten draws, and the units drawn."""
+    """Range of savings that contains nine of ten draws, and the units drawn."""
 
     low: float
     high: float
     pieces: int
     """Number of days or windows to draw from."""
     of_days: bool
-    """True: whole days; False: windows of two hours, since there are fewer than three days."""
+    """True for whole days, False for windows of two hours, used for fewer than three days."""
 
 
 class RegionPeak(msgspec.Struct, frozen=True):
-    """A region's own peak, and its demand at the shared one (engines)."""
+    """A region's own peak, and its demand at the time of the shared peak (engines)."""
 
     own: float
     own_step: int
@@ -59,27 +59,27 @@ class CapacityPlan(msgspec.Struct, frozen=True):
 
     regions: dict[str, RegionPeak]
     own_peaks: float
-    """Engines for every region's own peak."""
+    """Engines for the peak of each region."""
     shared_peak: float
     """Engines for the peak of the sum."""
     shared_step: int
     saving: float
-    """1 − shared peak / sum of own peaks, of engines that are not rounded."""
+    """1 − shared peak / sum of own peaks, before rounding to whole engines."""
     range: SavingRange | None
-    """None: there are fewer than two pieces to draw from."""
+    """None if there are fewer than two pieces to draw from."""
     own_cost: float
-    """Reserved engines for own peaks."""
+    """Cost of reserved engines for own peaks."""
     shared_cost: float
-    """Reserved engines for the shared peak."""
+    """Cost of reserved engines for the shared peak."""
     on_demand_cost: float
-    """On-demand engines that follow each region's demand without delay."""
+    """Cost of on-demand engines that follow each region's demand without delay."""
     mixed_reserved: float
-    """Reserved engines of the cheapest mix for the shared demand; on-demand ones serve what exceeds them."""
+    """Reserved engines in the cheapest mix for the shared demand. On-demand engines serve the excess."""
     mixed_cost: float
 
 
 def capacity_plan(question: CapacityQuestion, rng: Random) -> CapacityPlan:
-    """Return the plan. Peaks are those of steps: a shorter one is averaged away."""
+    """Return the plan. Peaks are those of steps: shorter peaks are averaged out."""
     demand = {
         # Sorted, so that sums of floats do not depend on the order of the mapping.
         region: [value / question.utilization for value in values]
@@ -114,7 +114,7 @@ def _saving(shared: float, own: float) -> float:
 
 
 def _cheapest_reserved(total: Sequence[float], price_ratio: float) -> float:
-    """Return the level that demand exceeds for a share `price_ratio` of the time: beyond it, on demand is cheaper."""
+    """Return the level that demand exceeds for a share `price_ratio` of the time: above it, on-demand is cheaper."""
     if price_ratio >= 1:
         return 0.0
     ordered = sorted(total)
@@ -124,10 +124,10 @@ def _cheapest_reserved(total: Sequence[float], price_ratio: float) -> float:
 def _saving_range(
     demand: Mapping[str, Sequence[float]], total: Sequence[float], step_s: float, rng: Random
 ) -> SavingRange | None:
-    """Return the range of savings over resampled days, or windows, drawn alike for all regions.
+    """Return the range of savings over resampled days or windows, drawn together for all regions.
 
-    Peaks do not depend on the order of days. A draw never has a higher peak than the data, so that rare peaks that were
-    not seen are in no range.
+    Peaks do not depend on the order of days. A draw never has a higher peak than the data, so the range does not cover
+    rare peaks that were not observed.
     """
     of_days = len(total) * step_s >= LEAST_DAYS * DAY_S
     length = max(1, round((DAY_S if of_days else WINDOW_S) / step_s))

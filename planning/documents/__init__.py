@@ -1,1 +1,1 @@
-"""The planning half of a policy document: settings with unit, range and description."""
+"""The planning half of a policy document: settings with unit, range, and description."""

@@ -1,7 +1,7 @@
-"""The planning half of a policy: which automations steer a pool, within which limits, and with which settings.
+"""The planning half of a policy: the automations that control a pool, with limits and settings.
 
-Every field carries a title, its range and a description, as in routing.policy.policy_document: the same types are the
-schema of the console's form, of the API, of the simulator and of the jobs.
+Every field has a title, a range, and a description, as in routing.policy.policy_document. The same types are the schema
+of the console's form, the API, the simulator, and the jobs.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class AutomationPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 def contradictions(policy: AutomationPolicy) -> list[str]:
-    """Return faults between fields, one sentence with its path each; empty where the document can run."""
+    """Return contradictions between fields, one sentence with its path each, empty if there are none."""
     problems = []
     if policy.scaling.min_engines > policy.scaling.max_engines:
         problems.append("min engines is above max engines - at `$.scaling.min_engines`")

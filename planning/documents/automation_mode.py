@@ -1,4 +1,4 @@
-"""Permissions of an automation: nothing, advise, or act."""
+"""Modes of an automation: off, advise, or act."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The thresholds that a candidate policy must not cross, in a canary or a holdback."""
+"""Thresholds that a candidate policy must not cross, in a canary or a holdback."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from routing.policy.setting import about, number
 
 
 class GuardrailDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much worse than the other arm an arm may be, and how many requests a verdict needs."""
+    """How much worse one arm can be than the other, and how many requests a verdict needs."""
 
     late_more: Annotated[
         float,

@@ -1,4 +1,4 @@
-"""The settings of engine health in an automation document."""
+"""Settings of engine health in an automation document."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from routing.policy.setting import about, number
 
 
 class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When an engine is judged sick, how long it is kept out, and how slowly it returns."""
+    """Thresholds for unhealthy engines, the duration of their quarantine, and their slow start."""
 
     mode: Annotated[
         Mode,

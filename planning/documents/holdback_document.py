@@ -1,4 +1,4 @@
-"""The settings of a pool's holdback in an automation document."""
+"""Settings of a pool's holdback in an automation document."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from routing.policy.setting import about, number
 
 
 class SliceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many sessions a simple rule keeps, and when it takes all of them because the policy does worse."""
+    """Share of sessions on a simple rule, and when that rule gets all sessions because the policy does worse."""
 
     share: Annotated[
         float,

@@ -1,4 +1,4 @@
-"""A complete policy document: the routing settings and `automation`, each with its own schema."""
+"""A complete policy document: the routing settings and `automation`, each with a separate schema."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def routing_half(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def upgraded(document: Any) -> Any:
-    """Return a whole policy, or its routing half alone, in today's schemas; raises SchemaError.
+    """Return a whole policy, or only its routing half, in the current schemas. Raises SchemaError.
 
-    A value that is not an object is returned as it is: the validation reports it.
+    A value that is not an object is returned unchanged: validation reports it.
     """
     if not isinstance(document, dict):
         return document
@@ -29,5 +29,5 @@ def upgraded(document: Any) -> Any:
 
 
 def upgraded_automation(document: Any) -> Any:
-    """Return an automation document in today's schema; raises SchemaError."""
+    """Return an automation document in the current schema. Raises SchemaError."""
     return automation_document.AUTOMATION_SCHEMA.upgraded(document) if isinstance(document, dict) else document

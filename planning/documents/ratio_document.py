@@ -1,4 +1,4 @@
-"""The settings of the prefill/decode ratio in an automation document."""
+"""Settings of the prefill/decode ratio in an automation document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of rebalancing in an automation document."""
+"""Settings of rebalancing in an automation document."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from routing.policy.setting import about, number
 
 
 class RebalanceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When a hot prefix gets more engines, and how much may be moved at once (DualMap §3.3, Mooncake §4.2)."""
+    """When hot prefixes get more engines, and how much can be moved at once (DualMap §3.3, Mooncake §4.2)."""
 
     mode: Annotated[
         Mode,

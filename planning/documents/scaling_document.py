@@ -1,4 +1,4 @@
-"""The settings of scaling in an automation document."""
+"""Settings of scaling in an automation document."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from routing.policy.setting import about, number
 
 
 class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many engines a pool may have, and when it gets more or fewer (DualMap §3.4, A.3.3)."""
+    """Bounds on a pool's number of engines, and when to add or remove engines (DualMap §3.4, A.3.3)."""
 
     mode: Annotated[
         Mode, about("Scaling", "off: nothing. advise: show plans. act: the pool's actuator starts and drains engines.")

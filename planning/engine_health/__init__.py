@@ -1,1 +1,1 @@
-"""Which engines are sick, judged by progress."""
+"""Detect unhealthy engines by their progress."""

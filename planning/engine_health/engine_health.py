@@ -1,12 +1,12 @@
-"""Judges the engines of a pool by their progress, not by their /health.
+"""Judge the engines of a pool by their progress, not by their /health.
 
 Each engine is healthy, suspect, quarantined, or in probation. A lasting fault (planning.engine_health.health_signs)
-quarantines an engine. So does no progress, while another engine of its role moves, for half of the pool at most and
-until it moves again: it may only be slow. So does being worse than the rest, but only for a tenth of the pool (at least
-one engine), and not while fewer than half are healthy: then the engines are not the cause. The n-th quarantine in a row
-lasts n times as long. A returning engine starts with a small share of its load. While no other engine of its role
-serves, an engine is quarantined for a fault only, and no longer than the fault shows: clients would have no engine in
-its place.
+quarantines an engine. So does missing progress while another engine of its role makes progress, for at most half of the
+pool and until the engine makes progress again, because it can just be slow. So does being an outlier, but only for a
+tenth of the pool (at least one engine), and not while fewer than half are healthy, because then the engines are not the
+cause. The n-th consecutive quarantine lasts n times as long. A returning engine starts with a small share of its load.
+While no other engine of its role serves, an engine is quarantined only for a fault, and only as long as the fault
+lasts, because clients would have no other engine.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from planning.facts.peer_speeds import PeerSpeeds
 from planning.facts.reason import Reason
 
 OUTLIER_LIMIT, LAST_OF_ROLE = "outlier_limit", "last_of_role"
-"""Codes of the reasons for which an engine that is worse than the rest keeps its state."""
+"""Reason codes for outliers that keep their state."""
 
 
 class _Judged(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class _Judged(msgspec.Struct, frozen=True):
     signs: tuple[Sign, ...]
 
     def lasting(self, grade: str, now_s: float) -> Sign | None:
-        """Return the first sign of this grade that has shown for long enough."""
+        """Return the first sign of this grade that has lasted long enough."""
         for sign in self.signs:
             if sign.grade == grade and now_s - self.memory.signs.get(sign.code, now_s) >= sign.hold_s:
                 return sign
@@ -77,8 +77,8 @@ def plan_health(
 ) -> tuple[HealthPlan, HealthMemory]:
     """Return a verdict on each engine, and the memory for the next round.
 
-    Engines that are not meant to serve (starting, draining, out) are not judged and begin again afterwards. Over
-    `newcomer_slow_start_s` (ScalingDocument.slow_start_s) a new engine gets a growing share of the load.
+    Engines that should not serve (starting, draining, out) are not judged and start without a history afterwards. A new
+    engine gets a growing share of the load over `newcomer_slow_start_s` (ScalingDocument.slow_start_s).
     """
     now_s = facts.now_s
     active = [engine for engine in facts.engines if engine.lifecycle == ACTIVE]
@@ -144,7 +144,7 @@ def _can_do(role: Role, others: Counter[Role]) -> bool:
 
 
 def _panics(judged: Sequence[_Judged], settings: HealthDocument, now_s: float) -> bool:
-    """Return whether so few engines are well that outliers are the rule."""
+    """Return whether too few engines are healthy to treat outliers as exceptions."""
     sick = sum(
         item.memory.state == QUARANTINED
         or any(item.lasting(grade, now_s) is not None for grade in (FAULT, SUSPICION, OUTLIER))
@@ -156,7 +156,7 @@ def _panics(judged: Sequence[_Judged], settings: HealthDocument, now_s: float) -
 def _moved(
     judged: _Judged, settings: HealthDocument, now_s: float, *, may_suspect: bool, may_eject: bool, alone: bool
 ) -> EngineHealthMemory:
-    """Return the engine's memory with its next state; `alone`: no other engine of its role serves."""
+    """Return the engine's memory with its next state. `alone` means that no other engine of its role serves."""
     memory = judged.memory
     if memory.state == QUARANTINED:
         return _quarantined(judged, settings, now_s, alone=alone)
@@ -204,7 +204,7 @@ def _eject(memory: EngineHealthMemory, sign: Sign, settings: HealthDocument, now
 
 
 def _quarantined(judged: _Judged, settings: HealthDocument, now_s: float, *, alone: bool) -> EngineHealthMemory:
-    """Return the memory of an engine that stays out, or that returns on probation."""
+    """Return the memory of an engine that stays quarantined or returns on probation."""
     memory = judged.memory
     fault = next((sign for sign in judged.signs if sign.grade == FAULT), None)
     if fault is not None:
@@ -274,7 +274,7 @@ def _verdict(
 
 
 def _in_slow_start(from_s: float, slow_start_s: float, settings: HealthDocument, now_s: float) -> float:
-    """Return an engine's share of the load in its slow start, which began at `from_s`."""
+    """Return an engine's share of the load in its slow start, which started at `from_s`."""
     done = max((now_s - from_s) / slow_start_s, 0.0)
     return min(1.0, settings.slow_start_from + (1.0 - settings.slow_start_from) * done)
 
@@ -293,7 +293,7 @@ def _reasons(
     panic: bool,
     settings: HealthDocument,
 ) -> tuple[Reason, ...]:
-    """Return one reason per change and per action withheld, or that nothing was to be done."""
+    """Return one reason per change and per withheld action, or that no action was needed."""
     of = {verdict.engine_id: verdict for verdict in verdicts}
     reasons = [
         Reason(

@@ -1,4 +1,4 @@
-"""State that engine health keeps between rounds: frozen, small, and stored as JSON with the job."""
+"""State of engine health between rounds: immutable, small, and stored as JSON with the job."""
 
 from __future__ import annotations
 
@@ -8,71 +8,73 @@ from planning.engine_health.health_verdict import HEALTHY, HealthState
 from planning.facts.fleet_facts import EngineObservation, known
 
 MAX_FLAPS = 16
-"""Losses and restarts of one engine that are remembered."""
+"""Maximum remembered losses and restarts of one engine."""
 UNDER_WAY_S = 2.0
-"""Answers so soon after the counters moved may be part of what they have counted already."""
+"""Answers this soon after the counters changed can already be included in them."""
 
 
 class EngineHealthMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One engine's state, and since when which of its counters have not changed."""
+    """One engine's state, and how long each of its counters has been unchanged."""
 
     engine_id: str
     incarnation: int
     since_s: float
-    """Since when it has been in its state."""
+    """When it entered its state."""
     state: HealthState = HEALTHY
     code: str = ""
     text: str = ""
     until_s: float | None = None
     ejections: int = 0
-    """Quarantines in a row."""
+    """Number of consecutive quarantines."""
     reachable: bool = True
     flaps: tuple[float, ...] = ()
-    """Moments of losses and restarts, oldest first."""
+    """Times of losses and restarts, oldest first."""
     signs: dict[str, float] = {}
-    """Code of each sign that shows → since when."""
+    """Code of each current sign → when it began."""
 
     served: tuple[int, int] = (0, 0)
-    """First tokens and later pieces that the gateway had seen."""
+    """First tokens and later pieces that the gateway has received."""
     served_s: float = 0.0
-    """When they last grew, or when the engine last had no work."""
+    """When they last increased, or when the engine last had no work."""
     given_s: float = 0.0
-    """When the gateway last had no request there: requests that others sent before prove nothing about later ones."""
+    """When the gateway last had no request on the engine: earlier requests of other senders prove nothing about
+    later ones.
+    """
     first_token_s: float = 0.0
-    """When the first of them last grew, or when it last had no prefill."""
+    """When the first tokens last increased, or when the engine last had no prefill."""
     counters: tuple[float | None, float | None] = (None, None)
-    """Prompt and generated tokens by its metrics."""
+    """Prompt and generated tokens in its metrics."""
     counted_s: float = 0.0
-    """When they last grew, or when its metrics last reported no work."""
+    """When they last increased, or when its metrics last reported no work."""
     counters_moved_s: float = 0.0
-    """When the counters last changed; an engine without work does not move them."""
+    """When the counters last changed. Without work they do not change."""
     moved_s: float | None = None
-    """When an answer or a counter last moved; None: never in this incarnation."""
+    """When an answer or a counter last progressed, None if never in this incarnation."""
     served_since_counted: int = 0
-    """First tokens and pieces that the gateway saw since the counters last moved, up to the round before; those that
-    were already on their way then do not count.
+    """First tokens and pieces that the gateway received since the counters last changed, up to the previous round.
+    Those already in transit at the change are not counted.
     """
     served_lately: int = 0
-    """The same, of the last round alone: the newest reading may be older than they are."""
+    """The same for the last round alone, because the latest reading can be older than they are."""
     answered_s: float | None = None
-    """When the first of them came."""
+    """When the first of them arrived."""
     backwards_s: float | None = None
-    """When a counter last ran backwards in one incarnation."""
+    """When a counter last decreased within one incarnation."""
     forgiven: int = 0
-    """Failures in a row when it last returned; they no longer count."""
+    """Consecutive failures before its last return, which no longer count."""
     gaps_total: int = 0
     gap_s: float | None = None
     """When its KV events last had a gap."""
 
 
 class HealthMemory(msgspec.Struct, frozen=True):
-    """A pool's engines by id. The first round begins with an empty one."""
+    """Memory of a pool's engines by id. The first round starts with an empty one."""
 
     engines: dict[str, EngineHealthMemory] = {}
 
 
 def first_memory(facts: EngineObservation, now_s: float) -> EngineHealthMemory:
-    """Return the memory of an engine that is seen for the first time."""
+    """Return the initial memory of a new engine."""
     return EngineHealthMemory(
         engine_id=facts.engine_id,
         incarnation=facts.incarnation,
@@ -119,12 +121,12 @@ def remembered(memory: EngineHealthMemory, facts: EngineObservation, now_s: floa
 
 
 def counters_of(facts: EngineObservation) -> tuple[float | None, float | None]:
-    """Return the token counters of the metrics; None where they cannot be numbers."""
+    """Return the token counters in the metrics, None if they are not valid numbers."""
     return known(facts.prompt_tokens_total), known(facts.generated_tokens_total)
 
 
 def _restarted(memory: EngineHealthMemory, facts: EngineObservation, now_s: float) -> EngineHealthMemory:
-    """Return the memory of a new process that keeps its record of flapping and its quarantines."""
+    """Return the memory of a restarted process, which keeps its flaps and quarantines."""
     return msgspec.structs.replace(
         first_memory(facts, now_s),
         since_s=memory.since_s,
@@ -138,7 +140,7 @@ def _restarted(memory: EngineHealthMemory, facts: EngineObservation, now_s: floa
 
 
 def _unanswered(memory: EngineHealthMemory, grown: int, now_s: float, *, moved: bool) -> EngineHealthMemory:
-    """Return the memory with the answers that came from the engine in this round while its counters did not move."""
+    """Return the memory updated with the answers received in this round while the counters did not change."""
     if moved:
         return msgspec.structs.replace(
             memory, counters_moved_s=now_s, served_since_counted=0, served_lately=0, answered_s=None
@@ -158,7 +160,7 @@ def _has_work(facts: EngineObservation) -> bool:
 
 
 def _counters_grew(memory: EngineHealthMemory, facts: EngineObservation) -> tuple[bool, bool]:
-    """Return whether one of the metrics' counters grew, and whether one ran backwards."""
+    """Return whether a counter in the metrics increased, and whether one decreased."""
     grew = backwards = False
     for new, old in zip(counters_of(facts), memory.counters, strict=True):
         if new is not None and old is not None:

@@ -1,9 +1,9 @@
-"""The signs that an engine is sick, each read from this round's facts and the memory of earlier rounds.
+"""Signs of unhealthy engines, each derived from this round's facts and the memory of earlier rounds.
 
-Grades: a *fault* means that nothing answers there, or that the engine itself reports that it does not serve. It always
-leads to quarantine once it has lasted. A *suspicion* means that requests there make no progress, as also while an
-engine compiles, builds a grammar or encodes images: it gets no new work while others move. An *outlier* is worse than
-the rest; how many of those may be taken out at once is bounded. A *doubt* makes a suspect and no more: the engine still
+Grades: a *fault* means that the engine does not answer or reports that it does not serve. A lasting fault always leads
+to quarantine. A *suspicion* means that its requests make no progress, which also happens while an engine compiles,
+builds a grammar, or encodes images: it gets no new work while others make progress. An *outlier* is worse than other
+engines; the number of outliers quarantined at once is limited. A *doubt* only makes the engine suspect: it still
 serves. No sign ends a running request (docs/decisions/0057-slow-is-not-dead.md).
 """
 
@@ -36,24 +36,27 @@ GARBAGE_METRICS = "garbage_metrics"
 EVENT_GAPS = "event_gaps"
 
 OUTLIER_CODES = frozenset({FAILURES, CRAWLING, FLAPPING, REJECTING})
-"""Codes of being worse than the rest that can lead to quarantine."""
+"""Outlier codes that can lead to quarantine."""
 SELF_CLEARING_FAULTS = frozenset({UNREACHABLE, PAUSED})
-"""Faults that end when the engine reports so: their quarantine needs no term."""
+"""Faults that end when the engine reports so. Their quarantine has no fixed duration."""
 SUSPICION_CODES = frozenset({NO_PROGRESS, NOT_STARTING, LYING})
-"""Suspicions end when anything moves: their quarantine has no term and no slow start, and prolongs no other."""
+"""Suspicions that end with any progress. Their quarantine has no fixed duration and no slow start, and prolongs no
+other.
+"""
 
 REJECTS = 0.9
-"""Share of rejected requests from which an engine counts as useless: one client's bad requests among others stay below.
+"""Share of rejected requests from which an engine counts as useless. One client's bad requests among others stay
+below it.
 """
 FULL = 0.85
-"""Share of the KV memory from which a long prompt may not fit."""
+"""Share of the KV memory above which a long prompt can fail to fit."""
 _INSTANT_S = 1e-6
 ANSWERS = 5
-"""This many pieces of answers prove that counters which do not move are wrong."""
+"""Number of answer pieces that proves that unchanged counters are wrong."""
 FROZEN_S = 3.0
-"""Counters that do not move are wrong once a reading is this much younger than the first of those pieces."""
+"""Unchanged counters are wrong if a reading is this much newer than the first of those pieces."""
 UNKNOWN_PREFILL = 3.0
-"""Multiple of the limit for an engine whose work is unknown: others sent it, or its metrics are frozen."""
+"""Multiple of the limit for an engine with unknown work, because others sent it or its metrics are frozen."""
 
 
 class Sign(msgspec.Struct, frozen=True):
@@ -63,9 +66,9 @@ class Sign(msgspec.Struct, frozen=True):
     grade: str
     text: str
     hold_s: float = 0.0
-    """How long it must show before it takes effect."""
+    """How long the sign must last before it takes effect."""
     still_since_s: float = 0.0
-    """Of a suspicion: since when nothing has come from the engine."""
+    """For a suspicion: when the engine's last progress was."""
 
 
 def signs_of(
@@ -76,7 +79,7 @@ def signs_of(
     tpot_slo_s: float,
     now_s: float,
 ) -> list[Sign]:
-    """Return the signs that show, the gravest first."""
+    """Return the current signs, most severe first."""
     signs = [
         *_silence(facts, memory, settings, now_s),
         *_standstill(facts, memory, settings, now_s),
@@ -90,12 +93,12 @@ def signs_of(
 
 
 def is_fresh(facts: EngineObservation, settings: HealthDocument, now_s: float) -> bool:
-    """Return whether the engine's metrics are new enough to be judged."""
+    """Return whether the engine's metrics are recent enough to judge it."""
     return facts.report_s is not None and now_s - facts.report_s <= settings.stale_s
 
 
 def are_frozen(facts: EngineObservation, memory: EngineHealthMemory) -> bool:
-    """Return whether the engine's metrics do not change although answers came from it, so that they prove nothing."""
+    """Return whether the engine's metrics are unchanged although it sent answers, so that they prove nothing."""
     counts = any(counter is not None for counter in memory.counters)
     if not counts or memory.answered_s is None or facts.report_s is None:
         return False
@@ -105,7 +108,7 @@ def are_frozen(facts: EngineObservation, memory: EngineHealthMemory) -> bool:
 def _silence(
     facts: EngineObservation, memory: EngineHealthMemory, settings: HealthDocument, now_s: float
 ) -> Iterator[Sign]:
-    """Yield the signs of failed probes; answers that the gateway itself saw contradict them."""
+    """Yield signs of failed probes, unless answers received by the gateway contradict them."""
     if not facts.reachable:
         since_s = facts.unreachable_since_s if facts.unreachable_since_s is not None else now_s
         silent_s = max(now_s - since_s, 0.0)
@@ -120,7 +123,7 @@ def _silence(
 def _standstill(
     facts: EngineObservation, memory: EngineHealthMemory, settings: HealthDocument, now_s: float
 ) -> Iterator[Sign]:
-    """Yield a sign where requests are in flight and they make no progress."""
+    """Yield a sign if requests in flight make no progress."""
     limit_s = settings.stall_s + 2 * (known(facts.longest_prefill_s) or 0.0)
     # Of requests that others sent, the prefill's length is unknown.
     if not facts.dispatched:
@@ -164,7 +167,10 @@ def _failing(
 
 
 def _rejecting(facts: EngineObservation, peers: Peers, settings: HealthDocument) -> Iterator[Sign]:
-    """Yield a sign where the engine rejects what its peers accept; a rejection by all is not the engine's fault."""
+    """Yield a sign if the engine rejects requests that its peers accept.
+
+    Rejections by all are not the engine's fault.
+    """
     share, elsewhere = known(facts.rejected_share), peers.rejected_share
     if share is None or elsewhere is None or facts.rejected_samples < settings.failures:
         return
@@ -174,10 +180,9 @@ def _rejecting(facts: EngineObservation, peers: Peers, settings: HealthDocument)
 
 
 def _crawling(facts: EngineObservation, peers: Peers, settings: HealthDocument, tpot_slo_s: float) -> Iterator[Sign]:
-    """Yield a sign where the engine is slow by its estimate and by its peers; without peers it is a doubt only.
+    """Yield a sign if the engine is slow compared with its estimate and its peers. Without peers it is only a doubt.
 
-    Tokens come slowly from a mixed engine that prefills much, so they count against it only where its prefills are slow
-    too.
+    A mixed engine with much prefill work sends tokens slowly, so slow tokens count only if its prefills are also slow.
     """
     factor, slowness, tpot_s = settings.slow_factor, known(facts.slowness), known(facts.tpot_s)
     judged = slowness is not None and facts.slowness_samples >= settings.slow_samples
@@ -206,7 +211,7 @@ def _crawling(facts: EngineObservation, peers: Peers, settings: HealthDocument, 
 
 
 def _patience_s(settings: HealthDocument, times: float) -> float:
-    """Return how long a crawl must show: the slower the engine, the shorter, down to a third of the time."""
+    """Return how long slowness must last: the slower the engine, the shorter, down to a third of the time."""
     return max(settings.slow_s / 3, settings.slow_s * settings.slow_factor / max(times, settings.slow_factor))
 
 
@@ -233,7 +238,7 @@ def _doubts(
 
 
 def _impossible(facts: EngineObservation, memory: EngineHealthMemory, settings: HealthDocument, now_s: float) -> str:
-    """Return the first report that no sound engine makes, as a sentence; empty where there is none."""
+    """Return the first impossible report in a sentence, empty if there is none."""
     named = {
         "running": facts.running,
         "waiting": facts.waiting,
@@ -261,5 +266,5 @@ def _run(number: int) -> str:
 
 
 def _left(limit_s: float, elapsed_s: float) -> float:
-    """Return a hold that is over once `elapsed_s` has reached the limit; the sign's own clock began earlier."""
+    """Return the hold time of a sign: 0 once `elapsed_s` has reached the limit, else the limit."""
     return 0.0 if elapsed_s >= limit_s else limit_s

@@ -16,11 +16,11 @@ QUARANTINED: HealthState = "quarantined"
 PROBATION: HealthState = "probation"
 
 NEWCOMER = "newcomer"
-"""Code of the probation of an engine that has just begun to serve."""
+"""Code of the probation of a new engine."""
 
 
 class HealthVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine. suspect: it is watched. quarantined: it gets no new work. probation: it returns slowly."""
+    """One engine. suspect: watched. quarantined: gets no new work. probation: in slow start."""
 
     engine_id: str
     incarnation: int
@@ -28,15 +28,15 @@ class HealthVerdict(msgspec.Struct, frozen=True, kw_only=True):
     code: str = ""
     """The sign's code (see planning.engine_health.health_signs); empty when healthy."""
     text: str = ""
-    """The sign as one sentence; empty when healthy."""
+    """The sign in one sentence, empty when healthy."""
     since_s: float
     """When it entered this state."""
     until_s: float | None = None
-    """Earliest end of a quarantine; None: when its sign is gone."""
+    """Earliest end of a quarantine. None: when its sign ends."""
     load_share: float = 1.0
-    """Share of its usual load that it should get, 0..1."""
+    """Target share of its usual load, 0..1."""
     slow_start_s: float = 0.0
-    """Seconds from `since_s` over which a probation's share grows to 1."""
+    """Seconds from `since_s` until a probation's share reaches 1."""
 
 
 class HealthPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +47,8 @@ class HealthPlan(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: tuple[HealthVerdict, ...]
     """One per engine, in the order of the facts."""
     changed: tuple[str, ...]
-    """Ids of the engines whose state or code has changed."""
+    """Ids of the engines whose state or code changed."""
     panic: bool
-    """Too few engines are healthy: quarantines for being worse than the rest are suspended."""
+    """Whether too few engines are healthy, so that no outlier is quarantined."""
     reasons: tuple[Reason, ...]
-    """Reasons for the plan; never empty."""
+    """Reasons for the plan, at least one."""

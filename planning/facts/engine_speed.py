@@ -1,4 +1,4 @@
-"""One engine's recent speed compared with its expectation: one rule for live and simulated engines."""
+"""One engine's recent speed compared with the expected one, for live and simulated engines."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 WINDOW_S = 60.0
-"""Span over which an engine's speed is judged."""
+"""Period over which an engine's speed is judged."""
 MAX_SAMPLES = 256
-"""Timings kept; of more within the window the newest count."""
+"""Maximum timings kept. The newest count."""
 ENOUGH_LATE = 3
-"""From this many late requests on, older first tokens no longer represent the engine."""
+"""From this number of late requests on, older first tokens no longer represent the engine."""
 SLOW_RUN = 2.0
-"""Ratio of its expected time from which a first token prolongs a run of slow ones."""
+"""A first token after this multiple of its expected time continues a run of slow ones."""
 SLOW_RUN_S = 10.0
-"""A run of slow ones proves a change once it lasts this long; a pause of the machine is over by then."""
+"""A run of slow first tokens proves a change after this time, which is longer than pauses of the machine."""
 
 Speed = tuple[float | None, int]
-"""A median, None without values, and the number of samples behind it."""
+"""A median (None without values), and its number of samples."""
 
 
 class _Sample(NamedTuple):
-    """One request's evidence of slowness: when it was due, when that was known, and the ratio of both times."""
+    """One request's slowness: when its first token was due, when the ratio was known, and actual / expected time."""
 
     due_s: float
     at_s: float
@@ -31,9 +31,9 @@ class _Sample(NamedTuple):
 
 
 class EngineSpeed:
-    """One engine's timings. Mutable: the samples, and when the prefills given to it should be over.
+    """One engine's timings. Mutable: the samples, and when its assigned prefills should be done.
 
-    Moments are seconds of one clock. It is reset with each incarnation of the engine.
+    All times are in seconds of one clock. It is reset with each incarnation of the engine.
     """
 
     def __init__(self) -> None:
@@ -42,32 +42,32 @@ class EngineSpeed:
         self._tpot: deque[tuple[float, float]] = deque(maxlen=MAX_SAMPLES)
 
     def expects(self, prefill_s: float, now: float) -> float:
-        """Note a prefill that is given to the engine; return the seconds to its first token, work ahead included."""
+        """Record a prefill sent to the engine. Return the expected seconds to its first token, including work ahead."""
         # No max(): every dispatch runs this.
         self._ready_s = (self._ready_s if self._ready_s > now else now) + prefill_s
         return self._ready_s - now
 
     def first_token(self, took_s: float, expected_s: float, now: float) -> None:
-        """Note the actual and the expected time of a first token; one without an expectation is ignored."""
+        """Record the actual and expected time of a first token. It is ignored without an expectation."""
         if expected_s > 0:
             self._first_tokens.append(_Sample(now - took_s + expected_s, now, took_s / expected_s))
 
     def answered(self, tpot_s: float, now: float) -> None:
-        """Note the mean seconds between the tokens of one answer."""
+        """Record the mean seconds between the tokens of one answer."""
         self._tpot.append((now, tpot_s))
 
     def usual(self) -> float:
-        """Return the usual ratio of a first token's time to its estimate; 1 where nothing is known."""
+        """Return the usual ratio of a first token's time to its estimate, 1 without samples."""
         return (
             statistics.median(first_token.slowness for first_token in self._first_tokens) if self._first_tokens else 1.0
         )
 
     def slowness(self, pending: Iterable[tuple[float, float]], now: float) -> Speed:
-        """Return the median of seconds to first token over expected seconds.
+        """Return the median of actual over expected seconds to first token.
 
-        `pending`: (moment of the dispatch, expected seconds) of requests without a first token. A late one counts
-        before its first token comes, if it ever does. Several late ones, or a run of slow ones up to the newest, prove
-        a change: samples from before the first of them was due no longer count.
+        `pending`: (dispatch time, expected seconds) of requests without a first token. A late one counts before its
+        first token arrives. Several late ones, or a run of slow ones up to the newest, prove a change: samples from
+        before the first of them was due no longer count.
         """
         while self._first_tokens and self._first_tokens[0].at_s < now - WINDOW_S:
             self._first_tokens.popleft()
@@ -90,7 +90,7 @@ class EngineSpeed:
 
 
 def _change_s(samples: Sequence[_Sample]) -> float:
-    """Return when the first of a run of slow ones that reaches the newest was due; 0 where there is no such run."""
+    """Return when the first of the current run of slow first tokens was due, 0 without a run."""
     run: list[_Sample] = []
     # By the moment at which they were due, the latest first.
     for item in sorted(samples, reverse=True):

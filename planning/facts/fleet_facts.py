@@ -1,8 +1,8 @@
-"""Planner inputs for one pool, from either observer: the jobs live, the simulator in virtual time.
+"""Planner inputs for one pool, from live jobs or from the simulator in virtual time.
 
-All moments are seconds of one clock that every fact and every memory of a pool shares: Unix seconds in jobs (a memory
-outlives its process), virtual seconds in simulations. Values come from engines and may be wrong in any way: a planner
-treats None, NaN and negative numbers as not known.
+All times are seconds of one clock shared by all facts and memories of a pool: Unix seconds in jobs (a memory outlives
+its process), virtual seconds in simulations. Values come from engines and can be wrong in any way: planners treat None,
+NaN, and negative numbers as unknown.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import msgspec
 Role = Literal["mixed", "prefill", "decode"]
 
 Lifecycle = Literal["active", "starting", "draining", "out"]
-"""State that operators and plans want an engine in. active: to serve. starting: ordered, not yet ready. draining: to
-finish its work and stop. out: maintenance, or stopped.
+"""Target state set by operators and plans. active: serve. starting: ordered, not yet ready. draining: finish work
+and stop. out: in maintenance, or stopped.
 """
 
 ACTIVE: Lifecycle = "active"
@@ -26,98 +26,100 @@ OUT: Lifecycle = "out"
 
 
 class EngineObservation(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine as it is known at one moment. Counters are of its present incarnation."""
+    """One engine at one time. Counters belong to its current incarnation."""
 
     engine_id: str
     incarnation: int = 1
     role: Role = "mixed"
     lifecycle: Lifecycle = ACTIVE
     since_s: float | None = None
-    """Since when it has been in its lifecycle state."""
+    """When it entered its lifecycle state."""
     load_share: float = 1.0
-    """Share of its usual load that engine health allows; 0: quarantined."""
+    """Share of its usual load that engine health allows. 0 if quarantined."""
 
     # by its probes
     report_s: float | None = None
-    """Moment of the last reading of its load; None: never."""
+    """Time of the last load reading, None if never."""
     reachable: bool = True
-    """False: the last probe got no answer at all."""
+    """False if the last probe got no answer."""
     unreachable_since_s: float | None = None
     readable: bool = True
-    """False: it answers, but its metrics cannot be read."""
+    """False if it answers but its metrics cannot be read."""
     paused: str = ""
-    """paused, sleeping or draining where the engine itself reports it; else empty."""
+    """paused, sleeping, or draining if the engine reports it, else empty."""
     running: int | None = None
     waiting: int | None = None
     kv_usage: float | None = None
-    """0..1."""
+    """KV memory usage, 0..1."""
     prompt_tokens_total: float | None = None
-    """Prompt tokens whose prefill it has ended, by its metrics."""
+    """Prompt tokens of completed prefills in its metrics."""
     generated_tokens_total: float | None = None
 
     # by the gateway's own account
     dispatched: int = 0
-    """Requests that were given to it and are not complete."""
+    """Requests dispatched to it that are not complete."""
     prefilling: int = 0
-    """Those of them without a first token, where one will be seen: not those whose answers come in whole."""
+    """Dispatched requests without a first token that will have a visible one, so answers sent as a whole are
+    excluded.
+    """
     streaming: int = 0
-    """Those of them whose answers come piece by piece, so that silence means something."""
+    """Dispatched requests with streamed answers, whose silence is a sign."""
     first_tokens_total: int = 0
-    """First tokens that came from it."""
+    """First tokens received from it."""
     chunks_total: int = 0
-    """Later pieces of answers, and ends of answers, that came from it."""
+    """Later pieces and ends of answers received from it."""
     longest_prefill_s: float = 0.0
-    """Estimated seconds of the longest prefill in flight there."""
+    """Estimated seconds of its longest prefill in flight."""
     failures_in_row: int = 0
-    """Requests that failed there since the last one that did not."""
+    """Requests that failed on it since its last success."""
     rejected_share: float | None = None
-    """Share of its last answers that were 4xx, 0..1."""
+    """Share of its latest responses with status 4xx, 0..1."""
     rejected_samples: int = 0
     slowness: float | None = None
-    """Median over the window: seconds from dispatch to first token over the estimate of the same; 1: as estimated.
-    Requests in flight for longer than their estimate count with the time so far.
+    """Median over the window of actual seconds from dispatch to first token over their estimate. 1 is as estimated.
+    Requests in flight for longer than their estimate count with their time so far.
     """
     slowness_samples: int = 0
     tpot_s: float | None = None
     """Median over the window of the mean seconds between a request's tokens."""
     tpot_samples: int = 0
     event_gaps_total: int = 0
-    """Times its KV events had a gap."""
+    """Number of gaps in its KV events."""
     in_flight_s: float = 0.0
-    """Seconds of prefill work that is bound to it or in flight there."""
+    """Seconds of prefill work bound to it or in flight on it."""
     bound: int = 0
     """Requests that wait at the gateway for this engine."""
 
 
 class PoolWindow(msgspec.Struct, frozen=True, kw_only=True):
-    """Totals of a pool over one span of time: a roll-up."""
+    """Totals of a pool over one period: a roll-up."""
 
     from_s: float
     span_s: float
     requests: int
     """Requests that were answered or rejected."""
     on_time: int
-    """Those of them with a first token within their objective."""
+    """Requests whose first token met their objective."""
     rejected: int = 0
     work_s: float = 0.0
-    """Engine seconds of work for the requests that arrived in the span: uncached prefill, and decode where that takes
+    """Engine seconds of work for the requests that arrived in the period: uncached prefill, and decode if that uses
     the engine's time.
     """
     queued: int = 0
-    """Requests that waited at the end of the span, bound or not."""
+    """Requests waiting at the end of the period, bound or unbound."""
     queued_s: float = 0.0
-    """Engine seconds of work that waited at the end of the span, at the gateway or on engines."""
+    """Engine seconds of work waiting at the end of the period, at the gateway or on engines."""
     prompt_tokens: int = 0
     recomputed_tokens: int = 0
-    """Prompt tokens computed on one engine although another held them."""
+    """Prompt tokens computed on one engine although another one held them."""
     load_cv: float = 0.0
-    """CV of pending tokens over the serving engines at the end of the span (routing.values.load_cv)."""
+    """CV of pending tokens over the serving engines at the end of the period (routing.values.load_cv)."""
     engines: int = 0
-    """Engines that served at the end of the span."""
+    """Engines serving at the end of the period."""
 
 
 class PoolFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One pool at one moment, and its last minutes."""
+    """One pool at one time, and its last minutes."""
 
     pool_id: str
     now_s: float
@@ -125,51 +127,50 @@ class PoolFacts(msgspec.Struct, frozen=True, kw_only=True):
     tpot_slo_s: float = 0.1
     engines: tuple[EngineObservation, ...] = ()
     failed_starts: int = 0
-    """Starts of engines in a row that were given up."""
+    """Consecutive engine starts that failed."""
     start_failed_s: float | None = None
-    """When the last of them failed."""
+    """When the last start failed."""
     start_failure: str = ""
-    """Its reported cause."""
+    """Reported cause of the last failed start."""
     windows: tuple[PoolWindow, ...] = ()
-    """Oldest first, without overlap; they reach back as far as the automations judge."""
+    """Oldest first, without overlap, covering at least the period that the automations judge."""
 
 
 class DemandPoint(msgspec.Struct, frozen=True):
-    """Demand of a pool around one moment of the past, from the roll-ups of history."""
+    """Demand of a pool around one time in the past, from historical roll-ups."""
 
     at_s: float
     engines: float
-    """Engine seconds of work per second: the number of engines that would be busy all the time."""
+    """Engine seconds of work per second: the number of fully busy engines."""
 
 
 class RoleLoad(msgspec.Struct, frozen=True):
-    """The load of one engine at one moment, for the ratio of roles."""
+    """Load of one engine at one time, for the ratio of roles."""
 
     at_s: float
     role: Role
     load: float
-    """1: the engine is as busy as it may be. Prefill: the share of its time that it prefills (a sample may be 0 or 1),
-    plus the wait for a first token over the TTFT objective; the wait alone shows nothing until it is too late.
-    Decode: time between tokens over the TBT objective, or share of its memory that is taken or waited for, whichever
-    is more.
+    """1 means as busy as allowed. Prefill: the share of time in prefill (a sample can be 0 or 1), plus the wait for
+    a first token over the TTFT objective; the wait alone would react too late. Decode: time between tokens over the
+    TBT objective, or the share of memory used or waited for, whichever is higher.
     """
 
 
 class PrefixFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One hot prefix, as the gateway's router counts it."""
+    """One hot prefix, as counted by the gateway's router."""
 
     key: str
-    """Its affinity key as 16 hex digits."""
+    """Affinity key as 16 hex digits."""
     work_s_by_engine: dict[str, float]
-    """Engine id → seconds of prefill of its requests there within the window."""
+    """Engine id → prefill seconds of the prefix's requests on it within the window."""
     candidates: tuple[str, ...] = ()
-    """Engines that its requests may use now; empty: any."""
+    """Engines that its requests can use, empty for any."""
     recomputed_tokens: int = 0
-    """Its tokens computed within the window on engines that did not hold them."""
+    """Tokens of the prefix computed within the window on engines that did not hold them."""
 
 
 def known(value: float | None) -> float | None:
-    """Return the number if it is possible: finite and not negative; else None."""
+    """Return the number if it is finite and not negative, else None."""
     if value is None or not math.isfinite(value) or value < 0:
         return None
     return float(value)

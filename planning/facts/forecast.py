@@ -1,4 +1,4 @@
-"""A pool's demand in the near future: by trend, and by the same time of past seasons."""
+"""A pool's demand in the near future, by trend and by the same time in past seasons."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ import msgspec
 from planning.facts.fleet_facts import DemandPoint, known
 
 MAX_GROWTH = 2.0
-"""A forecast is at most this multiple of present demand: no trend lasts for ever."""
+"""Maximum forecast as a multiple of current demand, because no trend lasts for ever."""
 ENOUGH = 0.25
-"""Share of the recent time that its points must span."""
+"""Minimum share of the recent time that the points must span."""
 _SURE = 2.0
-"""Standard errors from which a slope is trusted."""
+"""Minimum slope in standard errors for a trend to count."""
 _AROUND_S = 600.0
-"""Half width of "the same time" in another season; never more than a twentieth of the season."""
+"""Half width of "the same time" in another season, limited to a twentieth of the season."""
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """Work in engines: engine seconds of demand per second."""
+    """Demand in engines: engine seconds of work per second."""
 
     now: float
     ahead: float
-    """Peak expected within the time ahead."""
+    """Peak expected within the forecast time."""
     basis: str
-    """level, trend or season: the source of `ahead`."""
+    """Source of `ahead`: level, trend, or season."""
 
 
 def expected_demand(
     history: Sequence[DemandPoint], now_s: float, *, ahead_s: float, recent_s: float, season_s: float
 ) -> Forecast | None:
-    """Return the forecast for `ahead_s` from now; None where the known points of the last `recent_s` seconds span too
-    little of them.
+    """Return the forecast for `ahead_s` from now. None if the recent known points span too little time.
 
-    The level is the mean of the last `recent_s`; a trend is trusted where the slope over that time is twice its
-    standard error; a season where there are points one season ago: its past growth applies to the present level.
+    The level is the mean of the last `recent_s` seconds. A trend counts if the slope over that time is at least twice
+    its standard error. A season counts if there are points one season ago: its past growth is applied to the current
+    level.
     """
     points = sorted(
         ((point.at_s, engines) for point in history if (engines := known(point.engines)) is not None),
@@ -60,7 +60,10 @@ def expected_demand(
 
 
 def _line(points: Sequence[tuple[float, float]], now_s: float) -> tuple[float, float]:
-    """Return slope per second and present value of the straight line through the points; slope 0 if uncertain."""
+    """Return slope per second and current value of the straight line through the points.
+
+    The slope is 0 if uncertain.
+    """
     count = len(points)
     mean_at = fmean(at_s for at_s, _ in points)
     mean = fmean(engines for _, engines in points)
@@ -78,7 +81,7 @@ def _line(points: Sequence[tuple[float, float]], now_s: float) -> tuple[float, f
 def _seasonal(
     points: Sequence[tuple[float, float]], level: float, now_s: float, ahead_s: float, season_s: float, recent_s: float
 ) -> float | None:
-    """Return `level` times the growth that followed this moment one season ago; None without points."""
+    """Return `level` times the growth after this time one season ago, None without points."""
     around_s = min(_AROUND_S, season_s / 20)
     then_s = now_s - season_s
     before = [engines for at_s, engines in points if then_s - max(recent_s, around_s) <= at_s <= then_s]

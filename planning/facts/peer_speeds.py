@@ -1,4 +1,4 @@
-"""Speed of an engine's peers: medians over all others, from one sorted list for the whole pool."""
+"""Speed of an engine's peers: medians over all other engines, from one sorted list for the whole pool."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from planning.documents.health_document import HealthDocument
 from planning.facts.fleet_facts import EngineObservation, known
 
 LEAST_PEERS = 2
-"""Number of judged peers from which an engine can be called slower than they are."""
+"""Minimum number of judged peers for calling an engine slower."""
 
 
 class Peers(msgspec.Struct, frozen=True):
@@ -23,7 +23,7 @@ class Peers(msgspec.Struct, frozen=True):
 
 
 class PeerSpeeds:
-    """The speeds of a pool's engines at one moment."""
+    """The speeds of a pool's engines at one time."""
 
     def __init__(self, engines: Sequence[EngineObservation], settings: HealthDocument) -> None:
         self._least = settings.slow_samples
@@ -32,7 +32,7 @@ class PeerSpeeds:
         self._tpots = sorted(engine for engine in map(self._tpot_of, engines) if engine is not None)
 
     def peers_of(self, facts: EngineObservation) -> Peers:
-        """Return the medians over all engines but this one."""
+        """Return the medians over all other engines."""
         return Peers(
             _median_without(self._slowness, self._slowness_of(facts)),
             _median_without(self._tpots, self._tpot_of(facts)),
@@ -50,7 +50,7 @@ class PeerSpeeds:
 
 
 def _median_without(values: Sequence[float], own: float | None) -> float | None:
-    """Return the median of sorted values without one of them; None of fewer than LEAST_PEERS."""
+    """Return the median of sorted values without one of them, None for fewer than LEAST_PEERS."""
     # The engine's own value is skipped in place, instead of sorting again for each engine.
     skipped = len(values) if own is None else bisect_left(values, own)
     count = len(values) - (own is not None)

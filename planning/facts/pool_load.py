@@ -1,4 +1,4 @@
-"""Load of a pool over its last windows: attainment, demand, and the queue with its growth."""
+"""Load of a pool over its last windows: attainment, demand, queue, and queue growth."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from planning.facts.fleet_facts import PoolWindow, known
 
 
 class PoolLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """A pool over its last seconds; None: not known."""
+    """A pool over its last seconds. None means unknown."""
 
     attainment: float | None
     requests: int
     demand: float | None
     """Engine seconds of demand per second."""
     latest_demand: float | None
-    """The same over the last third of the time: the level that a load has reached that has just risen."""
+    """Demand over the last third of the time: the level reached by a recent increase."""
     queued_s: float
-    """Engine seconds of work that waited at the end."""
+    """Engine seconds of work waiting at the end."""
     queue_growth: float
-    """Growth of the queue in engine seconds per second."""
+    """Queue growth in engine seconds per second."""
 
 
 ENOUGH = 0.5
-"""Share of the span that windows must cover for a demand to be known."""
+"""Minimum share of the time that windows must cover for a known demand."""
 
 
 def load_of(windows: Sequence[PoolWindow], now_s: float, span_s: float, min_requests: int) -> PoolLoad:
-    """Return the load over the last `span_s` seconds; windows with impossible figures are left out."""
+    """Return the load over the last `span_s` seconds. Windows with impossible figures are ignored."""
     recent = [window for window in windows if window.from_s + window.span_s > now_s - span_s and _is_sound(window)]
     requests = sum(item.requests for item in recent)
     seconds = sum(item.span_s for item in recent)

@@ -1,4 +1,4 @@
-"""Reason of a plan: a code to count by and a sentence for people."""
+"""Reason of a plan: a code for counting, and a sentence for operators."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import msgspec
 
 
 class Reason(msgspec.Struct, frozen=True, gc=False):
-    """One reason of a plan, or of inaction."""
+    """One reason for a plan or for inaction."""
 
     code: str
-    """Lower case with underscores; stable, so that plans can be counted and tested by it."""
+    """Lower case with underscores. Stable, so that plans can be counted and tested by it."""
     text: str
     """One sentence with the decisive figures."""

@@ -1,1 +1,1 @@
-"""Which KV blocks should be moved from one node manager to another before they are needed there."""
+"""Plan transfers of KV blocks between node managers before they are needed."""

@@ -1,4 +1,4 @@
-"""Blocks that a planner wants on another node."""
+"""Blocks that a planner wants to move to another node."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ PREFETCH: Planner = "prefetch"
 ADVISORY: Planner = "advisory"
 """A session has announced its next request (SYMPHONY §3.3)."""
 REPLICATE: Planner = "replicate"
-"""They are repeatedly loaded from another node (Mooncake §4.2)."""
+"""Engines repeatedly load them from another node (Mooncake §4.2)."""
 SHRINK: Planner = "shrink"
-"""The target is to give up its copy, which no engine loads from any more; the source keeps its own."""
+"""The target should drop its copy, which no engine loads from any more. The source keeps its own."""
 JUDGED: tuple[Planner, ...] = (PREFETCH, REPLICATE, SHRINK)
-"""Planners that are trusted as a whole; the sources of advisories are judged one by one."""
+"""Planners whose trust is judged as a whole. For advisories, it is judged per source."""
 MAX_BLOCKS = 4096
-"""Blocks of one move; of a longer prompt the first ones."""
+"""Maximum blocks per move: the first ones of a longer prompt."""
 
 
 class KvMove(msgspec.Struct, frozen=True):
-    """Neighbouring blocks of a prompt, and their source and target nodes."""
+    """Adjacent blocks of a prompt, and their source and target nodes."""
 
     planner: Planner
     source: str
-    """Name of a node that holds them; the target's own name: they may be on its SSD and should be in its DRAM."""
+    """Name of a node that holds the blocks. If it is the target, blocks on its SSD are loaded into its DRAM."""
     target: str
     keys: tuple[int, ...]
-    """Routing keys, in the order of the prompt."""
+    """Routing keys in prompt order."""
     seconds: float
     """Expected duration of the transfer."""
     rank: int = 0
-    """Among moves of one planner the lower goes first."""
+    """Rank among one planner's moves, lowest first."""
     expected_s: float = 0.0
-    """When the blocks are expected to be used, as monotonic seconds; 0: as soon as they arrive."""
+    """When the blocks are expected to be used, in monotonic seconds. 0: as soon as they arrive."""

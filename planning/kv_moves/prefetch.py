@@ -1,4 +1,4 @@
-"""Queue-driven prefetch: while a request is queued, the blocks that it will load move to the engine's own node.
+"""Queue-driven prefetch: while a request is queued, move the blocks that it will load to the engine's own node.
 
 Mooncake §5.2 moves a queued request's KV up from the slower tier. Here, the slower tier is another node, or the SSD of
 the engine's own node. When the prefill begins, the remaining load comes from DRAM on the engine's own machine.
@@ -15,14 +15,13 @@ from routing.values.decision import Decision
 from routing.values.inference_request import InferenceRequest
 
 MIN_WAIT_S = 0.02
-"""A shorter wait is over before a node has answered the three calls of an order."""
+"""A shorter wait ends before a node has answered the three calls of an order."""
 
 
 def prefetch(request: InferenceRequest, decision: Decision, loads: NodeLoads, now: float) -> KvMove | None:
-    """Return the move for a bound request that waits; None: none pays, or none would arrive in time.
+    """Return the move for a bound queued request, None if no move pays off or would arrive in time.
 
-    Where the request is to load from the engine's own node already, those of its blocks that are on SSD alone are
-    brought to DRAM.
+    If the request will load from the engine's own node, its blocks that are only on SSD are moved to DRAM.
     """
     home = loads.homes.get(decision.engine_id)
     if home is None or decision.wait_s < MIN_WAIT_S:
@@ -58,13 +57,13 @@ def _move(
 
 
 def _near(decision: Decision, loads: NodeLoads, blocks: int) -> Load:
-    """Return the load of `blocks` leading blocks, once they are on the engine's own node."""
+    """Return the load of `blocks` leading blocks once they are on the engine's own node."""
     home = loads.homes[decision.engine_id]
     return Load(loads.seconds(home, home, max(0, blocks - _held(decision))), blocks, home)
 
 
 def _prefill_s(request: InferenceRequest, decision: Decision, ways: Sequence[Load]) -> float:
-    """Return the seconds of the cheapest prefill: all computed, or one of these loads and the rest computed."""
+    """Return the seconds of the cheapest prefill: computed entirely, or after one of these loads."""
     block_s = request.block_tokens * _token_s(decision)
     held, blocks = _held(decision), len(request.keys)
     loaded_s = (way.seconds + (blocks - way.blocks) * block_s for way in ways if way.blocks > held)
@@ -75,7 +74,7 @@ def _prefill_s(request: InferenceRequest, decision: Decision, ways: Sequence[Loa
 def _token_s(decision: Decision) -> float:
     """Return the decision's seconds per computed token.
 
-    Where it computes none, by the time of its load: computing would have taken longer.
+    If it computes none, return the time of its load per token, because computing would have taken longer.
     """
     fetch, computed = decision.fetch, decision.prompt_tokens - decision.hit_tokens
     load_s = fetch.seconds if fetch is not None else 0.0
@@ -83,10 +82,10 @@ def _token_s(decision: Decision) -> float:
 
 
 def _held(decision: Decision) -> int:
-    """Return the leading blocks that the engine itself has."""
+    """Return the number of leading blocks on the engine itself."""
     return decision.candidates[0].blocks if decision.candidates else 0
 
 
 def _own(loadable: Loadable, home: str) -> int:
-    """Return the leading blocks that the engine's own node has."""
+    """Return the number of leading blocks on the engine's own node."""
     return max((blocks for blocks, nodes in loadable.groups if home in nodes), default=0)

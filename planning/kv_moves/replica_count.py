@@ -1,8 +1,8 @@
-"""How many copies a prefix should have, and which to add or drop: Mooncake's `change_replica` (§3.2.2).
+"""Number of copies of a prefix, and which to add or drop: Mooncake's `change_replica` (§3.2.2).
 
-Hot prefixes get one more copy (planning.kv_moves.replication). A copy that an order made and that is no longer loaded
-is dropped, so that it takes no space from blocks without another copy. A node's own eviction would also drop it, but a
-node has no knowledge of which of its blocks other nodes hold.
+Hot prefixes get one more copy (planning.kv_moves.replication). A copy made by an order is dropped when it is no longer
+loaded, so that it takes no space from blocks without another copy. A node's own eviction would eventually drop it too,
+but a node does not know which of its blocks other nodes hold.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from planning.kv_moves.kv_move import REPLICATE, SHRINK, KvMove
 from routing.ledger.node_holdings import NodeHoldings
 
 COLD_S = 180.0
-"""A copy without a load for this long has gone cold: three half-lives of the counts that created it."""
+"""A copy without a load for this long is cold: three half-lives of the counts that created it."""
 UNREAD_S = 60.0
-"""The node keeps blocks that were read within this time: engines of other gateways load from it too."""
+"""The node keeps blocks that were read within this time, because engines of other gateways also load from it."""
 MAX_REPLICAS = 4096
 MAX_KEYS = 131_072
-"""Blocks of all watched replicas; beyond it the one unused for longest is left to its node's eviction."""
+"""Maximum blocks of watched replicas. Beyond it, the least recently used replica is left to its node's eviction."""
 _EXAMINED = 16
 _TRIES = 4
 
 
 def holders_of(keys: Sequence[int], holdings: NodeHoldings) -> list[str]:
-    """Return the nodes known to hold all of these leading blocks."""
+    """Return the nodes that hold all of these leading blocks, as far as known."""
     match = holdings.match(keys)
     return sorted({name for blocks, nodes in match.groups if blocks == len(keys) for name in holdings.names(nodes)})
 
@@ -39,11 +39,11 @@ def change_replica(
     holdings: NodeHoldings,
     seconds: Callable[[str, str], float] = lambda _target, _source: 0.0,
 ) -> list[KvMove]:
-    """Return the moves after which `copies` nodes hold these leading blocks; at least one keeps them.
+    """Return the moves after which `copies` nodes, at least one, hold these leading blocks.
 
-    New copies go to the nodes with the greatest `demand` that lack them, each from the holder with the least `seconds`
-    (of the target and the source); the copies with the least demand go first. Nodes whose contents are not known in
-    full neither get nor keep any.
+    New copies go to the nodes with the highest `demand` that lack the blocks, each from the holder with the lowest
+    `seconds` (of target and source). Copies with the lowest demand are dropped first. Nodes whose contents are not
+    completely known neither get nor keep copies.
     """
     holders = holders_of(keys, holdings)
     if not holders:
@@ -59,7 +59,7 @@ def change_replica(
 
 
 class _Replica(msgspec.Struct):
-    """Mutable: one copy that an order made."""
+    """One copy made by an order. Mutable."""
 
     node: str
     keys: tuple[int, ...]
@@ -70,7 +70,10 @@ class _Replica(msgspec.Struct):
 
 
 class Replicas:
-    """Mutable: `_replicas` by node and last block, the one unused for longest first; `_at`, node → last blocks."""
+    """Watched copies.
+
+    Mutable: `_replicas` by node and last block, least recently used first; `_at`, node → last blocks.
+    """
 
     def __init__(self) -> None:
         self._replicas: OrderedDict[tuple[str, int], _Replica] = OrderedDict()
@@ -81,7 +84,7 @@ class Replicas:
         return len(self._replicas)
 
     def made(self, node: str, keys: Sequence[int], pool_id: str, now: float) -> None:
-        """Watch a copy that an order has made."""
+        """Watch a copy made by an order."""
         self._forget((node, keys[-1]))
         self._replicas[node, keys[-1]] = _Replica(node, tuple(keys), pool_id, now)
         self._at.setdefault(node, set()).add(keys[-1])
@@ -90,7 +93,7 @@ class Replicas:
             self._forget(next(iter(self._replicas)))
 
     def loaded(self, node: str, keys: Sequence[int], now: float) -> None:
-        """Note that an engine loaded these leading blocks from a node."""
+        """Record that an engine loaded these leading blocks from a node."""
         for key in self._at.get(node, set()).intersection(keys):
             replica = self._replicas[node, key]
             replica.used_s, replica.tries = now, 0
@@ -99,7 +102,7 @@ class Replicas:
     def cold(self, holdings: NodeHoldings, now: float) -> tuple[KvMove, str] | None:
         """Return an order that drops one cold copy, and its pool.
 
-        The node may keep it, for blocks that follow it there; the order is repeated a few times.
+        The node can keep the copy if other blocks follow it there, so the order is repeated a few times.
         """
         for index in list(self._replicas)[:_EXAMINED]:
             replica = self._replicas[index]
@@ -119,7 +122,7 @@ class Replicas:
         return None
 
     def check(self) -> None:
-        """Raise AssertionError unless the limits are kept, and the index is that of the replicas."""
+        """Raise AssertionError unless the limits are kept and the index agrees with the replicas."""
         if len(self._replicas) > MAX_REPLICAS or self._keys > MAX_KEYS:
             raise AssertionError("more replicas or blocks than the limit")
         if self._keys != sum(len(replica.keys) for replica in self._replicas.values()):

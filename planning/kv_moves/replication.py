@@ -1,8 +1,8 @@
-"""Hot spot replication: leading blocks that engines repeatedly load from another node are copied to their own.
+"""Hot spot replication: copy leading blocks that engines repeatedly load from another node to their own node.
 
-Mooncake §4.2 replicates hot blocks where many requests want them, which is worth it by hits times transfer cost: the
-loads of the last minute, had they come from the own node, each cheaper by the difference of the two links, must
-outweigh the transfer. A prefix that is worth it gets one more copy (planning.kv_moves.replica_count).
+Mooncake §4.2 replicates hot blocks if many requests want them. Replication pays off if the savings outweigh the
+transfer: the loads of the last minute, had they come from the own node, would each be cheaper by the difference of the
+two links. Such a prefix gets one more copy (planning.kv_moves.replica_count).
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from planning.kv_moves.replica_count import change_replica, holders_of
 from routing.ledger.node_loads import NodeLoads
 
 STRIDE = 8
-"""Loads are counted at every block of this stride: prompts that diverge in between share the counts up to it."""
+"""Loads are counted at every STRIDE-th block. Prompts that diverge in between share the counts up to it."""
 HALF_LIFE_S = 60.0
-"""Half-life of a load's weight: prefixes in the traces used for testing recur within it."""
+"""Half-life of a load's weight. Prefixes in the test traces recur within it."""
 LEAST_LOADS = 1.5
-"""Weight of two loads a half-life apart; one load alone is no pattern."""
+"""Weight of two loads one half-life apart. A single load is no pattern."""
 WORTH = 2.0
-"""Least gain of the loads so far over the transfer's cost: as many are expected again, at least half of them."""
+"""Minimum ratio of past savings to the transfer's cost: the same loads are expected again, at least half of them."""
 MAX_COUNTED = 16_384
-"""Positions in prompts whose loads are counted, the latest ones."""
+"""Maximum positions in prompts with counted loads, the latest ones."""
 
 
 class HotLoads:
-    """Mutable: `_counts`, (node of the engine, key of the last block) → (weighted loads, when that was)."""
+    """Counted loads. Mutable: `_counts`, (node of the engine, key of the last block) → (weighted loads, time)."""
 
     def __init__(self) -> None:
         self._counts: OrderedDict[tuple[str, int], tuple[float, float]] = OrderedDict()
@@ -37,10 +37,9 @@ class HotLoads:
         return len(self._counts)
 
     def loaded(self, keys: Sequence[int], home: str, source: str, loads: NodeLoads, now: float) -> KvMove | None:
-        """Count a load of these leading blocks by an engine whose own node is `home`; return a move that has become
-        worth it.
+        """Count a load of these leading blocks by an engine whose own node is `home`. Return a move if it now pays off.
 
-        Its count is then reset.
+        The count is then reset.
         """
         if not keys or home == source:
             return None
@@ -64,7 +63,7 @@ class HotLoads:
         return moves[0] if moves else None
 
     def check(self) -> None:
-        """Raise AssertionError unless the limit is kept and no count is without weight."""
+        """Raise AssertionError if the limit is exceeded or a count has no weight."""
         if len(self._counts) > MAX_COUNTED or any(count <= 0 for count, _ in self._counts.values()):
             raise AssertionError("more places than the limit, or one without a load")
 

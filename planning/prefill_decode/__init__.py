@@ -1,1 +1,1 @@
-"""How many engines prefill and how many decode."""
+"""Numbers of prefill and decode engines."""

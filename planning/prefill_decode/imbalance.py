@@ -1,4 +1,4 @@
-"""How unevenly prefill and decode engines are loaded: f_im of Mooncake §5.1.
+"""Imbalance of load between prefill and decode engines: f_im of Mooncake §5.1.
 
 f_im = (L̄_decode + 1) / (L̄_prefill + 1), over load samples without the highest and the lowest tenth.
 """
@@ -14,11 +14,11 @@ from planning.facts.fleet_facts import RoleLoad, known
 from planning.prefill_decode.role_changes import DECODE, PREFILL
 
 TRIMMED = 0.1
-"""Share of the samples that is left out at either end."""
+"""Share of the samples dropped at each end."""
 
 
 class Imbalance(msgspec.Struct, frozen=True):
-    """The factor and the two loads it is computed from."""
+    """The imbalance factor and the two loads behind it."""
 
     factor: float
     prefill_load: float
@@ -26,7 +26,7 @@ class Imbalance(msgspec.Struct, frozen=True):
 
 
 def imbalance_of(loads: Sequence[RoleLoad], now_s: float, window_s: float, min_samples: int) -> Imbalance | None:
-    """Return f_im over the last `window_s` seconds; None where a role has too few samples that are numbers."""
+    """Return f_im over the last `window_s` seconds, None if a role has too few numeric samples."""
     means = []
     for role in (PREFILL, DECODE):
         samples = [
@@ -43,7 +43,7 @@ def imbalance_of(loads: Sequence[RoleLoad], now_s: float, window_s: float, min_s
 
 
 def trimmed_mean(samples: Sequence[float]) -> float:
-    """Return the mean without the highest and the lowest tenth; raises ValueError without samples."""
+    """Return the mean without the highest and lowest tenth. Raises ValueError without samples."""
     if not samples:
         raise ValueError("a mean needs samples")
     cut = int(TRIMMED * len(samples))

@@ -1,8 +1,8 @@
-"""Keeps prefill and decode engines in proportion to their loads (Mooncake §5.1).
+"""Keep the numbers of prefill and decode engines in proportion to their loads (Mooncake §5.1).
 
-Driving the imbalance factor straight to 1 would oscillate. Therefore an engine changes its role only if the factor has
-been outside a band for some time, one bounded step at a time, and never so far that the other side would leave the
-band. Reversing the last change takes more than continuing.
+Driving the imbalance factor straight to 1 would oscillate. Therefore engines change roles only after the factor has
+been outside a band for some time, in bounded steps, and never so far that the factor would leave the band on the other
+side. Reversing the last change requires a larger imbalance than continuing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from planning.prefill_decode.role_changes import DECODE, PREFILL, counts_of
 from routing.values.counted import count
 
 COMFORTABLE = 0.8
-"""Load up to which a side may become the busier one by giving an engine away."""
+"""Maximum load of the giving side if a role change makes it the busier one."""
 
 
 def plan_ratio(
@@ -33,7 +33,7 @@ def plan_ratio(
 ) -> tuple[RatioPlan, RatioMemory]:
     """Return the role changes of this round, and the memory for the next one.
 
-    `override_prefill`: an operator's number of prefill engines among the present ones, kept within the bounds.
+    `override_prefill`: an operator's number of prefill engines among the present ones, limited to the bounds.
     """
     now_s = facts.now_s
     counts = counts_of(facts.engines)
@@ -75,7 +75,7 @@ def plan_ratio(
 
 
 def _by_hand(counts: dict[Role, int], prefill: int, settings: RatioDocument) -> tuple[int, list[Reason]]:
-    """Return how many engines become decode engines (negative: prefill) to reach an operator's number."""
+    """Return how many engines become decode engines (negative: prefill) for an operator's number."""
     total = counts[PREFILL] + counts[DECODE]
     wanted = max(min(prefill, total - settings.min_decode), min(settings.min_prefill, total))
     step = counts[PREFILL] - wanted
@@ -90,7 +90,7 @@ def _step(
     memory: RatioMemory,
     settings: RatioDocument,
 ) -> tuple[RatioMemory, int, list[Reason]]:
-    """Return the memory, how many engines become decode engines (negative: prefill), and why."""
+    """Return the memory, how many engines become decode engines (negative: prefill), and the reasons."""
     now_s = facts.now_s
     if not counts[PREFILL] or not counts[DECODE]:
         return RatioMemory(), 0, [Reason("no_roles", "the pool lacks engines of both roles")]
@@ -120,7 +120,7 @@ def _step(
 
 
 def _waits(memory: RatioMemory, words: str, settings: RatioDocument, now_s: float) -> Reason | None:
-    """Return why a role change is too early; None where it is not."""
+    """Return why a role change is too early, or None."""
     left_s = settings.hold_s - (now_s - memory.out_since_s) if memory.out_since_s is not None else settings.hold_s
     pause_s = settings.cool_down_s - (now_s - memory.changed_s) if memory.changed_s is not None else 0.0
     if left_s > 0:
@@ -131,7 +131,7 @@ def _waits(memory: RatioMemory, words: str, settings: RatioDocument, now_s: floa
 
 
 def _size(counts: dict[Role, int], seen: Imbalance, to: Role, settings: RatioDocument) -> int:
-    """Return how many role changes bring the factor nearest to 1 without making the giving side the busier one."""
+    """Return how many role changes bring the factor closest to 1 without overloading the giving side."""
     giver = PREFILL if to == DECODE else DECODE
     least = settings.min_prefill if giver == PREFILL else settings.min_decode
     best, size = max(seen.factor, 1.0 / seen.factor), 0
@@ -156,7 +156,7 @@ def _is_changing(engines: Sequence[EngineObservation]) -> bool:
 
 
 def _role_changes(engines: Sequence[EngineObservation], step: int) -> tuple[RoleChange, ...]:
-    """Return the role changes of the engines with the least work to finish."""
+    """Return the role changes, for the engines with the least remaining work."""
     if not step:
         return ()
     before, after = (PREFILL, DECODE) if step > 0 else (DECODE, PREFILL)

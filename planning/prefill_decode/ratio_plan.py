@@ -17,17 +17,17 @@ class RoleChange(msgspec.Struct, frozen=True):
 
 
 class RatioPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Engines that change their role; if none, the reasons say why not."""
+    """Engines that change roles. If there are none, the reasons say why."""
 
     pool_id: str
     at_s: float
     role_changes: tuple[RoleChange, ...] = ()
     imbalance: float | None = None
-    """f_im; above 1: decode is the busier side."""
+    """f_im. Above 1, decode is the busier side."""
     prefill_load: float | None = None
     decode_load: float | None = None
     prefill: int = 0
-    """Prefill engines that serve or start; likewise below."""
+    """Prefill engines that serve or start."""
     decode: int = 0
     target_prefill: int = 0
     target_decode: int = 0
@@ -35,12 +35,12 @@ class RatioPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RatioMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """State between rounds. The first round begins with an empty one."""
+    """State between rounds. The first round starts with an empty one."""
 
     out_since_s: float | None = None
-    """Since when the factor has been outside its band, on the side of `out_role`."""
+    """When the factor left its band, on the side of `out_role`."""
     out_role: str = ""
     changed_s: float | None = None
     changed_to: str = ""
     turns: int = 0
-    """How often a role change reversed the one before."""
+    """Number of role changes that reversed the previous one."""

@@ -1,7 +1,7 @@
-"""Which role a new engine gets, and which role gives one up: the machine tide (Mooncake §5.1).
+"""Roles of added and removed engines: the machine tide (Mooncake §5.1).
 
-When a fleet with roles grows, the more heavily loaded side gets the new engines; when it shrinks, the
-less loaded side gives them up. Neither role is ever emptied.
+When a fleet with roles grows, the busier side gets the new engines. When it shrinks, the less busy side loses them.
+Each role keeps at least one engine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MIXED: Role = "mixed"
 
 
 def counts_of(engines: Sequence[EngineObservation]) -> dict[Role, int]:
-    """Return how many engines serve, or start, in each role."""
+    """Return how many engines serve or start in each role."""
     counts: dict[Role, int] = {MIXED: 0, PREFILL: 0, DECODE: 0}
     for engine in engines:
         if engine.lifecycle in (ACTIVE, STARTING):
@@ -25,9 +25,9 @@ def counts_of(engines: Sequence[EngineObservation]) -> dict[Role, int]:
 
 
 def roles_to_add(count: int, engines: Sequence[EngineObservation], imbalance: float | None) -> tuple[Role, ...]:
-    """Return the roles of `count` new engines; `imbalance` is f_im, above 1 where decode is the busier side.
+    """Return the roles of `count` new engines. `imbalance` is f_im: above 1, decode is the busier side.
 
-    A pool without roles gets mixed engines. Each engine added is assumed to relieve its side in proportion.
+    A pool without roles gets mixed engines. Each added engine is assumed to relieve its side in proportion.
     """
     counts = counts_of(engines)
     if not counts[PREFILL] and not counts[DECODE]:
@@ -51,7 +51,7 @@ def roles_to_add(count: int, engines: Sequence[EngineObservation], imbalance: fl
 
 
 def role_to_drain(engines: Sequence[EngineObservation], imbalance: float | None) -> Role | None:
-    """Return the role that gives up an engine; None where the pool has no roles, mixed engines first."""
+    """Return the role that loses an engine, mixed first. None if the pool has no roles."""
     counts = counts_of(engines)
     if not counts[PREFILL] and not counts[DECODE]:
         return None

@@ -1,1 +1,1 @@
-"""Which hot prefixes get more engines."""
+"""Give hot prefixes more engines."""

@@ -1,7 +1,7 @@
-"""Relieves engines that stay hot: more engines for their hot prefixes, and queued requests moved away.
+"""Relieve engines that stay hot: widen their hot prefixes to more engines, and move queued requests away.
 
 Two candidates per prefix bound the load of most traffic, but one prefix with more than its share keeps its engines hot
-however queued requests migrate (DualMap §3.3; d > 2 in A.9). Such a prefix gets one more candidate at a time, in ring
+even if queued requests migrate (DualMap §3.3; d > 2 in A.9). Such a prefix gets one more candidate at a time, in ring
 order, and returns them in calm times. A low coefficient of variation alone is not a goal: while many tokens are
 recomputed that another engine holds, no prefix is widened further.
 """
@@ -19,19 +19,19 @@ from planning.rebalance.rebalance_plan import MigrateRequests, RebalanceMemory, 
 from routing.values.counted import count
 
 NEEDED = 0.5
-"""Share of the work of its usual engines below which a prefix needs no more of them."""
+"""A prefix needs no more engines if its work is below this share of its usual engines' capacity."""
 
 
 class _PoolReading(msgspec.Struct, frozen=True, kw_only=True):
-    """One round's view of the pool."""
+    """The pool in one round."""
 
     work_s: dict[str, float]
-    """Engine id → in-flight work of the engines that serve."""
+    """Engine id → in-flight work of the serving engines."""
     mean_s: float
     cv: float
-    """As on the Fleet page and in /metrics."""
+    """Load CV, as on the Fleet page and in /metrics."""
     hot: tuple[str, ...]
-    """Hot for long enough, the hottest first."""
+    """Engines that have been hot for long enough, hottest first."""
     recomputed: float | None
 
 
@@ -45,8 +45,8 @@ def plan_rebalance(
 ) -> tuple[RebalancePlan, RebalanceMemory]:
     """Return the plan of this round, and the memory for the next one.
 
-    `prefixes` are the most used ones. `usual_d`: candidates that the placement gives every prefix; 0 where it may
-    choose any engine, so that there is nothing to widen.
+    `prefixes` are the most used ones. `usual_d` is the number of candidates that the placement gives every prefix; 0 if
+    it can choose any engine, so that no prefix can be widened.
     """
     now_s = facts.now_s
     serving = [engine for engine in facts.engines if engine.lifecycle == ACTIVE]
@@ -104,7 +104,7 @@ def _widen(
     now_s: float,
     usual_d: int,
 ) -> tuple[dict[str, Widened], list[str], list[Reason]]:
-    """Give the hottest prefix of each hot engine one more candidate; at most as many as may be widened."""
+    """Give the hottest prefix of each hot engine one more candidate, up to the limit of widened prefixes."""
     widened = dict(memory.widened)
     wider: list[str] = []
     reasons: list[Reason] = []
@@ -142,7 +142,7 @@ def _widen(
 def _needed(
     prefixes: Sequence[PrefixFacts], memory: RebalanceMemory, engines: int, usual_d: int, now_s: float
 ) -> RebalanceMemory:
-    """Note which widened prefixes still bring more than half of the work that their usual engines can do."""
+    """Update when each widened prefix last brought more than half of the work that its usual engines can do."""
     work_s = {prefix.key: sum(known(work) or 0.0 for work in prefix.work_s_by_engine.values()) for prefix in prefixes}
     # `usual_d` of all engines carry this part of the work if the load is even.
     limit_s = NEEDED * usual_d / max(engines, 1) * sum(work_s.values())
@@ -158,7 +158,10 @@ def _work_of(engine_id: str, prefixes: Sequence[PrefixFacts]) -> float:
 
 
 def _hottest(engine_id: str, prefixes: Sequence[PrefixFacts], settings: RebalanceDocument) -> PrefixFacts | None:
-    """Return the prefix with the most of an engine's work, if that is enough; ties go to the smaller key."""
+    """Return the prefix with the largest share of an engine's work, if it is large enough.
+
+    The smaller key wins ties.
+    """
     total_s = _work_of(engine_id, prefixes)
     if total_s <= 0:
         return None
@@ -169,7 +172,7 @@ def _hottest(engine_id: str, prefixes: Sequence[PrefixFacts], settings: Rebalanc
 def _narrow(
     widened: dict[str, Widened], even_since_s: float | None, settings: RebalanceDocument, now_s: float
 ) -> tuple[dict[str, Widened], list[str], list[Reason]]:
-    """Return prefixes to their usual candidates when they, or the whole load, have been calm for long enough."""
+    """Return prefixes to their usual candidates after they, or the whole load, have been calm for long enough."""
     even = even_since_s is not None and now_s - even_since_s >= settings.cool_down_s
     over = sorted(
         key
@@ -186,7 +189,7 @@ def _narrow(
 def _moves(
     reading: _PoolReading, serving: Sequence[EngineObservation], settings: RebalanceDocument
 ) -> tuple[MigrateRequests, ...]:
-    """Return the queued requests that may leave the hot engines, the hottest first, within the round's bound."""
+    """Return the queued requests that can leave the hot engines, hottest first, within the round's limit."""
     queued_requests = {item.engine_id: item.bound for item in serving}
     left = settings.max_moves
     moves: list[MigrateRequests] = []
@@ -199,7 +202,7 @@ def _moves(
 
 
 def _outcome(reading: _PoolReading, moves: Sequence[MigrateRequests], settings: RebalanceDocument) -> list[Reason]:
-    """Return the round's moves as reasons, or why there is nothing to do."""
+    """Return the round's moves as reasons, or why no action was needed."""
     if moves:
         queued_requests = count(sum(move.at_most for move in moves), "queued request")
         return [

@@ -1,4 +1,4 @@
-"""The plan of one round of rebalancing, and its memory from round to round."""
+"""The plan of one round of rebalancing, and its memory between rounds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from planning.facts.reason import Reason
 
 
 class MigrateRequests(msgspec.Struct, frozen=True):
-    """Queued requests that may leave an engine, each for another of its own candidates if that is better."""
+    """Queued requests that can leave an engine, each for another of its own candidates if that is better."""
 
     engine_id: str
     at_most: int
@@ -20,19 +20,19 @@ class RebalancePlan(msgspec.Struct, frozen=True, kw_only=True):
     pool_id: str
     at_s: float
     widened: dict[str, int] = {}
-    """Affinity key → its number of candidates. The whole table: keys outside it have the usual number."""
+    """Affinity key → number of candidates. Keys outside this table have the usual number."""
     wider: tuple[str, ...] = ()
     """Keys that got more candidates in this round."""
     narrower: tuple[str, ...] = ()
-    """Keys that went back to the usual number."""
+    """Keys that returned to the usual number of candidates in this round."""
     moves: tuple[MigrateRequests, ...] = ()
     load_cv: float | None = None
     hot: tuple[str, ...] = ()
     """Engines that have been hot for long enough."""
     recomputed_share: float | None = None
-    """Share of the last prompt tokens that were computed although another engine held them."""
+    """Share of the latest prompt tokens that were computed although another engine held them."""
     reasons: tuple[Reason, ...] = ()
-    """Reasons for the plan, or for inaction; never empty."""
+    """Reasons for the plan or for inaction, at least one."""
 
 
 class Widened(msgspec.Struct, frozen=True):
@@ -42,14 +42,14 @@ class Widened(msgspec.Struct, frozen=True):
     since_s: float
     """When it was last widened."""
     needed_s: float
-    """When it last brought more work than its usual engines could have carried besides the rest."""
+    """When it last brought more work than its usual engines could have done besides their other work."""
 
 
 class RebalanceMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """State between rounds. The first round begins with an empty one."""
+    """State between rounds. The first round starts with an empty one."""
 
     hot_since_s: dict[str, float] = {}
-    """Engine id → since when it has been hot."""
+    """Engine id → when it became hot."""
     widened: dict[str, Widened] = {}
     even_since_s: float | None = None
-    """Since when the load has been even."""
+    """When the load became even."""

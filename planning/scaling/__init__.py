@@ -1,1 +1,1 @@
-"""How many engines a pool should have."""
+"""Number of engines in a pool."""

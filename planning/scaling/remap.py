@@ -1,4 +1,4 @@
-"""How many prefixes change their engines when a pool grows or shrinks (DualMap §3.4, A.2.3)."""
+"""Share of prefixes that change engines when a pool grows or shrinks (DualMap §3.4, A.2.3)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class Remap(msgspec.Struct, frozen=True):
     """Shares, 0..1, of the mappings from a prefix to one of its candidates."""
 
     share: float
-    """Mappings that lose their engine for another one."""
+    """Mappings that change to another engine."""
     ideal: float
-    """The least that any balanced mapping must move: the share of the engines that come or go."""
+    """Minimum for any balanced mapping: the share of added or removed engines."""
     modulo: float
-    """Share that key modulo number of engines would move."""
+    """Share that moves if engines are chosen by key modulo number of engines."""
 
 
 def remap_of(before: Sequence[str], after: Sequence[str], *, rings: int = 2, virtual_nodes: int = 100) -> Remap:
-    """Return the share that a change from one set of engine ids to another moves, over a fixed sample of keys.
+    """Return the share that moves between two sets of engine ids, over a fixed sample of keys.
 
-    All 0 where either set is empty: nothing can move.
+    All figures are 0 if either set is empty, because no key can move.
     """
     old, new = sorted(set(before)), sorted(set(after))
     if not old or not new:

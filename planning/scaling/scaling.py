@@ -1,9 +1,9 @@
-"""Decides how many engines a pool should have (DualMap §3.4, A.3.3).
+"""Decide how many engines a pool should have (DualMap §3.4, A.3.3).
 
-It adds several engines at once if objectives are widely missed, if the queue will be too long by the time a new engine
-is up, or if a forecast expects load. It drains one step at a time, and only after a calm period in which fewer engines
-would have been enough with a reserve. Sizes follow from demand, which an overloaded pool cannot hide: engines = demand
-/ utilization.
+Scaling adds several engines at once if objectives are widely missed, if the queue will be too long by the time a new
+engine is ready, or if a forecast expects load. It drains one step at a time, and only after a calm period in which
+fewer engines would have been enough with a reserve. Sizes follow from demand, which an overloaded pool cannot hide:
+engines = demand / utilization.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def plan_scaling(
 ) -> tuple[ScalingPlan, ScalingMemory]:
     """Return the plan of this round, and the memory for the next one.
 
-    `history` is the demand of the past, including the last minutes. `override`: an operator's number of engines, kept
-    within the pool's bounds. `imbalance`: the factor of planning.prefill_decode where the pool has roles. `rings`: hash
-    rings of the placement, 0 where it has none.
+    `history` is the past demand, including the last minutes. `override` is an operator's number of engines, limited to
+    the pool's bounds. `imbalance` is the factor of planning.prefill_decode if the pool has roles. `rings` is the number
+    of hash rings of the placement, 0 if it has none.
     """
     now_s = facts.now_s
     engines = sum(engine.lifecycle in (ACTIVE, STARTING, DRAINING) for engine in facts.engines)
@@ -69,7 +69,7 @@ def plan_scaling(
 
 
 def _remembered(evaluation: ScalingRound, wanted: int) -> ScalingMemory:
-    """Return the memory with the start of the calm, and with numbers of engines that were too few."""
+    """Return the memory with the start of the calm period, and with engine numbers that were too low."""
     memory, load = evaluation.memory, evaluation.load
     missed = load.attainment is not None and load.attainment < evaluation.settings.attainment
     # Only where all engines served was their number too small.
@@ -117,7 +117,7 @@ def _plan_and_memory(
 
 
 def _to_drain(evaluation: ScalingRound, count: int) -> tuple[str, ...]:
-    """Return the engines that are missed least: quarantined ones, then those with the least work, then the youngest."""
+    """Return the engines to drain: quarantined ones first, then those with the least work, then the youngest."""
     chosen: list[EngineObservation] = []
     for _ in range(count):
         left = [item for item in evaluation.serving if item not in chosen]
@@ -142,7 +142,7 @@ def _to_drain(evaluation: ScalingRound, count: int) -> tuple[str, ...]:
 
 
 def _remap(evaluation: ScalingRound, add: int, drain: Sequence[str], rings: int, virtual_nodes: int) -> Remap:
-    """Return the remapping among the engines that serve; new ones get provisional names for the estimate."""
+    """Return the remapping among the serving engines. New ones get provisional names for the estimate."""
     before = [engine.engine_id for engine in evaluation.facts.engines if engine.lifecycle in (ACTIVE, STARTING)]
     after = [item for item in before if item not in drain] + [f"+{number}" for number in range(add)]
     return remap_of(before, after, rings=rings, virtual_nodes=virtual_nodes)

@@ -1,4 +1,4 @@
-"""Limits on a change of the pool's size: cool-downs, steps, budget, engines that still drain."""
+"""Limits on a change of the pool's size: cooldowns, steps, budget, and draining engines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from routing.values.counted import count
 
 
 def bounded_change(evaluation: ScalingRound, wanted: int, by_hand: bool) -> tuple[int, list[Reason]]:
-    """Return by how many engines the pool changes now, and the limits that apply."""
+    """Return the change of the pool's size in this round, and the limits that apply."""
     change = wanted - evaluation.engines
     if change > 0:
         return _bounded_up(evaluation, change, by_hand)
@@ -48,7 +48,7 @@ def _bounded_up(evaluation: ScalingRound, change: int, by_hand: bool) -> tuple[i
 
 
 def _affordable(evaluation: ScalingRound) -> int | None:
-    """Return how many engines could run another hour within the budget; None without one."""
+    """Return how many engines can run another hour within the budget, None without a budget."""
     settings = evaluation.settings
     limits = [settings.budget_engine_h] if settings.budget_engine_h else []
     if settings.budget_cost and settings.engine_h_cost:

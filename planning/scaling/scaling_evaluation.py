@@ -25,45 +25,45 @@ class ScalingRound(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def now_s(self) -> float:
-        """Moment of the round."""
+        """Time of the round."""
         return self.facts.now_s
 
     @property
     def serving(self) -> list[EngineObservation]:
-        """Engines that serve."""
+        """Engines that currently serve."""
         return [engine for engine in self.facts.engines if engine.lifecycle == ACTIVE]
 
     @property
     def engines(self) -> int:
-        """Number of engines that serve or start."""
+        """Number of serving and starting engines."""
         return sum(engine.lifecycle in (ACTIVE, STARTING) for engine in self.facts.engines)
 
     @property
     def lost(self) -> int:
-        """Number of sick engines: meant to serve, but without work."""
+        """Number of unhealthy engines: they should serve but get no work."""
         return sum(item.load_share <= 0 for item in self.serving)
 
     @property
     def lasting(self) -> float:
-        """The work per second that is expected to last: the forecast, which a short peak changes little."""
+        """Work per second that is expected to last: the forecast, which short peaks change little."""
         return self.forecast.ahead if self.forecast is not None else self.load.demand or 0.0
 
     @property
     def most(self) -> float:
-        """The work per second above which engines are added."""
+        """Work per second above which engines are added."""
         return (self.engines - self.lost) * self.settings.utilisation * (1 + self.settings.hysteresis)
 
     @property
     def least(self) -> float:
-        """The work per second below which one engine fewer is enough."""
+        """Work per second below which one engine fewer is enough."""
         return max(0, self.engines - self.lost - 1) * self.settings.utilisation * (1 - self.settings.hysteresis)
 
     @property
     def expected(self) -> float:
-        """The most work per second that is present now or expected before new engines could help."""
+        """Maximum work per second now or expected before new engines could help."""
         return max(self.load.demand or 0.0, self.lasting)
 
     def needed(self, demand: float) -> int:
-        """Return the number of engines that serve this demand at the target utilization, sick ones included."""
+        """Return the engines needed for this demand at the target utilization, including unhealthy ones."""
         # Rounding must not add an engine where the quotient is a whole number.
         return ceil(demand / self.settings.utilisation - 1e-9) + self.lost

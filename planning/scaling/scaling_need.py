@@ -1,4 +1,4 @@
-"""How many engines a pool should have, before cool-downs and budget, and why (DualMap §3.4, A.3.3)."""
+"""Required number of engines and its reasons, before cooldowns and budget (DualMap §3.4, A.3.3)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from planning.scaling.scaling_evaluation import ScalingRound
 from routing.values.counted import count
 
 TOO_FEW_FOR_S = 3600.0
-"""How long a number of engines that was not enough is remembered."""
+"""How long an insufficient number of engines is remembered."""
 
 
 def wanted_engines(evaluation: ScalingRound, override: int | None) -> tuple[int, list[Reason]]:
-    """Return how many engines there should be, before cool-downs and budget, and why."""
+    """Return the required number of engines, before cooldowns and budget, and the reasons."""
     settings, engines = evaluation.settings, evaluation.engines
     if override is not None:
         wanted = min(max(override, settings.min_engines), settings.max_engines)
@@ -40,7 +40,7 @@ def wanted_engines(evaluation: ScalingRound, override: int | None) -> tuple[int,
 
 
 def _why_more(evaluation: ScalingRound) -> list[Reason]:
-    """Return why engines should be added; empty where they should not."""
+    """Return why engines should be added, empty if they should not."""
     settings, load, engines = evaluation.settings, evaluation.load, evaluation.engines - evaluation.lost
     demand, reasons = load.demand or 0.0, []
     slo_s = evaluation.facts.ttft_slo_s
@@ -66,7 +66,7 @@ def _why_more(evaluation: ScalingRound) -> list[Reason]:
 
 
 def _fewer(evaluation: ScalingRound) -> tuple[int, list[Reason]]:
-    """Return how many engines would be enough, at most a step below; the present number where no change is best."""
+    """Return how many engines would be enough, at most one step fewer, or the current number."""
     settings, load, engines = evaluation.settings, evaluation.load, evaluation.engines
     attained = load.attainment is None or load.attainment >= settings.attainment
     if not attained:
@@ -90,7 +90,7 @@ def _fewer(evaluation: ScalingRound) -> tuple[int, list[Reason]]:
 
 
 def _right_size(evaluation: ScalingRound, engines: int) -> str:
-    """Return the arithmetic in one line: the load, and the loads at which engines are added or removed."""
+    """Return the calculation in one line: the load, and the loads at which engines are added or removed."""
     working, settings = engines - evaluation.lost, evaluation.settings
     fewer = f"removes below {evaluation.least:.1f}"
     if engines <= settings.min_engines:

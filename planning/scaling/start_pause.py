@@ -1,4 +1,4 @@
-"""The pause after starts that failed: each costs money, and the next one would fail likewise."""
+"""The pause after failed engine starts: each costs money, and the next one would also fail."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LONGEST_PAUSE_S = 3600.0
 
 
 def pause_left_s(facts: PoolFacts) -> float:
-    """Return how long no engine may be started; the pause doubles with each start in a row that failed."""
+    """Return how long no engine can be started. The pause doubles with each consecutive failed start."""
     if not facts.failed_starts or facts.start_failed_s is None:
         return 0.0
     # The exponent is bounded, so that a long row of failures does not overflow.
@@ -20,7 +20,7 @@ def pause_left_s(facts: PoolFacts) -> float:
 
 
 def why_no_start(facts: PoolFacts) -> Reason | None:
-    """Return why no engine is to be started because starts fail; None: one may be."""
+    """Return why no engine is started after failed starts, None if one can be."""
     if not facts.failed_starts:
         return None
     last = f": {facts.start_failure}" if facts.start_failure else ""

@@ -1,1 +1,1 @@
-"""Whether a candidate is worse than its baseline, and the consequences."""
+"""Whether a candidate is worse than its baseline, and the resulting action."""

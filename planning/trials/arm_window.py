@@ -1,4 +1,4 @@
-"""Results of one arm's requests within a few seconds: counts that add up over time, pools, and gateways."""
+"""Results of one arm's requests within a few seconds: counts that can be added over time, pools, and gateways."""
 
 from __future__ import annotations
 
@@ -8,51 +8,51 @@ from collections.abc import Iterable
 import msgspec
 
 BUCKET_RATIO = 1.15
-"""Ratio of the ends of two neighbouring buckets of times to first token."""
+"""Ratio of the ends of adjacent TTFT buckets."""
 FIRST_BUCKET_S = 0.001
 BUCKETS = 86
-"""The last one holds everything from 145 s on."""
+"""The last bucket contains everything from 145 s on."""
 _LOG_RATIO = math.log(BUCKET_RATIO)
 
 
 class ArmWindow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Observed results of one arm; cancelled and invalid requests are left out."""
+    """Observed results of one arm, without cancelled and invalid requests."""
 
     judged: int = 0
-    """Requests of which it is known whether they met their TTFT objective."""
+    """Requests with a known TTFT result, on time or late."""
     on_time: int = 0
     ended: int = 0
     failed: int = 0
     rejected: int = 0
     ttft: dict[int, int] = {}
-    """Times to first token by bucket; see bucket_of."""
+    """Times to first token by bucket (bucket_of)."""
     # Sums that add up, for geometric means, their errors, and the correction for prompt length (decision 13).
     ttft_log_sum: float = 0.0
-    """Sum of the natural logarithms of their seconds…"""
+    """Sum of the natural logarithms of the times to first token in seconds."""
     ttft_log_squares: float = 0.0
-    """…and of the squares of these."""
+    """Sum of the squares of these logarithms."""
     size_log_sum: float = 0.0
-    """Sum of the natural logarithms of their prompt tokens…"""
+    """Sum of the natural logarithms of the prompt tokens."""
     size_log_squares: float = 0.0
-    """…of the squares of these…"""
+    """Sum of the squares of these logarithms."""
     size_ttft_logs: float = 0.0
-    """…and of their products with the logarithms of the times to first token."""
+    """Sum of the products of both logarithms of each request."""
     prompt_tokens: int = 0
-    """Of completed requests whose engine reported its cached tokens."""
+    """Prompt tokens of completed requests whose engine reported its cached tokens."""
     cached_tokens: int = 0
 
     @property
     def late(self) -> int:
-        """Requests that missed their objective: first token too late, rejected or failed."""
+        """Requests that missed their objective: late first token, rejected, or failed."""
         return self.judged - self.on_time
 
     @property
     def answered(self) -> int:
-        """Requests whose first token was seen."""
+        """Requests with an observed first token."""
         return sum(self.ttft.values())
 
     def problem(self) -> str:
-        """Return an impossible figure among these; empty for sound ones."""
+        """Return an impossible figure among the counts, empty if all are possible."""
         counts = [*(getattr(self, name) for name in _COUNTS), *self.ttft.values()]
         if min(counts) < 0 or max(self.on_time, self.answered) > self.judged:
             return "counts are negative or above their whole"
@@ -64,7 +64,7 @@ class ArmWindow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def hit_share(self) -> float | None:
-        """Share of the prompt tokens that caches held; None: no engine reported any."""
+        """Cached share of the prompt tokens, None if no engine reported any."""
         return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
 
 
@@ -76,12 +76,12 @@ def bucket_of(ttft_s: float) -> int:
 
 
 def bucket_end_s(bucket: int) -> float:
-    """Return the seconds at which the bucket ends."""
+    """Return the end of the bucket in seconds."""
     return FIRST_BUCKET_S * BUCKET_RATIO**bucket
 
 
 def quantile_s(window: ArmWindow, share: float) -> float | None:
-    """Return the end of the bucket below which `share` of the times are, in seconds; None: there are no times."""
+    """Return the end of the bucket below which `share` of the times are, in seconds, None without times."""
     total = window.answered
     if not total:
         return None
@@ -126,7 +126,7 @@ class ArmTally:
         self._counts[name] += amount
 
     def answered(self, ttft_s: float, prompt_tokens: int) -> None:
-        """Count a first token after `ttft_s`, to a prompt of `prompt_tokens`."""
+        """Count a first token after `ttft_s` for a prompt of `prompt_tokens`."""
         bucket = bucket_of(ttft_s)
         self._ttft[bucket] = self._ttft.get(bucket, 0) + 1
         ttft, size, sums = math.log(max(ttft_s, FIRST_BUCKET_S)), math.log(max(prompt_tokens, 1)), self._sums
@@ -137,7 +137,7 @@ class ArmTally:
         sums["size_ttft_logs"] += size * ttft
 
     def window(self) -> ArmWindow:
-        """Return the counts."""
+        """Return the counts as a window."""
         sums = self._sums
         return ArmWindow(
             **self._counts,

@@ -1,4 +1,4 @@
-"""Evaluates a canary once: it stays, takes the next step, is promoted, or is aborted."""
+"""Evaluate a canary: keep it, take the next step, promote it, or abort it."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ from routing.values.counted import count
 Advance = Literal["by_hand", "steps", "promote"]
 KEEP, STEP, PROMOTE, ABORT = "keep", "step", "promote", "abort"
 NOTICEABLE = 0.01
-"""Least difference from the plain ratio of two figures at which a ratio is said to be one at equal lengths."""
+"""Minimum difference from the plain ratio for a reason to mention that a ratio is adjusted for prompt length."""
 
 
 class CanaryFacts(msgspec.Struct, frozen=True):
-    """A running canary and its observations since its step began, by pool; slices oldest first."""
+    """A running canary and its observations since its current step began, by pool. Slices are oldest first."""
 
     steps: tuple[float, ...]
     step: int
-    """Index of the share in force."""
+    """Index of the active share."""
     step_for_s: float
     min_dwell_s: float
     advance: Advance
     guardrails: GuardrailDocument
     whole: dict[str, tuple[ArmSlice, ...]]
-    """All of the step."""
+    """Slices of the whole step."""
     recent: dict[str, tuple[ArmSlice, ...]]
-    """The last `guardrails.window_s` of it."""
+    """Slices of the last `guardrails.window_s` of the step."""
     frozen: bool = False
-    """An operator froze a pool: nothing advances by itself, and giving up still does."""
+    """Whether an operator froze a pool: the canary does not advance, but can still be aborted."""
     tried: str = "the canary"
     base: str = "the live version"
     """Names of the two sides."""
 
 
 class CanaryPlan(msgspec.Struct, frozen=True):
-    """The action to take, and why."""
+    """The action to take, and the reasons."""
 
     action: str
-    """keep, step, promote or abort."""
+    """keep, step, promote, or abort."""
     reasons: tuple[Reason, ...]
     comparison: Comparison
-    """Of all pools together, over the whole step."""
+    """Comparison over all pools and the whole step."""
 
 
 def plan_canary(facts: CanaryFacts) -> CanaryPlan:
-    """Return the result of one evaluation of a canary."""
+    """Return the result of one evaluation."""
     together = compare([slice_ for slices in facts.whole.values() for slice_ in slices], facts.guardrails)
     reasons = _worse(facts)
     if reasons:
@@ -74,7 +74,7 @@ def plan_canary(facts: CanaryFacts) -> CanaryPlan:
 
 
 def _worse(facts: CanaryFacts) -> list[Reason]:
-    """Return the thresholds that are crossed in any pool, over the whole step or recently."""
+    """Return the thresholds crossed in any pool, over the whole step or recently."""
     reasons: dict[str, Reason] = {}
     # A regression that begins late shows in the recent stretch first.
     for stretch in (facts.whole, facts.recent):
@@ -90,7 +90,7 @@ def _worse(facts: CanaryFacts) -> list[Reason]:
 
 
 def _waits(facts: CanaryFacts, together: Comparison) -> Reason | None:
-    """Return why the canary keeps its step although nothing is wrong; None: it need not."""
+    """Return why the canary stays at its step although no threshold is crossed, or None."""
     if not together.enough:
         counts = (
             f"{count(together.tried_requests, 'request')} of {facts.tried}, {together.base_requests} of {facts.base}"
@@ -130,7 +130,7 @@ def guardrail_words(reading: GuardrailReading, tried: str = "the canary", base: 
 
 
 def recent_of(slices: Sequence[tuple[float, ArmSlice]], since_s: float) -> tuple[ArmSlice, ...]:
-    """Return the slices that began at `since_s` or later, in their order."""
+    """Return the slices that began at `since_s` or later, in order."""
     return tuple(slice_ for at, slice_ in slices if at >= since_s)
 
 

@@ -1,8 +1,8 @@
-"""Compares the observed results of two arms: is one worse than the other by more than its threshold?
+"""Compare the observed results of two arms: is one worse than the other by more than its threshold?
 
 Both arms share engines and time, so an event that affects one affects the other. The standard error of a difference
-therefore comes from its variation between time slices, and is never below that of independent requests. Evaluations run
-every other second and are many, so a threshold counts as crossed only at DOUBT standard errors beyond it.
+therefore comes from its variation between time slices, and is never below that of independent requests. There are many
+evaluations, one every other second, so a threshold counts as crossed only at DOUBT standard errors beyond it.
 
 Long prompts take long in either arm. The part of the times to first token that prompt lengths explain is removed before
 the comparison (regression adjustment, as CUPED does with data from before a trial: Deng, Xu, Kohavi and Walker 2013),
@@ -21,11 +21,11 @@ from planning.trials.arm_window import ArmWindow, bucket_end_s, quantile_s, toge
 
 # Evaluated every 2 s, none of 20 seeded runs of two equal arms under bursts is aborted at this (decision 13).
 DOUBT = 4.0
-"""Standard errors by which a threshold must be crossed."""
+"""Standard errors beyond a threshold for it to count as crossed."""
 SUSPICION = 1.0
-"""Standard errors beyond the threshold from which a canary does not advance, although it may still be chance."""
+"""Standard errors beyond a threshold at which a canary stops advancing, although it can still be chance."""
 LEAST_SLICES = 8
-"""Fewer slices say nothing about how a difference varies between them."""
+"""Minimum number of slices for estimating how a difference varies between them."""
 TAIL_SHARE = 0.1
 FINE, SUSPECT, WORSE, TOO_FEW = "fine", "suspect", "worse", "too_few"
 LATE, FAILED, TTFT, TAIL = "late", "failed", "ttft", "tail"
@@ -35,15 +35,15 @@ class ArmSlice(msgspec.Struct, frozen=True, gc=False):
     """Both arms within the same few seconds."""
 
     base: ArmWindow
-    """The arm compared with."""
+    """The reference arm."""
     tried: ArmWindow
 
 
 class GuardrailReading(msgspec.Struct, frozen=True, gc=False):
     """One guardrail: both values, their difference, its uncertainty, and the threshold.
 
-    `late` and `failed` are shares; `ttft` is in seconds and its difference a ratio at equal prompt lengths; `tail` the
-    share of requests beyond a limit that a tenth of them may exceed.
+    `late` and `failed` are shares. `ttft` is in seconds, and its difference is a ratio at equal prompt lengths. `tail`
+    is the share of requests beyond a limit that a tenth of them can exceed.
     """
 
     guard: str
@@ -51,15 +51,15 @@ class GuardrailReading(msgspec.Struct, frozen=True, gc=False):
     tried: float | None
     difference: float | None
     lower: float | None
-    """The difference is at least this, beyond reasonable doubt."""
+    """Lower bound of the difference, beyond reasonable doubt."""
     upper: float | None
     limit: float
     verdict: str
-    """fine; suspect: probably beyond the threshold, but not beyond doubt; worse: beyond both; too_few."""
+    """fine, suspect (probably beyond the threshold), worse (beyond doubt), or too_few."""
 
 
 class Comparison(msgspec.Struct, frozen=True, gc=False):
-    """All guardrails of one stretch of time."""
+    """All guardrails over one period."""
 
     readings: tuple[GuardrailReading, ...]
     base_requests: int
@@ -68,12 +68,12 @@ class Comparison(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def worse(self) -> tuple[GuardrailReading, ...]:
-        """The guardrails whose thresholds are crossed beyond doubt."""
+        """Guardrails whose thresholds are crossed beyond doubt."""
         return tuple(reading for reading in self.readings if reading.verdict == WORSE)
 
     @property
     def fine(self) -> bool:
-        """Whether there is enough to judge by and no threshold seems crossed."""
+        """Whether there are enough requests and no threshold appears to be crossed."""
         return self.enough and all(reading.verdict in (FINE, TOO_FEW) for reading in self.readings)
 
 
@@ -113,7 +113,7 @@ def _share(
 def _ttft(
     slices: Sequence[ArmSlice], base: ArmWindow, tried: ArmWindow, guardrails: GuardrailDocument
 ) -> GuardrailReading:
-    """Return the ratio of the geometric means of the times to first token, at equal lengths of the prompts."""
+    """Return the ratio of the geometric mean TTFTs at equal prompt lengths."""
     n, m = base.answered, tried.answered
     if min(n, m) < guardrails.min_requests:
         values = (math.exp(base.ttft_log_sum / n) if n else None, math.exp(tried.ttft_log_sum / m) if m else None)
@@ -135,9 +135,9 @@ def _ttft(
 
 
 def _slope(base: ArmWindow, tried: ArmWindow) -> float:
-    """Return by how much the logarithm of the time grows with that of the prompt's length, within the arms.
+    """Return how much the logarithm of TTFT grows with that of the prompt length, within the arms.
 
-    0 where all lengths are the same.
+    0 if all lengths are equal.
     """
     both = (base, tried)
     # Within each arm, so that a difference between the arms is not taken for an effect of length.
@@ -148,14 +148,14 @@ def _slope(base: ArmWindow, tried: ArmWindow) -> float:
 
 
 def _log_sum(window: ArmWindow, slope: float) -> float:
-    """Return the sum of the logarithms of the times, less the part that prompt lengths explain."""
+    """Return the sum of the logarithms of TTFT minus the part explained by prompt lengths."""
     return window.ttft_log_sum - slope * window.size_log_sum
 
 
 def _tail(
     slices: Sequence[ArmSlice], base: ArmWindow, tried: ArmWindow, guardrails: GuardrailDocument
 ) -> GuardrailReading:
-    """Return the share of requests beyond the limit that a tenth of them may exceed."""
+    """Return the share of requests beyond the limit that a tenth of them can exceed."""
     slow_s = quantile_s(base, 1 - TAIL_SHARE)
     m = tried.answered
     if slow_s is None or min(base.answered, m) < guardrails.min_requests:
@@ -182,7 +182,7 @@ def _verdict(difference: float, error: float, limit: float) -> str:
 
 
 def _over(window: ArmWindow, line_s: float) -> int:
-    """Count the times in buckets wholly beyond the limit."""
+    """Count the times in buckets completely beyond the limit."""
     return sum(count for bucket, count in window.ttft.items() if bucket > 0 and bucket_end_s(bucket - 1) >= line_s)
 
 
@@ -191,7 +191,7 @@ def _sums(counts: Sequence[tuple[int, int]]) -> tuple[int, int]:
 
 
 def _binomial(hits: int, of: int) -> float:
-    """Return the variance of a share; never 0, because none of a few may well be one of many."""
+    """Return the variance of a share. Never 0, because a rare event can be missing by chance."""
     share = (hits + 0.5) / (of + 1)
     return share * (1 - share) / of
 
@@ -205,6 +205,6 @@ def _spread(window: ArmWindow, slope: float) -> float:
 
 
 def _clustered(residuals: Sequence[float]) -> float:
-    """Return the variance of a difference from how the slices differ from it (Taylor linearisation of a ratio)."""
+    """Return the variance of a difference from the slices' deviations from it (Taylor linearization of a ratio)."""
     k = len(residuals)
     return k / (k - 1) * sum(residual * residual for residual in residuals) if k >= LEAST_SLICES else 0.0

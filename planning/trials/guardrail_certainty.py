@@ -1,8 +1,7 @@
-"""State of each guardrail: it holds, is broken, or is not yet known, and when it will be known.
+"""State of each guardrail: it holds, is broken, or is not yet known, and the time until it will be known.
 
-The comparison aborts on guardrails that are broken beyond doubt. Continuing requires the opposite: the whole interval
-must be within the threshold. Between the two, more requests are needed; their number follows from how fast the interval
-narrows.
+The comparison aborts on guardrails broken beyond doubt. Continuing requires the opposite: the whole interval must be
+within the threshold. In between, more requests are needed; their number follows from how fast the interval narrows.
 """
 
 from __future__ import annotations
@@ -21,18 +20,19 @@ class GuardrailCertainty(msgspec.Struct, frozen=True, gc=False):
 
     guard: str
     verdict: str
-    """holds: the interval is within the threshold; broken: it is beyond; not_yet: it covers the threshold."""
+    """holds (interval within the threshold), broken (interval beyond it), or not_yet (interval includes it)."""
     wait_s: float | None = None
-    """Of not_yet: estimated time until it can hold, at the present rate of requests; None: no estimate."""
+    """For not_yet: estimated time until it can hold at the current request rate. None without an estimate."""
     beyond: bool = False
-    """Of not_yet: the difference itself is beyond the threshold, so that more requests would not prove that it holds.
+    """For not_yet: whether the difference itself is beyond the threshold, so that more requests would not make it
+    hold.
     """
 
 
 def certainty(reading: GuardrailReading, *, requests: int, least: int, since_s: float) -> GuardrailCertainty:
-    """Return the certainty of a reading after `requests` of the arm with fewer came in `since_s` seconds.
+    """Return the certainty of a reading after `requests` of the smaller arm arrived in `since_s` seconds.
 
-    `least` is how many either arm needs before any verdict.
+    `least` is the minimum number of requests in each arm for any verdict.
     """
     if reading.verdict == WORSE:
         return GuardrailCertainty(reading.guard, BROKEN)
@@ -54,5 +54,5 @@ def certainty(reading: GuardrailReading, *, requests: int, least: int, since_s: 
 
 
 def _scaled(guard: str, value: float) -> float:
-    """Return the value on the scale on which its interval is symmetric: ratios by their logarithms."""
+    """Return the value on the scale on which its interval is symmetric: logarithmic for ratios."""
     return math.log(value) if guard == TTFT else value

@@ -18,34 +18,34 @@ from planning.trials.comparison import ArmSlice, Comparison, GuardrailReading, c
 State = Literal["off", "slice", "fallback", "probing"]
 MAX_DOUBLINGS = 4
 CALM_FACTOR = 4
-"""After this many cool-downs without a loss, the next one is short again."""
+"""After this many cooldowns without a loss, the next cooldown is short again."""
 
 
 class HoldbackMemory(msgspec.Struct, frozen=True):
-    """State that one evaluation leaves to the next; moments in unix seconds."""
+    """State between evaluations. Times are in Unix seconds."""
 
     state: State = "off"
     since_s: float = 0.0
     losing_since_s: float | None = None
     doublings: int = 0
-    """How often the policy has lost again soon after an attempt."""
+    """Consecutive losses soon after an attempt."""
 
 
 class HoldbackFacts(msgspec.Struct, frozen=True):
-    """Observations since the state began: base is the simple rule, tried the policy."""
+    """Observations since the state began. `base` is the simple rule, `tried` the policy."""
 
     now_s: float
     whole: tuple[ArmSlice, ...]
     recent: tuple[ArmSlice, ...]
     frozen: bool = False
-    """An operator froze the pool: the serving side stays."""
+    """Whether an operator froze the pool: the serving side stays."""
 
 
 class HoldbackPlan(msgspec.Struct, frozen=True):
-    """The side that serves."""
+    """The serving side."""
 
     share: float
-    """Share of the sessions that the simple rule places, 0..1."""
+    """Share of the sessions placed by the simple rule, 0..1."""
     changed: bool
     reasons: tuple[Reason, ...]
     comparison: Comparison
@@ -100,7 +100,7 @@ def _judged(
     comparison: Comparison,
     worse: tuple[GuardrailReading, ...],
 ) -> tuple[HoldbackMemory, Reason | None]:
-    """Judge the policy where both arms have sessions."""
+    """Judge the policy while both arms have sessions."""
     losing_since_s = (memory.losing_since_s if memory.losing_since_s is not None else now_s) if worse else None
     memory = msgspec.structs.replace(memory, losing_since_s=losing_since_s)
     words = guardrail_words(worse[0], "the policy", "the simple rule") if worse else ""

@@ -1,1 +1,1 @@
-"""Rules for advisories: which engine a session that will ask soon should get, and whether to prefetch its KV cache."""
+"""Rules for advisories: choose an engine for a session's next request, and decide whether to prefetch its KV cache."""

@@ -1,9 +1,9 @@
-"""Which engine a session that announced its next request should get, and whether it keeps that engine on arrival.
+"""Choose an engine for a session whose next request was announced, and keep or replace it on arrival.
 
-A pool routes fully without advisories: they only reserve an engine softly and name blocks worth moving. `gated` chooses
-by cost, moves blocks that would arrive in time, and lets the arrival overrule it (research on advisories, §5).
-`symphony` is the rule as published: the engine with the fewest requests, any move, no way back. `sticky` keeps a
-session on its last engine.
+Advisories are optional: a pool routes fully without them. They only reserve an engine softly and name blocks worth
+transferring. `gated` chooses by cost, transfers blocks that would arrive in time, and lets the arrival overrule the
+reservation (research on advisories, §5). `symphony` follows the paper: it reserves the engine with the fewest requests,
+transfers blocks in any case, and never overrules. `sticky` keeps a session on its last engine.
 """
 
 from __future__ import annotations
@@ -24,24 +24,26 @@ from routing.values.decision import Candidate, Choice
 from routing.values.inference_request import InferenceRequest
 
 OVERRULE_S = 0.3
-"""An arrival overrules its reservation where another engine is cheaper by more than this."""
+"""An arrival overrules its reservation if another engine is cheaper by more than this."""
 ANSWER_TOKENS = 264
-"""Mean answer of the study's conversations; the length of the coming answer is unknown when the advisory arrives."""
+"""Mean answer length in the study's conversations, assumed because an advisory cannot know the length of the next
+answer.
+"""
 STICKY_S = 3600.0
-"""How long a session keeps to its last engine, where policies keep it there."""
+"""How long a session keeps its last engine under `sticky`."""
 _KEPT = 4
 _NOWHERE = float("inf")
 
 
 class Staging(NamedTuple):
-    """Blocks of a session that should be next to the engine before its request arrives."""
+    """Blocks of a session to stage near the engine before its request arrives."""
 
     source: str
-    """Name of the node that holds them; the target's own node where they may be on its SSD and should be in DRAM."""
+    """Name of the node that holds the blocks. The target's own node loads them from its SSD into DRAM."""
     target: str
     keys: tuple[int, ...]
     eta_s: float
-    """Seconds until the blocks would be there, the backlog of the link included."""
+    """Seconds until the blocks arrive, including the backlog of the link."""
 
 
 class Advised(NamedTuple):
@@ -49,7 +51,7 @@ class Advised(NamedTuple):
 
     engine_id: str
     staging: Staging | None
-    """None: no block has to move, none could be there in time, or computing is quicker."""
+    """None if no block has to move, none could arrive in time, or computing is faster."""
 
 
 class _Option(NamedTuple):
@@ -60,14 +62,14 @@ class _Option(NamedTuple):
 
 
 def session_key(tenant_id: str, session_id: str) -> int:
-    """Return the number that identifies a tenant's session among reservations."""
+    """Return the number that identifies a tenant's session in the table of reservations."""
     # The length keeps both names apart: no other pair gives the same string. JSON can hold lone surrogates.
     name = f"{len(tenant_id)}:{tenant_id}{session_id}".encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(name, digest_size=8).digest(), "big")
 
 
 class AdvisedRouting:
-    """Soft reservations of one pool, and their effect on decisions. Mutable: `sessions` and the policy's part."""
+    """Soft reservations of one pool, and their effect on decisions. Mutable: `sessions` and the policy's settings."""
 
     def __init__(self, view: FleetView, policy: RoutingPolicy) -> None:
         self._view, self.rule = view, policy.advisories
@@ -75,7 +77,7 @@ class AdvisedRouting:
         self.adopt(policy)
 
     def adopt(self, policy: RoutingPolicy) -> None:
-        """Follow this policy; a change of the advisory rule ends the reservations made under the earlier one."""
+        """Follow this policy. Changing the advisory rule ends all reservations."""
         prefill, decode = PrefillCost.of(policy.prefill_cost), DecodeCost.of(policy.decode_cost)
         self._speed = SessionEngineSpeed(
             prefill_s_per_token=prefill.per_token_s,
@@ -92,10 +94,10 @@ class AdvisedRouting:
     def advise(
         self, request: InferenceRequest, last_engine: str, lead_s: float, now: float, backlog: dict[str, float]
     ) -> Advised | None:
-        """Reserve an engine for a session; None: the rule is off, or no engine accepts work.
+        """Reserve an engine for a session. Return None if the rule is off or no engine accepts work.
 
-        `request` represents the coming one: its known keys, and the least number of tokens in its context. `backlog`:
-        node → seconds until the moves already queued there are complete.
+        `request` represents the next request: its known keys, and the minimum number of tokens in its context.
+        `backlog` maps each node to the seconds until its queued transfers are complete.
         """
         view = self._view
         self.sessions.expire(now)
@@ -123,9 +125,9 @@ class AdvisedRouting:
         return Advised(view.roster.engine_ids[chosen.target], staging)
 
     def arrive(self, request: InferenceRequest, choice: Choice, view: FleetView, now: float) -> Choice:
-        """Return the choice for an announced request: the reserved engine, unless the placement's is clearly cheaper.
+        """Return an announced request's choice: the reserved engine, unless the placement's choice is clearly cheaper.
 
-        `choice` is the placement's; it is returned unchanged where no reservation exists.
+        `choice` is the placement's choice. It is returned unchanged if there is no reservation.
         """
         # An arrival ends the reservation, whether it is kept or not.
         reserved = self.sessions.release(session_key(request.tenant_id, request.session_id))
@@ -144,7 +146,7 @@ class AdvisedRouting:
         return Choice(held.target, reasons.ADVISED, tuple(kept), held.prefill.fetch)
 
     def keep(self, request: InferenceRequest, target: int, now: float) -> None:
-        """Note a session's engine; a sticky session stays there, without counting as expected."""
+        """Record a session's engine. A sticky session keeps it, without counting as expected load."""
         if request.session_id:
             session = session_key(request.tenant_id, request.session_id)
             end = now + STICKY_S
@@ -153,11 +155,11 @@ class AdvisedRouting:
             )
 
     def invalidate(self, tenant_id: str, session_id: str) -> bool:
-        """End a session's reservation; returns whether there was one."""
+        """End a session's reservation. Return whether it had one."""
         return self.sessions.release(session_key(tenant_id, session_id)) is not None
 
     def _options(self, request: InferenceRequest, view: FleetView, now: float) -> list[_Option]:
-        """Return what each engine would cost the session."""
+        """Return the cost of each engine for the session."""
         loadable = loadable_blocks(request, view.nodes, now) if view.nodes is not None else None
         prefills = Prefills(request, view, loadable) if loadable is not None else None
         held = _held(request, view)
@@ -198,7 +200,7 @@ class AdvisedRouting:
     def _staging(
         self, request: InferenceRequest, chosen: _Option, now: float, backlog: dict[str, float]
     ) -> Staging | None:
-        """Return the blocks to move to the chosen engine's own node, as far as loading them beats computing them."""
+        """Return the blocks to transfer to the chosen engine's own node, if loading is faster than computing."""
         nodes, fetch = self._view.nodes, chosen.prefill.fetch
         if nodes is None or fetch is None or not fetch.node:
             return None

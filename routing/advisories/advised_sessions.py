@@ -1,7 +1,7 @@
-"""Soft reservations that advisories hold: which engine a session is expected at, until when, and how many tokens.
+"""Soft reservations made by advisories: a session's expected engine, its expiry, and its number of tokens.
 
-A reservation is a hint. No result may depend on it: it may be lost, repeated, late or wrong. The newest advisory of a
-session wins, an arrival or an invalidation ends it at once, and it expires where neither comes.
+A reservation is a hint. No result depends on it: it can be lost, repeated, late, or wrong. A session's newest advisory
+replaces the earlier one. An arrival or an invalidation ends the reservation at once; otherwise it expires.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 LIFETIME_S = 60.0
 """How long a reservation lasts without its request."""
 EXPECTED_SHARE = 0.3
-"""Weight of an expected session relative to an active one: requests last about a third of an advisory's lead."""
+"""Weight of an expected session relative to an active one: requests last about a third of an advisory's lead time."""
 
 
 class AdvisedSession(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -39,7 +39,7 @@ class AdvisedSessions:
         return len(self._by_session)
 
     def reserve(self, advised: AdvisedSession) -> None:
-        """Add a reservation, replacing the session's earlier one; at the limit the oldest advisory gives way."""
+        """Add a reservation, replacing the session's earlier one. At the limit, drop the oldest one."""
         self.release(advised.session_id)
         if len(self._by_session) >= self._limit:
             self.release(next(iter(self._by_session)))
@@ -48,7 +48,7 @@ class AdvisedSessions:
         self._sessions[advised.engine_id] += 1
 
     def release(self, session_id: int) -> AdvisedSession | None:
-        """End a session's reservation and return it; None where there is none."""
+        """End a session's reservation and return it, or None if it has none."""
         advised = self._by_session.pop(session_id, None)
         if advised is not None:
             self._tokens[advised.engine_id] -= advised.tokens
@@ -63,12 +63,12 @@ class AdvisedSessions:
         return over
 
     def forget_engine(self, engine_id: int) -> None:
-        """End the reservations of an engine that is gone."""
+        """End the reservations of a removed engine."""
         for advised in [item for item in self._by_session.values() if item.engine_id == engine_id]:
             self.release(advised.session_id)
 
     def tokens_at(self, engine_id: int) -> int:
-        """Return the KV tokens that are expected at an engine."""
+        """Return the KV tokens expected at an engine."""
         return self._tokens[engine_id]
 
     def sessions_at(self, engine_id: int) -> int:
@@ -76,7 +76,7 @@ class AdvisedSessions:
         return self._sessions[engine_id]
 
     def check(self) -> None:
-        """Recompute the sums, and raise AssertionError where one is wrong."""
+        """Recompute the sums, and raise AssertionError if one is wrong."""
         tokens: defaultdict[int, int] = defaultdict(int)
         sessions: defaultdict[int, int] = defaultdict(int)
         for advised in self._by_session.values():

@@ -1,7 +1,7 @@
-"""Running workflows of agents: which sessions to advise when an agent starts, and which advisories were false.
+"""Running agent workflows: select the sessions to advise when an agent starts, and the advisories to invalidate.
 
-The sessions of all next agents are advised, because the branch is not yet known. Those of branches that are not taken
-are invalidated once another agent starts (SYMPHONY §3.5).
+The sessions of all possible next agents are advised, because the branch is not yet known. When another agent starts,
+the sessions of the other branches are invalidated (SYMPHONY §3.5).
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from routing.advisories.call_graph import CallGraph
 
 Session = TypeVar("Session", bound=Hashable)
 LEAST_PROBABILITY = 0.1
-"""A next agent below it is not advised: most such advisories would be wasted."""
+"""Next agents less likely than this are not advised: most of their advisories would be wasted."""
 
 
 class NextSession(msgspec.Struct, Generic[Session], frozen=True):
-    """A session that may be called next."""
+    """A session that a workflow is likely to call next."""
 
     session: Session
     expected_s: float
-    """Seconds from now."""
+    """Seconds until the expected call."""
 
 
 class AgentAdvice(msgspec.Struct, Generic[Session], frozen=True):
-    """Consequences of the start of an agent."""
+    """Sessions to advise, and sessions to invalidate, after an agent's start."""
 
     advise: tuple[NextSession[Session], ...] = ()
-    """The most probable first."""
+    """Ordered by probability, highest first."""
     invalidate: tuple[Session, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
 class _Workflow(Generic[Session]):
-    """One workflow: each agent's session, and whose advisories are in force."""
+    """One workflow: the session of each agent, and the sessions with an active advisory."""
 
     sessions: dict[str, Session] = field(default_factory=dict)
     advised: dict[str, Session] = field(default_factory=dict)
 
 
 class AgentWorkflows(Generic[Session]):
-    """The known workflows, at most `limit`: the one that was silent longest gives way.
+    """The known workflows, at most `limit`. The one idle for longest is dropped first.
 
-    Mutable state: `_workflows`. Forgetting one costs an advisory, nothing else.
+    Mutable state: `_workflows`. A dropped workflow only loses its advisories.
     """
 
     def __init__(self, graph: CallGraph, limit: int = 10_000) -> None:
@@ -59,7 +59,7 @@ class AgentWorkflows(Generic[Session]):
         return len(self._workflows)
 
     def started(self, workflow: Hashable, agent: str, session: Session) -> AgentAdvice[Session]:
-        """Note that an agent's request has come, and return which sessions may follow and which will not."""
+        """Record an agent's request, and return the sessions that are likely to follow and those to invalidate."""
         if agent not in self.graph.agents:
             return AgentAdvice()
         # Added again at the end: the one that was silent longest is first.

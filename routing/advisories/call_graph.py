@@ -1,6 +1,6 @@
-"""Which agents call which, how often and how much later: learned from calls, kept as JSON (SYMPHONY §3.1, §3.5).
+"""The call graph of agents: how often and how soon one calls another, learned from calls (SYMPHONY §3.1, §3.5).
 
-An agent's next agents are those that start next in the same workflow, whatever runs in parallel: each branch of a
+An agent's next agents are those that start next in the same workflow, even if they run in parallel: each branch of a
 fan-out is then expected after the branch before it.
 """
 
@@ -16,29 +16,29 @@ import msgspec
 from msgspec import Meta
 
 MOST_NEXT = 8
-"""Next agents that are kept per agent, the most probable ones."""
+"""Maximum next agents kept per agent, the most probable first."""
 MOST_AGENTS = 1_000
 Name = Annotated[str, Meta(min_length=1, max_length=128)]
 
 
 class NextAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An agent that may be called after another one."""
+    """An agent that can be called after another one."""
 
     agent: Name
     probability: Annotated[float, Meta(gt=0, le=1)]
-    """Share of the other's calls that it follows; the remainder to 1 are calls that end a workflow."""
+    """Share of the preceding agent's calls that this agent follows. The others end the workflow."""
     after_s: Annotated[float, Meta(ge=0)]
-    """Median time from the start of the other's call to the start of its own."""
+    """Median time from the start of the preceding call to the start of this agent's call."""
 
 
 class CallGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The agents of an application and their next agents, the most probable first."""
+    """The agents of an application and their next agents, most probable first."""
 
     agents: Annotated[
         dict[Name, Annotated[tuple[NextAgent, ...], Meta(max_length=MOST_NEXT)]], Meta(max_length=MOST_AGENTS)
     ]
     calls: dict[Name, int] = {}
-    """Number of calls of each agent that this is learned from."""
+    """Number of calls of each agent in the learning data."""
 
 
 class AgentCall(msgspec.Struct, frozen=True, gc=False):
@@ -51,9 +51,10 @@ class AgentCall(msgspec.Struct, frozen=True, gc=False):
 
 
 def learn_call_graph(calls: Iterable[AgentCall], least_probability: float = 0.02) -> CallGraph:
-    """Return the graph of calls in any order; rarer branches than `least_probability` are left out.
+    """Return the graph learned from calls in any order, without branches rarer than `least_probability`.
 
-    Raises ValueError for more than MOST_AGENTS agents: the name then holds something else, such as an id.
+    Raises ValueError for more than MOST_AGENTS agents, because the agent name then contains something else, such as an
+    id.
     """
     workflows: defaultdict[str, list[AgentCall]] = defaultdict(list)
     for call in calls:

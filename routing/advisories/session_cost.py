@@ -1,8 +1,8 @@
 """Cost of a session's next request on each engine, and the engine with the lowest cost.
 
-The cost is a time: until the KV cache is there (loaded, or recomputed where that is sooner), until the prefill ahead is
-done, and for decode, which slows with the KV tokens that the engine reads in each step. Request counts alone are no
-measure of an engine's load: at a few active requests per engine they are noise.
+The cost is the time until the KV cache is present (loaded, or recomputed if that is faster), plus the prefills ahead,
+plus the decode time, which grows with the KV tokens that the engine reads in each step. Request counts alone do not
+measure an engine's load: at a few active requests per engine they are noise.
 """
 
 from __future__ import annotations
@@ -17,31 +17,33 @@ class SessionEngineSpeed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     prefill_s_per_token: float
     attention_s_per_token_pair: float
-    """Added to the prefill of one token, per token of its context."""
+    """Added to the prefill time of one token, per token of its context."""
     read_s_per_token: float
-    """Added to a decode step, per KV token that it reads."""
+    """Added to a decode step, per KV token read."""
     step_s_per_request: float
     answer_tokens: float
-    """Decode steps that a request is expected to take."""
+    """Expected number of decode steps of a request."""
 
     def prefill_s(self, context_tokens: int, prompt_tokens: int) -> float:
-        """Return the time to prefill a prompt behind a context whose KV cache is present."""
+        """Return the time to prefill a prompt after a context whose KV cache is present."""
         # A token attends to all before it: to the context, and on average to half of the prompt.
         pairs = prompt_tokens * (context_tokens + prompt_tokens / 2)
         return prompt_tokens * self.prefill_s_per_token + pairs * self.attention_s_per_token_pair
 
 
 class EngineOffer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What one engine can offer one session at this moment."""
+    """State of one engine that determines a session's cost at this moment."""
 
     engine_id: int
     load_s: float
-    """Time until the session's KV cache is in the engine, the backlog of the links included; infinite: no copy."""
+    """Time until the session's KV cache is in the engine, including the backlog of the links. Infinite if no copy
+    exists.
+    """
     prefill_backlog_s: float
     resident_tokens: float
-    """KV tokens of the requests bound to the engine, soft reservations included."""
+    """KV tokens of the requests bound to the engine, including soft reservations."""
     requests: float
-    """Requests bound to the engine, soft reservations included."""
+    """Requests bound to the engine, including soft reservations."""
 
 
 class SessionCost(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -56,14 +58,14 @@ class SessionCost(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def total_s(self) -> float:
-        """The sum of the terms."""
+        """Sum of the terms."""
         return self.ready_s + self.backlog_s + self.decode_s + self.slowdown_s
 
 
 def cost_of(
     offer: EngineOffer, context_tokens: int, speed: SessionEngineSpeed, *, may_recompute: bool = True
 ) -> SessionCost:
-    """Return the cost of an engine's offer; the cache is recomputed where loading it would take longer."""
+    """Return the cost of an engine's offer. The cache is recomputed if loading it would take longer."""
     recompute_s = speed.prefill_s(0, context_tokens)
     recompute = offer.load_s == float("inf") or (may_recompute and offer.load_s > offer.prefill_backlog_s + recompute_s)
     steps = speed.answer_tokens
@@ -84,12 +86,12 @@ def cost_of(
 
 
 def cheapest(costs: Iterable[SessionCost]) -> SessionCost:
-    """Return the least cost; the lower engine id wins a tie."""
+    """Return the lowest cost. The lower engine id wins a tie."""
     return min(costs, key=lambda cost: (cost.total_s, cost.engine_id))
 
 
 def at_arrival(costs: Iterable[SessionCost], reserved: int | None, margin_s: float) -> SessionCost:
-    """Return the reserved engine's cost, or the least where that is cheaper by more than the margin."""
+    """Return the reserved engine's cost, or the lowest cost if that is cheaper by more than the margin."""
     least: SessionCost | None = None
     held: SessionCost | None = None
     for cost in costs:

@@ -1,1 +1,1 @@
-"""Duration of prefill and decode: formulas, and how they are fitted."""
+"""Formulas for the duration of prefill and decode, and how they are fitted."""

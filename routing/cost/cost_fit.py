@@ -1,4 +1,4 @@
-"""The cost formulas fitted to measured times: one fit per kind of engine, one speed per engine."""
+"""Fit the cost formulas to measured times: one fit per kind of engine, one speed per engine."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ TRUSTED_SAMPLES = 50
 """Number of prefills needed before a fit can be used."""
 MAX_ENGINES = 4096
 _MARGIN = 0.95
-"""A fit counts as better where its mean error is below this share of the policy's."""
+"""A fit counts as better if its mean error is below this share of the policy's."""
 _MEMORY = 0.98
 _SPEED_STEP = 0.05
 _MOST_SURPRISE = 0.7
-"""Most by which one sample can seem to differ from the fit when it moves an engine's speed (natural logarithm)."""
+"""Limit on how much one sample can move an engine's speed (difference from the fit in natural logarithms)."""
 _LONGEST_S = 600.0
 _FASTEST_TOKENS_PER_S = 1e7
 _LONGEST_PROMPT = 100_000_000
 
 _PREFILL_ANCHORS = ((64, 0), (512, 0), (4096, 0), (20_480, 0), (8192, 8128), (20_480, 16_384))
-"""Prompts (tokens, cached ones) at which a fit is held near the prior's shape."""
+"""Prompts (tokens, cached tokens) at which a fit is kept near the prior's shape."""
 _DECODE_ANCHORS = ((1.0, 1.0, 2e3), (1.0, 16.0, 6e4), (1.0, 64.0, 5e5))
 
 
@@ -33,19 +33,19 @@ class FittedCost(msgspec.Struct, frozen=True, kw_only=True):
 
     prefill: PrefillCost
     samples: int
-    """Prefills it was fitted to; older ones count less."""
+    """Number of prefills in the fit. Older ones count less."""
     error: float
     """Mean relative error of its predictions, each made before its sample was learned."""
     policy_error: float
-    """The same of the policy's own cost."""
+    """Mean relative error of the policy's own cost."""
     decode: DecodeCost | None = None
-    """None: too few decodes were seen."""
+    """None if too few decodes were observed."""
     speeds: dict[str, float] = {}
     """Engine id → speed relative to the fit, 0.1 to 10."""
 
     @property
     def better(self) -> bool:
-        """Whether it has predicted better than the policy's cost, on enough prefills."""
+        """Whether it has predicted better than the policy's cost, over enough prefills."""
         return self.samples >= TRUSTED_SAMPLES and self.error < _MARGIN * self.policy_error
 
 
@@ -65,9 +65,9 @@ class CostFit:
     def prefilled(
         self, engine_id: str, prompt_tokens: int, hit_tokens: int, seconds: float, *, speed: float = 1.0
     ) -> bool:
-        """Learn from one prefill; False, and nothing learned, for an impossible measurement.
+        """Learn from one prefill. Return False, without learning, if the measurement is impossible.
 
-        `speed` is the topology's figure for the engine; the fit is of an engine of speed 1.
+        `speed` is the engine's speed in the topology. The fit describes an engine of speed 1.
         """
         if not _possible(prompt_tokens, hit_tokens, seconds) or not speed > 0:
             return False
@@ -84,22 +84,22 @@ class CostFit:
         return True
 
     def expected(self, engine_id: str, prompt_tokens: int, hit_tokens: int, *, speed: float = 1.0) -> float:
-        """Return the seconds that a prefill is expected to take on an engine of this declared speed."""
+        """Return the expected seconds of a prefill on an engine of this declared speed."""
         features = _features(prompt_tokens, hit_tokens)
         return self._prefill.predict(features) / (self._speeds.get(engine_id, 1.0) * speed)
 
     @property
     def samples(self) -> int:
-        """Prefills learned from."""
+        """Number of prefills learned from."""
         return self._prefill.samples
 
     @property
     def token_s(self) -> float:
-        """Seconds of computing one token, attention apart."""
+        """Seconds to compute one token, without attention."""
         return self._prefill.coefficients[1]
 
     def decoded(self, batch: float, context_tokens: float, seconds: float) -> bool:
-        """Learn from the mean step of one decode; False, and nothing learned, for an impossible one."""
+        """Learn from the mean step of one decode. Return False, without learning, if the measurement is impossible."""
         figures = (batch, context_tokens, seconds)
         if not all(math.isfinite(figure) for figure in figures) or batch < 1 or context_tokens < 0:
             return False
@@ -109,7 +109,7 @@ class CostFit:
         return True
 
     def keep(self, engine_ids: frozenset[str]) -> None:
-        """Forget the speeds of engines that are gone."""
+        """Forget the speeds of all other engines."""
         self._speeds = {engine_id: speed for engine_id, speed in self._speeds.items() if engine_id in engine_ids}
 
     def fitted(self) -> FittedCost:
@@ -126,7 +126,7 @@ class CostFit:
         )
 
     def _learn_speed(self, engine_id: str, seconds: float, features: tuple[float, ...]) -> None:
-        """Move the engine's speed a step towards the ratio of the fit to this prefill."""
+        """Move the engine's speed one step towards the ratio of the fit to this prefill."""
         before = self._speeds.get(engine_id)
         if before is None:
             if len(self._speeds) >= MAX_ENGINES:
@@ -140,7 +140,7 @@ class CostFit:
 
 
 def _possible(prompt_tokens: int, hit_tokens: int, seconds: float) -> bool:
-    """Return whether an engine can have taken this long."""
+    """Return whether this time is possible for an engine."""
     if not (1 <= prompt_tokens <= _LONGEST_PROMPT and 0 <= hit_tokens <= prompt_tokens):
         return False
     if not math.isfinite(seconds) or not 0 < seconds <= _LONGEST_S:

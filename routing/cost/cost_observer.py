@@ -1,8 +1,7 @@
-"""Turns a gateway's observations of its requests into samples of prefill and decode times.
+"""Turn a gateway's observations of its requests into samples of prefill and decode times.
 
-The time from dispatch to first token is a prefill time only if the engine had no other prefill of ours at the same
-time. Concurrent decodes are not excluded: under load there are always some, and the next request will also wait for
-them.
+The time from dispatch to first token is a prefill time only if the engine ran no other prefill of ours at the same
+time. Concurrent decodes are not excluded: under load there are always some, and the next request also waits for them.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from routing.cost.cost_model import DecodeCost, PrefillCost
 from routing.cost.loading_costs import LoadingCosts
 
 TAKEN, SHARED, IMPOSSIBLE, LOADED = "taken", "shared", "impossible", "loaded"
-"""Outcome of a prefill's measurement. Loaded: it included a load, and taught only the cost of that."""
+"""Result of a prefill's measurement. LOADED: the prefill included a load, and only the load cost was learned."""
 
 MAX_OPEN = 20_000
 MAX_KINDS = 64
 FIRST, LATER = "first", "later"
-"""Whether a request's adapter was expected to be loaded for it, or earlier."""
+"""FIRST: the adapter was expected to be loaded for this request. LATER: it was loaded before."""
 _FIRST_SAMPLES = 8
-"""Before this many prefills, the time that one took beyond its computation is not known well enough."""
+"""Load costs are learned only after this many prefills, when the computation time is known well enough."""
 _LEAST_DECODE_TOKENS = 16
-"""Shorter answers say little about a step."""
+"""Shorter answers contain too little information about a step."""
 
 
 class _Open(msgspec.Struct, gc=False):
@@ -38,18 +37,18 @@ class _Open(msgspec.Struct, gc=False):
     hit_tokens: int
     shared: bool = False
     handed_over: bool = False
-    """Its prefill is over and learned from; another engine makes its first token."""
+    """Its prefill is complete and learned from. Another engine sends its first token."""
     first_token_s: float | None = None
     batch: int = 0
     context_tokens: int = 0
     tier_tokens: Mapping[str, int] | None = None
-    """Of `hit_tokens` those that the engine was expected to load from its lower tiers; None: it loads nothing."""
+    """The part of `hit_tokens` that the engine was expected to load, by lower tier. None if it loads nothing."""
     adapter: str = ""
-    """FIRST or LATER; empty: it has no LoRA adapter."""
+    """FIRST or LATER, empty without a LoRA adapter."""
 
 
 class CostObserver:
-    """Follows the requests of one pool and fits a cost for each kind of its engines.
+    """Follows the requests of one pool and fits a cost for each kind of engine.
 
     Mutable state: `_open` (dispatched requests in order of their dispatches), `_prefilling` (request ids per
     engine), `_decoding` (requests and their prompt tokens per engine), `_kinds` with the declared speed of
@@ -57,7 +56,7 @@ class CostObserver:
     """
 
     def __init__(self, prefill: PrefillCost, decode: DecodeCost, loading: LoadingCosts | None = None) -> None:
-        """`loading` learns from prefills that included a load, which teach the fits nothing."""
+        """Set the priors. `loading` learns from prefills that included a load, which the fits ignore."""
         self._prefill, self._decode = prefill, decode
         self._loading = loading or LoadingCosts()
         self._open: OrderedDict[str, _Open] = OrderedDict()
@@ -68,7 +67,10 @@ class CostObserver:
         self.samples = {TAKEN: 0, SHARED: 0, IMPOSSIBLE: 0, LOADED: 0}
 
     def set_engines(self, engines: dict[str, tuple[str, float]], known: dict[str, FittedCost]) -> None:
-        """Take the pool's engines (id → kind and declared speed); a new kind's fit begins with its entry in `known`."""
+        """Set the pool's engines (id → kind and declared speed).
+
+        The fit of a new kind starts with its entry in `known`.
+        """
         self._kinds = dict(list(engines.items()))
         self._loading.kinds = {engine_id: kind for engine_id, (kind, _) in engines.items()}
         kinds = sorted({kind for kind, _ in engines.values()})[:MAX_KINDS]
@@ -87,9 +89,9 @@ class CostObserver:
         tier_tokens: Mapping[str, int] | None = None,
         adapter: str = "",
     ) -> None:
-        """Note that a request was sent to an engine; another attempt replaces the earlier one.
+        """Record that a request was sent to an engine. Another attempt replaces the earlier one.
 
-        `tier_tokens` of its hit are to come from the engine's lower tiers; `adapter` is FIRST, LATER, or empty.
+        `tier_tokens`: the part of the hit expected from the engine's lower tiers. `adapter` is FIRST, LATER, or empty.
         """
         opened = self._open
         if request_id in opened:
@@ -109,7 +111,7 @@ class CostObserver:
         prefilling.add(request_id)
 
     def first_token(self, request_id: str, now: float) -> None:
-        """Note a first token; a second one, or one of an unknown request, changes nothing."""
+        """Record a first token. Repeated ones and those of unknown requests are ignored."""
         entry = self._open.get(request_id)
         if entry is None or entry.first_token_s is not None:
             return
@@ -122,7 +124,7 @@ class CostObserver:
         entry.batch, entry.context_tokens = decoding
 
     def handed_over(self, request_id: str, engine_id: str, now: float, cached_tokens: int | None = None) -> None:
-        """Learn from a prefill whose request goes on at `engine_id`; unknown ids, and a second call, are ignored."""
+        """Learn from a prefill whose request continues at `engine_id`. Unknown ids and repeated calls are ignored."""
         entry = self._open.get(request_id)
         if entry is None or entry.first_token_s is not None or entry.handed_over:
             return
@@ -139,7 +141,7 @@ class CostObserver:
         output_tokens: int | None = None,
         computed: bool = True,
     ) -> None:
-        """Learn from a whole answer; unknown ids are ignored. Not `computed`: some of its KV was to be loaded."""
+        """Learn from a complete answer; ignore unknown ids. `computed` is False if some of its KV was to be loaded."""
         entry = self._open.get(request_id)
         if entry is None:
             return
@@ -173,12 +175,12 @@ class CostObserver:
             del self._decoding[entry.engine_id]
 
     def fitted(self) -> dict[str, FittedCost]:
-        """Return the fit of each kind that has samples."""
+        """Return the fit of each kind with samples."""
         costs = {kind: fit.fitted() for kind, fit in sorted(self._fits.items())}
         return {kind: cost for kind, cost in costs.items() if cost.samples}
 
     def check(self) -> None:
-        """Raise AssertionError unless the tables agree."""
+        """Raise AssertionError if the tables disagree."""
         prefilling = {name for row in self._prefilling.values() for name in row}
         if prefilling != {
             name for name, entry in self._open.items() if entry.first_token_s is None and not entry.handed_over
@@ -216,10 +218,10 @@ class CostObserver:
     def _learn_loading(
         self, entry: _Open, fit: CostFit, speed: float, seconds: float, hit_tokens: int, now: float
     ) -> None:
-        """Learn the time that loading took beyond the computation.
+        """Learn the load time: the measured time minus the computation.
 
-        Tokens that were expected from a tier count as loaded even where the engine reports that they were missing:
-        computing them is the price of relying on this tier.
+        Tokens expected from a tier count as loaded even if the engine reports them missing: computing them is part of
+        the cost of relying on this tier.
         """
         tiers = entry.tier_tokens or {}
         below = sum(tiers.values())

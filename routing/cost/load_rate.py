@@ -1,6 +1,6 @@
-"""Cost of loading KV blocks over one link, learned from the loads that engines report: latency and time per byte.
+"""Cost of loading KV blocks over one link (latency, time per byte), learned from the loads that engines report.
 
-The link is the whole path from the node manager to the engine's own memory, the copy into the engine included.
+The link is the whole path from the node manager to the engine's own memory, including the copy into the engine.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 _SHARE = 0.2
 """Weight of the latest load."""
 _MOST = 10.0
-"""Limit of a load's ratio to its expected time, in either direction."""
+"""Limit of the ratio of a load's time to its expected time, in both directions."""
 
 
 class LoadRate:
-    """Mutable: both figures. A load corrects each in proportion to its part of the expected time."""
+    """Latency and time per byte of one link. Mutable: each load corrects both in proportion to their expected parts."""
 
     __slots__ = ("latency_s", "loads", "s_per_byte")
 
@@ -27,7 +27,7 @@ class LoadRate:
         return self.latency_s + size * self.s_per_byte
 
     def observe(self, size: int, seconds: float) -> None:
-        """Learn from one load; one without bytes or time is ignored."""
+        """Learn from one load. Loads without bytes or time are ignored."""
         if size <= 0 or seconds <= 0:
             return
         self.loads += 1

@@ -1,9 +1,9 @@
-"""Loads that an engine needs before a prefill: KV blocks of its own lower tiers, and LoRA adapters.
+"""Cost of the loads before a prefill: KV blocks from an engine's lower tiers, and LoRA adapters.
 
-Learned per kind of engine from prefills that included a load: the time they took beyond the expected computation. Until
-a kind's first such prefills, a tier's prior is a share of the time that computing the same tokens takes: bytes of KV
-and time per token both grow with the model, so that the share holds for small and large ones. A kind's figures that no
-prefill has confirmed for a while give way to the priors again; a slow tier would otherwise never be used again.
+The costs are learned per kind of engine, from the time beyond the expected computation in prefills that included a
+load. Before a kind's first such prefills, a tier's prior is a share of the time to compute the same tokens: KV bytes
+and time per token both grow with the model, so the share holds for small and large models. If no prefill has confirmed
+a kind's figures for a while, the priors apply again; a slow tier would otherwise never be used again.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from routing.cost.nonnegative_fit import RunningMedian
 SHARE_OF_COMPUTE = {CPU: 0.125, DISK: 0.5, EXTERNAL: 0.8}
 """An 8B model on one H100 computes a token in about 30 µs; its 128 KiB of KV take 7 µs at 20 GB/s, 43 µs at 3 GB/s."""
 ADAPTER_S = 0.02
-"""Time to copy an adapter from the engine's CPU memory; one on disk takes longer, which is learned."""
+"""Time to copy an adapter from the engine's CPU memory. Adapters on disk take longer, which is learned."""
 FORGOTTEN_AFTER_S = 600.0
 _LOADS, _PRIORS = 31, 3
 
 
 class _Learned:
-    """The median of the last loads' figures, the prior counted in. Mutable.
+    """The median of the latest loads, including the prior. Mutable.
 
-    Prefills often vary by more than a load takes, mostly upwards, and one load may even seem to take less than none.
+    Prefill times often vary by more than a load takes, mostly upwards, so a single load can even appear to take
+    negative time.
     """
 
     def __init__(self, prior: float) -> None:
@@ -45,7 +46,7 @@ class _Learned:
 
 
 class LoadingCosts:
-    """One pool's costs of loading. Mutable: `kinds`, and the figures learned of each (kind, tier) and kind."""
+    """Load costs of one pool. Mutable: `kinds`, and the figures learned per (kind, tier) and per kind."""
 
     def __init__(self) -> None:
         self.kinds: Mapping[str, str] = {}
@@ -55,22 +56,22 @@ class LoadingCosts:
         self._with_adapter: dict[str, _Learned] = {}
 
     def tier_s(self, engine_id: str, tier: str, tokens: int, token_s: float) -> float:
-        """Return the expected seconds of loading `tokens` of a tier, where computing one takes `token_s`."""
+        """Return the expected seconds to load `tokens` from a tier, if computing one token takes `token_s`."""
         learned = self.token_s(engine_id, tier)
         return tokens * (SHARE_OF_COMPUTE[tier] * token_s if learned is None else learned)
 
     def token_s(self, engine_id: str, tier: str) -> float | None:
-        """Return the learned seconds of loading one token of a tier; None: there is only the prior."""
+        """Return the learned seconds to load one token from a tier, None if only the prior is known."""
         known = self._tiers.get((self.kinds.get(engine_id, ""), tier))
         return None if known is None else known.value
 
     def adapter_s(self, engine_id: str) -> float:
-        """Return the expected seconds of loading an adapter."""
+        """Return the expected seconds to load an adapter."""
         learned = self.learned_adapter_s(engine_id)
         return ADAPTER_S if learned is None else learned
 
     def learned_adapter_s(self, engine_id: str) -> float | None:
-        """Return the learned seconds of loading an adapter; None: there is only the prior."""
+        """Return the learned seconds to load an adapter, None if only the prior is known."""
         known = self._adapters.get(self.kinds.get(engine_id, ""))
         return None if known is None else known.value
 
@@ -79,8 +80,8 @@ class LoadingCosts:
     ) -> None:
         """Learn from a prefill that loaded tokens by tier, or an adapter, and took `extra_s` longer for it.
 
-        With tiers and an adapter at once, each learns from the time that the others leave, tiers by their expected
-        parts.
+        If it loaded from tiers and an adapter, each learns from the time that remains after the others' expected time.
+        Tiers share their part in proportion to their expected times.
         """
         kind = self.kinds.get(engine_id, "")
         self._forget(now)
@@ -98,7 +99,7 @@ class LoadingCosts:
             self._adapters.setdefault(kind, _Learned(ADAPTER_S)).observe(extra_s - loads_s - usual_s, now)
 
     def served(self, engine_id: str, extra_s: float, now: float) -> None:
-        """Learn from a prefill whose adapter had been loaded before: computing with an adapter takes longer, too."""
+        """Learn from a prefill with an adapter that was already loaded: computing with an adapter also takes longer."""
         self._with_adapter.setdefault(self.kinds.get(engine_id, ""), _Learned(0.0)).observe(extra_s, now)
 
     def _forget(self, now: float) -> None:

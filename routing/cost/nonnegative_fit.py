@@ -1,10 +1,10 @@
-"""Least squares that forgets, that outliers pull little, and whose coefficients are never negative.
+"""Least squares with forgetting, bounded influence of outliers, and non-negative coefficients.
 
-Errors count relative to the expected value, since times of long prompts scatter more. Beyond a multiple of the usual
-error a sample's pull grows no more (Huber 1964, weights from a running median). The best non-negative solution is
-searched among all sets of coefficients that may be zero: exact, and for four of them sixteen small systems. Anchors
-(the prior at typical points, scaled to the level of the samples) keep coefficients sensible whose features the traffic
-does not show.
+Errors are relative to the expected value, since times of long prompts scatter more. Beyond a multiple of the usual
+error, a sample's influence stops growing (Huber 1964, weights from a running median). The best non-negative solution is
+searched among all sets of coefficients that can be zero: exact, and only sixteen small systems for four coefficients.
+Anchors (the prior at typical points, scaled to the level of the samples) keep coefficients plausible if the traffic
+does not exercise their features.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 FORGETTING = 0.998
-"""Weight that a sample keeps with each new one: about 500 samples count."""
+"""Weight that older samples keep with each new one: about 500 samples count."""
 _ANCHOR_WEIGHT = 0.3
 _RECENT = 63
 _HUBER = 2.0
-"""A relative error beyond this many usual ones (medians) pulls no more than that many."""
+"""A sample's influence is capped at a relative error of this many medians."""
 _LEAST_SCALE = 0.01
 _SOLVE_EVERY = 8
 _SCALED_FIRST = 16
-"""The first samples only show how fast engines are compared with the prior."""
+"""The first samples only measure the speed of the engines relative to the prior."""
 _TINY = 1e-12
 
 
@@ -37,14 +37,14 @@ class RunningMedian:
         self._size = size
 
     def add(self, value: float) -> None:
-        """Add a value; the oldest leaves."""
+        """Add a value and drop the oldest."""
         if len(self._values) == self._size:
             del self._sorted[bisect_left(self._sorted, self._values.popleft())]
         self._values.append(value)
         insort(self._sorted, value)
 
     def value(self, default: float) -> float:
-        """Return the median, or the default where there is no value."""
+        """Return the median, or the default if it has no values."""
         return self._sorted[len(self._sorted) // 2] if self._sorted else default
 
 
@@ -74,7 +74,7 @@ class NonNegativeFit:
         return _dot(self.coefficients, features)
 
     def learn(self, features: Sequence[float], seconds: float) -> None:
-        """Add one sample; seconds are above 0 and finite (the caller rejects others)."""
+        """Add one sample. `seconds` must be positive and finite; the caller rejects others."""
         self._levels.add(seconds / max(_dot(self._prior, features), _TINY))
         if self.samples < _SCALED_FIRST:
             # Judged by a prior that is far off, an outlier would be indistinguishable from the rest.
@@ -111,7 +111,7 @@ class NonNegativeFit:
 
 
 def _unit_of(prior: Sequence[float], anchors: Sequence[Sequence[float]], n: int) -> float:
-    """Return a coefficient of the prior; for one that is 0, the value that gives a hundredth of an anchor's time."""
+    """Return a coefficient of the prior. If it is 0, return the value that yields a hundredth of an anchor's time."""
     if prior[n] > 0:
         return prior[n]
     shares = [0.01 * _dot(prior, row) / row[n] for row in anchors if row[n] > 0]
@@ -123,7 +123,7 @@ def _dot(left: Sequence[float], right: Sequence[float]) -> float:
 
 
 def _best_nonnegative(a: list[list[float]], b: list[float]) -> list[float] | None:
-    """Return the x ≥ 0 of least xᵀax − 2bᵀx; None where no system can be solved."""
+    """Return the x ≥ 0 that minimizes xᵀax − 2bᵀx, None if no system can be solved."""
     best: tuple[float, list[float]] | None = None
     # Exact for few coefficients: every set that may be above zero is tried.
     for free in _subsets(len(b)):
@@ -147,7 +147,7 @@ def _subsets(size: int) -> Iterator[tuple[int, ...]]:
 
 
 def _solved(a: list[list[float]], b: list[float]) -> list[float] | None:
-    """Return x with ax = b by elimination with pivots; None for a singular matrix. Changes its arguments."""
+    """Return x with ax = b by elimination with pivots, None for a singular matrix. Modifies its arguments."""
     size = len(b)
     for column in range(size):
         pivot = max(range(column, size), key=lambda row: abs(a[row][column]))

@@ -1,1 +1,1 @@
-"""The stages behind the router: bind, queue, dispatch, migrate."""
+"""The stages after the routing decision: bind, queue, dispatch, migrate."""

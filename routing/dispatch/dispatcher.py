@@ -1,4 +1,4 @@
-"""Carries out the decisions of placement and order: binds, queues, dispatches, and releases requests.
+"""Carry out the decisions of placement and queue order: bind, queue, dispatch, and release requests.
 
 One dispatcher per router; the router is its only caller. Synchronous and clock-free.
 """
@@ -42,8 +42,8 @@ from routing.values.inference_request import InferenceRequest
 class Dispatcher:
     """The stages of one pool's router.
 
-    Mutable state: prefix index, blocks in flight, fleet table with its view, reservations, waiting
-    room, the policy with its placement and arms, and `next_expiry_s`, before which no reservation expires.
+    Mutable state: prefix index, blocks in flight, fleet table with its view, reservations, waiting room, the policy
+    with its placement and arms, and `next_expiry_s`, the earliest time at which a reservation can expire.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Dispatcher:
         self.adopt(policy, policy_version)
 
     def adopt(self, policy: RoutingPolicy, version: int) -> None:
-        """Follow this policy; raises PolicyStageError, and changes nothing, if it cannot run."""
+        """Follow this policy. Raise PolicyStageError, without changes, if it cannot run."""
         # An unchanged placement keeps what it has learned.
         same = policy.placement == self.policy.placement
         placement = self.arms.live if same else build_placement(policy.placement, self._placements)
@@ -101,11 +101,11 @@ class Dispatcher:
 
     @property
     def placement(self) -> Placement:
-        """The placement in force."""
+        """The active placement."""
         return self.arms.live
 
     def accompany(self, observer: DecisionObserver | None) -> None:
-        """Pass each later choice and feedback event to an observer; None: no observer."""
+        """Pass all later choices and feedback events to an observer, or to none."""
         self.observer = observer
         self.arms.listen(None if observer is None else observer.learn)
 
@@ -115,7 +115,7 @@ class Dispatcher:
             self.arms.learn(event)
 
     def show(self, request: InferenceRequest, choice: Choice, now: float) -> None:
-        """Show the observer the live policy's choice among the whole fleet; another arm's choice is not its."""
+        """Pass the live policy's choice over the whole fleet to the observer, unless another arm chose."""
         if self.observer is not None and (self.arms.candidate_arms is None or self.arms.of(request) is None):
             self.observer.placed(request, choice, self.view, now)
 
@@ -127,7 +127,7 @@ class Dispatcher:
         hold: bool,
         excluded: frozenset[str] = frozenset(),
     ) -> Outcome:
-        """Bind the request to the chosen engine, or leave it unbound; without `hold` it is never queued."""
+        """Bind the request to the chosen engine, or leave it unbound. Without `hold` it is never queued."""
         if choice.target != CENTRAL or (not hold and choice.candidates):
             return self.bind(request, choice, now, hold)
         if not hold:
@@ -136,7 +136,7 @@ class Dispatcher:
         return (self.pulling.dispatch(request.request_id, now) if self.waiting.pulls else None) or queued
 
     def bind(self, request: InferenceRequest, choice: Choice, now: float, hold: bool) -> Outcome:
-        """Give the request to the chosen engine: at once, or as soon as the engine can take it."""
+        """Bind the request to the chosen engine: dispatch it now, or queue it until the engine can accept it."""
         self.view.load.decisions += 1
         candidates = choice.candidates
         if self.view.own is not None or request.adapter:
@@ -193,7 +193,7 @@ class Dispatcher:
         return Dispatched(decision)
 
     def _with_loading(self, request: InferenceRequest, choice: Choice) -> tuple[Candidate, ...]:
-        """Return the candidates with their engines' own loads; placements see only the cost of those."""
+        """Return the candidates including the loads that their engines make. Placements see only their cost."""
         if request.adapter:
             self.fleet.own_loads()
         targets = [(item, self.fleet.target_of(item.engine_id)) for item in choice.candidates]
@@ -207,7 +207,7 @@ class Dispatcher:
         return self.dispatch_limit.may_dispatch(target, uncached_tokens, prompt_tokens, now)
 
     def _enqueue(self, request: InferenceRequest, choice: Choice, now: float, excluded: frozenset[str]) -> Outcome:
-        """Keep a request unbound until an engine can take it, or until the placement binds it."""
+        """Queue a request unbound until an engine can accept it or the placement binds it."""
         decision = Decision.of(request, choice, now, self._pool_id, 0, self.policy, self.policy_version)
         if self.arms.candidate_arms is not None:
             decision = self.arms.signed(decision, request)
@@ -229,17 +229,17 @@ class Dispatcher:
         return outcomes
 
     def pump_engine(self, target: int, now: float) -> list[Outcome]:
-        """Dispatch the requests that news of one target allows."""
+        """Dispatch the requests that become possible after a change on one target."""
         outcomes = self.pump_target(target, now)
         return outcomes + self.pump_central(now) if self.waiting.has(CENTRAL) else outcomes
 
     def pump_reported(self, target: int, now: float) -> list[Outcome]:
-        """Dispatch the requests that one target's report allows."""
+        """Dispatch the requests that become possible after one target's report."""
         outcomes = self.pump_target(target, now)
         return outcomes + self.pulling.dispatch_on([target], now) if self.waiting.pulls else outcomes
 
     def pump_central(self, now: float) -> list[Outcome]:
-        """Bind unbound requests in order of arrival until the placement leaves one unbound."""
+        """Bind unbound requests in arrival order until the placement leaves one unbound."""
         outcomes: list[Outcome] = []
         if self.waiting.pulls:
             return self.pulling.dispatch_all(now) if self.view.roster.accepting else outcomes
@@ -256,7 +256,7 @@ class Dispatcher:
         return outcomes
 
     def pump_target(self, target: int, now: float) -> list[Outcome]:
-        """Dispatch the target's queued requests in their order while they fit."""
+        """Dispatch the target's queued requests in queue order while they fit."""
         outcomes: list[Outcome] = []
         waiting = self.waiting
         # The engine may have a new incarnation, whose target is another one.
@@ -279,7 +279,7 @@ class Dispatcher:
         return outcomes
 
     def _expect_no_more(self, target: int) -> None:
-        """Stop counting blocks of queued requests that were given up as on their way: newcomers overtake them."""
+        """Stop counting the blocks of given-up requests as on their way, because newcomers overtake these requests."""
         for request_id in self.waiting.given_up(target):
             reservation = self.reservations.get(request_id)
             # It may have been dispatched, or moved to another engine, since it was given up.
@@ -288,7 +288,7 @@ class Dispatcher:
                 reservation.coming = ()
 
     def _dispatch_queued(self, reservation: Reservation, now: float, queue_reason: str) -> Dispatched:
-        """Dispatch with fresh estimates: caches have moved while the queued request waited."""
+        """Dispatch with fresh estimates: caches have changed while the request was queued."""
         request, target = reservation.request, reservation.target
         decision, overtook = self.waiting.dispatch(request.request_id, reservation.compute_s, now)
         # First, or the request would count its own blocks on their way as a hit.
@@ -315,7 +315,7 @@ class Dispatcher:
         return decision.dispatched(now - request.arrived_s, hit, compute_s, fetch, queue_reason, overtook)
 
     def _sends(self, fetch: Fetch, now: float) -> None:
-        """Count a transfer on its sender's link, where transfers run one after another."""
+        """Count a transfer on its sender's link, which runs one transfer at a time."""
         source = self.fleet.target_of(fetch.source_engine_id)
         if source is not None:
             busy_until = self.view.load.sending_until
@@ -329,7 +329,7 @@ class Dispatcher:
     def _fetch_at_dispatch(
         self, decision: Decision, request: InferenceRequest, target: int, blocks: int, now: float
     ) -> Fetch | None:
-        """Return the blocks to copy at dispatch; node managers may have received blocks since the decision."""
+        """Return the blocks to copy at dispatch. Node managers can have received blocks since the decision."""
         if self.view.nodes is not None and (counts_loads(decision.placement) or decision.reason == reasons.ADVISED):
             return load_at_dispatch(request, self.view, target, blocks, now)
         source = self.fleet.target_of(decision.fetch.source_engine_id) if decision.fetch is not None else None
@@ -337,14 +337,14 @@ class Dispatcher:
         return decision.fetch_at_dispatch(blocks, at_source)
 
     def match_at_dispatch(self, request: InferenceRequest, target: int) -> int:
-        """Return the leading blocks that the prefill will hit, without those of requests that it overtakes."""
+        """Return the leading blocks that the prefill will hit, without blocks of requests that it overtakes."""
         if self.reservations.prefilling(target):
             return self.view.match(request).blocks(target)
         match, own = self.index.match(request.keys, 1 << target), self.view.own
         return (match if own is None else own.matched(request, match, 1 << target)).blocks(target)
 
     def move(self, request_id: str, target: int, now: float) -> None:
-        """Move a queued request to another target; raises KeyError where none waits."""
+        """Move a queued request to another target. Raises KeyError if it is not queued."""
         decision = self.waiting.decision(request_id)
         request = self.withdraw(request_id, now).request
         view = self.view
@@ -372,7 +372,7 @@ class Dispatcher:
         self.counts.migrated += 1
 
     def release(self, request_id: str, now: float, *, finished: bool = False) -> Reservation | None:
-        """Release a request, waiting or dispatched; returns its reservation, None (and no harm) where there is none."""
+        """Release a queued or dispatched request. Return its reservation, or None if there is none."""
         waited = request_id in self.waiting
         if waited:
             self.waiting.remove(request_id)
@@ -390,13 +390,13 @@ class Dispatcher:
             self.arms.learn(Released(reservation.request, engine_id, now, finished))
 
     def withdraw(self, request_id: str, now: float) -> Reservation:
-        """Take a queued request out and return it with its request."""
+        """Remove a queued request and return its reservation."""
         queued = self.waiting.queued(request_id)
         reservation = self.release(request_id, now)
         return queued if reservation is None else reservation
 
     def empty(self, target: int, now: float) -> list[Reservation]:
-        """Release every reservation on a target that is gone and return its queued requests."""
+        """Release every reservation on a removed target and return its queued requests."""
         waiting = [self.withdraw(queued.request.request_id, now) for queued in self.waiting.of(target)]
         self.dispatch_limit.forget(target)
         for reservation in self.reservations.close_target(target):

@@ -1,4 +1,4 @@
-"""In-flight and queued work by the router's own account: per engine, and unbound."""
+"""In-flight and queued work in the router's ledger, per engine and unbound."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def engine_loads(
     pairs: EnginePairs | None,
     now: float,
 ) -> list[EngineLoad]:
-    """Return one load per engine, in the order of their ids; requests promised to decode engines count there."""
+    """Return one load per engine, in the order of their ids. Decode engines include the requests promised to them."""
     loads = []
     for facts in fleet.facts():
         target = fleet.known_target(facts.engine_id)
@@ -40,7 +40,7 @@ def engine_loads(
 
 
 def oldest_waits(view: FleetView, waiting: WaitingRoom, now: float) -> dict[str, float]:
-    """Return, for each engine with queued requests bound to it, the seconds that the oldest has waited."""
+    """Return, for each engine with queued requests, how many seconds the oldest has waited."""
     return {
         view.roster.engine_ids[target]: now - min(item.request.arrived_s for item in waiting.of(target))
         for target in waiting.targets()
@@ -49,7 +49,7 @@ def oldest_waits(view: FleetView, waiting: WaitingRoom, now: float) -> dict[str,
 
 
 def unbound_work(waiting: WaitingRoom, now: float) -> tuple[int, int, float]:
-    """Return number, prompt tokens and longest wait in seconds of the unbound queued requests."""
+    """Return the number, prompt tokens, and longest wait in seconds of the unbound queued requests."""
     queued_requests = waiting.of(CENTRAL)
     tokens = sum(queued_request.request.prompt_tokens for queued_request in queued_requests)
     return (

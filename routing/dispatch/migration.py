@@ -1,10 +1,10 @@
 """Hotspot-aware migration: queued requests of overloaded engines go to another of their own candidates (DualMap §3.3).
 
-It begins when a request had to be bound although every one of its candidates would miss its objective, or when decodes
-hold up an engine, whose queued requests then see that delay too (A.8.3); each of those engines is relieved (A.2.2). A
-queued request may move where it gains time (eq. 6) and would be on time, its wait so far included; the largest gain
-goes first, until all the rest are expected to be on time. Only queued requests move, never running work, and only among
-the candidates that placement chose between, so that prefixes keep to their engines.
+Migration starts when a request is bound although all its candidates would miss its objective, or when decodes block an
+engine, because its queued requests are then delayed too (A.8.3). Each of those engines is relieved (A.2.2). A queued
+request can move if it gains time (eq. 6) and would be on time, including its wait so far. The largest gain moves first,
+until all remaining requests are expected to be on time. Only queued requests move, never running ones, and only among
+the candidates that the placement compared, so that prefixes keep their engines.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from routing.placements.placement import Placement
 from routing.values.decision import Decision, Outcome
 
 MAX_EXAMINED = 256
-"""Queued requests of one engine that are examined in one round, oldest first."""
+"""Maximum queued requests of one engine examined per round, oldest first."""
 PAUSE_S = 0.05
-"""Least time between two rounds of one engine; each round examines its whole queue."""
+"""Minimum time between two rounds of one engine. Each round examines its whole queue."""
 MIN_GAIN_S = 0.0
 
 
 class Migration:
-    """Notices overload and moves queued requests. Mutable: the current hot engines, and when each was relieved last."""
+    """Detects overload and moves queued requests. Mutable: the hot engines, and when each was last relieved."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self.moved = 0
-        """Queued requests moved since the start."""
+        """Number of queued requests moved since the start."""
         self._dispatcher = dispatcher
         self._hot: set[str] = set()
         self._relieved_s: dict[str, float] = {}
 
     def note(self, decision: Decision, slo_s: float, now: float) -> None:
-        """Note a request that has to wait: is every candidate overloaded?"""
+        """Mark the candidate engines of a queued request as hot if all of them would miss its objective."""
         candidates = decision.candidates
         # A single candidate has nowhere to move.
         if len(candidates) < 2 or not self._dispatcher.arms.moves(decision):
@@ -44,7 +44,7 @@ class Migration:
         self._heat((candidate.engine_id for candidate in candidates), now)
 
     def note_held_up(self, targets: Sequence[int], now: float) -> None:
-        """Treat these targets as overloaded: they make no first token."""
+        """Treat these targets as overloaded, because they produce no first tokens."""
         self._heat((self._dispatcher.view.roster.engine_ids[target] for target in targets), now)
 
     def _heat(self, engine_ids: Iterable[str], now: float) -> None:
@@ -54,16 +54,16 @@ class Migration:
 
     @property
     def placement(self) -> Placement:
-        """The placement whose candidates queued requests move between."""
+        """Placement between whose candidates queued requests move."""
         return self._dispatcher.placement
 
     @property
     def due(self) -> bool:
-        """Whether an engine waits to be relieved."""
+        """Whether an engine is due to be relieved."""
         return bool(self._hot)
 
     def relieve(self, now: float) -> list[Outcome]:
-        """Move requests that gain by it away from the hot engines; return the dispatches that follow."""
+        """Move requests that gain from it away from the hot engines. Return the dispatches that follow."""
         outcomes: list[Outcome] = []
         if not self._hot:
             return outcomes
@@ -84,7 +84,7 @@ class Migration:
         return outcomes
 
     def relieve_engine(self, engine_id: str, at_most: int, now: float) -> list[Outcome]:
-        """Move up to `at_most` requests away from a hot engine; return the dispatches that follow.
+        """Move up to `at_most` requests away from a hot engine. Return the dispatches that follow.
 
         Unknown engines are ignored.
         """
@@ -96,7 +96,7 @@ class Migration:
         return outcomes
 
     def _relieve(self, target: int, now: float, at_most: int = MAX_EXAMINED) -> set[int]:
-        """Move queued requests of one engine; return the targets that got some."""
+        """Move queued requests away from one engine. Return the targets that received some."""
         dispatcher = self._dispatcher
         queued_requests = dispatcher.waiting.of(target)[:MAX_EXAMINED]
         start_s = dispatcher.reservations.start_s(target, now)
@@ -122,7 +122,7 @@ class Migration:
     def _moves(
         self, queued_requests: Sequence[Reservation], target: int, start_s: float, now: float
     ) -> list[tuple[float, int, int]]:
-        """Return (gain in seconds, position of the queued request, other target) of all moves that are worth it."""
+        """Return (gain in seconds, position of the queued request, other target) of all worthwhile moves."""
         dispatcher = self._dispatcher
         moves: list[tuple[float, int, int]] = []
         end_s = start_s
@@ -143,7 +143,7 @@ class Migration:
         return moves
 
     def _ttft_s(self, queued: Reservation, target: int, now: float) -> tuple[float, float]:
-        """Return the request's time to first token from its arrival, if it were bound there now, and its prefill."""
+        """Return the request's (TTFT since arrival, prefill time) in seconds, if it were bound to this target now."""
         view, request = self._dispatcher.view, queued.request
         blocks = view.match(request).blocks(target)
         compute_s = view.compute_s(request, target, view.hit_tokens(request, target, blocks))
@@ -151,7 +151,7 @@ class Migration:
 
 
 def _any_late(queued_requests: Sequence[Reservation], start_s: float, now: float) -> bool:
-    """Return whether any of the queued requests, served in this order from `start_s` on, would miss its objective."""
+    """Return whether any queued request would miss its objective if they ran in this order from `start_s` on."""
     end_s = now + start_s
     for queued in queued_requests:
         end_s += queued.compute_s

@@ -1,4 +1,4 @@
-"""Requests routed by another proxy: the router accounts for them on their engine, and makes no choice."""
+"""Requests routed by another proxy: the router counts them on their engine without choosing one."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from routing.values.inference_request import InferenceRequest
 
 
 class ObservedRequests:
-    """Entry point for requests of a pool that only observes; their progress is reported to the router as usual."""
+    """Entry point for requests of an observed pool. Their progress is reported to the router as usual."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
 
     def take(self, request: InferenceRequest, engine_id: str, now: float, *, counted: bool = True) -> Dispatched | None:
-        """Bind a request to the engine that serves it; None for an engine that is unknown or out of service.
+        """Bind a request to the engine that serves it. Return None if the engine is unknown or out of service.
 
-        `counted`: no other router counts and compares it. Raises ValueError for an id that is already here.
+        `counted`: no other router counts and compares it. Raises ValueError if the id is already in use.
         """
         dispatcher = self._dispatcher
         view, target = dispatcher.view, dispatcher.fleet.target_of(engine_id)

@@ -1,4 +1,4 @@
-"""Pull scheduling: engines that can take work pull unbound requests (research on scheduling §5, `late`)."""
+"""Pull scheduling: engines that can accept work pull unbound requests (research on scheduling §5, `late`)."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from routing.values.decision import CENTRAL, Choice, Dispatched, Outcome
 from routing.values.inference_request import InferenceRequest
 
 Bind = Callable[[InferenceRequest, Choice, float, bool], Outcome]
-"""Gives a request to the chosen engine at a moment; the last argument states whether it may be queued there."""
+"""Binds a request to the chosen engine at a given time. The last argument states whether it can be queued there."""
 MatchAtDispatch = Callable[[InferenceRequest, int], int]
 """Returns the leading blocks that the prefill of a request will hit at a target."""
 
 _OTHERS = LeastCost()
-"""Candidates that a decision names besides the engine that pulled."""
+"""Rule that selects the other candidates of a decision."""
 
 
 class Pulling:
-    """Lets each engine that can take work pull, the one that is idle for longest first.
+    """Lets each engine that can accept work pull a request, the longest idle engine first.
 
-    Mutable state: whether an engine is known to want a queued request that it has not been given yet.
+    Mutable state: whether an engine wants a queued request that it has not yet received.
     """
 
     def __init__(
@@ -54,12 +54,12 @@ class Pulling:
         self._wanted = False
 
     def dispatch_all(self, now: float) -> list[Outcome]:
-        """Dispatch unbound requests until no engine that can take work wants one."""
+        """Dispatch unbound requests until no engine that can accept work wants one."""
         self._wanted = False
         return self.dispatch_on(self._view.roster.accepting, now)
 
     def dispatch_on(self, targets: Sequence[int], now: float) -> list[Outcome]:
-        """Dispatch unbound requests until none of these targets that can take work wants one."""
+        """Dispatch unbound requests until none of these targets wants one."""
         outcomes: list[Outcome] = []
         waiting = self._waiting
         wanted = True
@@ -75,7 +75,7 @@ class Pulling:
         return outcomes
 
     def dispatch(self, request_id: str, now: float) -> Dispatched | None:
-        """Dispatch this unbound request, which has just come, if an engine that can take work wants it first."""
+        """Dispatch this new unbound request if an engine that can accept work prefers it to the others."""
         for target in self._free(self._view.roster.accepting, now):
             pick = self._pick(target, now)
             if pick is not None and pick.queued.request.request_id == request_id:
@@ -85,13 +85,13 @@ class Pulling:
         return None
 
     def moments(self, now: float) -> list[float]:
-        """Return when busy engines are to be asked again, as far as time alone makes them free."""
+        """Return when to check busy engines again: the times at which they can become free without a report."""
         opens_at = (self._dispatch_limit.opens_at(target, now) for target in self._view.roster.accepting)
         moments = [moment for moment in opens_at if now < moment < NEVER]
         return [*moments, now] if self._wanted else moments
 
     def ahead_s(self) -> float:
-        """Return the seconds for which the unbound requests ahead of a newcomer keep the whole pool busy."""
+        """Return how many seconds the unbound requests ahead of a newcomer keep the whole pool busy."""
         view = self._view
         speed = sum(view.roster.speeds[target] for target in view.roster.accepting)
         return self._waiting.unbound_s() / speed if speed else 0.0
@@ -100,7 +100,7 @@ class Pulling:
         return self._waiting.pull(target, self._view, self._reservations.starts_at(target, now))
 
     def _free(self, targets: Sequence[int], now: float) -> list[int]:
-        """Return the targets that can take work and have no request bound to them, the longest idle one first."""
+        """Return the targets that can accept work and have no bound request, longest idle first."""
         ready_at = self._view.load.ready_at
         mask = self._view.roster.accepting_mask
         # An overdue prefill must not make a stuck engine seem idle.
@@ -116,7 +116,7 @@ class Pulling:
         return sorted(free, key=lambda target: (ready_at[target], target))
 
     def _dispatch(self, target: int, pick: Pick, now: float) -> Dispatched | None:
-        """Bind the request to the target and dispatch it, with fresh estimates; None where it does not fit there."""
+        """Bind the request to the target and dispatch it with fresh estimates. Return None if it does not fit."""
         view, request = self._view, pick.queued.request
         blocks = self._match_at_dispatch(request, target)
         chosen = candidate(request, view, target, blocks, now)

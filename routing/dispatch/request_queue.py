@@ -1,4 +1,4 @@
-"""The queued requests of one pool: requests that wait at the gateway, bound to a target or to none."""
+"""Queued requests of one pool: requests that wait at the gateway, bound to a target or unbound."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from routing.values.decision import CENTRAL, Decision
 
 
 class WaitingRoom:
-    """Queued requests by target, in lines that the order and the rules keep.
+    """Queued requests by target, in the order set by the policy.
 
-    Mutable state: `_lines` (per target that has requests), `entries` (of each request), `_by_tenant`, how many requests
-    each tenant has, and `_arrivals`, a heap of (arrival, request id) that may hold entries of removed requests.
+    Mutable state: `_lines` (per target with queued requests), `entries` (per request), `_by_tenant` (number of requests
+    per tenant), and `_arrivals`, a heap of (arrival, request id) that can contain removed requests.
     """
 
     def __init__(self, order: QueueOrder, rules: LineRules = NO_RULES) -> None:
         self._order = order
         self._rules = rules
         self.pulls = isinstance(order, PullingOrder)
-        """Whether engines pull unbound requests, instead of the placement binding them."""
+        """Whether engines pull unbound requests instead of the placement binding them."""
         self._lines: dict[int, WaitingLine] = {}
         self.entries: dict[str, tuple[int, Decision]] = {}
-        """Request id → target and the decision so far; only this class changes it."""
+        """Request id → target and latest decision. Only this class changes it."""
         self._arrivals: list[tuple[float, str]] = []
         self._by_tenant: dict[str, int] = {}
 
@@ -49,7 +49,7 @@ class WaitingRoom:
                 line.add(queued)
 
     def add(self, queued: Reservation, decision: Decision) -> None:
-        """Add a request to its target's line."""
+        """Add a request to its target's queue."""
         target, request = queued.target, queued.request
         line = self._lines.get(target)
         if line is None:
@@ -60,56 +60,56 @@ class WaitingRoom:
         heappush(self._arrivals, (request.arrived_s, request.request_id))
 
     def of(self, target: int) -> Sequence[Reservation]:
-        """Return a snapshot of the target's requests, in order of arrival."""
+        """Return a snapshot of the target's requests in arrival order."""
         line = self._lines.get(target)
         return line.queued_requests if line is not None else ()
 
     def first(self, target: int) -> Reservation:
-        """Return the queued request that arrived first at a target that has some."""
+        """Return the request that arrived first at a target that has queued requests."""
         return self._lines[target].oldest
 
     def has(self, target: int) -> bool:
-        """Return whether any queued request waits for the target."""
+        """Return whether the target has queued requests."""
         return target in self._lines
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick | None:
-        """Return the next queued request of a target that has some, if its prefill would start at `at_s`."""
+        """Return the next request of a target with queued requests, if its prefill would start at `at_s`."""
         return self._lines[target].next(target, view, at_s)
 
     def pull(self, target: int, view: FleetView, at_s: float) -> Pick | None:
-        """Return the best unbound request for the target to run next; None where there is none."""
+        """Return the best unbound request to run next on the target, or None."""
         line = self._lines.get(CENTRAL)
         return line.next(target, view, at_s) if line is not None else None
 
     def late_last_s(self, target: int) -> float:
-        """Return the estimated prefill seconds of the target's queued requests that a newcomer would not wait for."""
+        """Return the estimated prefill seconds of the target's queued requests that a newcomer would overtake."""
         line = self._lines.get(target)
         return line.late_last_s if line is not None else 0.0
 
     def given_up(self, target: int) -> list[str]:
-        """Return the ids of the target's requests that became infeasible since the last call; some may be gone."""
+        """Return the ids of the target's newly infeasible requests. Some can already be gone."""
         line = self._lines.get(target)
         return line.given_up() if line is not None else []
 
     def unbound_s(self) -> float:
-        """Return the estimated prefill seconds, on one engine, of unbound requests that a newcomer has to wait for."""
+        """Return the estimated prefill seconds, on one engine, of the unbound requests ahead of a newcomer."""
         line = self._lines.get(CENTRAL)
         return line.ahead_s if line is not None else 0.0
 
     def targets(self) -> list[int]:
-        """Return the targets that have queued requests, in order."""
+        """Return the targets with queued requests, in order."""
         return sorted(self._lines)
 
     def queued(self, request_id: str) -> Reservation:
-        """Return the queued request of this id; raises KeyError where none waits."""
+        """Return the queued request with this id. Raises KeyError if it is not queued."""
         return self._lines[self.entries[request_id][0]].queued(request_id)
 
     def decision(self, request_id: str) -> Decision:
-        """Return the decision of a queued request; raises KeyError where none waits."""
+        """Return the decision of a queued request. Raises KeyError if it is not queued."""
         return self.entries[request_id][1]
 
     def remove(self, request_id: str) -> Decision:
-        """Remove a queued request and return its decision; raises KeyError where none waits."""
+        """Remove a queued request and return its decision. Raises KeyError if it is not queued."""
         target, decision = self.entries.pop(request_id)
         line = self._lines[target]
         queued = line.queued(request_id)
@@ -120,8 +120,8 @@ class WaitingRoom:
     def dispatch(self, request_id: str, seconds: float, now: float) -> tuple[Decision, int]:
         """Remove a queued request that is dispatched with `seconds` of prefill.
 
-        Returns its decision and how many queued requests of its line arrived earlier and stay behind; raises KeyError
-        where none waits.
+        Returns its decision and the number of earlier requests that stay in the same queue. Raises KeyError if it is
+        not queued.
         """
         target, decision = self.entries.pop(request_id)
         line = self._lines[target]
@@ -131,7 +131,7 @@ class WaitingRoom:
         return decision, overtook
 
     def older_than(self, arrived_s: float) -> list[Reservation]:
-        """Return the queued requests that arrived at or before this moment."""
+        """Return the queued requests that arrived at or before this time."""
         oldest = self.oldest_arrival_s()
         if oldest is None or oldest > arrived_s:
             return []
@@ -143,10 +143,10 @@ class WaitingRoom:
         ]
 
     def is_full(self, tenant: str, policy: RoutingPolicy, deferred: int) -> bool:
-        """Return whether this tenant may queue no further request in addition to `deferred` deferred ones.
+        """Return whether this tenant can queue no further request, given `deferred` deferred ones.
 
-        Where dispatches alternate between tenants, one that holds less than its part of the limit is accepted beyond
-        it.
+        If dispatches alternate between tenants, a tenant with less than its share of the limit can still queue requests
+        beyond the limit.
         """
         limit, total = policy.queue_limit, len(self.entries) + deferred
         if total < limit:
@@ -156,13 +156,13 @@ class WaitingRoom:
         return not policy.fairness.enabled or total >= 2 * limit or held * sharing >= limit
 
     def oldest_arrival_s(self) -> float | None:
-        """Return the arrival of the request that waits longest; None while nothing waits."""
+        """Return the arrival of the request that has waited longest, None if no request waits."""
         while self._arrivals and self._arrivals[0][1] not in self.entries:
             heappop(self._arrivals)
         return self._arrivals[0][0] if self._arrivals else None
 
     def check(self) -> None:
-        """Raise AssertionError unless queued requests, entries, lines and arrivals agree."""
+        """Raise AssertionError if queued requests, entries, queues, and arrivals disagree."""
         targets = {queued.request.request_id: target for target in self._lines for queued in self.of(target)}
         if targets != {request_id: target for request_id, (target, _) in self.entries.items()}:
             raise AssertionError("queued requests and their entries differ")

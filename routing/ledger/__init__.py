@@ -1,1 +1,1 @@
-"""The router's account of the fleet: the view, reservations, and in-flight work."""
+"""The router's ledger of the fleet: the view, reservations, and in-flight work."""

@@ -1,10 +1,10 @@
-"""Engines that produce no first token because decodes fill their memory (DualMap A.8).
+"""Detect engines that produce no first token because decodes fill their memory (DualMap A.8).
 
 On a co-located engine, prefill has priority until the KV memory is full; then prefills wait until decodes end. The
-length of this wait is unknown, so the time without a first token is used as its estimate: D = now − the last first
-token, if that is at least T while prefills are waiting there. D is added to the TTFT estimate of new requests and of
-the requests queued there, which migrate if that makes them late (A.8.3). Beyond the paper, an engine that reports free
-memory is not considered blocked by decodes, however slow it is.
+length of this wait is unknown, so the time without a first token serves as its estimate: D = now − last first token, if
+that is at least T while prefills wait. D is added to the TTFT estimate of new requests and of requests queued there,
+which migrate if that makes them late (A.8.3). Beyond the paper, an engine that reports free memory does not count as
+blocked by decodes, however slow it is.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from routing.ledger.reservations import Reservations
 
 _EVERY_S = 0.25
 _FULL = 0.85
-"""Share of the KV memory from which a long prompt may not fit."""
+"""Share of the KV memory above which a long prompt can fail to fit."""
 
 
 class Bottlenecks:
     """Keeps the delays of the reservations up to date.
 
-    Mutable: last first tokens, since when queued requests alone wait for a target, memory, and the next check's time.
+    Mutable state: last first tokens, when queued requests began to wait for a target without running work, memory, and
+    the time of the next check.
     """
 
     def __init__(self, reservations: Reservations) -> None:
@@ -32,36 +33,36 @@ class Bottlenecks:
         self._usage: dict[int, float] = {}
         self._delayed: set[int] = set()
         self.next_check_s = 0.0
-        """Before this moment `update_delays` does nothing."""
+        """`update_delays` does nothing before this time."""
 
     def resume(self) -> None:
-        """Resume the checks at once if they were suspended for good: T may have changed."""
+        """Resume the checks, because T may have changed."""
         if self.next_check_s == NEVER:
             self.next_check_s = 0.0
 
     def note_memory(self, target: int, kv_usage: float) -> None:
-        """Note how full an engine's KV memory is, 0..1; other values are ignored."""
+        """Record the KV memory usage of an engine, 0..1. Other values are ignored."""
         if 0.0 <= kv_usage <= 1.0:
             self._usage[target] = kv_usage
 
     def first_token(self, target: int, now: float) -> None:
-        """Note that the target ended a prefill: it is no longer held up."""
+        """Record that the target ended a prefill: it is no longer blocked."""
         self._first_token_s[target] = now
         if target in self._delayed:
             self._delayed.discard(target)
             self._reservations.delay(target, 0.0, now)
 
     def forget(self, target: int) -> None:
-        """Drop the state of a target that is gone."""
+        """Drop the state of a removed target."""
         self._first_token_s.pop(target, None)
         self._waiting_since_s.pop(target, None)
         self._usage.pop(target, None)
         self._delayed.discard(target)
 
     def update_delays(self, targets: Iterable[int], after_s: float, now: float) -> Sequence[int]:
-        """Set the delay of each target, at most four times a second, and return those that are held up.
+        """Set the delay of each target, at most four times a second. Return the blocked targets.
 
-        `after_s` is T, 0 for never.
+        `after_s` is T; 0 disables the check.
         """
         if now < self.next_check_s:
             return ()
@@ -81,9 +82,9 @@ class Bottlenecks:
         return held_up
 
     def _stalled_s(self, target: int, now: float) -> float:
-        """Return the seconds for which requests have waited there without a first token; 0 with memory left.
+        """Return how many seconds requests have waited without a first token, 0 if memory is free.
 
-        Queued requests that are held back because the engine has no room for them count too.
+        Queued requests that are held because the engine has no room for them also count.
         """
         since_s = self._reservations.oldest_prefill_s(target)
         if since_s is None and self._reservations.waiting(target):

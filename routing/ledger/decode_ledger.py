@@ -1,4 +1,4 @@
-"""Answers that engines decode: their starts, for admission's predictions, and the cost of one more to all of them."""
+"""Running decodes per engine: their start times for admission's predictions, and the cost of adding one."""
 
 from __future__ import annotations
 
@@ -12,35 +12,37 @@ from routing.policy.policy_document import RoutingPolicy
 from routing.values.inference_request import InferenceRequest
 
 _FIRST_DECODE_S = 10.0
-"""Expected duration of a decode before any has ended."""
+"""Assumed duration of a decode before any has ended."""
 _FIRST_CONTEXT_TOKENS = 4096.0
 _MEMORY = 0.98
 """Weight that older observations keep with each new one."""
 
 _ON_TIME = 0.75
-"""Share of the TPOT objective within which a step of answers alone counts as on time: prefills take the rest."""
+"""Share of the TPOT objective that a step without prefills can use and still count as on time. Prefills use the
+remainder.
+"""
 
 
 class DecodeRates(msgspec.Struct, frozen=True, gc=False):
-    """Cost of one request's answers on an engine, in seconds of lateness to first token that weigh the same.
+    """Cost of one request's answers on an engine, in equivalent seconds of delay to first token.
 
-    A step takes T(n, C) = base + s·n + c·C for n answers that attend to C tokens. q more answers to a prompt of L
-    tokens make each step longer by `own_s` = q·(s + c·L) for all n, and meet steps longer by s·n + c·C than on an idle
-    engine. Both together count `share`·(s·n + c·C + n·`own_s`), where a time over the TPOT objective weighs as much as
-    one over the TTFT objective. Added to this is the steps' time beyond the objective, for all answers that it makes
-    late.
+    A step takes T(n, C) = base + s·n + c·C for n answers that attend to C tokens. Adding q answers to a prompt of L
+    tokens makes each step longer by `own_s` = q·(s + c·L) for all n, and the new answers' steps are longer by s·n + c·C
+    than on an idle engine. Together they cost `share`·(s·n + c·C + n·`own_s`), where a time over the TPOT objective
+    weighs as much as one over the TTFT objective. The step time beyond the objective is added, for all answers that it
+    makes late.
     """
 
     per_answer_s: float
     """`share`·(s + `own_s`), for each answer in flight."""
     per_token_s: float
-    """`share`·c, for each token that these attend to."""
+    """`share`·c, for each token that these answers attend to."""
     usual_s: float
-    """Sum of both terms up to which no token is late."""
+    """Maximum sum of both terms without a late token."""
     share: float
     own_s: float
     spare_s: float
-    """Most by which a step may exceed an idle engine's before the request arrives; beyond it, answers are late."""
+    """How much longer than on an idle engine a step can be before the request arrives. Beyond it, answers are late."""
     sequences: int
     answer_s: float
     """Expected time of the request's answers."""
@@ -48,9 +50,9 @@ class DecodeRates(msgspec.Struct, frozen=True, gc=False):
     """Weight of answers relative to first tokens, 0..1."""
 
     def parts(self, answers: int, context_tokens: int, lacking_tokens: float) -> tuple[float, float, float]:
-        """Return the cost on an engine with `answers` in flight: of longer steps, of late ones, of memory.
+        """Return the cost on an engine with `answers` in flight: of longer steps, of late steps, and of missing memory.
 
-        Missing memory comes free as answers end, evenly over the duration of one.
+        Missing memory is expected to become free as answers end, evenly over the duration of one answer.
         """
         if not self.share:
             return 0.0, 0.0, 0.0
@@ -66,12 +68,12 @@ class DecodeRates(msgspec.Struct, frozen=True, gc=False):
 
 
 class DecodePrice:
-    """Cost of a pool's answers for those that share their engine. Mutable: its settings, and what is learned."""
+    """Cost of a pool's answers for the requests that share their engine. Mutable: its settings and learned figures."""
 
     def __init__(self) -> None:
         self.answer_s = _FIRST_DECODE_S
         self.elsewhere = False
-        """Engines with roles decode the prefills of others: a placement chooses only the prefill engine."""
+        """Whether other engines decode: in a pool with roles, a placement chooses only the prefill engine."""
         self.adopt(RoutingPolicy())
 
     def adopt(self, policy: RoutingPolicy) -> None:
@@ -80,10 +82,10 @@ class DecodePrice:
         self._tpot_slo_s, self._weight = policy.tpot_slo_s, policy.decode_weight
 
     def rates(self, request: InferenceRequest, learned: DecodeCost | None, *, alike: bool = True) -> DecodeRates:
-        """Return the rates for a request; `learned` is the cost of the engine's kind, None: the policy's.
+        """Return the rates for a request. `learned` is the cost of the engine's kind, None to use the policy's.
 
-        Not `alike`: each engine has its own, so that no sum is the usual one. Where answers take less time than a first
-        token may, TPOT matters proportionally less: the rate goes to zero with them.
+        If engines are not `alike`, each has its own cost, so no sum counts as usual. If answers take less time than the
+        TTFT objective, TPOT matters proportionally less: the rate approaches zero with the length of the answers.
         """
         cost = learned or self._cost
         tpot_s = request.tpot_slo_s or self._tpot_slo_s
@@ -106,12 +108,12 @@ class DecodePrice:
 class DecodeBook:
     """Requests between their first token and their end, by target, in the order of their first tokens.
 
-    Mutable state: `_starts` (per target, sorted (moment, request id), once for each answer), `_where` (request id →
-    target, moment, answers), and the running means of a decode's duration and of the tokens that it attends to.
+    Mutable state: `_starts` (per target, sorted (time, request id), once for each answer), `_where` (request id →
+    target, time, answers), and the running means of a decode's duration and of the tokens that it attends to.
     """
 
     def __init__(self, price: DecodePrice | None = None) -> None:
-        """`price`, if given, learns how long answers take."""
+        """Start without decodes. `price`, if given, learns the duration of answers."""
         self._price = price
         self._starts: dict[int, list[tuple[float, str]]] = {}
         self._where: dict[str, tuple[int, float, int]] = {}
@@ -123,16 +125,19 @@ class DecodeBook:
 
     @property
     def decode_s(self) -> float:
-        """Recent mean of the seconds from first token to end."""
+        """Recent mean of the seconds from first token to end of answer."""
         return _FIRST_DECODE_S if self._decode_s is None else self._decode_s
 
     @property
     def context_tokens(self) -> float:
-        """Recent mean of the prompt tokens of a request that decodes."""
+        """Recent mean of the prompt tokens of a decoding request."""
         return _FIRST_CONTEXT_TOKENS if self._context_tokens is None else self._context_tokens
 
     def begin(self, request_id: str, target: int, context_tokens: int, now: float, sequences: int = 1) -> None:
-        """Note the first token of a request with `sequences` answers; one that decodes already is not counted again."""
+        """Record the first token of a request with `sequences` answers.
+
+        A request that already decodes is not counted again.
+        """
         if request_id in self._where or not sequences:
             return
         starts = self._starts.setdefault(target, [])
@@ -143,7 +148,7 @@ class DecodeBook:
         self._context_tokens = _mean(self._context_tokens, float(context_tokens))
 
     def end(self, request_id: str, now: float, *, finished: bool) -> None:
-        """Note the end of a decode; only a finished one updates the mean duration. Unknown ids are ignored."""
+        """Record the end of a decode. Only a finished one updates the mean duration. Unknown ids are ignored."""
         entry = self._where.pop(request_id, None)
         if entry is None:
             return
@@ -159,22 +164,22 @@ class DecodeBook:
                 self._price.answer_s = self._decode_s
 
     def forget_target(self, target: int) -> None:
-        """Drop the decodes on a target that is gone."""
+        """Drop the decodes on a removed target."""
         for _, request_id in self._starts.pop(target, []):
             self._where.pop(request_id, None)
 
     def decoding(self, target: int) -> int:
-        """Return how many answers are decoded on the target."""
+        """Return the number of answers being decoded on the target."""
         return len(self._starts.get(target, ()))
 
     def decoding_after(self, target: int, moment: float) -> int:
-        """Return how many of them began to decode after this moment."""
+        """Return how many of the target's decodes started after this time."""
         starts = self._starts.get(target)
         # Greater than any id, so that all starts of this moment are before it.
         return len(starts) - bisect_right(starts, (moment, "\U0010ffff")) if starts else 0
 
     def check(self) -> None:
-        """Raise AssertionError unless all tables agree."""
+        """Raise AssertionError if the tables disagree."""
         counted = Counter((request_id, target, at) for target, row in self._starts.items() for at, request_id in row)
         if counted != {(name, target, at): count for name, (target, at, count) in self._where.items()}:
             raise AssertionError("starts and places differ")

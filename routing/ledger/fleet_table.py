@@ -1,4 +1,4 @@
-"""The pool's engines: turns facts from outside into targets of the view and of the index."""
+"""The pool's engines: map facts about engines to targets of the view and the index."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from routing.ledger.ready_targets import SCANNED_TARGETS, ReadyOrder
 
 
 class FleetTable:
-    """Engine id → target of its present incarnation, mirrored into the view.
+    """Engine id → target of its current incarnation, mirrored into the view.
 
     Mutable state: `_facts`, `_targets` and the engine lists of the view.
     """
@@ -30,25 +30,25 @@ class FleetTable:
         self.loading_costs = LoadingCosts()
 
     def known_target(self, engine_id: str) -> int:
-        """Return the target of an engine; raises KeyError where there is none."""
+        """Return the target of an engine. Raises KeyError if the engine is unknown."""
         return self._target_of[engine_id]
 
     def target_of(self, engine_id: str) -> int | None:
-        """Return the target of the engine's present incarnation; None for an unknown engine."""
+        """Return the target of the engine's current incarnation, None for an unknown engine."""
         return self._target_of.get(engine_id)
 
     def declare_tail(self, engine_id: str, tail: Tail) -> None:
-        """Note what an engine needs at the end of a prefix besides its blocks; unknown engines are ignored."""
+        """Record the state that an engine needs at the end of a prefix besides its blocks, if the engine is known."""
         if engine_id in self._target_of:
             self._index.tails.declare(self._target_of[engine_id], tail)
 
     def change_tail(self, engine_id: str, part: str, stored: bool, keys: Sequence[int]) -> None:
-        """Note blocks of a part of the tail that an engine now holds, or no longer does."""
+        """Record blocks of a part of the tail that an engine stored or removed."""
         if engine_id in self._target_of:
             self._index.change_tail(self._target_of[engine_id], part, stored, keys)
 
     def keep_tail(self, engine_id: str, keys: Sequence[int]) -> None:
-        """Note that an engine keeps the state it needs at the end of a prompt with these keys; its blocks are known."""
+        """Record that an engine keeps the state it needs at the end of a prompt with these known keys."""
         if engine_id in self._target_of:
             target = self._target_of[engine_id]
             tail = self._index.tails.of(target)
@@ -58,7 +58,7 @@ class FleetTable:
                 self._index.change_tail(target, STATE, True, keys[-1:])
 
     def change_tier(self, engine_id: str, tier: str, stored: bool, keys: Sequence[int]) -> None:
-        """Note blocks that a tier below an engine's memory now holds, or no longer; unknown engines are ignored."""
+        """Record blocks that a tier below an engine's memory stored or removed. Unknown engines are ignored."""
         if engine_id in self._target_of:
             # The first lower tier ends the fast path for equal engines.
             if stored:
@@ -66,12 +66,12 @@ class FleetTable:
             self._index.change_tier(self._target_of[engine_id], tier, stored, keys)
 
     def note_adapters(self, engine_id: str, adapters: Iterable[str], limit: int | None = None) -> None:
-        """Note LoRA adapters that an engine uses, and how many it can keep, where that is known."""
+        """Record the LoRA adapters that an engine uses, and how many it can keep, if known."""
         if engine_id in self._target_of:
             self.own_loads().adapters.used(self._target_of[engine_id], adapters, limit)
 
     def own_loads(self) -> OwnLoads:
-        """Return the engines' own loads; after the first call, engines no longer count as alike."""
+        """Return the loads that engines make. After the first call, engines no longer count as alike."""
         view = self._view
         if view.own is None:
             view.own = OwnLoads(self._index.tiers, self.loading_costs)
@@ -83,11 +83,11 @@ class FleetTable:
         return [self._facts[engine_id] for engine_id in sorted(self._facts)]
 
     def incarnation(self, engine_id: str) -> int:
-        """Return the engine's present incarnation."""
+        """Return the engine's current incarnation."""
         return self._facts[engine_id].incarnation
 
     def gone(self, engines: Sequence[EngineFacts]) -> list[int]:
-        """Return the targets that `engines` no longer contains in the same incarnation."""
+        """Return the targets whose engine or incarnation is not in `engines`."""
         coming = {engine.engine_id: engine.incarnation for engine in engines}
         return [
             self._target_of[engine_id]
@@ -96,7 +96,7 @@ class FleetTable:
         ]
 
     def replace(self, engines: Sequence[EngineFacts]) -> list[int]:
-        """Take `engines` as the whole pool and return the targets that are new."""
+        """Set the whole pool to `engines`. Return the new targets."""
         for target in self.gone(engines):
             engine_id = self._view.roster.engine_ids[target]
             self._targets.release(_name(self._facts[engine_id]))

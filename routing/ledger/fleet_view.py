@@ -1,4 +1,4 @@
-"""The fleet as the routing core sees it: facts given from outside, and a view for placements."""
+"""The fleet in the routing core: facts given from outside, and a view for placements."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from routing.values.inference_request import InferenceRequest
 Derived = TypeVar("Derived")
 
 Match = Callable[[Sequence[int], int], PrefixMatch]
-"""From a prompt's keys, and the bitset of targets to consider, to the leading blocks per target."""
+"""Returns the leading blocks per target, given a prompt's keys and the bitset of targets to consider."""
 
 NEVER = math.inf
 
 
 class EngineFacts(msgspec.Struct, frozen=True):
-    """The gateway's facts about one engine. A new incarnation is a new engine with an empty cache."""
+    """The gateway's facts about one engine. A new incarnation counts as a new engine with an empty cache."""
 
     engine_id: str
     incarnation: int
     accepts: bool
-    """False: no new work (draining, lost, maintenance)."""
+    """False if the engine accepts no new work (draining, lost, in maintenance)."""
     speed: float = 1.0
     """Prefill speed relative to the pool's cost model."""
     trust: float = 1.0
-    """Weight of an index hit: 1 exact, 0.5 degraded, 0 blind."""
+    """Weight of an index hit: 1 exact, 0.5 degraded, 0 unknown cache contents."""
     cost: PrefillCost | None = None
-    """Learned cost of engines of its kind; None: the policy's cost."""
+    """Learned cost of engines of its kind, None to use the policy's cost."""
     decode_cost: DecodeCost | None = None
     role: str = "mixed"
-    """mixed, prefill or decode: its part of each request (routing.values.engine_pair)."""
+    """mixed, prefill, or decode: the engine's part of each request (routing.values.engine_pair)."""
 
 
 class EngineLoad(msgspec.Struct, frozen=True, gc=False):
@@ -50,15 +50,15 @@ class EngineLoad(msgspec.Struct, frozen=True, gc=False):
 
     engine_id: str
     in_flight_tokens: int
-    """Uncached prompt tokens bound to the engine or in prefill there."""
+    """Uncached prompt tokens bound to the engine or in prefill on it."""
     in_flight_s: float
-    """Seconds until the engine would have prefilled them."""
+    """Seconds until the engine is expected to have prefilled them."""
     running: int
     """Dispatched requests that are not complete."""
     bound: int
     """Requests that wait at the gateway for this engine."""
     stepped_down: bool = False
-    """The policy pushes by the engine's reports and has no fresh one: its prefill window alone decides."""
+    """Whether the policy dispatches by the engine's reports but has no fresh one: its prefill window alone decides."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,27 +68,27 @@ class Roster:
     version: int = 0
     """Increases with each change of the engines."""
     accepting: tuple[int, ...] = ()
-    """Targets that take new work, in the order of their engine ids."""
+    """Targets that accept new work, in the order of their engine ids."""
     accepting_mask: int = 0
     engine_ids: list[str] = field(default_factory=list)
     costs: list[PrefillCost | None] = field(default_factory=list)
-    """Learned costs; None: the policy's."""
+    """Learned costs, None to use the policy's."""
     decode_costs: list[DecodeCost | None] = field(default_factory=list)
     speeds: list[float] = field(default_factory=list)
     trusts: list[float] = field(default_factory=list)
     alike: bool = True
-    """All accepting targets have the same cost, the same speed and the same trust, and no loads of their own."""
+    """Whether all accepting targets have the same cost, speed, and trust, and make no loads."""
     uniform: bool = True
     """All accepting targets have the same cost and the same speed."""
     decodes_alike: bool = True
     """All accepting targets have the same decode cost."""
     transfers_possible: bool = False
-    """Whether the fetches of decisions are carried out; where they are not, a placement must not count on one."""
+    """Whether the fetches of decisions are carried out. If not, a placement must not count on one."""
     widened: Mapping[int, int] = field(default_factory=dict)
-    """Affinity key → its number of candidates, of prefixes that rebalancing has widened."""
+    """Affinity key → number of candidates, for prefixes widened by rebalancing."""
 
     def copy(self) -> Roster:
-        """Return another roster of the same lists."""
+        """Return another roster that shares these lists."""
         other = Roster()
         for name in self.__slots__:
             setattr(other, name, getattr(self, name))
@@ -97,39 +97,41 @@ class Roster:
 
 @dataclass(slots=True, eq=False)
 class FleetLoad:
-    """Each target's load by the gateway's own account, which reservations update. Lists are indexed by target."""
+    """Load of each target in the gateway's ledger, updated by reservations. Lists are indexed by target."""
 
     decisions: int = 0
     """Decisions made so far."""
     ready_at: list[float] = field(default_factory=list)
-    """When the target is expected to have prefilled all its work; NEVER where it accepts none."""
+    """When the target is expected to have prefilled all its work, NEVER if it accepts none."""
     ready_order: ReadyOrder | None = None
-    """The targets by `ready_at`; None where there are few."""
+    """The targets by `ready_at`, None in small fleets."""
     in_flight_tokens: list[int] = field(default_factory=list)
-    """Uncached prompt tokens of queued requests bound to the target and of prefills there."""
+    """Uncached prompt tokens of queued requests bound to the target and of its running prefills."""
     in_flight_requests: list[int] = field(default_factory=list)
-    """Queued requests bound to the target and dispatched requests that are not complete."""
+    """Queued requests bound to the target, and its dispatched requests that are not complete."""
     pending_requests: list[int] = field(default_factory=list)
-    """Queued requests bound to the target and prefills there: requests that have no first token yet."""
+    """Requests without a first token: queued requests bound to the target, and its running prefills."""
     active_blocks: list[int] = field(default_factory=list)
     """Prompt blocks of all in-flight requests, cached or not."""
     answers: list[int] = field(default_factory=list)
-    """Answers that in-flight requests decode there, or will."""
+    """Answers that in-flight requests decode on the target now or later."""
     answer_order: ReadyOrder | None = None
-    """The targets by `answers`; None where there are few."""
+    """The targets by `answers`, None in small fleets."""
     context_tokens: list[int] = field(default_factory=list)
     """Prompt tokens that these answers attend to."""
     room_tokens: list[float] = field(default_factory=list)
-    """Free KV memory by the engine's last report, less the prompts sent since; infinite where it reported none."""
+    """Free KV memory in the engine's last report, minus the prompts sent since. Infinite if it reported none."""
     room_until: list[float] = field(default_factory=list)
-    """When that report is too old to count."""
+    """When that report becomes too old to count."""
     sent_blocks: list[int] = field(default_factory=list)
-    """Prompt blocks ever sent to this incarnation that it neither held nor was about to get, as far as was known."""
+    """Prompt blocks ever sent to this incarnation that were neither in its cache nor on their way to it, as far as
+    known.
+    """
     sending_until: list[float] = field(default_factory=list)
-    """When the transfers promised to other engines from the target are expected to be over."""
+    """When the transfers from the target to other engines are expected to end."""
 
     def grow(self) -> None:
-        """Make room for one more target, which has nothing to do."""
+        """Add an idle target."""
         for name, nothing in _NOTHING.items():
             getattr(self, name).append(nothing)
 
@@ -148,19 +150,19 @@ _NOTHING = {
 
 
 class FleetCache(NamedTuple):
-    """Which target holds which blocks."""
+    """Cached blocks of each target."""
 
     coming: Match
-    """Counts blocks that are on their way."""
+    """Counts blocks that are present or on their way."""
     resident: Match
-    """Counts blocks that are present: those that could be transferred."""
+    """Counts blocks that are present, which can be transferred."""
 
 
 class FleetView:
-    """Read-only view of one pool's engines for placements: roster, load and cache, and estimates from them.
+    """Read-only view of one pool's engines for placements: roster, load, cache, and estimates from them.
 
-    Targets are bit numbers of the prefix index. The parts belong to the router, which updates them between
-    decisions; a placement reads them and keeps nothing.
+    Targets are bit numbers of the prefix index. The router owns the parts and updates them between decisions. A
+    placement reads them and keeps no copy.
     """
 
     __slots__ = ("_derived", "_prefill_cost", "cache", "decode", "load", "nodes", "own", "roster")
@@ -170,27 +172,27 @@ class FleetView:
         self.load = FleetLoad()
         self.cache = cache
         self.nodes: NodeLoads | None = None
-        """Blocks that engines may load from node managers; None where no engine of the pool has a node of its own."""
+        """Blocks that engines can load from node managers, None if no engine of the pool has its own node."""
         self.decode = DecodePrice()
-        """Cost of answers for those that share their engine."""
+        """Cost of answers for the requests that share their engine."""
         self.own: OwnLoads | None = None
-        """Loads that engines make by themselves; None until one has a lower tier, or a request an adapter."""
+        """Loads that engines make. None until an engine has a lower tier or a request has an adapter."""
         self._prefill_cost = prefill_cost
         self._derived: dict[object, object] = {}
 
     def match(self, request: InferenceRequest) -> PrefixMatch:
-        """Return which targets hold how much of the prompt, counting blocks on their way there and in lower tiers."""
+        """Return how much of the prompt each target holds, including blocks on their way and in lower tiers."""
         mask = self.roster.accepting_mask
         match = self.cache.coming(request.keys, mask)
         return match if self.own is None else self.own.matched(request, match, mask)
 
     def match_among(self, request: InferenceRequest, among: int) -> PrefixMatch:
-        """Return the same for the targets in the bitset `among` alone: faster, the fewer hold it."""
+        """Return the same for the targets in the bitset `among` only, which is faster for fewer holders."""
         match = self.cache.coming(request.keys, among)
         return match if self.own is None else self.own.matched(request, match, among)
 
     def resident_match(self, request: InferenceRequest) -> PrefixMatch:
-        """Return how much of the prompt each target holds at present: what could be transferred from it."""
+        """Return how much of the prompt is present on each target and can be transferred from it."""
         return self.cache.resident(request.keys, self.roster.accepting_mask)
 
     def wait_s(self, target: int, now: float) -> float:
@@ -206,7 +208,7 @@ class FleetView:
         return hit if trust == 1.0 else int(hit * trust)
 
     def compute_s(self, request: InferenceRequest, target: int, hit_tokens: int) -> float:
-        """Return the seconds of the request's prefill on the target, the engine's own loads included."""
+        """Return the seconds of the request's prefill on the target, including the loads that the engine makes."""
         roster = self.roster
         cost = roster.costs[target] or self._prefill_cost
         seconds = cost.seconds(request.prompt_tokens, hit_tokens) / roster.speeds[target]
@@ -216,7 +218,7 @@ class FleetView:
         return seconds if loading is None else seconds + loading.seconds
 
     def loading(self, request: InferenceRequest, target: int, hit_tokens: int) -> Loading | None:
-        """Return the engine's own load for a request of which it has `hit_tokens`; None: none."""
+        """Return the load that the engine makes for a request with `hit_tokens` cached there, or None."""
         own, roster = self.own, self.roster
         if own is None:
             return None
@@ -227,29 +229,30 @@ class FleetView:
         return own.loading(request, roster.engine_ids[target], target, hit_tokens, token_s)
 
     def shown(self, request: InferenceRequest, scored: Candidate, target: int) -> Candidate:
-        """Return a candidate with its engine's own loads, as records show it."""
+        """Return a candidate including the load that its engine makes, for records."""
         if self.own is None:
             return scored
         loading = self.loading(request, target, scored.hit_tokens)
         return replace(scored, blocks=self.own.in_memory(target, scored.blocks), loading=loading)
 
     def by_adapter(self, request: InferenceRequest, targets: int) -> tuple[int, ...]:
-        """Return the targets in parts: with the request's adapter loaded, and without."""
+        """Return the targets in groups: with the request's adapter loaded, and without."""
         if self.own is None or not request.adapter:
             return (targets,)
         having = self.own.adapters.targets(request.adapter) & targets
         return having, targets ^ having
 
     def decode_rates(self, request: InferenceRequest, target: int) -> DecodeRates:
-        """Return the cost rates of the request's answers on the target, by the learned cost of its kind."""
+        """Return the cost rates of the request's answers on the target, using the learned cost of its kind."""
         return self.decode.rates(request, self.roster.decode_costs[target], alike=self.roster.decodes_alike)
 
     def sharing_s(
         self, request: InferenceRequest, target: int, hit_tokens: int, rates: DecodeRates, now: float
     ) -> tuple[float, float, float]:
-        """Return the cost of answers that share the target: longer steps, late ones, and the wait for KV memory.
+        """Return the cost of answers that share the target: longer steps, late steps, and the wait for KV memory.
 
-        `rates` count where all targets decode alike. An old report costs nothing: the memory may be free again.
+        `rates` apply if all targets decode alike. Missing memory in an outdated report costs nothing, because it can be
+        free again.
         """
         load = self.load
         if not self.roster.decodes_alike:
@@ -259,32 +262,32 @@ class FleetView:
         return rates.parts(load.answers[target], load.context_tokens[target], lacking)
 
     def unheld_s(self, request: InferenceRequest) -> float:
-        """Return the seconds of the request's prefill on an engine of speed 1 that holds none of it."""
+        """Return the seconds of the request's prefill without cached blocks on an engine of speed 1."""
         return self._prefill_cost.seconds(request.prompt_tokens, 0)
 
     def derived(self, name: object, build: Callable[[FleetView], Derived]) -> Derived:
-        """Return the result of `build` for this version of the engines, computed once per version (hash rings)."""
+        """Return the result of `build` (such as hash rings), computed once per version of the engines."""
         value = self._derived.get(name)
         if value is None:
             value = self._derived[name] = build(self)
         return value  # type: ignore[return-value]  # made by `build`; cast() would cost a call
 
     def forget_derived(self) -> None:
-        """Drop derived values; the router calls it when the engines change."""
+        """Drop derived values. The router calls it when the engines change."""
         self._derived.clear()
 
     def set_prefill_cost(self, prefill_cost: PrefillCost) -> None:
-        """Change the cost model of estimates; the router calls it when the policy changes."""
+        """Change the cost model of estimates. The router calls it when the policy changes."""
         self._prefill_cost = prefill_cost
 
     def twin(self, prefill_cost: PrefillCost) -> FleetView:
-        """Return a view of the same engines with derived values and a cost of its own; `follow` refreshes it."""
+        """Return a view of the same engines with separate derived values and cost model. `follow` refreshes it."""
         other = FleetView(self.cache, prefill_cost)
         other.follow(self)
         return other
 
     def follow(self, other: FleetView) -> None:
-        """Refresh from `other`; its parts are borrowed, so they stay up to date."""
+        """Refresh from `other`. Its parts are shared, so they stay up to date."""
         own, roster = self.roster, other.roster
         if own.version != roster.version or own.widened is not roster.widened:
             self.forget_derived()
@@ -293,7 +296,7 @@ class FleetView:
         self.own, self.decode = other.own, other.decode
 
     def without(self, excluded: frozenset[str]) -> FleetView:
-        """Return a view in which these engines accept no work; the same view where that would leave none."""
+        """Return a view in which these engines accept no work, or the same view if no engine would remain."""
         roster = self.roster
         accepting = tuple(target for target in roster.accepting if roster.engine_ids[target] not in excluded)
         if not accepting:
@@ -307,13 +310,13 @@ class FleetView:
 def tie_salt(request: InferenceRequest) -> int:
     """Return a number that differs from prompt to prompt, without randomness.
 
-    `target ^ salt` orders equally good targets, `targets[salt % n]` picks one: without it an idle fleet would send
+    `target ^ salt` orders equally good targets, and `targets[salt % n]` picks one. Without it, an idle fleet would send
     every new prompt to the engine with the first id and thrash its cache.
     """
     return (request.keys[-1] if request.keys else id_tail(request.request_id)) >> 8 & 0xFFFF
 
 
 def id_tail(text: str) -> int:
-    """Return the last 8 bytes of a text as a number; Python's own hash differs from process to process."""
+    """Return the last 8 bytes of a text as a number. Python's `hash` differs between processes."""
     # The end of the text, since ids are UUIDv7 and begin with the time.
     return int.from_bytes(text.encode()[-8:].rjust(8, b"\0"), "little")

@@ -1,7 +1,7 @@
-"""Blocks that are on their way: prompts given to a target whose blocks it will hold soon.
+"""Blocks on their way: prompts sent to a target that will soon hold their blocks.
 
-Placement counts them as hits; otherwise a burst of one prefix would scatter before its first prefill ends (research on
-scheduling §7.4). They cannot be transferred: only resident blocks exist.
+Placement counts them as hits; otherwise a burst of requests with one prefix would scatter before its first prefill ends
+(research on scheduling §7.4). They cannot be transferred: only resident blocks can.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from kvstore.index.prefix_index import PrefixIndex
 from kvstore.index.prefix_match import LONG, PrefixMatch, search_match, walk_match
 
 STEP = 64
-"""Of a prompt of LONG blocks or more, only one block in this many is noted, and the last."""
+"""In prompts of LONG blocks or more, only every STEP-th block and the last one are recorded."""
 
 
 def coming_keys(keys: Sequence[int], held: int) -> Sequence[int]:
-    """Return the keys to note of a prompt of which the target holds `held` leading blocks."""
+    """Return the keys to record for a prompt whose first `held` blocks are on the target."""
     if len(keys) < LONG or held >= len(keys):
         return keys[held:]
     return _steps(keys, held)
 
 
 def _steps(keys: Sequence[int], held: int) -> Sequence[int]:
-    """Return the last key of each whole step that ends behind `held` blocks, and the prompt's last key."""
+    """Return the last key of each whole step that ends after the first `held` blocks, and the prompt's last key."""
     first = max(STEP - 1, held // STEP * STEP + STEP - 1)
     steps = keys[first::STEP]
     return steps if len(keys) % STEP == 0 else (*steps, keys[-1])
 
 
 def _blocks(steps: int, length: int) -> int:
-    """Return how many blocks of a prompt of `length` are in its first `steps` steps."""
+    """Return how many blocks the first `steps` steps of a prompt of `length` blocks contain."""
     return min(steps * STEP, length)
 
 
 class InFlightBlocks:
     """Counts of (block, target) pairs next to a prefix index, matched together with it.
 
-    A request adds only the blocks that its target neither holds, as far as is known, nor is about to get.
+    A request adds only the blocks that its target neither holds nor will soon get, as far as known.
 
     Mutable state: `_targets_of` (key → bitset) and `_extra` (how many times more than once a pair is counted).
     """
@@ -52,7 +52,7 @@ class InFlightBlocks:
         return len(self._targets_of)
 
     def add(self, target: int, keys: Sequence[int]) -> None:
-        """Note that `target` was given a prompt with `keys`."""
+        """Record that a prompt with `keys` was sent to `target`."""
         bit = 1 << target
         table = self._targets_of
         for key in keys:
@@ -65,7 +65,7 @@ class InFlightBlocks:
                 table[key] |= bit
 
     def remove(self, target: int, keys: Sequence[int]) -> None:
-        """Take back one `add` of the same target and keys."""
+        """Undo one `add` of the same target and keys."""
         bit = 1 << target
         table = self._targets_of
         extra = self._extra

@@ -1,12 +1,12 @@
-"""Blocks that the engines of one pool may load from node managers, and the learned cost of a load.
+"""Blocks that the engines of one pool can load from node managers, and the learned cost of a load.
 
-Priors, until a link's first loads: a block is as large as the node's largest, the engine's own node sends 2 GB/s after
-1 ms, any other 1 GB/s (a link of 10 Gbit/s with its overhead) after 2 ms. They overstate the cost rather than
-understate it. A load from another node ends with the same copy into the engine as one from the engine's own node. So
-until the own node has been loaded from, it counts as cheaper than the cheapest known link, by the difference of the
-priors; a replica on the engine's own machine would otherwise seem dearer than any fast link. Blocks that are on a
-node's SSD alone are read there first, at a price of its own: 2 GB/s until the first such load. A link that has been
-idle for a while is judged by the priors again: a slow one would otherwise never be retried.
+Priors before a link's first load: a block is as large as the node's largest; the engine's own node sends 2 GB/s after 1
+ms; any other node sends 1 GB/s (a 10 Gbit/s link with its overhead) after 2 ms. They overestimate the cost rather than
+underestimate it. A load from another node ends with the same copy into the engine as a load from the engine's own node.
+So before its first load, the own node is assumed to be cheaper than the cheapest known link, by the difference of the
+priors; otherwise a replica on the engine's own machine would seem more expensive than any fast link. Blocks only on a
+node's SSD are first read from it, at a separate cost: 2 GB/s until the first such load. The priors apply again to a
+link that has been idle for a while; otherwise a slow link would never be retried.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OWN_LATENCY_S, OWN_S_PER_BYTE = 0.001, 1 / 2e9
 OTHER_LATENCY_S, OTHER_S_PER_BYTE = 0.002, 1 / 1e9
 SSD_LATENCY_S, SSD_S_PER_BYTE = 0.0002, 1 / 2e9
 BLOCK_BYTES = 1 << 20
-"""A block's size where neither a node nor a load has reported one."""
+"""Assumed block size before a node or a load has reported one."""
 MAX_LINKS = 4096
 # A link that seems slow gets no loads, which alone could correct it.
 FORGOTTEN_AFTER_S = 120.0
@@ -31,22 +31,22 @@ _SIZE_SHARE = 0.2
 
 _OWN, _OTHER = LoadRate(OWN_LATENCY_S, OWN_S_PER_BYTE), LoadRate(OTHER_LATENCY_S, OTHER_S_PER_BYTE)
 _SSD = LoadRate(SSD_LATENCY_S, SSD_S_PER_BYTE)
-"""The priors; they learn nothing."""
+"""The priors, which learn nothing."""
 
 
 class Load(NamedTuple):
-    """One way to get leading blocks of a prompt."""
+    """One way to load leading blocks of a prompt."""
 
     seconds: float
     blocks: int
-    """Leading blocks that the engine has afterwards; those that it has already do not travel."""
+    """Leading blocks that the engine has afterwards. Blocks that it already has are not transferred."""
     node: str
     ssd_blocks: int = 0
-    """Those of the travelling blocks that are on the node's SSD alone."""
+    """The transferred blocks that are only on the node's SSD."""
 
 
 class Loadable:
-    """Loadable blocks of one prompt: holders by the length that they hold, longest first, and how much is in DRAM."""
+    """Loadable blocks of one prompt: holders by number of leading blocks, longest first, and the part in DRAM."""
 
     __slots__ = ("_dram", "_loads", "groups")
 
@@ -73,23 +73,23 @@ class Loadable:
         return ways
 
     def on_ssd(self, node: str, first: int, end: int) -> int:
-        """Return how many of the blocks from `first` to `end` a node that holds them has on SSD alone."""
+        """Return how many of the blocks from `first` to `end` a holder has only on SSD."""
         return max(0, end - max(first, self._dram.get(node, 0)))
 
     def holders(self, engine_id: str, blocks: int) -> list[str]:
-        """Return the nodes that hold at least `blocks` blocks, the cheapest for the engine first."""
+        """Return the nodes that hold at least `blocks` blocks, cheapest for the engine first."""
         home = self._loads.homes.get(engine_id, "")
         nodes = [node for held, names in self.groups if held >= blocks for node in names]
         return sorted(nodes, key=lambda node: (self._loads.seconds(home, node, blocks), node))
 
 
 class NodeLoads:
-    """One pool's loads. Mutable: `homes`, the learned costs, and the nodes that are temporarily avoided."""
+    """Loads of one pool. Mutable: `homes`, the learned costs, and the temporarily avoided nodes."""
 
     def __init__(self, holdings: NodeHoldings) -> None:
         self.holdings = holdings
         self.homes: Mapping[str, str] = {}
-        """Engine id → name of the node manager that keeps its blocks; engines without one load nothing."""
+        """Engine id → name of the node manager that keeps its blocks. Engines without one load nothing."""
         self._largest_slot = 0
         self._block_bytes: float | None = None
         self._rates: dict[tuple[str, str], LoadRate] = {}
@@ -101,32 +101,32 @@ class NodeLoads:
 
     @property
     def block_bytes(self) -> float:
-        """Bytes of one block of the pool."""
+        """Size of one block of the pool in bytes."""
         return self._block_bytes or self._largest_slot or BLOCK_BYTES
 
     def set_nodes(self, homes: Mapping[str, str], slots: Mapping[str, int]) -> None:
-        """Set the engines' own nodes, and of each node the bytes of the largest block that it keeps."""
+        """Set the engines' own nodes, and the size in bytes of the largest block on each node."""
         self.homes, self._largest_slot = homes, max(slots.values(), default=0)
 
     def seconds(self, home: str, node: str, blocks: int, ssd_blocks: int = 0) -> float:
-        """Return the expected seconds until `blocks` of a node are in an engine whose own node is `home`.
+        """Return the expected seconds to load `blocks` from a node into an engine whose own node is `home`.
 
-        `ssd_blocks` of them are on the node's SSD alone.
+        `ssd_blocks` of them are only on the node's SSD.
         """
         size = self.block_bytes
         link_s = self.rate(home, node).seconds(blocks * size)
         return link_s + self.ssd_rate(node).seconds(ssd_blocks * size) if ssd_blocks else link_s
 
     def ssd_rate(self, node: str) -> LoadRate:
-        """Return the learned rate of a node's SSD; the prior where nothing is learned."""
+        """Return the learned rate of a node's SSD, or the prior."""
         return self._ssd_rates.get(node) or _SSD
 
     def rate(self, home: str, node: str) -> LoadRate:
-        """Return the learned rate of a link; the prior where nothing is learned."""
+        """Return the learned rate of a link, or the prior."""
         return self._rates.get((home, node)) or (self._own_priors.get(home, _OWN) if home == node else _OTHER)
 
     def loadable(self, keys: Sequence[int], now: float) -> Loadable | None:
-        """Return the blocks of a prompt on nodes that may be used; None where there are none."""
+        """Return the blocks of a prompt on usable nodes, None if there are none."""
         holdings = self.holdings
         if now >= self._forget_at:
             self._forget(now)
@@ -142,9 +142,9 @@ class NodeLoads:
     def loaded(
         self, engine_id: str, node: str, blocks: int, size: int, seconds: float, now: float, ssd_blocks: int = 0
     ) -> None:
-        """Learn from a load that brought blocks; one of an engine without a node of its own teaches nothing.
+        """Learn from a load that delivered blocks. Loads of engines without their own node are ignored.
 
-        From a load that read `ssd_blocks` from SSD, link and SSD learn by their parts of the expected seconds.
+        If `ssd_blocks` were read from SSD, link and SSD learn in proportion to their expected seconds.
         """
         home = self.homes.get(engine_id)
         if home is None or blocks <= 0 or size <= 0:
@@ -171,11 +171,11 @@ class NodeLoads:
         self._quarantine.succeeded(node)
 
     def failed(self, node: str, now: float) -> None:
-        """Avoid a node that could not be read or was too slow: longer with each failure in a row, up to 30 s."""
+        """Avoid a node that was unreadable or too slow, longer after each consecutive failure, up to 30 s."""
         self._quarantine.failed(node, now)
 
     def links(self) -> list[tuple[str, str, LoadRate]]:
-        """Return (the engine's own node, holder, learned rate) of each link that was used, in order."""
+        """Return (the engine's own node, holder, learned rate) of each used link, in order."""
         return [(home, node, rate) for (home, node), rate in sorted(self._rates.items())]
 
     def _forget(self, now: float) -> None:
@@ -185,7 +185,7 @@ class NodeLoads:
         self._forget_at = now + FORGOTTEN_AFTER_S / 10
 
     def _set_own_prior(self, home: str) -> None:
-        """Judge the own node by the cheapest link from others, until it has been loaded from itself."""
+        """Derive the prior of an own node from the cheapest link to other nodes, until its first load."""
         known = (home, home) in self._rates
         others = [] if known else [rate for (at, _), rate in self._rates.items() if at == home]
         if not others:

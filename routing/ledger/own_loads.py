@@ -1,7 +1,7 @@
-"""Loads that the engines of one pool make by themselves before a prefill, as far as they differ between engines.
+"""Loads that engines make before a prefill, as far as they differ between the engines of one pool.
 
-An engine takes the blocks that follow its match from its own lower tiers, whether that pays or not, and loads a
-request's LoRA adapter that it has not loaded yet. Both are seconds of its prefill, whatever the placement.
+An engine always loads the blocks that follow its match from its own lower tiers, and a request's LoRA adapter if it is
+not loaded yet. Both are part of its prefill time under any placement.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from routing.values.decision import Loading
 from routing.values.inference_request import InferenceRequest
 
 ADAPTERS = 8
-"""Number of adapters that an engine is assumed to keep loaded where it does not report its limit."""
+"""Number of adapters that an engine is assumed to keep loaded if it does not report its limit."""
 
 
 class LoadedAdapters:
-    """Which targets have which LoRA adapter loaded, by the requests they served and their reports. Mutable: all of it.
+    """LoRA adapters loaded on each target, from the requests served and the engines' reports. Mutable.
 
-    An engine that is over its limit drops the adapter that was unused for longest.
+    An engine over its limit drops the least recently used adapter.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class LoadedAdapters:
         self._limits: dict[int, int] = {}
 
     def used(self, target: int, adapters: Iterable[str], limit: int | None = None) -> None:
-        """Note that the target uses these adapters, and how many it can keep, where that is known."""
+        """Record that the target uses these adapters, and how many it can keep, if known."""
         if limit is not None:
             self._limits[target] = max(1, limit)
         order = self._order.setdefault(target, {})
@@ -44,7 +44,7 @@ class LoadedAdapters:
         return adapter in self._order.get(target, ())
 
     def targets(self, adapter: str) -> int:
-        """Return the bitset of targets that have it loaded."""
+        """Return the bitset of targets with the adapter loaded."""
         return sum(1 << target for target, order in self._order.items() if adapter in order)
 
     def clear(self, target: int) -> None:
@@ -54,7 +54,10 @@ class LoadedAdapters:
 
 
 class OwnLoads:
-    """One pool's loads of this kind. Mutable: the adapters, and the lower-tier blocks of the request matched last."""
+    """The loads that the engines of one pool make.
+
+    Mutable: the adapters, and the lower-tier blocks of the last matched request.
+    """
 
     def __init__(self, tiers: LowerTiers, costs: LoadingCosts) -> None:
         self.tiers, self.costs, self.adapters = tiers, costs, LoadedAdapters()
@@ -63,7 +66,7 @@ class OwnLoads:
         self._known: dict[object, Loading] = {}
 
     def matched(self, request: InferenceRequest, match: PrefixMatch, among: int) -> PrefixMatch:
-        """Return the match with the blocks that engines hold below their memory, kept until the next request."""
+        """Return the match including blocks in the engines' lower tiers. It is kept until the next request."""
         self._matched, self._among, self._ends, self._known = request.request_id, among, {}, {}
         below = self.tiers.targets & among
         if not below:
@@ -79,15 +82,15 @@ class OwnLoads:
         return PrefixMatch(tuple(groups))
 
     def knows(self, request: InferenceRequest, target: int) -> bool:
-        """Return whether this is the request that was matched last, and the target one of those matched."""
+        """Return whether this request was matched last, and the target was part of its match."""
         return request.request_id == self._matched and self._among >> target & 1 == 1
 
     def loading(
         self, request: InferenceRequest, engine_id: str, target: int, hit_tokens: int, token_s: float
     ) -> Loading | None:
-        """Return the engine's own load for the request that was matched last; None: none.
+        """Return the load that the engine makes for the last matched request, or None.
 
-        It has `hit_tokens` of the prompt, and computes one token in `token_s`.
+        `hit_tokens` of the prompt are cached there, and the engine computes one token in `token_s`.
         """
         ends = self._ends.get(target)
         adapter = request.adapter if request.adapter and not self.adapters.has(target, request.adapter) else ""
@@ -104,13 +107,13 @@ class OwnLoads:
         return known if known.tier_tokens or adapter else None
 
     def in_memory(self, target: int, blocks: int) -> int:
-        """Return how many of the leading blocks of the request matched last are in the target's engine memory."""
+        """Return how many leading blocks of the last matched request are in the target's engine memory."""
         ends = self._ends.get(target)
         return blocks if ends is None else min(blocks, ends[0])
 
 
 def _tokens(ends: tuple[int, ...], block_tokens: int, hit_tokens: int) -> dict[str, int]:
-    """Return how much of the hit comes from each tier."""
+    """Return how many tokens of the hit come from each tier."""
     parts, before = {}, ends[0] * block_tokens
     for tier, end in zip(TIERS, ends[1:], strict=True):
         tokens = min(end * block_tokens, hit_tokens) - before

@@ -1,6 +1,6 @@
-"""Time until an engine has a prompt's KV: by computing it, or by loading from a node manager where that pays.
+"""Time until an engine has a prompt's KV, by computing it or by loading it from a node manager if that is faster.
 
-A load counts only where it is cheaper than computing the same tokens there (Mooncake §4.2: transfer or recompute).
+A load counts only if it is cheaper than computing the same tokens there (Mooncake §4.2: transfer or recompute).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _COUNTING = frozenset({"least_cost", "mooncake"})
 
 
 def counts_loads(placement: str) -> bool:
-    """Return whether the placement of this name weighs loads from node managers against computing."""
+    """Return whether the named placement compares loads from node managers with computing."""
     return placement in _COUNTING
 
 
@@ -24,19 +24,19 @@ class Prefill(NamedTuple):
     """Expected cost of a prefill on one target."""
 
     seconds: float
-    """Loading and computing."""
+    """Loading plus computing."""
     hit_tokens: int
-    """Tokens that are not computed, loaded ones included."""
+    """Tokens that are not computed, including loaded ones."""
     fetch: Fetch | None
 
 
 class Prefills:
-    """The prefills of one request on the targets of one view; equal ones are computed once."""
+    """Prefills of one request on the targets of one view. Equal ones are computed once."""
 
     def __init__(
         self, request: InferenceRequest, view: FleetView, loadable: Loadable, *, threshold: float = 1.0
     ) -> None:
-        """Loads must bring more than `threshold` times the blocks that a target has."""
+        """Set up an empty table. Loads must bring more than `threshold` times the blocks that a target has."""
         self._request, self._view, self._loadable, self._threshold = request, view, loadable, threshold
         self._homes = view.nodes.homes if view.nodes is not None else {}
         self._known: dict[tuple[str, int], Prefill] = {}
@@ -69,11 +69,11 @@ class Prefills:
 
 
 def loadable_blocks(request: InferenceRequest, nodes: NodeLoads, now: float) -> Loadable | None:
-    """Return what can be loaded of a request's prompt; None: nothing, or no sender would order the load."""
+    """Return the loadable blocks of a request's prompt. None if there are none or no sender would order the load."""
     return nodes.loadable(request.keys, now) if request.may_load else None
 
 
 def load_at_dispatch(request: InferenceRequest, view: FleetView, target: int, blocks: int, now: float) -> Fetch | None:
-    """Return the load that pays on a target that has `blocks` blocks when the prefill starts; None: none."""
+    """Return the load that pays off on a target with `blocks` blocks when the prefill starts, or None."""
     loadable = loadable_blocks(request, view.nodes, now) if view.nodes is not None else None
     return Prefills(request, view, loadable).on(target, blocks).fetch if loadable is not None else None

@@ -1,4 +1,4 @@
-"""The target that is free first, without a scan of all targets, which would be expensive in large fleets."""
+"""Select the target that is free first without scanning all targets, which is expensive in large fleets."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from heapq import heapify, heappop, heappush
 from math import inf
 
 SCANNED_TARGETS = 64
-"""Up to this many targets, a scan of all is cheaper than keeping an order."""
+"""Up to this many targets, scanning all is cheaper than keeping an order."""
 
 
 class ReadyOrder:
-    """Targets by the moment at which they are expected to be ready, ties by target.
+    """Targets by the time at which they are expected to be ready, ties by target.
 
-    Mutable state: a heap of (moment, target), in which an entry counts while it agrees with `ready_at`.
+    Mutable state: a heap of (time, target). Only entries that agree with `ready_at` count.
     """
 
     __slots__ = ("_heap", "_ready_at")
@@ -24,14 +24,14 @@ class ReadyOrder:
         self._renew()
 
     def note(self, target: int, ready_at: float) -> None:
-        """Note a target's new moment."""
+        """Record a target's new time."""
         heappush(self._heap, (ready_at, target))
         # Outdated entries are dropped in bulk, so that the heap stays proportional to the targets.
         if len(self._heap) > 4 * len(self._ready_at):
             self._renew()
 
     def first(self, among: int) -> int:
-        """Return the target of the bitset `among` that is ready first; -1 where none of them is known."""
+        """Return the first ready target of the bitset `among`, -1 if none of them is known."""
         heap, ready_at = self._heap, self._ready_at
         passed: list[tuple[float, int]] = []
         ready = -1
@@ -49,7 +49,7 @@ class ReadyOrder:
         return ready
 
     def check(self) -> None:
-        """Raise AssertionError unless every target that is ever ready has an entry."""
+        """Raise AssertionError unless every target with a finite time has an entry."""
         listed = set(self._heap)
         for target, moment in enumerate(self._ready_at):
             if moment != inf and (moment, target) not in listed:

@@ -1,8 +1,7 @@
-"""Unfinished work promised to engines, counted the moment it is promised.
+"""Unfinished work promised to engines, counted from the moment of the promise.
 
-A router that counts its own dispatches at once tolerates load reports that are seconds old
-(research on scheduling §6). Each reservation has an id, an owner (the target of one incarnation) and
-an expiry; releasing twice is harmless.
+A router that counts its dispatches at once tolerates load reports that are seconds old (research on scheduling §6).
+Each reservation has an id, an owner (the target of one incarnation), and an expiry. Releasing it twice is harmless.
 """
 
 from __future__ import annotations
@@ -24,29 +23,29 @@ _OVERRUN_WEIGHT = 0.125
 
 # Without it a stuck engine would seem free (docs/decisions/0002-count-our-own-dispatches.md).
 _OVERRUN = 0.5
-"""A prefill past its estimate is expected to need this share of its time so far in addition."""
+"""A prefill past its estimate is expected to need this share of its elapsed time in addition."""
 
 
 class Reservation(msgspec.Struct, gc=False):
     """One request's claim on one target: queued, then in prefill, then decoding. Mutable.
 
-    While it waits unbound, its target is CENTRAL and only the queue holds it.
+    While a request waits unbound, its target is CENTRAL and only the queue holds the reservation.
     """
 
     request: InferenceRequest
     target: int
     compute_s: float
-    """Of its prefill; while it is unbound, on the best engine there is."""
+    """Expected prefill seconds. For an unbound request, on the best engine."""
     uncached_tokens: int
     expires_s: float = NEVER
     coming: Sequence[int] = ()
-    """Keys of the prompt's blocks that the target gets through this request."""
+    """Keys of the prompt's blocks that this request adds to the target."""
     dispatched_s: float = 0.0
     phase: str = WAITING
     due_s: float = 0.0
     """Expected end of its prefill, once dispatched."""
     excluded: frozenset[str] = frozenset()
-    """Engines that get an unbound request only if no other accepts work."""
+    """Engines that can take an unbound request only if no other engine accepts work."""
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +63,7 @@ class _TargetWork:
 
 
 class Reservations:
-    """All reservations of one pool; keeps the fleet's load up to date.
+    """All reservations of one pool. Updates the fleet's load.
 
     Mutable state: `by_id`, `_work` (per target), and of the load `ready_at`, `in_flight_tokens`, `in_flight_requests`,
     `pending_requests`, `active_blocks`, `answers`, `context_tokens`, `room_tokens`, `room_until` and `sent_blocks`.
@@ -73,7 +72,7 @@ class Reservations:
     def __init__(self, view: FleetView) -> None:
         self._load = view.load
         self.by_id: dict[str, Reservation] = {}
-        """Every reservation by request id, in order of arrival; only this class changes it."""
+        """Reservations by request id, in arrival order. Only this class changes it."""
         self._work: dict[int, _TargetWork] = {}
 
     def __len__(self) -> int:
@@ -83,7 +82,7 @@ class Reservations:
         return iter(self.by_id.values())
 
     def get(self, request_id: str) -> Reservation | None:
-        """Return the reservation of a request, None where there is none."""
+        """Return the reservation of a request, or None."""
         return self.by_id.get(request_id)
 
     def open_target(self, target: int) -> None:
@@ -91,7 +90,7 @@ class Reservations:
         self._work[target] = _TargetWork()
 
     def close_target(self, target: int) -> list[Reservation]:
-        """Release everything on a target that is gone and return its reservations, oldest first."""
+        """Release every reservation on a removed target and return them, oldest first."""
         released = [item for item in self.by_id.values() if item.target == target]
         for reservation in released:
             self.release(reservation.request.request_id, 0.0)
@@ -99,7 +98,7 @@ class Reservations:
         return released
 
     def hold(self, reservation: Reservation, now: float) -> None:
-        """Bind a waiting request to its target."""
+        """Bind a queued request to its target."""
         self.by_id[reservation.request.request_id] = reservation
         work = self._work[reservation.target]
         work.waiting += 1
@@ -108,20 +107,20 @@ class Reservations:
         self._refresh(reservation.target, work, now)
 
     def begin(self, reservation: Reservation, now: float) -> None:
-        """Count a request that starts its prefill at once; its reservation states that phase already."""
+        """Count a request that starts its prefill at once. Its reservation already has that phase."""
         self.by_id[reservation.request.request_id] = reservation
         self._count_in(reservation)
         self._prefill(reservation, self._work[reservation.target], now)
 
     def dispatch(self, reservation: Reservation, now: float) -> None:
-        """Move a waiting reservation into prefill."""
+        """Move a queued reservation into prefill."""
         work = self._work[reservation.target]
         self._leave_waiting(reservation, work)
         reservation.phase, reservation.dispatched_s = PREFILLING, now
         self._prefill(reservation, work, now)
 
     def reestimate(self, reservation: Reservation, compute_s: float, uncached_tokens: int) -> None:
-        """Correct the expected cost of a waiting reservation; caches have moved since it was bound."""
+        """Correct the expected cost of a queued reservation, because caches have changed since it was bound."""
         work = self._work[reservation.target]
         work.waiting_s += compute_s - reservation.compute_s
         self._load.in_flight_tokens[reservation.target] += uncached_tokens - reservation.uncached_tokens
@@ -129,38 +128,38 @@ class Reservations:
         reservation.uncached_tokens = uncached_tokens
 
     def note_late_last(self, target: int, seconds: float, now: float) -> None:
-        """Expect newcomers to overtake `seconds` of waiting work (infeasible requests go last)."""
+        """Expect newcomers to overtake `seconds` of queued work (infeasible requests go last)."""
         work = self._work[target]
         if seconds != work.late_last_s:
             work.late_last_s = seconds
             self._refresh(target, work, now)
 
     def delay(self, target: int, seconds: float, now: float) -> None:
-        """Expect all later work on the target to take `seconds` longer (its decodes hold its memory)."""
+        """Expect all later work on the target to take `seconds` longer, because its decodes occupy its memory."""
         work = self._work[target]
         work.delay_s = seconds
         self._refresh(target, work, now)
 
     def note_room(self, target: int, room_tokens: float, until_s: float) -> None:
-        """Expect prompts over `room_tokens` to wait on the target for memory, until the report is too old."""
+        """Expect prompts over `room_tokens` to wait for memory on the target until the report is too old."""
         self._load.room_tokens[target] = room_tokens
         self._load.room_until[target] = until_s
 
     def take_room(self, target: int, prompt_tokens: int) -> None:
-        """Deduct a prompt that was just sent from the room that the last report still counts as free."""
+        """Deduct a prompt just sent from the memory that the last report counts as free."""
         self._load.room_tokens[target] -= prompt_tokens
 
     def room_tokens(self, target: int) -> float:
-        """Return the free KV memory by the last report, less the prompts sent since; infinite where none came."""
+        """Return the free KV memory in the last report, minus the prompts sent since. Infinite without a report."""
         return self._load.room_tokens[target]
 
     def oldest_prefill_s(self, target: int) -> float | None:
-        """Return when the oldest prefill that runs on the target was dispatched; None where none runs."""
+        """Return when the oldest running prefill on the target was dispatched, None if none is running."""
         work = self._work[target]
         return next(iter(work.prefilling.values())).dispatched_s if work.prefilling else None
 
     def first_token(self, request_id: str, now: float) -> Reservation | None:
-        """Note that a prefill is over; None where no prefill of this id runs."""
+        """Record the end of a prefill. Return None if no prefill with this id is running."""
         reservation = self.by_id.get(request_id)
         if reservation is None or reservation.phase is not PREFILLING:
             return None
@@ -176,7 +175,7 @@ class Reservations:
         return reservation
 
     def release(self, request_id: str, now: float) -> Reservation | None:
-        """End a reservation in any phase; None (and no harm) where there is none."""
+        """End a reservation in any phase and return it, or None if there is none."""
         reservation = self.by_id.pop(request_id, None)
         if reservation is None:
             return None
@@ -192,7 +191,7 @@ class Reservations:
         return reservation
 
     def refresh_overdue(self, target: int, now: float) -> None:
-        """Extend the estimate of a prefill that has overrun it, so that a stuck engine attracts no work."""
+        """Extend the estimate of a prefill that has exceeded it, so that a stuck engine attracts no work."""
         work = self._work[target]
         if not work.prefilling or work.free_at > now:
             return
@@ -202,7 +201,7 @@ class Reservations:
         self._refresh(target, work, now)
 
     def may_start(self, target: int, uncached_tokens: int, prefill_window_tokens: int, until: float) -> bool:
-        """Return whether a prefill may be sent: nothing runs, both fit the token budget, or it is free by `until`."""
+        """Return whether a prefill can be sent: none is running, all fit the token budget, or it is free by `until`."""
         work = self._work[target]
         if not work.prefilling or work.free_at <= until:
             return True
@@ -210,7 +209,7 @@ class Reservations:
         return running + uncached_tokens <= prefill_window_tokens
 
     def in_flight_s(self, target: int, now: float) -> float:
-        """Return the seconds until the target would have prefilled all it was given."""
+        """Return the seconds until the target is expected to have prefilled all its work."""
         work = self._work[target]
         return max(work.free_at - now, 0.0) + work.waiting_s if work.prefilling or work.waiting else 0.0
 
@@ -219,33 +218,33 @@ class Reservations:
         return self._work[target].free_at
 
     def start_s(self, target: int, now: float) -> float:
-        """Return the seconds until the first request's prefill starts: running prefills, and the target's delay.
+        """Return the seconds until the first queued request's prefill starts: running prefills plus the target's delay.
 
-        These are T_q of the head of its queue and D of DualMap A.8.3.
+        This is T_q of the head of its queue plus D of DualMap A.8.3.
         """
         work = self._work[target]
         return max(work.free_at - now, 0.0) + work.delay_s
 
     def starts_at(self, target: int, now: float) -> float:
-        """Return the moment from which the next prefill's cost counts towards its deadline.
+        """Return the time from which the next prefill's cost counts towards its deadline.
 
-        Unlike `start_s`, it includes how late first tokens have lately been: real engines also tokenize the prompt
-        and share their steps with decodes, which the cost leaves out.
+        Unlike `start_s`, it includes the recent lateness of first tokens: real engines also tokenize the prompt and
+        share their steps with decodes, which the cost omits.
         """
         work = self._work[target]
         return (work.free_at if work.free_at > now else now) + work.overrun_s
 
     def dispatched(self, target: int) -> int:
-        """Return the prefills and the decoded answers that run on the target."""
+        """Return the number of running prefills and decoded answers on the target."""
         work = self._work[target]
         return len(work.prefilling) + work.decoding
 
     def prefilling(self, target: int) -> int:
-        """Return the dispatched requests on the target that have no first token yet."""
+        """Return the number of dispatched requests on the target without a first token."""
         return len(self._work[target].prefilling)
 
     def waiting(self, target: int) -> int:
-        """Return the queued requests bound to the target."""
+        """Return the number of queued requests bound to the target."""
         return self._work[target].waiting
 
     def expired(self, now: float) -> list[str]:
@@ -257,7 +256,7 @@ class Reservations:
         ]
 
     def check(self) -> None:
-        """Raise AssertionError unless all sums agree with the reservations themselves."""
+        """Raise AssertionError unless all sums agree with the reservations."""
         for target, work in self._work.items():
             mine = [item for item in self.by_id.values() if item.target == target]
             prefilling = {item.request.request_id for item in mine if item.phase is PREFILLING}
@@ -336,7 +335,7 @@ class Reservations:
         work.waiting_s = work.waiting_s - reservation.compute_s if work.waiting else 0.0
 
     def _leave_prefill(self, reservation: Reservation, work: _TargetWork, now: float) -> None:
-        """Correct the expected end by the actual one: the remaining prefills start over at `now`."""
+        """Correct the expected end to the actual one: the remaining prefills count from `now`."""
         del work.prefilling[reservation.request.request_id]
         work.free_at = now + sum(item.compute_s for item in work.prefilling.values())
         self._load.in_flight_tokens[reservation.target] -= reservation.uncached_tokens
@@ -348,7 +347,7 @@ class Reservations:
         self._ready(target, max(work.free_at, now) + more_s if more_s > 0 else work.free_at)
 
     def _ready(self, target: int, moment: float) -> None:
-        """Set when the target is expected to be ready, if it accepts work at all."""
+        """Set when the target is expected to be ready, if it accepts work."""
         load = self._load
         # NEVER marks a target that accepts no work; `reopen` ends that.
         if load.ready_at[target] != NEVER:
@@ -357,6 +356,6 @@ class Reservations:
                 load.ready_order.note(target, moment)
 
     def reopen(self, target: int, now: float) -> None:
-        """Count the target among those that accept work again (`ready_at` is valid again)."""
+        """Count the target among the accepting ones again, so that `ready_at` is valid."""
         self._load.ready_at[target] = 0.0
         self._refresh(target, self._work[target], now)

@@ -1,7 +1,7 @@
 """Counters of one router since its start: dispatches, waits, migrations, rejections, overtakings.
 
-Counted at the router's boundary, from the outcomes it returns, so that a new rejection code is counted without a change
-here. Constant work per outcome.
+They are counted at the router's boundary, from the outcomes it returns, so new rejection codes need no change here.
+Each outcome takes constant time.
 """
 
 from __future__ import annotations
@@ -13,29 +13,28 @@ import msgspec
 from routing.values.decision import Dispatched, Outcome, Queued, Rejected
 
 _SAME_S = 1e-9
-"""Arrivals are derived from waits; closer than this they count as one moment."""
+"""Arrivals are derived from waits. Closer than this, they count as the same time."""
 
 
 class CountsSeen(msgspec.Struct, frozen=True, gc=False):
-    """The counts at one moment; every figure only increases."""
+    """The counts at one time. Every figure only increases."""
 
     dispatched_at_once: int = 0
     dispatched_after_waiting: int = 0
     queued: int = 0
     """Requests that were queued."""
     migrated: int = 0
-    """Moves of a queued request to another engine; one queued request may move more than once."""
+    """Moves of a queued request to another engine. One request can move repeatedly."""
     overtaken: int = 0
-    """Dispatches of queued requests before which their engine was given a request that arrived at the gateway later."""
+    """Dispatches of queued requests whose engine had received a request that arrived later."""
     rejected: dict[str, int] = {}
-    """By code of Rejected."""
+    """Rejections by code."""
 
 
 class RouterCounts:
-    """Counts one router's outcomes; the router and its dispatcher write, all others read `seen()`.
+    """Counts one router's outcomes. The router and its dispatcher write; all others read `seen()`.
 
-    Mutable state: the counts, rejections of requests among them, and per engine the latest arrival of any request that
-    it was given.
+    Mutable state: the counts, the rejections of requests, and per engine the latest arrival of a request sent to it.
     """
 
     def __init__(self) -> None:
@@ -76,12 +75,12 @@ class RouterCounts:
         return outcomes
 
     def keep(self, engine_ids: Iterable[str]) -> None:
-        """Forget the arrivals at engines that are gone."""
+        """Forget the arrivals at all other engines."""
         latest = self._latest_arrival_s
         self._latest_arrival_s = {engine_id_: latest[engine_id_] for engine_id_ in engine_ids if engine_id_ in latest}
 
     def check(self, waiting: int) -> None:
-        """Raise AssertionError unless as many queued requests as `waiting` can be without an outcome."""
+        """Raise AssertionError unless `waiting` agrees with the number of queued requests without an outcome."""
         if min(self.migrated, self._at_once, self._after_waiting, self._queued, *self._rejected.values(), 0) < 0:
             raise AssertionError("a count is negative")
         if self._rejected_queued > sum(self._rejected.values()):

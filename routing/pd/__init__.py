@@ -1,1 +1,1 @@
-"""Prefill and decode on two engines: the decode engine and its account."""
+"""Prefill and decode on two engines: the choice of the decode engine, and its ledger."""

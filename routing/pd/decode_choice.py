@@ -1,8 +1,8 @@
-"""Chooses the engine that decodes: least expected time between tokens, among those with memory for the request.
+"""Choose the decode engine: least expected time between tokens, among engines with memory for the request.
 
-Mooncake's Algorithm 1 calls it SelectDecodingInstance (line 17) and leaves the rule open; §4.3 loads decode
-engines by predicted TBT, and a decode engine takes a request once its KV fits (§3.1, step 4). DualMap A.6
-leaves the choice to the framework, after that of the prefill engine.
+Mooncake's Algorithm 1 calls it SelectDecodingInstance (line 17) and leaves the rule open. §4.3 loads decode engines by
+predicted TBT, and a decode engine accepts a request once its KV fits (§3.1, step 4). DualMap A.6 leaves the choice to
+the framework, after that of the prefill engine.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from routing.values import reasons
 from routing.values.engine_pair import DecodeCandidate
 
 KEPT = 3
-"""Candidates that a pair carries."""
+"""Maximum candidates in a pair."""
 ASSUMED_OUTPUT_TOKENS = 512
-"""Answer for which memory is kept where the request sets no limit, or a higher one: most answers stop earlier."""
+"""Maximum answer length for which memory is reserved: most answers stop earlier."""
 
 
 class DecodeLoad(msgspec.Struct, frozen=True, gc=False):
@@ -33,7 +33,7 @@ class DecodeLoad(msgspec.Struct, frozen=True, gc=False):
 
 
 class DecodeChoice(msgspec.Struct, frozen=True, gc=False):
-    """The chosen target, and the best few, the chosen one first."""
+    """The chosen target, and the best candidates, chosen one first."""
 
     target: int
     reason: str
@@ -41,12 +41,12 @@ class DecodeChoice(msgspec.Struct, frozen=True, gc=False):
 
 
 def need_tokens(prompt_tokens: int, max_output_tokens: int, sequences: int = 1) -> int:
-    """Return the KV memory in tokens that a request needs on its decode engine; all its answers share a prompt."""
+    """Return the KV memory in tokens that a request needs on its decode engine. All its answers share a prompt."""
     return prompt_tokens + sequences * min(max_output_tokens or ASSUMED_OUTPUT_TOKENS, ASSUMED_OUTPUT_TOKENS)
 
 
 def scored(load: DecodeLoad, prompt_tokens: int, need: int) -> DecodeCandidate:
-    """Return the load as a candidate, with the request counted in."""
+    """Return the load as a candidate that includes the request."""
     batch, context = load.batch + 1, load.context_tokens + prompt_tokens
     room = load.room_tokens
     return DecodeCandidate(
@@ -60,9 +60,9 @@ def scored(load: DecodeLoad, prompt_tokens: int, need: int) -> DecodeCandidate:
 
 
 def choose_decoder(loads: Sequence[DecodeLoad], prompt_tokens: int, need: int, salt: int) -> DecodeChoice:
-    """Return the best of `loads`, which are never empty; where no engine has the memory, the one with most of it.
+    """Return the best of `loads`, which must not be empty. If no engine has the memory, return the one with most.
 
-    Such a request waits in the engine until others end. Ties are broken by `salt`, which differs by prompt.
+    Such a request waits in the engine until others end. `salt`, which differs by prompt, breaks ties.
     """
     ranked = sorted(
         (

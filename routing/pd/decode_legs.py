@@ -1,7 +1,7 @@
 """Decode work promised to engines: the second leg of each request whose prefill runs on another engine.
 
-A leg exists from the dispatch until the request ends, expires, or its engine is lost, so decode engines are charged for
-work that is still in prefill. Releasing a leg twice is harmless.
+A leg exists from dispatch until the request ends, expires, or loses its engine, so decode engines are charged for
+requests that are still in prefill. Releasing a leg twice is harmless.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class DecodeLeg(msgspec.Struct, gc=False):
     expires_s: float
     decoding: bool = False
     unseen: bool = True
-    """Its memory is not yet part of the engine's last report."""
+    """Whether its memory is not yet part of the engine's last report."""
     sequences: int = 1
-    """Answers that it decodes."""
+    """Number of answers that it decodes."""
 
 
 @dataclass(slots=True, eq=False)
 class _Work:
-    """Sums over one target's legs, and the free memory by its last report."""
+    """Sums over one target's legs, and the free memory in its last report."""
 
     promised: int = 0
     decoding: int = 0
@@ -36,7 +36,7 @@ class _Work:
     unseen_tokens: int = 0
     reported_room: int | None = None
     fresh: dict[str, DecodeLeg] = field(default_factory=dict)
-    """Legs that began to decode since the last report."""
+    """Legs that started decoding since the last report."""
 
 
 class DecodeLegs:
@@ -56,21 +56,21 @@ class DecodeLegs:
         return iter(self._by_id.values())
 
     def get(self, request_id: str) -> DecodeLeg | None:
-        """Return the leg of a request, None where there is none."""
+        """Return the leg of a request, or None."""
         return self._by_id.get(request_id)
 
     def open_target(self, target: int) -> None:
-        """Start counting for a target; an open one is left unchanged."""
+        """Start counting for a target. An open one is left unchanged."""
         self._work.setdefault(target, _Work())
 
     def close_target(self, target: int) -> None:
-        """Release everything on a target that is gone."""
+        """Release every leg on a removed target."""
         for request_id in [name for name, leg in self._by_id.items() if leg.target == target]:
             self.release(request_id)
         self._work.pop(target, None)
 
     def promise(self, request_id: str, leg: DecodeLeg) -> None:
-        """Count a leg whose prefill begins; raises ValueError where the request has one already."""
+        """Count a leg whose prefill begins. Raises ValueError if the request already has one."""
         if request_id in self._by_id:
             raise ValueError(f"request {request_id} has a decode engine already")
         self._by_id[request_id] = leg
@@ -80,7 +80,7 @@ class DecodeLegs:
         work.unseen_tokens += leg.need_tokens
 
     def begin(self, request_id: str) -> DecodeLeg | None:
-        """Note the first token; None where there is no leg or it decodes already."""
+        """Record the first token. Return None if there is no leg or it already decodes."""
         leg = self._by_id.get(request_id)
         if leg is None or leg.decoding:
             return None
@@ -93,7 +93,7 @@ class DecodeLegs:
         return leg
 
     def release(self, request_id: str) -> DecodeLeg | None:
-        """End a leg; None (and no harm) where there is none."""
+        """End a leg and return it, or None if there is none."""
         leg = self._by_id.pop(request_id, None)
         if leg is None:
             return None
@@ -109,7 +109,7 @@ class DecodeLegs:
         return leg
 
     def report(self, target: int, room_tokens: int | None) -> None:
-        """Take an engine's report of its free memory, which includes running decodes, but not promised ones."""
+        """Record an engine's report of its free memory, which includes running decodes but no promised ones."""
         work = self._work.get(target)
         if work is None:
             return
@@ -120,24 +120,24 @@ class DecodeLegs:
         work.fresh.clear()
 
     def promised(self, target: int) -> int:
-        """Return the answers whose prefill still runs elsewhere."""
+        """Return the number of answers whose prefill is still running elsewhere."""
         return self._work[target].promised
 
     def decoding(self, target: int) -> int:
-        """Return the answers that are decoded."""
+        """Return the number of answers being decoded."""
         return self._work[target].decoding
 
     def context_tokens(self, target: int) -> int:
-        """Return the prompt tokens of all legs, promised ones too."""
+        """Return the prompt tokens of all legs, including promised ones."""
         return self._work[target].context_tokens
 
     def room_tokens(self, target: int) -> int | None:
-        """Return the memory left for one more, by the last report; None where the engine reports none."""
+        """Return the free memory for one more leg, by the last report. None if the engine reports none."""
         work = self._work[target]
         return None if work.reported_room is None else max(0, work.reported_room - work.unseen_tokens)
 
     def answers(self, target: int) -> int:
-        """Return the answers of all legs on a target; 0 for one that is no decode engine."""
+        """Return the number of answers of all legs on a target, 0 if it is not a decode engine."""
         work = self._work.get(target)
         return work.promised + work.decoding if work is not None else 0
 
@@ -146,7 +146,7 @@ class DecodeLegs:
         return [request_id for request_id, leg in self._by_id.items() if leg.expires_s <= now]
 
     def check(self) -> None:
-        """Raise AssertionError unless all sums agree with the legs themselves."""
+        """Raise AssertionError unless all sums agree with the legs."""
         if any(leg.target not in self._work for leg in self._by_id.values()):
             raise AssertionError("a leg is on a closed target")
         for target, work in self._work.items():

@@ -1,8 +1,8 @@
-"""Assigns a decode engine to each request with a prefill engine, and accounts for the second leg.
+"""Assign a decode engine to each request with a prefill engine, and account for the second leg.
 
-Only pools with roles have it; the router creates it when the first prefill or decode engine joins. The decode engine is
-chosen at dispatch, when the prefill begins, because loads are known best then. Admission evaluates the same figures
-earlier (Mooncake Alg. 1, lines 17 to 19).
+The router creates it when the first prefill or decode engine joins. The decode engine is chosen at dispatch, when the
+prefill begins, because loads are known best then. Admission evaluates the same figures earlier (Mooncake Alg. 1, lines
+17 to 19).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from routing.values.inference_request import InferenceRequest
 
 
 def has_roles(engines: Sequence[EngineFacts]) -> bool:
-    """Return whether any engine does only one of prefill and decode."""
+    """Return whether any engine does only prefill or only decode."""
     return any(engine.role != MIXED for engine in engines)
 
 
 def placeable(engines: Sequence[EngineFacts]) -> list[EngineFacts]:
-    """Return the engines with `accepts` as placements are to see it.
+    """Return the engines with `accepts` as placements use it.
 
     Decode engines accept no new request, and prefill engines accept one only while a decode engine is available.
     """
@@ -47,10 +47,10 @@ def placeable(engines: Sequence[EngineFacts]) -> list[EngineFacts]:
 
 
 class EnginePairs:
-    """The decode side of one pool; `waiting` are the tables of requests that wait at the gateway.
+    """The decode side of one pool. `waiting` are the tables of requests that wait at the gateway.
 
-    Mutable state: the legs, the decode engines that accept work, the roles by target, and the decode engines that
-    waiting requests are not to get (they failed there).
+    Mutable state: the legs, the decode engines that accept work, the roles by target, and the decode engines excluded
+    for waiting requests, because they failed there.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class EnginePairs:
         self._decoders: tuple[int, ...] = ()
         self._prefillers: frozenset[int] = frozenset()
         self.alone: frozenset[int] = frozenset()
-        """Mixed engines, which decode their own prefills."""
+        """Mixed engines, which decode the requests that they prefill."""
         self._engines: tuple[EngineFacts, ...] = ()
         self._excluded: dict[str, frozenset[str]] = {}
 
@@ -78,9 +78,9 @@ class EnginePairs:
         self._admission, self._decode_cost = policy.admission, DecodeCost.of(policy.decode_cost)
 
     def take_engines(self, engines: Sequence[EngineFacts]) -> list[EngineFacts]:
-        """Take the pool's engines and return them as placements are to see them; `settle_roles` follows.
+        """Set the pool's engines and return them with `accepts` as placements use it. Call `settle_roles` afterwards.
 
-        Reservations on engines that are gone are released.
+        Reservations on removed engines are released.
         """
         for target in self._fleet.gone(engines):
             self.legs.close_target(target)
@@ -88,7 +88,7 @@ class EnginePairs:
         return placeable(engines)
 
     def settle_roles(self) -> None:
-        """Apply the roles of the engines taken, whose targets the fleet table has by then."""
+        """Apply the roles of the engines, once the fleet table has their targets."""
         engines, target_of = self._engines, self._fleet.known_target
         for engine in engines:
             if engine.role == DECODE:
@@ -99,16 +99,16 @@ class EnginePairs:
         self.alone = frozenset(target_of(engine.engine_id) for engine in engines if engine.role == MIXED)
 
     def answered(self, request: InferenceRequest, excluded: frozenset[str], outcome: Outcome, now: float) -> Outcome:
-        """Return a new request's outcome, with its decode engine if it is dispatched.
+        """Return a new request's outcome. A dispatch includes its decode engine.
 
-        Excluded engines are used only if there are no others, also after a wait.
+        Excluded engines are used only if there are no others, even after a wait.
         """
         if excluded:
             self._excluded[request.request_id] = excluded
         return self.settled(outcome, now)
 
     def settled(self, outcome: Outcome, now: float) -> Outcome:
-        """Return the outcome, with its decode engine if it is a dispatch; a rejected request leaves no state here."""
+        """Return the outcome. A dispatch includes its decode engine; a rejected request leaves no state."""
         if isinstance(outcome, Dispatched):
             return self.paired(outcome, now)
         if isinstance(outcome, Rejected):
@@ -116,7 +116,7 @@ class EnginePairs:
         return outcome
 
     def paired(self, dispatched: Dispatched, now: float) -> Dispatched:
-        """Return the dispatch with its decode engine, whose leg is counted from here; unchanged for a mixed engine."""
+        """Return the dispatch with its decode engine, and count its leg. A mixed engine's dispatch is unchanged."""
         decision = dispatched.decision
         request_id = decision.decision_id
         excluded = self._excluded.pop(request_id, frozenset())
@@ -153,18 +153,18 @@ class EnginePairs:
 
     @property
     def decoders(self) -> tuple[int, ...]:
-        """Targets of the decode engines that accept work."""
+        """Targets of the accepting decode engines."""
         return self._decoders
 
     def begin(self, request_id: str, now: float) -> bool:
-        """Note the first token of a request whose decode engine makes it; False: it has no such engine."""
+        """Record the first token of a request on its decode engine. Return False if it has none."""
         leg = self.legs.begin(request_id)
         if leg is not None:
             self._book.begin(request_id, leg.target, leg.prompt_tokens, now, leg.sequences)
         return request_id in self.legs
 
     def end(self, request_id: str) -> None:
-        """Release everything that a request holds here; unknown ids are ignored."""
+        """Release everything that a request holds. Unknown ids are ignored."""
         self._excluded.pop(request_id, None)
         self.legs.release(request_id)
 
@@ -176,12 +176,12 @@ class EnginePairs:
         return min((leg.expires_s for leg in self.legs), default=NEVER)
 
     def overload_s(self, request: InferenceRequest, now: float, at_s: float, limit_s: float) -> float | None:
-        """Return the seconds after which to ask again, where no decode engine could take the request in time.
+        """Return the retry delay in seconds if no decode engine could accept the request in time, else None.
 
-        None: one has the memory and stays within `limit_s` per token. `early` admission takes the load as it is; the
-        predictive modes as of `at_s`, when the prefill ends: current prefills and waiting requests are added, and
-        decodes are removed once they have run for the policy's t_d (Mooncake §4.3.4). Beyond the paper, where no t_d is
-        given, they end at their recent rate.
+        An engine accepts it if it has the memory and stays within `limit_s` per token. `early` admission uses the
+        current load. The predictive modes use the load at `at_s`, when the prefill ends: current prefills and waiting
+        requests are added, and decodes are removed once they have run for the policy's t_d (Mooncake §4.3.4). Beyond
+        the paper, if t_d is not set, decodes end at their recent rate.
         """
         settings = self._admission
         loads = self._decode_loads(frozenset(), now, None if settings.mode == EARLY else max(now, at_s))
@@ -198,17 +198,17 @@ class EnginePairs:
         return mean_s / max(1.0, min(load.batch for load in loads))
 
     def check(self) -> None:
-        """Raise AssertionError unless legs and their sums agree, and exclusions are those of waiting requests."""
+        """Raise AssertionError unless legs and their sums agree, and exclusions belong to waiting requests."""
         self.legs.check()
         if len(self._excluded) > self._queued():
             raise AssertionError("an exclusion outlived its request")
 
     def _queued(self) -> int:
-        """Return the requests that wait at the gateway."""
+        """Return the number of requests that wait at the gateway."""
         return sum(map(len, self._waiting))
 
     def _decode_loads(self, excluded: frozenset[str], now: float, at_s: float | None) -> list[DecodeLoad]:
-        """Return the loads of accepting decode engines as of `at_s`; None counts only current decodes."""
+        """Return the loads of accepting decode engines at `at_s`, or their current loads if it is None."""
         names = self._view.roster.engine_ids
         # Excluded engines serve only where no other is left.
         targets = [decoder for decoder in self._decoders if names[decoder] not in excluded] or self._decoders
@@ -226,7 +226,7 @@ class EnginePairs:
         return DecodeLoad(target, self._view.roster.engine_ids[target], batch, context, legs.room_tokens(target), cost)
 
     def _expected(self, target: int, now: float, at_s: float, decoders: int) -> tuple[float, float]:
-        """Return how many of a target's legs, and of the waiting requests, will decode there at `at_s`."""
+        """Return how many of a target's legs, and how many waiting requests, will decode there at `at_s`."""
         legs, ahead_s, uniform_s = self.legs, at_s - now, self._admission.decode_s
         # Waiting requests are expected to spread evenly over the decode engines.
         waiting = self._queued() / decoders
@@ -239,10 +239,10 @@ class EnginePairs:
         return legs.decoding(target) * kept + legs.promised(target), waiting
 
     def _still_decoding(self, now: float, ahead_s: float, uniform_s: float) -> float:
-        """Return the share of coming prefills that end within the time ahead, and late enough that their decode still
-        runs.
+        """Return the share of coming prefills whose decode will still run after `ahead_s`.
 
-        Each prefill engine's prefills end evenly until it is ready.
+        Their prefills must end within that time, and less than `uniform_s` before its end. Each prefill engine's
+        prefills are expected to end evenly until it is ready.
         """
         pending, counted, over_s = 0, 0.0, max(0.0, ahead_s - uniform_s)
         for target in sorted(self._prefillers):

@@ -1,6 +1,6 @@
-"""Fixed affinity: equal prompt starts always meet on one engine (DualMap §2.2 calls it cache affinity).
+"""Fixed affinity: equal prompt starts always go to the same engine (DualMap §2.2 calls it cache affinity).
 
-A hot prefix is never spread, so its engine is overloaded; research on scheduling §4 shows by how much.
+A hot prefix is never spread, so its engine is overloaded. Research on scheduling §4 shows by how much.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class CacheAffinity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 2
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
-        """Return the engine at the key's hash modulo the number of engines."""
+        """Return the engine whose position is the key's hash modulo the number of engines."""
         target = view.roster.accepting[affinity_key(request, self.key_blocks) % len(view.roster.accepting)]
         blocks = view.match(request).blocks(target)
         return Choice(target, reasons.AFFINITY, (candidate(request, view, target, blocks, now),))

@@ -1,4 +1,4 @@
-"""Scores of engines for one request, as every placement reports them."""
+"""Scores of engines for one request, as reported by every placement."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from routing.values.decision import Candidate, Choice
 from routing.values.inference_request import InferenceRequest
 
 KEPT = 3
-"""Candidates that a choice carries."""
+"""Maximum candidates in a choice."""
 
 
 def candidate(
     request: InferenceRequest, view: FleetView, target: int, blocks: int, now: float, cost: float | None = None
 ) -> Candidate:
-    """Return the target's scores with `blocks` matched; cost defaults to the estimated TTFT in seconds."""
+    """Return the target's scores with `blocks` matched. The cost defaults to the estimated TTFT in seconds."""
     hit_tokens = view.hit_tokens(request, target, blocks)
     wait_s = view.wait_s(target, now)
     compute_s = view.compute_s(request, target, hit_tokens)
@@ -31,7 +31,7 @@ def candidate(
 
 
 def blocks_held(view: FleetView, match: PrefixMatch) -> list[int]:
-    """Return the matched blocks of every target, 0 where a target holds none."""
+    """Return the matched blocks of every target, 0 if a target holds none."""
     held = [0] * len(view.roster.engine_ids)
     for blocks, mask in match.groups:
         left = mask
@@ -45,9 +45,9 @@ def blocks_held(view: FleetView, match: PrefixMatch) -> list[int]:
 def least(
     request: InferenceRequest, view: FleetView, now: float, held: list[int], costs: Mapping[int, float], reason: str
 ) -> Choice:
-    """Return the target of least cost, ties by the prompt's salt, with the next best as candidates.
+    """Return the target with the lowest cost, ties by the prompt's salt, with the next best as candidates.
 
-    `costs` is never empty; `held` is indexed by target.
+    `costs` must not be empty. `held` is indexed by target.
     """
     salt = tie_salt(request)
     ranked = sorted([(cost, target ^ salt, target) for target, cost in costs.items()])[:KEPT]
@@ -56,7 +56,7 @@ def least(
 
 
 def least_ttft(request: InferenceRequest, view: FleetView, now: float, match: PrefixMatch, reason: str) -> Choice:
-    """Return the target of least wait + compute, ties (idle engines that hold nothing) by the prompt's salt."""
+    """Return the target with the lowest wait + compute time. The prompt's salt breaks ties between idle engines."""
     held = blocks_held(view, match)
     computes: dict[int, float] = {}
     costs: dict[int, float] = {}

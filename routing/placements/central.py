@@ -1,4 +1,4 @@
-"""No placement until the last moment: requests wait unbound and engines pull them (research on scheduling §5)."""
+"""Central queue: requests wait unbound until an engine pulls them (research on scheduling §5)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _AT_ONCE = LeastCost()
 
 
 class Central(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Leaves every request in the pool's queue. A request that cannot wait gets the choice of `least_cost`."""
+    """Leaves every request in the pool's queue. A request that cannot wait is placed by `least_cost`."""
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
-        """Return CENTRAL, with the engines of least cost at this moment as candidates."""
+        """Return CENTRAL, with the currently cheapest engines as candidates."""
         return Choice(CENTRAL, reasons.HELD, _AT_ONCE.choose(request, view, now, rng).candidates)

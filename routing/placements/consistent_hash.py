@@ -21,7 +21,7 @@ from routing.values.inference_request import InferenceRequest
 
 
 class ConsistentHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Sends prompts that start alike to one engine of a hash ring, or to the next with room once it has its share."""
+    """Sends prompts that start alike to one engine of a hash ring, or to the next one if that has its share."""
 
     load_bound: Annotated[
         float,
@@ -40,7 +40,7 @@ class ConsistentHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 2
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
-        """Return the first engine clockwise of the key that has fewer requests than its share allows."""
+        """Return the first engine clockwise of the key with fewer requests than its share allows."""
         accepting, requests = view.roster.accepting, view.load.in_flight_requests
         ring = view.derived(("hash_ring", self.virtual_nodes), self._build)
         # With this request in the mean, some engine always has fewer than its share.
@@ -58,11 +58,11 @@ class ConsistentHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Choice(target, reason, (candidate(request, view, target, blocks, now),))
 
     def ring_plan(self) -> RingPlan:
-        """Return the plan of its ring."""
+        """Return the plan of its hash ring."""
         return RingPlan(1, self.virtual_nodes, False, self.key_blocks)
 
     def key_length(self, keys: Sequence[int]) -> int:
-        """Return how many blocks of a prompt determine its position on the ring."""
+        """Return how many leading blocks of a prompt determine its position on the ring."""
         return min(self.key_blocks, len(keys))
 
     def _build(self, view: FleetView) -> HashRing:

@@ -1,6 +1,6 @@
-"""DualMap: a few candidates by hash rings over the prompt's prefix, chosen between by the SLO (§3.2).
+"""DualMap: hash rings select a few candidates by the prompt's prefix, and the SLO decides between them (§3.2).
 
-Its migration of queued requests (§3.3, eq. 6) is a stage of its own: routing.dispatch.migration.
+Its migration of queued requests (§3.3, eq. 6) is a separate stage: routing.dispatch.migration.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAX_KEY_BLOCKS = 64
 
 
 class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
-    """Keeps a prefix on its pair of engines: the one that holds more while the TTFT meets the SLO, else the freer."""
+    """Keeps a prefix on two engines: picks the better cached one while its TTFT meets the SLO, else the less loaded."""
 
     selection: Annotated[
         Literal["slo", "affinity", "least_loaded", "min_ttft"],
@@ -87,7 +87,7 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
 
     @property
     def learns(self) -> bool:
-        """Whether the rule takes feedback on its choices."""
+        """Whether the rule learns from feedback on its choices."""
         return self.adaptive_key
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
@@ -121,14 +121,14 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
         return Choice(targets[at], reason, tuple(scores) if len(scores) <= KEPT else tuple(scores[:KEPT]))
 
     def learn(self, event: FeedbackEvent) -> None:
-        """Count a bound request for the hotness of its prefix."""
+        """Count a bound request towards the hotness of its prefix."""
         if type(event) is Bound:
             self._hotness.observe(event.request.head or event.request.keys, self._engines)
 
     def _best(
         self, request: InferenceRequest, view: FleetView, targets: Sequence[int], scores: list[Candidate]
     ) -> tuple[int, str]:
-        """Return the position of the winner by the selection rule, and why it won."""
+        """Return the position of the winner by the selection rule, and the reason."""
         everyone, selection = range(len(targets)), self.selection
         if len(targets) == 1:
             return 0, reasons.ONLY_ENGINE
@@ -156,7 +156,7 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
     def _better(
         self, request: InferenceRequest, view: FleetView, pair: Sequence[int], scores: list[Candidate]
     ) -> tuple[int, str]:
-        """Return the result of `_best` for the usual two candidates, in less time."""
+        """Return the result of `_best` faster, for the usual two candidates."""
         first, second = scores
         reason = reasons.EQUAL_MATCH
         if first.blocks != second.blocks:
@@ -187,11 +187,11 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
         return affinity_key(request, blocks)
 
     def ring_plan(self) -> RingPlan:
-        """Return the plan of its rings."""
+        """Return the plan of its hash rings."""
         return RingPlan(self.d, self.virtual_nodes, True, self.key_blocks, self.adaptive_key)
 
     def key_length(self, keys: Sequence[int]) -> int:
-        """Return how many blocks of a prompt currently determine its candidates."""
+        """Return how many leading blocks of a prompt currently determine its candidates."""
         return self._hotness.peek(keys) if self.adaptive_key else min(self.key_blocks, len(keys))
 
 

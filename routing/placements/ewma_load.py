@@ -1,15 +1,15 @@
-"""LBGR's estimate of an engine's queue: work sent there, decaying with time (LBGR §4.2, eq. 6, Algorithm 2)."""
+"""LBGR's estimate of an engine's queue: work sent to it, decaying over time (LBGR §4.2, eq. 6, Algorithm 2)."""
 
 from __future__ import annotations
 
 
 class DecayingLoad:
-    """Costs that lose the factor `decay` in each interval; computed on demand, not by a background thread.
+    """Costs that decay by the factor `decay` in each interval, computed on demand.
 
-    With `keeps_pending` the load never falls below the costs that were added and not yet released: a queue that still
-    waits is not forgotten, however long it waits.
+    With `keeps_pending`, the load never falls below the sum of added and unreleased costs, so a request that is still
+    queued is never forgotten.
 
-    Mutable state: `_load` (true at `_at_s`), `_at_s` and `_pending`.
+    Mutable state: `_load` (valid at `_at_s`), `_at_s`, and `_pending`.
     """
 
     def __init__(self, decay: float, interval_s: float, *, keeps_pending: bool = False) -> None:
@@ -21,7 +21,7 @@ class DecayingLoad:
         self._at_s = 0.0
 
     def at(self, now: float) -> float:
-        """Return the load at a moment not before the last change; earlier moments count as that one."""
+        """Return the load at a time. Times before the last change count as that of the change."""
         load = self._load * self._factor(now - self._at_s)
         return max(load, self._pending) if self._keeps_pending else load
 
@@ -32,7 +32,7 @@ class DecayingLoad:
         self._pending += cost
 
     def release(self, cost: float, added_s: float, now: float) -> None:
-        """Subtract the remainder of a cost added at that moment."""
+        """Subtract the remainder of a cost that was added at `added_s`."""
         self._move(now)
         # Rounding must not leave less than nothing.
         self._load = max(self._load - cost * self._factor(now - added_s), 0.0)

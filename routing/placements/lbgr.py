@@ -19,15 +19,15 @@ from routing.values.feedback_events import Answered, Bound, FeedbackEvent, Relea
 from routing.values.inference_request import InferenceRequest
 
 _MAX_ENGINES = 4096
-"""Most engines that are remembered; the one unused for longest is forgotten first."""
+"""Maximum engines in memory. The least recently used one is forgotten first."""
 
 
 class _Sent(msgspec.Struct, frozen=True, gc=False):
-    """One request under way, with its estimate, until its answer states how long it took."""
+    """One request in flight and its estimated latency, until the measured one is known."""
 
     cost: float
     estimate: float
-    """Cost + load, without the residual."""
+    """Cost + load, without the learned residual."""
     features: tuple[float, ...]
     at_s: float
 
@@ -42,10 +42,10 @@ class _Engine:
 
 
 class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
-    """Least estimated latency: tokens to compute, plus an EWMA load, plus a residual learned by regression.
+    """Picks the lowest estimated latency: tokens to compute, plus an EWMA load, plus a residual learned by regression.
 
-    Mutable state: `_engines`, by engine id. Estimates are in seconds per 1,000 uncached tokens where
-    the coefficients are the paper's; the residual learns the true scale.
+    Mutable state: `_engines`, by engine id. With the paper's coefficients, estimates are in seconds per 1,000 uncached
+    tokens. The residual learns the true scale.
     """
 
     uncached_s: Annotated[
@@ -93,7 +93,7 @@ class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
         self._engines: dict[str, _Engine] = {}
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
-        """Return the engine of the least estimated latency (eq. 4)."""
+        """Return the engine with the lowest estimated latency (eq. 4)."""
         held = blocks_held(view, view.match(request))
         costs = {}
         for target in view.roster.accepting:
@@ -102,7 +102,7 @@ class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
         return least(request, view, now, held, costs, reasons.LEAST_LATENCY)
 
     def learn(self, event: FeedbackEvent) -> None:
-        """Count sent requests, learn from first tokens (from ends where there was none), release ended ones."""
+        """Count sent requests, learn from first tokens (or from ends without one), and release ended requests."""
         request, engine_id, now = event.request, event.engine_id, event.at_s
         if isinstance(event, Bound):
             self._send(request, self._engine(engine_id), event.hit_tokens, now)
@@ -131,7 +131,7 @@ class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
         engine.load.add(cost, now)
 
     def _cost(self, request: InferenceRequest, hit_tokens: int) -> float:
-        """Return the service time estimate of eq. 5."""
+        """Return the estimated service time of eq. 5."""
         return (self.cached_s * hit_tokens + self.uncached_s * (request.prompt_tokens - hit_tokens)) / 1000
 
     def _features(self, request: InferenceRequest, hit_tokens: int, load: float) -> tuple[float, ...]:
@@ -140,7 +140,7 @@ class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
         return (hit_tokens / 1000, (request.prompt_tokens - hit_tokens) / 1000, load, 1.0)
 
     def _engine(self, engine_id: str) -> _Engine:
-        """Return the state of an engine, marked as the one used last."""
+        """Return the state of an engine, and mark it as most recently used."""
         engine = self._engines.pop(engine_id, None)
         if engine is None:
             load = DecayingLoad(self.decay, self.decay_interval_s, keeps_pending=self.keep_pending)

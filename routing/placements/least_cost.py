@@ -1,8 +1,8 @@
-"""Least wait + β × compute + the cost of running answers: affinity and balance in one rule at every load.
+"""Lowest wait + β × compute + cost of running answers: combines affinity and balance in one rule for every load.
 
-Weighing the compute time above the wait makes cache hits worth waiting for, and never switching the rule under overload
-keeps them when they are needed most (research on scheduling §4, §5). Answers that share an engine make each other's
-steps longer and wait for its memory (routing.ledger.decode_ledger, decision 59).
+Weighing compute time above the wait makes cache hits worth waiting for. The rule stays the same under overload, so hits
+are kept when they matter most (research on scheduling §4, §5). Answers that share an engine make each other's steps
+longer and wait for its memory (routing.ledger.decode_ledger, decision 59).
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from routing.values.decision import Candidate, Choice
 from routing.values.inference_request import InferenceRequest
 
 FEW_OF = 4
-"""A prefix belongs on every engine where at most one in this many lacks it."""
+"""A prefix belongs on every engine if at most one in this many lacks it."""
 BUSIER, BY_ANSWERS = 2, 8
-"""A holder decodes this many times another engine's answers, and this many more, before its prefix spreads there."""
+"""A prefix spreads to another engine before its holder decodes this many times, and this many more, answers than that
+one.
+"""
 
 
 class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Picks the engine of least cost among holders of the prefix and the least loaded others."""
+    """Picks the engine of lowest cost among the holders of the prefix and the least loaded others."""
 
     # docs/decisions/0001-least-cost-first.md compares 8 with the published placements.
     beta: Annotated[
@@ -40,12 +42,12 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 8.0
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
-        """Return the engine of least cost.
+        """Return the engine of lowest cost.
 
-        β keeps prompts where their cache is, which would leave an engine idle for ever that has lost a prefix which
-        almost all others hold. Idle, it computes the shared part at its plain price: no request waits for that, and all
-        later ones find it there. So does an engine that decodes far fewer answers than the holder of the longest match:
-        a hot prefix spreads before its holder's answers are late.
+        β keeps prompts where their cache is. This alone would leave an engine idle for ever if it lost a prefix that
+        almost all others hold. An idle engine computes the shared part at its plain price: no request waits for that,
+        and later ones find the prefix there. The same applies to an engine that decodes far fewer answers than the
+        holder of the longest match: a hot prefix spreads before its holder's answers are late.
         """
         if view.nodes is not None:
             loadable = loadable_blocks(request, view.nodes, now)
@@ -101,10 +103,10 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Choice(scored[0][-1][0], reasons.LEAST_COST, tuple(kept))
 
     def _counting_loads(self, request: InferenceRequest, view: FleetView, now: float, loadable: Loadable) -> Choice:
-        """Return the engine of least cost where node managers hold some of the prompt: hits weigh by their tier.
+        """Return the engine of lowest cost if node managers hold part of the prompt: hits weigh by their tier.
 
-        Engines that share a node load alike, so of those that hold nothing only the least waiting one per node is
-        evaluated.
+        Engines that share a node load alike, so of those without cached blocks only the one with the shortest wait per
+        node is evaluated.
         """
         roster, prefills, salt = view.roster, Prefills(request, view, loadable), tie_salt(request)
         others, evaluated, blocks = roster.accepting_mask, [], 0
@@ -139,7 +141,7 @@ def _order(scored: tuple[float, int, int, int, float, Prefill, tuple[float, floa
 
 
 def _by_home(view: FleetView, others: int) -> list[int]:
-    """Return the non-holders as one bitset per node that keeps their blocks, in the order of their ids."""
+    """Return the non-holders as one bitset per own node, in the order of the engine ids."""
     homes = view.nodes.homes if view.nodes is not None else {}
     masks: dict[str, int] = {}
     for target in view.roster.accepting:
@@ -157,10 +159,11 @@ def _plain_s(
     spread: float,
     shared_s: Callable[[int], float],
 ) -> float:
-    """Return the seconds of prefill that an engine without a queue takes at the plain price instead of β-fold.
+    """Return how many seconds of an idle engine's prefill count at the plain price instead of β-fold.
 
-    `few` hold nothing where all others hold what `shared_s` counts as held: the seconds on a target then. `best` is the
-    holder of the longest match, and its seconds; `candidate` is the target, its held blocks, and its seconds.
+    With `few`, the only engines without the prefix compute what `shared_s` returns as the seconds for the shared part
+    on a target. `best` is the holder of the longest match and its seconds. `candidate` is the target, its held blocks,
+    and its seconds.
     """
     target, held, seconds = candidate
     if few and not held and not view.load.in_flight_requests[target]:
@@ -177,7 +180,7 @@ def _loaded_s(prefills: Prefills, blocks: int, target: int) -> float:
 
 
 def _spreading(view: FleetView, holder: int, target: int, spread: float) -> float:
-    """Return how readily a target takes a prefix from its holder, 0..1: by how many fewer answers it decodes."""
+    """Return how readily a prefix spreads from its holder to the target, 0..1: by how many fewer answers it decodes."""
     most = view.load.answers[holder]
     return spread * max(0.0, 1.0 - (BUSIER * view.load.answers[target] + BY_ANSWERS) / most) if most else 0.0
 
@@ -187,9 +190,9 @@ def _few(others: int, view: FleetView) -> bool:
 
 
 def _cheapest_others(request: InferenceRequest, view: FleetView, others: int) -> Sequence[int]:
-    """Return the non-holders that can be cheapest: the least waiting one, and the one of fewest answers if fewer.
+    """Return the non-holders that can be cheapest: the one with the shortest wait, and the one with the fewest answers.
 
-    Engines that have the request's adapter loaded, and those that have not, are compared separately.
+    Engines with and without the request's adapter loaded are compared separately.
     """
     if not request.adapter:
         return _cheapest_of(view, others)
@@ -197,7 +200,7 @@ def _cheapest_others(request: InferenceRequest, view: FleetView, others: int) ->
 
 
 def _cheapest_of(view: FleetView, others: int) -> Sequence[int]:
-    """Return the non-holders that can be cheapest; none wins by answers where an engine outside `others` has fewest."""
+    """Return the non-holders that can be cheapest: none by answers if an engine outside `others` has the fewest."""
     least = _least_waiting(view, others)
     load = view.load
     answers, order = load.answers, load.answer_order
@@ -216,9 +219,9 @@ def _cheapest_of(view: FleetView, others: int) -> Sequence[int]:
 
 
 def _least_waiting(view: FleetView, others: int) -> tuple[int, ...]:
-    """Return the non-holders that can win: the least waiting one, or all where speeds differ.
+    """Return the non-holders that can win: the one with the shortest wait, or all if speeds differ.
 
-    Of idle engines that is the one idle for longest, so that new prompts alternate over an idle fleet.
+    Among idle engines it is the longest idle one, so that new prompts alternate over an idle fleet.
     """
     if not others:
         return ()

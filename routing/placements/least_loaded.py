@@ -1,4 +1,4 @@
-"""The engine with the least uncached prompt tokens in flight; blind to caches otherwise."""
+"""The engine with the fewest uncached prompt tokens in flight, regardless of its cache otherwise."""
 
 from __future__ import annotations
 

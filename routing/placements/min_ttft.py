@@ -1,4 +1,4 @@
-"""Least estimated time to first token, each engine with its own cache (Mooncake §4.1, without transfers)."""
+"""Lowest estimated time to first token, each engine with only its own cache (Mooncake §4.1, without transfers)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from routing.values.inference_request import InferenceRequest
 
 
 class MinTtft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Picks the engine where waiting plus prefill, with what its cache holds, takes the least time."""
+    """Picks the engine with the lowest wait plus prefill time, counting its cached blocks."""
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
-        """Return the engine of least wait + compute."""
+        """Return the engine with the lowest wait + compute time."""
         return least_ttft(request, view, now, view.match(request), reasons.LEAST_TTFT)

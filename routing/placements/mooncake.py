@@ -1,7 +1,7 @@
-"""KVCache-centric scheduling (Mooncake §4.1–4.2, Algorithm 1): least TTFT, counting blocks that can be fetched.
+"""KVCache-centric scheduling (Mooncake §4.1–4.2, Algorithm 1): lowest TTFT, counting blocks that can be fetched.
 
-Blocks come from node managers. Without them it is §4.1 alone, as min_ttft: a TTFT that counts on blocks which never
-come would gather requests on engines that must compute them. The simulator adds fetches from other engines
+Blocks come from node managers. Without them it is §4.1 alone, as min_ttft: a TTFT that counts on blocks that never
+arrive would gather requests on engines that must compute them. The simulator adds fetches from other engines
 (simulator.baselines.mooncake_transfers).
 """
 
@@ -23,7 +23,7 @@ from routing.values.inference_request import InferenceRequest
 
 
 class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Least time to first token, counting blocks that can be fetched: live from node managers, if there are any."""
+    """Picks the lowest time to first token, counting blocks that can be fetched, in live pools from node managers."""
 
     threshold: Annotated[
         float,
@@ -32,18 +32,18 @@ class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 1.2
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
-        """Return the engine of least TTFT, with the fetch that this TTFT counts on."""
+        """Return the engine with the lowest TTFT, with the fetch that this TTFT counts on."""
         loadable = loadable_blocks(request, view.nodes, now) if view.nodes is not None else None
         if loadable is not None:
             return self._counting_loads(request, view, now, loadable)
         return self.without_loads(request, view, now)
 
     def without_loads(self, request: InferenceRequest, view: FleetView, now: float) -> Choice:
-        """Return the engine of least TTFT where no node manager holds anything of the prompt."""
+        """Return the engine with the lowest TTFT if no node manager holds part of the prompt."""
         return least_ttft(request, view, now, view.match(request), reasons.LEAST_TTFT)
 
     def _counting_loads(self, request: InferenceRequest, view: FleetView, now: float, loadable: Loadable) -> Choice:
-        """Return the engine of least TTFT where node managers hold some of the prompt (Algorithm 1 with §3's store)."""
+        """Return the lowest-TTFT engine if node managers hold part of the prompt (Algorithm 1 with §3's store)."""
         held, prefills = (
             blocks_held(view, view.match(request)),
             Prefills(request, view, loadable, threshold=self.threshold),

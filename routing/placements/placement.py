@@ -1,4 +1,4 @@
-"""The first of the two protocols: choosing an engine for one request."""
+"""The protocol for placements, which choose an engine for one request."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from routing.values.inference_request import InferenceRequest
 
 
 class Placement(Protocol):
-    """Chooses a target among `view.roster.accepting`, which is never empty; keeps no copy of the fleet."""
+    """Chooses a target among `view.roster.accepting`, which is never empty. Keeps no copy of the fleet."""
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
-        """Return the target for the request, with a reason and the best few candidates.
+        """Return the target for the request, with a reason and the best candidates.
 
-        The target is CENTRAL where the request had better wait unbound; the first candidate is then its engine if it
-        cannot wait. Changes nothing: the choice comes back as a feedback event.
+        The target is CENTRAL if the request should wait unbound. Its first candidate is then the engine to use if the
+        request cannot wait. The call changes no state: the choice returns as a feedback event.
         """
 
 
 @runtime_checkable
 class LearningPlacement(Placement, Protocol):
-    """A placement that learns from the outcomes of its choices."""
+    """A placement that learns from the results of its choices."""
 
     def learn(self, event: FeedbackEvent) -> None:
         """Learn from one feedback event."""
 
 
 def learning_method(placement: Placement) -> Callable[[FeedbackEvent], None] | None:
-    """Return the placement's feedback method; None where it does not learn, or `learns` is false."""
+    """Return the placement's feedback method, None if it does not learn or `learns` is false."""
     wants = getattr(placement, "learns", True)
     return placement.learn if wants and isinstance(placement, LearningPlacement) else None

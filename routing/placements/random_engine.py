@@ -1,4 +1,4 @@
-"""Any engine with equal probability: the baseline of Mooncake Fig. 5."""
+"""A random engine with equal probability: the baseline of Mooncake Fig. 5."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from routing.values.inference_request import InferenceRequest
 
 
 class RandomEngine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Draws an engine at random, whatever its cache and its load."""
+    """Picks an engine at random, regardless of cache and load."""
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return a random engine."""

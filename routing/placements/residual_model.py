@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 LARGEST_COVARIANCE = 1e6
-"""Limit of the covariance: forgetting makes it grow without bound in a direction that is never seen."""
+"""Limit of the covariance. Forgetting makes it grow without bound in directions that are never observed."""
 
 
 class ResidualModel:
@@ -28,7 +28,7 @@ class ResidualModel:
         return math.fsum([weight * value for weight, value in zip(self.theta, features, strict=True)])
 
     def update(self, features: Sequence[float], observed: float) -> None:
-        """Learn from one observation; a value that is not finite changes nothing."""
+        """Learn from one observation. A non-finite value is ignored."""
         error = observed - self.predict(features)
         if not math.isfinite(error):
             return

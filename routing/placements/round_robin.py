@@ -1,4 +1,4 @@
-"""Every engine in turn, whatever its cache and its load: the baseline."""
+"""Each engine in turn, regardless of cache and load: the baseline."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from routing.values.inference_request import InferenceRequest
 
 
 class RoundRobin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Takes the accepting engines in turn, in the order of their ids."""
+    """Picks the accepting engines in turn, in the order of their ids."""
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
-        """Return the next engine of the round."""
+        """Return the next engine in turn."""
         # The router's count, because a placement keeps no state of its own between requests.
         target = view.roster.accepting[view.load.decisions % len(view.roster.accepting)]
         blocks = view.match(request).blocks(target)

@@ -1,7 +1,7 @@
-"""SkyWalker inside one region (§3.2, §3.3, Algorithm 1): wait unbound until an engine has nothing pending.
+"""SkyWalker inside one region (§3.2, §3.3, Algorithm 1): requests wait unbound until an engine has nothing pending.
 
-Selective pushing by pending requests: among engines whose pending requests are within the limit, the head of a
-first-come queue gets the one that holds the longest part of the prompt.
+Selective pushing by pending requests: the head of a first-come queue goes to the engine with the longest match, among
+engines whose pending requests are within the limit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from routing.values.inference_request import InferenceRequest
 
 
 class SkyWalker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Holds requests back until some engine has nothing pending, then takes the one that holds most of the prompt."""
+    """Holds requests until some engine has nothing pending, then picks the one that holds most of the prompt."""
 
     pending_limit: Annotated[
         int,
@@ -29,7 +29,7 @@ class SkyWalker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 0
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
-        """Return the available engine of the longest match, CENTRAL where none is available."""
+        """Return the available engine with the longest match, CENTRAL if none is available."""
         held = blocks_held(view, view.match(request))
         pending = view.load.pending_requests
         free = {

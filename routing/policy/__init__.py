@@ -1,1 +1,1 @@
-"""The routing half of a policy document: settings with unit, range and description."""
+"""The routing half of a policy document: settings with unit, range, and description."""

@@ -1,4 +1,4 @@
-"""The settings of admission and of SLO classes in a policy document."""
+"""Settings of admission and SLO classes in a policy document."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_CLASSES = 32
 
 
 class AdmissionDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which requests are rejected at once, because the fleet cannot serve them within their objectives."""
+    """Rules for rejecting requests on arrival that the fleet cannot serve within their objectives."""
 
     mode: Annotated[
         Literal["off", "early", "predictive_system", "predictive_instance"],
@@ -59,7 +59,7 @@ class AdmissionDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class SloClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Objectives of one class of requests; 0 or omitted: the pool's."""
+    """Objectives of one class of requests. Values of 0 or omitted ones default to the pool's."""
 
     ttft_slo_s: Annotated[
         float,

@@ -1,4 +1,4 @@
-"""The settings of the decode cost in a policy document."""
+"""Settings of the decode cost in a policy document."""
 
 from __future__ import annotations
 

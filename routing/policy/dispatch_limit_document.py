@@ -1,4 +1,4 @@
-"""The policy's group on pushing: when an engine is given another request (SkyWalker §3.3)."""
+"""Settings that limit dispatch: when an engine gets another request (SkyWalker §3.3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BLIND: Final = "blind"
 
 
 class DispatchLimitDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When a queued request may go to its engine."""
+    """Conditions for dispatching a queued request to its engine."""
 
     mode: Annotated[
         Literal["pending", "in_flight", "blind"],

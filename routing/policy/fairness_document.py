@@ -1,4 +1,4 @@
-"""The policy's group on fairness between tenants."""
+"""Settings of fairness between tenants in a policy document."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Weight = Annotated[float, Meta(ge=0.001, le=1_000_000)]
 
 
 class FairnessDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How waiting tenants share an engine or the pool's queue. A tenant that waits alone gets everything."""
+    """How waiting tenants share an engine or the pool's queue. A single waiting tenant gets all of it."""
 
     enabled: Annotated[
         bool,

@@ -1,8 +1,8 @@
-"""The routing half of a policy: which stages of the pipeline are on, and with which settings.
+"""The routing half of a policy: the enabled stages of the pipeline and their settings.
 
-Every field has a title, its range, and a description. x-unit is its unit, x-usual the range that most pools use, and
-x-group its section of the form. The same types are the schema of the console's form, of the API, of the simulator, and
-of the gateway.
+Every field has a title, a range, and a description. x-unit is its unit, x-usual the range that most pools use, and
+x-group its section of the form. The same types are the schema of the console's form, the API, the simulator, and the
+gateway.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STICKY: AdvisoryRule = "sticky"
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One placement or queue order by its registered name, with its own parameters."""
+    """One placement or queue order by its registered name, with its parameters."""
 
     name: Annotated[str, about("Rule", "Name of the rule."), Meta(min_length=1, max_length=64)]
     params: Annotated[dict[str, Parameter], about("Parameters", "Settings of the rule.")] = {}
@@ -62,7 +62,7 @@ class PrefillCostDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
 
 class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How one pool routes."""
+    """Routing policy of one pool."""
 
     schema_version: Annotated[
         int, about("Schema", "Schema version of this document."), number(ge=1, le=SCHEMA_VERSION)
@@ -201,7 +201,7 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = 600.0
 
     def fair_to_tenants(self) -> RoutingPolicy:
-        """Return the policy with dispatches that alternate between waiting tenants."""
+        """Return the policy with dispatches alternating between waiting tenants."""
         if self.fairness.enabled:
             return self
         return msgspec.structs.replace(self, fairness=msgspec.structs.replace(self.fairness, enabled=True))

@@ -1,6 +1,6 @@
-"""Schemas of one kind of document: the previous one is upgraded when read, all others are rejected.
+"""Schema versions of one kind of document: the previous one is upgraded when read, all others are rejected.
 
-The upgrader works on a copy, so that stored versions, files and peers may still use the previous schema.
+The upgrade works on a copy, so stored versions, files, and peers can still use the previous schema.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 FIELD = "schema_version"
 
 Upgrader = Callable[[dict[str, Any]], dict[str, Any]]
-"""Takes a document of the previous schema and returns it in the current one; `schema_version` is written for it."""
+"""Converts a document of the previous schema to the current one, except for `schema_version`."""
 
 
 class SchemaError(ValueError):
-    """This program cannot read the document's schema; the message states the remedy."""
+    """The document's schema is not supported. The message states the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +25,16 @@ class SchemaLine:
     """The schema that this program writes, and the upgrade from the previous one."""
 
     what: str
-    """Kind of document, for errors."""
+    """Kind of document, for error messages."""
     current: int
     upgrade: Upgrader | None = None
-    """None: the previous schema is not read. Raising `current` comes with one."""
+    """None if the previous schema is not read. Increasing `current` requires an upgrade."""
 
     def upgraded(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a copy in the current schema; raises SchemaError.
+        """Return a copy in the current schema. Raises SchemaError.
 
-        Without `schema_version` it is taken as current. A document that names no schema at all is left to the
-        validation.
+        A document without `schema_version` is assumed to be current. Validation handles a document that names no
+        schema.
         """
         version, copy = document.get(FIELD, self.current), dict(document)
         if not isinstance(version, int) or isinstance(version, bool) or version == self.current:

@@ -1,1 +1,1 @@
-"""How requests wait at the gateway: queues, admission, dispatch limits, fairness."""
+"""Requests that wait at the gateway: queues, admission, dispatch limits, fairness."""

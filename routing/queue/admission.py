@@ -1,11 +1,11 @@
-"""Rejects a request at once if the fleet cannot serve it within its objectives (Mooncake §4.3).
+"""Reject a request on arrival if the fleet cannot serve it within its objectives (Mooncake §4.3).
 
 The load of a stage is an expected time divided by its objective: for prefill, the expected TTFT on the chosen engine
-over the TTFT objective; for decode, the time of a decode step over the TBT objective. A request is rejected if either
-exceeds the policy's threshold, before its prefill costs anything.
+over the TTFT objective; for decode, the time of a decode step over the TBT objective. A request is rejected before its
+prefill if either exceeds the policy's threshold.
 
 `early` (§4.3.2) uses the current decode load. That load lags behind the running prefills, so the two oscillate in
-antiphase (§4.3.3). `predictive_system` (§4.3.4) uses the load at the moment t at which the request's own decode begins:
+antiphase (§4.3.3). `predictive_system` (§4.3.4) uses the load at the time t when the request's own decode begins:
 prefills that end before t are added, decodes that have then run for the uniform time t_d are subtracted, and the mean
 over the pool counts. `predictive_instance` does the same for the chosen engine only. Beyond the paper, if t_d is not
 set, decodes are subtracted at the rate at which they have recently ended.
@@ -38,10 +38,10 @@ _LEAST_RETRY_S = 1.0
 
 
 class Admission:
-    """Judges choices. Mutable state: the settings of the policy in force, and the book of decodes.
+    """Admits or rejects requests after placement. Mutable state: the policy's settings and the book of decodes.
 
-    `free_at` returns when the prefills that run on a target are expected to end, queued requests not counted;
-    `unbound_s` the seconds that a request waits for the unbound requests ahead of it.
+    `free_at` returns when the running prefills on a target are expected to end, without queued requests. `unbound_s`
+    returns the seconds that a request waits for the unbound requests ahead of it.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Admission:
         self.judges = policy.admission.mode != OFF or policy.admission.reject_infeasible
 
     def judge(self, request: InferenceRequest, choice: Choice, now: float) -> Rejected | None:
-        """Return the rejection of a request for which this engine was chosen; None: it is admitted."""
+        """Return the rejection of a request for which this engine was chosen, None to admit it."""
         ttft_s = self.expected_ttft_s(request, choice, now)
         left_s = request.deadline_s - now
         # All engines are compared only where the chosen one would be late.
@@ -85,7 +85,7 @@ class Admission:
         return self._judge_decode(request, choice, now, now + ttft_s)
 
     def expected_ttft_s(self, request: InferenceRequest, choice: Choice, now: float) -> float:
-        """Return the seconds from now to the first token: on the chosen engine, or on the best while unbound."""
+        """Return the seconds from now to the first token: on the chosen engine, or on the best one while unbound."""
         if choice.target != CENTRAL:
             best = choice.candidates[0]
             return best.wait_s + best.compute_s
@@ -94,21 +94,21 @@ class Admission:
     def is_infeasible(self, request: InferenceRequest, now: float, bound: Bound | None = None) -> bool:
         """Return whether no engine could serve the request on time even if it went next.
 
-        A prompt whose prefill alone takes longer than its objective is not infeasible: it would be rejected for ever,
+        A prompt whose prefill alone takes longer than its objective is not infeasible: it would always be rejected,
         because no wait makes it shorter. `bound` is given for a queued request.
         """
         ttft_s, compute_s = self._least(request, now, bound)
         return now + ttft_s > request.deadline_s and compute_s <= request.ttft_slo_s
 
     def last_chance_s(self, request: InferenceRequest, now: float, bound: Bound | None) -> float:
-        """Return the latest moment at which a request's prefill could start on the best engine and still be on time."""
+        """Return the latest time at which the request's prefill can start on the best engine and still be on time."""
         compute_s = self._least(request, now, bound)[1]
         return request.deadline_s - compute_s if compute_s <= request.ttft_slo_s else NEVER
 
     def decode_load(self, target: int | None, now: float, *, at_s: float | None = None) -> float:
-        """Return a decode step's time over the pool's objective: on a target, or the pool's mean (None).
+        """Return a decode step's time over the pool's objective on a target, or the pool's mean (target None).
 
-        At present, or as expected at `at_s`.
+        The load is the current one, or the expected one at `at_s`.
         """
         targets = (
             (target,) if target is not None else self.pairs.decoders if self.pairs else self._view.roster.accepting
@@ -118,12 +118,12 @@ class Admission:
         return sum(steps) / (len(steps) * self._tpot_slo_s or 1.0)
 
     def prefill_load(self, now: float, slo_s: float) -> float:
-        """Return the mean over the accepting engines of their wait over the objective."""
+        """Return the accepting engines' mean wait divided by the objective."""
         accepting = self._view.roster.accepting
         return sum(self._view.wait_s(target, now) for target in accepting) / (len(accepting) * slo_s or 1.0)
 
     def tokens_s(self, tokens: int) -> float:
-        """Return the seconds that prefilling `tokens` uncached tokens takes on one engine."""
+        """Return the seconds to prefill `tokens` uncached tokens on one engine."""
         return tokens * self._token_s
 
     # -- the decode side
@@ -153,18 +153,18 @@ class Admission:
 
     @property
     def decode_s(self) -> float:
-        """The uniform time of a decode, t_d: the policy's, else the observed mean."""
+        """Uniform decode time t_d: the policy's, else the observed mean."""
         return self.settings.decode_s or self.book.decode_s
 
     def _cost(self, target: int) -> DecodeCost:
         return self._view.roster.decode_costs[target] or self._decode_cost
 
     def _step_s(self, target: int, batch: float) -> float:
-        """Return the seconds of a decode step on the target; the request's own is one of the batch."""
+        """Return the seconds of a decode step on the target, with this request in the batch."""
         return self._cost(target).seconds(batch, batch * self.book.context_tokens)
 
     def _batch(self, target: int, now: float, at_s: float | None) -> float:
-        """Return how many requests decode on the target, now or as expected at `at_s`."""
+        """Return how many requests decode on the target, now or at `at_s`."""
         book, view = self.book, self._view
         if at_s is None or at_s <= now:
             return book.decoding(target)
@@ -188,7 +188,7 @@ class Admission:
     # -- the prefill side
 
     def _least(self, request: InferenceRequest, now: float, bound: Bound | None = None) -> tuple[float, float]:
-        """Return the least TTFT and the least prefill seconds over all engines, if the request went next."""
+        """Return the lowest TTFT and the lowest prefill seconds over all engines, if the request went next."""
         view, free_at = self._view, self._free_at
         others, ttft_s, compute_s = view.roster.accepting_mask, NEVER, NEVER
         match = view.match(request)
@@ -220,7 +220,10 @@ class Admission:
     def _least_with_loads(
         self, prefills: Prefills, match: PrefixMatch, now: float, ttft_s: float, compute_s: float
     ) -> tuple[float, float]:
-        """Return the same where node managers hold some of the prompt; a bound request's own engine is given."""
+        """Return the same if node managers hold part of the prompt.
+
+        The times on a bound request's own engine are given.
+        """
         for target in self._view.roster.accepting:
             seconds = prefills.on(target, match.blocks(target)).seconds
             compute_s = min(compute_s, seconds)

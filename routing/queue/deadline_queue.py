@@ -1,8 +1,8 @@
-"""Work in deadline order, with the question of every deadline order: which requests would be late?
+"""Work in deadline order, with a search for the entries that would be late.
 
 The work of a whole pool shares `rate` engines: an entry starts when the entries before it are done at that rate, and
-takes its own time. Entries are kept in short runs with their sums, so that adding, removing, and searching for the
-first late one take time that hardly grows with the line.
+takes its own time. Entries are kept in short runs with their sums, so that the time to add, remove, or find the first
+late entry hardly grows with their number.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from heapq import heappop, heappush
 from routing.ledger.reservations import Reservation
 
 Entry = tuple[float, int, float, Reservation]
-"""Deadline, arrival number (so that no two compare equal), estimated prefill seconds, queued request."""
+"""Deadline, arrival number (makes entries unequal), estimated prefill seconds, queued request."""
 
 _RUN = 48
-"""A run is split when it holds twice as many entries."""
+"""A run is split at twice this many entries."""
 
 
 class _Run:
-    """Consecutive entries. Mutable: the entries, their seconds and least spare time, and the largest of them."""
+    """Consecutive entries.
+
+    Mutable: the entries, their total seconds, their minimum spare time, and the largest of them.
+    """
 
     __slots__ = ("entries", "largest_s", "seconds", "spare_s")
 
@@ -42,7 +45,7 @@ class _Run:
             before += seconds
         self.seconds = before
         self.spare_s = spare
-        """Latest start of the run that leaves none of its entries late."""
+        """Latest start of the run that makes none of its entries late."""
         self.largest_s = largest
 
 
@@ -51,7 +54,7 @@ class DeadlineLine:
 
     def __init__(self, rate: float = 1.0) -> None:
         self.rate = rate
-        """Engines that work on the line at once."""
+        """Number of engines that share the work."""
         self._runs: list[_Run] = []
         self._lasts: list[Entry] = []
         self._count = 0
@@ -65,18 +68,18 @@ class DeadlineLine:
 
     @property
     def seconds(self) -> float:
-        """Seconds of all entries, on one engine."""
+        """Total seconds of all entries on one engine."""
         return sum(run.seconds for run in self._runs)
 
     def set_rate(self, rate: float) -> None:
-        """Set how many engines work on the line."""
+        """Set the number of engines that share the work."""
         if rate != self.rate:
             self.rate = rate
             for run in self._runs:
                 run.sum_up(rate)
 
     def add(self, entry: Entry) -> None:
-        """Insert an entry; an equal one must not be there."""
+        """Insert an entry that is not present yet."""
         self._count += 1
         if not self._runs:
             self._runs.append(_Run([entry], self.rate))
@@ -94,7 +97,7 @@ class DeadlineLine:
         self._lasts[at] = run.entries[-1]
 
     def remove(self, entry: Entry) -> None:
-        """Remove an entry; raises KeyError where it is not."""
+        """Remove an entry. Raises KeyError if it is absent."""
         at = bisect_left(self._lasts, entry)
         entries = self._runs[at].entries if at < len(self._runs) else []
         index = bisect_left(entries, entry)
@@ -103,7 +106,7 @@ class DeadlineLine:
         self._take(at, index)
 
     def first_late(self, start_s: float) -> tuple[int, int] | None:
-        """Return run and index of the first entry that is late if the line starts at `start_s`; None where none is."""
+        """Return run and index of the first entry that is late if work starts at `start_s`, or None."""
         rate = self.rate
         for at, run in enumerate(self._runs):
             if run.spare_s < start_s:
@@ -112,7 +115,7 @@ class DeadlineLine:
         return None
 
     def take_largest(self, until: tuple[int, int]) -> Entry:
-        """Remove and return the largest entry up to this run and index, the earliest of equals."""
+        """Remove and return the largest entry up to this run and index, the earliest among equals."""
         last_run, last_index = until
         best_s, best_at = -1.0, -1
         for at in range(last_run):
@@ -126,7 +129,7 @@ class DeadlineLine:
         return self._take(best_at, sizes.index(best_s))
 
     def spare_before(self, entry: Entry, start_s: float) -> float:
-        """Return by how much everything before this entry may be delayed without making any of it late."""
+        """Return how much everything before this entry can be delayed without making any of it late."""
         rate = self.rate
         spare = float("inf")
         for at, run in enumerate(self._runs):
@@ -144,7 +147,7 @@ class DeadlineLine:
     def feasible_part(self, start_s: float) -> tuple[list[Entry], list[Entry]]:
         """Return the entries that can all be on time together, and the others.
 
-        One pass: each entry that would be late drives out the largest so far (Moore 1968).
+        In one pass, each late entry removes the largest one so far (Moore 1968).
         """
         kept: list[tuple[float, int, Entry]] = []
         dropped: list[Entry] = []
@@ -186,7 +189,7 @@ class DeadlineLine:
 
 
 def _first_late_in(run: _Run, start_s: float, rate: float) -> int:
-    """Return the index of the first late entry of a run that has one; the last one if rounding hides it."""
+    """Return the index of the first late entry of a run that has one, or of its last entry if rounding hides it."""
     for index, (deadline_s, _, seconds, _) in enumerate(run.entries):
         if deadline_s - seconds < start_s:
             return index

@@ -1,9 +1,9 @@
-"""Selective pushing: whether an engine may get another request now (SkyWalker §3.3).
+"""Selective pushing: decide whether an engine can get another request now (SkyWalker §3.3).
 
 `pending` (SP-P) uses the engine's report: an accepted request that has not started means that the batch is full. Our
-own requests with a first token are not pending, whatever an older report says, and too little free KV memory predicts
-that a prompt would be pending. A report that is too old is ignored; the prefill window alone then decides, so that a
-silent engine is never blocked.
+own requests with a first token are not pending, even if an older report says so, and too little free KV memory predicts
+that a prompt would be pending. A report that is too old is ignored: the prefill window alone then decides, so a silent
+engine is never blocked.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from routing.ledger.reservations import Reservations
 from routing.policy.dispatch_limit_document import BLIND, IN_FLIGHT, DispatchLimitDocument
 
 _HELD_S = 0.25
-"""How long an engine is kept free for a prompt that does not fit yet; by then another may have taken it."""
+"""How long an engine is kept free for a prompt that does not fit yet. Another engine can take it in the meantime."""
 
 
 class _Report(msgspec.Struct, gc=False):
-    """One engine's last report but its room, which reservations keep. Mutable: first tokens lower `pending`."""
+    """An engine's last report, except its free memory. Mutable: first tokens lower `pending`."""
 
     pending: int
     at_s: float
     held_tokens: int = 0
-    """Prompt tokens of a request that was held back for lack of room, and still is at `held_until_s`."""
+    """Prompt tokens of a request held for lack of memory. It is still held at `held_until_s`."""
     held_until_s: float = 0.0
     blocks: bool = False
-    """A request was held back because of it."""
+    """Whether a request was held because of this report."""
 
 
 class DispatchLimit:
-    """Decides which targets may get work. Mutable state: the settings, and `reports`, the last one of each target."""
+    """Decides which targets can get work. Mutable state: the settings, and `reports`, the last one of each target."""
 
     def __init__(self, reservations: Reservations) -> None:
         self._reservations = reservations
@@ -46,7 +46,7 @@ class DispatchLimit:
         self._blind, self._by_count = settings.mode == BLIND, settings.mode == IN_FLIGHT
 
     def report(self, target: int, pending: int, room_tokens: int | None, now: float) -> None:
-        """Note an engine's report: `pending` requests not started, and room for `room_tokens`."""
+        """Record an engine's report: `pending` requests have not started, and `room_tokens` of memory are free."""
         room = float("inf") if room_tokens is None else float(room_tokens)
         self._reservations.note_room(target, room, now + self._settings.report_ttl_s)
         last = self.reports.get(target)
@@ -56,17 +56,17 @@ class DispatchLimit:
             self.reports[target] = _Report(pending, now, last.held_tokens, last.held_until_s)
 
     def started(self, target: int) -> None:
-        """Note a first token: one fewer is pending than in the last report."""
+        """Record a first token: one request fewer is pending than in the last report."""
         report = self.reports.get(target)
         if report is not None and report.pending:
             report.pending -= 1
 
     def forget(self, target: int) -> None:
-        """Forget the report of a target that is gone."""
+        """Forget the report of a removed target."""
         self.reports.pop(target, None)
 
     def may_dispatch(self, target: int, uncached_tokens: int, prompt_tokens: int, now: float) -> bool:
-        """Return whether the target may be given such a prompt."""
+        """Return whether such a prompt can be dispatched to the target."""
         if self._blind:
             return True
         reservations = self._reservations
@@ -87,7 +87,7 @@ class DispatchLimit:
         return False
 
     def is_open(self, target: int, now: float) -> bool:
-        """Return whether another request would start at once; reserves nothing for it."""
+        """Return whether another request would start at once, without reserving capacity for it."""
         reservations = self._reservations
         if self._by_count:
             return reservations.dispatched(target) < self._settings.in_flight_limit
@@ -111,7 +111,7 @@ class DispatchLimit:
         return False
 
     def opens_at(self, target: int, now: float) -> float:
-        """Return when time alone may open the target for work; inf where only news of it can."""
+        """Return when the target can accept work without a new report, inf if it needs one."""
         if self._blind or self._by_count:
             return NEVER
         report = self.reports.get(target)
@@ -121,13 +121,13 @@ class DispatchLimit:
         return old_s if old_s > now else free_s
 
     def stepped_down(self, target: int, now: float) -> bool:
-        """Return whether reports are wanted and none is fresh: the prefill window alone decides."""
+        """Return whether reports are needed but none is fresh: the prefill window alone decides."""
         if self._blind or self._by_count:
             return False
         report = self.reports.get(target)
         return report is None or now >= report.at_s + self._settings.report_ttl_s
 
     def check(self) -> None:
-        """Raise AssertionError if a report is impossible."""
+        """Raise AssertionError if a report is invalid."""
         if any(report.pending < 0 for report in self.reports.values()):
             raise AssertionError("a negative number of requests is pending")

@@ -1,9 +1,9 @@
 """Weighted fair queueing between tenants, by virtual time.
 
-Each waiting tenant has a tag: the service it has had over its share. The least tag goes next, so over a time in which
-tenants wait all along, their service is in the ratio of their shares up to one largest request each (start-time fair
-queueing, Goyal, Vin and Cheng 1996). A tenant that comes back starts at the virtual time, or at its own tag where that
-is later: idling earns no credit.
+Each waiting tenant has a tag: its received service divided by its share. The lowest tag goes next, so while tenants
+keep waiting, their service matches the ratio of their shares up to one largest request each (start-time fair queueing,
+Goyal, Vin and Cheng 1996). A returning tenant starts at the virtual time, or at its own tag if that is later: idling
+earns no credit.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from heapq import heapify, heappop, heappush
 from routing.policy.fairness_document import FairnessDocument
 
 MAX_REMEMBERED = 4096
-"""Tenants that do not wait and whose tags are ahead of virtual time, remembered so that leaving clears no debt."""
+"""Maximum tags kept of tenants that do not wait and are ahead of virtual time, so that leaving does not clear their
+debt.
+"""
 
 
 class FairShares:
-    """The waiting tenants of one queue.
+    """The waiting tenants of one queue and their shares.
 
-    Mutable state: `_tags` (tenant → tag, some of tenants that do not wait), `_heap` of (tag, tenant) with some outdated
-    entries, `_waiting` (weight and tenant, sorted), the virtual time, and the division of shares, recomputed when the
-    tenants change.
+    Mutable state: `_tags` (tenant → tag, including some tenants that do not wait), `_heap` of (tag, tenant) with some
+    outdated entries, `_waiting` (weight and tenant, sorted), the virtual time, and the division of shares, which is
+    recomputed when the tenants change.
     """
 
     def __init__(self, settings: FairnessDocument) -> None:
@@ -37,14 +39,14 @@ class FairShares:
         return len(self._waiting)
 
     def join(self, tenant: str) -> None:
-        """Add a tenant that did not wait."""
+        """Add a tenant that did not wait before."""
         insort(self._waiting, (self._weight(tenant), tenant))
         self._division = None
         tag = self._tags[tenant] = max(self._tags.get(tenant, 0.0), self._virtual)
         self._push(tag, tenant)
 
     def leave(self, tenant: str) -> None:
-        """Remove a waiting tenant; its service beyond its share is remembered for a while."""
+        """Remove a waiting tenant. Service beyond its share is remembered for a while."""
         del self._waiting[bisect_left(self._waiting, (self._weight(tenant), tenant))]
         self._division = None
         if len(self._tags) > len(self._waiting) + MAX_REMEMBERED:
@@ -59,7 +61,7 @@ class FairShares:
         self._push(tag, tenant)
 
     def first(self, count: int) -> list[str]:
-        """Return up to `count` waiting tenants, the one with the least tag first."""
+        """Return up to `count` waiting tenants, lowest tag first."""
         current: list[tuple[float, str]] = []
         while self._heap and len(current) < count:
             entry = heappop(self._heap)
@@ -71,7 +73,7 @@ class FairShares:
         return [tenant for _, tenant in current]
 
     def share(self, tenant: str) -> float:
-        """Return the share, 0..1, of the service that a waiting tenant is due while the current ones wait."""
+        """Return a waiting tenant's share of the service, 0..1, among the current ones."""
         count, cap = len(self._waiting), self._settings.max_share
         # All are at the cap, and would leave a part to none: they divide it evenly.
         if count * cap <= 1.0:
@@ -102,7 +104,7 @@ class FairShares:
             heapify(self._heap)
 
     def _forget_some(self) -> None:
-        """Forget the tags of tenants that do not wait: those below virtual time, else all."""
+        """Forget tags of tenants that do not wait: those below virtual time, else all."""
         waiting = {name for _, name in self._waiting}
         ahead = {name: tag for name, tag in self._tags.items() if name in waiting or tag > self._virtual}
         if len(ahead) > len(waiting) + MAX_REMEMBERED // 2:
@@ -110,7 +112,7 @@ class FairShares:
         self._tags = ahead
 
     def _divide(self, cap: float) -> tuple[float, float]:
-        """Return the weight from which a tenant gets the cap, and the share per weight of all others."""
+        """Return the weight above which a tenant gets the cap, and the share per weight of the others."""
         left, weights = 1.0, sum(weight for weight, _ in self._waiting)
         # The heaviest first: once one is below the cap, all lighter ones are.
         for weight, _ in reversed(self._waiting):
@@ -121,7 +123,7 @@ class FairShares:
         return 0.0, 0.0
 
     def _next_above(self, weight: float) -> float:
-        """Return the least weight over this one among the waiting tenants."""
+        """Return the next higher weight among the waiting tenants."""
         above = bisect_left(self._waiting, (weight, "\U0010ffff"))
         return self._waiting[above][0] if above < len(self._waiting) else float("inf")
 

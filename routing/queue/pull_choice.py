@@ -1,4 +1,4 @@
-"""Cost of a queued request on the engine that pulls, compared with the best engine."""
+"""Cost of a queued request on the engine that pulls it, compared with the best engine."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from routing.ledger.reservations import Reservation
 
 
 class Fit(NamedTuple):
-    """One queued request seen from one engine; seconds of prefill."""
+    """Prefill times of one queued request relative to one engine, in seconds."""
 
     compute_s: float
     """On the engine that pulls."""
     best_s: float
-    """On the engine where it is least, free or not."""
+    """On the engine with the lowest time, free or busy."""
     home_end_s: float
-    """When the first of the engines where it is less than here would have finished it; inf where there is none."""
+    """When the first of the faster engines would have finished it, inf if there is none."""
 
 
 def fit(queued: Reservation, target: int, view: FleetView, now: float) -> Fit:
-    """Return the request's prefill times on the target and elsewhere, counting blocks on their way."""
+    """Return the request's prefill times on the target and on other engines, counting blocks on their way."""
     request, excluded = queued.request, queued.excluded
     groups = view.match(request).groups
     if not view.roster.alike or excluded:
@@ -41,7 +41,7 @@ def fit(queued: Reservation, target: int, view: FleetView, now: float) -> Fit:
 
 
 def least_compute_s(queued: Reservation, view: FleetView) -> float:
-    """Return the least prefill seconds over all accepting engines, of which there is at least one."""
+    """Return the lowest prefill seconds over all accepting engines, of which at least one is required."""
     request = queued.request
     groups = view.match(request).groups
     if view.roster.alike:
@@ -56,7 +56,7 @@ def least_compute_s(queued: Reservation, view: FleetView) -> float:
 
 
 def _fit_by_engine(queued: Reservation, target: int, view: FleetView, now: float) -> Fit:
-    """Compare engine by engine: they differ in speed or trust, or some are not for this queued request."""
+    """Compare engine by engine, because speeds or trust differ, or some engines are excluded for this request."""
     request = queued.request
     held = {
         other: blocks
@@ -75,7 +75,7 @@ def _fit_by_engine(queued: Reservation, target: int, view: FleetView, now: float
 
 
 def _first_free(mask: int, view: FleetView, now: float) -> float:
-    """Return when the first of these targets is free."""
+    """Return when the first of these targets becomes free."""
     first = float("inf")
     while mask:
         low = mask & -mask

@@ -1,4 +1,4 @@
-"""The second of the two protocols: which queued request is dispatched next."""
+"""The protocol for queue orders, which choose the queued request to dispatch next."""
 
 from __future__ import annotations
 
@@ -18,36 +18,39 @@ class Pick(NamedTuple):
 class OrderedQueue(Protocol):
     """The queued requests of one target, in the order's own structure. Mutable; the waiting room owns it.
 
-    Queued requests are added in order of binding and leave by dispatch or withdrawal; both cost far less than a scan of
-    all of them, so that a dispatch stays cheap when hundreds wait.
+    Queued requests are added in binding order and leave by dispatch or withdrawal. Both cost far less than a scan of
+    all requests, so dispatches stay cheap with hundreds queued.
     """
 
     def add(self, queued: Reservation) -> None:
-        """Add a queued request; its request's id is new here."""
+        """Add a queued request with a new request id."""
 
     def remove(self, queued: Reservation) -> None:
-        """Remove a queued request that was added."""
+        """Remove a queued request."""
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick | None:
-        """Return the request to dispatch to `target`, whose prefill would start at `at_s`; not called while empty.
+        """Return the request to dispatch to `target`, whose prefill would start at `at_s`. Not called while empty.
 
-        None, of unbound requests only: the waiting ones had better go elsewhere. Changes nothing: the same call has the
-        same answer until a queued request is added or removed or time passes.
+        None is allowed only for unbound requests, if all should go to other engines. The call changes no state: its
+        result stays the same until a queued request is added or removed, or time passes.
         """
 
     def given_up(self) -> list[str]:
-        """Return the ids of queued requests that have become last in line, each reported once; some may be gone."""
+        """Return the ids of queued requests that were moved last in order, each reported once.
+
+        Some can already be gone.
+        """
 
     @property
     def late_last_s(self) -> float:
-        """Estimated prefill seconds of the requests that any newcomer overtakes, as far as is known."""
+        """Return the estimated prefill seconds of the requests that any newcomer overtakes, as far as known."""
 
     def check(self) -> None:
-        """Raise AssertionError unless all parts agree with each other."""
+        """Raise AssertionError if any parts disagree."""
 
 
 class QueueOrder(Protocol):
-    """Decides in which order the queued requests bound to a target are dispatched."""
+    """Decides the dispatch order of the queued requests bound to a target."""
 
     def queue(self) -> OrderedQueue:
         """Return an empty queue in this order."""
@@ -55,7 +58,7 @@ class QueueOrder(Protocol):
 
 @runtime_checkable
 class PullingOrder(QueueOrder, Protocol):
-    """An order that also binds: engines pull from one queue of all unbound requests."""
+    """An order that also binds requests: engines pull from one queue of all unbound requests."""
 
     def pool_queue(self) -> OrderedQueue:
         """Return an empty queue for the unbound requests of the whole pool."""

@@ -1,4 +1,4 @@
-"""Queued requests by a given rank, the lowest first; a heap whose entries are dropped lazily."""
+"""Queued requests by rank, lowest first: a heap with lazy removal."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from routing.ledger.reservations import Reservation
 from routing.queue.queue_order import Pick
 
 Rank = tuple[float, float]
-"""Key by which queued requests are ordered; equal ranks go in order of arrival."""
+"""Sort key of queued requests. Equal ranks are ordered by arrival."""
 
 
 class RankedRequests:
     """A priority queue with removal.
 
-    Mutable state: `compute_s`, `_number_of` (request id → arrival number), `_heap` (rank, number, request; an entry
-    whose number is no longer its request's is dead) and `_numbers`.
+    Mutable state: `compute_s`, `_number_of` (request id → arrival number), `_heap` (rank, number, request; an entry is
+    dead if its number is no longer its request's), and `_numbers`.
     """
 
     def __init__(self) -> None:
         self.compute_s = 0.0
-        """Estimated prefill seconds of all queued requests together."""
+        """Total estimated prefill seconds of all queued requests."""
         self._number_of: dict[str, int] = {}
         self._heap: list[tuple[Rank, int, Reservation]] = []
         self._numbers = 0
@@ -45,13 +45,13 @@ class RankedRequests:
             heapify(self._heap)
 
     def remove(self, queued: Reservation) -> None:
-        """Remove a queued request; raises KeyError where it is not."""
+        """Remove a queued request. Raises KeyError if it is absent."""
         del self._number_of[queued.request.request_id]
         # An empty queue resets the sum, so that rounding errors do not add up.
         self.compute_s = self.compute_s - queued.compute_s if self._number_of else 0.0
 
     def first(self) -> Reservation:
-        """Return the queued request of the lowest rank; raises IndexError where there is none."""
+        """Return the queued request with the lowest rank. Raises IndexError if empty."""
         while not self._is_current(self._heap[0]):
             heappop(self._heap)
         return self._heap[0][2]
@@ -78,24 +78,24 @@ class RankedQueue:
         self._queued = RankedRequests()
 
     def add(self, queued: Reservation) -> None:
-        """Put the queued request behind those of its rank."""
+        """Add the queued request after those of equal rank."""
         self._queued.add(queued, self._rank(queued))
 
     def remove(self, queued: Reservation) -> None:
-        """Remove the queued request; raises KeyError where it is not."""
+        """Remove the queued request. Raises KeyError if it is absent."""
         self._queued.remove(queued)
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick:
-        """Return the queued request of the lowest rank."""
+        """Return the queued request with the lowest rank."""
         return Pick(self._queued.first(), self._reason)
 
     def given_up(self) -> list[str]:
-        """Return none: such an order gives no request up."""
+        """Return an empty list: such an order gives up no request."""
         return []
 
     @property
     def late_last_s(self) -> float:
-        """0: a newcomer's own rank decides which requests it overtakes."""
+        """Return 0: a newcomer's own rank decides which requests it overtakes."""
         return 0.0
 
     def check(self) -> None:

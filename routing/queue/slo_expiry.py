@@ -1,4 +1,4 @@
-"""When each queued request becomes pointless, so that it is rejected then and not when its turn comes."""
+"""Deadlines after which queued requests become pointless, so that they are rejected then, not when their turn comes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ _SWEEP_ABOVE = 64
 
 
 class LastChances:
-    """Request id → the time at which to evaluate it again.
+    """Request id → the time at which to check it again.
 
-    Mutable state: `_due` (request id → moment) and a heap of (moment, request id), entries of requests
-    that are gone or were moved included.
+    Mutable state: `_due` (request id → time) and a heap of (time, request id), including outdated entries.
     """
 
     def __init__(self) -> None:
@@ -25,7 +24,7 @@ class LastChances:
         return len(self._due)
 
     def set(self, request_id: str, moment: float) -> None:
-        """Check the request at this moment, and at no other; NEVER: not at all."""
+        """Check the request at this time only. NEVER disables the check."""
         if moment == NEVER:
             self._due.pop(request_id, None)
             return
@@ -37,18 +36,18 @@ class LastChances:
             heapify(self._heap)
 
     def forget(self, request_id: str) -> None:
-        """Stop checking the request; unknown ids are ignored."""
+        """Stop checking the request. Unknown ids are ignored."""
         self._due.pop(request_id, None)
 
     def next_moment(self) -> float:
-        """Return when the next request is due for a check; NEVER while there is none."""
+        """Return when the next request is due for a check, NEVER if there is none."""
         heap = self._heap
         while heap and self._due.get(heap[0][1]) != heap[0][0]:
             heappop(heap)
         return heap[0][0] if heap else NEVER
 
     def due(self, now: float) -> Iterator[str]:
-        """Yield the requests whose moment has come, earliest first, and forget them."""
+        """Yield the due requests, earliest first, and forget them."""
         while self.next_moment() <= now:
             request_id = heappop(self._heap)[1]
             del self._due[request_id]

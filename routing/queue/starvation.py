@@ -1,4 +1,4 @@
-"""How long a queued request has been overtaken: since when a later one was dispatched first."""
+"""Track since when each queued request has been overtaken by later ones."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from bisect import bisect_right
 
 
 class Starvation:
-    """Dispatches by the arrival numbers of their queued requests.
+    """Dispatches by the arrival number of their queued requests.
 
-    Only a dispatch counts that arrived later than all dispatched before: the first of those beyond a queued request's
-    own number was the first to overtake it. Mutable state: `_numbers` and `_moments`, both rising.
+    Only a dispatch of a later arrival than all earlier dispatches is recorded: the first recorded number above a queued
+    request's own was the first to overtake it. Mutable state: `_numbers` and `_moments`, both increasing.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class Starvation:
         return len(self._numbers)
 
     def dispatched(self, number: int, now: float, oldest: int) -> None:
-        """Note a dispatch; queued requests that arrived before number `oldest` are all gone."""
+        """Record a dispatch. Queued requests with numbers below `oldest` no longer wait."""
         if not self._numbers or number > self._numbers[-1]:
             self._numbers.append(number)
             self._moments.append(now)
@@ -30,6 +30,6 @@ class Starvation:
             del self._numbers[:gone], self._moments[:gone]
 
     def since(self, number: int) -> float:
-        """Return when a queued request was first overtaken; inf where it never was."""
+        """Return when a queued request was first overtaken, inf if never."""
         at = bisect_right(self._numbers, number)
         return self._moments[at] if at < len(self._moments) else float("inf")

@@ -1,4 +1,4 @@
-"""Requests of one queue: for one target, or unbound for the whole pool.
+"""Requests of one queue: bound to one target, or unbound for the whole pool.
 
 The order decides which request is next. Fairness between tenants and the starvation limit apply to every order.
 """
@@ -19,26 +19,26 @@ from routing.queue.starvation import Starvation
 from routing.values import reasons
 
 _TENANTS_ASKED = 16
-"""Tenants whose queued requests an engine considers where those of the first had better go elsewhere."""
+"""Maximum tenants whose requests an engine considers if the requests of the first ones should go to other engines."""
 
 
 class LineRules(msgspec.Struct, frozen=True):
-    """Rules of every line, whatever the order."""
+    """Rules that apply to every queue in any order."""
 
     fairness: FairnessDocument = FairnessDocument()
     starvation_limit_s: float = float("inf")
-    """A queued request that has been overtaken for longer goes next."""
+    """A queued request that has been overtaken for longer than this goes next."""
 
 
 NO_RULES = LineRules()
 
 
 class WaitingLine:
-    """Queued requests by arrival, plus one queue of the order, or one per tenant.
+    """Queued requests by arrival, plus one ordered queue, or one per tenant with fairness.
 
-    Mutable state: `_queued` (arrival number → queued request), `_numbers` (the same numbers, rising), `_number_of`
+    Mutable state: `_queued` (arrival number → queued request), `_numbers` (the same numbers, increasing), `_number_of`
     (request id → number), `_queues` and `_waiting_of` (tenant → queue and its queued requests; "" for all without
-    fairness), the shares and the starvation record.
+    fairness), the shares, and the starvation record.
     """
 
     def __init__(self, build: Callable[[], OrderedQueue], rules: LineRules) -> None:
@@ -59,16 +59,16 @@ class WaitingLine:
 
     @property
     def queued_requests(self) -> list[Reservation]:
-        """All queued requests in order of arrival."""
+        """All queued requests in arrival order."""
         return list(self._queued.values())
 
     @property
     def oldest(self) -> Reservation:
-        """The queued request that arrived first; there must be one."""
+        """The queued request that arrived first. At least one is required."""
         return self._queued[self._numbers[0]]
 
     def queued(self, request_id: str) -> Reservation:
-        """Return the queued request of this id; raises KeyError where none waits here."""
+        """Return the queued request with this id. Raises KeyError if it is not queued here."""
         return self._queued[self._number_of[request_id]]
 
     def add(self, queued: Reservation) -> None:
@@ -88,7 +88,7 @@ class WaitingLine:
         queue.add(queued)
 
     def remove(self, queued: Reservation) -> None:
-        """Remove a queued request that is no longer wanted; raises KeyError where it is not."""
+        """Remove a queued request that is no longer wanted. Raises KeyError if it is absent."""
         number = self._number_of.pop(queued.request.request_id)
         del self._queued[number]
         del self._numbers[bisect_left(self._numbers, number)]
@@ -102,7 +102,7 @@ class WaitingLine:
             self._shares.leave(tenant)
 
     def dispatch(self, queued: Reservation, seconds: float, now: float) -> int:
-        """Remove a request that is dispatched with `seconds` of prefill; returns how many earlier ones stay."""
+        """Remove a request that is dispatched with `seconds` of prefill. Return how many earlier ones stay."""
         number = self._number_of[queued.request.request_id]
         overtook = bisect_left(self._numbers, number)
         self._starvation.dispatched(number, now, self._numbers[0])
@@ -112,7 +112,7 @@ class WaitingLine:
         return overtook
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick | None:
-        """Return the request that goes next to `target`, whose prefill would start at `at_s`; None: rather none."""
+        """Return the request to dispatch next to `target` if its prefill would start at `at_s`, or None to wait."""
         oldest = self._numbers[0]
         if at_s - self._starvation.since(oldest) > self._starvation_limit_s:
             return Pick(self._queued[oldest], reasons.STARVATION_LIMIT)
@@ -125,7 +125,7 @@ class WaitingLine:
         return None
 
     def given_up(self) -> list[str]:
-        """Return the ids of requests that became SLO-infeasible since the last call; some may be gone."""
+        """Return the ids of requests that became SLO-infeasible since the last call. Some can already be gone."""
         request_ids: list[str] = []
         for queue in self._queues.values():
             request_ids += queue.given_up()
@@ -133,16 +133,16 @@ class WaitingLine:
 
     @property
     def late_last_s(self) -> float:
-        """Estimated prefill seconds of the requests that any newcomer overtakes, as far as is known."""
+        """Return the estimated prefill seconds of the requests that any newcomer overtakes, as far as known."""
         return sum(queue.late_last_s for queue in self._queues.values())
 
     @property
     def ahead_s(self) -> float:
-        """Estimated prefill seconds of the queued requests that a newcomer has to wait for."""
+        """Return the estimated prefill seconds of the queued requests ahead of a newcomer."""
         return max(self._compute_s - self.late_last_s, 0.0)
 
     def check(self) -> None:
-        """Raise AssertionError unless numbers, queued requests and queues agree."""
+        """Raise AssertionError if numbers, queued requests, and queues disagree."""
         if self._numbers != sorted(self._queued) or self._numbers != list(self._queued):
             raise AssertionError("the queued requests are not in order of arrival")
         if self._number_of != {queued.request.request_id: number for number, queued in self._queued.items()}:

@@ -1,6 +1,6 @@
 """Our region rule: pull scheduling with bounded patience, a linear cost, early offload, and sticky sessions.
 
-Each step and its default is measured in the study of SkyWalker that docs/simulate.md quotes.
+The study of SkyWalker quoted in docs/simulate.md measures each step and its default.
 """
 
 from __future__ import annotations
@@ -11,29 +11,31 @@ from routing.regions.region_view import WAIT, PeerLoad, RegionChoice, RegionView
 
 
 class LocalityOffload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Weighs lost cache against load in seconds, inside the region and between regions."""
+    """Compares lost cache and load in seconds, within the region and between regions."""
 
     prefill_s_per_token: float = 0.000547
     in_flight_s: float = 0.04
-    """Cost of one more request in flight at an engine (s)."""
+    """Cost of one more request in flight on an engine (s)."""
     patience_s: float = 4.0
-    """The longest wait for the engine of least cost (s)."""
+    """Maximum wait for the engine of lowest cost (s)."""
     patience_saving_s: float = 0.3
-    """The prefill that an engine must save for the whole patience (s); a smaller saving shortens the wait."""
+    """Prefill time that an engine must save to justify the maximum wait (s). Smaller savings shorten the wait."""
     stick_tokens: int = 200
-    """How many more tokens a region must hold than any local engine, for the request to follow them."""
+    """Minimum tokens that a region must hold beyond any local engine for the request to go there."""
     stick_in_flight: float = 10.0
-    """How much busier that region may be (requests per engine)."""
+    """Maximum additional load of that region (requests per engine)."""
     early_in_flight: float = 5.0
-    """How much less busy a region must be to get a request while there is still local room (requests per engine)."""
+    """Minimum load difference for sending a request to a region while local engines still have room (requests per
+    engine).
+    """
     early_in_flight_per_s: float = 20.0
-    """How much less busy in addition, per second of one-way latency."""
+    """Additional minimum load difference, per second of one-way latency."""
     early_loss_s: float = 0.05
-    """The prefill that an offload may cost at once (s)."""
+    """Maximum prefill time lost by such an early offload (s)."""
     lookahead: int = 128
 
     def choose(self, view: RegionView) -> RegionChoice:
-        """Return a region that holds the session, an idle one, the engine of least cost, or a wait for that engine."""
+        """Return a region that holds the session, an idle region, the cheapest engine, or a wait for that engine."""
         held = max(engine.matched_tokens for engine in view.engines)
         peers = [at for at, peer in enumerate(view.peers) if peer.has_room]
         return (

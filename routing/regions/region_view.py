@@ -1,4 +1,4 @@
-"""Facts of a region's balancer when it routes one request, and the destinations that it can choose."""
+"""Facts of a region's balancer when it routes one request, and the destinations to choose from."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ class RegionEngineLoad(msgspec.Struct, frozen=True, gc=False):
 
     engine_id: str
     matched_tokens: int
-    """Leading prompt tokens that the balancer's index holds for the engine."""
+    """Leading prompt tokens held by the engine, from the balancer's index."""
     in_flight: int
-    """Requests that the balancer sent there and that have not ended, as far as is known."""
+    """Requests that the balancer sent to the engine and that have not ended, as far as known."""
     has_room: bool
-    """Whether selective pushing lets it take another request."""
+    """Whether selective pushing allows another request."""
     indexed_tokens: int = 0
     """Size of the balancer's index for the engine (tokens)."""
 
 
 class RegionLoad(msgspec.Struct, frozen=True, gc=False):
-    """The engines of one pool together."""
+    """Total load of the engines of one pool."""
 
     engines: int
     """Engines that accept work."""
@@ -28,11 +28,11 @@ class RegionLoad(msgspec.Struct, frozen=True, gc=False):
     """Engines with room for another request."""
     queued: int
     in_flight: int
-    """Requests dispatched and not complete."""
+    """Requests dispatched but not complete."""
 
 
 class EngineLoadReport(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One engine as seen by the gateway that decides for its pool."""
+    """Load of one engine, from the gateway that decides for its pool."""
 
     engine_id: str
     in_flight: int
@@ -41,11 +41,11 @@ class EngineLoadReport(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class PoolLoadReport(msgspec.Struct, frozen=True, array_like=True):
-    """A pool's load as its owner sees it, for the other gateways of the region."""
+    """A pool's load from its owner, for the other gateways of the region."""
 
     queued: int
     in_flight: int
-    """Requests dispatched and not complete."""
+    """Requests dispatched but not complete."""
     engines: tuple[EngineLoadReport, ...]
     """Engines that accept work."""
 
@@ -55,15 +55,15 @@ class PeerLoad(msgspec.Struct, frozen=True, gc=False):
 
     region: str
     matched_tokens: int
-    """Leading prompt tokens that the snapshot holds for the region."""
+    """Leading prompt tokens held by the region, from its snapshot."""
     has_room: bool
-    """Whether some engine there has room and its queue is short."""
+    """Whether an engine there has room and its queue is short."""
     in_flight_per_engine: float
     one_way_s: float
 
 
 class RegionView(msgspec.Struct, frozen=True, gc=False):
-    """One request and all its targets. A request that another region forwarded has no peers: one hop at most."""
+    """One request and all its targets. A request forwarded by another region has no peers: one hop at most."""
 
     prompt_tokens: int
     session_key: int
@@ -71,13 +71,13 @@ class RegionView(msgspec.Struct, frozen=True, gc=False):
     turn: int
     """Requests that the balancer has dispatched or forwarded so far."""
     in_flight_per_engine: float
-    """Own requests in flight and queued, per engine."""
+    """The balancer's own requests in flight and queued, per engine."""
     engines: tuple[RegionEngineLoad, ...]
     peers: tuple[PeerLoad, ...] = ()
 
 
 class RegionChoice(msgspec.Struct, frozen=True, gc=False):
-    """The chosen destination: positions in the view. Without an engine and a peer, the request waits."""
+    """The chosen destination as positions in the view. Without an engine and a peer, the request waits."""
 
     reason: str
     engine: int | None = None

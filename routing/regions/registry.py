@@ -1,4 +1,4 @@
-"""The table of region rules that a policy may name."""
+"""The table of region rules for policies."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from routing.regions.skywalker import SkyWalkerRegions
 from routing.regions.skywalker_ch import SkyWalkerCh
 
 REGION_LOCAL = "region_local"
-"""Never forwards, so that no other region is queried."""
+"""Never forwards, so no other region is queried."""
 
 _STUDIED = LocalityOffload()
 
 
 def _locality_offload(policy: RoutingPolicy) -> RegionRule:
-    """Return our rule with the pool's own prefill cost; the cost of a request in flight keeps its ratio to it."""
+    """Return our rule with the pool's prefill cost. The cost of a request in flight keeps its ratio to it."""
     per_token_s = policy.prefill_cost.per_token_s
     in_flight_s = _STUDIED.in_flight_s * per_token_s / _STUDIED.prefill_s_per_token
     return LocalityOffload(prefill_s_per_token=per_token_s, in_flight_s=in_flight_s)
@@ -31,6 +31,6 @@ REGION_RULES: dict[str, Callable[[RoutingPolicy], RegionRule]] = {
 
 
 def build_region_rule(policy: RoutingPolicy) -> RegionRule | None:
-    """Return the rule that the policy names; None: it never forwards."""
+    """Return the rule that the policy names, None if it never forwards."""
     build = REGION_RULES.get(policy.region_rule)
     return None if build is None else build(policy)

@@ -1,4 +1,4 @@
-"""Round robin over the engines of one region: the behavior of a plain gateway behind a nearest-region address."""
+"""Round robin over the engines of one region, as a plain gateway behind a nearest-region address does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from routing.regions.region_view import WAIT, RegionChoice, RegionView
 
 
 class RoundRobinRegions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Takes the engines in turn, skipping those without room; never forwards."""
+    """Picks the engines in turn, skipping those without room. Never forwards."""
 
     lookahead: int = 1
 

@@ -8,17 +8,17 @@ from routing.regions.region_view import WAIT, RegionChoice, RegionView
 
 
 class SkyWalkerRegions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Any local engine with room before any other region; the longest match within either.
+    """Picks any local engine with room before any other region, by longest match in both cases.
 
-    A match below `least_match` of the prompt counts as none (§5.1), and the engine with the fewest
-    requests gets it. Ties go to the least loaded engine and the nearest region.
+    A match below `least_match` of the prompt counts as none (§5.1): the engine with the fewest requests gets it. Ties
+    go to the least loaded engine and the nearest region.
     """
 
     least_match: float = 0.5
     lookahead: int = 1
 
     def choose(self, view: RegionView) -> RegionChoice:
-        """Return the engine or the region of the longest match among those with room."""
+        """Return the engine or region with the longest match among those with room."""
         free = [at for at, engine in enumerate(view.engines) if engine.has_room]
         if free:
             return self._local(view, free)

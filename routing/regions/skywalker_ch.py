@@ -11,7 +11,7 @@ from routing.rings.hash_ring import HashRing
 
 
 class SkyWalkerCh(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The next engine with capacity clockwise of the session's hash; if there is none, the next region."""
+    """Picks the next engine with room clockwise of the session's hash, else the next region."""
 
     lookahead: int = 1
 
@@ -29,5 +29,5 @@ class SkyWalkerCh(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 # A ring depends on its names alone, and costs 100 hashes for each of them.
 @lru_cache(maxsize=64)
 def ring_of(names: tuple[str, ...]) -> HashRing:
-    """Return the ring of these engines or regions, 100 virtual nodes each."""
+    """Return the ring of these engines or regions, with 100 virtual nodes per name."""
     return HashRing(names, virtual_nodes=100)

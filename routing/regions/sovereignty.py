@@ -1,7 +1,7 @@
-"""Sovereignty rules: which tenants' requests may leave which region for which other one (SkyWalker §4.1, §7).
+"""Sovereignty rules: which tenants' requests can go from one region to another (SkyWalker §4.1, §7).
 
-They are evaluated before any region rule. The first rule that matches decides, else the document's default.
-A request that stays in the region of its first contact needs no rule.
+They are evaluated before any region rule. The first matching rule decides, else the document's default. A request that
+stays in the region of its first contact needs no rule.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 MAX_RULES = 100
 MAX_NAMES = 100
-"""Most tenants or regions that one rule may name."""
+"""Maximum tenants or regions in one rule."""
 MAX_NAME = 80
 MAX_NOTE = 500
 
@@ -24,7 +24,7 @@ RESERVED_NAMES = (SAME_REGION, DEFAULT)
 
 
 class SovereigntyRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Allows or denies hops; an empty list matches all."""
+    """Allows or denies hops. An empty list matches all."""
 
     name: str
     tenants: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class SovereigntyRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     to_regions: tuple[str, ...] = ()
     allow: bool = True
     note: str = ""
-    """Reason for the rule, for people."""
+    """Reason for the rule, for operators."""
 
     def matches(self, tenant: str, origin: str, destination: str) -> bool:
         """Return whether the rule decides about this hop, if no earlier one did."""
@@ -44,7 +44,7 @@ class SovereigntyRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SovereigntyVerdict(msgspec.Struct, frozen=True, gc=False):
-    """Whether a hop is allowed, and by which rule: its name, `default`, or `same region`."""
+    """Whether a hop is allowed, and the deciding rule: its name, `default`, or `same region`."""
 
     allowed: bool
     rule: str
@@ -61,7 +61,7 @@ class SovereigntyDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     rules: tuple[SovereigntyRule, ...] = ()
 
     def verdict(self, tenant: str, origin: str, destination: str) -> SovereigntyVerdict:
-        """Return whether a tenant's request may go from the region of its first contact to another one."""
+        """Return whether a tenant's request can go from the region of its first contact to another one."""
         if origin == destination:
             return _SAME_REGION
         for rule in self.rules:
@@ -71,7 +71,7 @@ class SovereigntyDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
     @property
     def tenants(self) -> tuple[str, ...]:
-        """The tenants that some rule names, each once; all others are treated alike."""
+        """The tenants named in any rule, without duplicates. All others are treated alike."""
         return tuple(dict.fromkeys(tenant for rule in self.rules for tenant in rule.tenants))
 
 
@@ -79,7 +79,7 @@ ALLOW_ALL = SovereigntyDocument()
 
 
 class SovereigntyProblem(msgspec.Struct, frozen=True):
-    """A fault of a document, at a path such as `rules[2].to_regions`."""
+    """A problem in a document, at a path such as `rules[2].to_regions`."""
 
     path: str
     message: str
@@ -88,9 +88,9 @@ class SovereigntyProblem(msgspec.Struct, frozen=True):
 def problems(
     document: SovereigntyDocument, regions: Collection[str], tenants: Collection[str]
 ) -> tuple[SovereigntyProblem, ...]:
-    """Return why a document cannot take effect with these regions and tenants; empty: it can.
+    """Return the problems that prevent a document from taking effect with these regions and tenants.
 
-    A rule that can never match is rejected: its author believes that it protects something.
+    A rule that can never match is a problem: its author expects it to protect something.
     """
     faults = [*_malformed(document)]
     for at, rule in enumerate(document.rules):
@@ -110,7 +110,7 @@ def _malformed(document: SovereigntyDocument) -> Iterator[SovereigntyProblem]:
         if not rule.name.strip():
             yield SovereigntyProblem(f"rules[{at}].name", "a rule needs a name, which decision records quote")
         elif rule.name in RESERVED_NAMES:
-            yield SovereigntyProblem(f"rules[{at}].name", f"{rule.name!r} is what records say where no rule decided")
+            yield SovereigntyProblem(f"rules[{at}].name", f"{rule.name!r} is reserved for hops that no rule decides")
         elif rule.name in names:
             yield SovereigntyProblem(f"rules[{at}].name", f"another rule is named {rule.name!r}")
         names.add(rule.name)
@@ -132,7 +132,10 @@ def _malformed_fields(path: str, rule: SovereigntyRule) -> Iterator[SovereigntyP
 
 
 def _unreachable(document: SovereigntyDocument, regions: list[str]) -> Iterator[SovereigntyProblem]:
-    """Yield the rules that decide about no hop. Rules are bits here: the lowest that matches a hop decides about it."""
+    """Yield the rules that decide about no hop.
+
+    Rules are bits: the lowest one that matches a hop decides about it.
+    """
     deciders: dict[int, int] = dict.fromkeys(range(len(document.rules)), 0)
     decides = 0
     # A set, since tenants to whom the same rules apply are one case.
@@ -154,7 +157,7 @@ def _unreachable(document: SovereigntyDocument, regions: list[str]) -> Iterator[
 
 
 def _mask(document: SovereigntyDocument, field: str, name: str | None) -> int:
-    """Return the rules whose list holds the name or is empty; None represents any tenant that no rule names."""
+    """Return the rules whose list contains the name or is empty. None represents any tenant that no rule names."""
     lists = [getattr(rule, field) for rule in document.rules]
     return sum(1 << at for at, listed in enumerate(lists) if not listed or name in listed)
 

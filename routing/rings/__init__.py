@@ -1,1 +1,1 @@
-"""Hash rings over the engines of a pool, and the keys that prompts have on them."""
+"""Hash rings over the engines of a pool, and the keys of prompts on them."""

@@ -1,4 +1,4 @@
-"""The key for the start of a prompt, under rules that send equal starts to equal engines."""
+"""The key for the start of a prompt, for rules that send equal starts to equal engines."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from routing.values.inference_request import InferenceRequest
 
 
 def affinity_key(request: InferenceRequest, blocks: int) -> int:
-    """Return the key of the prompt's first `blocks` blocks, of all where it has fewer, of its id where it has none.
+    """Return the key of the prompt's first `blocks` blocks.
 
-    A block's key represents the whole prefix that ends with it.
+    A block's key represents the whole prefix up to it. A shorter prompt uses all its blocks, and one without blocks its
+    request id.
     """
     keys = request.head or request.keys
     if blocks < len(keys):

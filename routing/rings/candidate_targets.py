@@ -1,4 +1,4 @@
-"""The candidates of each key as targets of one version of the fleet, cached for repeated keys."""
+"""Candidates of each key as targets of one version of the fleet, cached for repeated keys."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from routing.rings.hash_ring import CandidateRings
 
 MAX_KNOWN = 8192
-"""Most keys cached at a time; prompts that share a start share its key, so most of the traffic needs few."""
+"""Maximum cached keys. Prompts with a common start share its key, so most of the traffic needs few."""
 
 
 class CandidateTargets(dict[int, tuple[tuple[int, ...], int]]):
-    """Key → its targets, the first ring's first, and the bitset of them.
+    """Key → its targets, in the order of the rings, and their bitset.
 
-    Entries are computed from rings and targets on demand; a cached one costs no call. Keys in `wider` have the
+    Entries are computed from rings and targets on demand. A cached entry costs no call. Keys in `wider` have the
     candidates of their own rings, which begin with the usual ones.
     """
 

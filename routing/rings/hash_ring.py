@@ -1,7 +1,7 @@
 """Consistent hash rings over engine ids (DualMap §3.4; Karger et al. 1997), with virtual nodes.
 
-A ring is a pure function of the engine ids, so that every gateway with the same engines computes the same ring, and an
-engine's arrival or departure moves only its own arcs.
+A ring is a pure function of the engine ids: every gateway with the same engines computes the same ring, and an engine
+that joins or leaves only moves its own arcs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RING = 1 << 64
 
 
 class HashRing:
-    """Positions of `virtual_nodes` points per engine on a 64-bit ring; `seed` makes rings independent."""
+    """Positions of `virtual_nodes` points per engine on a 64-bit ring. `seed` makes rings independent."""
 
     def __init__(self, engine_ids: Sequence[str], *, virtual_nodes: int = 100, seed: int = 0) -> None:
         if virtual_nodes < 1:
@@ -34,16 +34,16 @@ class HashRing:
         self._owners = [position for _, position in points]
 
     def owner(self, key: int) -> int:
-        """Return the position (in the given engine ids) of the next engine clockwise of the key's hash."""
+        """Return the index, in the given engine ids, of the next engine clockwise of the key's hash."""
         return self.owner_of(key.to_bytes(8, "little"))
 
     def owner_of(self, packed: bytes) -> int:
-        """Return the owner of a key given as its 8 little-endian bytes."""
+        """Return the owner of a key given as 8 little-endian bytes."""
         at = bisect_left(self._points, xxh3_64_intdigest(packed, self._seed))
         return self._owners[at if at < len(self._owners) else 0]
 
     def owners(self, key: int) -> Iterator[int]:
-        """Yield all engines' positions, each once, clockwise from the key's hash."""
+        """Yield the indices of all engines, without duplicates, clockwise from the key's hash."""
         at = bisect_left(self._points, xxh3_64_intdigest(key.to_bytes(8, "little"), self._seed))
         seen: set[int] = set()
         for owner in chain(islice(self._owners, at, None), islice(self._owners, at)):
@@ -52,9 +52,9 @@ class HashRing:
                 yield owner
 
     def arcs(self) -> list[tuple[int, int, int]]:
-        """Return (begin, length, owner) of all arcs, clockwise; lengths are exact and sum to RING.
+        """Return (begin, length, owner) of all arcs, clockwise. Lengths are exact and sum to RING.
 
-        The first one begins before 0, where the ring closes.
+        The first arc begins before 0 and wraps around.
         """
         arcs = []
         previous = self._points[-1] - RING if self._points else 0
@@ -64,7 +64,7 @@ class HashRing:
         return arcs
 
     def lengths(self) -> list[int]:
-        """Return each engine's part of the ring, in units of 1/RING."""
+        """Return each engine's total arc length, in units of 1/RING."""
         lengths = [0] * self.size
         for _, length, owner in self.arcs():
             lengths[owner] += length
@@ -83,7 +83,7 @@ class HashRing:
 
 
 class CandidateRings:
-    """Independent rings over the same engines: each key has one candidate per ring (DualMap §3.2; A.9 for d > 2)."""
+    """Independent rings over the same engines. Each key has one candidate per ring (DualMap §3.2; A.9 for d > 2)."""
 
     def __init__(self, engine_ids: Sequence[str], *, rings: int = 2, virtual_nodes: int = 100) -> None:
         self.size = len(engine_ids)
@@ -95,13 +95,13 @@ class CandidateRings:
 
     @property
     def rings(self) -> tuple[HashRing, ...]:
-        """The rings, the one of the first candidates first."""
+        """The rings, in the order of the candidates."""
         return tuple(self._rings)
 
     def candidates(self, key: int) -> list[int]:
-        """Return the positions of the key's candidates, at most one per engine.
+        """Return the indices of the key's candidates, at most one per engine.
 
-        Where rings agree the later one gives the next engine that is not a candidate yet (eq. 5).
+        If rings agree, the later one yields the next engine that is not a candidate yet (eq. 5).
         """
         packed = key.to_bytes(8, "little")
         positions: list[int] = []

@@ -1,9 +1,9 @@
-"""How many leading blocks of a prompt name its prefix: longer where much of the traffic shares them.
+"""Number of leading blocks in a prompt's key, more if much of the traffic shares them.
 
-DualMap §3.2: a tree over the prefixes of recent requests. Below a prefix that carries more than 2/n
-of the requests in a sliding window (n engines: its two candidates could not carry more than their
-share) the tree grows by one block, so that its requests spread over more pairs of engines; a prefix
-that carries less than 1/n again loses its children. A request's key is the path to its leaf.
+DualMap §3.2: a tree over the prefixes of recent requests. If a prefix carries more than 2/n of the requests in a
+sliding window (n engines: its two candidates could not carry more than their share), the tree grows by one block below
+it, so that its requests spread over more pairs of engines. If a prefix later carries less than 1/n, it loses its
+children. A request's key is the path to its leaf.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 GROW, SHRINK = 2.0, 1.0
-"""Shares of one engine above which a prefix is hot, and below which it cools down."""
+"""Shares of one engine: above GROW a prefix is hot, below SHRINK it cools down."""
 
 
 @dataclass(slots=True, eq=False)
 class _Prefix:
-    """One prefix: how many requests of the window reached it, and its children once it has been hot."""
+    """One prefix: how many requests in the window reached it, and its children if it has been hot."""
 
     key: int
     parent: _Prefix | None
@@ -31,11 +31,11 @@ _NOTHING: _Path = (None, None, 0)
 
 
 class PrefixHotness:
-    """The tree and its window. Sizes in blocks; at most `window` × `max_blocks` prefixes are kept.
+    """The tree and its window. Sizes are in blocks; at most `window` × `max_blocks` prefixes are kept.
 
-    Mutable state: `_roots` (prefixes of `least_blocks` blocks, by key), `_recent` (of each request in the window the
-    leaf it reached, None where the prompt was shorter than a root) and `_last_path`, the leaf of the prompt that was
-    measured last, valid until the tree changes: that prompt is mostly the next to be counted.
+    Mutable state: `_roots` (prefixes of `least_blocks` blocks, by key), `_recent` (the leaf of each request in the
+    window, None if the prompt was shorter than a root), and `_last_path`, the leaf of the last measured prompt, valid
+    until the tree changes: that prompt is usually the next to be counted.
     """
 
     def __init__(self, *, window: int = 1000, least_blocks: int = 2, max_blocks: int = 64) -> None:
@@ -54,7 +54,7 @@ class PrefixHotness:
         return len(self._recent)
 
     def blocks(self, keys: Sequence[int]) -> int:
-        """Return the length of the prompt's key: its path in the tree, or the whole of a shorter prompt."""
+        """Return the length of the prompt's key: its path in the tree, or all blocks of a shorter prompt."""
         depth = self._least
         if len(keys) <= depth:
             return len(keys)
@@ -66,7 +66,7 @@ class PrefixHotness:
         return depth
 
     def peek(self, keys: Sequence[int]) -> int:
-        """Return the same without changing any state."""
+        """Return the same without changing state."""
         last_path = self._last_path
         blocks = self.blocks(keys)
         self._last_path = last_path
@@ -119,7 +119,7 @@ class PrefixHotness:
             raise AssertionError(f"{len(self._recent)} requests are in a window of {self._window}")
 
     def _reach(self, keys: Sequence[int]) -> tuple[_Prefix, int]:
-        """Return the prompt's leaf, made where no prompt has reached it before, and its length in blocks."""
+        """Return the prompt's leaf, created if no prompt has reached it before, and its length in blocks."""
         depth = self._least
         key = keys[depth - 1]
         node = self._roots.get(key)
@@ -135,7 +135,7 @@ class PrefixHotness:
         return node, depth
 
     def _leave(self, leaf: _Prefix | None) -> None:
-        """Let a request leave the window; prefixes that no request of the window reaches are dropped."""
+        """Remove a request from the window. Prefixes that no request in the window reaches are dropped."""
         node = leaf
         while node is not None:
             node.count -= 1
@@ -146,7 +146,7 @@ class PrefixHotness:
             node = node.parent
 
     def _adapt(self, leaf: _Prefix, blocks: int, one_engine: float) -> None:
-        """Grow below a hot leaf, and shorten the path where a prefix has cooled down; `one_engine` is 1/n of all."""
+        """Grow below a hot leaf, and shorten the path above a cool prefix. `one_engine` is 1/n of the window."""
         if leaf.children is None and blocks < self._max and leaf.count > GROW * one_engine:
             leaf.children = {}
         coldest: _Prefix | None = None
@@ -159,7 +159,7 @@ class PrefixHotness:
             self._fold(coldest)
 
     def _fold(self, node: _Prefix) -> None:
-        """Remove the children of a prefix; requests that reached them have reached the prefix itself."""
+        """Remove the children of a prefix. Requests that reached them count for the prefix."""
         below: list[_Prefix] = []
         pending = list((node.children or {}).values())
         while pending:

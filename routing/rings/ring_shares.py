@@ -1,4 +1,4 @@
-"""Share of all keys of which each engine of a pool's hash rings is a candidate, and what would move if one left.
+"""Each engine's share of the keys on a pool's hash rings, and the keys that would move if one left.
 
 Each key has one candidate per ring. Shares are of candidates, so that they sum to 1 and the ideal is 1/n. They are
 exact: arcs are integers. With two rings the rule that gives a key whose rings agree the next engine as its second
@@ -20,39 +20,39 @@ from routing.rings.ring_plan import RingPlan, candidates_on
 
 
 class EngineShare(msgspec.Struct, frozen=True):
-    """One engine's part in a pool's rings. Shares 0..1."""
+    """Shares of one engine on a pool's rings, 0..1."""
 
     engine_id: str
     by_ring: tuple[float, ...]
-    """Of each ring."""
+    """Share of each ring."""
     share: float
-    """Of the candidates of all keys."""
+    """Share of the candidates of all keys."""
     traffic: float | None
-    """Of the candidates of the requests that were seen; None: none was."""
+    """Share of the candidates of the observed requests, None without any."""
     gain: float | None = None
-    """Growth of its share if the other engine left; None: no departure was asked about."""
+    """Increase of its share if the given engine left, None without one."""
     traffic_gain: float | None = None
 
 
 class RingShares(msgspec.Struct, frozen=True):
-    """A pool's rings in numbers. Shares 0..1."""
+    """Shares on a pool's rings, 0..1."""
 
     rings: int
     virtual_nodes: int
     ideal: float
-    """An engine's share if all had the same."""
+    """An engine's share if all shares were equal."""
     engines: tuple[EngineShare, ...]
     """In the order of the engine ids."""
     requests: int
     """Number of requests behind `traffic`."""
     without: str = ""
-    """The engine that is taken out; empty: none."""
+    """The removed engine, empty without one."""
     moved: float | None = None
-    """Share of candidates that would be another engine."""
+    """Share of candidates that would change to another engine."""
     keys_changed: float | None = None
-    """Share of keys that would have another set of candidates."""
+    """Share of keys whose set of candidates would change."""
     traffic_moved: float | None = None
-    """Share of the requests' candidates that would be another engine."""
+    """Share of the requests' candidates that would change to another engine."""
 
 
 class UnknownEngineError(ValueError):
@@ -62,12 +62,12 @@ class UnknownEngineError(ValueError):
 def ring_shares(
     plan: RingPlan, engine_ids: Sequence[str], traffic: Iterable[tuple[int, int]] = (), without: str = ""
 ) -> RingShares:
-    """Return each engine's share, and with `without` what its departure would move.
+    """Return each engine's share, and what the departure of `without` would move.
 
-    `traffic` are keys with their numbers of requests. Raises UnknownEngineError.
+    `traffic` maps keys to numbers of requests. Raises UnknownEngineError.
     """
     if without and without not in engine_ids:
-        raise UnknownEngineError(f"{without} is not on the rings; it takes no work, or it belongs to another pool")
+        raise UnknownEngineError(f"{without} is not on the rings; it accepts no work, or belongs to another pool")
     seen = list(traffic)
     requests = sum(count for _, count in seen)
     rings = plan.over(engine_ids)
@@ -130,7 +130,7 @@ def candidate_shares(rings: Sequence[HashRing]) -> list[float]:
 
 
 def _traffic(rings: Sequence[HashRing], seen: Sequence[tuple[int, int]]) -> list[float]:
-    """Return each engine's share of these requests' candidates; all 0 where there is none."""
+    """Return each engine's share of these requests' candidates, all 0 without requests."""
     size = rings[0].size if rings else 0
     counts = [0] * size
     if size:

@@ -1,1 +1,1 @@
-"""Other policies that run next to the live one: arms of a canary, shadows."""
+"""Policies that run next to the live one: canary arms and shadows."""

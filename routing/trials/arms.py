@@ -1,8 +1,8 @@
-"""Arms of a comparison: other placements that choose for a share of the sessions, next to the live one.
+"""Arms of a trial: other placements that choose for a share of the sessions, next to the live one.
 
 All arms of a pool share one fleet view, index, ledger, and queue, so they are compared under the same load. The queue's
 settings (order, dispatch limits, admission) come from the live policy only: an arm only chooses engines. Without a
-trial, the cost per decision is one check for None.
+trial, a decision costs one check for None.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ LIVE = "live"
 CANARY = "canary"
 CONTROL = "control"
 ARMS = (LIVE, CANARY, CONTROL)
-"""Names of arms in decisions while a trial runs."""
+"""Names of arms in decisions during a trial."""
 MAX_ARMS = 4
 _ALL = 1 << 64
 
 
 class ArmEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One arm as a snapshot names it."""
+    """One arm in a snapshot."""
 
     arm: str
     """canary or control."""
     trial_id: str
-    """Salt of the assignment: another trial gets other sessions."""
+    """Salt of the assignment: another trial selects other sessions."""
     share: float
-    """Share of the sessions, 0..1; as it grows it keeps the sessions that it has."""
+    """Share of the sessions, 0..1. As it grows, it keeps its sessions."""
     policy_version: int = 0
     placement: Stage
 
@@ -56,8 +56,9 @@ class Arm:
         self._salt = f"{entry.trial_id}\0"
 
     def takes(self, request: InferenceRequest) -> bool:
-        """Return whether the request's session is one of this arm's; a request without a session is a session of its
-        own.
+        """Return whether the request's session belongs to this arm.
+
+        A request without a session counts as a session by itself.
         """
         # A share of 1 needs no hash.
         if self._below >= _ALL:
@@ -69,7 +70,7 @@ class Arm:
 
 
 class Arms:
-    """The live placement and the candidates. Mutable: all of it, through its methods."""
+    """The live placement and the trial arms. All state is mutable through its methods."""
 
     __slots__ = ("_listener", "_placements", "candidate_arms", "learn", "live", "live_rebalances", "own")
 
@@ -77,9 +78,9 @@ class Arms:
         self._placements = placements
         self._listener: Callable[[FeedbackEvent], None] | None = None
         self.candidate_arms: tuple[Arm, ...] | None = None
-        """In order of evaluation; None: no trial runs."""
+        """Trial arms in evaluation order, None if no trial is running."""
         self.own = LIVE
-        """Arm that decisions of the live placement name: canary in a pool that is on trial as a whole."""
+        """Arm named in decisions of the live placement: canary if the whole pool is on trial."""
         self.follow(live)
 
     def follow(self, live: Placement) -> None:
@@ -89,56 +90,59 @@ class Arms:
         self._wire_feedback()
 
     def built(self, entries: Sequence[ArmEntry], order: str) -> tuple[Arm, ...] | None:
-        """Return these arms for a queue of this order, without using them; raises PolicyStageError.
+        """Return these arms for a queue of this order, without using them. Raises PolicyStageError.
 
-        An arm whose placement is in use for the same trial keeps what it has learned.
+        If an arm's placement is already in use for the same trial, it keeps its learned state.
         """
         if len(entries) > MAX_ARMS:
             raise PolicyStageError(f"arms: {len(entries)} are more than {MAX_ARMS}")
         if len({entry.arm for entry in entries}) < len(entries):
-            raise PolicyStageError("arms.arm: two arms have one name")
+            raise PolicyStageError("arms.arm: two arms have the same name")
         arms = []
         for entry in entries:
             if not 0 <= entry.share <= 1:
-                raise PolicyStageError(f"arms.share: {entry.share} is no share between 0 and 1")
+                raise PolicyStageError(f"arms.share: {entry.share} is not between 0 and 1")
             if problem := pair_problem(entry.placement.name, order, self._placements):
                 raise PolicyStageError(problem)
             arms.append(Arm(entry, self._known(entry) or build_placement(entry.placement, self._placements)))
         return tuple(arms) or None
 
     def attempt(self, arms: tuple[Arm, ...] | None, own: str = "") -> None:
-        """Use these arms (None: none). `own`: the pool is an arm itself, among the pools of its model."""
+        """Use these arms (None: none).
+
+        `own` is the pool's arm if the whole pool is on trial among the pools of its model.
+        """
         # Empty, not None: decisions then carry the name `own`.
         self.candidate_arms = () if own and arms is None else arms
         self.own = own or LIVE
         self._wire_feedback()
 
     def listen(self, listener: Callable[[FeedbackEvent], None] | None) -> None:
-        """Pass every feedback event to one more listener (None: no listener), which places nothing."""
+        """Send every feedback event also to this listener, which places no request. None removes it."""
         self._listener = listener
         self._wire_feedback()
 
     def of(self, request: InferenceRequest) -> Arm | None:
-        """Return the arm that the request belongs to; None: the live policy."""
+        """Return the request's arm, None for the live policy."""
         for arm in self.candidate_arms or ():
             if arm.takes(request):
                 return arm
         return None
 
     def name_of(self, request: InferenceRequest) -> str:
-        """Return the name of the request's arm; empty while no trial runs."""
+        """Return the name of the request's arm, empty if no trial is running."""
         if self.candidate_arms is None:
             return ""
         arm = self.of(request)
         return self.own if arm is None else arm.entry.arm
 
     def placement_of(self, request: InferenceRequest) -> Placement:
-        """Return the placement that chooses for the request."""
+        """Return the placement for the request."""
         arm = self.of(request)
         return self.live if arm is None else arm.placement
 
     def signed(self, decision: Decision, request: InferenceRequest) -> Decision:
-        """Return the decision with the arm, placement and policy version that made it."""
+        """Return the decision with its arm, placement, and policy version set."""
         arm = self.of(request)
         if arm is None:
             return msgspec.structs.replace(decision, arm=self.own)
@@ -149,18 +153,18 @@ class Arms:
 
     @property
     def rebalances(self) -> bool:
-        """Whether any placement in use moves queued requests."""
+        """Whether any active placement migrates queued requests."""
         return self.live_rebalances or any(arm.rebalances for arm in self.candidate_arms or ())
 
     def moves(self, decision: Decision) -> bool:
-        """Return whether the placement that made the decision may have its queued request moved."""
+        """Return whether the decision's placement allows migrating its queued request."""
         for arm in self.candidate_arms or ():
             if arm.entry.arm == decision.arm:
                 return arm.rebalances
         return self.live_rebalances
 
     def check(self) -> None:
-        """Raise AssertionError unless arms have names of their own and every placement that learns gets feedback."""
+        """Raise AssertionError unless arm names are distinct and every learning placement gets feedback."""
         arms = self.candidate_arms or ()
         if len({arm.entry.arm for arm in arms} | {self.own}) < len(arms) + 1:
             raise AssertionError("two arms have one name")
@@ -177,7 +181,7 @@ class Arms:
         return None
 
     def _wire_feedback(self) -> None:
-        """Send every request's feedback to every arm: they share the engines, so they share the feedback."""
+        """Send every request's feedback to every arm, because they share the engines."""
         methods = [learning_method(self.live), *(arm.learn for arm in self.candidate_arms or ()), self._listener]
         wanting = [method for method in methods if method is not None]
         self.learn: Callable[[FeedbackEvent], None] | None = None

@@ -1,4 +1,4 @@
-"""Observers of a router's decisions, without influence on them."""
+"""Observers of a router's decisions, which do not influence them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from routing.values.inference_request import InferenceRequest
 
 
 class DecisionObserver(Protocol):
-    """Sees each choice before it is carried out. Must not raise, and must not change its arguments."""
+    """Receives each choice before it is carried out. Must not raise or change its arguments."""
 
     def placed(self, request: InferenceRequest, choice: Choice, view: FleetView, now: float) -> None:
         """Observe the placement's choice on this view, before it is bound."""

@@ -1,7 +1,7 @@
-"""Another policy's choice for a request, on the same view at the same moment, without executing it.
+"""Another policy's choice for a request, on the same view at the same time, without executing it.
 
-Each comparison is independent: engines, loads, and caches are those that the live policy produced. How a policy
-performs on a fleet that follows its own choices is the question of a what-if, not of a shadow.
+Each comparison is independent: engines, loads, and caches result from the live policy. A what-if simulation, not a
+shadow, shows how a policy performs on a fleet that follows its own choices.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from routing.values.feedback_events import FeedbackEvent
 from routing.values.inference_request import InferenceRequest
 
 _COMPARED = frozenset({"schema_version", "placement", "prefill_cost", "decode_weight"})
-"""Parts of a policy that a single choice shows in full."""
+"""Parts of a policy that a single choice fully reflects."""
 
 
 class ShadowComparison(msgspec.Struct, frozen=True, gc=False):
-    """Two choices for one request, both scored by the live cost model: a candidate's cost is its TTFT in seconds."""
+    """Two choices for one request, both scored by the live cost model. A candidate's cost is its TTFT in seconds."""
 
     request_id: str
     prompt_tokens: int
@@ -42,19 +42,19 @@ class ShadowComparison(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def gain_s(self) -> float:
-        """Seconds by which the shadow's choice is expected to answer sooner; negative: later."""
+        """Expected seconds that the shadow's choice answers sooner. Negative means later."""
         return self.live.cost - self.shadow.cost
 
     @property
     def gain_hit_tokens(self) -> int:
-        """Prompt tokens that the shadow's choice is expected to have cached beyond those of the live one."""
+        """Expected cached prompt tokens of the shadow's choice, minus those of the live choice."""
         return self.shadow.hit_tokens - self.live.hit_tokens
 
 
 class ShadowPolicy:
     """A policy's placement next to a live router.
 
-    Mutable state: what the placement learns, its generator, and its own view, which borrows the live view's
+    Mutable state: the placement's learned state, its random generator, and its own view, which borrows the live view's
     facts for one choice at a time. Raises PolicyStageError for a policy that cannot run.
     """
 
@@ -69,9 +69,9 @@ class ShadowPolicy:
         self._by_written_costs = policy.cost == "fixed"
 
     def compare(self, request: InferenceRequest, live: Choice, view: FleetView, now: float) -> ShadowComparison | None:
-        """Return both choices; None where one of them binds the request to no engine.
+        """Return both choices, None if either binds the request to no engine.
 
-        `view` is the one on which `live` was chosen, unchanged since.
+        `view` is the unchanged view on which `live` was chosen.
         """
         if live.target == CENTRAL:
             return None
@@ -97,13 +97,13 @@ class ShadowPolicy:
         )
 
     def learn(self, event: FeedbackEvent) -> None:
-        """Send a learning placement the feedback on real choices: its own were not carried out."""
+        """Send the feedback on actual choices to a learning placement, because its own choices were not executed."""
         if self._learn is not None:
             self._learn(event)
 
 
 def judged(request: InferenceRequest, choice: Choice, view: FleetView, now: float) -> Candidate:
-    """Return the chosen engine scored by the view's own costs, a planned fetch counted as the choice has it."""
+    """Return the chosen engine scored by the view's own costs, including the choice's planned fetch."""
     if choice.fetch is None:
         return candidate(request, view, choice.target, view.match(request).blocks(choice.target), now)
     scored = candidate(request, view, choice.target, choice.fetch.blocks, now)
@@ -117,7 +117,7 @@ def judged(request: InferenceRequest, choice: Choice, view: FleetView, now: floa
 
 
 def uncompared_parts(live: RoutingPolicy, other: RoutingPolicy) -> tuple[str, ...]:
-    """Return the fields in which the two policies differ and which single choices do not show."""
+    """Return the fields in which the policies differ but that single choices do not reflect."""
     different = (name for name in live.__struct_fields__ if getattr(live, name) != getattr(other, name))
     # Written costs can replace learned ones, but nothing can replace those that the live policy does not use.
     shown = _COMPARED | {"cost"} if other.cost == "fixed" else _COMPARED
@@ -125,9 +125,9 @@ def uncompared_parts(live: RoutingPolicy, other: RoutingPolicy) -> tuple[str, ..
 
 
 def shadow_problem(live: RoutingPolicy | None, other: RoutingPolicy) -> str:
-    """Return why the two cannot be compared choice by choice, in one sentence; "" where they can.
+    """Return why the policies cannot be compared choice by choice, in one sentence. "" if they can.
 
-    `live` is None where another proxy chooses, and the comparison is with its choices.
+    `live` is None if another proxy chooses, whose choices are then compared.
     """
     for name, policy in (("live policy", live), ("draft", other)):
         if policy is not None and policy.placement.name == CENTRAL_PLACEMENT:

@@ -1,1 +1,1 @@
-"""Frozen values that cross the routing core: requests, decisions, observations, reasons."""
+"""Immutable values that enter and leave the routing core: requests, decisions, observations, reasons."""

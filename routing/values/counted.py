@@ -1,4 +1,4 @@
-"""Numbers with their nouns, the single source of singular and plural forms."""
+"""Numbers with their nouns, in singular and plural."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The routing core's decision about one request: its engine, the reason, and the alternatives."""
+"""The routing core's decision about one request: engine, reason, and alternatives."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ CENTRAL = -1
 
 
 ALONE = "alone"
-"""Decision.decided_by of a gateway that could not ask the pool's owner."""
+"""Value of Decision.decided_by if a gateway could not reach the pool's owner."""
 OTHER_KEYS = ", other block keys"
-"""End of Decision.decided_by where the owner uses another fleet secret: it could not compare the prompt's blocks."""
+"""Suffix of Decision.decided_by if the owner uses another fleet secret and could not compare the prompt's blocks."""
 
 
 class Loading(msgspec.Struct, frozen=True, gc=False):
-    """An engine's own load before the prefill of one request."""
+    """The load that an engine makes before the prefill of one request."""
 
     seconds: float
-    """Expected time; part of the candidate's compute_s."""
+    """Expected time, included in the candidate's compute_s."""
     tier_tokens: dict[str, int] = {}
-    """Prompt tokens that come from its own lower tiers (kvstore.index.lower_tiers); part of its hit_tokens."""
+    """Prompt tokens from each of the engine's lower tiers (kvstore.index.lower_tiers), included in its hit_tokens."""
     adapter: str = ""
-    """The LoRA adapter of the request, where the engine has not loaded it."""
+    """The request's LoRA adapter, if the engine must load it."""
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """One scored engine. Hits in prompt tokens, times in seconds, cost in the placement's own unit."""
+    """One scored engine. Hits are in prompt tokens, times in seconds, cost in the placement's unit."""
 
     engine_id: str
     hit_tokens: int
@@ -38,60 +38,60 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     compute_s: float
     cost: float
     blocks: int = 0
-    """Leading blocks of the prompt that the engine holds or is about to hold, whatever the trust in that."""
+    """Leading blocks of the prompt that the engine holds or will soon hold, regardless of trust."""
     decode_s: float = 0.0
-    """Part of the cost: the longer steps of this answer, and of those that share the engine with it."""
+    """Part of the cost: the longer steps of this answer and of the answers that share the engine."""
     late_s: float = 0.0
     """Part of the cost: the time of all these steps beyond the TPOT objective."""
     memory_s: float = 0.0
     """Part of the cost: the wait for KV memory that running answers hold."""
     loading: Loading | None = None
-    """Its own load from lower tiers, and of LoRA adapters, before it computes; None: none."""
+    """Load from lower tiers and of LoRA adapters before the engine computes, or None."""
 
     @property
     def sharing_s(self) -> float:
-        """Part of the cost that comes from answers that share the engine."""
+        """Part of the cost caused by sharing the engine with other answers."""
         return self.decode_s + self.late_s + self.memory_s
 
 
 class Fetch(msgspec.Struct, frozen=True, gc=False):
-    """Blocks to be copied from another engine's cache, or from a node, before the prefill starts (Mooncake Alg. 1).
+    """Blocks to copy from another engine's cache, or from a node, before the prefill starts (Mooncake Alg. 1).
 
-    Made only where the view allows transfers. Only blocks that the source really holds when the prefill starts can be
+    Fetches exist only if the view allows transfers. Only blocks that the source holds when the prefill starts can be
     copied.
     """
 
     source_engine_id: str
-    """Empty where a node is the source."""
+    """Empty if a node is the source."""
     blocks: int
-    """Leading blocks of the prompt to take from the source; those that the chosen engine holds do not travel."""
+    """Leading blocks of the prompt to take from the source. Blocks that the chosen engine holds are not transferred."""
     seconds: float
-    """Estimated time of the transfer; part of the decision's compute_s."""
+    """Estimated transfer time, included in the decision's compute_s."""
     node: str = ""
-    """Name of the node manager that the blocks are loaded from; empty where an engine is the source."""
+    """Name of the source node manager, empty if an engine is the source."""
     ssd_blocks: int = 0
-    """Those of the blocks that travel which the node has on SSD alone."""
+    """The transferred blocks that are only on the node's SSD."""
 
     @property
     def source(self) -> str:
-        """The source of the blocks, in words: an engine's id, or "node …"."""
+        """Source of the blocks in words: an engine's id, or "node …"."""
         return f"node {self.node}" if self.node else self.source_engine_id
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):
-    """A placement's answer: an index into `view.targets` (or CENTRAL), with the scores that led there."""
+    """A placement's result: an index into `view.targets` (or CENTRAL), and the scores behind it."""
 
     target: int
     reason: str
-    """A code of routing.values.reasons; rendered to words only when it is displayed."""
+    """A code of routing.values.reasons, rendered to words only for display."""
     candidates: tuple[Candidate, ...] = ()
-    """The best few, the chosen one first."""
+    """The best candidates, chosen one first."""
     fetch: Fetch | None = None
-    """Blocks that the chosen engine gets from another one first."""
+    """Blocks that the chosen engine fetches first."""
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
-    """The engine of one request, and why. Dashboard, logs, records, and tests read this same object."""
+    """The engine of one request, and the reason. Dashboard, logs, records, and tests read this object."""
 
     decision_id: str
     """The request's id."""
@@ -109,27 +109,27 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     wait_s: float
     compute_s: float
     decided_s: float
-    """Monotonic seconds of the deciding process."""
+    """Decision time in monotonic seconds of the deciding process."""
     queued_s: float = 0.0
-    """Seconds the queued request waited before its dispatch (0 until dispatched)."""
+    """Seconds that the queued request waited before its dispatch (0 until dispatched)."""
     candidates: tuple[Candidate, ...] = ()
     fetch: Fetch | None = None
     queue_reason: str = ""
-    """Why it was dispatched before other waiting requests, a code of routing.values.reasons; empty: it did not wait."""
+    """Code of routing.values.reasons: why it was dispatched before other requests. Empty if it did not wait."""
     overtook: int = 0
-    """Queued requests that had waited longer for the same engine, or unbound as this one, and stayed behind."""
+    """Queued requests that had waited longer for the same engine (or also unbound) and were overtaken."""
     pair: EnginePair | None = None
-    """The decode engine, where `engine_id` only prefills; set at dispatch."""
+    """The decode engine if `engine_id` only prefills. Set at dispatch."""
     migrated_s: float = 0.0
-    """When the queued request was moved to this engine, as `decided_s`; 0: it was not."""
+    """When the queued request was migrated to this engine, in the clock of `decided_s`. 0 if it was not."""
     arm: str = ""
-    """live, canary or control: the arm that chose, while a trial runs; empty: none runs."""
+    """The arm that chose: live, canary, or control. Empty if no trial is running."""
     decided_by: str = ""
-    """Where several gateways share the pool: the owner's name and epoch, or ALONE; empty: this gateway, for all."""
+    """If several gateways share the pool: the owner's name and epoch, or ALONE. Empty: this gateway decides for all."""
 
     @property
     def knew_blocks(self) -> bool:
-        """Whether the prompt's blocks were compared with those of engines."""
+        """Whether the prompt's blocks were compared with the engines' blocks."""
         return not self.decided_by.endswith(OTHER_KEYS)
 
     @classmethod
@@ -143,7 +143,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         policy: RoutingPolicy,
         policy_version: int,
     ) -> Decision:
-        """Return the decision of a choice; unbound where the choice names no candidate or is CENTRAL."""
+        """Return the decision of a choice. It is unbound if the choice names no candidate or is CENTRAL."""
         engine_id, hit_tokens, wait_s, compute_s = "", 0, 0.0, 0.0
         if choice.target != CENTRAL:
             best = choice.candidates[0]
@@ -169,9 +169,9 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         )
 
     def fetch_at_dispatch(self, held: int, at_source: int) -> Fetch | None:
-        """Return the part of the planned fetch that is still useful, None where there is none.
+        """Return the part of the planned fetch that is still useful, or None.
 
-        `held` leading blocks are on the chosen engine when the prefill starts, `at_source` on the source.
+        When the prefill starts, the chosen engine has `held` leading blocks and the source has `at_source`.
         """
         planned = self.fetch
         if planned is None or planned.node or at_source <= held:
@@ -182,11 +182,11 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def loading(self) -> Loading | None:
-        """The chosen engine's own load before it computes; None: none."""
+        """The load that the chosen engine makes before it computes, or None."""
         return self.candidates[0].loading if self.candidates else None
 
     def with_loading(self, loading: Loading | None) -> Decision:
-        """Return the decision with this load by the engine itself, as of its dispatch."""
+        """Return the decision with the load that the engine makes, as of its dispatch."""
         chosen = msgspec.structs.replace(self.candidates[0], loading=loading)
         return msgspec.structs.replace(self, candidates=(chosen, *self.candidates[1:]))
 
@@ -213,28 +213,29 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
 
 
 class Dispatched(msgspec.Struct, frozen=True, gc=False):
-    """Send the request to `decision.engine_id` at once; it has a reservation there."""
+    """Send the request to `decision.engine_id` at once. Its reservation exists."""
 
     decision: Decision
 
 
 class Queued(msgspec.Struct, frozen=True, gc=False):
-    """The request waits at the gateway; its Dispatched or Rejected comes from a later call."""
+    """The request waits at the gateway. A later call returns its Dispatched or Rejected."""
 
     decision: Decision
 
 
 class Rejected(msgspec.Struct, frozen=True, gc=False):
-    """The request gets no engine: `code` is one of routing.values.reasons.REJECTIONS."""
+    """The request gets no engine. `code` is one of routing.values.reasons.REJECTIONS."""
 
     request_id: str
     code: str
     retry_after_s: float
-    """When to ask again. Queue full or wait over: the wait for the least loaded engine. Admission: how late the request
-    would be, or how long decodes take to fall below the limit. Late gateway: twice its lag, or the wait beyond the
-    objective. No engine: a constant."""
+    """Seconds until a retry makes sense. Queue full or wait expired: the wait for the least loaded engine. Admission:
+    how late the request would be, or how long decodes take to fall below the limit. Late gateway: twice its lag, or the
+    wait beyond the objective. No engine: a constant.
+    """
     candidates: tuple[Candidate, ...] = ()
-    """The engines that were considered, where the request was rejected for their load."""
+    """The engines considered, if the request was rejected because of their load."""
 
 
 Outcome = Dispatched | Queued | Rejected

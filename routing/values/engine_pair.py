@@ -1,4 +1,4 @@
-"""The second half of a decision with separate prefill and decode: which engine decodes, and why."""
+"""The decode half of a decision with separate prefill and decode engines: the decode engine and the reason."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ MIXED, PREFILL, DECODE = "mixed", "prefill", "decode"
 
 
 class DecodeCandidate(msgspec.Struct, frozen=True, gc=False):
-    """One scored decode engine, with this request counted in."""
+    """One scored decode engine, including this request."""
 
     engine_id: str
     tpot_s: float
     """Expected seconds between tokens."""
     batch: int
-    """Requests that would decode there, those whose prefill still runs among them."""
+    """Requests that would decode there, including those still in prefill."""
     context_tokens: int
-    """Prompt tokens that they attend to."""
+    """Prompt tokens that these requests attend to."""
     room_tokens: int | None
-    """KV memory left before this request; None: not reported."""
+    """Free KV memory before this request, None if not reported."""
     fits: bool
 
 
@@ -27,13 +27,13 @@ class EnginePair(msgspec.Struct, frozen=True, gc=False):
     """A prefill engine's partner for one request (Mooncake Alg. 1, line 17). The decision names the prefill engine."""
 
     pairing_id: str
-    """Names this attempt of this request on these two engines: 1 to 19 digits, a positive 63-bit number."""
+    """Identifies this attempt of this request on these two engines: 1 to 19 digits, a positive 63-bit number."""
     engine_id: str
     incarnation: int
     reason: str
     """A code of routing.values.reasons."""
     tpot_s: float
     need_tokens: int
-    """KV memory that was reserved for it there."""
+    """KV memory reserved for it there."""
     candidates: tuple[DecodeCandidate, ...] = ()
-    """The best few, the chosen one first."""
+    """The best candidates, chosen one first."""

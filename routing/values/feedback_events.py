@@ -1,4 +1,4 @@
-"""Feedback that a learning placement gets about its own choices, in order."""
+"""Feedback to a learning placement about its own choices, in order."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Bound(msgspec.Struct, frozen=True, gc=False):
     request: InferenceRequest
     engine_id: str
     hit_tokens: int
-    """Prompt tokens that the engine was expected to have cached."""
+    """Prompt tokens expected to be cached on the engine."""
     at_s: float
 
 
 class Answered(msgspec.Struct, frozen=True, gc=False):
-    """The first token of a bound request came."""
+    """The first token of a bound request arrived."""
 
     request: InferenceRequest
     engine_id: str
@@ -26,9 +26,9 @@ class Answered(msgspec.Struct, frozen=True, gc=False):
 
 
 class Released(msgspec.Struct, frozen=True, gc=False):
-    """A bound request or its binding has ended: complete, failed, expired, or about to be bound again.
+    """A bound request or its binding ended: complete, failed, expired, or about to be bound again.
 
-    Sent once for every Bound; `finished` states whether the request was answered to its end.
+    Sent once for every Bound. `finished` states whether the answer was complete.
     """
 
     request: InferenceRequest

@@ -1,4 +1,4 @@
-"""A user's request to an LLM, reduced to the facts that routing needs (never the prompt itself)."""
+"""A user's request to an LLM, reduced to the facts needed for routing (never the prompt itself)."""
 
 from __future__ import annotations
 
@@ -27,24 +27,28 @@ class InferenceRequest(msgspec.Struct, frozen=True, gc=False):
     priority: int = 0
     """Lower goes first, as in vLLM."""
     tpot_slo_s: float = 0.0
-    """Mean time between tokens that meets the SLO; 0: the policy's."""
+    """Mean time between tokens that meets the SLO, 0 to use the policy's."""
     give_up_s: float = math.inf
-    """Moment after which waiting any longer is useless to the caller."""
+    """Time after which further waiting is useless to the caller."""
     slo_class: str = ""
     head: tuple[int, ...] = ()
-    """Keys of the first blocks where the prefixes' keys are finer than `keys`: a recording of a pool with small blocks,
-    replayed in a trace's larger ones. Empty: `keys` are used.
+    """Keys of the first blocks if prefixes need finer keys than `keys`: a recording of a pool with small blocks is
+    replayed with a trace's larger ones. Empty to use `keys`.
     """
     sequences: int = 1
-    """Answers that are decoded at once for the prompt; 0: none, as for an embedding."""
+    """Answers decoded at once for the prompt, 0 for none, as for an embedding."""
     may_load: bool = True
-    """Whether its sender orders loads from node managers; a load that is not ordered must not be counted on."""
+    """Whether the sender of the request orders loads from node managers. Loads that are not ordered must not be counted
+    on.
+    """
     adapter: str = ""
-    """LoRA adapter of the request; empty: none."""
+    """LoRA adapter of the request, empty without one."""
     guessed: bool = False
-    """Engines' events name its blocks in part only: the index receives all of them when they are computed."""
+    """Whether engines' events name only some of its blocks, so that the index receives all of them when they are
+    computed.
+    """
 
     @property
     def deadline_s(self) -> float:
-        """Latest moment of the first token that still meets the SLO."""
+        """Latest time of the first token that still meets the SLO."""
         return self.arrived_s + self.ttft_slo_s

@@ -1,4 +1,4 @@
-"""How unevenly pending prefill tokens are spread over the engines: one definition for live, simulation and planning."""
+"""How unevenly pending prefill tokens are spread over the engines, for live pools, simulations, and planning."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import math
 from collections.abc import Mapping, Sequence
 
 TIME_CONSTANT_S = 4.0
-"""A reading counts 1/e after this long. At moderate load an engine's work reaches 0 for a moment between
-two requests; the spread of single readings then says how short the requests are, not how even the load is."""
+"""A reading counts 1/e after this long. At moderate load, an engine's work reaches 0 between two requests, so single
+readings would measure how short the requests are, not how even the load is.
+"""
 IDLE_TOKENS = 64
-"""A pool whose engines hold less than this on average is idle: its CV is 0."""
+"""A pool whose engines hold fewer tokens than this on average is idle: its CV is 0."""
 
 
 class LoadSmoother:
-    """Exponentially weighted means of pending tokens. Mutable state: one mean per engine, and when."""
+    """Exponentially weighted means of pending tokens. Mutable state: one mean per engine, and its time."""
 
     def __init__(self, time_constant_s: float = TIME_CONSTANT_S) -> None:
         self._time_constant_s = time_constant_s
         self._means: dict[str, tuple[float, float]] = {}
 
     def update(self, readings: Mapping[str, float], now: float) -> list[float]:
-        """Take in readings (pending tokens by engine id) at `now` and return their means in the same order.
+        """Add readings (pending tokens by engine id) at `now` and return the means in the same order.
 
-        The mean of an engine never seen before is its first reading. Readings may come at any rhythm: the
-        weight of the past is exp(−elapsed / time constant).
+        The first reading of a new engine is its mean. Readings can come at any interval: the weight of the past is
+        exp(−elapsed / time constant).
         """
         return [self._one(engine_id, value, now) for engine_id, value in readings.items()]
 
@@ -42,7 +43,7 @@ class LoadSmoother:
 
 
 def load_cv(means: Sequence[float]) -> float:
-    """Return standard deviation over mean of smoothed pending tokens; 0 when idle or with fewer than two engines.
+    """Return the standard deviation over the mean of smoothed pending tokens, 0 if idle or with fewer than two engines.
 
     DualMap §2.2, eq. 1.
     """

@@ -1,4 +1,4 @@
-"""Observations that the gateway reports to the router about dispatched requests."""
+"""Observations of dispatched requests that the gateway reports to the router."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import msgspec
 
 
 class FirstToken(msgspec.Struct, frozen=True, gc=False):
-    """The engine sent its first token: prefill of this request is over."""
+    """The engine sent the first token: the request's prefill is complete."""
 
     request_id: str
 
 
 class HandedOver(msgspec.Struct, frozen=True, gc=False):
-    """The prefill engine is done; the request's first token will come from its decode engine."""
+    """The prefill engine is done. The request's first token will come from its decode engine."""
 
     request_id: str
 
 
 class Completed(msgspec.Struct, frozen=True, gc=False):
-    """The answer is complete; `cached_tokens` as the engine reports it (None if it does not)."""
+    """The answer is complete. `cached_tokens` is the engine's figure (None if it reports none)."""
 
     request_id: str
     cached_tokens: int | None = None

@@ -1,4 +1,4 @@
-"""Makes msgspec inspect a struct's fields in one thread at a time."""
+"""Make msgspec inspect a struct's fields in one thread at a time."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _prepared: set[Any] = set()
 
 
 def prepared(kind: KindT) -> KindT:
-    """Return `kind`, a type that values are converted to or decoded as, once msgspec has inspected all its fields.
+    """Return `kind` after msgspec has inspected all its fields, so that values can be converted or decoded to it.
 
     msgspec (0.22) inspects a struct's fields at the first use and exposes them to other threads before it is done: a
-    second first use at that moment ends the process with a segmentation fault.
+    concurrent second first use crashes the process with a segmentation fault.
     """
     # Checked without the lock, since the set only grows.
     if kind not in _prepared:

@@ -1,4 +1,4 @@
-"""Reason codes of decisions, and their words. Codes travel and are counted; words are made on read."""
+"""Reason codes of decisions, and their words. Codes are transmitted and counted; words are created for display."""
 
 from __future__ import annotations
 
@@ -139,5 +139,5 @@ _WORDS = {
 
 
 def words(code: str) -> str:
-    """Return the reason in words ("… because …"); an unknown code is returned as it is."""
+    """Return the reason in words ("… because …"), or an unknown code unchanged."""
     return _WORDS.get(code, code)

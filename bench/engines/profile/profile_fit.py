@@ -40,7 +40,7 @@ class StepSample:
 
 @dataclass(frozen=True, slots=True)
 class ProfileFit:
-    """The cost figures by their names in a profile, and the relative errors of each sample, in order."""
+    """The cost figures by their names in a profile, and the relative errors of each sample in order."""
 
     figures: dict[str, float]
     prefill_errors: list[float]
@@ -62,7 +62,7 @@ def mean_error(errors: Sequence[float]) -> float:
 
 
 def fit_profile(prefills: Sequence[PrefillSample], steps: Sequence[StepSample]) -> ProfileFit:
-    """Return the best-fitting figures; raises ValueError if there are fewer samples than figures."""
+    """Return the best-fitting figures. Raises ValueError if there are fewer samples than figures."""
     prefill_rows = [_prefill_row(sample) for sample in prefills]
     step_rows = [[1.0, float(sample.batch), float(sample.context_tokens)] for sample in steps]
     prefill_seconds = [sample.seconds for sample in prefills]
@@ -77,10 +77,10 @@ def fit_profile(prefills: Sequence[PrefillSample], steps: Sequence[StepSample]) 
 
 
 def fit_non_negative(rows: Sequence[Sequence[float]], targets: Sequence[float]) -> list[float]:
-    """Return coefficients, none below zero, with the least sum of squared relative errors.
+    """Return non-negative coefficients with the least sum of squared relative errors.
 
-    Exact: of all subsets of columns, it takes the best one whose unconstrained solution is positive. Raises ValueError
-    for fewer rows than columns, or a target that is not above zero.
+    The result is exact: among all subsets of columns, it is the best one whose unconstrained solution is positive.
+    Raises ValueError for fewer rows than columns, or for a target that is not positive.
     """
     width = len(rows[0]) if rows else 1
     if len(rows) < width:

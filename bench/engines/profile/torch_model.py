@@ -1,4 +1,4 @@
-"""A decoder-only transformer of random weights to be timed; creating one imports PyTorch."""
+"""A decoder-only transformer with random weights for timing. Creating one imports PyTorch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """The sizes of a dense model of Llama's kind."""
+    """The sizes of a dense Llama-like model."""
 
     layers: int
     hidden: int
@@ -56,7 +56,10 @@ SHAPES = {
 
 
 class TimedModel:
-    """The model on one device. `torch` and `functional` are the modules, so that importing this file needs neither."""
+    """The model on one device.
+
+    `torch` and `functional` are the modules, so that importing this file requires neither.
+    """
 
     def __init__(self, shape: ModelShape, device: str, dtype: str) -> None:
         import torch
@@ -85,7 +88,7 @@ class TimedModel:
         return f"{name}, {str(self.dtype).rpartition('.')[2]}, PyTorch {torch.__version__}{graphs}"
 
     def fits(self, batch: int, tokens: int) -> bool:
-        """Return whether the KV of this many sequences leaves a quarter of the free memory for the rest."""
+        """Return whether the KV of this many sequences leaves a quarter of the free memory unused."""
         if self.device.type != "cuda":
             return True
         self.torch.cuda.empty_cache()
@@ -94,7 +97,7 @@ class TimedModel:
         return bool(batch * tokens * self.shape.kv_bytes_per_token < 0.75 * free)
 
     def prefill_times(self, cached: int, computed: int, repeats: int) -> list[float]:
-        """Return the seconds of prefills of `computed` tokens behind `cached` ones."""
+        """Return the seconds of prefills of `computed` tokens after `cached` ones."""
         torch = self.torch
         cache = self._cache(1, cached + computed)
         tokens = torch.randint(self.shape.vocabulary, (1, computed), device=self.device)
@@ -144,7 +147,7 @@ class TimedModel:
         return angles.cos().to(self.dtype), angles.sin().to(self.dtype)
 
     def _causal(self, computed: int, total: int) -> Any:
-        """Return the causal mask: each computed token attends to all positions up to its own."""
+        """Return the causal mask: each computed token attends to all positions up to itself."""
         # PyTorch has a faster kernel for a square causal mask than for any given one.
         if computed == total:
             return "causal"

@@ -1,4 +1,4 @@
-"""Sends a schedule of streamed chats at fixed times, regardless of answers, and times the tokens."""
+"""Send a schedule of streamed chats at fixed times, regardless of answers, and time the tokens."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RunFigures(msgspec.Struct, frozen=True):
 
 
 def figures(answers: Sequence[Answered], objective_s: float, tpot_objective_s: float) -> RunFigures:
-    """Return the figures of these answers; a request without an answer is late, and its time counts as infinite."""
+    """Return the figures of these answers. A request without an answer is late, and its time counts as infinite."""
     times = sorted(answer.ttft_s for answer in answers)
     gaps = sorted(answer.tpot_s for answer in answers)
     on_time = [answer.ttft_s <= objective_s and answer.tpot_s <= tpot_objective_s for answer in answers]

@@ -15,10 +15,10 @@ DOCUMENT_WORDS = (1200, 3800)
 DOCUMENT_SHARE = 0.2
 """Share of conversations that begin with a document."""
 MAX_WORDS = 4000
-"""A word is about two tokens of the tiny tokenizer, and the context has 8,192."""
+"""Maximum words in a request. A word is about two tokens of the tiny tokenizer, and the context has 8,192."""
 MAX_TURNS = 6
 BURST = 4
-"""Conversations that begin at once."""
+"""Conversations that start at once."""
 ANSWER_TOKENS = 16
 HOT_WORDS, HOT_ANSWER_TOKENS = 2000, 128
 _TEXT = Path(__file__).resolve().parents[3] / "docs/kv-store.md"

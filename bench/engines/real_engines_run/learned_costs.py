@@ -1,4 +1,4 @@
-"""Publishes a gateway's learned engine costs back to it, in snapshots as a control plane would publish them."""
+"""Publish a gateway's learned engine costs back to it, in snapshots as a control plane would."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kvstore.keys.keyring import Keyring
 
 
 class LearnedCosts:
-    """The bus of one gateway. Mutable state: the snapshot with the newest costs, replaced whole under a lock."""
+    """The bus of one gateway. Mutable state: the snapshot with the newest costs, replaced as a whole under a lock."""
 
     def __init__(self, socket: Path, secret: str, snapshot: Snapshot) -> None:
         self.url = hub_url(socket)
@@ -30,7 +30,7 @@ class LearnedCosts:
         self._bus.subscribe(TOPIC, lambda _, report: self._take(report))
 
     def close(self) -> None:
-        """End the bus."""
+        """Close the bus."""
         self._bus.close()
         self._hub.stop()
 

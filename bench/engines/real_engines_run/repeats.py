@@ -1,4 +1,4 @@
-"""Repeats measured in several sittings: each is stored once it is whole, and the report covers all."""
+"""Repeats measured in several sittings: each is stored once it is complete, and the report covers all."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _SAMPLE_S = 3.0
 
 
 class Repeats:
-    """The stored repeats of one commit and one set of settings; those of others are left alone."""
+    """The stored repeats of one commit and one set of settings. Others are left unchanged."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self._folder = folder
         self._settings = json.loads(json.dumps(settings))
 
     def missing(self, wanted: int) -> list[int]:
-        """Return the numbers of the repeats that are not measured yet."""
+        """Return the numbers of the repeats that are not yet measured."""
         return [number for number in range(wanted) if self._read(number) is None]
 
     def keep(self, number: int, figures: Figures, conditions: Mapping[str, float]) -> None:
-        """Store one whole repeat and the conditions it was measured under."""
+        """Store one complete repeat and its measurement conditions."""
         self._folder.mkdir(parents=True, exist_ok=True)
         # Rates are keys here; a share without any answer in time is Infinity, which Python's JSON can hold.
         runs = {
@@ -42,7 +42,7 @@ class Repeats:
         path.with_suffix(".part").rename(path)
 
     def together(self, wanted: int) -> dict[str, dict[float, list[RunFigures]]]:
-        """Return the figures of all repeats in order; raises LookupError while one is missing."""
+        """Return the figures of all repeats in order. Raises LookupError if one is missing."""
         results: dict[str, dict[float, list[RunFigures]]] = {}
         for number in range(wanted):
             kept = self._read(number)
@@ -70,7 +70,7 @@ class Repeats:
 
 
 def busy_share() -> float:
-    """Return the share of this machine's CPU time that is in use, over a few seconds."""
+    """Return the used share of this machine's CPU time, measured over a few seconds."""
     before = _cpu_times()
     time.sleep(_SAMPLE_S)
     busy, whole = (now - then for now, then in zip(_cpu_times(), before, strict=True))

@@ -29,7 +29,7 @@ OUR_WAYS = (OURS, UNQUEUED, APPROXIMATE)
 ROUND_ROBIN = "round_robin"
 RIVALS = (ROUND_ROBIN, "sglang_router", "vllm_router")
 READY_S = 300.0
-"""Time for engines to be idle and registered with a router."""
+"""Time limit for engines to become idle and register with a router."""
 
 
 def keep_snapshot(
@@ -56,7 +56,7 @@ def keep_snapshot(
 
 @contextmanager
 def ways(scratch: Path, engines: Sequence[RealEngine], speed: Speed) -> Iterator[Mapping[str, Sequence[str]]]:
-    """Start the routers; yields the addresses of each."""
+    """Start the routers. Yields the addresses of each."""
     urls = [engine.url for engine in engines]
     sglang, vllm = peer_python("sglang-router", PEER), peer_python("vllm-router", VLLM_ROUTER)
     ports = dict(zip((*OUR_WAYS, *RIVALS[1:]), free_ports(5), strict=True))
@@ -100,7 +100,7 @@ def ways(scratch: Path, engines: Sequence[RealEngine], speed: Speed) -> Iterator
 
 
 def register(workers: str, urls: Sequence[str]) -> None:
-    """Wait until sglang-router has both engines: it drops one that does not answer its first questions in time."""
+    """Wait until sglang-router has both engines: it drops an engine that does not answer its first requests in time."""
     until = time.monotonic() + READY_S
     while True:
         with urllib.request.urlopen(workers, timeout=60) as answer:  # noqa: S310 - our own loopback address

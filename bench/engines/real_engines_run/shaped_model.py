@@ -1,4 +1,4 @@
-"""A model of a served size for engines on a GPU: sizes only, for weights that vLLM makes up (`--load-format dummy`)."""
+"""A model of realistic size for engines on a GPU, with dummy weights from vLLM (`--load-format dummy`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ CONTEXT_TOKENS = 32_768
 
 
 def shaped(model: Path, shape: ModelShape, folder: Path) -> Path:
-    """Return a folder with the model's tokenizer and template, and this shape; the tokenizer keeps its vocabulary."""
+    """Return a folder with the model's tokenizer and template, and this shape.
+
+    The tokenizer's vocabulary is unchanged.
+    """
     shutil.copytree(model, folder, ignore=shutil.ignore_patterns("*.safetensors", "adapter"))
     sizes = {
         "hidden_size": shape.hidden,

@@ -1,4 +1,4 @@
-"""The speed of two engines on this machine now, which scales rates, costs and the objective."""
+"""The current speed of two engines on this machine, which scales rates, costs, and the objective."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONTEXT = 8192
 
 
 def prefill_s(one: RealEngine, words: int, seed: int) -> tuple[int, float]:
-    """Return the tokens of a prompt that was never sent before, and the seconds until its first token."""
+    """Return the tokens of a new prompt, and the seconds until its first token."""
     text = " ".join(str(choice) for choice in random.Random(seed).choices(range(1000), k=words))
     return _completed(one, {"prompt": text, "max_tokens": 1})
 
@@ -33,7 +33,7 @@ def answer_s(one: RealEngine, seed: int) -> float:
 
 
 def _completed(one: RealEngine, fields: Mapping[str, object]) -> tuple[int, float]:
-    """Return the tokens of a completion's prompt, and the seconds that it took."""
+    """Return a completion's prompt tokens, and the seconds that it took."""
     began = time.monotonic()
     status, raw = one.post("/v1/completions", {"model": MODEL, **fields})
     if status != 200:
@@ -61,7 +61,7 @@ class Speed:
         self.answers_per_s, self.tpot_s = 0.0, 0.0
 
     def measure_answers(self, engines: Sequence[RealEngine]) -> None:
-        """Measure long answers with eight on each engine: how many end per second, and the seconds per token."""
+        """Measure long answers with eight on each engine: answers per second, and seconds per token."""
         with ThreadPoolExecutor(8 * len(engines)) as pool:
             began = time.monotonic()
             asked = [pool.submit(answer_s, engines[seed % 2], seed) for seed in range(300, 300 + 24 * len(engines))]
@@ -70,7 +70,7 @@ class Speed:
         self.tpot_s = statistics.median(times) / HOT_ANSWER_TOKENS
 
     def policy(self, *, queues: bool) -> RoutingPolicy:
-        """Return the default policy with this objective; these costs apply until better ones are learned."""
+        """Return the default policy with this objective. These costs apply until better ones are learned."""
         cost = PrefillCostDocument(base_s=self.base_s, per_token_s=self.per_token_s, per_token_squared_s=0.0)
         push = DispatchLimitDocument() if queues else DispatchLimitDocument(mode=BLIND)
         policy = RoutingPolicy(ttft_slo_s=self.objective_s, prefill_cost=cost, cost="fitted", dispatch_limit=push)

@@ -1,1 +1,1 @@
-"""The chapters of docs/evidence.md: NAME.md has the text, NAME.py its figures and the pictures."""
+"""The chapters of docs/evidence.md: NAME.md contains the text, NAME.py computes its figures and draws its pictures."""

@@ -1,4 +1,4 @@
-"""Figures: the papers' claims, one by one."""
+"""Figures of each claim of the papers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bench.evidence.verdicts import (
 
 
 def figures() -> dict[str, Any]:
-    """Return the figures and the verdict of each claim, by the paper and the claim's name."""
+    """Return the figures and the verdict of each claim, by paper and claim name."""
     papers = {
         "dualmap": dualmap,
         "scaling": dualmap_scaling,

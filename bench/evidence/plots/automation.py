@@ -15,12 +15,12 @@ FIXED = "#8a94a3"
 
 
 def column(row: Row, name: str, at: int) -> list[float]:
-    """Return one column of a table in a row; a missing value is NaN, and leaves a gap."""
+    """Return one column of a table in a row. A missing value is NaN and leaves a gap."""
     return [math.nan if line[at] is None else line[at] for line in row[name]]
 
 
 def elasticity(result: Result, labels: Sequence[str], fixed: str, file: str) -> None:
-    """Draw attainment (upper) and engines over time of some runs, a panel each (Fig. 12 a, c)."""
+    """Draw attainment (top) and engines over time of some runs, one panel per run (Fig. 12 a, c)."""
     figure, axes = panels(len(labels), height_in=3.0)
     still = result.find(label=fixed)
     for panel, label in zip(axes, labels, strict=True):
@@ -48,7 +48,7 @@ def _engines(panel: Axes, row: Row) -> None:
 
 
 def hits_at_change(result: Result, changes: Sequence[str], change_s: float, file: str) -> None:
-    """Draw hits over time around a change of the fleet, rings and modulo, a panel for each change."""
+    """Draw hits over time around a change of the fleet with rings and with modulo, one panel per change."""
     figure, axes = panels(len(changes), height_in=2.8)
     for panel, change in zip(axes, changes, strict=True):
         for name, colour in (("rings", COLOURS["dual_map"]), ("modulo", FIXED)):
@@ -66,7 +66,7 @@ def hits_at_change(result: Result, changes: Sequence[str], change_s: float, file
 
 
 def day(result: Result, prefill: int, file: str) -> None:
-    """Draw roles over the controlled day, and the share within both objectives next to a fixed ratio (Fig. 8)."""
+    """Draw roles over the controlled day, and the share within both objectives compared with a fixed ratio (Fig. 8)."""
     figure, axes = panels(2, height_in=3.0)
     row = result.find(kind="day", controlled=True, seed=1)
     hours = [24 * moment / _end(row) for moment in column(row, "tide", 0)]

@@ -11,7 +11,7 @@ TITLES = {"round_robin": "Groups take turns", "random": "Random order"}
 
 
 def over_size(result: Result, groups: int, cycle_tokens: int, paper: dict[str, float], file: str) -> None:
-    """Draw hit tokens over the cache's size, a panel for each order of arrival; crosses are the paper's Table 3."""
+    """Draw hit tokens over the cache's size, one panel per order of arrival. Crosses are the paper's Table 3."""
     figure, axes = panels(2)
     for panel, (order, title) in zip(axes, TITLES.items(), strict=True):
         for eviction, colour in COLOURS.items():

@@ -20,12 +20,12 @@ STYLES: dict[str, tuple[str, str | tuple[float, tuple[float, float]]]] = {
     "min_ttft + RLT": (COLOURS["min_ttft"], (0, (4, 1.5))),
     "least_cost + LRU": (COLOURS["least_cost"], "-"),
 }
-"""Colour and dash of each rule: dashed where the engines evict by RLT."""
+"""Color and dash of each rule: dashed if the engines evict by RLT."""
 
 _COLUMNS = 4
 
 Point = Callable[[str, float], float]
-"""A function that returns a figure of a rule at a value."""
+"""Returns a figure of a rule at a value."""
 
 
 def over_speed(
@@ -36,7 +36,7 @@ def over_speed(
     paper: Mapping[str, float],
     file: str,
 ) -> None:
-    """Draw median TTFT and hits over the engines' speed; dotted are the paper's medians of some rules."""
+    """Draw median TTFT and hits over the engines' speed. Dotted lines are the paper's medians of some rules."""
     figure, (left, right) = panels(2, height_in=3.4)
     for rule in rules:
         _line(left, rule, speeds, ttft)
@@ -66,7 +66,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sweeps(shown: Sequence[Sweep], label: str, file: str, *, log: bool) -> None:
-    """Draw one figure over each varied parameter, a panel for each."""
+    """Draw one figure over each varied parameter, one panel per parameter."""
     lines = -(-len(shown) // _COLUMNS)
     figure = Figure(figsize=(WIDTH_IN, 2.1 * lines + 0.5), layout="constrained")
     axes: list[Axes] = list(figure.subplots(lines, _COLUMNS, squeeze=False).flat)

@@ -1,4 +1,4 @@
-"""One style for all pictures: sizes, colours for colour-blind readers, and files that do not change."""
+"""One style for all pictures: sizes, colors for color-blind readers, and reproducible files."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ mpl.rcParams.update(
 
 
 def rule_name(placement: str, order: str) -> str:
-    """Return the document's name of a rule."""
+    """Return a rule's name in the document."""
     if placement == "central":
         return order
     return placement if order == "fifo" else f"{placement} + {order}"
@@ -92,7 +92,7 @@ def trace_panels(xlabel: str, ylabel: str, *, height_in: float = 3.2) -> tuple[F
 
 
 def line(panel: Axes, points: Iterable[tuple[float, float]], *, size: float = 2.5, **options: Any) -> None:
-    """Draw a line through (x, y) with a mark at each."""
+    """Draw a line through (x, y) with a marker at each point."""
     drawn = list(points)
     panel.plot([x for x, _ in drawn], [y for _, y in drawn], marker="o", markersize=size, **options)
 
@@ -111,7 +111,7 @@ def plain_numbers(axis: Axis) -> None:
 
 
 def write(figure: Figure, name: str) -> None:
-    """Write the picture; the document links it as images/evidence/NAME.svg."""
+    """Write the picture. The document links it as images/evidence/NAME.svg."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     path = FOLDER / f"{name}.svg"
     figure.savefig(path, metadata={"Date": None, "Creator": "Headway"})

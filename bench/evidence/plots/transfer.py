@@ -8,7 +8,7 @@ from bench.evidence.store import Result
 
 
 def over_load(result: Result, placements: tuple[str, ...], file: str) -> None:
-    """Draw the mean of TTFT of each rule."""
+    """Draw the mean TTFT of each rule."""
     figure, axes = trace_panels(ARRIVALS, "mean TTFT, s")
     for trace, panel in axes.items():
         for placement in placements:
@@ -22,7 +22,7 @@ def over_load(result: Result, placements: tuple[str, ...], file: str) -> None:
 
 
 def over_bandwidth(result: Result, local: dict[str, float], loads: dict[str, float], file: str) -> None:
-    """Draw the mean of TTFT with transfers over the sender's bandwidth; `local` is that without any."""
+    """Draw the mean TTFT with transfers over the sender's bandwidth. `local` is the mean without transfers."""
     figure, axes = trace_panels("bandwidth of one engine, Gbit/s", "mean TTFT, s", height_in=2.6)
     for trace, panel in axes.items():
         points = ((row["gbps"], row["ttft_mean_s"]) for row in result.where(kind="bandwidth", trace=trace))

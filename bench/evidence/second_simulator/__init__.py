@@ -1,1 +1,1 @@
-"""A second simulator, from the scheduling study's text alone, which shows the reading of it behind each figure."""
+"""A second simulator, written from the scheduling study's text alone, to show the interpretation behind each figure."""

@@ -1,4 +1,4 @@
-"""The queue orders of the second simulator: scheduling study §5. A request that cannot be on time goes last."""
+"""The queue orders of the second simulator: scheduling study §5. Requests that cannot be on time go last."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _late_last(station: Station, now: float, estimates: dict[int, float], readin
 
 
 def _slack(station: Station, now: float, estimates: dict[int, float], reading: Reading) -> Job | None:
-    """Return the shortest request of the feasible set that makes no earlier one of it late."""
+    """Return the shortest request of the feasible set that makes no earlier feasible one late."""
     feasible = _feasible(station, now, estimates, reading)
     end_s, spare_s = now, float("inf")
     chosen = feasible[0] if feasible else None
@@ -62,7 +62,10 @@ def _slack(station: Station, now: float, estimates: dict[int, float], reading: R
 
 
 def _feasible(station: Station, now: float, estimates: dict[int, float], reading: Reading) -> list[Job]:
-    """Walk by deadline; where one would be late, the largest so far leaves (Moore 1968)."""
+    """Return the requests that can all be on time.
+
+    In deadline order, each late one removes the largest so far (Moore 1968).
+    """
     feasible: list[Job] = []
     end_s = now
     for job in sorted(station.waiting, key=lambda item: (item.deadline_s, item.number)):

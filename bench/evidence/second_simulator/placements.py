@@ -1,4 +1,4 @@
-"""The placements of the second simulator: scheduling study §8, and DualMap as far as that section describes it."""
+"""The placements of the second simulator: scheduling study §8, and DualMap as described there."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ _NODES, _WINDOW, _LEAST_SEEN = 100, 1000, 50
 
 
 class Reading(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A reading of what the study's text leaves open."""
+    """An interpretation of what the study's text leaves open."""
 
     infeasible_wait: bool = True
-    """Whether requests to be served last count in the wait of new ones, which are served before them."""
+    """Whether requests that are served last count in the wait of new requests, which overtake them."""
     infeasible_coming: bool = True
-    """Whether the blocks of requests to be served last count as on their way to the engine."""
+    """Whether the blocks of requests that are served last count as on their way to the engine."""
     estimates: Literal["bound", "asked"] = "bound"
-    """When an order's estimates are made: once, when a request is bound, or each time that an engine asks."""
+    """When an order's estimates are made: once at binding, or each time that an engine asks for work."""
     ties: Literal["request", "first"] = "request"
     """Tie-break: by a hash of request and engine, or always the first engine."""
     sent: Literal["new", "all"] = "new"
-    """Blocks sent to an engine that `sglang_cache_aware` counts: those not held there, or every one."""
+    """Which sent blocks `sglang_cache_aware` counts: those not held by the engine, or all."""
     rings: int = 0
-    """Seed of the positions on DualMap's rings."""
+    """Seed of the positions on DualMap's hash rings."""
 
 
 Placement = Callable[[Job, Sequence[Station], float], int]
 
 
 def placement(name: str, reading: Reading, engines: int) -> Placement:
-    """Return the rule of that name."""
+    """Return the rule with this name."""
     if name == "dual_map":
         return _DualMap(reading, engines)
     return {"least_cost": _least_cost, "sglang_cache_aware": _cache_aware}[name](reading)
@@ -76,9 +76,9 @@ def _cache_aware(reading: Reading) -> Placement:
 
 
 class _DualMap:
-    """Two rings, adaptive keys, and the SLO switch; without migration, which moves a handful of requests at most.
+    """Two rings, adaptive keys, and the SLO switch. Migration, which moves only a few requests, is omitted.
 
-    Mutable: the window of requests over which a prefix's share is counted.
+    Mutable: the window of requests for counting a prefix's share.
     """
 
     def __init__(self, reading: Reading, engines: int) -> None:
@@ -99,7 +99,7 @@ class _DualMap:
         return min(pair, key=lambda engine: (stations[engine].load(now), _tie(self._reading, job, engine)))
 
     def _key(self, job: Job) -> int:
-        """Return the last block of the request's key: longer while its prefix has more than 2/n of the window."""
+        """Return the last block of the request's key, longer while its prefix has more than 2/n of the window."""
         length = 2
         enough = len(self._window) >= _LEAST_SEEN
         while enough and length < len(job.blocks) and self._share(job.blocks[length - 1]) > 2 / self._engines:

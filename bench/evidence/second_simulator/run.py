@@ -1,4 +1,4 @@
-"""Runs the second simulator, and searches for the largest rate that a rule sustains in it."""
+"""Run the second simulator, and search for the largest rate that a rule sustains in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simulator.workloads.trace import TraceRow
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule on one fleet, in one reading."""
+    """One rule on one fleet, under one reading."""
 
     placement: str
     order: str = "fifo"
@@ -58,7 +58,7 @@ def run(asked: Asked, rows: Sequence[TraceRow], qps: float) -> OnTime:
 
 
 def goodput(asked: Asked, rows: Sequence[TraceRow], guess_qps: float) -> tuple[float, float]:
-    """Return the largest rates, to a tenth, with 90 % of the requests, and of the prompt tokens too, on time."""
+    """Return the largest rates, to a tenth, with 90 % on time: of the requests, and of the prompt tokens too."""
     known: dict[int, OnTime] = {}
 
     def at(tenths: int) -> OnTime:

@@ -25,11 +25,11 @@ class Job(msgspec.Struct, eq=False):
 
     @property
     def deadline_s(self) -> float:
-        """Time at which its first token is due."""
+        """Time by which its first token is due."""
         return self.arrived_s + SLO_S
 
     def hit(self, blocks: int) -> int:
-        """Return the tokens of the first `blocks` blocks; the last one may be partial."""
+        """Return the tokens of the first `blocks` blocks. The last one can be partial."""
         return min(blocks * BLOCK_TOKENS, self.tokens)
 
 
@@ -40,12 +40,12 @@ def prefill_s(tokens: int, hit: int) -> float:
 
 
 class Station:
-    """One prefill at a time over a leaf-LRU cache. Mutable: all of it."""
+    """An engine with one prefill at a time and a leaf-LRU cache. All state is mutable."""
 
     def __init__(self) -> None:
         self.cache: OrderedDict[int, None] = OrderedDict()
         self.coming: Counter[int] = Counter()
-        """Blocks of requests that wait or run here."""
+        """Blocks of requests that wait or run on this engine."""
         self.waiting: list[Job] = []
         self.infeasible: list[Job] = []
         self.running: Job | None = None
@@ -54,22 +54,22 @@ class Station:
         self.sent_new = self.sent_all = 0
 
     def resident(self, blocks: Sequence[int]) -> int:
-        """Return the number of leading blocks that the cache holds."""
+        """Return the number of leading blocks in the cache."""
         return next((at for at, block in enumerate(blocks) if block not in self.cache), len(blocks))
 
     def match(self, blocks: Sequence[int]) -> int:
-        """Return the number of leading blocks that the cache holds or gets from waiting and running requests."""
+        """Return the number of leading blocks in the cache, or on their way with waiting and running requests."""
         cache, coming = self.cache, self.coming
         return next((at for at, block in enumerate(blocks) if block not in cache and block not in coming), len(blocks))
 
     def wait_s(self, now: float, *, with_infeasible: bool) -> float:
-        """Return the rest of the running prefill and the estimates of the waiting requests."""
+        """Return the remaining running prefill plus the estimates of the waiting requests, in seconds."""
         rest = max(self.free_s - now, 0.0) if self.running is not None else 0.0
         late = sum(job.estimate_s for job in self.infeasible) if with_infeasible else 0.0
         return rest + late + sum(job.estimate_s for job in self.waiting)
 
     def load(self, now: float) -> float:
-        """Return the pending uncached tokens: of waiting requests, and the unfinished share of the running one."""
+        """Return the pending uncached tokens of waiting requests, and of the unfinished share of the running one."""
         pending = float(sum(job.uncached for job in self.waiting) + sum(job.uncached for job in self.infeasible))
         if self.running is not None:
             share = max(self.free_s - now, 0.0) / (self.free_s - self.started_s)
@@ -77,7 +77,7 @@ class Station:
         return pending
 
     def bind(self, job: Job) -> None:
-        """Queue a request here, with the current estimate."""
+        """Queue a request with its current estimate."""
         held = self.match(job.blocks)
         job.estimate_s, job.uncached = prefill_s(job.tokens, job.hit(held)), job.tokens - job.hit(held)
         self.sent_new += len(job.blocks) - held
@@ -87,7 +87,7 @@ class Station:
         self.waiting.append(job)
 
     def start(self, job: Job, now: float) -> None:
-        """Begin a prefill; hits are the blocks that the cache holds now."""
+        """Begin a prefill. Hits are the blocks that are now in the cache."""
         held = self.resident(job.blocks)
         self._touch(job.blocks[:held])
         job.uncached = job.tokens - job.hit(held)
@@ -95,7 +95,7 @@ class Station:
         self.free_s = now + prefill_s(job.tokens, job.hit(held))
 
     def finish(self) -> None:
-        """End the running prefill and put its blocks into the cache."""
+        """End the running prefill and store its blocks in the cache."""
         job, self.running = self.running, None
         if job is None:
             raise AssertionError("a prefill ends that never began")
@@ -119,7 +119,7 @@ class Station:
                 del self.coming[block]
 
     def _touch(self, blocks: Sequence[int]) -> None:
-        """Use blocks, leaf to root, so that a parent is always younger than its children."""
+        """Touch blocks from leaf to root, so that a parent is always younger than its children."""
         for block in reversed(blocks):
             self.cache[block] = None
             self.cache.move_to_end(block)

@@ -1,1 +1,1 @@
-"""The conditions of each verdict, paper by paper; chapters/verdicts.md has the text of the claims."""
+"""The conditions of each verdict, paper by paper. chapters/verdicts.md contains the text of the claims."""

@@ -1,7 +1,7 @@
-"""Bars for our own rules on sessions: `ours` against other systems, and advisories on against off.
+"""Targets for our own session rules: `ours` against other systems, and advisories on against off.
 
-A bar *holds* if the median of the seeds' paired ratios meets it, *holds within tolerance* if only the tolerance does (3
-% up to 768 users, 10 % above, 15 % of mean TTFT), and otherwise *does not hold*.
+A target *holds* if the median of the seeds' paired ratios meets it, *holds within tolerance* if only the tolerance does
+(3 % up to 768 users, 10 % above, 15 % of mean TTFT), and otherwise *does not hold*.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _AGAINST_STICKY = {256: 1.0, 512: 1.15, 768: 2.0}
 
 
 def claims() -> dict[str, Any]:
-    """Return each bar with its figures."""
+    """Return each target with its figures."""
     plain = {item: case("ours", item) for item in USERS}
     ondemand = {item: case("ondemand", item) for item in USERS}
     return {

@@ -20,7 +20,7 @@ from bench.evidence.verdicts.verdict import BY_CONSTRUCTION, Judged, judged
 _TRACE = "conversation"
 _AT, _PAST = SHOWN[_TRACE], PAST[_TRACE]
 _PAPER_GAIN = {"conversation": 0.143, "toolagent_like": 0.167}
-"""The least gain of DualMap's Fig. 3 over the best baseline."""
+"""The minimum gain in DualMap's Fig. 3 over the best baseline."""
 _PAPER_CAPACITY = {"conversation": 0.406, "toolagent_like": 0.0}
 
 
@@ -136,7 +136,7 @@ def key_lengths() -> Judged:
 
 
 def last_token(trace: str) -> Judged:
-    """Time to the last token against the best baseline at the highest load, where the paper's gains are largest."""
+    """Time to last token against the best baseline at the highest load, where the paper's gains are largest."""
     qps = end_to_end.LOADS[trace][-1]
     result, quantiles = load("end_to_end"), dict[str, Any]()
     for figure in ("p50", "p90"):
@@ -207,7 +207,7 @@ def least_loaded_misses() -> Judged:
 
 
 def switch() -> Judged:
-    """Switching by the SLO against the least TTFT of two."""
+    """Switching by the SLO against the lowest TTFT of two."""
     changes = [
         [
             at(_TRACE, WITHOUT_REBALANCE, qps, figure) / at(_TRACE, "min_ttft", qps, figure) - 1

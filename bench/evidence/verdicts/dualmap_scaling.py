@@ -1,4 +1,4 @@
-"""DualMap's claims on a fleet that changes (§3.4, A.3.3, Fig. 12), and on decode bottlenecks (A.8)."""
+"""DualMap's claims on a changing fleet (§3.4, A.3.3, Fig. 12), and on decode bottlenecks (A.8)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def claims() -> dict[str, Any]:
 
 
 def scaling_up() -> Judged:
-    """Attainment after an overload of the few engines."""
+    """Attainment after the few engines were overloaded."""
     start_s, end_s = overload()
     back_s, most = recovered_s(REACTIVE), max(plan["target"] - plan["engines"] for plan in plans(REACTIVE))
     return {

@@ -37,7 +37,7 @@ def claims() -> dict[str, Any]:
 
 
 def table_2(rule: str) -> Judged:
-    """A rule against cache-aware + LRU at the speed that is closest to the paper, and where it gains most."""
+    """A rule against cache-aware + LRU at the speed closest to the paper, and where it gains most."""
     fit = paper_speed()
     theirs = PAPER_TTFT[rule] / PAPER_TTFT[BASE]
     ours = {speed: ttft(rule, speed) / ttft(BASE, speed) for speed in TABLE_SPEEDS}
@@ -58,7 +58,7 @@ def _against_base(rule: str, speed: int) -> dict[str, Any]:
 
 
 def turns() -> Judged:
-    """Groups that take turns."""
+    """Groups that alternate."""
     rules = (BASE, OURS, BEST)
     medians = {speed: [by_seed("ttft_p50_s", "order", rule, speed) for rule in rules] for speed in ORDER_SPEEDS}
     ratios = [fmean(ours) / fmean(base) for base, ours, _ in medians.values()]
@@ -72,7 +72,7 @@ def turns() -> Judged:
 
 
 def sweep(kind: str) -> Judged:
-    """Median and P95 of TTFT against cache-aware + LRU over one parameter that the paper varies."""
+    """Median and P95 of TTFT against cache-aware + LRU over one parameter varied in the paper."""
     values = SWEEP_VALUES[kind]
     behind = [
         value

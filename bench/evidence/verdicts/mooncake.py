@@ -14,7 +14,7 @@ from bench.evidence.verdicts.verdict import BY_CONSTRUCTION, Judged, judged
 
 _TRACE = "conversation"
 _TURNS = 3
-"""Turns of direction that merely follow the day."""
+"""Changes of direction that merely follow the day."""
 
 
 def claims() -> dict[str, Any]:
@@ -33,7 +33,7 @@ def claims() -> dict[str, Any]:
 
 
 def ranking() -> Judged:
-    """Mean TTFT of three rules in the paper's order."""
+    """Mean TTFT of three rules in the order of the paper."""
     loads = LOADS[_TRACE]
     held = [
         qps
@@ -71,7 +71,7 @@ def bandwidth() -> Judged:
 
 
 def rejections() -> Judged:
-    """Rejections over the baseline's: early, and predicted with the paper's uniform t_d."""
+    """Rejections relative to the baseline's: early, and predicted with the paper's uniform t_d."""
     early, predicted = (admission.over_baseline(mode, "rejected") for mode in (measured.EARLY, measured.UNIFORM))
     fewer, further = [item < 1.0 for item in early], admission.fewer_than_early(measured.UNIFORM)
     exceptions = [
@@ -92,7 +92,7 @@ def rejections() -> Judged:
 
 
 def fluctuation() -> Judged:
-    """Swings of prefill and decode against each other, and their damping by prediction."""
+    """Opposing swings of prefill and decode, and their damping by prediction."""
     early, predicted = (admission.values(mode, "correlation") for mode in (measured.EARLY, measured.UNIFORM))
     against = sum(item < -0.4 for item in early)
     closer = sum(abs(now) < abs(before) for before, now in zip(early, predicted, strict=True))
@@ -121,7 +121,7 @@ def controller() -> Judged:
 
 
 def steps() -> Judged:
-    """Turns of the controller's direction over a day."""
+    """Changes of the controller's direction over a day."""
     turns = max(item["turns"] for item in pd_ratio.controlled())
     return {"turns": turns, "needed": _TURNS, "verdict": judged(reproduced=turns <= _TURNS, partly=turns <= 2 * _TURNS)}
 

@@ -23,13 +23,13 @@ from bench.evidence.verdicts.verdict import Judged, judged
 
 NAMES = {"conversation": "conversation", "toolagent_like": "tool & agent", "both": "both"}
 NEARLY_ALL, HALF = 0.95, 0.5
-"""Shares of the greatest hit rate: one that the pool must reach, and one that a machine's memory must not."""
+"""Shares of the highest hit rate: the pool must reach the first, one machine's memory must stay below the second."""
 SIZEABLE = 0.68
-"""Least gain in hits by sharing: half of the paper's most."""
+"""Minimum gain in hits by sharing: half of the paper's maximum."""
 MUCH = 1.5
-"""Least ratio of the hierarchy's hits over plain LRU's."""
+"""Minimum ratio of the hierarchy's hits to plain LRU's."""
 HIDDEN = 0.05
-"""Largest share of the time to the first token that a transfer may take after the prefill."""
+"""Maximum share of the time to first token that a transfer can take after the prefill."""
 
 
 def claims() -> dict[str, Any]:
@@ -38,7 +38,7 @@ def claims() -> dict[str, Any]:
 
 
 def capacity() -> Judged:
-    """Hits of one machine's memory and of the pool, over those of an unbounded cache."""
+    """Hits of one machine's memory and of the pool, relative to an unbounded cache."""
     shares = {
         tokens: [
             load("kv_store").number("hit_rate", kind="capacity", name=name, number=tokens)
@@ -58,7 +58,7 @@ def capacity() -> Judged:
 
 
 def sharing() -> Judged:
-    """Hits and prefill time with a shared store over those with separate memories."""
+    """Hits and prefill time with a shared store, relative to separate memories."""
     gains = []
     for trace in RATES:
         own, shared = (load("kv_store").find(kind="sharing", name=trace, number=number) for number in (0, 1))
@@ -96,7 +96,7 @@ def hints() -> Judged:
 
 
 def layers() -> Judged:
-    """The part of a long prompt's prefill that a cached prefix saves, and the part of its transfer that remains."""
+    """The share of a long prompt's prefill saved by a cached prefix, and the remaining share of its transfer."""
     rows = {ratio: load("kv_store").find(kind="layers", number=float(LENGTHS[-1]), ratio=ratio) for ratio in RATIOS}
     none, cached = rows[RATIOS[0]], rows[RATIOS[-1]]
     left = max(row["transfer_left_s"] / row["ttft_s"] for row in load("kv_store").where(kind="layers") if row["ttft_s"])

@@ -1,4 +1,4 @@
-"""Claims of ours: queue orders, virtual nodes, SLO-infeasible requests, knowledge, hot prefixes, sick engines."""
+"""Our claims: queue orders, virtual nodes, SLO-infeasible requests, knowledge, hot prefixes, sick engines."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def order() -> Judged:
 
 
 def virtual_nodes() -> Judged:
-    """Mean goodput over sets of keys with one node per engine and with 100."""
+    """Mean goodput over sets of keys with one virtual node per engine and with 100."""
     goodputs = [
         [fmean([goodput(trace, label), *goodputs_of_keys(trace, label)]) for label in (ONE_NODE, FULL)]
         for trace in TRACES
@@ -57,7 +57,7 @@ def virtual_nodes() -> Judged:
 
 
 def infeasible() -> Judged:
-    """Rejection of requests that cannot meet their SLO any more."""
+    """Rejection of requests that can no longer meet their SLO."""
     served, rejected = (load("overload").find(kind="infeasible", order="slack", on=on) for on in (False, True))
     gains = admission.seed_gains("infeasible", order="slack")
     return {
@@ -69,7 +69,7 @@ def infeasible() -> Judged:
 
 
 def learned_costs() -> Judged:
-    """Learned costs instead of written ones that ignore hits."""
+    """Learned costs against configured ones that ignore hits."""
     qps = COST_QPS[-1]
     written = knowledge.cost_share("flat", "fixed", "slack", qps)
     learned = knowledge.cost_share("flat", "fitted", "slack", qps)
@@ -79,7 +79,7 @@ def learned_costs() -> Judged:
 
 
 def old_reports() -> Judged:
-    """The cost of reports too old to be used, and their cost when used as fresh."""
+    """The cost of ignoring outdated reports, and of using them as if fresh."""
     cells = [(model, order) for model in AGE_LOADS for order in AGE_ORDERS]
     fresh = [knowledge.age_share(*cell, 0.0) for cell in cells]
     lost = [now - knowledge.ignored(*cell) for now, cell in zip(fresh, cells, strict=True)]
@@ -111,7 +111,7 @@ def hot_prefix() -> Judged:
 
 
 def sick_engines() -> Judged:
-    """Engines that answer /health with 200 and do not work."""
+    """Engines that answer /health with 200 but do not work."""
     times = [health.row(kind)["quarantined_after_s"] for kind in KINDS if kind not in health.SERVING]
     lost = sum(health.row(kind)["lost_without_first_token"] for kind in KINDS)
     slowest = max((time for time in times if time is not None), default=float("inf"))

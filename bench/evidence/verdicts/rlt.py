@@ -29,7 +29,7 @@ def claims() -> dict[str, Any]:
 
 
 def table_3() -> Judged:
-    """Hits when groups take turns, at the paper's size of the cache and where leaf-LRU is closest to the paper."""
+    """Hits when groups alternate, at the paper's cache size and where leaf-LRU is closest to the paper."""
     at_paper, near = (
         [hit_share("round_robin", tokens, name) for name in ("lru", "rlt")] for tokens in (PAPER_TOKENS, nearest_size())
     )
@@ -48,7 +48,7 @@ def table_3() -> Judged:
 
 
 def random_order() -> Judged:
-    """Hits when groups ask in random order."""
+    """Hits when groups send requests in random order."""
     lru, rlt = (hit_share("random", PAPER_TOKENS, name) for name in ("lru", "rlt"))
     return {
         "tokens": PAPER_TOKENS,

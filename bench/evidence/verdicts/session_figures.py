@@ -9,9 +9,9 @@ from typing import Any
 from bench.evidence.store import Result, Row, load
 
 TOLERANCE, PAST_SATURATION, TTFT_TOLERANCE = 0.03, 0.10, 0.15
-"""Tolerances: of a median ratio, up to 768 users and above; and of mean TTFT."""
+"""Tolerances of a median ratio up to 768 users and above, and of mean TTFT."""
 SIZE = 1.25
-"""Two figures are about the same size within this factor."""
+"""Two figures count as about equal within this factor."""
 
 _results = cache(load)
 
@@ -23,7 +23,7 @@ def case(system: str, users: int, workload: str = "chat", result: str = "session
 
 
 def project(system: str, users: int, files: int) -> Row:
-    """Return the row of a project of agents."""
+    """Return the row of an agent project."""
     return case(system, users, "agents", "session_agents", files=files)
 
 
@@ -33,7 +33,7 @@ def limits(system: str, users: int, **options: Any) -> Row:
 
 
 def ratios(over: Row, of: Row, figure: str) -> list[float]:
-    """Return one row's figure over the other's for each seed that both have."""
+    """Return the ratio of two rows' figures for each seed that both have."""
     return [one / other for one, other in zip(over[figure], of[figure], strict=False)]
 
 

@@ -1,7 +1,7 @@
 """SkyWalker's claims (§2.1, §3.2, §5) and ours against it, from `bench.regions.{policies,diurnal_capacity}`.
 
-Those two hold the bounds, written before their runs; the bounds of hit rates are here and were set afterwards. A row of
-several bounds is reproduced if all of them hold, partly if some do, and otherwise not reproduced.
+Those two define the bounds, written before their runs; the bounds of hit rates are here and were set afterwards. A row
+of several bounds is reproduced if all of them hold, partly if some do, and otherwise not reproduced.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CHAT = ("arena", "wild")
 CENTRAL = ("round_robin", "least_load", "consistent_hash", "sglang_central")
 SKEWED = ("chat_9", "chat_12", "chat_15", "trees_9", "trees_12", "trees_15")
 NEAR_POINTS = 0.04
-"""Largest distance of a hit rate, or of a gap, from the paper's (share of prompt tokens). Set after the runs."""
+"""Maximum distance of a hit rate, or of a gap, from the paper's (share of prompt tokens). Set after the runs."""
 
 
 class Bound(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class _Report(msgspec.Struct, frozen=True):
 
 @cache
 def report(name: str) -> _Report:
-    """Return a committed report; raises MissingResultError."""
+    """Return a committed report. Raises MissingResultError."""
     path = FOLDER / "reports" / f"{name}.json"
     if not path.is_file():
         raise MissingResultError(f"reports/{name}.json is missing; run python -m bench.{name} --json {path}")
@@ -70,7 +70,7 @@ def claims() -> dict[str, Any]:
 
 
 _CHAT_HITS = (("round_robin", 0.1368), ("least_load", 0.2971), ("skywalker", 0.4176))
-"""The middle of the ranges in §5.1."""
+"""The midpoints of the ranges in §5.1."""
 _OURS = (
     *(f"skywalker_{case}" for case in (*BALANCED, "chat_12", "trees_12", "trees_9")),
     *(f"region_local_{case}" for case in ("chat_12", "trees_12")),
@@ -78,7 +78,7 @@ _OURS = (
 
 
 def bounded(keys: Iterable[str], *, direction: float | None = None) -> Judged:
-    """Judge figures by their bounds; also partly if all are above `direction`, as the paper's is."""
+    """Judge figures by their bounds. Partly reproduced also if all exceed `direction`, as the paper's figure does."""
     bounds = [report("region_policies").targets[key] for key in keys]
     values, met = [item.value for item in bounds], [item.holds for item in bounds]
     agree = direction is not None and min(values) > direction
@@ -86,7 +86,7 @@ def bounded(keys: Iterable[str], *, direction: float | None = None) -> Judged:
 
 
 def twice(keys: Sequence[str]) -> Judged:
-    """Judge figures by their bounds, which they must also keep with the later seeds."""
+    """Judge figures by their bounds, which must also hold with the later seeds."""
     first, again = report("region_policies").targets, report("region_policies_again").targets
     met = [first[key].holds and again[key].holds for key in keys]
     return {"found": [first[key].value for key in keys], "again": [again[key].value for key in keys], **_counted(met)}
@@ -100,7 +100,7 @@ def hit_rates(paper: dict[str, float]) -> Judged:
 
 
 def hash_gap() -> Judged:
-    """The gap of consistent hashing below a pooled cache: users that share prefixes (chat), bursts (mixed)."""
+    """Gap of consistent hashing below a pooled cache: users with shared prefixes (chat), and bursts (mixed)."""
     hits = report("region_policies").figures
     gaps = [hits[f"hits_pooled_bound_{case}"] - hits[f"hits_consistent_hash_{case}"] for case in (*CHAT, "mixed")]
     met = [abs(gap - paper) <= NEAR_POINTS for gap, paper in zip(gaps, (0.1649, 0.1649, 0.0707), strict=True)]
@@ -108,12 +108,12 @@ def hash_gap() -> Judged:
 
 
 def pushing(size: str) -> Judged:
-    """Selective pushing by pending requests against blind pushing, where memory limits the batch."""
+    """Selective pushing by pending requests against blind pushing, if memory limits the batch."""
     return bounded((f"fig9_spp_over_bp_micro_{size}", f"fig9_p90_spp_over_bp_micro_{size}"))
 
 
 def no_gain() -> Judged:
-    """The same with memory for twice the batch, where it must show no gain."""
+    """The same with memory for twice the batch, which must show no gain."""
     return bounded(("fig9_spp_over_bp_micro_60k", "fig9_no_gain_micro_60k"))
 
 
@@ -124,7 +124,7 @@ def skew() -> Judged:
 
 
 def days() -> Judged:
-    """Saving by sharing among regions with different days, with the paper's own spread over five regions."""
+    """Savings by sharing among regions with different days, including the paper's spread over five regions."""
     figures = report("diurnal_capacity").figures
     savings = [figures[f"saving_5_regions_paper_{peaks}"] for peaks in ("broad", "sharp")]
     every = [value for name, value in figures.items() if name.startswith("saving_")]

@@ -1,9 +1,9 @@
 """SYMPHONY's claims on conversations (§4.2 to §4.5); `symphony` is the system as its paper describes it.
 
 All ratios are medians of the seeds' paired ratios. A claim of `up to X times` is *reproduced* if no load shows the
-opposite beyond the tolerance, the greatest ratio is at least X / 1.25 and the least at most X * 1.25; *partly* if some
-load shows the direction beyond the tolerance. Each function has its own claim's definition. All were written before the
-runs, except the least ratio's limit, which makes verdicts stricter.
+opposite beyond the tolerance, the highest ratio is at least X / 1.25, and the lowest is at most X * 1.25; *partly* if
+some load shows the direction beyond the tolerance. Each function defines its own claim. All definitions were written
+before the runs, except the limit of the lowest ratio, which makes verdicts stricter.
 """
 
 from __future__ import annotations
@@ -89,14 +89,14 @@ def within(over: str, paper: tuple[float, float], users: Sequence[int], middle: 
 def up_to(
     over: str, paper: float, users: Sequence[int], figure: str = "tpot_ms", workload: str = "chat", **options: Any
 ) -> Judged:
-    """A system's figure over that of `symphony`, up to `paper` times as large according to the paper."""
+    """A system's figure relative to that of `symphony`, up to `paper` times as large according to the paper."""
     return _up_to([_ratio(over, user, figure, options, workload) for user in users], paper, users)
 
 
 def users_at_equal_tpot() -> Judged:
-    """Most users with a mean TPOT of at most 20.5 ms, `symphony` over `recompute`.
+    """Maximum users with a mean TPOT of at most 20.5 ms: `symphony` relative to `recompute`.
 
-    It is *reproduced* if they are 4 times as many, within the step between two loads; *partly* if twice as many.
+    It is *reproduced* if the ratio is 4, within the step between two loads; *partly* if it is at least 2.
     """
     loads = {"recompute": USERS[:-1], "symphony": USERS, "ours": USERS}
     tpot = {system: {load: median(case(system, load)["tpot_ms"]) for load in loads[system]} for system in loads}
@@ -110,7 +110,7 @@ def users_at_equal_tpot() -> Judged:
 
 
 def compressed() -> Judged:
-    """TPOT of `symphony` over itself with caches 3.5 times smaller, up to 1.47."""
+    """TPOT of `symphony` relative to itself with caches 3.5 times smaller, up to 1.47."""
     measured = [
         ratio(case("symphony", item), case("symphony", item, compressed=True), "tpot_ms") for item in STORE_USERS
     ]
@@ -118,7 +118,7 @@ def compressed() -> Judged:
 
 
 def imbalance() -> Judged:
-    """Most requests at an engine over the median at 256 users.
+    """Ratio of the most requests on an engine to the median at 256 users.
 
     It is *reproduced* if `sticky` has at least 3.1 / 1.25, and `recompute` and `symphony` both a third less; *partly*
     if `sticky` has that, and one of them a third less.
@@ -137,7 +137,7 @@ def imbalance() -> Judged:
 
 
 def agents(over: str, paper: float) -> Judged:
-    """Time of a project of agents over that under `symphony`; `sticky` represents Parrot, and has more memory."""
+    """Time of an agent project relative to `symphony`. `sticky` represents Parrot, and has more memory."""
     measured = [
         ratio(project(over, users, files), project("symphony", users, files), "project_s") for users, files in PROJECTS
     ]
@@ -145,7 +145,7 @@ def agents(over: str, paper: float) -> Judged:
 
 
 def ablation(without: str, paper: float) -> Judged:
-    """TPOT without one mechanism over that with all, where engine memory is short."""
+    """TPOT without one mechanism relative to that with all, if engine memory is short."""
     short = {"hbm_tokens": SHORT_MEMORY}
     rows = [(limits(without, item, **short), limits("symphony", item, **short)) for item in ABLATION_USERS]
     measured = [ratio(*row, "tpot_ms") for row in rows]

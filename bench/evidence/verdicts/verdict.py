@@ -6,10 +6,10 @@ from typing import Any
 
 REPRODUCED, PARTLY, NOT = "reproduced", "partly", "not reproduced"
 BY_CONSTRUCTION = "by construction"
-"""The setting was built from the paper's own figure, so it cannot disagree."""
+"""The setting was derived from the paper's own figure, so it cannot disagree."""
 
 Judged = dict[str, Any]
-"""A claim's figures and its `verdict`; chapters/verdicts.md has the text."""
+"""A claim's figures and its `verdict`. chapters/verdicts.md contains the text."""
 
 
 def judged(*, reproduced: bool, partly: bool = False) -> str:

@@ -1,1 +1,1 @@
-"""The parts of bench.gateway.proxy: engines that answer at once, nginx before them, and one client's round trips."""
+"""The parts of bench.gateway.proxy: immediate engines, nginx in front of them, and one client's round trips."""

@@ -1,8 +1,9 @@
-"""An engine that answers each request at once with the same tokens, and the routers' and the agent's queries.
+"""An engine that answers each request immediately with the same tokens, and answers queries of routers and the agent.
 
 A streamed chat gets CHUNKS chunks, one every CHUNK_S.
 
-`python -m bench.gateway.proxy_run.instant_engine PORT [OTHER_PORT …]`: the agent's fleet is the engines at all ports.
+`python -m bench.gateway.proxy_run.instant_engine PORT [OTHER_PORT …]`: the agent's fleet consists of the engines at all
+ports.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _END = (
 
 
 def answers(ports: list[str]) -> dict[bytes, bytes]:
-    """Return the body for each path; any other path gets an empty object."""
+    """Return the body for each path. Any other path gets an empty object."""
     engines = [
         {"engine_id": f"engine-{port}", "pool": "pool", "connect_url": f"http://127.0.0.1:{port}"} for port in ports
     ]
@@ -101,7 +102,7 @@ class Connection(asyncio.Protocol):
             )
 
     def _stream(self, left: int) -> None:
-        """Send a chunk, and schedule the others; the last one reports the usage."""
+        """Send a chunk, and schedule the others. The last one reports the usage."""
         if self._transport.is_closing():
             return
         head = _STREAM_HEAD if left == CHUNKS else b""

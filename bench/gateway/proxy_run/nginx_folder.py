@@ -1,4 +1,4 @@
-"""deploy/nginx/nginx.conf moved to a folder and ports of its own, for benchmarks and tests."""
+"""Copy deploy/nginx/nginx.conf to another folder with other ports, for benchmarks and tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DEPLOY = Path(__file__).resolve().parents[3] / "deploy/nginx"
 def nginx_folder(folder: Path, port: int, gateway: str, changes: Mapping[str, str]) -> Path:
     """Write nginx.conf and the script into `folder` and return the configuration's path.
 
-    `gateway` is host:port of Headway, `changes` are further replacements; raises ValueError for one without effect.
+    `gateway` is host:port of Headway. `changes` are further replacements. Raises ValueError for one without effect.
     """
     text = (DEPLOY / "nginx.conf").read_text()
     moved = {

@@ -12,11 +12,11 @@ from bench.gateway.proxy_run.instant_engine import MODEL
 
 PREFIXES, PROMPTS = 16, 64
 PAUSE_S = 0.004
-"""Pause between requests, so that reports on one do not delay the next: real answers take longer than this."""
+"""Pause between requests, so that reports on one do not delay the next. Real answers take longer."""
 
 
 def requests(kilobytes: int) -> list[bytes]:
-    """Return PROMPTS whole HTTP requests of that body size; each shares its first half with three others."""
+    """Return PROMPTS complete HTTP requests with this body size. Each shares its first half with three others."""
     rng = Random(kilobytes)
     words = [f"{rng.getrandbits(24):06x} " for _ in range(4096)]
 
@@ -36,9 +36,9 @@ def requests(kilobytes: int) -> list[bytes]:
 
 
 def p50_us(port: int, asked: list[bytes]) -> float:
-    """Return the median microseconds of a round trip; raises RuntimeError for an answer other than 200.
+    """Return the median microseconds of a round trip. Raises RuntimeError for an answer other than 200.
 
-    A busy gateway's answers with 429 are left out; raises RuntimeError if they are more than half.
+    A busy gateway's answers with 429 are ignored. Raises RuntimeError if they are more than half.
     """
     took: list[float] = []
     with socket.create_connection(("127.0.0.1", port), 30.0) as connection:

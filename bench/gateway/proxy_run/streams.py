@@ -1,4 +1,4 @@
-"""Streamed chats, several at a time, read to their end."""
+"""Streamed chats, several at a time, read to the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DONE = b"data: [DONE]"
 
 
 def bodies(count: int) -> list[bytes]:
-    """Return bodies of about 2 KB; each shares its first half with every sixteenth other."""
+    """Return bodies of about 2 KB. Each shares its first half with every sixteenth other one."""
     halves = [f"{number % 16:04d} is the opening of sixteen. " * 32 for number in range(count)]
     message = [
         {"role": "user", "content": half + f"{number:06d} is nobody else's. " * 40}
@@ -27,7 +27,7 @@ def bodies(count: int) -> list[bytes]:
 
 
 async def stream_all(url: str, asked: Sequence[bytes], headers: Mapping[str, str]) -> None:
-    """Send all bodies, AT_ONCE at a time; raises RuntimeError for an answer that is not a whole stream."""
+    """Send all bodies, AT_ONCE at a time. Raises RuntimeError for an answer that is not a complete stream."""
     left = iter(asked)
     async with aiohttp.ClientSession(headers={"content-type": "application/json", **headers}) as session:
         await asyncio.gather(*(_stream_from(session, url, left) for _ in range(AT_ONCE)))

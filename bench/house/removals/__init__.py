@@ -1,1 +1,1 @@
-"""Removes each part of each requirement's mechanism, and checks whether the requirement's tests notice."""
+"""Remove each part of each requirement's mechanism, and check whether the requirement's tests fail."""

@@ -1,9 +1,9 @@
-"""Removes each part of each requirement's mechanism in turn, and runs the tests that docs/reliability.md names for it.
+"""Remove each part of each requirement's mechanism in turn, and run the tests that docs/reliability.md names for it.
 
 `python -m bench.house.removals [R…]` prints a line per removal: noticed (a test fails) or survived. A survivor means
-that the row claims what its tests do not prove. Mutation testers do not fit: mutmut and Cosmic Ray change operators and
-constants everywhere and judge a whole suite by the share of mutants that it kills; here a person names the mechanism
-that a sentence of the table claims, and only the tests that the row names may notice.
+that the row claims more than its tests prove. Mutation testers do not fit: mutmut and Cosmic Ray change operators and
+constants everywhere and judge a whole suite by its share of killed mutants. Here a person names the mechanism behind a
+sentence of the table, and only the tests that the row names count.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bench.report import Target, command_line, report
 
 ROOT = Path(__file__).resolve().parents[3]
 RESUMED = ROOT / "var" / "bench" / "removals.jsonl"
-"""Runs so far, to resume from."""
+"""Finished runs, to resume from."""
 NOTICED, SURVIVED = "noticed", "survived"
 _VERDICTS = {FAILED: NOTICED, PASSED: SURVIVED, HUNG: HUNG, BROKEN: BROKEN}
 
@@ -39,25 +39,25 @@ class Outcome(msgspec.Struct, frozen=True):
     row: str
     part: str
     verdict: str
-    """noticed, survived, hung, or broken: its tests could not run, or do not pass with nothing removed."""
+    """noticed, survived, hung, or broken (its tests could not run, or fail without any removal)."""
     why: str
     unproved: bool = False
 
     @property
     def expected(self) -> bool:
-        """Whether the outcome is as the table of removals states."""
+        """Whether the outcome agrees with the table of removals."""
         return self.verdict == (SURVIVED if self.unproved else NOTICED)
 
 
 class Done(msgspec.Struct, frozen=True):
-    """One line of the file that a run resumes from."""
+    """One line of the resume file."""
 
     key: str
     run: Run
 
 
 class Runs:
-    """Runs tests with and without removals, and records each in a file. Mutable: the runs so far."""
+    """Runs tests with and without removals, and records each run in a file. Mutable: the runs so far."""
 
     def __init__(self, copy: TreeCopy, file: Path, limit_s: float, *, resume: bool) -> None:
         self._copy, self._file, self._limit_s = copy, file, limit_s
@@ -70,11 +70,11 @@ class Runs:
             file.unlink(missing_ok=True)
 
     def whole(self, tests: Tests) -> Run:
-        """Run tests with nothing removed."""
+        """Run tests without any removal."""
         return self._once(None, tests)
 
     def without(self, removal: Removal, tests: Tests) -> Run:
-        """Run tests without a part."""
+        """Run tests with one part removed."""
         return self._once(removal, tests)
 
     def _once(self, removal: Removal | None, tests: Tests) -> Run:
@@ -100,7 +100,7 @@ class Runs:
 
 
 def named_tests(row: str, removal: Removal, requirement: Requirement) -> Tests:
-    """Return file and name of the tests that have to notice; raises ValueError if the row does not name one."""
+    """Return file and name of the tests that must fail. Raises ValueError if the row does not name one."""
     for name in removal.tests:
         if name not in requirement.tests:
             raise ValueError(f"{row}: {removal.part}: docs/reliability.md does not name {name}")
@@ -108,7 +108,7 @@ def named_tests(row: str, removal: Removal, requirement: Requirement) -> Tests:
 
 
 def run_all(removals: Sequence[tuple[str, Removal]], runs: Runs, known: Mapping[str, Requirement]) -> list[Outcome]:
-    """Return the outcome of each part. Rows whose tests run for long come last."""
+    """Return the outcome of each part. Rows with slow tests run last."""
     tests = {id(removal): named_tests(row, removal, known[row]) for row, removal in removals}
     of_row: dict[str, dict[tuple[str, str], None]] = {}
     for row, removal in removals:
@@ -129,12 +129,12 @@ def run_all(removals: Sequence[tuple[str, Removal]], runs: Runs, known: Mapping[
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the removals of some rows or of all, and write the outcomes; returns 1 if one is not as stated."""
+    """Run the removals of some or all rows, and write the outcomes. Return 1 if one is unexpected."""
     parser = command_line("removals", __doc__)
     parser.add_argument("rows", nargs="*", metavar="R", help="rows, such as R29; none: all")
     parser.add_argument("--only", default="", metavar="WORD", help="only the parts with this word in their name")
     parser.add_argument("--limit", type=float, default=600.0, metavar="S", help="seconds for the tests of one removal")
-    parser.add_argument("--resume", action="store_true", help="keep what an interrupted run has found")
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
     arguments = parser.parse_args(argv)
     # A background job ignores it, and its tests could not be interrupted either.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -152,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def write(outcomes: Sequence[Outcome], path: Path) -> bool:
-    """Write the result; False: a part survived that is not marked as unproved, or one that is marked was noticed."""
+    """Write the result. Return False if a part's outcome contradicts its `unproved` mark."""
     verdicts = Counter(outcome.verdict for outcome in outcomes)
     figures = {"rows": len({outcome.row for outcome in outcomes}), "removals": len(outcomes)} | {
         verdict: verdicts[verdict] for verdict in (NOTICED, SURVIVED, HUNG, BROKEN)

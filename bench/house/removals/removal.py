@@ -1,6 +1,7 @@
-"""Reads the tables of removals, and applies one to a copy of the tree.
+"""Read the tables of removals, and apply one to a copy of the tree.
 
-A removal is an exact edit: `old` occurs once in `file`, and `new` replaces it. One table per group of requirements.
+A removal is an exact edit: `old` occurs once in `file`, and `new` replaces it. There is one table per group of
+requirements.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     new: str
 
     def applied(self, text: str) -> str:
-        """Return the file's text with the replacement; raises ValueError unless `old` occurs exactly once."""
+        """Return the file's text with the replacement. Raises ValueError unless `old` occurs exactly once."""
         count = text.count(self.old)
         if count != 1:
             raise ValueError(f"{self.file}: the removed text occurs {count} times, not once: {self.old[:120]!r}")
@@ -35,13 +36,13 @@ class Removal(Edit, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One part of a requirement's mechanism, and the edit that removes it."""
 
     part: str
-    """The removed part, in a person's words."""
+    """The removed part, described in words."""
     tests: tuple[str, ...]
-    """Function names of the row's named tests, one of which has to fail."""
+    """Function names of the row's tests, one of which must fail."""
     also: tuple[Edit, ...] = ()
-    """Further edits, for other layers with the same effect."""
+    """Further edits in other layers with the same effect."""
     unproved: bool = False
-    """No named test notices; the row is `partly`, and its last column says so."""
+    """Whether no named test fails. The row is then `partly`, and its last column says so."""
 
     @property
     def files(self) -> set[str]:
@@ -49,7 +50,7 @@ class Removal(Edit, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return {item.file for item in (self, *self.also)}
 
     def texts(self, tree: Path) -> dict[str, str]:
-        """Return the edited files of a tree by name; raises ValueError if an edit does not apply."""
+        """Return the edited files of a tree by name. Raises ValueError if an edit does not apply."""
         texts: dict[str, str] = {}
         for edit in (self, *self.also):
             before = texts.get(edit.file) or (tree / edit.file).read_text(encoding="utf-8")
@@ -69,7 +70,7 @@ def all_removals() -> dict[str, tuple[Removal, ...]]:
 
 
 def chosen(rows: Mapping[str, tuple[Removal, ...]], only: list[str], word: str) -> list[tuple[str, Removal]]:
-    """Return the removals of these rows (none: of all) whose part has the word in its name."""
+    """Return the removals of these rows (empty: of all) whose part contains the word."""
     if unknown := set(only) - rows.keys():
         raise ValueError(f"no removals of {', '.join(sorted(unknown))}; there are {', '.join(rows)}")
     return [(row, item) for row in only or rows for item in rows[row] if word in item.part]

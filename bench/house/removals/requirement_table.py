@@ -1,4 +1,4 @@
-"""Reads docs/reliability.md: the state of each requirement, and the tests that it names."""
+"""Read docs/reliability.md: the state of each requirement, and the tests that it names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A temporary copy of the tree, in which removals are applied, tested, and taken back."""
+"""A temporary copy of the tree, in which removals are applied, tested, and reverted."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ import msgspec
 from bench.house.removals.removal import Edit, Removal
 
 PASSED, FAILED, HUNG, BROKEN = "passed", "failed", "hung", "broken"
-"""How a run of tests ended; `broken`: pytest itself could not run them."""
+"""Results of a test run. BROKEN: pytest could not run the tests."""
 _LINKED = (".venv", "node_modules")
 _LEFT_OUT = (".git", "var", "__pycache__", ".*_cache", ".hypothesis")
 _PATIENCE = Edit("tests/patience.py", "PATIENCE_S = 180.0", "PATIENCE_S = 60.0")
-"""Shorter patience, since a test without its mechanism waits in vain; no other tests run meanwhile."""
+"""Shorter timeouts, since a test without its mechanism waits in vain. No other tests run at the same time."""
 _GRACE_S = 20.0
 
 
@@ -53,7 +53,7 @@ class TreeCopy:
 
     @contextmanager
     def without(self, removal: Removal) -> Iterator[None]:
-        """Remove a part for the block."""
+        """Remove a part during the context."""
         texts = removal.texts(self.path)
         saved = {self.path / name: (self.path / name).stat() for name in texts}
         before = {path: path.read_bytes() for path in saved}
@@ -68,7 +68,7 @@ class TreeCopy:
                 os.utime(path, ns=(saved[path].st_atime_ns, saved[path].st_mtime_ns))
 
     def run(self, tests: Sequence[tuple[str, str]], limit_s: float, *, until_failure: bool = True) -> Run:
-        """Run these tests, given as file and function name."""
+        """Run these tests, given as (file, function name)."""
         report, state_dir = self._directory / "report.xml", self._directory / "state"
         report.unlink(missing_ok=True)
         shutil.rmtree(state_dir, ignore_errors=True)
@@ -89,7 +89,7 @@ class TreeCopy:
         return Run(FAILED, failed, seconds, passed)
 
     def _run(self, command: Sequence[str], state_dir: Path, limit_s: float) -> tuple[int | None, str]:
-        """Return the exit code (None: the limit passed) and the output."""
+        """Return the exit code (None on timeout) and the output."""
         environment = {**os.environ, "HEADWAY_STATE_DIR": str(state_dir)}
         with (self._directory / "output").open("w+b") as output:
             process = subprocess.Popen(
@@ -106,7 +106,7 @@ class TreeCopy:
 
 
 def _interrupt(process: subprocess.Popen[bytes]) -> None:
-    """Interrupt tests that still run, so that they end the processes that they started, and then end."""
+    """Interrupt running tests, so that they end their child processes, and then stop."""
     if process.poll() is not None:
         return
     process.send_signal(signal.SIGINT)
@@ -120,7 +120,7 @@ def _interrupt(process: subprocess.Popen[bytes]) -> None:
 def _cases(report: Path, names: Collection[str]) -> tuple[tuple[str, ...], str]:
     """Return the function names of tests with a case that passed, and the first case that failed.
 
-    A module that cannot be imported is no case.
+    A module that cannot be imported has no case.
     """
     if not report.exists():
         return (), ""

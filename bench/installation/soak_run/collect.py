@@ -1,4 +1,4 @@
-"""Puts reports of soaks into the committed result: `python -m bench.installation.soak_run.collect REPORT.json…`."""
+"""Add reports of soaks to the committed result: `python -m bench.installation.soak_run.collect REPORT.json…`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.evidence.store import Result, Row, save
 
 
 def result_of(reports: Sequence[dict[str, dict[str, float]]]) -> Result:
-    """Return one row per report, in the order of their seeds."""
+    """Return one row per report, ordered by seed."""
     rows: list[Row] = [
         {**report["figures"], "wrong": report["targets"]["wrong"]["value"]}  # type: ignore[index]
         for report in reports

@@ -1,6 +1,6 @@
-"""The operator's service behind a webhook actuator: starts and stops real engines, and counts the orders it receives.
+"""The operator's service behind a webhook actuator: start and stop real engines, and count the orders received.
 
-It is the model of "once in effect": the same idempotency key never starts or stops twice, and all keys are kept.
+It defines "once in effect": the same idempotency key never starts or stops an engine twice, and all keys are kept.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class EngineService:
         self._thread.start()
 
     def execute(self, order: dict[str, object]) -> dict[str, object]:
-        """Execute an order once for each key, and repeat the same answer for repetitions."""
+        """Execute an order once for each key, and return the same answer for repetitions."""
         key = str(order["idempotency_key"])
         with self._lock:
             # Repetitions are counted, so that the report shows how often a job retried.
@@ -70,11 +70,11 @@ class EngineService:
             return {"status": "done"}
 
     def alive(self) -> set[str]:
-        """Return the keys of the engines that were started and not stopped; a key is its engine's id."""
+        """Return the keys of the engines that are started and not stopped. A key is its engine's id."""
         return self.started.keys() - set(self.stopped.values())
 
     def close(self) -> None:
-        """End the service and its engines."""
+        """Stop the service and its engines."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -1,4 +1,4 @@
-"""A grown installation as processes (web, workers, their beat, gateways, engines), each of which can be killed."""
+"""A large installation as processes (web, workers, their beat, gateways, engines), each of which can be killed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ ROOT = Path(__file__).resolve().parents[3]
 WORKERS, GATEWAYS, ENGINES = 2, 2, 4
 MODEL = "loopback-8b"
 MARK = "HEADWAY_SOAK"
-"""Environment variable that all processes of one soak inherit, so that none escapes the search for orphans."""
+"""Environment variable inherited by all processes of one soak, so that orphans can be detected."""
 _PAGE = "/login"
-"""A balancer's check of a web process, as in deploy/kubernetes/web.yaml: /ready answers before its pages can be served.
+"""A balancer's check of a web process, as in deploy/kubernetes/web.yaml. /ready answers before its pages can be
+served.
 """
 ENGINE_OPTIONS = ("--time-scale", "4", "--block-size", "64", "--num-blocks", "2000", "--stream-interval", "8")
 _SECRET = "kJ3-d8fTq0_vW7xY2zAbCdEfGhIjKlMnOpQrStUv"  # noqa: S105 - of an installation that lives for minutes
@@ -79,7 +80,7 @@ class Installation:
         return {**self._environment, "HEADWAY_STATE_DIR": str(self._directory / "web-0")}
 
     def start_all(self, hook: str) -> str:
-        """Start everything, register engines and the pool of `hook`; returns a client's API key."""
+        """Start all processes, register engines and the pool of `hook`, and return a client's API key."""
         self.start("web-0")
         wait_for(f"{self.web_urls[0]}/live")
         for name in self._commands:
@@ -100,17 +101,20 @@ class Installation:
             )
 
     def kill(self, name: str) -> None:
-        """End a process as a crash would."""
+        """Kill a process, as a crash would."""
         self.running[name].kill()
         self.running[name].wait()
 
     def end(self, name: str) -> int:
-        """End a process as its process manager would, and return its exit status."""
+        """Stop a process as its process manager would, and return its exit status."""
         self.running[name].terminate()
         return self.running[name].wait()
 
     def restart(self, name: str) -> None:
-        """Start a process that ended; for a gateway or web, wait until it serves, so that another one may be ended."""
+        """Start a process that ended.
+
+        For a gateway or web, wait until it serves, so that another one can be stopped.
+        """
         self.start(name)
         kind, _, number = name.partition("-")
         urls = {"gateway": self.gateway_urls, "web": self.web_urls}.get(kind)
@@ -127,7 +131,7 @@ class Installation:
         return [name for name in self._commands if name.split("-")[0] == kind]
 
     def manage(self, *words: str) -> str:
-        """Run one command of the installation and return its output; raises RuntimeError with its error output."""
+        """Run one command of the installation and return its output. Raises RuntimeError with its error output."""
         command = [sys.executable, "manage.py", *words]
         done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -146,7 +150,7 @@ class Installation:
         return now
 
     def stop_all(self) -> list[str]:
-        """End everything as an operator would; returns the processes that had to be killed."""
+        """Stop all processes as an operator would. Return the ones that had to be killed."""
         stubborn = []
         # Engines end last, so that gateways can drain their requests.
         for name in sorted(self.running, key=lambda item: item.startswith("engine")):
@@ -161,7 +165,7 @@ class Installation:
         return stubborn
 
     def orphans(self) -> list[str]:
-        """Return the command lines of processes of this soak that still run, after a moment's grace."""
+        """Return the command lines of processes of this soak that still run after a grace period."""
         left: list[str] = []
         # Children of a killed process may take a moment to notice its end.
         for _ in range(50):

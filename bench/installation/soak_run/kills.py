@@ -1,4 +1,4 @@
-"""Kills one process after another at random, and restarts each after a while."""
+"""Kill one process after another at random, and restart each after a while."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAUSE_S, DOWN_S = (3.0, 7.0), (0.5, 3.0)
 
 
 class Kill(msgspec.Struct):
-    """One process that was away from `at_s` until `back_s`, in seconds of the clients' history."""
+    """One process that was down from `at_s` until `back_s`, in seconds of the clients' history."""
 
     name: str
     at_s: float
@@ -24,9 +24,9 @@ class Kill(msgspec.Struct):
 
 
 class Killer:
-    """The killer. Mutable: `kills` so far. At most half of the engines and one of each other kind are away.
+    """Kills processes. Mutable: `kills` so far. At most half of the engines and one of each other kind are down.
 
-    A gateway counts as away until it serves again, since clients need another one meanwhile.
+    A gateway counts as down until it serves again, since clients need another one until then.
     """
 
     def __init__(self, installation: Installation, seed: int, now: Callable[[], float]) -> None:
@@ -37,7 +37,7 @@ class Killer:
         self._away: set[str] = set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Kill until `stop` is set; returns when all are back."""
+        """Kill until `stop` is set. Returns when all processes are back."""
         async with asyncio.TaskGroup() as restarts:
             while not stop.is_set():
                 await asyncio.sleep(self._rng.uniform(*PAUSE_S))

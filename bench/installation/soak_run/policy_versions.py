@@ -1,4 +1,4 @@
-"""The model of policy versions that a soak's decisions are checked against."""
+"""Check a soak's decisions against the published policy versions."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from bench.live.client_history import Decided
 
 
 class Published(msgspec.Struct, frozen=True):
-    """One publication. `begun_at` in unix seconds: no gateway can use the version before."""
+    """One publication. `begun_at` is in Unix seconds: no gateway can use the version before it."""
 
     number: int
     begun_at: float
 
 
 def wrong_versions(decided: Sequence[Decided], published: Sequence[Published]) -> list[str]:
-    """Return the decisions by a version that was not published yet, and gateways whose version went back."""
+    """Return decisions by a version that was not published yet, and gateways whose version decreased."""
     begun_at = {item.number: item.begun_at for item in published}
     newest: dict[str, Decided] = {}
     wrong = []

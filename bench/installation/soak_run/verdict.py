@@ -1,4 +1,4 @@
-"""Checks the history of a soak against its invariants, which hold for all kills."""
+"""Check the history of a soak against its invariants, which hold for all kills."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.installation.soak_run.kills import Kill
 from bench.live.client_history import Asked
 
 _NOTICED_S = 5.0
-"""A kill, or the process's return, explains a request that breaks off within this time."""
+"""A kill, or the process's return, explains a request that breaks within this time."""
 DOUBLES = {
     "engines registered twice": "select object_id from controlplane_auditevent where verb = 'engine.register'"
     " group by object_id having count(*) > 1",
@@ -20,7 +20,7 @@ DOUBLES = {
     "seconds rolled up twice": 'select seconds, "index", pool from controlplane_rollup'
     ' group by seconds, "index", pool having count(*) > 1',
 }
-"""Effects that happened twice, by the name of each query."""
+"""Queries for effects that happened twice, by name."""
 ORDERS = (
     "select o.key, o.kind, o.state, o.says from controlplane_engineaction o"
     " join controlplane_pool p on p.id = o.pool_id where p.slug = 'hooked'"
@@ -31,7 +31,7 @@ ENGINES = (
 
 
 def wrong_requests(asked: Sequence[Asked], kills: Sequence[Kill]) -> list[str]:
-    """Return the violations in the clients' history: lost requests, and broken answers that no kill explains."""
+    """Return the violations in the clients' history: lost requests, and broken answers not explained by any kill."""
     wrong = [f"request {item.number} never ended" for item in asked if item.ended_s is None]
     wrong += [
         f"request {item.number} was lost: {item.status} {item.why[:160]}" for item in asked if item.fate == "lost"
@@ -51,7 +51,10 @@ def _explained(asked: Asked, kills: Sequence[Kill]) -> bool:
 
 
 def wrong_effects(service: EngineService, target: int, rows: Mapping[str, Sequence[tuple[Any, ...]]]) -> list[str]:
-    """Return the violations in the effects of the jobs. `rows`: the results of ORDERS, ENGINES and DOUBLES by name."""
+    """Return the violations in the effects of the jobs.
+
+    `rows` are the results of ORDERS, ENGINES, and DOUBLES by name.
+    """
     wrong = [f"{name}: {list(doubles)[:3]}" for name, doubles in rows.items() if name in DOUBLES and doubles]
     orders = {key: (kind, state) for key, kind, state, _ in rows["orders"]}
     applied = Counter([*service.started, *service.stopped])

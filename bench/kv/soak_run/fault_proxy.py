@@ -1,4 +1,4 @@
-"""Forwards a fixed port to a node, whose own port changes with restarts, and cuts connections."""
+"""Forward a fixed port to a node, whose own port changes with restarts, and cut connections."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import threading
 
 _CHUNK = 16 << 10
 _CUT_WITHIN = 200_000
-"""A connection to be cut ends within this many bytes, so that cuts hit every part of a frame."""
+"""A cut connection ends within this many bytes, so that cuts occur in every part of a frame."""
 
 
 class FaultProxy:
-    """The proxy. Mutable: `port_behind`, where the node listens (0: nowhere), and the open pairs of sockets."""
+    """A proxy in front of one node.
+
+    Mutable: `port_behind`, the node's port (0: none), and the open pairs of sockets.
+    """
 
     def __init__(self, seed: str) -> None:
         self.port_behind = 0
@@ -27,7 +30,7 @@ class FaultProxy:
         threading.Thread(target=self._accept, name=f"proxy-{self.address}", daemon=True).start()
 
     def cut(self, later: int) -> None:
-        """Cut all connections now, and the next `later` ones somewhere within their bytes."""
+        """Cut all connections now, and the next `later` ones after a random number of bytes."""
         with self._lock:
             pairs, self._cut_next = list(self._open), later
             self.cuts += len(pairs)
@@ -35,7 +38,7 @@ class FaultProxy:
             _end(*pair)
 
     def close(self) -> None:
-        """Accept nothing more and cut open connections."""
+        """Stop accepting connections, and cut open ones."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

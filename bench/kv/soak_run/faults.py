@@ -1,4 +1,4 @@
-"""The schedule of faults of nodes and clients, all drawn from the seed before anything starts."""
+"""The schedule of faults of nodes and clients, derived from the seed before the start."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ KINDS = {"kill": 5, "stop": 2, "fill": 2, "flip": 4, "cut": 4, "kill_client": 2}
 """Weight of each fault in the random choice."""
 PAUSE_S = (0.3, 1.5)
 LASTS_S = {"kill": (0.0, 1.0), "stop": (0.1, 4.0), "fill": (0.5, 4.0), "kill_client": (0.0, 0.5)}
-"""How long a node or a client is away, and a disk full. A stop may outlast a lease, and a client's timeout."""
+"""How long a node or client is down, or a disk full. A stop can outlast a lease and a client's timeout."""
 UNDONE_BY = {"kill": "start", "stop": "go_on", "fill": "free", "kill_client": "start_client"}
 
 MOST_AMOUNT = 40
 
 
 class Fault(msgspec.Struct, frozen=True, order=True):
-    """One fault, at a time since the beginning."""
+    """One fault, at a time since the start."""
 
     at_s: float
     kind: str
@@ -28,7 +28,7 @@ class Fault(msgspec.Struct, frozen=True, order=True):
 
 
 def schedule(seed: int, seconds: float, nodes: int, clients: int) -> list[Fault]:
-    """Return all faults in order, each with its undoing; the last ones are undone by `seconds`."""
+    """Return all faults in order, each with its end. All have ended by `seconds`."""
     rng, at_s, faults = random.Random(f"faults {seed}"), 1.0, list[Fault]()
     away: dict[tuple[str, int], float] = {}
     while (at_s := at_s + rng.uniform(*PAUSE_S)) < seconds:

@@ -1,6 +1,6 @@
 """The clients' operations and their outcomes: one line when an operation begins and one when it ends.
 
-A client may be killed at any moment; an operation without an end may have taken effect or not. Moments are seconds of
+A client can be killed at any time. It is unknown whether an operation without an end took effect. Times are seconds of
 the machine's monotonic clock, which all processes share.
 """
 
@@ -23,7 +23,7 @@ class Operation(msgspec.Struct, omit_defaults=True):
     kind: str
     """put, get, pull, pin, purge, allocate, write, commit or abort."""
     node: int
-    """EVERY_NODE if any of them may have answered."""
+    """EVERY_NODE if any node can have answered."""
     names: list[str]
     number: int = 0
     client: str = ""
@@ -36,9 +36,9 @@ class Operation(msgspec.Struct, omit_defaults=True):
     lease_s: float = 0.0
     tenant: str = ""
     hits: list[str] = []
-    """get: names that were hits; allocate: names that were new."""
+    """For a get, names that were hits. For an allocate, names that were new."""
     wrong: list[str] = []
-    """get: names whose bytes differ from those put."""
+    """For a get, names whose bytes differ from those put."""
 
 
 class HistoryWriter:
@@ -50,7 +50,7 @@ class HistoryWriter:
 
     @contextmanager
     def noting(self, operation: Operation) -> Iterator[Operation]:
-        """Record the operation before and after the block."""
+        """Record the operation's start and end around the context."""
         self._number += 1
         operation.number, operation.client, operation.began = self._number, self._client, time.monotonic()
         self._write(operation)
@@ -67,7 +67,7 @@ class HistoryWriter:
 
 
 def read_history(paths: Iterable[Path]) -> list[Operation]:
-    """Return all operations in order of their beginning, without a line that a killed client left unfinished."""
+    """Return all operations in order of their start, without a line that a killed client left incomplete."""
     decoder, operations = msgspec.json.Decoder(Operation), dict[tuple[str, int], Operation]()
     for path in paths:
         # The last piece is empty, or the unfinished line of a killed client.

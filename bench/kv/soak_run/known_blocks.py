@@ -1,4 +1,4 @@
-"""Blocks whose bytes, length, tenant and parent follow from their names, so that any process can judge every get."""
+"""Blocks whose bytes, length, tenant, and parent follow from their names, so that any process can verify every get."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHAIN = 8
 """Blocks in a prompt of one tenant."""
 SLOT_BYTES = 16 << 10
 MARK = b"bytes of a soak "
-"""Prefix of every payload, by which purged data left on a node is detected."""
+"""Prefix of every payload, to detect purged data that is still on a node."""
 
 
 class KnownBlock(msgspec.Struct, frozen=True):
@@ -34,13 +34,13 @@ def shared(number: int) -> str:
 
 
 def key_of(name: str) -> bytes:
-    """Return the key of a block."""
+    """Return a block's key."""
     return hashlib.sha256(name.encode()).digest()
 
 
 @lru_cache(maxsize=2048)
 def known(name: str) -> KnownBlock:
-    """Return the block of a name, `<kind>-<number>`."""
+    """Return the block with this name, `<kind>-<number>`."""
     kind, _, number = name.rpartition("-")
     rng, index = random.Random(name), int(number)
     payload = MARK + rng.randbytes(rng.randrange(1, SLOT_BYTES - len(MARK)))

@@ -1,4 +1,4 @@
-"""Checks what a node must release once its clients have gone: connections, leases, slots, descriptors, purged bytes."""
+"""Check what a node must release after its clients are gone: connections, leases, slots, descriptors, purged bytes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kvstore.transfer.frames import Abort, Allocate, Done, Purge
 from kvstore.transfer.transfer_client import TransferClient, TransferSettings
 
 _QUIET_S = 45.0
-"""Time in which leases, silent connections and the disk's queue end."""
+"""Time limit for leases, silent connections, and the disk's queue to end."""
 _SLOTS = ('slots_used{medium="CPU"}', 'slots_used{medium="STORAGE"}')
 
 
 def leaks_of(node: NodeProcess) -> list[str]:
-    """Return a sentence for each leak of a purged node; it must have room for as many blocks as it has slots."""
+    """Return a sentence for each leak of a purged node, which must have room for as many blocks as it has slots."""
     client = TransferClient(
         Keyring.of(SECRET.encode(), kind=KV), time.monotonic, settings=TransferSettings(timeout_s=50.0)
     )
@@ -49,7 +49,7 @@ def _purged(node: NodeProcess, client: TransferClient) -> list[str]:
 
 
 def _room(node: NodeProcess, client: TransferClient) -> list[str]:
-    """Check that all slots of DRAM can be allocated at once: none is in use or locked without an owner."""
+    """Check that all slots of DRAM can be allocated at once, so that none is in use or locked without an owner."""
     new = [known(f"room-{number}").facts for number in range(DRAM_SLOTS)]
     answer = client.call(node.direct_address, Allocate(f"room-{node.lives}", [], new, 10.0))
     got = [] if isinstance(answer, Done) else [f"its {DRAM_SLOTS} slots cannot be allocated: {answer}"]

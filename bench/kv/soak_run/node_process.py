@@ -1,4 +1,4 @@
-"""A node manager as a process that is killed, stopped and restarted on one directory, whose disk may be full."""
+"""A node manager process that is killed, stopped, and restarted on one directory, whose disk can be full."""
 
 from __future__ import annotations
 
@@ -26,23 +26,26 @@ DRAM_SLOTS, SSD_SLOTS = (DRAM_MIB << 20) // SLOT_BYTES, (SSD_MIB << 20) // SLOT_
 _HEADERS_AT = 4096
 _PAYLOADS_AT = -(-(_HEADERS_AT + SSD_SLOTS * HEADER_BYTES) // 4096) * 4096
 _TMPFS_MIB = (8, 4)
-"""Every second node's disk is smaller than its tier, so that it fills up without a fault."""
+"""The disk of every second node is smaller than its tier, so that it fills up without a fault."""
 _START_S, _GLANCE_S = 60.0, 0.5
 _SERVES = re.compile(rb"serves on 127\.0\.0\.1:(\d+)")
 
 
 class NodeError(RuntimeError):
-    """A node manager did not start, or did not end on its signal."""
+    """A node manager did not start, or did not exit on its signal."""
 
 
 class NodeProcess:
-    """One node over several lives. Mutable: the current process, its ports, and its open descriptors at the start."""
+    """One node across restarts.
+
+    Mutable: the current process, its ports, and its number of open descriptors after the start.
+    """
 
     def __init__(self, number: int, folder: Path, seed: int) -> None:
         self.name = f"node{number}"
         self.directory = folder / self.name
         self.counted = Counter[str]()
-        """Counters of the earlier lives, as of shortly before each was killed."""
+        """Counters of the earlier processes, read shortly before each was killed."""
         self._tmpfs_mib = _TMPFS_MIB[number % len(_TMPFS_MIB)]
         self.proxy = FaultProxy(f"{seed} {self.name}")
         self.on_tmpfs = False
@@ -54,13 +57,13 @@ class NodeProcess:
         self._metrics_port = 0
 
     def prepare(self) -> None:
-        """Give the node a small tmpfs of its own; where mounting is not permitted, limit its files instead."""
+        """Mount a small tmpfs for the node, or limit its file sizes if mounting is not permitted."""
         self.directory.mkdir()
         command = ["mount", "-t", "tmpfs", "-o", f"size={self._tmpfs_mib}m", "tmpfs", str(self.directory)]
         self.on_tmpfs = not subprocess.run(command, capture_output=True, check=False).returncode
 
     def start(self) -> None:
-        """Start, and wait until it serves; raises NodeError if it does not."""
+        """Start, and wait until it serves. Raises NodeError if it does not."""
         self._log.touch()
         before, [self._metrics_port] = self._log.stat().st_size, free_ports(1)
         command = [sys.executable, "manage.py", "node", "--port", "0", "--name", self.name]
@@ -88,7 +91,7 @@ class NodeProcess:
 
     @property
     def running(self) -> bool:
-        """Whether there is a process."""
+        """Whether the process exists."""
         return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
@@ -104,15 +107,15 @@ class NodeProcess:
             self._process.wait()
 
     def stop(self) -> None:
-        """Stop the process without ending it (SIGSTOP)."""
+        """Suspend the process (SIGSTOP)."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Let a stopped process continue."""
+        """Resume a suspended process."""
         self._signal(signal.SIGCONT)
 
     def end(self) -> int:
-        """Drain and end the process; returns its exit status, −9 if it had to be killed."""
+        """Drain and stop the process. Return its exit status, −9 if it had to be killed."""
         if self._process is None:
             return 0
         self._signal(signal.SIGTERM)
@@ -123,7 +126,7 @@ class NodeProcess:
             return -9
 
     def fill_disk(self) -> None:
-        """Leave no free byte on its disk, or limit its file to the current size."""
+        """Fill its disk completely, or limit its file to the current size."""
         if self.on_tmpfs:
             with contextlib.suppress(OSError), self._filler.open("wb", buffering=0) as filler:
                 while True:
@@ -158,18 +161,18 @@ class NodeProcess:
                         os.pwrite(file.fileno(), bytes([byte[0] ^ bit]), offset)
 
     def metrics(self, timeout_s: float = 30.0) -> dict[str, float]:
-        """Return all series, keyed by name and labels as they are written; raises OSError."""
+        """Return all metrics, keyed by name and labels as written. Raises OSError."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics_port}/metrics", timeout=timeout_s) as answer:
             lines = answer.read().decode().splitlines()
         pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
         return {name.removeprefix("headway_kv_"): float(value) for name, value in pairs}
 
     def descriptors(self) -> int:
-        """Return the number of files and sockets that the process has open."""
+        """Return the number of the process's open files and sockets."""
         return len(list(Path(f"/proc/{self._pid}/fd").iterdir()))
 
     def log_lines(self) -> list[str]:
-        """Return the log lines of all of its lives."""
+        """Return the log lines of all its processes."""
         return self._log.read_text(errors="replace").splitlines()
 
     def file_bytes(self) -> bytes:
@@ -177,7 +180,7 @@ class NodeProcess:
         return (self.directory / "blocks.kv").read_bytes()
 
     def close(self) -> None:
-        """End the process and the proxy."""
+        """Stop the process and the proxy."""
         self.kill()
         self.proxy.close()
         if self.on_tmpfs:

@@ -1,4 +1,4 @@
-"""One client of the nodes, a process of its own that may be killed at any moment.
+"""One client of the nodes, in a separate process that can be killed at any time.
 
 `python -m bench.kv.soak_run.soak_client NAME SEED HISTORY ADDRESS…`; SIGTERM ends it after the current operation.
 """
@@ -38,7 +38,7 @@ from kvstore.transfer.transfer_client import TransferClient, TransferSettings, W
 
 _TIMEOUT_S = 3.0
 _PAUSE_S = 0.02
-"""Pause after a failed operation, so that a node that is away gets few attempts."""
+"""Pause after a failed operation, so that a node that is down gets few attempts."""
 LEASE_S = 1.5
 KINDS = {
     "put": 30, "get": 40, "get_anywhere": 8, "pull": 8, "pin": 4, "context_cache": 3, "ephemeral": 2, "damaged": 2,
@@ -88,7 +88,7 @@ class SoakClient:
         self._put(node, [f"ephemeral-{self._done}"], hint="ephemeral")
 
     def _damaged(self, node: int) -> None:
-        """Announce checksums that do not match the bytes."""
+        """Report checksums that do not match the bytes."""
         name = f"damaged-{self._done}"
         facts = msgspec.structs.replace(known(name).facts, checksum=bytes(CHECKSUM_BYTES))
         with self._history.noting(Operation("put", node, [name])) as operation:
@@ -132,7 +132,7 @@ class SoakClient:
             self._ask(Operation("purge", node, [], tenant=tenant), Purge(tenant))
 
     def _walk(self, node: int) -> None:
-        """Read a node's list of all its blocks and check each entry."""
+        """Read a node's list of all its blocks and verify each entry."""
         after, keys = -1, {known(shared(number)).facts.key: shared(number) for number in range(SHARED)}
         while not self.stopping:
             try:

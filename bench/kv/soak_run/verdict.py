@@ -1,4 +1,4 @@
-"""Checks the history of a soak: every get returned what was put, or nothing, and locks were respected."""
+"""Check the history of a soak: every get returned what was put or a miss, and locks were respected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench.kv.soak_run.history import EVERY_NODE, Operation
 from bench.kv.soak_run.known_blocks import tenant_of
 
 Kill = tuple[int, float, float]
-"""Number of a node, when its killing began, and when its process was gone: it may have served in between."""
+"""Number of a node, when it was signaled to die, and when its process was gone. It can have served in between."""
 
 _WRITES = ("put", "pull", "commit")
 
@@ -23,7 +23,7 @@ def wrong_operations(history: Sequence[Operation], nodes: int, kills: Sequence[K
 
 
 def wrong_hits(history: Sequence[Operation], nodes: int) -> list[str]:
-    """Return gets that hit a block which no client had put since it was purged everywhere."""
+    """Return gets that hit a block which no client had put since it was purged on every node."""
     writes: dict[str, list[Operation]] = defaultdict(list)
     for item in history:
         if item.kind in _WRITES and not _had_no_effect(item) and not _must_fail(item):
@@ -41,7 +41,7 @@ def wrong_hits(history: Sequence[Operation], nodes: int) -> list[str]:
 
 
 def whole_purges(history: Iterable[Operation], nodes: int) -> dict[str, list[tuple[float, float]]]:
-    """Return, by tenant, the beginning and end of purges that every node, one after the other, reported as done."""
+    """Return, by tenant, the start and end of purges that all nodes reported as done."""
     purges: dict[str, list[tuple[float, float]]] = defaultdict(list)
     rows: dict[str, list[Operation]] = defaultdict(list)
     for item in history:
@@ -57,7 +57,7 @@ def whole_purges(history: Iterable[Operation], nodes: int) -> dict[str, list[tup
 
 
 def wrong_locks(history: Sequence[Operation], kills: Sequence[Kill]) -> list[str]:
-    """Return operations that got a new block which another transaction had locked all the time."""
+    """Return operations that got a new block which another transaction had locked throughout."""
     ends = {item.tx_id: item.began for item in history if item.kind in ("commit", "abort")}
     held: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)
     purges = [(item.node, item.tenant, item.began, _end(item)) for item in history if item.kind == "purge"]
@@ -92,15 +92,15 @@ def _is_explained(get: Operation, writes: Sequence[Operation], purges: Sequence[
 
 
 def _end(operation: Operation) -> float:
-    """Return when it ended; a broken operation may still take effect at the node."""
+    """Return when it ended. A broken operation can still take effect on the node."""
     return inf if operation.ended is None or operation.outcome == "broken" else operation.ended
 
 
 def _had_no_effect(operation: Operation) -> bool:
-    """Return whether it cannot have had any effect.
+    """Return whether it certainly had no effect.
 
-    A client retries when a kept connection breaks. Its second attempt may meet blocks that the first one has locked and
-    that the node is still processing.
+    A client retries when a pooled connection breaks. Its second attempt can meet blocks that the first one has locked
+    and that the node is still processing.
     """
     return operation.outcome == "rejected" and operation.reason != "locked"
 

@@ -1,4 +1,4 @@
-"""Earliest deadline first: the textbook order, right while everything can be on time."""
+"""Earliest deadline first: the textbook order, optimal while every request can be on time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from routing.values import reasons
 
 
 class Edf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Dispatches the queued request whose deadline comes first, whether or not it can still be met."""
+    """Dispatches the queued request with the earliest deadline, even if it can no longer be met."""
 
     def queue(self) -> RankedQueue:
         """Return an empty queue."""

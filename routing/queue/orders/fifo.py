@@ -32,7 +32,7 @@ class FifoQueue:
         self._queued[queued.request.request_id] = queued
 
     def remove(self, queued: Reservation) -> None:
-        """Remove the queued request; raises KeyError where it is not."""
+        """Remove the queued request. Raises KeyError if it is absent."""
         del self._queued[queued.request.request_id]
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick:
@@ -40,15 +40,15 @@ class FifoQueue:
         return Pick(next(iter(self._queued.values())), reasons.ARRIVED_FIRST)
 
     def given_up(self) -> list[str]:
-        """Return none: this order gives no request up."""
+        """Return an empty list: this order gives up no request."""
         return []
 
     @property
     def late_last_s(self) -> float:
-        """0: no request is skipped."""
+        """Return 0: no request is skipped."""
         return 0.0
 
     def check(self) -> None:
-        """Raise AssertionError unless each queued request is under its own id."""
+        """Raise AssertionError unless each queued request is stored under its own id."""
         if any(queued.request.request_id != request_id for request_id, queued in self._queued.items()):
             raise AssertionError("a queued request is under another id")

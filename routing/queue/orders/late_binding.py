@@ -1,8 +1,8 @@
-"""Pull scheduling: requests wait in one queue for the whole pool, and an engine that is about to be free pulls (ours).
+"""Pull scheduling: requests wait in one queue for the whole pool, and an engine about to be free pulls one (ours).
 
-Research on scheduling §5, `late`: of the pooled feasible set the engine takes the request with the least compute there
-+ regret × (compute there − the least compute anywhere). It skips a request that would make an earlier feasible one
-late, and one that a better-cached engine will finish early enough by itself.
+Research on scheduling §5, `late`: from the pooled feasible set, the engine takes the request with the lowest compute
+time there + regret × (compute time there − the lowest compute time on any engine). It skips a request that would make
+an earlier feasible one late, and one that a better-cached engine will finish soon enough.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from routing.queue.ranked_queue import RankedRequests
 from routing.values import reasons
 
 REFRESHED = 16
-"""Queued requests that are estimated again at each pull, those with the oldest estimates first."""
+"""Queued requests whose estimates are refreshed at each pull, oldest estimates first."""
 _DROPS = 24
-"""Above this many late queued requests, they are dropped in one pass over the line."""
+"""If more queued requests than this are late, they are dropped in one pass."""
 
 
 class LateBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Lets each engine that is about to be free pull the request it fits best, among those that can be on time."""
+    """Lets each engine that is about to be free pull its best-fitting request, among those that can be on time."""
 
     regret: Annotated[
         float,
@@ -53,7 +53,7 @@ class LateBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 96
 
     def queue(self) -> SlackQueue:
-        """Return the queue of requests that an earlier policy has bound to an engine: feasible deadlines first."""
+        """Return the queue for requests that an earlier policy bound to an engine: feasible deadlines first."""
         return SlackQueue()
 
     def pool_queue(self) -> LateQueue:
@@ -61,17 +61,17 @@ class LateBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return LateQueue(self)
 
     def leaves(self, queued: Reservation, seen: Fit) -> bool:
-        """Return whether an engine that holds more of the queued request will finish it soon enough."""
+        """Return whether an engine that holds more of the prompt will finish the queued request soon enough."""
         request = queued.request
         return seen.home_end_s <= request.arrived_s + self.patience * request.ttft_slo_s
 
 
 class LateQueue:
-    """The pooled feasible set by deadline and by size; dropped and SLO-infeasible requests are kept separately.
+    """The pooled feasible set by deadline and by size. Dropped and SLO-infeasible requests are kept separately.
 
-    Mutable state: `_line` (feasible but for queued requests added since the last pull), `_by_size` (the same by
-    estimate), `_dropped` (by estimate), `_infeasible` (by arrival), `_entries` (request id → entry) and `_refreshing`
-    (ids of the line, longest unrefreshed first).
+    Mutable state: `_line` (feasible, except requests added since the last pull), `_by_size` (the same by estimate),
+    `_dropped` (by estimate), `_infeasible` (by arrival), `_entries` (request id → entry), and `_refreshing` (ids in
+    `_line`, least recently refreshed first).
     """
 
     def __init__(self, order: LateBinding) -> None:
@@ -89,16 +89,16 @@ class LateQueue:
         return len(self._entries)
 
     def given_up(self) -> list[str]:
-        """Return none: unbound requests bring no blocks."""
+        """Return an empty list: unbound requests add no blocks to an engine."""
         return []
 
     @property
     def late_last_s(self) -> float:
-        """Estimated prefill seconds of the SLO-infeasible requests, and of the dropped ones while they are."""
+        """Return the estimated prefill seconds of the SLO-infeasible and the currently dropped requests."""
         return self._infeasible.compute_s + self._dropped.compute_s
 
     def add(self, queued: Reservation) -> None:
-        """Add the queued request to the feasible set; the next pull determines whether it can stay."""
+        """Add the queued request to the feasible set. The next pull determines whether it stays."""
         self._coming += 1
         entry = (queued.request.deadline_s, self._coming, queued.compute_s, queued)
         self._entries[queued.request.request_id] = entry
@@ -107,7 +107,7 @@ class LateQueue:
         self._refreshing.move_to_end(queued.request.request_id, last=False)
 
     def remove(self, queued: Reservation) -> None:
-        """Remove the queued request; raises KeyError where it is not."""
+        """Remove the queued request. Raises KeyError if it is absent."""
         entry = self._entries.pop(queued.request.request_id)
         if queued in self._dropped:
             self._dropped.remove(queued)
@@ -117,7 +117,7 @@ class LateQueue:
             self._leave(entry)
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick | None:
-        """Return the best queued request for `target` to run next; None: leave all to others."""
+        """Return the best queued request to run next on `target`, None to leave all to other engines."""
         # The line shares all engines, which start on average after their mean wait.
         waits = [max(view.load.ready_at[item] - at_s, 0.0) for item in view.roster.accepting]
         start_s = at_s + sum(waits) / len(waits)
@@ -161,7 +161,7 @@ class LateQueue:
         del self._refreshing[name]
 
     def _refresh(self, view: FleetView) -> None:
-        """Estimate some queued requests again: caches have moved since."""
+        """Refresh the estimates of some queued requests, because caches have changed."""
         refreshing = self._refreshing
         for _ in range(min(REFRESHED, len(refreshing))):
             name = next(iter(refreshing))
@@ -187,7 +187,7 @@ class LateQueue:
         self._sort_out_all(start_s, at_s)
 
     def _sort_out_all(self, start_s: float, at_s: float) -> None:
-        """Do the same in one pass, for a line in which very many are late."""
+        """Do the same in one pass, if very many requests are late."""
         kept, dropped = self._line.feasible_part(start_s)
         self._line = DeadlineLine(self._line.rate)
         self._by_size = []
@@ -207,7 +207,7 @@ class LateQueue:
             self._dropped.add(queued, (best_s, 0))
 
     def _readmit(self, start_s: float, at_s: float) -> None:
-        """Take back the cheapest dropped queued requests, one after another, while they make none late."""
+        """Take back the cheapest dropped queued requests one by one while they make none late."""
         dropped = self._dropped
         while len(dropped):
             queued = dropped.first()
@@ -225,7 +225,7 @@ class LateQueue:
     # -- the choice
 
     def _best(self, target: int, view: FleetView, at_s: float, start_s: float) -> Pick | None:
-        """Return the feasible queued request of least cost on the target, of those that it may take."""
+        """Return the allowed feasible queued request with the lowest cost on the target."""
         order, chosen, least = self._order, None, float("inf")
         for best_s, _, name in self._by_size[: order.candidates]:
             # By size: no later request can cost less here than it does on its best engine.
@@ -248,7 +248,7 @@ class LateQueue:
         return seen.compute_s / self._line.rate <= self._line.spare_before(entry, start_s)
 
     def _leftover(self, target: int, view: FleetView) -> Pick | None:
-        """Return the oldest SLO-infeasible queued request where no feasible one waits."""
+        """Return the oldest SLO-infeasible queued request if no feasible one waits."""
         # Infeasible requests go last.
         if len(self._line) or not len(self._infeasible):
             return None
@@ -257,7 +257,7 @@ class LateQueue:
 
 
 def _is_for(queued: Reservation, target: int, view: FleetView) -> bool:
-    """Return whether the target may have the queued request: it is not excluded, or all engines are."""
+    """Return whether the target can take the queued request: it is not excluded, or all engines are."""
     excluded = queued.excluded
     if not excluded or view.roster.engine_ids[target] not in excluded:
         return True

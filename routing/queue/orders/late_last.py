@@ -1,7 +1,7 @@
-"""First come, first served among those that can still be on time; SLO-infeasible requests go last.
+"""First come, first served among requests that can still be on time. SLO-infeasible requests go last.
 
-Past saturation FIFO makes every request late at once; serving the few that are late anyway last keeps the rest on time
-(research on scheduling §5).
+Past saturation, FIFO makes every request late. Serving the few infeasible ones last keeps the others on time (research
+on scheduling §5).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from routing.values import reasons
 
 
 class LateLast(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Dispatches the oldest queued request whose first token would still meet its SLO, else the oldest."""
+    """Dispatches the oldest queued request whose first token can still meet its SLO, else the oldest."""
 
     forget_blocks: Annotated[
         bool,
@@ -36,17 +36,20 @@ class LateLast(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ShedQueue:
-    """Queued requests in order of arrival; SLO-infeasible ones are kept separately.
+    """Queued requests in arrival order. SLO-infeasible ones are kept separately.
 
-    A queued request that is SLO-infeasible stays so: time only takes from it. Each is skipped once, so a dispatch costs
-    the same however many infeasible ones wait.
+    A queued request that is SLO-infeasible stays infeasible, because its remaining time only shrinks. Each is skipped
+    once, so the cost of a dispatch does not depend on the number of infeasible requests.
 
-    Mutable state: `_feasible` and `_infeasible` (ranked by arrival), `_given_up` (SLO-infeasible, not yet reported) and
-    `_numbers`.
+    Mutable state: `_feasible` and `_infeasible` (ranked by arrival), `_given_up` (SLO-infeasible, not yet reported),
+    and `_numbers`.
     """
 
     def __init__(self, forget_blocks: bool = False) -> None:
-        """`forget_blocks`: report requests that are given up, so that their blocks are not counted on."""
+        """Start empty.
+
+        With `forget_blocks`, given-up requests are reported, so that their blocks are no longer counted on.
+        """
         self._forget_blocks = forget_blocks
         self._feasible = RankedRequests()
         self._infeasible = RankedRequests()
@@ -61,12 +64,12 @@ class ShedQueue:
         self._feasible.add(queued, (self._coming, 0))
 
     def remove(self, queued: Reservation) -> None:
-        """Remove the queued request; raises KeyError where it is not."""
+        """Remove the queued request. Raises KeyError if it is absent."""
         (self._feasible if queued in self._feasible else self._infeasible).remove(queued)
         del self._numbers[queued.request.request_id]
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick:
-        """Return the oldest queued request that can be on time, the oldest of all where none can."""
+        """Return the oldest queued request that can be on time, or the oldest one if none can."""
         hopeful = self._feasible
         while len(hopeful):
             queued = hopeful.first()
@@ -80,17 +83,17 @@ class ShedQueue:
         return Pick(self._infeasible.first(), reasons.INFEASIBLE_LAST)
 
     def given_up(self) -> list[str]:
-        """Return the requests that became SLO-infeasible since the last call."""
+        """Return the ids of requests that became SLO-infeasible since the last call."""
         given_up, self._given_up = self._given_up, []
         return given_up
 
     @property
     def late_last_s(self) -> float:
-        """Estimated prefill seconds of the SLO-infeasible requests."""
+        """Return the estimated prefill seconds of the SLO-infeasible requests."""
         return self._infeasible.compute_s
 
     def check(self) -> None:
-        """Raise AssertionError unless each queued request is in exactly one part."""
+        """Raise AssertionError unless each queued request is in exactly one set."""
         self._feasible.check()
         self._infeasible.check()
         if len(self._feasible) + len(self._infeasible) != len(self._numbers):

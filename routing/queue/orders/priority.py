@@ -1,4 +1,4 @@
-"""Priority classes: the lowest number first, as in vLLM; first come, first served within a class."""
+"""Priority classes: lowest number first, as in vLLM. First come, first served within a class."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from routing.values import reasons
 
 
 class Priority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Dispatches the queued request of the lowest priority number, within one number the one that arrived first."""
+    """Dispatches the queued request with the lowest priority number; among equals, the one that arrived first."""
 
     def queue(self) -> RankedQueue:
         """Return an empty queue."""

@@ -1,9 +1,8 @@
 """Feasible deadlines first: as many queued requests on time as possible, short ones as early as that allows.
 
-Research on scheduling §5: queued requests in order of their deadlines; where one would be late, the largest so far
-leaves the feasible set (Moore 1968, with Hodgson's algorithm, minimises the number of late jobs on one machine); of the
-feasible ones the shortest that makes no earlier one late is served; queued requests that can no longer be on time go
-last.
+Research on scheduling §5: queued requests are in deadline order. If one would be late, the largest so far leaves the
+feasible set (Moore 1968, with Hodgson's algorithm, minimizes the number of late jobs on one machine). The shortest
+feasible request that makes no earlier one late is served next. Queued requests that can no longer be on time go last.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from routing.queue.ranked_queue import RankedRequests
 from routing.values import reasons
 
 _Entry = tuple[float, int, float, Reservation]
-"""Deadline, arrival number (so that no two compare equal), estimated prefill seconds, queued request."""
+"""Deadline, arrival number (makes entries unequal), estimated prefill seconds, queued request."""
 
 
 class Slack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,15 +30,15 @@ class Slack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SlackQueue:
-    """The feasible set by deadline, kept between dispatches; dropped and SLO-infeasible requests are kept separately.
+    """The feasible set by deadline, kept between dispatches. Dropped and SLO-infeasible requests are kept separately.
 
-    When the last dispatched request took as long as estimated, the rest of the feasible set is still feasible and, new
-    deadlines being the latest, still as large as possible: so only new queued requests are worked in. A dropped request
-    may become feasible again when others leave; the cheapest one is tried at each call. An infeasible one stays so,
-    because only its time left changes, and that shrinks.
+    If the last dispatched request took as long as estimated, the remaining feasible set is still feasible. New
+    deadlines are the latest ones, so it is also still as large as possible, and only new queued requests must be added.
+    A dropped request can become feasible again when others leave; the cheapest one is tried at each call. An infeasible
+    request stays infeasible, because its remaining time only shrinks.
 
-    Mutable state: `_line` (entries by deadline; feasible but for queued requests added since the last call), `_dropped`
-    (by estimate), `_infeasible` (by arrival) and `_entries` (request id → entry).
+    Mutable state: `_line` (entries by deadline, feasible except for requests added since the last call), `_dropped` (by
+    estimate), `_infeasible` (by arrival), and `_entries` (request id → entry).
     """
 
     def __init__(self) -> None:
@@ -50,14 +49,14 @@ class SlackQueue:
         self._coming = 0
 
     def add(self, queued: Reservation) -> None:
-        """Add the queued request to the feasible set; the next call determines whether it can stay."""
+        """Add the queued request to the feasible set. The next call determines whether it stays."""
         self._coming += 1
         entry = (queued.request.deadline_s, self._coming, queued.compute_s, queued)
         self._entries[queued.request.request_id] = entry
         insort(self._line, entry)
 
     def remove(self, queued: Reservation) -> None:
-        """Remove the queued request; raises KeyError where it is not."""
+        """Remove the queued request. Raises KeyError if it is absent."""
         entry = self._entries.pop(queued.request.request_id)
         if queued in self._dropped:
             self._dropped.remove(queued)
@@ -77,16 +76,16 @@ class SlackQueue:
         return Pick(self._shortest(at_s), reason)
 
     def given_up(self) -> list[str]:
-        """Return none: in large fleets newcomers had better follow the blocks of queued requests given up."""
+        """Return an empty list: in large fleets newcomers should still follow the blocks of given-up requests."""
         return []
 
     @property
     def late_last_s(self) -> float:
-        """Estimated prefill seconds of the SLO-infeasible requests, and of the dropped ones while they are."""
+        """Return the estimated prefill seconds of the SLO-infeasible and the currently dropped requests."""
         return self._infeasible.compute_s + self._dropped.compute_s
 
     def check(self) -> None:
-        """Raise AssertionError unless each queued request is in exactly one part and the line is in order."""
+        """Raise AssertionError unless each queued request is in exactly one set and `_line` is in order."""
         self._dropped.check()
         self._infeasible.check()
         if self._line != sorted(self._line):
@@ -95,7 +94,7 @@ class SlackQueue:
             raise AssertionError("the parts do not add up to the queued requests")
 
     def _first_late(self, at_s: float) -> int | None:
-        """Return the position of the first request that would be late in order of deadlines; None where none is."""
+        """Return the position of the first request that would be late in deadline order, or None."""
         end_s = at_s
         for position, entry in enumerate(self._line):
             end_s += entry[2]
@@ -104,7 +103,7 @@ class SlackQueue:
         return None
 
     def _drop_largest(self, until: int, at_s: float) -> None:
-        """Drop the largest of the queued requests up to this position from the feasible set."""
+        """Drop the largest queued request up to this position from the feasible set."""
         sizes = [entry[2] for entry in self._line[: until + 1]]
         deadline_s, number, compute_s, queued = self._line.pop(sizes.index(max(sizes)))
         # Late even if it went next: time cannot make it feasible again.
@@ -114,7 +113,7 @@ class SlackQueue:
             self._dropped.add(queued, (compute_s, 0))
 
     def _readmit(self, at_s: float) -> None:
-        """Take back the cheapest dropped queued requests, one after another, while they make none late."""
+        """Take back the cheapest dropped queued requests one by one while they make none late."""
         dropped = self._dropped
         while len(dropped):
             queued = dropped.first()

@@ -32,10 +32,10 @@ ROOT = Path(__file__).parents[3]
         (["--host", "0.0.0.0"], "not loopback"),  # noqa: S104 - it is to be rejected
         (["--tls-key", "k.pem"], "TLS needs all"),
         (["--slot-kib", "1"], "--slot-kib"),
-        (["--dram-mib", "0"], "no slot"),
+        (["--dram-mib", "0"], "at least one slot"),
         (["--disk-reserve-mib", "-1"], "--disk-reserve-mib"),
         (["--purge", "acme", "--port", "1"], "does not answer"),
-        (["--register", "ftp://x", "--port", "0", "--dram-mib", "1"], "no address to register at"),
+        (["--register", "ftp://x", "--port", "0", "--dram-mib", "1"], "not a URL to register at"),
     ],
 )
 def test_a_wrong_option_is_reported_and_nothing_starts(

@@ -198,7 +198,7 @@ def test_a_file_system_that_cannot_give_space_back_keeps_the_tier_at_work_and_it
     disk.others = 4
     for _ in range(3):
         store.tick()
-    assert caplog.text.count("cannot give disk space back") == 1
+    assert caplog.text.count("cannot release disk space") == 1
     assert "of its own" in caplog.text
     assert disk.free(store) == 0
     assert all(kept(store, number) for number in range(100, 120))

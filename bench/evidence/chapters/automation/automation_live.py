@@ -1,4 +1,4 @@
-"""Figures: automation with real processes: sick engines, growing and shrinking, and random kills."""
+"""Figures of automation with real processes: sick engines, growing and shrinking, and random kills."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def scaled() -> Row:
 
 
 def figures() -> dict[str, Any]:
-    """Return the figures of the text."""
+    """Return the text's figures."""
     sick, scaling, soak = load("sick_engines"), load("scaling_live"), load("soak")
     return {
         "sick": sick.settings,

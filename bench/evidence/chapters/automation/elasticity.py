@@ -23,23 +23,23 @@ def row(label: str) -> Row:
 
 
 def plans(label: str) -> list[Row]:
-    """Return the plans of a run that changed something."""
+    """Return the plans of a run that changed the fleet."""
     return list(row(label)["plans"])
 
 
 def course(label: str, first_s: float, last_s: float) -> list[list[float]]:
-    """Return (start, requests, share on time, hits) of the windows that begin within a span."""
+    """Return (start, requests, share on time, hits) of the windows that begin within a period."""
     return [item for item in row(label)["course"] if first_s <= item[0] < last_s]
 
 
 def on_time(label: str, first_s: float, last_s: float) -> float:
-    """Return the on-time share of the requests of a span."""
+    """Return the on-time share of the requests in a period."""
     part = course(label, first_s, last_s)
     return sum(item[1] * item[2] for item in part) / sum(item[1] for item in part)
 
 
 def hits(label: str) -> float:
-    """Return the share of hits in the first seconds after the change of the fleet."""
+    """Return the hit share in the first seconds after the change of the fleet."""
     part = course(label, FIXED_CHANGE_S, FIXED_CHANGE_S + DIP_S)
     return sum(item[1] * (item[3] or 0.0) for item in part) / sum(item[1] for item in part)
 
@@ -50,7 +50,7 @@ def dip(name: str, change: str) -> float:
 
 
 def recovered_s(label: str) -> float:
-    """Return the seconds from the start of the overload until nine in ten of its later requests are on time."""
+    """Return the seconds from the start of the overload until 90 % of later overload requests are on time."""
     start_s, end_s = overload()
     for window in course(label, start_s, end_s):
         if window[2] >= 0.9 and min(item[2] for item in course(label, window[0], end_s)) >= 0.9:

@@ -1,4 +1,4 @@
-"""Figures: engines that are sick and answer /health with 200."""
+"""Figures of sick engines that answer /health with 200."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WORDS = {
     "frozen_hang": "hangs after its metrics have been frozen for a while",
 }
 SERVING = ("garbage", "frozen")
-"""Faults of the metrics only: the engine serves, so it becomes a suspect and keeps its work."""
+"""Faults of the metrics only: the engine serves, so it becomes suspect and keeps its work."""
 
 
 def row(kind: str, *, health: bool = True) -> Row:

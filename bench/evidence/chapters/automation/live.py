@@ -1,4 +1,4 @@
-"""Figures: the simulator checked against live processes, and against another simulator."""
+"""Figures of the simulator compared with live processes and with another simulator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def figures() -> dict[str, Any]:
 
 
 def apart(result: Result) -> float:
-    """Return the largest error of the simulated ratio of two placements' times against the live one."""
+    """Return the largest error of the simulated ratio of two placements' times compared with the live one."""
     times = [(row["live_ttft_mean_s"], row["simulated_ttft_mean_s"]) for row in result.rows]
     worst: float = max(
         abs(simulated / other_simulated * other_live / live - 1)

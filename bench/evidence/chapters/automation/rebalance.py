@@ -1,4 +1,4 @@
-"""Figures: a prefix that becomes hot, and the effect of more candidates for it (DualMap §3.3, A.9)."""
+"""Figures of a prefix that becomes hot, and the effect of additional candidates (DualMap §3.3, A.9)."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def over_baseline(mode: str, figure: str) -> list[float]:
 
 
 def calmer(mode: str, figure: str) -> int:
-    """Return the number of settings in which a prediction makes early rejection's swing smaller by a tenth or more."""
+    """Return in how many settings a prediction reduces early rejection's swings by at least a tenth."""
     pairs = zip(values(measured.EARLY, figure), values(mode, figure), strict=True)
     return sum(predicted < 0.9 * early for early, predicted in pairs)
 

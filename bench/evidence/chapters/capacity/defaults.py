@@ -1,4 +1,4 @@
-"""Figures: the case for the default of a new pool."""
+"""Figures that justify the defaults of a new pool."""
 
 from __future__ import annotations
 

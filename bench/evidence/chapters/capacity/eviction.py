@@ -20,7 +20,7 @@ def hit_share(order: str, tokens: int, eviction: str, groups: int = GROUPS) -> f
 
 
 def nearest_size() -> int:
-    """Return the size at which leaf-LRU comes closest to the paper's share, of those measured."""
+    """Return the measured size at which leaf-LRU comes closest to the paper's share."""
     rows = load("rlt").where(kind="table_3", order="round_robin", eviction="lru", groups=GROUPS)
     tokens: int = min((abs(row["hit_share"] - PAPER["lru"]), row["tokens"]) for row in rows)[1]
     return tokens
@@ -54,7 +54,7 @@ def goodput(trace: str, placement: str, order: str, eviction: str) -> float:
 
 
 def cycle_tokens() -> int:
-    """Return the tokens of one round in which every group asks once."""
+    """Return the tokens of one round in which every group sends one request."""
     return int(load("rlt").settings["cycle_tokens"])
 
 

@@ -54,7 +54,7 @@ def goodput(trace: str, label: str) -> float:
 
 
 def over_all(trace: str, placement: str) -> float:
-    """Return the goodput of a rule that may choose among all engines."""
+    """Return the goodput of a rule that can choose among all engines."""
     return load("goodput").number("goodput_qps", trace=trace, placement=placement, order="fifo")
 
 
@@ -64,7 +64,7 @@ def deviation(bins: str, d: int, engines: int) -> float:
 
 
 def goodputs_of_keys(trace: str, label: str) -> list[float]:
-    """Return the goodput with each other set of keys, and so of positions on the rings."""
+    """Return the goodput with each other set of keys, and thus other positions on the rings."""
     rows = load("ablations").where(kind="keys", trace=trace, label=label)
     return [row["goodput_qps"] for row in rows]
 

@@ -51,7 +51,7 @@ STUDY = {
 
 
 def best(result: Result, trace: str, placements: tuple[str, ...], figure: str) -> tuple[str, float]:
-    """Return the best FIFO rule of these, and its goodput."""
+    """Return the best of these rules under FIFO, and its goodput."""
     rows = [row for row in result.where(trace=trace, order="fifo") if row["placement"] in placements]
     row = max(rows, key=lambda item: (item[figure], item["placement"]))
     return row["placement"], row[figure]

@@ -1,4 +1,4 @@
-"""Figures: the cost of less knowledge: wrong costs, and old reports."""
+"""Figures of the cost of less knowledge: wrong costs and old reports."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def cost_share(written: str, cost: str, order: str, qps: float) -> float:
 
 
 def age_share(model: str, order: str, age_s: float, good_for_s: float = ANY_S) -> float:
-    """Return the share on time under reports of this age, where reports count for `good_for_s`."""
+    """Return the share on time if reports have this age and count for `good_for_s`."""
     return load("knowledge").number(
         "slo_share", kind="age", engine_model=model, order=order, age_s=age_s, good_for_s=good_for_s
     )
 
 
 def ignored(model: str, order: str) -> float:
-    """Return the share on time where reports are too old for the policy to use."""
+    """Return the share on time if reports are too old for the policy to use."""
     return age_share(model, order, OLD_S, GOOD_FOR_S)
 
 

@@ -19,7 +19,7 @@ def mean_pending(trace: str, placement: str) -> float:
 
 
 def more_under_least_loaded() -> float:
-    """Return the in-flight work on tool & agent under least loaded over that under DualMap."""
+    """Return the ratio of in-flight work on tool & agent under least loaded to that under DualMap."""
     return mean_pending("toolagent_like", "least_loaded") / mean_pending("toolagent_like", "dual_map")
 
 

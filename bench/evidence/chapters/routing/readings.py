@@ -1,4 +1,4 @@
-"""Figures: differences between the two simulators, and the reading of the study's text behind each of its figures."""
+"""Figures of the differences between the two simulators, and the interpretation of the study behind each figure."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _pair(row: Row) -> tuple[float, float]:
 
 
 def _distance(reading: Reading, of: Callable[[str, str], tuple[float, float]]) -> float:
-    """Return the largest difference of a reading's figures from others, requests/s."""
+    """Return the largest difference between the figures of two readings, in requests/s."""
     return max(
         abs(ours - figure)
         for cell in _CELLS

@@ -61,18 +61,18 @@ def by_seed(name: str, kind: str, rule: str, value: float = 0.0, speed: int | No
 
 
 def mean(name: str, kind: str, rule: str, value: float = 0.0, speed: int | None = None) -> float:
-    """Return its mean over the seeds."""
+    """Return the mean over the seeds."""
     return fmean(by_seed(name, kind, rule, value, speed))
 
 
 def seconds(times: list[float]) -> str:
-    """Return times as one if the seeds agree, else as the least and the most."""
+    """Return one time if the seeds agree, else the lowest and the highest."""
     low, high = min(times), max(times)
     return f"{low:.2f} to {high:.2f} s" if high > 2 * low else f"{fmean(times):.2f} s"
 
 
 def ttft(rule: str, speed: int) -> float:
-    """Return the median of TTFT (s) in Table 2's setting with engines of this speed."""
+    """Return the median TTFT (s) in Table 2's setting with engines of this speed."""
     return mean("ttft_p50_s", "table", rule, speed)
 
 
@@ -82,7 +82,7 @@ def hits(rule: str, speed: int) -> float:
 
 
 def paper_speed() -> int:
-    """Return the speed at which cache-aware + LRU comes closest to the paper's median, of those measured."""
+    """Return the measured speed at which cache-aware + LRU comes closest to the paper's median."""
     return min(TABLE_SPEEDS, key=lambda speed: abs(ttft("cache-aware + LRU", speed) - PAPER_TTFT["cache-aware + LRU"]))
 
 

@@ -27,7 +27,7 @@ from simulator.workloads.trace import TraceRow
 TRACE = "toolagent_like"
 FEW, MANY = 4, 8
 PHASES = ((5.0, 300.0), (16.0, 600.0), (5.0, 1800.0))
-"""(requests/s, seconds): enough for the few engines, too much for them, then little for the many.
+"""(requests/s, seconds): enough for the few engines, too much for them, then little for many engines.
 
 The paper's engines are slower.
 """
@@ -35,7 +35,7 @@ SLO_TTFT_S = 5.0
 STEP_S = 10.0
 """Width of the windows in which attainment and hits are shown."""
 FIXED_CHANGE_S = 450.0
-"""Time of the fleet's change in the runs that compare rings and modulo."""
+"""Time of the fleet's change in the runs that compare hash rings with modulo hashing."""
 FIXED_QPS = 12.0
 
 AUTOMATION = AutomationPolicy(
@@ -55,12 +55,11 @@ AUTOMATION = AutomationPolicy(
 
 
 REACTIVE = replace(AUTOMATION, scaling=replace(AUTOMATION.scaling, forecast=False, utilisation=0.75))
-"""Without a forecast, and with a high threshold for a busy engine: it acts after an overload begins, as in the paper.
-"""
+"""Without a forecast, and with a high threshold for a busy engine: acts after an overload begins, as in the paper."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One run; `start`: engines at first; `change`: engines after FIXED_CHANGE_S (0: the planner decides)."""
+    """One run. `start`: initial engines. `change`: engines after FIXED_CHANGE_S (0: the planner decides)."""
 
     label: str
     placement: str
@@ -86,7 +85,7 @@ RUNS = (
 
 
 def measure(jobs: int) -> Result:
-    """Run the planner's fleets, the fixed one, and rings against modulo at one change of the fleet."""
+    """Run the planner's fleets, the fixed one, and hash rings against modulo hashing at one change of the fleet."""
     return measured(
         name="elasticity",
         settings={
@@ -105,7 +104,7 @@ def measure(jobs: int) -> Result:
 def phased(rows: Sequence[TraceRow], phases: Sequence[tuple[float, float]]) -> list[TraceRow]:
     """Return the first rows, as many in each phase as its mean rate and duration require.
 
-    Within a phase the trace's own gaps are kept, stretched or shrunk.
+    The trace's own gaps within a phase are kept, stretched or shrunk.
     """
     made: list[TraceRow] = []
     start_s, first = 0.0, 0
@@ -162,7 +161,7 @@ def _change_at(simulation: FleetSimulation, start: int, after: int) -> None:
 
 
 def _changes(sizes: Sequence[tuple[float, int]]) -> list[list[float]]:
-    """Return the moments at which the number of engines that accept work changed, with the number."""
+    """Return (time, number) for each change in the number of engines that accept work."""
     changes: list[list[float]] = []
     for at_s, size in sizes:
         if not changes or changes[-1][1] != size:

@@ -1,4 +1,4 @@
-"""Sick engines (those that are stuck but answer /health with 200): how soon each kind of fault is detected."""
+"""Sick engines (stuck, but answering /health with 200): how soon each kind of fault is detected."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from simulator.workloads.trace import TraceRow
 ENGINES = 8
 SICK = "e-003"
 QPS, BURST_QPS = 4.0, 18.0
-"""Requests/s, and in bursts: three times as many, more than the fleet can prefill at once."""
+"""Requests/s, normally and in bursts, which exceed the fleet's prefill rate."""
 PERIOD_S, BURST_S = 120.0, 20.0
 FAULT_S, HEALED_S, END_S = 200.0, 380.0, 600.0
 HEALTHY_S = 3600.0
@@ -46,7 +46,7 @@ metrics freeze STOOD_S before it hangs.
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One run; kind "none": an hour of healthy traffic."""
+    """One run. `none` is an hour of healthy traffic."""
 
     kind: str
     health: bool = True
@@ -97,7 +97,7 @@ def bursty(workload: str, seed: int, seconds: float) -> list[TraceRow]:
 
 
 def _warped(at_s: float, mean_qps: float) -> float:
-    """Return the time by which bursts have produced as many requests as the mean rate by `at_s`."""
+    """Return the time at which bursts have produced as many requests as the mean rate has by `at_s`."""
     periods, rest_s = divmod(at_s, PERIOD_S)
     due = rest_s * mean_qps
     calm = QPS * (PERIOD_S - BURST_S)
@@ -105,7 +105,7 @@ def _warped(at_s: float, mean_qps: float) -> float:
 
 
 def run_one(asked: Run) -> Row:
-    """Run one fleet and return the outcomes of the engine and of the requests."""
+    """Run one fleet and return the outcomes for the engine and the requests."""
     seconds = HEALTHY_S if asked.kind == "none" else END_S
     work = Workload(bursty(asked.workload, asked.seed, seconds), max_input=20_480)
     profile = EngineProfile()
@@ -190,7 +190,7 @@ def _figures(simulation: FleetSimulation, automation: FleetAutomation, kind: str
 
 
 def _well_again(automation: FleetAutomation, healed_s: float) -> float | None:
-    """Return the seconds from the end of the fault until the engine has its full share; None if it never lost it."""
+    """Return the seconds from the end of the fault until the engine has its full share, None if it never lost it."""
     seen = [
         (plan.at_s, verdict) for plan in automation.health for verdict in plan.verdicts if verdict.engine_id == SICK
     ]

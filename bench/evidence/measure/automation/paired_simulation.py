@@ -1,4 +1,4 @@
-"""The live fleet against the simulator; the only measurement here that a busy machine can disturb."""
+"""The live fleet against the simulator. Only this measurement here is disturbed by a busy machine."""
 
 from __future__ import annotations
 

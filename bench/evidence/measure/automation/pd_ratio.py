@@ -33,9 +33,9 @@ from simulator.workloads.trace import BLOCK_TOKENS, TraceRow
 ENGINES = 8
 SWEEP_ENGINES = 16
 DAY_S = 4800.0
-"""A day of 24 hours in an eighteenth of the time; the controller's pauses are as long as in a live program."""
+"""A day of 24 hours in an eighteenth of the time. The controller's pauses are as long as in a live program."""
 SLO_TTFT_S, SLO_TPOT_S = 10.0, 0.1
-"""Those of §7.5."""
+"""Objectives of §7.5."""
 DOCUMENTS_QPS, CHATS_QPS = 2.1, 36.0
 """Rates at noon and at midnight."""
 SWEEP_DOCUMENTS_QPS, SWEEP_CHATS_QPS = 3.0, 34.0
@@ -55,7 +55,7 @@ AUTOMATION = AutomationPolicy(
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One run; `prefill`: prefill engines at the start."""
+    """One run. `prefill`: initial prefill engines."""
 
     kind: str
     """`day` or `sweep`."""
@@ -95,7 +95,7 @@ def measure(jobs: int) -> Result:
 
 
 def day(seed: int) -> list[TraceRow]:
-    """Return a day from midnight on: long documents by day, chats by night (§5.1)."""
+    """Return a day starting at midnight: long documents by day, chats by night (§5.1)."""
 
     def noon(at_s: float) -> float:
         return (1 - cos(2 * pi * at_s / DAY_S)) / 2
@@ -106,7 +106,7 @@ def day(seed: int) -> list[TraceRow]:
 def mixture(
     seed: int, seconds: float, documents_qps: Callable[[float], float], chats_qps: Callable[[float], float]
 ) -> list[TraceRow]:
-    """Return documents (about 24,000 tokens, one in four asked about twice) and chats (500 tokens, long answers)."""
+    """Return documents (about 24,000 tokens, one in four used about twice) and chats (500 tokens, long answers)."""
     rng, ids = random.Random(seed), count(1)
     rows: list[TraceRow] = []
     shelf: list[tuple[int, ...]] = []
@@ -127,7 +127,7 @@ def mixture(
 
 
 def _thinned(rng: random.Random, seconds: float, qps: Callable[[float], float], most_qps: float) -> Iterator[float]:
-    """Yield the moments of a Poisson process whose rate changes."""
+    """Yield the arrival times of a Poisson process with a changing rate."""
     at_s = 0.0
     while (at_s := at_s + rng.expovariate(most_qps)) < seconds:
         if rng.random() * most_qps < qps(at_s):

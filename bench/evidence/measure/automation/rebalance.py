@@ -24,7 +24,7 @@ from simulator.workloads.trace import BLOCK_TOKENS, TraceRow
 ENGINES, QPS, SECONDS = 8, 18.0, 720.0
 HOT_FROM_S, HOT_TO_S = 120.0, 480.0
 HOT_SHARE = 0.5
-"""Share of the requests that begin with the hot document while it is hot; more than two engines can serve."""
+"""Share of requests with the hot document while it is hot, which exceeds the capacity of two engines."""
 HOT_BLOCKS, OWN_TOKENS, ORDINARY_TOKENS = 8, 3000, 4000
 SLO_TTFT_S = 5.0
 
@@ -63,7 +63,7 @@ def measure(jobs: int) -> Result:
 
 
 def hot_prefix(seed: int) -> list[TraceRow]:
-    """Return prompts of their own; half of them begin with one document for a while."""
+    """Return distinct prompts, half of which begin with one document for a while."""
     rng, ids, rows = random.Random(seed), count(HOT_BLOCKS + 1), list[TraceRow]()
     hot = tuple(range(1, HOT_BLOCKS + 1))
     for at_s in poisson_times(rng, QPS):

@@ -1,4 +1,4 @@
-"""Early rejection and its prediction on prefill and decode devices apart (Mooncake §4.3, §7.6, Table 4, Figs 6–7)."""
+"""Early and predictive rejection on separate prefill and decode engines (Mooncake §4.3, §7.6, Table 4, Figs 6–7)."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ TRACE = "toolagent_like"
 ENGINES = 8
 TPOT_SLO_S = 0.1
 SLOW_DECODE = DecodeCostDocument(base_s=0.03, per_sequence_s=1.5e-3, per_context_token_s=100e-9)
-"""A step of a 70B model on one machine: about 29 requests of this trace fit into 100 ms."""
+"""Decode step of a 70B model on one machine: about 29 requests of this trace fit into 100 ms."""
 
 NONE, AFTER_PREFILL, EARLY = "none", "after_prefill", "early"
 SYSTEM, INSTANCE = "predictive_system", "predictive_instance"
 UNIFORM, UNIFORM_SHORT = "uniform_mean", "uniform"
-"""Modes of predictive_system as in the paper, with one decode time t_d for all.
+"""Modes of predictive_system as in the paper, with one uniform decode time t_d.
 
-It is the mean that early rejection observed in the same setting, or a much shorter one.
+t_d is the mean observed under early rejection in the same setting, or a much shorter time.
 """
 MODES = (NONE, AFTER_PREFILL, EARLY, UNIFORM, UNIFORM_SHORT, SYSTEM, INSTANCE)
 SHORT_S = 20.0
 MARGIN = 0.9
-"""Share of an objective up to which requests are admitted, so that those at the edge are on time."""
+"""Share of an objective up to which requests are admitted, so that borderline ones are still on time."""
 SETTINGS: dict[str, tuple[float, float]] = {"decode": (18.0, 1.0), "both": (26.0, 1.0), "slow_prefill": (26.0, 2.0)}
 """Overloaded side → arrivals per second, and the duration of prefills relative to the reference's."""
 OBJECTIVES_S = (5.0, 30.0)
@@ -45,7 +45,7 @@ SHOWN = ("slow_prefill", 30.0)
 """The setting whose loads are kept over time."""
 STEP_S = 2.0
 _BEYOND_S = 60.0
-"""A TBT objective that nothing misses, so that the decode side does not count."""
+"""A TBT objective that every request meets, so that the decode side does not count."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 def policy_of(asked: Asked) -> RoutingPolicy:
-    """Return the run's policy: least TTFT, first come first served, exact estimates."""
+    """Return the run's policy: lowest TTFT, first come first served, exact estimates."""
     profile = profile_of(asked)
     policy = evaluation_policy(Stage(name="min_ttft"), Stage(name="fifo"), ttft_slo_s=asked.ttft_slo_s, profile=profile)
     mode = {NONE: "off", AFTER_PREFILL: EARLY, UNIFORM: SYSTEM, UNIFORM_SHORT: SYSTEM}.get(asked.mode, asked.mode)
@@ -85,7 +85,7 @@ def profile_of(asked: Asked) -> EngineProfile:
 
 
 def may_decode(router: Router, engine_id: str) -> bool:
-    """Return whether the engine's decode step is within the objective with the request that just joined."""
+    """Return whether the engine's decode step, including the request that just joined, meets the objective."""
     batch, book = router.admission.book.decoding(router.fleet.known_target(engine_id)), router.admission.book
     return DecodeCost.of(SLOW_DECODE).seconds(batch, batch * book.context_tokens) <= MARGIN * TPOT_SLO_S
 
@@ -111,7 +111,7 @@ def measure_one(asked: Asked) -> Row:
 
 
 def _watch(loads: list[tuple[float, float]], slo_s: float, simulation: FleetSimulation) -> bool:
-    """Sample both loads: mean wait over the TTFT objective, mean step over the TBT objective."""
+    """Sample both loads: mean wait over the TTFT objective, and mean step over the TBT objective."""
     if len(simulation.history) >= WARMUP and len(simulation.history) < len(workload(TRACE)):
         admission, now = simulation.router.admission, simulation.now
         targets = simulation.router.view.roster.accepting
@@ -151,7 +151,7 @@ def _row(asked: Asked, spec: RunSpec, simulation: FleetSimulation, loads: list[t
 
 
 def measure(jobs: int) -> Result:
-    """Run every rule at every load and TTFT objective; t_d is known once early rejection has run."""
+    """Run every rule at every load and TTFT objective. t_d is known after early rejection has run."""
     settings = [(load, slo_s) for load in SETTINGS for slo_s in OBJECTIVES_S]
     shorts = {UNIFORM_SHORT: SHORT_S}
     asked = [Asked(*setting, mode, shorts.get(mode, 0.0)) for setting in settings for mode in MODES if mode != UNIFORM]

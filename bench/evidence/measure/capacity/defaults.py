@@ -1,4 +1,4 @@
-"""The default of a new pool: orders that give requests up, on every engine model, and the requests that pay for it."""
+"""The defaults of a new pool: orders that give up requests, on every engine model, and which requests become late."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ SEARCHED = {
     ("toolagent_like", "colocated"): 21.4,
     ("conversation", "chunked"): 11.0,
 }
-"""Trace and engine model → first rate of the search for goodput; `goodput` has those of the reference model.
+"""Trace and engine model → first rate of the search for goodput. `goodput` contains those of the reference model.
 
-The longer trace on `chunked` engines is left out: its search alone would take as long as all others.
+The longer trace on `chunked` engines is omitted: its search alone would take as long as all others.
 """
 LOADS = {
     ("conversation", "reference"): 14.0,
@@ -35,16 +35,16 @@ LOADS = {
     ("conversation", "chunked"): 10.5,
     ("toolagent_like", "chunked"): 20.0,
 }
-"""Loads past FIFO's cliff, where the orders differ, requests/s."""
+"""Loads beyond FIFO's collapse, where the orders differ, in requests/s."""
 SEEDS = range(5)
-"""`late_last` and its variant differ by no more than tie-breaking does, so means over these seeds count."""
+"""`late_last` and its variant differ no more than tie-breaking does, so means over these seeds count."""
 LARGE, LARGE_LOADS = 32, (96.0, 110.0)
 PASSED_OVER_S = (3.0, 10.0, 30.0)
 """Starvation limits, which bound the lateness of the longest prompts."""
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """One measurement of one rule: its `goodput`, the share on time at one `load`, or in one `large` fleet."""
+    """One measurement of one rule: its `goodput`, its share on time at one `load`, or in one `large` fleet."""
 
     kind: str
     cell: Cell
@@ -52,7 +52,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 def measure_one(asked: Asked) -> Row:
-    """Search a goodput, or run one load; rows of the latter have the share on time by length of prompt."""
+    """Search a goodput, or run one load. Rows of the latter contain the share on time by prompt length."""
     cell = asked.cell
     row: Row = {"kind": asked.kind, "starvation_limit_s": asked.starvation_limit_s}
     if asked.kind == "goodput":

@@ -25,7 +25,7 @@ from simulator.workloads.trace import BLOCK_TOKENS, TraceRow
 
 LOCAL_TOKENS, POOLED_TOKENS = 3_000_000, 50_000_000
 CAPACITIES = (500_000, 1_000_000, LOCAL_TOKENS, 10_000_000, 20_000_000, POOLED_TOKENS, 1_000_000_000)
-"""Sizes in tokens; the last one holds everything."""
+"""Sizes in tokens. The last one holds all blocks."""
 SEQUENCES = ("conversation", "toolagent_like", "both")
 ENGINES, OWN_TOKENS = 10, 300_000
 RATES = {"conversation": 10.0, "toolagent_like": 18.0}
@@ -76,7 +76,7 @@ def measure_one(asked: Asked) -> Row:
 
 
 def capacity(asked: Asked) -> Row:
-    """Return the hit share of prompt tokens in one cache of a size, by the order of requests alone (Fig. 16)."""
+    """Return the hit share of prompt tokens in one cache of a given size, by the order of requests alone (Fig. 16)."""
     cache = PrefixCache(int(asked.number) // BLOCK_TOKENS)
     hit = total = 0
     for row, keys in _sequence(asked.name):
@@ -87,7 +87,7 @@ def capacity(asked: Asked) -> Row:
 
 
 def _sequence(name: str) -> list[tuple[TraceRow, tuple[int, ...]]]:
-    """Return rows and keys of a trace, or of both in turn, each at its own pace; traces share no block."""
+    """Return rows and keys of a trace, or of both interleaved at their own paces. Traces share no block."""
     names = list(RATES) if name == "both" else [name]
     requests = []
     for seed, trace in enumerate(names):
@@ -98,7 +98,7 @@ def _sequence(name: str) -> list[tuple[TraceRow, tuple[int, ...]]]:
 
 
 def sharing(asked: Asked) -> Row:
-    """Return hits and mean prefill time of ten engines with 3M tokens each, their own or shared by all (Fig. 17)."""
+    """Return hits and mean prefill time of ten engines with 3M tokens each, separate or shared (Fig. 17)."""
     shared = bool(asked.number)
     profile = EngineProfile(num_blocks=(OWN_TOKENS if shared else LOCAL_TOKENS) // BLOCK_TOKENS)
     base = workload(asked.name)
@@ -122,7 +122,7 @@ def sharing(asked: Asked) -> Row:
 
 
 def hints(asked: Asked) -> Row:
-    """Return the hit share of blocks of a generated mix in a store, without and with hints and SSD (§7.3.4)."""
+    """Return the block hit share of a generated mix in a store, with and without hints and SSD (§7.3.4)."""
     everything = MIX_REQUESTS * 64
     ssd = MIX_DRAM_BLOCKS * MIX_SSD_TIMES if asked.name == "hierarchy" else 0
     cache = NodeCache(everything if asked.name == "unbounded" else MIX_DRAM_BLOCKS, ssd, pin_share=1.0)
@@ -160,7 +160,7 @@ def _mix() -> list[tuple[tuple[int, ...], CacheHint]]:
 
 
 def layers(asked: Asked) -> Row:
-    """Return the parts of one request's time to the first token, its KV sent layer by layer (Fig. 22)."""
+    """Return the parts of one request's time to first token when its KV is sent layer by layer (Fig. 22)."""
     profile, tokens = EngineProfile(num_blocks=2 * LENGTHS[-1] // BLOCK_TOKENS), int(asked.number)
     cached = int(tokens * asked.ratio) // BLOCK_TOKENS
     keys = tuple(range(1, tokens // BLOCK_TOKENS + 1))
@@ -184,7 +184,7 @@ def layers(asked: Asked) -> Row:
 
 
 def _until_idle(engine: PrefillRole | DecodeRole) -> tuple[float, float]:
-    """Run an engine until its work ends; returns the times of its last first token and of the end."""
+    """Run an engine until its work ends. Return the times of its last first token and of the end."""
     first_s = now = 0.0
     while (due_s := engine.next_event_time()) is not None:
         now = due_s

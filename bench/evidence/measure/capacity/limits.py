@@ -1,4 +1,4 @@
-"""Bounds that no rule can exceed: idealised caches, a pooled server, service without a queue."""
+"""Bounds that no rule can exceed: idealized caches, a pooled server, service without a queue."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from simulator.workloads.prepared_workload import Workload
 TRACE = "conversation"
 PAST_SATURATION_QPS = 14.0
 SEEDS = range(5)
-"""Seeds of block keys, which break ties differently; at the edge of saturation that alone moves shares by a point."""
+"""Seeds of block keys, which break ties differently. At the edge of saturation, that alone moves shares by a point."""
 ORDERS = ("fifo", "late_last", "slack")
 CONTENTION_QPS = 8.0
 AFTER_S = 3.0
@@ -31,7 +31,7 @@ RULES: dict[str, tuple[str, dict[str, Parameter]]] = {
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """One run: rejection of SLO-infeasible requests in an order, or the correction for a rule on co-located engines."""
+    """One run: rejection of SLO-infeasible requests under an order, or the correction on co-located engines."""
 
     kind: str
     rule: str
@@ -71,7 +71,7 @@ def _report(spec: RunSpec) -> RunReport:
 
 
 def measure(jobs: int) -> Result:
-    """Run both comparisons, each with and without."""
+    """Run both comparisons, each with and without the mechanism."""
     asked = [Asked("infeasible", "least_cost", order, on) for order in ORDERS for on in (False, True)]
     asked += [Asked("bottleneck", rule, "fifo", on) for rule in RULES for on in (False, True)]
     return measured(

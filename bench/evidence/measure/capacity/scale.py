@@ -16,9 +16,9 @@ from simulator.workloads.prepared_workload import Workload
 
 TRACE = "toolagent_like"
 REQUESTS_PER_ENGINE = 1000
-"""As in the paper, as far as the trace is long enough."""
+"""As in the paper, if the trace is long enough."""
 POINTS = ((8, 22.0), (16, 44.0), (32, 88.0), (32, 96.0))
-"""Engines, and the load at which all rules run, requests/s."""
+"""Engines, and the load at which all rules run, in requests/s."""
 SIZES = (8, 16, 32)
 STEP_PER_ENGINE = 0.02
 """Resolution of goodput per engine, requests/s."""
@@ -38,7 +38,7 @@ GUESS_PER_ENGINE = {"cache_affinity": 1.2, "preble": 2.2, "least_loaded": 2.3, "
 
 @lru_cache(maxsize=1)
 def requests_for(engines: int) -> Workload:
-    """Return the first rows of the trace that a fleet of this size gets."""
+    """Return the first rows of the trace for a fleet of this size."""
     return Workload.read(trace_file(TRACE), requests=REQUESTS_PER_ENGINE * engines, max_input=MAX_INPUT)
 
 
@@ -74,7 +74,7 @@ def at_one_load(cell: Cell) -> Row:
 
 
 def goodput(cell: Cell) -> Row:
-    """Search for the largest rate with 90 % on time, from the cell's rate on, in steps of the fleet's size."""
+    """Search for the largest rate with 90 % on time, starting at the cell's rate, in steps of the fleet's size."""
     spec, rows = spec_of(cell), requests_for(cell.engines)
     step = STEP_PER_ENGINE * cell.engines
 

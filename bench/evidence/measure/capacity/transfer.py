@@ -12,7 +12,7 @@ from simulator.runs.simulation_run import run
 
 LOADS = {"conversation": (6.0, 8.0, 9.0, 10.0, 11.0), "toolagent_like": (12.0, 14.0, 16.0, 18.0, 19.0)}
 RULES = ("random", "least_loaded", "min_ttft", "mooncake")
-"""The four of Fig. 5: random, load balancing, local cache aware, global cache aware."""
+"""The four rules of Fig. 5: random, load balancing, local cache aware, global cache aware."""
 BANDWIDTHS_GBPS = (1.0, 3.0, 6.0, 12.0, 24.0, 50.0, 100.0, 200.0, 400.0)
 BANDWIDTH_LOADS = {"conversation": 10.0, "toolagent_like": 18.0}
 USUAL_GBPS = 100.0
@@ -50,7 +50,7 @@ def measure(jobs: int) -> Result:
 
 
 def measure_one(asked: Asked) -> Row:
-    """Run one case; both the links and the rule's estimate of them have its bandwidth."""
+    """Run one case. Both the links and the rule's estimate use its bandwidth."""
     spec, rows = spec_of(asked.cell), workload(asked.cell.trace)
     profile = msgspec.structs.replace(spec.profile, link_bytes_per_s=asked.gbps * 1e9 / 8)
     spec = msgspec.structs.replace(spec, profile=profile)

@@ -1,4 +1,4 @@
-"""DualMap with one thing changed at a time (§4.3, Fig. 5; A.9 for the number of candidates)."""
+"""DualMap with one change at a time (§4.3, Fig. 5; A.9 for the number of candidates)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def measure(jobs: int) -> Result:
 
 
 def luck_cells() -> list[Cell]:
-    """Return searches in which the same prompts get other keys, and so other positions on the rings."""
+    """Return searches in which the same prompts get other keys, and thus other positions on the rings."""
     return [
         Cell(trace=trace, placement="dual_map", placement_params=VARIANTS[name], qps=guess, label=name, seed=seed)
         for trace, guess in GUESS.items()
@@ -88,13 +88,13 @@ def at_one_load(cell: Cell) -> Row:
 
 
 def goodput(cell: Cell) -> Row:
-    """Search for the largest rate with 90 % on time, from the cell's rate on."""
+    """Search for the largest rate with 90 % on time, starting at the cell's rate."""
     row: Row = {"kind": "goodput"}
     return row | search_cell(cell)
 
 
 def goodput_of_keys(cell: Cell) -> Row:
-    """Search it with the keys of the cell's seed."""
+    """Search for the same rate with the keys of the cell's seed."""
     rows = TRACES[cell.trace][1]
     keyed = Workload.read(trace_file(cell.trace), requests=rows, max_input=MAX_INPUT, seed=cell.seed)
     row: Row = {"kind": "keys"}

@@ -1,6 +1,6 @@
 """How evenly d candidates per key can be filled, without caches (DualMap A.9, Fig. 15): balls into bins.
 
-Every ball is a key of its own that goes to the emptiest of its candidates, on the rings that routing uses.
+Every ball has a distinct key and goes to the emptiest of its candidates, on the hash rings used by routing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SIZES = (8, 16, 24, 32)
 PER_ENGINE = 1000
 SEEDS = 10
 BINS: tuple[Literal["uniform", "100 nodes", "1 node"], ...] = ("uniform", "100 nodes", "1 node")
-"""Candidates drawn at random, and by rings with this number of virtual nodes per engine."""
+"""Candidates drawn at random, or by rings with this number of virtual nodes per engine."""
 
 
 class Throw(msgspec.Struct, frozen=True, kw_only=True):

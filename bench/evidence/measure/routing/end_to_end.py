@@ -7,11 +7,11 @@ from bench.evidence.store import Result, Row, measured
 
 RULES = ("cache_affinity", "least_loaded", "min_ttft", "preble", "dual_map", "least_cost")
 LOADS = {"conversation": (6.0, 7.0, 7.5), "toolagent_like": (12.0, 13.0, 14.0)}
-"""Loads up to where the best rules still hold the SLO with decodes and prefills on one engine, requests/s."""
+"""Loads up to which the best rules hold the SLO with decodes and prefills on one engine, in requests/s."""
 
 
 def measure_one(cell: Cell) -> Row:
-    """Run one cell and keep its times."""
+    """Run one cell and keep its end-to-end times."""
     row = run_cell(cell)
     kept = ("trace", "placement", "qps", "engine_model", "slo_share", "ttft_p50_s", "ttft_p90_s")
     return {name: row[name] for name in (*kept, "e2e_p50_s", "e2e_p90_s", "token_hit_rate")}

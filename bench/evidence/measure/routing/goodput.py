@@ -1,4 +1,4 @@
-"""The largest rate that each rule sustains, by requests and by requests and prompt tokens."""
+"""The largest rate that each rule sustains, by requests, and by both requests and prompt tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cost of less knowledge: wrong written costs, with and without learning, and old reports of load."""
+"""The cost of less knowledge: wrong configured costs, with and without learning, and old load reports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WRITTEN = {
     ),
     "flat": PrefillCostDocument(base_s=0.5, per_token_s=0, per_token_squared_s=0, per_hit_token_s=0),
 }
-"""The costs in the policy; `flat` is about right on average and ignores hits."""
+"""The costs in the policy. `flat` is about right on average but ignores hits."""
 COSTS = ("fixed", "fitted")
 COST_QPS = (10.0, 12.0)
 AGE_LOADS = {"reference": 11.0, "colocated": 8.0, "chunked": 10.0}
@@ -31,7 +31,7 @@ AGE_ORDERS = ("fifo", FORGETTING, "slack")
 AGES_S = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0, 5.0)
 GOOD_FOR_S = DispatchLimitDocument().report_ttl_s
 ANY_S = 60.0
-"""Age up to which the router uses a report: the policy's limit, and any."""
+"""Maximum age of a usable report: the policy's limit, or unlimited."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ def measure_one(asked: Asked) -> Row:
 
 
 def measure(jobs: int) -> Result:
-    """Run every written cost with and without learning, and every age of reports."""
+    """Run every configured cost with and without learning, and every age of reports."""
     asked = [
         Asked(kind="cost", order=order, qps=qps, written=written, cost=cost)
         for qps in COST_QPS

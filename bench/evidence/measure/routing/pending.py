@@ -15,7 +15,7 @@ RULES = (
 )
 LOADS = {"conversation": 10.0, "toolagent_like": 18.0}
 STEP_S = 5
-"""Seconds whose samples become one, the highest."""
+"""Seconds of samples reduced to one, the highest."""
 
 
 def measure(jobs: int) -> Result:

@@ -1,4 +1,4 @@
-"""Goodput in a second simulator, for each reading of what the scheduling study leaves open."""
+"""Goodput in a second simulator, for each interpretation of what the scheduling study leaves open."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.evidence.store import Result, Row, measured
 from bench.evidence.traces import workload
 
 TEXT = Reading()
-"""The study's text, word for word."""
+"""The study's text, taken literally."""
 OF_ORDERS = (
     TEXT,
     Reading(infeasible_wait=False),
@@ -32,7 +32,7 @@ LARGER, LARGER_QPS = 16, 44.0
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """One search, or in a larger fleet one run at the rate itself."""
+    """One search, or one run at the rate in a larger fleet."""
 
     trace: str
     asked: Asked
@@ -40,7 +40,7 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 def find(cell: Cell) -> Row:
-    """Search for both goodputs of one rule in one reading, or run it in a larger fleet for its share on time."""
+    """Search both goodputs of one rule under one reading, or run it in a larger fleet for its share on time."""
     asked = cell.asked
     row: Row = {"trace": cell.trace, "placement": asked.placement, "order": asked.order, "engines": asked.engines}
     row |= msgspec.structs.asdict(asked.reading)
@@ -51,7 +51,7 @@ def find(cell: Cell) -> Row:
 
 
 def measure(jobs: int) -> Result:
-    """Search for the goodput of every rule in every reading that concerns it, on both traces."""
+    """Search the goodput of every rule under every applicable reading, on both traces."""
     cells = [
         Cell(trace, Asked(placement="least_cost", order=order, reading=reading), guess)
         for trace, guesses in GUESS.items()

@@ -1,7 +1,7 @@
 """RLT against leaf-LRU: Table 3 as a sweep over the size of the cache, Theorem 4's loop, and real traces.
 
-Table 3's cache is measured by the token: one block per token, prompts and answers both kept, one request after another.
-Hits are a share of all prompt tokens, the first, cold round included.
+Table 3's cache is measured in tokens: one block per token, prompts and answers both kept, one request after another.
+Hits are a share of all prompt tokens, including the first, cold round.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _named(kind: str, cell: Cell) -> Row:
 
 
 def cycle_tokens(shape: SharedPrefixShape) -> int:
-    """Return the tokens of one round in which every group asks once, answers included."""
+    """Return the tokens of one round in which every group sends one request, including answers."""
     return sum(length_of(shape, group) + shape.output_tokens for group in range(shape.groups))
 
 
@@ -113,9 +113,9 @@ def length_of(shape: SharedPrefixShape, group: int) -> int:
 
 
 def token_paths(shape: SharedPrefixShape, seed: int) -> Iterator[tuple[int, range, range]]:
-    """Yield each request: its prompt's length, and the keys of its shared and of its other tokens.
+    """Yield each request: its prompt length, and the keys of its shared and of its other tokens.
 
-    A key is a number of its own for each token of each prefix.
+    Each token of each prefix has a distinct key.
     """
     groups = [group for _ in range(shape.prompts) for group in range(shape.groups)]
     if shape.order == "random":
@@ -149,7 +149,8 @@ def hit_share(sweep: Sweep) -> Row:
 def loop_misses(loop: tuple[int, int]) -> Row:
     """Count misses per phase in Theorem 4's loop: B − L + 2 paths of L blocks that differ only in the last one.
 
-    A phase has B distinct blocks and so B − L + 1 paths. The first one, in which all begin empty, is left out.
+    A phase has B distinct blocks and thus B − L + 1 paths. The first phase, in which all rules start empty, is
+    excluded.
     """
     capacity, length = loop
     leaves = capacity - length + 2

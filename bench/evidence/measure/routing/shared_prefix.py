@@ -1,7 +1,7 @@
 """LBGR and RLT on generated shared prefixes (§5, Table 2, Figs. 4–7; App. B, Figs. 10–14).
 
-The paper's engines are known only by their results, so the table is made for several speeds; the figures' settings vary
-one parameter each at one speed.
+The paper's engines are known only by their results, so the table is measured at several speeds. The figures' settings
+vary one parameter each at one speed.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ TABLE_SPEEDS = (6000, 6500, 7000, 7500, 8000)
 """Prefill tokens per second of one engine."""
 TABLE_SEEDS = 3
 SWEEP_SEEDS = {"cache-aware + LRU": 3, "LBGR + RLT": 3}
-"""Runs of each point of a sweep, 1 for others: under LBGR a fleet keeps up with one seed and not with another."""
+"""Runs of each point of a sweep, 1 for others: under LBGR a fleet keeps up with some seeds and not with others."""
 SPEED = 7000
-"""Speed in all sweeps."""
+"""Prefill speed in all sweeps."""
 _GPU_BYTES, _WEIGHT_BYTES, _TOKEN_BYTES = 48e9, 16e9, 131_072
 """An L40, Llama-3.1-8B's weights in 16 bits, and the KV of one of its tokens."""
 GPU_SHARES = (0.5, 0.6, 0.7, 0.8, 0.9)

@@ -1,1 +1,1 @@
-"""Sessions with several turns: systems that keep their KV caches, and advisories (SYMPHONY)."""
+"""Sessions with several turns: systems that keep KV caches, and advisories (SYMPHONY)."""

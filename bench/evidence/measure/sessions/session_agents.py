@@ -1,4 +1,4 @@
-"""Projects of agents, by their files and by the number that run at once (SYMPHONY Fig. 16)."""
+"""Projects of agents, by number of files and by number of concurrent projects (SYMPHONY Fig. 16)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bench.evidence.measure.sessions.session_cases import FIGURES, Case, cases, 
 from bench.evidence.store import Result
 
 PROJECTS = ((32, 4), (32, 8), (32, 12), (8, 12), (64, 12))
-"""Concurrent projects, and the files that each writes."""
+"""Concurrent projects, and the files that each one writes."""
 SYSTEMS = ("recompute", "sticky", "symphony", "ours")
 
 

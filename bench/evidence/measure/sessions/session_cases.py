@@ -1,4 +1,4 @@
-"""Runs of `simulate_sessions` as cells: a case is run once per seed, and its row has one figure per seed."""
+"""Runs of `simulate_sessions` as cells: each case runs once per seed, and its row has one figure per seed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.evidence.store import Result, Row, measured
 from simulator.sessions.session_run import MEASURED_S, WARM_UP_S, SessionSpec, run_sessions
 
 SEEDS = (8, 9, 10, 11, 12, 13, 14)
-"""Seeds on which no constant of the rules was chosen."""
+"""Seeds that were not used to choose any constant of the rules."""
 FIGURES = (
     "norm_ms_per_token", "tpot_ms", "ttft_mean_s", "ttft_p99_s", "requests_per_s", "max_over_mean_kv",
     "max_over_median_requests", "wasted_bytes",
@@ -45,7 +45,7 @@ def run_case(case: Case) -> Row:
 
 
 def measure_cases(name: str, asked: list[Case], jobs: int) -> Result:
-    """Run the cases and return the result of that name."""
+    """Run the cases and return them as the result `name`."""
     return measured(
         name=name,
         settings={"seeds": list(SEEDS), "warm_up_s": WARM_UP_S, "measured_s": MEASURED_S},

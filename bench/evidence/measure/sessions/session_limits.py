@@ -1,4 +1,4 @@
-"""Short memory, mechanisms left out, missed or spurious advisories, caches on disk (SYMPHONY Figs 17, 19, 20)."""
+"""Short memory, omitted mechanisms, missed or spurious advisories, caches on disk (SYMPHONY Figs 17, 19, 20)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ SPURIOUS_USERS_13B = (128, 192)
 LIMIT_USERS = 512
 """Users in the cases of spurious advisories and of caches on disk."""
 AMPLE_GB, SHORT_GB = 800.0, 200.0
-"""DRAM per node that holds everything, and the testbed's."""
+"""DRAM per node that holds all caches, and the testbed's."""
 ON_DISK: dict[str, Any] = {"cache_on": "disk", "lead_s": 11.0, "dram_gb": AMPLE_GB}
 FRESH_USERS = 64
 
 
 def asked() -> list[Case]:
-    """Return all cases; session_loads has the unchanged ones that they are compared with."""
+    """Return all cases. session_loads has the unchanged ones for comparison."""
     return [
         *cases(("ours",), (896,), hbm_tokens=SHORT_MEMORY),
         *(case for missed in (0.1, 1.0) for case in cases(("ours",), MISSED_USERS, missed=missed)),

@@ -7,7 +7,7 @@ from bench.evidence.store import Result
 
 USERS = (64, 128, 256, 512, 768, 1024)
 LATE_USERS = (256, 512, 768)
-"""Users from where systems that keep caches differ, to where the first of them collapses."""
+"""Users from where systems with caches differ, up to where the first of them collapses."""
 USERS_13B = (64, 128, 192)
 BURST_USERS = (768,)
 STORE_USERS = (768, 1024)

@@ -1,4 +1,4 @@
-"""Conversations of which some have priority (SYMPHONY Fig. 21)."""
+"""Conversations, some of them with priority (SYMPHONY Fig. 21)."""
 
 from __future__ import annotations
 
