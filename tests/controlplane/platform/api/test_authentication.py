@@ -91,7 +91,7 @@ def test_a_blocked_person_is_out_at_once(world: World) -> None:
     assert operator.get("engines").status_code == 401
 
 
-def test_a_dump_of_the_database_holds_no_usable_key(world: World, api: Api) -> None:
+def test_database_dump_holds_no_usable_key(world: World, api: Api) -> None:
     texts = [*world.texts.values(), api.post("keys", {"tenant": "acme", "name": "new"}).json()["text"]]
     stream = StringIO()
     call_command("dumpdata", stdout=stream)
