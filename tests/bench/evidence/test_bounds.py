@@ -24,7 +24,9 @@ def lengths(prompts: list[tuple[int, ...]]) -> list[int]:
 
 
 @given(PROMPTS, st.integers(1, 30))
-def test_future_knowledge_beats_lru_and_nothing_beats_an_infinite_cache(prompts: list[tuple[int, ...]], blocks: int) -> None:
+def test_future_knowledge_beats_lru_and_nothing_beats_an_infinite_cache(
+    prompts: list[tuple[int, ...]], blocks: int
+) -> None:
     tokens = lengths(prompts)
     infinite = sum(infinite_cache_hits(prompts, tokens))
     belady = sum(belady_cache_hits(prompts, tokens, blocks))

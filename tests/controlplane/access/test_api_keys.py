@@ -87,7 +87,9 @@ def test_scopes_and_limits_reach_the_gateway(tenant: Tenant, bus: Bus) -> None:
         ({"revoked_at": None}, "revoked_at"),
     ],
 )
-def test_invalid_key_settings_are_reported_by_field(tenant: Tenant, bus: Bus, change: dict[str, Any], path: str) -> None:
+def test_invalid_key_settings_are_reported_by_field(
+    tenant: Tenant, bus: Bus, change: dict[str, Any], path: str
+) -> None:
     key, _ = create_api_key(tenant, "ci", actor=ACTOR)
     with pytest.raises(InvalidFieldsError) as caught:
         change_api_key(key, change, actor=ACTOR)

@@ -48,9 +48,7 @@ def cookie(client: Client) -> str:
 
 
 @pytest.mark.parametrize("signed_at", range(3))
-def test_session_works_before_and_after_each_rotation_step_with_one_cookie(
-    settings: Settings, signed_at: int
-) -> None:
+def test_session_works_before_and_after_each_rotation_step_with_one_cookie(settings: Settings, signed_at: int) -> None:
     at(settings, signed_at)
     client = Client()
     client.force_login(User.objects.create_superuser("admin", password="of no use"))
@@ -65,9 +63,7 @@ def test_session_works_before_and_after_each_rotation_step_with_one_cookie(
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_websocket_does_not_end_a_session_signed_by_the_other_key(
-    settings: Settings, signed_in: Client
-) -> None:
+async def test_websocket_does_not_end_a_session_signed_by_the_other_key(settings: Settings, signed_in: Client) -> None:
     at(settings, 1)
     at(settings, 2)
     session = SessionStore(cookie(signed_in))
@@ -76,9 +72,7 @@ async def test_websocket_does_not_end_a_session_signed_by_the_other_key(
     assert await sync_to_async(Session.objects.filter(session_key=cookie(signed_in)).exists)()
 
 
-def test_idle_sessions_are_signed_again_at_the_end_of_a_rotation(
-    settings: Settings, signed_in: Client
-) -> None:
+def test_idle_sessions_are_signed_again_at_the_end_of_a_rotation(settings: Settings, signed_in: Client) -> None:
     before = Session.objects.get()
     at(settings, 2)
     assert sign_all_again() == 1

@@ -135,9 +135,7 @@ def test_engine_is_drained_stopped_and_deleted(world: World, actuator: Recorder)
     assert actuator.asked == [("stop", action.key)]
 
 
-def test_role_change_drains_restarts_and_waits_for_the_new_role(
-    world: World, actuator: Recorder
-) -> None:
+def test_role_change_drains_restarts_and_waits_for_the_new_role(world: World, actuator: Recorder) -> None:
     Engine.objects.filter(engine_id="e-01").update(role="prefill")
     action = requested(world, request_role_change, engine("e-01"), "decode")
     live(world, 4)
@@ -221,9 +219,7 @@ def test_freeze_cancels_actions_that_were_not_started(world: World, actuator: Re
     assert actuator.asked == []
 
 
-def test_call_repeated_after_a_worker_crash_has_the_same_key_and_one_effect(
-    world: World, actuator: Recorder
-) -> None:
+def test_call_repeated_after_a_worker_crash_has_the_same_key_and_one_effect(world: World, actuator: Recorder) -> None:
     action = requested(world, request_start, world.pool, "mixed")
     context = StepContext(actuator, world.observed, world.clock)
 

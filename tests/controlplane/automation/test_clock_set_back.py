@@ -152,9 +152,7 @@ def _watch(made: ArmScene, count: int, *, slower: float) -> None:
 
 
 @JUMPS
-def test_regressing_canary_is_aborted_within_a_minute(
-    pool: Pool, policy: Policy, bus: Bus, jump: timedelta
-) -> None:
+def test_regressing_canary_is_aborted_within_a_minute(pool: Pool, policy: Policy, bus: Bus, jump: timedelta) -> None:
     live_version(policy)
     canary = start_canary(version(policy, "round_robin"), actor=ACTOR)
     with arm_scene(canary.step_at) as made:

@@ -172,7 +172,9 @@ def test_api_server_status_decides_whether_a_call_is_retried(
         cluster[0].start(action(pool, "k1"))
 
 
-def test_pods_and_roles_outside_the_settings_are_rejected(pool: Pool, cluster: tuple[KubernetesActuator, list[Asked]]) -> None:
+def test_pods_and_roles_outside_the_settings_are_rejected(
+    pool: Pool, cluster: tuple[KubernetesActuator, list[Asked]]
+) -> None:
     actuator, _ = cluster
     with pytest.raises(RejectedActionError, match="no StatefulSet for decode"):
         actuator.start(action(pool, "k1", role="decode"))
