@@ -114,4 +114,4 @@ def test_only_parts_marked_as_unproved_may_survive(tmp_path: Path) -> None:
 
 def test_name_of_a_test_in_a_class_includes_its_class() -> None:
     file = "tests/controlplane/platform/jobs/test_lease.py"
-    assert node_id(ROOT, file, "test_an_old_token_changes_nothing").split("::")[1] == "NeverTwoHolders"
+    assert node_id(ROOT, file, "test_old_token_changes_nothing").split("::")[1] == "NeverTwoHolders"

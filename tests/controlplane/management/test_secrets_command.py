@@ -77,7 +77,7 @@ def run(*arguments: str) -> str:
     return out.getvalue()
 
 
-def test_the_generated_secrets_of_a_stopped_program_are_rotated_in_three_steps(
+def test_generated_secrets_of_a_stopped_program_are_rotated_in_three_steps(
     settings: Settings, tmp_path: Path, embedded: FirstRunSecrets
 ) -> None:
     file, said = tmp_path / FILE_NAME, []
@@ -144,7 +144,7 @@ def leave(running: list[RedisBus]) -> None:
         running.pop().close()
 
 
-def test_no_step_is_taken_before_every_process_has_taken_the_one_before(
+def test_step_requires_that_every_process_completed_the_previous_one(
     settings: Settings, tmp_path: Path, embedded: FirstRunSecrets, running: list[RedisBus]
 ) -> None:
     def again(held: FirstRunSecrets) -> None:
@@ -186,7 +186,7 @@ def test_no_step_is_taken_before_every_process_has_taken_the_one_before(
     assert read_secrets(tmp_path / FILE_NAME).fleet_secret_also == ""
 
 
-def test_the_state_is_shown_to_people_and_to_machines(
+def test_state_is_printed_as_text_and_as_json(
     settings: Settings, tmp_path: Path, embedded: FirstRunSecrets, running: list[RedisBus]
 ) -> None:
     used, also = embedded, _replaced(embedded, fleet_secret_also=GIVEN[1])
@@ -207,7 +207,7 @@ def test_the_state_is_shown_to_people_and_to_machines(
         assert secret not in json.dumps(state)
 
 
-def test_secrets_of_the_environment_are_never_written_and_the_steps_are_said(
+def test_secrets_of_the_environment_are_never_written_and_the_steps_are_printed(
     settings: Settings, tmp_path: Path
 ) -> None:
     settings.SECRETS_GIVEN = True

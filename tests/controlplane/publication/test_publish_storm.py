@@ -51,7 +51,7 @@ async def traffic(live: LivePool, storm_is_over: asyncio.Event) -> list[Decision
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_200_publishes_in_a_row_leave_every_decision_on_exactly_one_version(
+async def test_every_decision_during_200_publishes_has_exactly_one_version(
     bus: Bus, policy: Policy, pool: Pool, tmp_path: Path
 ) -> None:
     async with fake_engine() as one, fake_engine() as two:

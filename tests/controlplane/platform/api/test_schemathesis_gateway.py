@@ -84,7 +84,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveFleet]:
         decided.clear()
 
 
-def test_the_document_holds_every_door_of_the_decision_api() -> None:
+def test_document_has_every_endpoint_of_the_decision_api() -> None:
     assert {f"{method} {path}" for method, path in operations(of=TAGS)} >= {
         "POST /api/v1/route",
         "POST /api/v1/route/batch",
@@ -96,7 +96,7 @@ def test_the_document_holds_every_door_of_the_decision_api() -> None:
 
 
 @pytest.mark.parametrize("operation", operations(of=TAGS), ids=" ".join)
-def test_nothing_generated_breaks_the_gateway(operation: tuple[str, str], fleet: LiveFleet) -> None:
+def test_generated_requests_cause_no_server_error_of_the_gateway(operation: tuple[str, str], fleet: LiveFleet) -> None:
     checks = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
     def check(case: schemathesis.Case) -> None:

@@ -103,7 +103,7 @@ def watch(bus: Bus, traffic: Traffic) -> None:
         intake.stop()
 
 
-def test_a_policy_that_floods_one_engine_is_aborted(pool: Pool, tenant: Tenant, bus: Bus, tmp_path: Path) -> None:
+def test_policy_that_floods_one_engine_is_aborted(pool: Pool, tenant: Tenant, bus: Bus, tmp_path: Path) -> None:
     Pool.objects.filter(pk=pool.pk).update(key_source="approximate")
     live_version(pool.policy)
     _, key = create_api_key(tenant, "load", actor=ACTOR)
@@ -119,7 +119,7 @@ def test_a_policy_that_floods_one_engine_is_aborted(pool: Pool, tenant: Tenant, 
 
 
 @pytest.mark.thorough
-def test_a_pool_of_slow_engines_is_aborted_and_its_share_goes_back(
+def test_pool_of_slow_engines_is_aborted_and_returns_its_share(
     pool: Pool, tenant: Tenant, bus: Bus, tmp_path: Path
 ) -> None:
     Pool.objects.filter(pk=pool.pk).update(key_source="approximate")
