@@ -57,7 +57,7 @@ async def wait_for_state(fleet: LiveFleet, engine: str, wanted: set[str]) -> Non
     raise AssertionError(f"{engine} is {engine_states(fleet).get(engine)}, not {wanted}")
 
 
-async def test_no_request_fails_before_its_first_byte_and_the_engine_returns(tmp_path: Path) -> None:
+async def test_killed_engine_fails_no_request_before_its_first_byte_and_returns(tmp_path: Path) -> None:
     policy = RoutingPolicy(placement=Stage(name="round_robin"))
     with live_fleet(tmp_path, policy, engines=3, time_scale=4.0, block_tokens=64, num_blocks=2000) as fleet:
         headers = {"Authorization": f"Bearer {API_KEY}"}

@@ -66,7 +66,7 @@ def test_stream_has_text_and_the_requested_usage(client: openai.OpenAI) -> None:
     assert chunks[-1].usage.completion_tokens == 12
 
 
-def test_stream_without_usage_has_none(client: openai.OpenAI) -> None:
+def test_stream_without_requested_usage_has_none(client: openai.OpenAI) -> None:
     stream = client.completions.create(model=MODEL, prompt="Say something.", max_tokens=3, stream=True)
     assert all(chunk.usage is None for chunk in stream)
 
@@ -93,7 +93,7 @@ def test_unknown_model_and_wrong_key_raise_different_errors(client: openai.OpenA
         stranger.completions.create(model=MODEL, prompt="x")
 
 
-def test_the_models_are_listed(client: openai.OpenAI) -> None:
+def test_models_are_listed(client: openai.OpenAI) -> None:
     assert [model.id for model in client.models.list()] == [MODEL]
 
 
@@ -129,7 +129,7 @@ def test_response_has_the_predicted_hit(client: openai.OpenAI, fleet: LiveFleet)
     repeat_until_hit(client, fleet, lambda: create(**asked))  # type: ignore[call-overload]
 
 
-def test_a_response_streams_its_events(client: openai.OpenAI) -> None:
+def test_response_streams_its_events(client: openai.OpenAI) -> None:
     with client.responses.stream(model=MODEL, input=QUESTION, max_output_tokens=6) as stream:
         kinds = [event.type for event in stream]
     assert kinds[0] == "response.created"

@@ -36,7 +36,7 @@ async def run(placement: str, tmp_path_factory: pytest.TempPathFactory) -> Repla
         return await replay(rows(), options)
 
 
-async def test_affinity_reaches_more_hit_tokens_than_taking_turns(tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_affinity_has_more_hit_tokens_than_round_robin(tmp_path_factory: pytest.TempPathFactory) -> None:
     summaries = {name: await run(name, tmp_path_factory) for name in ("round_robin", "dual_map", "least_cost")}
     for summary in summaries.values():
         assert (summary.ok, summary.failed, summary.rejected) == (SESSIONS * TURNS, 0, 0)

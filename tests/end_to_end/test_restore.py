@@ -126,7 +126,7 @@ def stored(database: Path) -> dict[str, list[Any]]:
 
 
 @pytest.mark.thorough
-def test_sqlite_comes_back_on_an_empty_machine_and_on_the_old_one(engine: SimulatedEngine, tmp_path: Path) -> None:
+def test_sqlite_is_restored_on_an_empty_machine_and_on_the_old_one(engine: SimulatedEngine, tmp_path: Path) -> None:
     old, new, backup = Machine(tmp_path / "old"), Machine(tmp_path / "new"), tmp_path / "backup"
     with old.running():
         key = re.search(r"\(shown once\): (\S+)", old.manage("connect", engine.url, "--port", str(old.port)))
@@ -165,9 +165,7 @@ def _same(restored: dict[str, list[Any]], kept: dict[str, list[Any]]) -> None:
 
 
 @pytest.mark.thorough
-def test_postgresql_comes_back_and_running_gateways_follow_no_older_version(
-    engine: SimulatedEngine, tmp_path: Path
-) -> None:
+def test_postgresql_is_restored_and_gateways_follow_no_older_version(engine: SimulatedEngine, tmp_path: Path) -> None:
     web_port, new_port, gateway_port, other_port = free_ports(4)
     with postgresql() as server, own_database(server) as database, private_redis(tmp_path) as redis:
         grown = Grown(database, redis.url, tmp_path / "grown")

@@ -24,7 +24,7 @@ At the demo's rate the guard rightly takes minutes to be sure that it is beyond 
 """
 
 
-def test_a_change_is_tried_before_it_is_live(page: Page, program: Program, trouble: list[str]) -> None:
+def test_change_is_tried_in_every_way_before_it_is_live(page: Page, program: Program, trouble: list[str]) -> None:
     first = live_version(go(page, program, POLICY))
     bad = first + 1
     save(page, BAD, "Prompts that begin alike go together")

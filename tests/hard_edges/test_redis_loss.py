@@ -42,7 +42,7 @@ class Traffic:
         self._stopped = True
 
 
-async def test_gateways_survive_a_redis_loss_and_a_restart_of_their_own(tmp_path: Path) -> None:
+async def test_gateways_survive_a_redis_outage_and_their_own_restart(tmp_path: Path) -> None:
     with private_redis(tmp_path) as redis, gateway_fleet(redis.url, tmp_path) as fleet:
         fleet.publish(2)
         await asyncio.to_thread(wait_until, lambda: fleet.versions() == [2, 2])

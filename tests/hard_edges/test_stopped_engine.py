@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 engines = engine_processes
 
 
-def test_two_unanswered_probes_take_an_engine_out() -> None:
+def test_two_failed_probes_take_an_engine_out_of_rotation() -> None:
     breaker = Breaker(BreakerSettings(), 0.0)
     breaker.observe_probe(True, "", 0.0)
     breaker.observe_probe(False, "timed out", 1.0)
@@ -80,7 +80,7 @@ async def verdict_until(wanted: str, live: LiveGateway, observed: FleetObservati
             await asyncio.sleep(0.2)
 
 
-async def test_a_stopped_engine_leaves_rotation_and_returns_with_a_growing_share(
+async def test_stopped_engine_leaves_rotation_and_returns_with_a_growing_share(
     tmp_path: Path, engines: list[EngineProcess]
 ) -> None:
     await sync_to_async(registered)(engines)

@@ -27,7 +27,7 @@ def database_beside_playwright() -> Iterator[None]:
         yield
 
 
-def test_pictures_change_in_place_and_have_tables(
+def test_charts_update_in_place_and_have_tables(
     browser: Browser,
     transactional_db: None,
     live_server: LiveServer,

@@ -44,12 +44,12 @@ async def answer(app: Any, path: str = "/ws/fleet", **headers: str) -> str:
         ("", "", False),
     ],
 )
-async def test_only_pages_of_the_same_host_and_port_are_let_in(host: str, origin: str, allowed: bool) -> None:
+async def test_only_pages_of_the_same_host_and_port_are_accepted(host: str, origin: str, allowed: bool) -> None:
     app = SameOrigin(accept, ["https://trusted.example:8443"])
     kind = await answer(app, host=host, origin=origin)
     assert kind == ("websocket.accept" if allowed else "websocket.close")
 
 
 @pytest.mark.parametrize("path", ["/ws/nothing", "/ws/fleet/x", "/"])
-async def test_an_address_without_a_websocket_rejects_it(path: str) -> None:
+async def test_address_without_a_websocket_rejects_it(path: str) -> None:
     assert await answer(URLRouter(websocket_urlpatterns), path) == "websocket.close"

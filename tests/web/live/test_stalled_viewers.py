@@ -104,7 +104,7 @@ def closed_by_server(viewer: socket.socket) -> bool:
     return True
 
 
-async def test_fifty_stalled_viewers_of_two_hundred_cost_little_and_leave(console: Console) -> None:
+async def test_fifty_stalled_viewers_of_two_hundred_use_little_memory_and_are_disconnected(console: Console) -> None:
     cookie = await asyncio.to_thread(sign_in, console)
     healthy = [Healthy() for _ in range(VIEWERS - STALLED)]
     until = asyncio.get_running_loop().time() + WATCHED_S

@@ -61,9 +61,7 @@ def explained(program: Program, decision_id: str) -> dict[str, Any]:
         return json.loads(answer.read())["decision"]
 
 
-def test_every_registered_rule_can_be_chosen_and_shows_its_words_and_parameters(
-    admin: Page, trouble: list[str]
-) -> None:
+def test_every_registered_rule_can_be_chosen_and_shows_its_text_and_parameters(admin: Page, trouble: list[str]) -> None:
     for stage, table in STAGES.items():
         group = admin.locator(f'[data-stage="{stage}"]')
         options = admin.locator(f'[name="{stage}.name"] option')
@@ -81,7 +79,7 @@ def test_every_registered_rule_can_be_chosen_and_shows_its_words_and_parameters(
     assert trouble == []
 
 
-def test_rules_that_do_not_go_together_are_rejected_at_their_field(admin: Page) -> None:
+def test_incompatible_rules_are_rejected_at_their_field(admin: Page) -> None:
     admin.select_option('[name="order.name"]', "late_binding")
     admin.click("#validate")
     expect(admin.locator("#error-summary li")).to_have_count(1)
@@ -93,7 +91,7 @@ def test_rules_that_do_not_go_together_are_rejected_at_their_field(admin: Page) 
 
 
 @pytest.mark.thorough
-def test_another_placement_order_and_admission_go_live_and_decisions_and_the_fleet_page_follow(
+def test_published_placement_order_and_admission_take_effect_and_are_shown(
     admin: Page, program: Program, trouble: list[str]
 ) -> None:
     fleet = admin.context.new_page()

@@ -27,7 +27,7 @@ def fail_with(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("error", [OperationalError("gone"), InterfaceError("closed")])
-def test_a_page_without_its_database_is_503_and_says_what_to_do(
+def test_page_without_its_database_is_503_with_a_remedy(
     client: Client, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     fail_with(error, monkeypatch)
@@ -48,7 +48,7 @@ def test_a_locked_database_differs_from_an_unavailable_one(client: Client, monke
     assert "nothing was changed" in page_text(page)
 
 
-def test_a_form_is_not_sent_again_by_itself(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_form_is_not_resent_automatically(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     fail_with(OperationalError(), monkeypatch)
     page = client.post("/access/tenants", {})
     assert page.status_code in (403, 503)
@@ -62,6 +62,6 @@ def test_the_api_gets_a_problem(client: Client, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("error", [RuntimeError(), OperationalError("no such table: auth_user")])
-def test_another_fault_is_a_500(client: Client, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_other_error_is_a_500(client: Client, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     fail_with(error, monkeypatch)
     assert client.get("/policies").status_code == 500

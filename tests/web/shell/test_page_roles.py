@@ -154,7 +154,7 @@ def viewers_may_send_what_they_like(world: World, path: str) -> None:
         assert client.delete(path).status_code < 500, name
 
 
-def test_the_same_forms_change_things_for_people_with_the_role(world: World) -> None:
+def test_same_forms_work_for_people_with_the_role(world: World) -> None:
     changed = set()
     for pattern in patterns():
         if pattern.name not in ONES_OWN:

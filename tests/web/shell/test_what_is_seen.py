@@ -80,7 +80,7 @@ def test_people_of_one_pool_see_nothing_of_another(world: World, who: str, other
 
 
 @pytest.mark.django_db
-def test_people_without_a_role_see_nothing_but_whom_to_ask(world: World) -> None:
+def test_people_without_a_role_see_only_whom_to_ask(world: World) -> None:
     client, wrong = signed_in(world, "nobody"), []
     for name, path in everywhere(world):
         answer = client.get(path)
@@ -102,7 +102,7 @@ def test_people_with_roles_in_both_pools_see_both(world: World, who: str) -> Non
 
 
 @pytest.mark.django_db
-def test_the_sentence_on_fleet_is_about_pools_that_one_may_see(world: World, feed: FleetFeed) -> None:
+def test_fleet_verdict_covers_only_visible_pools(world: World, feed: FleetFeed) -> None:
     page = page_text(signed_in(world, "operator_b").get("/"))
     assert "wildebeest-3 is degraded" in page
 
@@ -117,7 +117,7 @@ def test_the_sentence_on_fleet_is_about_pools_that_one_may_see(world: World, fee
         ("operator_a_viewer_b", {"zebra", "wildebeest"}),
     ],
 )
-async def test_frames_hold_the_pools_that_their_viewer_may_see(
+async def test_frames_hold_only_pools_visible_to_the_viewer(
     who: str, words: set[str], world: World, feed: FleetFeed
 ) -> None:
     client = SocketClient(world.people[who])
