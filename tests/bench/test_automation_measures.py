@@ -1,4 +1,4 @@
-"""The measurements of automations give their fleets the traffic that they describe."""
+"""Automation benchmarks generate the traffic that they describe."""
 
 import pytest
 

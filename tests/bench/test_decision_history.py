@@ -1,4 +1,4 @@
-"""The figures of a history of decisions: retries hide no loss, and both p99 are kept apart."""
+"""Figures of a decision history: retries hide no loss, and the p99 during outages is separate."""
 
 from __future__ import annotations
 

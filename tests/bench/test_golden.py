@@ -1,4 +1,4 @@
-"""The golden set: two runs write the same, and a difference is shown."""
+"""The golden set: two runs produce the same files, and a difference is printed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bench.golden.questions import ask_api, ask_samples, ask_trials
 
 @dataclass
 class DjangoAsker(Asker):
-    """Calls the views of this process."""
+    """Calls Django's views in this process."""
 
     client: Client = field(default_factory=Client)
 

@@ -1,4 +1,4 @@
-"""The measures of the house, on trees that are made for it."""
+"""Code metrics of bench.house, on generated trees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The comparison of two products takes the quietest of several alternating rounds, for both sides."""
+"""The comparison of two products uses the quietest of several alternating rounds for both sides."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The checker of regions' histories detects each violation."""
+"""The checker of region histories reports each violation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Removals: every edit of the tables still applies, and the runner reports what its tests notice."""
+"""Removals: every edit in the tables still applies, and the runner reports which removals the tests notice."""
 
 from __future__ import annotations
 

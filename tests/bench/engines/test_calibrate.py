@@ -29,7 +29,7 @@ _TRUTH = EngineProfile(
 
 @pytest.fixture
 def engine_url(tmp_path: Path) -> Iterator[str]:
-    """A simulated engine in a process of its own, with the profile that the fit must recover."""
+    """Run a simulated engine as a process, with the profile that the fit must recover."""
     profile = tmp_path / "truth.json"
     write_profile(profile, _TRUTH)
     port = free_ports(1)[0]

@@ -1,4 +1,4 @@
-"""The workloads and verdict of bench.engines.real_engines; its engines run in make test-vllm and in the benchmark."""
+"""Workloads and verdict of bench.engines.real_engines. Its engines run in `make test-vllm` and in the benchmark."""
 
 from __future__ import annotations
 

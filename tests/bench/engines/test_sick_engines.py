@@ -1,4 +1,4 @@
-"""The figures of live runs match the history, and the chapter takes them from the results."""
+"""Figures of live runs match the request history, and reports of single soaks merge into one result."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.simulator.engine_cache.token_paths import Path, keys_of, loop, misses
 
 
 def fewest_misses(paths: list[Path], capacity: int) -> int:
-    """Return the fewest misses over every choice of leaves to evict."""
+    """Return the minimum number of misses over all choices of leaves to evict."""
 
     @cache
     def best(number: int, held: frozenset[Path]) -> int:

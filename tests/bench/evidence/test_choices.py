@@ -1,4 +1,4 @@
-"""Balls in bins: more candidates fill engines more evenly, and the figures are functions of their seeds."""
+"""Balls into bins: more candidates fill engines more evenly, and equal settings give equal figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The evidence document follows from the committed results, and verdicts follow from numbers."""
+"""The evidence document matches the committed results, and verdicts follow from numbers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_template_with_an_unknown_figure_fails(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_every_computed_verdict_is_in_the_table() -> None:
-    """A computed claim that no row shows would be lost without a trace."""
+    """A verdict without a row in the document would never be read."""
     words = Counter(re.findall(r"\*\*([a-z ]+)\*\* \|", document.DOCUMENT.read_text()))
     assert words == Counter(_verdicts(verdicts.figures()))
 

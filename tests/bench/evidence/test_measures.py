@@ -1,4 +1,4 @@
-"""Measurements produce what their chapters read: one small cell of each kind runs on a generated trace."""
+"""Measurements produce the figures of their chapters: one small case of each kind runs on a generated trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second simulator keeps the study's model, and its readings differ where the text is open."""
+"""The second simulator implements the model of the study; its readings differ where the paper is ambiguous."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts on sessions follow their definitions, and a small case of each measurement runs."""
+"""Verdicts on sessions follow their definitions. A small case of each measurement runs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_no_case_is_requested_twice() -> None:
 
 
 def rows(monkeypatch: pytest.MonkeyPatch, figure: str, values: dict[tuple[str, int], list[float]]) -> None:
-    """Give every case these figures, and 1.0 where none is given."""
+    """Return the given figures for every case, and 1.0 for a case without figures."""
 
     def case(system: str, users: int, *_: object, **__: object) -> dict[str, Any]:
         return {"users": users, figure: values.get((system, users), [1.0] * 3)}

@@ -1,4 +1,4 @@
-"""The cases of the measurement of generated shared prefixes."""
+"""Cases of the shared-prefix measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generated shared prefixes in fine blocks: their shared and other parts, and the report of a run."""
+"""Generated shared prefixes in small blocks: their shared and unique parts, and the report of a run."""
 
 from __future__ import annotations
 

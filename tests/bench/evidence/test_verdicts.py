@@ -1,4 +1,4 @@
-"""A verdict follows the definition above its table, for all numbers."""
+"""Each verdict follows the definition above its table for all numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The added latency in bench.gateway.proxy, and how it reads answers."""
+"""bench.gateway.proxy computes the added latency and parses responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory bench: its slope, its warm-up, and requests that two cores can carry."""
+"""The memory benchmark: its slope, its warm-up, and a load that two cores can serve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The soak's verdict: the faults that it must detect in a history, and the events that it must accept."""
+"""The verdict of the soak: faults in a history that it must report, and events that it must accept."""
 
 from __future__ import annotations
 

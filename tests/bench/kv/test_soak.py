@@ -1,4 +1,4 @@
-"""The verdict of the node managers' soak: the faults it must detect in a history, and the events it must accept."""
+"""The verdict of the node managers' soak: faults in a history that it must report, and events it must accept."""
 
 from __future__ import annotations
 

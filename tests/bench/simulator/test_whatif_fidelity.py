@@ -1,4 +1,4 @@
-"""The fidelity benchmark's measure of agreement."""
+"""The agreement metric of the fidelity benchmark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Last uses reach the database, each key at most once a minute."""
+"""Last uses are stored in the database, at most once a minute for each key."""
 
 from __future__ import annotations
 

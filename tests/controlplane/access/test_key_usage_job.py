@@ -1,4 +1,4 @@
-"""The job that stores last uses listens from its first run on."""
+"""The job that stores last uses subscribes with its first run."""
 
 from __future__ import annotations
 

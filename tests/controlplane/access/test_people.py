@@ -1,4 +1,4 @@
-"""People: created and changed by admins alone, audited without their secrets, never without an admin left."""
+"""Admins create and change people. The audit omits their secrets, and at least one admin remains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`POST /api/v1/keys/{id}/revoke` while the database cannot be written."""
+"""`POST /api/v1/keys/{id}/revoke` while the database is not writable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A key is revoked while the database cannot be written: over the bus at once, in the database as soon as it can be."""
+"""Keys are revoked while the database is not writable: over the bus at once, in the database once it is writable."""
 
 from __future__ import annotations
 

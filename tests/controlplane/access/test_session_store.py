@@ -1,4 +1,4 @@
-"""Console sessions while the key that signs them is rotated: none ends, in whichever web process it is used."""
+"""Console sessions survive a rotation of their signing key, in every web process."""
 
 from __future__ import annotations
 

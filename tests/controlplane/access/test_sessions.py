@@ -1,4 +1,4 @@
-"""Sessions: listed while they live, ended at once by those who may."""
+"""Sessions are listed until they expire, and can be ended at once by people with the permission."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def boss(db: None) -> Actor:
 
 
 def opened(user: User, key: str, **fields: str) -> ConsoleSession:
-    """Return a session with its cookie's row."""
+    """Store a session with its cookie's row and return it."""
     Session.objects.create(session_key=key, session_data="", expire_date=timezone.now() + timedelta(days=1))
     return sessions.begin_session(user, key, address=fields.get("address", "10.0.0.9"), agent=fields.get("agent", "x"))
 

@@ -1,4 +1,4 @@
-"""People with a role in a pool see its objects, and nothing else."""
+"""People with a role in a pool see only the objects of that pool."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pools(region: Region) -> dict[str, Pool]:
 
 
 def everything(actor: Actor) -> list[list[str]]:
-    """Return all that the actor sees, by name."""
+    """Return all objects visible to the actor, by name."""
     return [
         sorted(engine.engine_id for engine in visible_engines(actor)),
         sorted(policy.slug for policy in visible_policies(actor)),

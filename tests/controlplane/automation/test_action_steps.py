@@ -1,4 +1,4 @@
-"""Actions: drained before stopped, once in effect, tried again, given up cleanly, taken back."""
+"""Actions drain before they stop an engine, take effect once, are retried, and can be abandoned or cancelled."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ACTOR = program("tests")
 
 
 class Recorder:
-    """An actuator that answers as set and records its calls, by idempotency key."""
+    """An actuator with configured responses that records its calls by idempotency key."""
 
     can_change_role = True
 

@@ -1,4 +1,4 @@
-"""The machine's clock is set back: no automation waits for the old time to be reached again."""
+"""When the machine's clock is set back, no automation waits until the old time is reached again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An operator's own verdict: it holds against engine health, is audited, and ends as it states."""
+"""A manual verdict overrides engine health, is audited, and ends at its stated time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The merged reports of several gateways and the prober, and the windows made of them."""
+"""Merged reports of several gateways and the prober, and the windows computed from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Following advice: what the last plan wants, once, and nothing that it no longer wants."""
+"""Following advice executes the changes of the last plan once, and no outdated changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ADD = {"add": ["mixed", "mixed"], "drain": [], "reasons": [{"code": "violation",
 
 
 def advise(world: World, plan: dict[str, object], job: str = "scaling", mode: str = "advise") -> str:
-    """Store a round made two seconds ago, and return the key of its advice."""
+    """Store a round from two seconds ago, and return the key of its advice."""
     made = {"at_s": world.unix() - 2, **plan}
     JobRun.objects.create(
         job=job, shard=world.pool.pk, state=JobState.ACTIVE, started_at=world.now, plan=made, outcome={"mode": mode}

@@ -1,4 +1,4 @@
-"""The history of plans: what is worth keeping, and how much of it."""
+"""The plan history stores relevant plans within its limits."""
 
 from __future__ import annotations
 

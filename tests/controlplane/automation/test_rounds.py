@@ -1,4 +1,4 @@
-"""Rounds: one at a time, once in effect, resumed by the next process."""
+"""Rounds run one at a time, take effect once, and are resumed by the next process."""
 
 from __future__ import annotations
 

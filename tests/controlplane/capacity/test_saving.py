@@ -1,4 +1,4 @@
-"""The capacity plan of recorded traffic: demand per region in engines, what it covers, and the command."""
+"""The capacity plan of recorded traffic: engines needed per region, coverage, and the command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def some_pools(db: None) -> None:
 
 
 def two_steps(**fields: object) -> dict[str, list[float]]:
-    """Return the demand of one request in the second of two whole steps."""
+    """Return the demand of one request that arrives in the second of two whole steps."""
     record([row(0, arrived_at=BEGIN - 1, pool="chat-us")])
     record([row(0, arrived_at=BEGIN + 10, pool="chat-us", **fields)])
     record([row(0, arrived_at=BEGIN + 2 * STEP_S + 1, pool="chat-us")])
@@ -62,7 +62,7 @@ def test_rejected_request_counts_with_the_mean_output_of_others() -> None:
 
 
 def installation_one() -> float:
-    """Return the demand of one answered request."""
+    """Return the demand of one successful request."""
     Segment.objects.all().delete()
     return two_steps()["us"][0]
 

@@ -1,4 +1,4 @@
-"""The doctor's findings about node managers."""
+"""Findings of the doctor about node managers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor names live policies that only a newer program can read."""
+"""The doctor names live policies that require a newer program."""
 
 from __future__ import annotations
 

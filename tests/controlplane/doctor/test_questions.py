@@ -1,4 +1,4 @@
-"""Each check of the doctor: its finding for a sound installation, and for each fault."""
+"""Each check of the doctor: its finding for a sound installation and for each fault."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def only(findings: list[Finding]) -> Finding:
 
 
 def plain(text: str) -> str:
-    """Return a text with ordinary spaces."""
+    """Return the text with ordinary spaces."""
     return text.replace("\u202f", " ")
 
 
@@ -66,13 +66,13 @@ def states(findings: list[Finding]) -> list[State]:
 
 
 def broken(*_: Any) -> Any:
-    """Raise as the cursor of a dead database does."""
+    """Raise the error of a cursor of an unavailable database."""
     raise OperationalError("connection to postgres://user:hunter2@db failed")
 
 
 @contextmanager
 def answering(status: int, body: bytes = b"") -> Iterator[int]:
-    """Run an HTTP server that always gives this answer; yield its port."""
+    """Run an HTTP server that always sends this response; yield its port."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -1,4 +1,4 @@
-"""The doctor reports gateways that disagree on a pool's owner, once an election would be over."""
+"""The doctor reports gateways that disagree on a pool's owner for longer than an election takes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NOW = 1000.0
 
 
 def samples_of(*roles: PoolRole) -> list[FleetSample]:
-    """Return one sample for each gateway's role."""
+    """Return one sample per gateway role."""
     return [
         FleetSample(seq=1, at=NOW, window_s=15.0, snapshot_version=1, engines=(), pools=(_pool(role),))
         for role in roles

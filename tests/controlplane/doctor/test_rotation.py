@@ -1,4 +1,4 @@
-"""The doctor names engines that get no new work or serve degraded, with the gateways' reasons."""
+"""The doctor names engines that get no new work or are degraded, with the gateways' reasons."""
 
 from __future__ import annotations
 

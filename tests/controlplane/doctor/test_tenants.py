@@ -1,4 +1,4 @@
-"""The doctor names pools in which one tenant can learn what another has sent."""
+"""The doctor names pools in which one tenant can detect the prompts of another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of actuators are typed, complete, hold no secret, and say what is wrong with them."""
+"""Actuator settings are typed and complete, hold no secret, and report their errors."""
 
 from __future__ import annotations
 

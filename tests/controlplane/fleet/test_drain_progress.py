@@ -1,4 +1,4 @@
-"""The countdown of a draining engine: the remaining work, its age, and its estimated duration."""
+"""The countdown of a draining engine: remaining work, its age, and the estimated duration."""
 
 from __future__ import annotations
 

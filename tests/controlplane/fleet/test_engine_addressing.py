@@ -1,4 +1,4 @@
-"""Allowed addresses of engines and the key they are sent: the pool's, then the installation's, and no others."""
+"""Allowed engine addresses and engine keys: settings of the pool take precedence over those of the installation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines leave and return by state; only empty ones are deleted."""
+"""Engines leave and return by their state. Only empty engines are deleted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ACTOR = program("test")
 
 @pytest.fixture
 def engine(pool: Pool) -> Engine:
-    """Return an engine that takes work."""
+    """Return an engine that accepts requests."""
     return register_engine(pool, "a", "http://10.1.2.3:8000", actor=ACTOR)
 
 

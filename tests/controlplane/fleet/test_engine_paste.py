@@ -1,4 +1,4 @@
-"""A pasted list is read line by line; no line can stop the others or get lost."""
+"""A pasted list is parsed line by line. Every line is kept, and none prevents the parsing of others."""
 
 from __future__ import annotations
 

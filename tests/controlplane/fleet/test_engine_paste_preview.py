@@ -1,4 +1,4 @@
-"""A preview stores nothing and finds every problem; what is applied was shown."""
+"""A preview stores nothing and reports every problem. Only previewed lines are registered."""
 
 from __future__ import annotations
 

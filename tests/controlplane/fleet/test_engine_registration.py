@@ -1,4 +1,4 @@
-"""Engines enter the topology through the address check."""
+"""Engines are added to the topology after a check of their address."""
 
 from __future__ import annotations
 

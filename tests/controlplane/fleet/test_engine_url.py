@@ -1,4 +1,4 @@
-"""Addresses that may and may not be engines."""
+"""Accepted and rejected engine addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learned costs reach the database and the snapshot when they have moved, at most once a minute."""
+"""Changed costs are stored and published, at most once a minute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roles that do not fit together are reported."""
+"""Roles of a pool that are incomplete are reported."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Regions, pools and tenants change in one way: roles, validation, audit, publication."""
+"""Regions, pools, and tenants change in the same way: roles, validation, audit, and publication."""
 
 from __future__ import annotations
 

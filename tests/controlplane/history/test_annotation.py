@@ -1,4 +1,4 @@
-"""Markers: what becomes a mark on the time axis, and what does not."""
+"""Events that create a marker on the time axis, and events that do not."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_markers_expire_and_never_exceed_their_limit(samples: list[FleetSample])
 
 
 def step(sample: FleetSample, after_s: float, **states: str) -> FleetSample:
-    """Return the sample `after_s` later, with engines (by name, e_01) in other states."""
+    """Return the sample `after_s` later, with these engine states by name (e_01)."""
     engines = tuple(
         msgspec.structs.replace(engine, state=states.get(engine.name.replace("-", "_"), engine.state))
         for engine in sample.engines

@@ -1,4 +1,4 @@
-"""One interval's figures of the queue."""
+"""Queue figures of one interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stored column is read back unchanged, is small, and nothing else is taken for it."""
+"""A stored column is small and is decoded unchanged; invalid data is rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A long column states what its parts state together."""
+"""A long column holds the merged values of its parts."""
 
 from __future__ import annotations
 

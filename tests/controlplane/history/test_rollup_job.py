@@ -1,4 +1,4 @@
-"""The roll-up job: one holder writes, few transactions, every process receives the hour."""
+"""The roll-up job: one process writes in few transactions, and every process receives the hour."""
 
 from __future__ import annotations
 

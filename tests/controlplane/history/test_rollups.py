@@ -1,4 +1,4 @@
-"""Roll-ups: stored once, merged into long ones, deleted in time, and present after a restart."""
+"""Roll-ups are stored once, merged into long intervals, deleted after their retention, and survive a restart."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fed(samples: list[FleetSample]) -> FleetCollector:
 
 
 def run(collector: FleetCollector, at: float) -> int:
-    """Store what is finished and return the number of new rows."""
+    """Store finished intervals and return the number of new rows."""
     columns = collector.finished(at)
     return store_finished(collector, columns, at).fine if columns else 0
 

@@ -1,4 +1,4 @@
-"""Cancelling reaches the holder, retrying makes one new run; both are audited and need the operator's role."""
+"""Holders receive cancellations, and a retry creates one run. Both are audited and require the operator role."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def row(order_id: str = "o-1", **fields: Any) -> KvMoveRow:
 
 
 def store_orders(*rows: KvMoveRow) -> int:
-    """Have a gateway report orders, and store them."""
+    """Publish orders as a gateway does, and store them."""
     bus = InProcessBus()
     intake = StreamIntake(bus, TOPIC)
     bus.append(TOPIC, encode_orders(list(rows)))

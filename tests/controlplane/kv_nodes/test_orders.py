@@ -1,4 +1,4 @@
-"""Gateways' reports on KV orders are stored once, bounded, and shown to those who may see nodes."""
+"""KV orders reported by gateways are stored once, in limited number, and shown to people who may see nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pins that operators end: listed to the node until it reports without them, and audited once."""
+"""Operators unpin prefixes: the node receives the request until it reports without the pin; it is audited once."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def start(bus: Bus, settings: Settings) -> Iterator[Start]:
 
 
 def connect(*urls: str, **options: object) -> tuple[int, str]:
-    """Run the command; return its exit status and what it printed."""
+    """Run the command; return its exit status and output."""
     said = StringIO()
     try:
         call_command("connect", *urls, stdout=said, **{"port": free_ports(1)[0], **options})

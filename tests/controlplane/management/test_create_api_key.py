@@ -1,4 +1,4 @@
-"""`manage.py create_api_key`: where the scope manage applies."""
+"""`manage.py create_api_key`: the pools in which the scope manage applies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("bus", "tenant")]
 
 
 def made(*options: str) -> tuple[list[str], str]:
-    """Return the pools of a new key, and the command's other output."""
+    """Return the pools of a new key, and the other output of the command."""
     call_command("create_api_key", *options, stdout=io.StringIO(), stderr=(said := io.StringIO()))
     return ApiKey.objects.get().pools, said.getvalue()
 

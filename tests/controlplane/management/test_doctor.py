@@ -1,4 +1,4 @@
-"""`manage.py doctor` as a process: text, JSON, exit status, and no secret in either."""
+"""`manage.py doctor` as a process: text, JSON, exit status, and no secrets in the output."""
 
 from __future__ import annotations
 

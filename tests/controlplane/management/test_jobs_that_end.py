@@ -1,4 +1,4 @@
-"""A process whose jobs ended by themselves ends too, with the reason, so that its supervisor restarts it."""
+"""A process exits with the reason when its jobs end unexpectedly, so that its supervisor restarts it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_worker_whose_beat_ends_exits_with_an_error_that_names_it(tmp_path: Path
 
 
 def test_worker_whose_jobs_end_exits_with_an_error_that_names_them(tmp_path: Path) -> None:
-    """Celery's worker that has given its broker up ends its thread without an error."""
+    """Celery's worker thread ends without an error after it gave up its broker."""
     done = run(tmp_path, GIVES_UP + COMMAND, "worker", "--only", "jobs", REDIS_URL="redis://127.0.0.1:1/0")
     assert done.returncode == 1
     assert "CommandError: The worker stopped because the thread of jobs stopped unexpectedly." in done.stderr

@@ -1,4 +1,4 @@
-"""manage.py learn_agents: from recorded requests to the file that gateways read."""
+"""`manage.py learn_agents` turns recorded requests into the file that gateways read."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from controlplane.management.commands import observe as observe_command
 
 
 class Receiver(BaseHTTPRequestHandler):
-    """Takes all lines but those of model "unknown"; answers 503 `away` times.
+    """Accepts all lines except those of model "unknown"; responds with 503 `away` times.
 
     It reads `most` lines of a call, and asks for a pause before the rest.
     """

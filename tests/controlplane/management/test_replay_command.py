@@ -1,4 +1,4 @@
-"""`manage.py replay` adds the demo's key and model, and only for this machine."""
+"""`manage.py replay` adds the demo's key and model for local targets only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py revoke_key`: which key is meant, and what is printed."""
+"""`manage.py revoke_key`: how a key is selected, and the output."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SNAPSHOT = Snapshot(version=1, published_at=0.0, api_keys=KEYS)
 
 @pytest.fixture
 def bus(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> Bus:
-    """Return the bus of the running installation; no test here has a database."""
+    """Return the bus of the running installation. No test here uses a database."""
     bus.publish(TOPIC, encode_snapshot(SNAPSHOT))
     monkeypatch.setattr(MODULE, "_bus", lambda: bus)
     return bus

@@ -1,4 +1,4 @@
-"""`manage.py secrets`: its steps on generated secrets, and its answers where secrets are in the environment."""
+"""`manage.py secrets`: its steps with generated secrets, and its output for secrets of the environment."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_generated_secrets_of_a_stopped_program_are_rotated_in_three_steps(
 
 @pytest.fixture
 def running(tmp_path: Path, embedded: FirstRunSecrets) -> Iterator[list[RedisBus]]:
-    """The bus of a program that runs on the state directory; processes join by `join`."""
+    """Yield the bus of a program on the state directory, which processes join with `join`."""
     held = hold_state(tmp_path)
     path = socket_path(tmp_path, BUS_SOCKET)
     make_private(path)

@@ -1,4 +1,4 @@
-"""The whole program as a process: it starts, answers, rejects a second one, and leaves nothing behind."""
+"""The whole program as a process: it starts, responds, rejects a second one, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ START_S = 150.0
 
 @dataclass
 class Program:
-    """One `manage.py up` and its address."""
+    """A running `manage.py up` and its address."""
 
     process: subprocess.Popen[str]
     port: int
@@ -51,7 +51,7 @@ class Program:
                 return error.code, error.read().decode()
 
     def banner(self) -> str:
-        """Return its output once it answers; the first call waits for that."""
+        """Return the program's output; the first call waits until the program responds."""
         assert self.process.stdout is not None
         while "Ctrl-C" not in self.greeting and (line := self.process.stdout.readline()):
             self.greeting += line
@@ -128,7 +128,7 @@ def eventually(condition: object, limit_s: float = START_S) -> None:
 
 
 def engine_lines(pid: int) -> set[tuple[str, ...]]:
-    """Return the commands of a program's engines; a child that is not yet an engine is left out."""
+    """Return the commands of a program's engines; a child that has not started its engine is omitted."""
     lines = [command_line(child) for child in children_of(pid)]
     return {tuple(line[:9]) for line in lines if "simulator.engine_server" in line}
 
@@ -146,7 +146,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def command_line(pid: int) -> list[str]:
-    """Return the words of a process's command; none where it has ended meanwhile."""
+    """Return the arguments of a process, or none if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     except (FileNotFoundError, ProcessLookupError):
@@ -163,7 +163,7 @@ def completed(program: Program) -> float:
 
 
 def count(state_dir: Path, *tables: str) -> dict[str, int]:
-    """Return the number of rows of each of these tables."""
+    """Return the number of rows of each table."""
     with sqlite3.connect(state_dir / "headway.sqlite3", timeout=10) as database:
         rows = {
             table: database.execute(f"SELECT count(*) FROM controlplane_{table}").fetchone()[0]  # noqa: S608 - ours
@@ -174,7 +174,7 @@ def count(state_dir: Path, *tables: str) -> dict[str, int]:
 
 
 def test_start_without_options_runs_no_demo(program: Program) -> None:
-    """The first of the tests that share the program."""
+    """First of the tests that share the program."""
     program.banner()
     assert program.get("/live")[0] == 200
     empty = {"tenant": 0, "apikey": 0, "pool": 0, "engine": 0, "kvnode": 0}

@@ -1,4 +1,4 @@
-"""The streams of bench.gateway.openai_proxy, and its counts."""
+"""Streams and counts of bench.gateway.openai_proxy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StatefulSets through the official client, against exchanges as the API server has them."""
+"""StatefulSets through the official client, with exchanges like those of the API server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCALE = re.compile(r"/apis/apps/v1/namespaces/llm/statefulsets/([a-z-]+)/scale")
 
 
 class ApiServer:
-    """Answers as Kubernetes does for the scale subresource: versions count up, stale ones conflict."""
+    """Responds as Kubernetes does for the scale subresource: versions count up, stale ones conflict."""
 
     def __init__(self) -> None:
         self.replicas = 3

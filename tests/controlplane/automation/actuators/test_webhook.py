@@ -1,4 +1,4 @@
-"""The webhook: signed, idempotent, and every answer has one meaning."""
+"""Webhook calls are signed and idempotent, and every response has one meaning."""
 
 from __future__ import annotations
 

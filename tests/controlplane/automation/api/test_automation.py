@@ -1,4 +1,4 @@
-"""A pool's automations over REST: their state, the switches, the actions, and engines' health."""
+"""A pool's automations over REST: state, switches, actions, and engine health."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engine health in force: durable, published, audited; advice changes nothing; freezing holds everything."""
+"""Engine health in mode act is durable, published, and audited. Advice and a freeze change nothing."""
 
 from __future__ import annotations
 

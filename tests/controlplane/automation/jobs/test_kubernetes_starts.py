@@ -1,4 +1,4 @@
-"""Starts on Kubernetes, from action to engine: a name that resolves late, one that never does, one that moves."""
+"""Starts on Kubernetes, from action to engine: names that resolve late, never, or to a new address."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SETTINGS = KubernetesSettings(
 
 
 class Apps:
-    """The scale of one StatefulSet."""
+    """Holds the scale of one StatefulSet."""
 
     def __init__(self) -> None:
         self.replicas = 3
@@ -47,7 +47,7 @@ class Apps:
 
 @pytest.fixture
 def dns(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Return the records by pod; other pods have no address."""
+    """Return the DNS records by pod. Other pods have no address."""
     records: dict[str, str] = {}
 
     def getaddrinfo(host: str, port: int, **_: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Rebalancing: advice publishes nothing, action is published to the gateways after it is stored."""
+"""Rebalancing: advice publishes nothing. In mode act, a move is stored and then published to the gateways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scaling and the ratio: actions where they act, records where they advise, an operator's override above both."""
+"""Scaling and ratio: mode act requests actions, mode advise records advice, and an override takes precedence."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def live(world: World, seconds: float, job=scaling.JOB, work=scaling.scale) -> N
 
 
 def overload(world: World, seconds: float, late: float = 0.5) -> None:
-    """Send twice the work that the engines can do, so that `late` of the requests are late."""
+    """Send twice the work that the engines can do, so that the share `late` of the requests is late."""
     for _ in range(int(seconds)):
         world.totals["requests"] += 10
         world.totals["on_time"] += round(10 * (1 - late))
@@ -150,7 +150,7 @@ def test_pool_without_roles_has_no_ratio(world: World) -> None:
 
 
 def fail_starts(world: World) -> int:
-    """Let all open starts fail, and return how many did."""
+    """Fail all open starts, and return their number."""
     return EngineAction.objects.filter(kind="start", state__in=("wanted", "sent")).update(
         state="failed", says="the pod never came", finished_at=world.now
     )

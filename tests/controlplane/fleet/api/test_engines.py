@@ -1,4 +1,4 @@
-"""Engines through the API: registering, moving between states, deleting, many at once."""
+"""Engines over REST: registration, state changes, deletion, and batches."""
 
 from __future__ import annotations
 

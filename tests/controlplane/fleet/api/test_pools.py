@@ -1,4 +1,4 @@
-"""Pools over REST: the effect of a PUT with omitted values."""
+"""Pools over REST: the effect of a PUT that omits the mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sovereignty rules over REST: read, replaced whole, rejected with reasons."""
+"""Sovereignty rules over REST: read, replaced as a whole, and rejected with reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What connecting an engine creates, reuses and rejects."""
+"""Connecting an engine creates missing objects, reuses existing ones, and rejects unsuitable engines."""
 
 from __future__ import annotations
 

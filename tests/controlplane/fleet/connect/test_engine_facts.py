@@ -1,4 +1,4 @@
-"""Answers of today's versions of both products, and the facts read from them."""
+"""Responses of current vLLM and SGLang versions, and the facts parsed from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines follow a source's list; an outage, a person and other sources keep theirs."""
+"""Engines follow the list of a discovery source. Outages, people, and other sources keep their engines."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def states() -> dict[str, str]:
 
 
 def serve() -> None:
-    """Let all waiting preflights pass."""
+    """Pass all waiting preflights."""
     for engine in Engine.objects.filter(desired_state=DesiredState.MAINTENANCE):
         set_desired_state(engine, DesiredState.READY, actor=program("preflight"))
     JobRun.objects.filter(job="preflight").update(state=JobState.DONE, finished_at=timezone.now())
 
 
 def audited(engine: str) -> list[tuple[str, str]]:
-    """Return verbs and reasons of discovery's audit events."""
+    """Return verbs and reasons of the audit events of discovery."""
     events = AuditEvent.objects.filter(actor_name="discovery", object_id=engine).order_by("pk")
     return [(event.verb, event.why) for event in events]
 

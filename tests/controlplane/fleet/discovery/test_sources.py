@@ -1,4 +1,4 @@
-"""Lists of a file, a name and a cluster; and when they are not trusted."""
+"""Engine lists of a file, a DNS name, and a cluster, and the cases that count as an outage."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ OLD_PATH = "/apis/inference.networking.x-k8s.io/v1alpha2/namespaces/llm/inferenc
 
 
 def listed(source: DiscoverySource, answers: dict[str, Any]) -> tuple[list[FoundEngine], dict[str, list[str]]]:
-    """Return the engines that the source lists in a cluster with these answers, and the query of the pods."""
+    """Return the engines that the source lists in a cluster with these responses, and the query for pods."""
 
     def answer(_method: str, path: str, _headers: dict[str, str], _body: bytes) -> tuple[int, bytes]:
         reply = answers.get(urlsplit(path).path)

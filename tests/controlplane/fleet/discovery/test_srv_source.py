@@ -1,4 +1,4 @@
-"""The engines of an SRV name, queried from a name server on loopback."""
+"""Engines of an SRV name, resolved by a name server on loopback."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SOURCE = DiscoverySource("chat", "srv", NAME)
 
 @contextmanager
 def name_server(*records: str, code: dns.rcode.Rcode = dns.rcode.NOERROR) -> Iterator[dns.resolver.Resolver]:
-    """Answer each query over UDP with these SRV records; yield a resolver that uses this server."""
+    """Respond to each UDP query with these SRV records; yield a resolver that uses this server."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", 0))
 

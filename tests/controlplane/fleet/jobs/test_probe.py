@@ -1,4 +1,4 @@
-"""The probe job: one holder probes, ends with its lease, and hands over quickly."""
+"""The probe job: one process probes under a lease, stops with it, and is replaced quickly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 class Prober:
-    """A substitute for gateway.engines.prober.probe_engines that records when it ran."""
+    """Replaces gateway.engines.prober.probe_engines and records when it ran."""
 
     def __init__(self) -> None:
         self.started = threading.Event()

@@ -1,4 +1,4 @@
-"""Shards of engines: even, stable, and little moved by growth."""
+"""Shards of engines are even and stable, and growth moves few engines."""
 
 from __future__ import annotations
 

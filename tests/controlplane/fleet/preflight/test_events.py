@@ -1,4 +1,4 @@
-"""Which blocks of a text occur in an engine's events, and the message if they do not."""
+"""Comparison of a text's blocks with an engine's events, and the message for each mismatch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WANTED = token_block_keys(SEED, TOKENS, BLOCK)
 
 
 def stored(first: int, count: int, *, parent: int | None, size: int = BLOCK, offset: int = 0) -> BlockStored:
-    """Return the event for blocks `first` … of the text, under the engine's own hashes."""
+    """Return the event for the blocks from `first` on, under the engine's own hashes."""
     span = [token + offset for token in TOKENS[first * size : (first + count) * size]]
     return BlockStored([1000 + first + step for step in range(count)], parent, span, size)
 

@@ -1,4 +1,4 @@
-"""Preflights of real simulated engines, through the job: what passes, what fails, and with which message."""
+"""Preflights of real simulated engines through the job: the outcome and its message."""
 
 from __future__ import annotations
 

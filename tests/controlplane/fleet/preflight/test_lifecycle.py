@@ -1,4 +1,4 @@
-"""Requests of preflights, and reading a stored run as one."""
+"""Preflights are requested, stored as job runs, and read back."""
 
 from __future__ import annotations
 

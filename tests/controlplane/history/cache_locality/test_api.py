@@ -1,4 +1,4 @@
-"""Rings, shared prefixes and hits over REST, from a gateway's samples on the bus."""
+"""Rings, shared prefixes, and hits over REST, from a gateway's samples on the bus."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def pool_word(requests: int = 40, rings: RingPlan | None = None) -> PoolCacheLoc
 
 @pytest.fixture
 def locality_bus(monkeypatch: pytest.MonkeyPatch) -> InProcessBus:
-    """The bus that the API's intake follows."""
+    """Return the bus to which the API's intake is subscribed."""
     bus = InProcessBus()
     intake = CacheLocalityIntake(bus)
     monkeypatch.setattr(cache_locality, "cache_locality_intake", lambda: intake)
