@@ -1,4 +1,4 @@
-"""Real simulated engines in processes of their own, for tests that inspect one."""
+"""Simulated engines as processes, for tests that inspect one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STARTED_S = 30
 
 @dataclass
 class SimulatedEngine:
-    """One engine server; `start` returns when it listens."""
+    """One engine server. `start` returns once it listens."""
 
     model: str = "m-8b"
     block_tokens: int = 16
@@ -27,12 +27,12 @@ class SimulatedEngine:
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """Return the URL of the engine."""
         return f"http://127.0.0.1:{self.ports[0]}"
 
     @property
     def events_endpoint(self) -> str:
-        """The endpoint of its KV events."""
+        """Return the endpoint of the engine's KV events."""
         return f"tcp://127.0.0.1:{self.ports[1]}"
 
     def start(self) -> None:

@@ -41,7 +41,7 @@ def test_no_case_is_requested_twice() -> None:
 
 
 def rows(monkeypatch: pytest.MonkeyPatch, figure: str, values: dict[tuple[str, int], list[float]]) -> None:
-    """Return the given figures for every case, and 1.0 for a case without figures."""
+    """Make every case return these figures, and 1.0 by default."""
 
     def case(system: str, users: int, *_: object, **__: object) -> dict[str, Any]:
         return {"users": users, figure: values.get((system, users), [1.0] * 3)}

@@ -1,4 +1,4 @@
-"""What the audit records, and what it leaves out."""
+"""Values that the audit records, and values that it omits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Audit events are deleted by age only, in batches, and the deletion is audited."""
+"""Audit events are deleted only by age and in batches. The deletion is audited."""
 
 from __future__ import annotations
 

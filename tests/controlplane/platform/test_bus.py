@@ -1,4 +1,4 @@
-"""One bus per process: in memory, or over Redis if REDIS_URL is set."""
+"""Each process has one bus: in memory, or over Redis if REDIS_URL is set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers, durations and times as operators read them."""
+"""Numbers, durations, and times are formatted for operators."""
 
 from __future__ import annotations
 

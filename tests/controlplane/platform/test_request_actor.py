@@ -1,4 +1,4 @@
-"""From a request to its actor: the edge's id where there is an edge, else the client's or a new one."""
+"""Each request has an actor, and an id of the edge, the client, or its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.http.request_head import SCOPE_KEY, RequestHead
 
 
 def behind_the_edge(*headers: tuple[bytes, bytes]) -> ASGIRequest:
-    """Return a request as Django gets it in the running program."""
+    """Return a request as Django receives it in the running program."""
     scope = {"type": "http", "method": "GET", "path": "/", "headers": list(headers), "query_string": b""}
     scope[SCOPE_KEY] = RequestHead(scope["headers"])
     return ASGIRequest(scope, None)

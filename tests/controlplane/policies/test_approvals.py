@@ -1,4 +1,4 @@
-"""The second person's approval: who may give it, when it counts, and what needs none."""
+"""Approval by a second person: who may give it, when it counts, and which changes need none."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def ben(bus: Bus) -> Actor:
 
 @pytest.fixture
 def version(policy: Policy, pool: Pool, ann: Actor) -> PolicyVersion:
-    """Ann's draft of a policy that requires a second person."""
+    """Return Ann's draft of a policy that requires approval."""
     change_policy(policy, {"needs_approval": True}, actor=ann)
     return draft(policy, {}, actor=ann, message="mine")
 

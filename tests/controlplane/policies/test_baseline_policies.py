@@ -1,4 +1,4 @@
-"""A baseline is for simulation and what-if: no live policy names one, and a stored one that does still routes."""
+"""Baselines are for simulation and what-if. Live policies cannot name one; pools of a stored one still route."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("bus")]
 
 
 def written(policy: Policy) -> PolicyVersion:
-    """Return a version as stored by a program whose live table had the baselines."""
+    """Return a version as stored by a program whose live table included the baselines."""
     routing, automation = halves(validated({"ttft_slo_s": 3.5, "order": {"name": "slack"}}))
     routing["placement"] = {"name": "preble", "params": {}}
     return PolicyVersion.objects.create(
@@ -45,7 +45,7 @@ def written(policy: Policy) -> PolicyVersion:
 
 @pytest.fixture
 def live(pool: Pool) -> PolicyVersion:
-    """Return such a version, live in the pool."""
+    """Return such a version after it went live in the pool."""
     version = written(pool.policy)
     Policy.objects.filter(pk=pool.policy_id).update(live_version=version)
     pool.policy.refresh_from_db()

@@ -1,4 +1,4 @@
-"""Settings that are allowed and yet worth a warning."""
+"""Valid settings that deserve a warning."""
 
 from __future__ import annotations
 

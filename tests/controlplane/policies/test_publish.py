@@ -1,4 +1,4 @@
-"""Policies change by new versions only."""
+"""Policies change only by new versions."""
 
 from __future__ import annotations
 

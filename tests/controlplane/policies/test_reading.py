@@ -1,4 +1,4 @@
-"""Who sees which policy, and the base of a draft."""
+"""Visibility of policies, and the base of a draft."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ACTOR = program("test")
 
 
 def make_person(role: Role | None, *pools: Pool) -> Actor:
-    """Return a person with the role in these pools; without a pool, everywhere."""
+    """Return a person with the role in these pools, or in all pools if none is given."""
     user = User.objects.create(username=f"{role}-{len(pools)}")
     for pool in (pools or (None,)) if role else ():
         RoleGrant.objects.create(user=user, role=role, pool=pool)
@@ -31,7 +31,7 @@ def make_person(role: Role | None, *pools: Pool) -> Actor:
 
 @pytest.fixture
 def other(region: Region, policy: Policy) -> Pool:
-    """A second pool under the same policy."""
+    """Return a second pool with the same policy."""
     return Pool.objects.create(slug="other", name="Other", region=region, served_model="m", policy=policy)
 
 

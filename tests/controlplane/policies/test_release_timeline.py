@@ -112,7 +112,7 @@ def result() -> WhatIfResult:
 
 
 def whole_story(policy: Policy, pool: Pool, ann: Actor) -> None:
-    """Versions 1 to 4: live, live after what-if and approval, skipped and scheduled, rolled back to 1."""
+    """Store versions 1 to 4: live, live after what-if and approval, skipped and scheduled, rolled back to 1."""
     publish_version(draft(policy, {}, actor=ann), instead_of=None, actor=ann)
     change_policy(policy, {"needs_approval": True}, actor=ann)
     second = draft(policy, {"ttft_slo_s": 2.0}, actor=ACTOR)

@@ -1,4 +1,4 @@
-"""Several workers, and one killed in the middle: a scheduled publish happens once."""
+"""A scheduled publish happens once, even with several workers of which one is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A version goes live at its time, once; one that cannot states why."""
+"""A version goes live once at its scheduled time, or states why it cannot."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def version(policy: Policy, pool: Pool, bus: Bus) -> PolicyVersion:
 
 @pytest.fixture
 def schedule(version: PolicyVersion, ann: Actor) -> ScheduledPublish:
-    """Return version 1 scheduled in an hour."""
+    """Return version 1, scheduled to go live in an hour."""
     return schedule_publish(version, timezone.now() + HOUR, instead_of=None, actor=ann, why="at night")
 
 
@@ -63,7 +63,7 @@ def live() -> int | None:
 
 
 def ended(schedule: ScheduledPublish, at: datetime | None = None) -> tuple[str | None, str]:
-    """Carry it out a second after its time, and return its end."""
+    """Execute the scheduled publish a second after its time, and return its outcome."""
     state = carry_out(schedule.pk, at or schedule.at + timedelta(seconds=1), grace=GRACE)
     schedule.refresh_from_db()
     assert schedule.state in (state, ScheduleState.PUBLISHED)

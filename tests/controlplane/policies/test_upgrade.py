@@ -1,4 +1,4 @@
-"""Versions, files and requests of the schema before: read everywhere, rewritten nowhere.
+"""Versions, files, and requests of the previous schema are accepted everywhere and rewritten nowhere.
 
 The tests represent a program whose schema before was 0, in which the objective was named slo_ms, and the automation's
 evenness band had other names.
@@ -48,7 +48,7 @@ def _automation(old: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Documents of schema 0 have upgraders."""
+    """Register upgraders for documents of schema 0."""
     monkeypatch.setattr(policy_document, "ROUTING_SCHEMA", SchemaLine("routing policies", 1, _routing))
     line = SchemaLine("automation policies", 1, _automation)
     monkeypatch.setattr(automation_document, "AUTOMATION_SCHEMA", line)
@@ -56,7 +56,7 @@ def before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def old(policy: Policy, pool: Pool, bus: Bus, before: None) -> PolicyVersion:
-    """Return a version stored by the program before."""
+    """Return a version stored by the previous program."""
     automation = OLD["automation"]
     routing = {name: OLD[name] for name in OLD if name != "automation"}
     return PolicyVersion.objects.create(

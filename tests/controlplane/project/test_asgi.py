@@ -1,4 +1,4 @@
-"""The composition root of web: which app serves which connection, and the effects of a start."""
+"""The composition root of web: the app of each connection, and the effects of a start."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Recorder:
 
 
 class Served:
-    """A web app around recorders, and its messages."""
+    """A web app over recorders, and the messages that it sends."""
 
     def __init__(self) -> None:
         self.pages, self.sockets = Recorder(), Recorder()
@@ -32,7 +32,7 @@ class Served:
         self.sent: list[Any] = []
 
     async def live(self) -> list[str]:
-        """Start and stop, and return the messages the server got."""
+        """Start and stop, and return the messages that the server received."""
         messages = asyncio.Queue[dict[str, str]]()
         for kind in ("lifespan.startup", "lifespan.shutdown"):
             messages.put_nowait({"type": kind})

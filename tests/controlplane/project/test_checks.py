@@ -1,4 +1,4 @@
-"""Unsafe mixtures of settings are rejected."""
+"""Unsafe combinations of settings are rejected."""
 
 from __future__ import annotations
 

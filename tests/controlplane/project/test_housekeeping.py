@@ -1,4 +1,4 @@
-"""Abandoned runs end; old ones are deleted, except the newest of each job."""
+"""Abandoned runs end. Old runs are deleted, except the newest of each job."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def test_celery_logs_warnings_unless_the_level_is_debug_or_error() -> None:
 
 @pytest.fixture
 def written() -> Iterator[io.StringIO]:
-    """Return the log of a process of the control plane."""
+    """Return the log of a control plane process."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter())

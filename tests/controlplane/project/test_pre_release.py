@@ -1,4 +1,4 @@
-"""A pre-release version's database is rejected with the remedy, before anything in it changes."""
+"""The database of a pre-release version is rejected with a remedy before it is changed."""
 
 from __future__ import annotations
 

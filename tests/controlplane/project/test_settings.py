@@ -1,4 +1,4 @@
-"""Settings come from the environment; wrong values fail loudly and every variable is documented."""
+"""Settings come from the environment. Invalid values stop the program, and every variable is documented."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHOWN = [
 
 
 def read_settings(state_dir: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Import the settings in a process of their own, under these variables only."""
+    """Import the settings in a separate process with only these variables."""
     program = (
         "import json; from controlplane.project import settings as s;"
         f"shown = {{name: getattr(s, name) for name in {SHOWN!r}}};"

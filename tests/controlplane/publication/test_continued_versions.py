@@ -1,4 +1,4 @@
-"""After a restore the database's versions continue above those that gateways have served, with an audit event."""
+"""After a restore, snapshot versions continue above those that gateways have served, with an audit event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots are whole, versioned and only of committed states."""
+"""Snapshots are complete and versioned, and hold only committed states."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_snapshot_takes_few_queries_however_large_the_fleet(
 
 
 def newer_version(policy: Policy) -> None:
-    """Give the policy a live version that only a newer program reads."""
+    """Give the policy a live version that requires a newer program."""
     number = policy.versions.count() + 1
     document = {"schema_version": 99}
     policy.live_version = PolicyVersion.objects.create(policy=policy, number=number, routing_document=document)

@@ -1,4 +1,4 @@
-"""Finding decisions in a large log: an index leads to rare values."""
+"""Searches in a large log use an index for rare values."""
 
 from __future__ import annotations
 

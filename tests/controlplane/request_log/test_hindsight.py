@@ -1,4 +1,4 @@
-"""Known only in hindsight: how much longer waits came out, and so the loss."""
+"""Causes that are known only in hindsight, such as waits that were longer than predicted."""
 
 from __future__ import annotations
 

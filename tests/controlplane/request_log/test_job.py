@@ -1,4 +1,4 @@
-"""From the bus to the store: one process at a time, nothing lost while it cannot be stored."""
+"""Batches from the bus are stored by one process at a time, and wait while they cannot be stored."""
 
 from __future__ import annotations
 

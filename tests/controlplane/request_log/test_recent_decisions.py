@@ -1,4 +1,4 @@
-"""The console queries all gateways over the bus, and every web process receives the same."""
+"""The console queries all gateways over the bus, and every web process receives the same decisions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MakeBus = Callable[[], Bus]
 
 @pytest.fixture(params=["in process", "over the local hub", "over Redis"])
 def make_bus(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeBus]:
-    """Return a factory of further processes' ends of the bus."""
+    """Return a factory of bus connections, one per further process."""
     if request.param == "in process":
         bus = InProcessBus()
         yield lambda: bus

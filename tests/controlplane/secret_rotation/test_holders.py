@@ -1,4 +1,4 @@
-"""Which processes report their secrets, and the content of their answers."""
+"""Processes that report their secrets, and the content of their reports."""
 
 from __future__ import annotations
 

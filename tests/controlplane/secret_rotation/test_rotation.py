@@ -1,4 +1,4 @@
-"""The state of a rotation by the processes' secrets, and what prevents its next step."""
+"""The state of a rotation, computed from the secrets of all processes, and the blockers of its next step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Authentication: people by session with a CSRF token, programs by an API key with the scope manage (R35, R43)."""
+"""People authenticate by session with a CSRF token, programs by API key with the scope manage (R35, R43)."""
 
 from __future__ import annotations
 

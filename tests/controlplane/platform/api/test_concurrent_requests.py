@@ -1,4 +1,4 @@
-"""Simultaneous requests, each with a connection of its own."""
+"""Simultaneous requests, each with its own database connection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def own_world(transactional_db: None, bus: object) -> World:
-    """Return a world that other connections see."""
+    """Return a world that is visible to other connections."""
     return make_world()
 
 
@@ -60,7 +60,7 @@ def test_simultaneous_editors_lose_no_update(own_world: World) -> None:
 
 
 def test_write_from_an_outdated_revision_is_rejected(own_world: World) -> None:
-    """Whatever its author passed before, the write itself is conditional."""
+    """The write itself is conditional, whatever checks passed before it."""
     mine, theirs = Region.objects.get(), Region.objects.get()
     bump(theirs, {"name": "theirs"})
     with pytest.raises(StaleRevisionError):

@@ -1,4 +1,4 @@
-"""Unforeseen errors and an unreachable database are problem documents too."""
+"""Unexpected errors and an unavailable database are reported as problem documents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.django_db
 
 
 def fail_with(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    """Let every read of a region fail."""
+    """Make every read of a region fail."""
 
     def fail(*_: object, **__: object) -> None:
         raise error

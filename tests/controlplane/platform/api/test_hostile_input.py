@@ -70,7 +70,7 @@ def test_no_body_causes_a_server_error(world: World, key: tuple[str, str]) -> No
 
 
 def test_oversized_and_nul_values_are_rejected_before_the_database_gets_them(world: World) -> None:
-    """SQLite stores a NUL; PostgreSQL would answer with a fault."""
+    """SQLite stores a NUL; PostgreSQL would raise an error."""
     api = Api(world)
     assert sent_raw(api, "POST", "regions", BODIES["a value of 2 MB"]).status_code == 413
     answer = sent_raw(api, "POST", "regions", BODIES["NUL"])

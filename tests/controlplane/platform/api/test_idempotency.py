@@ -1,4 +1,4 @@
-"""A POST that is repeated under its Idempotency-Key happens once."""
+"""A POST that is repeated with the same Idempotency-Key takes effect once."""
 
 from __future__ import annotations
 
@@ -105,16 +105,16 @@ def test_api_key_text_is_never_stored(api: Api) -> None:
 
 
 class KilledError(BaseException):
-    """The process ends here."""
+    """Simulates the end of the process."""
 
 
 def effects() -> list[str]:
-    """Return all that is stored except the records of named requests."""
+    """Return everything that is stored except records of idempotent requests."""
     return [line for line in dump().splitlines() if "idempotencyrecord" not in line]
 
 
 def late() -> None:
-    """Let the first request's time run out."""
+    """Let the first request time out."""
     IdempotencyRecord.objects.update(created_at=timezone.now() - 2 * idempotency.UNDER_WAY)
 
 

@@ -1,4 +1,4 @@
-"""Lists: pages that neither repeat nor miss rows, filters, and a fixed number of queries."""
+"""Lists: pages that neither repeat nor omit rows, filters, and a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OTHER_RUNS = 2
 
 
 def ids(api: Api, path: str, name: str = "engine_id") -> list[str]:
-    """Return the ids of all pages."""
+    """Return the ids on all pages."""
     names: list[str] = []
     address: str | None = f"/api/v1/{path}"
     while address:
@@ -36,7 +36,7 @@ def ids(api: Api, path: str, name: str = "engine_id") -> list[str]:
 
 @pytest.fixture
 def many(world: World) -> World:
-    """Return the world with a thousand more of each."""
+    """Return the world with a thousand more objects of each kind."""
     pool, now = world.pools["a"], timezone.now()
     Engine.objects.bulk_create(
         Engine(pool=pool, name=f"m-{n:04d}", url=f"http://m{n}", connect_url=f"http://m{n}", engine_id=f"m-{n:04d}")

@@ -1,4 +1,4 @@
-"""One OpenAPI document for everything: valid, complete, and true."""
+"""The OpenAPI document is valid and complete, and matches the implementation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ETags: clients do not read again what they have, and do not overwrite what they have not read (R18)."""
+"""ETags: clients skip unchanged objects, and do not overwrite changes that they have not read (R18)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_state_change_may_be_conditional(api: Api) -> None:
 
 
 class Editor:
-    """Reads a number in a name, then writes the next one, unless another editor was faster."""
+    """Reads a number in a name and writes the next one, unless another editor was faster."""
 
     def __init__(self, world: World) -> None:
         self.api = Api(world)

@@ -1,4 +1,4 @@
-"""Every address of the management API, every method, every kind of caller."""
+"""Every address of the management API with every method and every kind of caller."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ASK_ONLY = {"PolicyCheck"}
 
 
 def real(world: World, path: str) -> str:
-    """Return the path with the ids of this world."""
+    """Return the path with ids of this world."""
     run, event = JobRun.objects.filter(job="probe").latest("pk").pk, AuditEvent.objects.latest("pk").pk
     recording, whatif = Recording.objects.latest("pk").pk, WhatIf.objects.latest("pk").pk
     key, canary = world.keys["traffic_key"].key_id, Canary.objects.latest("pk").key
@@ -44,14 +44,14 @@ def real(world: World, path: str) -> str:
 
 
 def said(body: Any) -> Any:
-    """Return the body with the ids of this world."""
+    """Return the body with ids of this world."""
     if not isinstance(body, dict):
         return body
     return {name: Recording.objects.latest("pk").pk if value == RECORDING else value for name, value in body.items()}
 
 
 def send(world: World, caller: str | None, example: Example) -> HttpResponse:
-    """Send a change as the caller, with the ETag that an admin sees."""
+    """Send a change as the caller, with the ETag that an admin gets."""
     path = real(world, example.path)
     headers = {"If_Match": Api(world).get(path)["ETag"]} if example.guarded else {}
     return Api(world, caller).call(example.method, path, said(example.body), example.media_type, **headers)
@@ -94,7 +94,7 @@ def test_viewers_can_change_nothing(world: World, key: tuple[str, str]) -> None:
 
 
 def of_operators(key: tuple[str, str]) -> bool:
-    """Return whether the change belongs to the operators of one pool."""
+    """Return whether the operators of one pool may make the change."""
     ours = ("engines", "policies", "actions", "recordings", "whatif", "shadows", "canaries")
     return CHANGES[key].path.startswith(ours) or (
         CHANGES[key].path.startswith("pools/") and VIEWS[key[0]].changes_need == Role.OPERATOR

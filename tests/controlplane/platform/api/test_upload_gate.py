@@ -1,4 +1,4 @@
-"""Which long bodies are read; those of other callers cost no byte."""
+"""Long bodies are read only from callers that may upload."""
 
 from __future__ import annotations
 

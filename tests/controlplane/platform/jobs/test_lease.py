@@ -30,7 +30,7 @@ class FakeClock:
 
 @dataclass
 class Worker:
-    """Holds what a real holder would hold: the last lease it got."""
+    """Holds the last lease that it acquired, as a real process does."""
 
     name: str
     lease: Lease | None = None

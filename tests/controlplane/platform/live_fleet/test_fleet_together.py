@@ -1,4 +1,4 @@
-"""Merging several gateways' samples: work adds up, problems at any of them show, shares are of all requests."""
+"""Merged samples of several gateways: work adds up, problems at any gateway show, and shares cover all requests."""
 
 from __future__ import annotations
 

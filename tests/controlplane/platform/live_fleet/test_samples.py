@@ -1,4 +1,4 @@
-"""Samples are decoded once, silent gateways are left out, and an unreadable sample changes nothing."""
+"""Samples are decoded once, silent gateways are omitted, and an unreadable sample changes nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.controlplane.platform.live_fleet.some_samples import START, engine, s
 
 
 class Clock:
-    """Monotonic seconds that a test sets."""
+    """Returns monotonic seconds set by a test."""
 
     now = 50.0
 

@@ -1,4 +1,4 @@
-"""The database itself rejects inconsistent rows."""
+"""Constraints of the database reject inconsistent rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies through the API: drafting, checking, publishing against a faster editor, rolling back."""
+"""Policies over REST: drafts, validation, publish conflicts, and rollback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Release timelines, the second person and scheduled publishes over REST."""
+"""Release timelines, approvals, and scheduled publishes over REST."""
 
 from __future__ import annotations
 

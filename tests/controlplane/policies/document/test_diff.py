@@ -1,4 +1,4 @@
-"""A diff represents both documents completely: each side can be read back from its lines."""
+"""A diff represents both documents completely: each can be restored from its lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULTS = completed({})
 
 
 def side(lines: Any, *kinds: str) -> Any:
-    """Read one side's document back from the lines; commas are as the newer side has them."""
+    """Restore the document of one side from the lines; commas are those of the newer side."""
     texts = [(f'"{line.name}": ' if line.name else "") + line.text for line in lines if line.kind in kinds]
     joined = ""
     for text in texts:

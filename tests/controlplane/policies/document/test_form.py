@@ -1,4 +1,4 @@
-"""The form is the document: what it shows is read back, what is typed is stored at its path, nothing else moves."""
+"""The form represents the document: its values are read back, and an edited value changes only its path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULTS = completed({})
 
 
 def fields(document: Any, live: Any = DEFAULTS) -> dict[str, PolicyFormField]:
-    """Return the controls in force by path."""
+    """Return the active controls by path."""
     return {
         field.path: field
         for group in form_groups(document, live)
@@ -39,7 +39,7 @@ def test_unchanged_form_changes_nothing(document: dict[str, Any]) -> None:
 def test_every_valid_document_survives_a_round_trip_through_the_form(
     document: dict[str, Any], shown: dict[str, Any]
 ) -> None:
-    """Typing all of a document into the form of another yields that document, and its form again."""
+    """Entering a whole document into the form of another gives that document, and its form again."""
     # The form has no controls for maps; they are changed in the JSON.
     shown = {**shown, "slo_classes": document["slo_classes"]}
     shown["fairness"] = {**shown["fairness"], "weights": document["fairness"]["weights"]}

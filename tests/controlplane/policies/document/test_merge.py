@@ -1,4 +1,4 @@
-"""Merging two changes: a choice is needed only where both changed the same path differently."""
+"""A merge of two changes requires a choice only if both changed the same path differently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A wrong policy is rejected whole, with everything that is wrong."""
+"""An invalid policy is rejected as a whole, with all of its errors."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_invalid_policy_is_reported_without_a_crash(document: dict[str, Any]) ->
 
 
 def every_setting(schema: Any, document: dict[str, Any]) -> Iterator[tuple[dict[str, Any], SettingSchema]]:
-    """Yield each setting of the schema with a document in which it is in force."""
+    """Yield each setting of the schema with a document in which it is active."""
     for member in schema.members.values():
         if isinstance(member, SettingSchema):
             yield document, member
@@ -177,7 +177,7 @@ def every_setting(schema: Any, document: dict[str, Any]) -> Iterator[tuple[dict[
 
 
 def broken_rules() -> Iterator[Any]:
-    """Yield one wrong document per rule of the schema, with the path of the rule and the error's text."""
+    """Yield one invalid document per rule of the schema, with the path of the rule and the error message."""
     for document, setting in every_setting(policy_schema(), {}):
         path = path_text(setting.path)
         wrong: dict[str, Any] = {"kind": ["no", "number"], "nothing": None}

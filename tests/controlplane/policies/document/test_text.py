@@ -1,4 +1,4 @@
-"""Policy documents as text: the same values back, one order, and errors with their position."""
+"""Policy documents as text: unchanged values, a fixed order, and errors with their position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy version holds both documents: they are checked, published, compared and merged as one."""
+"""Both documents of a policy version are validated, published, compared, and merged as one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example chat keeps its address, and leaves other origins alone."""
+"""The example chat keeps its address and does not change other origins."""
 
 from __future__ import annotations
 

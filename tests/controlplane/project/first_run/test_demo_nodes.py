@@ -1,4 +1,4 @@
-"""The demo's node managers are created once, share its engines and keep their secrets hidden."""
+"""The demo's node managers are created once, share its engines, and keep their secrets hidden."""
 
 from __future__ import annotations
 

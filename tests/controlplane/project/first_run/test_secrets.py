@@ -1,4 +1,4 @@
-"""Secrets of a new installation: generated once, readable by their owner only."""
+"""Secrets of a new installation are generated once and readable only by their owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An empty installation is filled once; later starts keep what is there."""
+"""An empty installation is filled once. Later starts keep existing objects."""
 
 from __future__ import annotations
 

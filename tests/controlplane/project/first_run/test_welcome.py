@@ -1,4 +1,4 @@
-"""The output at the start."""
+"""The banner of `manage.py up`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Celery without a broker: worker and beat as threads of this process."""
+"""Celery without a broker: worker and beat are threads of this process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RETRIES = ("broker_connection_max_retries", "broker_connection_retry_on_startup"
 
 @pytest.fixture
 def rejected(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Let the broker reject each thread's first tries, without waits between them; return how many it rejected."""
+    """Make the broker reject the first attempts of each thread, without delays; return the number of rejections."""
     rejected = Counter[str]()
     establish = Transport.establish_connection
 
@@ -48,7 +48,7 @@ def rejected(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @pytest.fixture
 def app() -> Iterator[Celery]:
-    """Return an application of its own on a memory broker, with the program's transport options."""
+    """Return a separate application on a memory broker, with the program's transport options."""
     app = Celery("embedded-test", broker="memory://localhost/", set_as_current=False, fixups=[])
     app.conf.update(
         broker_transport_options=settings.CELERY_BROKER_TRANSPORT_OPTIONS,
@@ -64,7 +64,7 @@ def app() -> Iterator[Celery]:
 
 @pytest.fixture
 def embedded(app: Celery) -> Iterator[EmbeddedCelery]:
-    """Return the embedded worker and beat, not started, and stop them at the end."""
+    """Return the embedded worker and beat before their start, and stop them at the end."""
     embedded = EmbeddedCelery(app)
     yield embedded
     embedded.stop()
@@ -266,7 +266,7 @@ def test_jobs_recover_after_a_broker_outage_of_any_length(app: Celery, rejected:
 
 
 def test_worker_that_gives_up_its_broker_is_reported(app: Celery, rejected: Counter[str]) -> None:
-    """Celery ends its worker's thread without an error."""
+    """Celery ends its worker thread without an error."""
     ended: list[str] = []
     notified = threading.Event()
 

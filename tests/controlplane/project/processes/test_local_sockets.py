@@ -1,4 +1,4 @@
-"""Where the sockets of one installation are."""
+"""Locations of an installation's sockets."""
 
 from __future__ import annotations
 

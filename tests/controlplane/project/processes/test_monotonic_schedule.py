@@ -1,4 +1,4 @@
-"""Wake-ups by the monotonic clock: setting the wall clock, either way, changes nothing."""
+"""Wake-ups use the monotonic clock, so that a changed wall clock has no effect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from controlplane.project.processes.embedded_celery import MonotonicScheduler
 
 
 class Woken(MonotonicScheduler):
-    """Records what it would wake, with both clocks under the test's control."""
+    """Records woken entries, with both clocks set by the test."""
 
     def __init__(self, app: Celery) -> None:
         self.now = 50.0
@@ -28,7 +28,7 @@ class Woken(MonotonicScheduler):
         self.woken.append((entry.name, round(self.now, 3)))
 
     def run_s(self, seconds: float) -> list[tuple[str, float]]:
-        """Tick as beat does for this long and return what was woken meanwhile."""
+        """Tick as beat does for this long, and return the entries woken meanwhile."""
         self.woken.clear()
         until = self.now + seconds
         while self.now < until:

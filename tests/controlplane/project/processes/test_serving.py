@@ -1,4 +1,4 @@
-"""Gateway, web and jobs as processes that cannot start; tests/end_to_end has them running."""
+"""Gateway, web, and jobs as processes that cannot start; tests/end_to_end runs them successfully."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.processes
 
 
 def error_of(state_dir: Path) -> str:
-    """Start the program, which is to fail, and return its error."""
+    """Start the program, which must fail, and return its error."""
     environment = {**os.environ, "HEADWAY_STATE_DIR": str(state_dir)}
     done = run_to_end(["manage.py", "up", "--port", str(free_ports(1)[0])], environment)
     assert done.returncode == 1

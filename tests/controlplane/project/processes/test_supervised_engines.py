@@ -1,4 +1,4 @@
-"""Engine processes follow the topology, and nothing else."""
+"""Engine processes follow the topology."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real children: kept alive, ended in order, never orphaned."""
+"""Real child processes are restarted, stopped in order, and never orphaned."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def status(supervisor: Supervisor, name: str) -> ChildStatus:
 
 
 async def running(supervisor: Supervisor, name: str, log_dir: Path, starts: int = 1) -> int:
-    """Wait until the child has printed its line in its n-th run and return its pid."""
+    """Wait until the n-th run of the child has printed its line, and return its PID."""
     log = log_dir / f"{name}.log"
     await until(lambda: log.exists() and log.read_text().count("awake") >= starts)
     await until(lambda: status(supervisor, name).state == RUNNING)
@@ -65,7 +65,7 @@ async def test_killed_child_is_restarted_and_its_exit_is_reported(tmp_path: Path
 
 
 async def test_children_share_the_session_and_have_separate_process_groups(tmp_path: Path) -> None:
-    """Priorities hold between processes of one session; a terminal interrupts one group."""
+    """Priorities apply within one session; a terminal interrupts one group."""
     supervisor = Supervisor(tmp_path)
     supervisor.start([child("a"), child("b")])
     pids = [await running(supervisor, name, tmp_path) for name in ("a", "b")]
@@ -148,7 +148,7 @@ def children() -> set[int]:
 
 @pytest.fixture
 async def standby_pids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[[int], Any]]:
-    """Return a call that waits until the child runs for the n-th time with a standby, and returns their pids."""
+    """Return a function that waits until the child's n-th run has a standby, and returns both PIDs."""
     monkeypatch.setattr("controlplane.project.processes.supervisor.PROVEN_S", 0.05)
     monkeypatch.setattr("controlplane.project.processes.supervisor.STANDBY_S", 0.05)
     before, supervisor = children(), Supervisor(tmp_path)

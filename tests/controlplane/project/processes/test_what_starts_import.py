@@ -1,4 +1,4 @@
-"""What each process of the program leaves out of its start, since imports are most of what a start costs."""
+"""Modules that a process must not import at its start, because imports take most of the start-up time."""
 
 from __future__ import annotations
 

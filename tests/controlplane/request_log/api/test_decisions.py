@@ -1,4 +1,4 @@
-"""`/api/v1/decisions`: found by every filter, in full by id, and only by those who may see the pool."""
+"""`/api/v1/decisions`: filters, full records by id, and visibility by pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words about one decision: the drawn one of UX.md, and every way it can end."""
+"""The explanation of a decision: the documented example of UX.md, and every outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words about KV that was loaded instead of computed."""
+"""The explanation of KV that was loaded instead of computed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_load_without_blocks_states_the_reason(reason: str, words: str) -> None:
 
 
 def test_unreported_load_result_is_not_claimed() -> None:
-    """A stream of vLLM does not report what its connector did."""
+    """Streams of vLLM do not report what its connector did."""
     record = loaded(load=StoredLoad("a", 12, reason="untold"))
     happened = text_of(story_of(record).happened)
     assert "It was to load 12 blocks from node a; the engine does not report the result." in happened

@@ -1,4 +1,4 @@
-"""From recorded traffic, or an upload, to a recording that people keep."""
+"""Recorded traffic or an upload becomes a recording that is kept until its deletion."""
 
 from __future__ import annotations
 

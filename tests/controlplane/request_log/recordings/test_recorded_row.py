@@ -1,4 +1,4 @@
-"""Names in a recording are equal where they were equal, and reveal nothing else."""
+"""Anonymized names in a recording preserve equality and reveal nothing else."""
 
 from __future__ import annotations
 

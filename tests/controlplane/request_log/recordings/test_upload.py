@@ -1,4 +1,4 @@
-"""Uploads: every error is reported with its line, and limits hold."""
+"""Uploads report every error with its line, within limits."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_too_long_line_is_named_and_later_lines_are_still_checked(monkeypatch: p
 
 @pytest.fixture
 def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return the sizes of unpacked pieces."""
+    """Return the sizes of decompressed pieces."""
     sizes: list[int] = []
 
     class Counting(gzip.GzipFile):

@@ -1,4 +1,4 @@
-"""Small segments become few, and all that was stored is read as before: once, in order, by the same names."""
+"""Small segments are merged, and stored data is read as before: once, in order, under the same names."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HOUR_S = 3600
 
 
 class Clock:
-    """The storing process's wall clock. Mutable: the seconds since START."""
+    """The wall clock of the storing process. Mutable: the seconds since START."""
 
     def __init__(self) -> None:
         self.passed_s = 0.0
@@ -67,7 +67,7 @@ def second(number: int, source: str = "a" * 16) -> bytes:
 
 
 def stored_seconds(clock: Clock, count: int, at_once: int = 1) -> None:
-    """Store a batch per second, `at_once` in one run of the job."""
+    """Store a batch per second, `at_once` batches per run of the job."""
     for number in range(0, count, at_once):
         clock.passed_s = float(number)
         store([second(item) for item in range(number, min(number + at_once, count))])
@@ -87,7 +87,7 @@ def arrivals() -> list[float]:
 
 
 def assert_whole(count: int, every: int = 1) -> None:
-    """Assert that all traffic, and one in `every` decisions, are read as they were stored."""
+    """Assert that all traffic, and one in `every` decisions, is read as it was stored."""
     assert arrivals() == [float(number) for number in range(count)]
     rows = list(DecisionIndex.objects.order_by("decision_id"))
     assert [item.decision_id for item in rows] == [f"d-{number:06}" for number in range(count)]

@@ -1,4 +1,4 @@
-"""Segments and index together: a batch is stored once and whole, and each class keeps its bounds."""
+"""Segments and index: a batch is stored once and completely, and each class keeps its limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Canaries over REST: from the start to the end, with their ETags."""
+"""Canaries over REST from start to end, with their ETags."""
 
 from __future__ import annotations
 

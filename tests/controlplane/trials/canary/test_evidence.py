@@ -1,4 +1,4 @@
-"""A canary proceeds by evidence: after its dwell, with requests judged, and while every guard is known to hold."""
+"""A canary steps by evidence: after its dwell time, with enough requests, if every guardrail holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The job aborts what is worse, takes steps with what is not, and stores its evaluations."""
+"""The job aborts regressing canaries, steps the others, and stores its evaluations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def started(policy: Policy, **course: object) -> Canary:
 
 
 def watch(made: ArmScene, count: int, *, slower: float = 1.0, seed: int = 1, base: int = 40) -> int:
-    """Report results and evaluate after each; return the number of evaluations until no canary runs."""
+    """Report results and evaluate after each report; return the number of evaluations until no canary runs."""
     for number, slice_ in enumerate(slices(seed, count, base, 6, slower=slower)):
         made.report(slice_, LIVE, CANARY)
         evaluate_canaries(made.intake, clock=made.clock)

@@ -1,4 +1,4 @@
-"""Canaries start, step, are promoted and aborted, each with its role, audit and snapshot."""
+"""Canaries are started, stepped, promoted, and aborted, each with its role, audit event, and snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real gateway over simulated engines: a policy that sends everything to one engine is aborted automatically."""
+"""A gateway over simulated engines: a policy that sends everything to one engine is aborted automatically."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PER_S = 14
 
 
 class Traffic:
-    """Conversations through a gateway in its own thread, until they are stopped."""
+    """Sends conversations through a gateway in a thread until it is stopped."""
 
     def __init__(self, bus: Bus, state_dir: Path, key: str) -> None:
         self._stop = threading.Event()
@@ -43,11 +43,11 @@ class Traffic:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start sending."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and wait for the end."""
+        """Stop sending, and wait for the end."""
         self._stop.set()
         self._thread.join(20)
 
@@ -89,7 +89,7 @@ def engines(*speeds: float) -> Iterator[list[SimulatedEngine]]:
 
 
 def watch(bus: Bus, traffic: Traffic) -> None:
-    """Have the job evaluate while there is traffic, until no canary runs or for PATIENCE_S."""
+    """Evaluate under traffic until no canary runs, or for PATIENCE_S."""
     publish()
     intake = ArmIntake(bus)
     traffic.start()

@@ -1,4 +1,4 @@
-"""A pool gets a share of its service, is guarded like a version, and returns the share."""
+"""A pool gets a share of its service, is judged like a version, and returns the share."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def another(pool: Pool, slug: str, weight: int, **changes: object) -> Pool:
 
 @pytest.fixture
 def fresh(pool: Pool, policy: Policy, bus: Bus) -> Pool:
-    """Return a pool without weight next to two others, of which one has three times the weight of the other."""
+    """Return a pool without weight, next to two others with weights of 3 to 1."""
     live_version(policy)
     another(pool, "more", 300)
     return another(pool, "new", 0)
@@ -51,7 +51,7 @@ def pools() -> dict[str, tuple[str, float]]:
 
 
 def report(made: ArmScene, given: ArmSlice, *, also: Iterable[ArmRow] = ()) -> None:
-    """Have a gateway report the pool on trial and both others, which have equal results."""
+    """Report the pool on trial and both others, which have equal results."""
     rows = (
         ArmRow("chat", "live", 1, given.base),
         ArmRow("more", "live", 1, given.base),

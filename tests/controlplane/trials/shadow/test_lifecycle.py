@@ -1,4 +1,4 @@
-"""Shadows are started and ended by operators, end by themselves, and keep all gateways' counts."""
+"""Operators start and stop shadows, shadows end automatically, and counts of all gateways add up."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def shadow(pool: Pool) -> Shadow:
 
 
 def tally(agreed: int = 3, better: int = 2, worse: int = 1) -> ShadowTally:
-    """Return the counts of this many choices; a better one gains 0.3 s."""
+    """Return the counts of this many choices; a better choice gains 0.3 s."""
     counted, rng = ShadowTally(), Random(1)
     live = Candidate("e-1", 100, 1.0, 1.0, 2.0)
     for number, gain_s in enumerate([0.0] * agreed + [0.3] * better + [-0.004] * worse):

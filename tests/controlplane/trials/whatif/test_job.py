@@ -1,4 +1,4 @@
-"""From the question to the answer: leases, progress, cancelling, restarts and invalid inputs."""
+"""A what-if from request to answer: leases, progress, cancellation, restarts, and invalid inputs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ QUICK = Conditions(seeds=2)
 
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[RunTask]:
-    """Run tasks here: tests/simulator/runs/test_whatif.py shows that a child gives the same answer."""
+    """Run tasks in this process. tests/simulator/runs/test_whatif.py shows that a child gives the same answer."""
     done: list[RunTask] = []
 
     def run_here(task: RunTask, **_: Any) -> RunReport:
