@@ -62,7 +62,7 @@ def headway(tmp_path_factory: pytest.TempPathFactory, listed: Path) -> Iterator[
 
 
 class Client:
-    """Sends requests like the one that the command prints; retries 429 after the time in its answer."""
+    """Sends requests like the one that the command prints; retries a 429 after its Retry-After time."""
 
     def __init__(self, port: int, key: str, model: str = "org/Chat-8B") -> None:
         self.engines: list[str] = []
@@ -213,7 +213,7 @@ def _until(there: Callable[[], bool]) -> None:
 
 
 def _chat_until_hit(client: Client, text: str) -> tuple[int, int]:
-    """Repeat the request until a hit is predicted, which shows that the engine's event of the first one has arrived."""
+    """Repeat the request until a hit is predicted, that is, until the event of the first one has arrived."""
     until_s = time.monotonic() + PATIENCE_S
     while True:
         predicted, cached = client.chat(text)

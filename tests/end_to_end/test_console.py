@@ -1,4 +1,4 @@
-"""The console over the real program: decisions flow, cells change, a killed engine is named within seconds."""
+"""The console of the whole program: decisions appear, cells change, and a killed engine is named within seconds."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ def engine_port(program: Program, name: str) -> int:
 
 
 def wait_for_column(page: Page, after: int) -> int:
-    """Return the newest column once the page has drawn one beyond `after`; the page's policy forbids eval."""
+    """Return the newest column once the page has drawn one after `after`. The page's policy forbids eval."""
     deadline = time.monotonic() + PATIENCE_S
     while (drawn := int(page.get_attribute("#fleet", "data-column") or 0)) <= after:
         assert time.monotonic() < deadline, f"no column came after {after}"

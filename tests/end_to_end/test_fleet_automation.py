@@ -1,4 +1,4 @@
-"""Draining from the engine drawer of the real program, under traffic, and back; the past is kept meanwhile."""
+"""An engine is drained from its drawer and returned under traffic, while history is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine dies in the middle of traffic: nothing fails that had not received its first byte."""
+"""A killed engine under traffic fails no request that has not received its first byte."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ REQUESTS, PROMPT = 120, "Tell me where you were routed. "
 
 
 async def ask(session: aiohttp.ClientSession, fleet: LiveFleet, number: int) -> tuple[bool, bool]:
-    """Return whether a first byte came, and whether the answer came whole."""
+    """Return whether a first byte arrived, and whether the response was complete."""
     body = {
         "model": MODEL,
         "messages": [{"role": "user", "content": f"{number} " + PROMPT * 60}],

@@ -1,4 +1,4 @@
-"""The vendors' clients against a gateway process in front of simulated-engine processes.
+"""The OpenAI and Anthropic clients against a gateway process in front of simulated-engine processes.
 
 Importing a client takes seconds, so tests import it and collection does not.
 """
@@ -106,7 +106,7 @@ def outcome(client: openai.OpenAI, fleet: LiveFleet, decision_id: str) -> tuple[
 def repeat_until_hit(
     client: openai.OpenAI, fleet: LiveFleet, ask_once: Callable[[], Any], *, engine_reports: bool = True
 ) -> Any:
-    """Return the first answer with a predicted hit, and assert that the engine reported the same.
+    """Return the first response with a predicted hit, and assert that the engine reported the same number.
 
     This is usually the second answer. On a busy machine, an engine that answers late may get no work for a moment,
     and the cache of the other one is empty.

@@ -52,7 +52,7 @@ def cast(browser: Browser, program: Program, trouble: list[str]) -> Iterator[Cas
 
 @pytest.fixture
 def engine() -> Iterator[SimulatedEngine]:
-    """Yield an engine that fits the demo pool and is not started yet."""
+    """Yield an engine that fits the demo pool, before its start."""
     engine = SimulatedEngine(model="demo-8b", block_tokens=512, extra=("--time-scale", "1"))
     yield engine
     engine.stop()

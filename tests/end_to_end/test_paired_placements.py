@@ -1,4 +1,4 @@
-"""The same rows under different placements, through real processes: affinity must show in the engines' own words."""
+"""The same requests under different placements through real processes: engines report the hits of affinity."""
 
 import pytest
 
@@ -15,7 +15,7 @@ BLOCK, SESSIONS, TURNS = 512, 11, 6
 
 
 def rows() -> list[TraceRow]:
-    """Return conversations that grow by two blocks a turn, interleaved (eleven: no multiple of the engines)."""
+    """Return interleaved conversations that grow by two blocks a turn (eleven: no multiple of the engines)."""
     return [
         TraceRow(
             timestamp=100 * (turn * SESSIONS + session),

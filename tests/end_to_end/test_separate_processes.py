@@ -1,4 +1,4 @@
-"""Gateway, web and jobs as processes of their own: each is killed while decisions are asked for and pages are read."""
+"""Gateway, web, and jobs as separate processes: each is killed while decisions and pages are requested."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SEEDS = tuple(map(int, os.environ.get("KILL_SEEDS", "1,2").split(",")))
 
 @asynccontextmanager
 async def deciding(program: Program) -> AsyncIterator[DecisionHistory]:
-    """Ask for decisions for the block; a call whose connection fails is repeated."""
+    """Request decisions during the block. A request whose connection fails is repeated."""
     history = DecisionHistory([program.url], program.secrets["api_key"], SERVED_MODEL)
     stop = asyncio.Event()
     asking = asyncio.create_task(history.run(CALLERS, stop))
@@ -42,7 +42,7 @@ async def deciding(program: Program) -> AsyncIterator[DecisionHistory]:
 
 
 async def kill(program: Program, part: str, seed: int) -> None:
-    """Kill a part at a random moment, and return when its successor runs."""
+    """Kill a part at a random time, and return once its successor runs."""
     await asyncio.sleep(random.Random(f"{part}{seed}").uniform(0.5, 2.5))
     pid = program.part_pid(part)
     assert pid is not None
@@ -147,7 +147,7 @@ async def test_stream_of_a_killed_gateway_is_truncated(program: Program) -> None
 
 @asynccontextmanager
 async def accepted(client: aiohttp.ClientSession, url: str, body: object) -> AsyncIterator[aiohttp.ClientResponse]:
-    """Post until the answer is no 429: a gateway on a busy machine may be late."""
+    """Repeat the POST until the response is not a 429; a gateway on a busy machine may be late."""
     while True:
         async with client.post(url, json=body) as answer:
             if answer.status != 429:

@@ -1,4 +1,4 @@
-"""A real engine hangs, and one sleeps, under the program's own traffic: both are out in time and nothing is lost."""
+"""One engine hangs and one sleeps under traffic: both leave rotation in time, and no request is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulator predicts the live fleet: same rows, same router, processes against a virtual clock."""
+"""The simulator predicts the live fleet: same requests and router, processes against a virtual clock."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Random kills in a grown installation for a minute or two; `make soak` runs twenty seeds."""
+"""Random kills in an installation of separate processes for a minute or two. `make soak` runs twenty seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every address of the console, from the URL patterns themselves, so that a new page cannot be forgotten."""
+"""All addresses of the console, from the URL patterns themselves, so that no new page is omitted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ API = "api/"
 
 
 class UnknownParameterError(AssertionError):
-    """A page has a parameter for which the tests know no value."""
+    """The tests know no value for a parameter of a page."""
 
 
 def addresses(values: Mapping[str, str]) -> Iterator[str]:

@@ -29,7 +29,7 @@ SESSION_COOKIE = {"Cookie": f"sessionid={'a' * 32}"}
 
 
 class Decisions:
-    """Requests decisions one by one and keeps the statuses of the answers, until it is stopped."""
+    """Requests decisions one by one until it is stopped, and keeps the statuses."""
 
     def __init__(self, url: str, key: str) -> None:
         self._url = url

@@ -1,4 +1,4 @@
-"""docs/reliability.md against the tests that it names: no requirement may lose its proof unnoticed."""
+"""docs/reliability.md names tests that exist and can fail for each requirement."""
 
 from __future__ import annotations
 

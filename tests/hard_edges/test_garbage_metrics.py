@@ -1,4 +1,4 @@
-"""R36: an engine whose metrics are garbage is called unreadable and still serves; others are untouched."""
+"""R36: an engine with invalid metrics is reported as unreadable and still serves; other engines are unaffected."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_invalid_metrics_are_rejected_and_do_not_affect_other_engines(garb
 
 @pytest.mark.parametrize(("chunked", "plain"), [(False, True), (False, False), (True, True)])
 async def test_long_response_is_read_only_up_to_its_limit(chunked: bool, plain: bool) -> None:
-    """What is not read costs no memory. Sockets hold some megabytes that their reader never asks for."""
+    """Unread bytes use no memory of the process. Socket buffers hold some megabytes that are never read."""
     piece, pieces, sent = METRICS * (65_536 // len(METRICS)), 800, 0
     length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {len(piece) * pieces}"
 

@@ -32,7 +32,7 @@ WITHIN = 6
 
 @asynccontextmanager
 async def deciding(fleet: GatewayFleet) -> AsyncIterator[DecisionHistory]:
-    """Request decisions through a balancer while the block runs, and wait for all answers at its end."""
+    """Request decisions through a balancer during the block, and wait for all responses at its end."""
     history, stop = DecisionHistory(fleet.urls, API_KEY, MODEL), asyncio.Event()
     asking = asyncio.create_task(history.run(CALLERS, stop))
     yield history
@@ -41,7 +41,7 @@ async def deciding(fleet: GatewayFleet) -> AsyncIterator[DecisionHistory]:
 
 
 def more_than(history: DecisionHistory, count: int) -> Callable[[], bool]:
-    """Return a condition: `count` more decisions than now were answered."""
+    """Return a condition that holds after `count` more decisions."""
     wanted = len(history.decided) + count
     return lambda: len(history.decided) > wanted
 

@@ -59,7 +59,7 @@ class Grown:
         return process
 
     def start_web(self, name: str, port: int) -> subprocess.Popen[bytes]:
-        """Start a web process, which migrates an empty database, and return once it answers."""
+        """Start a web process, which migrates an empty database, and return once it responds."""
         web = self.start(name, "manage.py", "up", "--port", str(port))
         wait_for(f"http://127.0.0.1:{port}/live")
         return web
@@ -168,7 +168,7 @@ with transaction.atomic():
 
 
 def decide(gateway: str, key: str) -> int:
-    """Request a decision and return the status of the answer."""
+    """Request a decision and return the status of the response."""
     body = json.dumps({"model": MODEL, "token_ids": [1, 2, 3]}).encode()
     request = urllib.request.Request(f"{gateway}/api/v1/route", body, {"Authorization": f"Bearer {key}"})
     try:

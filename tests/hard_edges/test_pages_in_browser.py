@@ -79,7 +79,7 @@ print("VALUES" + json.dumps({{"slug": "default", "engine_id": "e1", "key_id": ke
 
 
 class Visited:
-    """Observations of one page: status, errors, violations, landmarks."""
+    """Observations on one page: status, errors, violations, and landmarks."""
 
     def __init__(self, address: str, status: int, kind: str) -> None:
         self.address = address
@@ -131,7 +131,7 @@ def signed_in(browser: Browser, running: LiveProgram) -> Iterator[BrowserContext
 
 
 class Tab:
-    """One address in a tab of its own; several tabs are open together, so that they share their waits."""
+    """One address in its own tab. Several tabs are open together, so that they share their waits."""
 
     def __init__(self, context: BrowserContext, address: str) -> None:
         page = self._page = context.new_page()

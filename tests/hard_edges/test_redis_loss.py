@@ -26,7 +26,7 @@ class Traffic:
         self.statuses: list[int] = []
 
     async def run(self) -> None:
-        """Send until `stop`; raise when an answer does not arrive."""
+        """Send until `stop`; raise if a response does not arrive."""
         headers = {"Authorization": f"Bearer {API_KEY}"}
         body = {"model": MODEL, "messages": [{"role": "user", "content": "Go on. " * 20}], "max_tokens": 3}
         async with aiohttp.ClientSession(headers=headers) as session:

@@ -1,4 +1,4 @@
-"""R9: an engine that is stopped leaves rotation and comes back slowly: process, prober, judge and gateway."""
+"""R9: a stopped engine leaves rotation and returns slowly, in process, prober, health evaluation, and gateway."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_two_failed_probes_take_an_engine_out_of_rotation() -> None:
 
 
 def registered(engines: list[EngineProcess]) -> Pool:
-    """Store the engines as the gateway knows them."""
+    """Store the engines under the ids that the gateway uses."""
     policy = Policy.objects.create(slug="p", name="P")
     policy.live_version = PolicyVersion.objects.create(
         policy=policy, number=1, routing_document={}, automation_document={"health": {"slow_start_s": 20}}
@@ -67,7 +67,7 @@ def registered(engines: list[EngineProcess]) -> Pool:
 
 
 def judged(live: LiveGateway, observed: FleetObservation) -> str:
-    """Do the round that is due and publish what came of it; return the verdict on engine a."""
+    """Run the due round and publish its result; return the verdict on engine a."""
     run_rounds(job.JOB, job.EVERY, partial(job.judge, observed=observed))
     live.publish(build_snapshot(at=time.time()))
     row = EngineHealth.objects.filter(engine__engine_id="a").first()

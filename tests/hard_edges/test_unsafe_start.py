@@ -1,4 +1,4 @@
-"""R50: the program refuses to start on a mix of settings that would lose data or open a door, and says why."""
+"""R50: the program does not start with settings that would lose data or permit access, and reports the reason."""
 
 from __future__ import annotations
 

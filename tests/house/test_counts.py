@@ -1,4 +1,4 @@
-"""A count and its noun agree: a number before a noun that may be singular goes through `count`, or `pluralize`."""
+"""A count agrees with its noun: a number before a countable noun is formatted by `count` or `pluralize`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEVERAL = ("mark.label", "points", "role", "which", "share", "days")
 
 
 def several(source: str) -> Iterator[tuple[int, str]]:
-    """Yield each f-string part with a bare number before a plural noun, except in programs' errors."""
+    """Yield each f-string part with a bare number before a plural noun, except in errors of programs."""
     tree = ast.parse(source)
     internal = {id(item) for node in ast.walk(tree) if isinstance(node, ast.Raise) for item in ast.walk(node)}
     for node in ast.walk(tree):

@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md, README.md and docs/ against the tree: everything that they name exists."""
+"""Everything that ARCHITECTURE.md, README.md, and docs/ name exists."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CODE = re.compile(r"^```sh\n(.*?)^```|`([^`\n]+)`", re.MULTILINE | re.DOTALL)
 
 
 def code_map() -> Iterator[tuple[list[Path], list[str]]]:
-    """Yield the folders of each row of the code map, and the files to start with."""
+    """Yield the folders of each row of the code map, and its entry files."""
     room = ROOT
     for line in ARCHITECTURE.splitlines():
         if heading := _ROOM.match(line):
@@ -34,7 +34,7 @@ def code_map() -> Iterator[tuple[list[Path], list[str]]]:
 
 
 def code(path: Path) -> str:
-    """Return the commands and names that a document sets as code."""
+    """Return the commands and names that a document formats as code."""
     return "\n".join(block or span for block, span in _CODE.findall(path.read_text(encoding="utf-8")))
 
 

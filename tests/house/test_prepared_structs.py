@@ -1,4 +1,4 @@
-"""No thread uses a struct while another thread registers it with msgspec: that would end the process."""
+"""No thread uses a struct while another thread registers it with msgspec, which would crash the process."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_structs_decoded_after_the_import_are_prepared() -> None:
 
 
 def _kinds(tree: ast.Module) -> Iterator[ast.expr]:
-    """Yield the types that msgspec may first see after the import: those of converters and late decoders."""
+    """Yield the types that msgspec may first process after the import: those of converters and late decoders."""
     at_import = {
         id(node) for item in tree.body if isinstance(item, ast.Assign | ast.AnnAssign) for node in ast.walk(item)
     }

@@ -1,4 +1,4 @@
-""".ci/setup-python chooses the right interpreter, tried with stand-ins on a PATH of their own; nothing is installed."""
+""".ci/setup-python chooses the right interpreter. Stand-ins on a separate PATH replace the real ones."""
 
 from __future__ import annotations
 

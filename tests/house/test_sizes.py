@@ -1,4 +1,4 @@
-"""The house's limits on files and functions, and its banned words."""
+"""Limits of files and functions, and banned words."""
 
 import ast
 from collections import Counter

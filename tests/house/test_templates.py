@@ -1,4 +1,4 @@
-"""Breaking wide lines of templates adds no white space that shows."""
+"""Breaking wide lines of templates adds no visible white space."""
 
 from __future__ import annotations
 

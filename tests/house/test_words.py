@@ -1,4 +1,4 @@
-"""Names, docstrings, comments, and pages use the field's words (bench/house/words.py)."""
+"""Names, docstrings, comments, and pages use standard terms (bench/house/words.py)."""
 
 from __future__ import annotations
 
