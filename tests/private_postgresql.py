@@ -28,7 +28,7 @@ _BINARIES = "/usr/lib/postgresql/*/bin"
 def postgresql() -> Iterator[str]:
     """Return the URL of a server whose databases a test may create and drop.
 
-    Skips where there is neither a server nor its programs; fails there under CI=true.
+    Skip if there is neither a server nor its programs, or fail under CI=true.
     """
     given = os.environ.get(VARIABLE, "")
     if given or _answers(_LOCAL):

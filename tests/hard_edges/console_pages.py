@@ -16,7 +16,7 @@ class UnknownParameterError(AssertionError):
 def addresses(values: Mapping[str, str]) -> Iterator[str]:
     """Yield the path of each pattern outside the API, with `values` for its parameters.
 
-    Raises UnknownParameterError for a parameter without a value: add one to the test that asks.
+    Raise UnknownParameterError for a parameter without a value. Add the value to the test that calls this.
     """
     for pattern in _flat(get_resolver().url_patterns, ""):
         if not pattern.startswith(API):

@@ -1,4 +1,4 @@
-"""The console's JavaScript: its own tests, and frames from Python read by its reader."""
+"""The console's JavaScript: its own tests, and its decoding of frames from Python."""
 
 from __future__ import annotations
 

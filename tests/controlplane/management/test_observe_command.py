@@ -19,7 +19,7 @@ from controlplane.management.commands import observe as observe_command
 class Receiver(BaseHTTPRequestHandler):
     """Accepts all lines except those of model "unknown"; responds with 503 `away` times.
 
-    It reads `most` lines of a call, and asks for a pause before the rest.
+    It reads at most `most` lines of a call, and requests a delay before the others.
     """
 
     away = 0

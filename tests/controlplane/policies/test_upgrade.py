@@ -1,7 +1,7 @@
 """Versions, files, and requests of the previous schema are accepted everywhere and rewritten nowhere.
 
-The tests represent a program whose schema before was 0, in which the objective was named slo_ms, and the automation's
-evenness band had other names.
+The tests represent a program whose previous schema was 0. In that schema, the objective was named slo_ms, and the
+automation's evenness band had other names.
 """
 
 from __future__ import annotations

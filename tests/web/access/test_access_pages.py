@@ -1,4 +1,4 @@
-"""Access: keys, people, sessions, tenants; open to admins, and everybody's own account to them."""
+"""The pages under Access (keys, people, sessions, tenants) require an admin. Everyone may see their own account."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ XSS = '"><img src=x onerror=alert(1)><script>alert(2)</script>'
 
 
 def changes_of(tenant: Tenant, key: ApiKey, person: User) -> list[tuple[str, dict[str, object]]]:
-    """Return every change that the pages under Access offer to admins."""
+    """Return every change that the pages under Access offer admins."""
     return [
         ("/access/keys", {"tenant": tenant.slug, "name": "new", "scopes": ["infer"], "expires": "30"}),
         (f"/access/keys/{key.key_id}", {"name": "renamed", "scopes": ["route"]}),
@@ -292,7 +292,7 @@ def test_thousand_rows_take_as_many_queries_as_one(
 
 
 def fill(tenant: Tenant) -> None:
-    """Store a thousand of everything."""
+    """Store a thousand rows of everything."""
     now, pool = timezone.now(), make_pool()
     ApiKey.objects.bulk_create(
         ApiKey(tenant=tenant, name=f"k{number}", prefix="hw_", sha256=f"{number:064x}") for number in range(1000)

@@ -1,4 +1,4 @@
-"""The Audit page: every change is listed for the people who may see it."""
+"""The Audit page lists every change to the people who may see it."""
 
 from __future__ import annotations
 

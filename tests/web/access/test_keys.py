@@ -1,4 +1,4 @@
-"""API keys in the console: shown once, limited, revoked, and never logged."""
+"""API keys in the console are shown once, limited, revoked, and never logged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signing in and out: errors in one line, throttling in seconds, no way off the site."""
+"""Login and logout: errors in one line, throttling in seconds, and no redirect to other sites."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WRONG = {"username": "op", "password": "guess"}
 
 
 class Clock:
-    """A clock that the test sets."""
+    """A clock set by the test."""
 
     def __init__(self) -> None:
         self.now = 1000.0

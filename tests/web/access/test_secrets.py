@@ -1,4 +1,4 @@
-"""The page under Access that says which process uses which secret."""
+"""The page under Access that shows which process uses which secret."""
 
 from __future__ import annotations
 

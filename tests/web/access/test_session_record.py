@@ -1,4 +1,4 @@
-"""What is noted of sessions: once a minute, in a bounded table, from the right address."""
+"""Sessions are recorded once a minute, in a table of limited size, with the real client address."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from web.shell.client_address import client_address
 
 
 class Clock:
-    """A clock that the test sets."""
+    """A clock set by the test."""
 
     def __init__(self) -> None:
         self.now = 1000.0

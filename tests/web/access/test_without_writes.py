@@ -1,4 +1,4 @@
-"""The console while its database cannot be written: people sign in, read, and revoke keys; then it recovers."""
+"""With a read-only database, people sign in, read, and revoke keys; the console recovers once it is writable."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def person(monkeypatch: pytest.MonkeyPatch) -> Iterator[User]:
-    """An admin, and memory of this process that is empty."""
+    """Return an admin, and clear the memory of this process."""
     monkeypatch.setattr(session_store, "held_sessions", held := HeldSessions())
     monkeypatch.setattr("web.live.session_watch.held_sessions", held)
     monkeypatch.setattr(login_throttle, "_counted_here", CountedHere())

@@ -1,4 +1,4 @@
-"""The Jobs page: what runs, what failed and why, and who may do something about it."""
+"""The Jobs page: running and failed jobs with reasons, and the people who may control them."""
 
 from __future__ import annotations
 

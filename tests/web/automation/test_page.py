@@ -1,4 +1,4 @@
-"""The Automation pages: what each automation does and why, the verbs, and who may use them."""
+"""The Automation pages: state and reason of each automation, its actions, and the people who may use them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ADVICE = {
 
 @pytest.fixture
 def pool(db: None) -> Pool:
-    """A pool with two engines."""
+    """Return a pool with two engines."""
     pool = make_pool()
     make_engines(pool, 2)
     return pool
@@ -52,7 +52,7 @@ def operator(pool: Pool) -> Client:
 
 
 def round_of(pool: Pool, job: str, plan: dict[str, Any], mode: str = "advise", **memory: Any) -> JobRun:
-    """Store what the automation's last round left, two seconds ago."""
+    """Store the outcome of the automation's last round, two seconds ago."""
     at_s = timezone.now().timestamp() - 2
     reason = plan["reasons"][0]["text"] if plan.get("reasons") else ""
     return JobRun.objects.create(

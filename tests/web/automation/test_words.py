@@ -1,4 +1,4 @@
-"""What the Automation pages say of plans, pauses, actions and drains: pure, with the moment given."""
+"""Texts of the Automation pages on plans, delays, actions, and drains, as pure functions of the time."""
 
 from __future__ import annotations
 

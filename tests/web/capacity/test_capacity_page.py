@@ -1,4 +1,4 @@
-"""The Capacity page: who sees it, what it says, what it rejects."""
+"""The Capacity page: its visibility, its texts, and rejected input."""
 
 from __future__ import annotations
 

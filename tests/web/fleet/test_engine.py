@@ -1,4 +1,4 @@
-"""The engine drawer's server side: card, decision, verbs; who may what, and what is rejected."""
+"""Endpoints of the engine drawer: card, decision, and actions; permissions and rejections."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def engine(bus: Bus) -> Engine:
 
 @pytest.fixture(autouse=True)
 def asker(bus: Bus) -> Iterator[None]:
-    """Have the process ask on this test's bus."""
+    """Clear the cached decision query, so that it uses the bus of this test."""
     recent_decisions.cache_clear()
     yield
     recent_decisions.cache_clear()

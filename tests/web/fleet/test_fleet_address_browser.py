@@ -1,4 +1,4 @@
-"""Addresses of the Fleet page that name an engine, a moment, or a decision, which may no longer exist."""
+"""Addresses of the Fleet page that name an engine, a time, or a decision, which may no longer exist."""
 
 from __future__ import annotations
 

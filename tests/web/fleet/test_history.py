@@ -1,4 +1,4 @@
-"""`/fleet/history`: who may ask, what is answered, and how many queries it takes."""
+"""`/fleet/history`: permissions, responses, and the number of queries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def signed_in(client: Client, feed: FleetFeed) -> Client:
 
 @pytest.fixture
 def stored() -> float:
-    """Store two minutes of a fleet that ended now; return the moment now."""
+    """Store two minutes of a fleet that just ended; return the current time."""
     now, fleet = time.time(), FakeFleet(4, 2)
     run(fed([fleet.sample_at(float(step), now - 120) for step in range(120)]), now)
     return now

@@ -1,4 +1,4 @@
-"""The Cache locality pages: rings and what a leaving engine moves, shared prefixes, parts of TTFT, hits, tables."""
+"""The Cache locality pages: rings, keys moved by a leaving engine, shared prefixes, TTFT, hits, and tables."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Report = Callable[..., PoolCacheLocality]
 
 @pytest.fixture
 def pool(db: None) -> Pool:
-    """A pool with four engines."""
+    """Return a pool with four engines."""
     return make_pool()
 
 
 @pytest.fixture
 def report(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Report:
-    """Return the function that makes a gateway report on the pool."""
+    """Return a function that reports on the pool as a gateway does."""
     engines = make_engines(pool, 4)
 
     def show_report(*args: object, **changes: object) -> PoolCacheLocality:

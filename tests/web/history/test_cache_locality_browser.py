@@ -1,4 +1,4 @@
-"""The Cache locality page in a real browser: strict policy, axe, states by click and key, tables that stay open."""
+"""The Cache locality page in a browser: strict policy, axe, selection by click and key, and tables that stay open."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 @pytest.fixture(scope="module", autouse=True)
 def database_beside_playwright() -> Iterator[None]:
-    """Let Django ask the database in this thread, in which Playwright runs an event loop."""
+    """Let Django query the database in this thread, in which Playwright runs an event loop."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
         yield

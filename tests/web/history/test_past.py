@@ -1,4 +1,4 @@
-"""The stored past as pictures: restarts, gaps, tails, and columns that follow."""
+"""The stored past as frames: restarts, gaps, tails, and later columns."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def shown(name: str, at: float, feed: FleetFeed, end: str = "") -> Frame:
 
 
 def known(frame: Frame, row: int = 0) -> list[int]:
-    """Return the places of columns that are known, counted back from the right edge (0 the newest)."""
+    """Return the positions of known columns, counted from the right edge (0 is the newest)."""
     values = frame.engines["seconds"][row]
     return [len(values) - 1 - index for index, value in enumerate(values) if not math.isnan(value)]
 

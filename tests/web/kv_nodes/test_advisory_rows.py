@@ -1,4 +1,4 @@
-"""Advisories as the KV store page shows them, added up over gateways; and whether they would pay."""
+"""Advisories on the KV store page, added up over gateways, and whether they would pay."""
 
 from __future__ import annotations
 

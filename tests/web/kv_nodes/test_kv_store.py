@@ -1,4 +1,4 @@
-"""The KV store page: who sees it, and what it says of nodes in every state."""
+"""The KV store page: its visibility, and its texts for nodes in every state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pins on the KV store page, and who may end them."""
+"""Pins on the KV store page, and the people who may end them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hottest prefixes with their copies, whether loads beat computing, and whether compression would pay."""
+"""Hottest prefixes with their copies, whether loads are faster than computing, and whether compression would pay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the drawer of an engine says of its lower tiers and of loading."""
+"""Text of an engine's drawer on lower cache tiers and loads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The websocket: who may watch, what they get, and when they are shown out."""
+"""The websocket: permissions, frames, and disconnects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The feed: one encoding for all viewers, and a mailbox of length one each."""
+"""The feed encodes each frame once for all viewers, and keeps one frame per viewer in a mailbox."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def encoded(sample: FleetSample) -> bytes:
 
 
 async def settle() -> None:
-    """Let what call_soon_threadsafe left behind run."""
+    """Run the callbacks that call_soon_threadsafe scheduled."""
     for _ in range(3):
         await asyncio.sleep(0)
 

@@ -1,4 +1,4 @@
-"""Frames: what is written is read; old state plus columns is fresh state."""
+"""Encoded frames are decoded unchanged, and old state plus columns equals fresh state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bounded past: columns, the hour strip, hit rates."""
+"""The history of limited length: columns, the hour strip, and hit rates."""
 
 from __future__ import annotations
 

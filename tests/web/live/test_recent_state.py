@@ -1,4 +1,4 @@
-"""What the sentence knows of the last seconds: means, engines that starve, and a gateway that stood still."""
+"""The verdict's input from the last seconds: means, starving engines, and a gateway that was blocked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def recent_of(samples: list[FleetSample]) -> RecentState:
 
 
 def stretch(seconds: int, *, waiting: int, e_02: dict[str, object]) -> list[FleetSample]:
-    """Return a sample a second in which `waiting` queued requests wait and the second engine has the fields `e_02`."""
+    """Return a sample a second with `waiting` queued requests; the second engine has the fields `e_02`."""
     fleet, samples = FakeFleet(4, 1, events=False), []
     for second in range(seconds):
         sample = fleet.sample_at(float(second), START)
@@ -62,7 +62,7 @@ def test_work_is_the_mean_of_the_last_15_seconds() -> None:
 
 
 def followed(*moments: float, **changes: object) -> LatenessWatch:
-    """Follow one sample at each second since START."""
+    """Follow one sample at each of these seconds after START."""
     watch, before = LatenessWatch(), None
     for number, second in enumerate(moments):
         sample = FakeFleet(2, 1).sample_at(0.0, START)

@@ -1,4 +1,4 @@
-"""Viewers whose session ended are closed within seconds, with one check for all of them."""
+"""Viewers of ended sessions are disconnected within seconds, with one check for all of them."""
 
 from __future__ import annotations
 

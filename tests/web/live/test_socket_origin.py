@@ -1,4 +1,4 @@
-"""Whose pages may open a websocket, and what an address without one answers."""
+"""Origins that may open a websocket, and the response of an address without one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def accept(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def answer(app: Any, path: str = "/ws/fleet", **headers: str) -> str:
-    """Return the type of the first message that a client gets."""
+    """Return the type of the first message that a client receives."""
     sent = [(name.encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "websocket", "path": path, "query_string": b"", "headers": sent, "subprotocols": []}
     communicator = ApplicationCommunicator(app, scope)

@@ -1,4 +1,4 @@
-"""The sentence stays long enough to be read, and to be read out."""
+"""A verdict stays long enough to be read, also by a screen reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sentence above everything else."""
+"""The verdict at the top of the page."""
 
 from __future__ import annotations
 

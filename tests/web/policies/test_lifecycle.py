@@ -1,4 +1,4 @@
-"""Release timeline, second person and appointment on the policy page."""
+"""Release timeline, approval, and scheduled publish on the policy page."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def second(pool: Pool) -> Client:
 
 @pytest.fixture
 def mine(policy: Policy, author: Client) -> PolicyVersion:
-    """Version 3, written by the operator of the pool."""
+    """Return version 3, written by the operator of the pool."""
     user = author.get("/access/you").wsgi_request.user
     return draft(policy, {**completed(SECOND), "max_wait_s": 30.0}, actor=person(user, via=CONSOLE), message="mine")
 
 
 @pytest.fixture
 def asked(policy: Policy) -> None:
-    """The policy asks for a second person."""
+    """Make the policy require approval."""
     change_policy(policy, {"needs_approval": True}, actor=ACTOR)
 
 
@@ -70,7 +70,7 @@ def page(client: Client, query: str = "") -> str:
 
 
 def start_of(text: str, link_id: str) -> tuple[str, str]:
-    """Return where the one link of that id leads, and what it says."""
+    """Return target and text of the only link with that id."""
     (link,) = re.findall(f'id="{link_id}" href="([^"]+)"[^>]*>([^<]+)</a>', text)
     return link
 

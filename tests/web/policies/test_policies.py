@@ -1,4 +1,4 @@
-"""The list of policies: one row per visible pool, its results since it is live, and drafts."""
+"""The list of policies: one row per visible pool, its results since the publish, and drafts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Placement, order and admission chosen in the form of the running program, and what the fleet does then."""
+"""Placement, order, and admission are chosen in the form of the running program, and take effect in the fleet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 @pytest.fixture
 def admin(browser: Browser, program: Program, trouble: list[str]) -> Iterator[Page]:
-    """The editor of the demo pool's policy, its script running."""
+    """Open the policy editor of the demo pool, with its script running."""
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme="dark")
     page = watched_page(context, trouble)
     fill_login(page, f"{program.url}/login?next=/policies/default", "admin", program.secrets["admin_password"])
@@ -47,14 +47,14 @@ def publish(page: Page) -> None:
 
 
 def decided(program: Program) -> dict[str, str]:
-    """Return the answer about a decision made now."""
+    """Return the response for a new decision."""
     status, answer = program.post("/api/v1/route", {"model": "demo-8b", "prompt": "hello", "wait": False})
     assert status == 200, answer
     return json.loads(answer)
 
 
 def explained(program: Program, decision_id: str) -> dict[str, Any]:
-    """Return what the gateway keeps of a decision."""
+    """Return the gateway's record of a decision."""
     headers = {"Authorization": f"Bearer {program.secrets['api_key']}"}
     question = urllib.request.Request(f"{program.url}/api/v1/explain/{decision_id}", headers=headers)
     with urllib.request.urlopen(question, timeout=PATIENCE_S) as answer:

@@ -1,4 +1,4 @@
-"""Publishing, rolling back and being beaten to it: nothing is overwritten silently."""
+"""Publish, rollback, and publish conflicts: nothing is overwritten silently."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pool(policy: Policy) -> Pool:
 
 @pytest.fixture
 def mine(policy: Policy) -> PolicyVersion:
-    """A draft based on version 2, with two changes against it."""
+    """Return a draft based on version 2, with two changes."""
     document = {**completed(SECOND), "max_wait_s": 30.0, "queue_limit": 500}
     return draft(policy, document, actor=ACTOR, message="mine")
 
@@ -250,7 +250,7 @@ def test_stored_document_that_became_invalid_is_not_published(policy: Policy, po
 
 @pytest.mark.parametrize("seed", range(5))
 def test_random_interleavings_of_editors_lose_no_change(policy: Policy, pool: Pool, seed: int) -> None:
-    """Editors take turns at random; each adds one to its own setting, and merges whenever it was beaten."""
+    """Each editor increments its own setting in random turns, and merges after a conflict."""
     rng = random.Random(seed)
     settings = ("queue_limit", "prefill_window_tokens")
     client = browser_of("operator", pool)

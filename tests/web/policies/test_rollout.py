@@ -1,4 +1,4 @@
-"""How far a publish has come, from what gateways report."""
+"""The progress of a publish, from the reports of gateways."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from web.policies.rollout import Reach, VersionWatch
 
 
 class FakePool:
-    """What a sample needs of a pool."""
+    """The fields of a pool that a sample requires."""
 
     slug, name, served_model = "chat", "chat", "m"
 
@@ -20,7 +20,7 @@ def report(watch: VersionWatch, at: float, version: int, gateway: str = "") -> N
 
 @pytest.fixture
 def watch() -> VersionWatch:
-    """A watch that knows version 1 since second 10."""
+    """Return a watch that has followed version 1 since second 10."""
     watch = VersionWatch()
     report(watch, 10.0, 1)
     return watch

@@ -1,4 +1,4 @@
-"""The Regions page: who sees it, and what it says of full regions, cut links and taken-over engines."""
+"""The Regions page: its visibility, and its texts on full regions, broken links, and taken-over engines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def show_sample(monkeypatch: pytest.MonkeyPatch) -> Callable[[FleetSample | None], None]:
-    """Let the page show this sample."""
+    """Make the page show this sample."""
 
     def show(shown: FleetSample | None) -> None:
         class Samples:

@@ -1,4 +1,4 @@
-"""What the timeline of a decision draws as having happened."""
+"""Measured parts in the timeline of a decision."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from web.request_log.decision_pictures import block_cells, candidates, facts, ti
 
 
 def actual(**fields: Any) -> dict[str, str]:
-    """Return the width of each part that is drawn."""
+    """Return the width of each drawn part."""
     picture = timeline(stored(queued_s=1.0, first_token_after_s=3.0, **fields))
     assert picture is not None
     return {bar.term: bar.width for bar in picture["actual"]}

@@ -1,4 +1,4 @@
-"""Decisions and one decision as pages: listed, followed live, read in words, by those who may see the pool."""
+"""Decisions as pages: listed, updated live, and explained, for people who may see the pool."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUERIES = 12
 
 @pytest.fixture
 def kept(db: None) -> None:
-    """Have a store with a late decision and one on time in pool-a, and one in pool-b."""
+    """Store a late decision and one on time in pool-a, and one in pool-b."""
     for slug in ("pool-a", "pool-b"):
         make_pool(slug)
     keep(stored(LATE), on_time("d-2", START + 1), on_time("d-3", START + 2, tenant_id="other", arm="canary"))
@@ -124,7 +124,7 @@ def test_strip_extrapolates_from_sampled_decisions(viewer: Client) -> None:
 def test_last_minute_of_the_strip_is_marked_as_incomplete(
     viewer: Client, monkeypatch: pytest.MonkeyPatch, now_s: int, begins: str
 ) -> None:
-    """Only ended requests are counted, so that the bars of the last minute before now always seem to decline."""
+    """Only finished requests are counted, so the newest bars are always too low."""
     monkeypatch.setattr("web.request_log.decisions.time", lambda: START + now_s)
     page = show(viewer, "/decisions?since=2027-01-15T08:00:00&until=2027-01-15T08:02:00")
     assert re.findall(r'class="strip-running" x="([^"]*)" width="100%"', page) == ([begins] if begins else [])

@@ -1,4 +1,4 @@
-"""A page that cannot be made without its database says so, with a remedy; other faults stay Django's."""
+"""Pages report an unavailable database with a remedy. Other errors are left to Django."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with an address is said in the console's own page, with a way back."""
+"""Errors of addresses are shown in the console's own page, with a link back."""
 
 from __future__ import annotations
 

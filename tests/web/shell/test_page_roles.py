@@ -1,4 +1,4 @@
-"""Every page and form of the console for every kind of person: reading changes nothing, forms are guarded."""
+"""All pages and forms of the console for all kinds of people: reads change nothing, and forms check roles."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def patterns() -> list[URLPattern]:
 
 
 def address(pattern: URLPattern, world: World) -> str:
-    """Return the address of something that exists in pool a."""
+    """Return the address of an object in pool a."""
     values: dict[str, Any] = {
         "engine_id": "e-a",
         "slug": _slug(str(pattern.name)),
@@ -96,7 +96,7 @@ def address(pattern: URLPattern, world: World) -> str:
 
 
 def _slug(name: str) -> str:
-    """Return the slug of what the page is about."""
+    """Return the slug of the page's object."""
     if name.startswith(("automation", "topology-pool")):
         return "pool-a"
     return "acme" if "tenant" in name else "policy-a"

@@ -1,4 +1,4 @@
-"""Pages: a first paint that means something, no inline code, few queries."""
+"""Pages: a first paint with content, no inline code, and few queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Static files come whole, so that Django under ASGI has no iterator to warn about."""
+"""Static files are sent completely, so that Django emits no iterator warning under ASGI."""
 
 from __future__ import annotations
 

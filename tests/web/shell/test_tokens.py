@@ -1,4 +1,4 @@
-"""The design tokens: text can be read on every surface, and the two light blocks are one."""
+"""Design tokens: text is readable on every surface, and both light-theme blocks are equal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def luminance(colour: str) -> float:
 
 
 def contrast(one: str, other: str) -> float:
-    """Return the WCAG 2 contrast ratio of two #rrggbb colours."""
+    """Return the WCAG 2 contrast ratio of two #rrggbb colors."""
     light, dark = sorted((luminance(one), luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 

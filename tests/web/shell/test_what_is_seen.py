@@ -1,4 +1,4 @@
-"""Every page, every JSON and the websocket against people of one pool and of none: other pools leave no trace."""
+"""Every page, JSON response, and frame for people of one pool or none: other pools do not appear."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAMES = {"a": "zebra", "b": "wildebeest"}
 
 
 def fleet_of_both(number: int, at: float) -> FleetSample:
-    """Return a sample of both pools in which one engine of each is ill."""
+    """Return a sample of both pools in which one engine of each is unhealthy."""
     sample = FakeFleet(engines=4, pools=2, events=False).sample_at(float(number), at)
     of = {"pool-0": ("pool-a", NAMES["a"]), "pool-1": ("pool-b", NAMES["b"])}
     engines, pools = [], []
@@ -46,7 +46,7 @@ def fleet_of_both(number: int, at: float) -> FleetSample:
 
 @pytest.fixture
 def world(db: None, bus: Bus, feed: FleetFeed) -> World:
-    """Return two pools whose names appear in no other text, and a feed that has received both."""
+    """Return two pools with names that no other text contains, and a feed that has received both."""
     world = make_world()
     for pool, word in NAMES.items():
         Pool.objects.filter(pk=world.pools[pool].pk).update(name=word, served_model=word)
@@ -59,7 +59,7 @@ def world(db: None, bus: Bus, feed: FleetFeed) -> World:
 
 
 def everywhere(world: World) -> list[tuple[str, str]]:
-    """Return name and address of every page, form and JSON of the console, about things of pool a."""
+    """Return name and address of every page, form, and JSON endpoint of the console for objects of pool a."""
     ranged = ("fleet-history", "automation-timeline")
     return [
         (str(pattern.name), address(pattern, world) + ("?range=5m" if pattern.name in ranged else ""))

@@ -1,4 +1,4 @@
-"""Words and marks that templates call: what is not known is a dash or nothing, and names carry no markup."""
+"""Texts and icons of template tags: unknown values are a dash or empty, and names are escaped."""
 
 from __future__ import annotations
 

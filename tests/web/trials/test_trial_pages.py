@@ -1,4 +1,4 @@
-"""The pages under Trials: what was asked and found, the form, recordings; and who may do what."""
+"""Pages under Trials: questions and answers, the form, recordings, and permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who lacks the role for a verb under Trials and Policies reads which role it needs, and never gets its form."""
+"""People without the role for an action under Trials and Policies see the required role, and never its form."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def viewer(pool: Pool) -> Client:
 
 @pytest.fixture
 def other() -> Client:
-    """Return a browser of who operates another pool alone, but sees this one."""
+    """Return a client of a person who sees this pool but operates only another one."""
     person = make_person("pool_operator", make_pool("zoo"))
     person.role_grants.create(role="viewer", pool=None)
     return client_of(person)

@@ -1,4 +1,4 @@
-"""The Sovereignty page: who sees and changes the rules, previews, rejections, what rules cost."""
+"""The Sovereignty page: visibility, changes, previews, rejections, and the cost of rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forms of the Topology page: who may send them, what they change, and what they say when they cannot."""
+"""Forms of the Topology page: permissions, effects, and error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The drawer that connects an engine, and the one that creates a pool: who may, each step, and what is rejected."""
+"""The drawers that connect an engine and create a pool: permissions, steps, and rejections."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def admin(db: None, bus: Bus, feed: FleetFeed, settings: Settings) -> Client:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The addresses that were asked; each answers FACTS."""
+    """Return the list of contacted addresses; each responds with FACTS."""
     addresses: list[str] = []
 
     def facts_at(address: CheckedUrl, **_: Any) -> ConnectedEngineFacts:

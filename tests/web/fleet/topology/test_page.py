@@ -1,4 +1,4 @@
-"""The Topology page shows registered engines and their state to the people who may see them, in few queries."""
+"""The Topology page shows registered engines to people who may see them, in few queries."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def page(client: Client, query: str = "") -> str:
 
 
 def names(text: str) -> list[str]:
-    """Return the engines of the table in their order."""
+    """Return the names of the engines in the order of the table."""
     return re.findall(r"data-drawer>(e-\d+)</a>", text)
 
 

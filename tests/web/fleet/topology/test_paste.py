@@ -1,4 +1,4 @@
-"""Registering many engines: a preview first, lines put right in place, and only what was shown is registered."""
+"""Many engines are registered after a preview, in which lines can be corrected. Only previewed lines are registered."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def send(client: Client, **fields: Any) -> tuple[int, str]:
 
 
 def form_of(text: str) -> dict[str, Any]:
-    """Return what a browser would send back from a preview."""
+    """Return the form that a browser would send from a preview."""
     hidden = {name: re.findall(rf'name="{name}" value="([^"]*)"', text)[0] for name in ("header", "shown", "pool")}
     return hidden | {"line": re.findall(r'name="line" value="([^"]*)"', text)}
 

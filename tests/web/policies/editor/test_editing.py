@@ -1,4 +1,4 @@
-"""The editor: everything wrong at once, nothing typed lost, drafts only when valid, roles, few queries."""
+"""The editor lists all errors at once, keeps all input, stores only valid drafts, and checks roles, in few queries."""
 
 from __future__ import annotations
 

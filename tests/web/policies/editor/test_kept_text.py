@@ -1,4 +1,4 @@
-"""What was typed stays in the session until it is stored, within limits."""
+"""Input is kept in the session until it is stored, within limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The canaries under Trials: the form, the page with its pictures and verbs, holdbacks, and who may what."""
+"""Canaries under Trials: the form, the page with its charts and actions, holdbacks, and permissions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def operator(pool: Pool) -> Client:
 
 @pytest.fixture
 def canary(pool: Pool) -> Canary:
-    """Return a canary that was evaluated at."""
+    """Return a canary with an evaluation."""
     made = start_canary(version(pool.policy, "round_robin", ttft_slo_s=4.0), steps=(0.1, 0.5), actor=ACTOR)
     seen = [(1000.0 + 2 * number, item) for number, item in enumerate(slices(1, 20, 20, 6, slower=4.0))]
     Canary.objects.filter(pk=made.pk).update(evaluation=plain(evaluated(seen)))

@@ -1,4 +1,4 @@
-"""The pages of shadows: how they start, what they report, and who may do what."""
+"""Pages of shadows: start, results, and permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a what-if says: only what all seeds show, the weightiest first, and how far to trust it."""
+"""Texts of a what-if: only differences shared by all seeds, most important first, and how far to trust them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CURVE = [0.1 + number / 50 for number in range(101)]
 
 
 def changed(figure: str, base: float, *drafts: float) -> Difference:
-    """Return a figure that is the same in all seeds under the base."""
+    """Return a figure that has the same value in all seeds of the baseline."""
     changes = [draft - base for draft in drafts]
     sign = -1 if figure == TTFT_MEAN else 1
     return Difference(
@@ -28,7 +28,7 @@ def changed(figure: str, base: float, *drafts: float) -> Difference:
 
 
 def result(*differences: Difference, **fields: Any) -> WhatIfResult:
-    """Return an answer of three seeds."""
+    """Return an answer with three seeds."""
     side = Side(figures={}, ttft_quantiles_s=CURVE, answered_share=0.9)
     band = Band(from_tokens=100, to_tokens=2500, requests=40, base=Spread(0.8, 0.8, 0.8), draft=Spread(0.9, 0.85, 0.95))
     known: dict[str, Any] = {
