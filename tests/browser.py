@@ -62,7 +62,7 @@ def browser(chromium_path: str) -> Iterator[Browser]:
 
 
 def end_browser(next_item: pytest.Item | None) -> None:
-    """End the browser unless the next test uses it: asynchronous tests need the event loop that Playwright keeps."""
+    """End the browser unless the next test uses it. Async tests need the event loop that Playwright occupies."""
     if _running and (next_item is None or next_item.get_closest_marker("browser") is None):
         _running.pop()[1].close()
 

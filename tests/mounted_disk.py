@@ -13,7 +13,7 @@ import pytest
 
 
 class SmallDisk:
-    """A mounted tmpfs."""
+    """A mounted tmpfs of limited size."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -26,7 +26,7 @@ _BINARIES = "/usr/lib/postgresql/*/bin"
 
 @contextmanager
 def postgresql() -> Iterator[str]:
-    """Return the URL of a server whose databases a test may create and drop.
+    """Return the URL of a server on which tests may create and drop databases.
 
     Skip if there is neither a server nor its programs, or fail under CI=true.
     """

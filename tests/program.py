@@ -71,7 +71,7 @@ class Program:
                 time.sleep(float(error.headers["Retry-After"]))
 
     def post(self, path: str, body: object) -> tuple[int, bytes]:
-        """Send JSON as `answer` does; return status and body."""
+        """Send JSON like `answer`; return status and body."""
         status, _, text = self.answer(path, body)
         return status, text
 
@@ -139,7 +139,7 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def file_of(node: pytest.Item | pytest.Collector) -> str:
-    """Return the node's file, relative to the root."""
+    """Return the file of a pytest node, relative to the root."""
     return node.nodeid.partition("::")[0]
 
 

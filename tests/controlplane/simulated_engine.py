@@ -36,7 +36,7 @@ class SimulatedEngine:
         return f"tcp://127.0.0.1:{self.ports[1]}"
 
     def start(self) -> None:
-        """Start it and wait until its port is open."""
+        """Start the engine and wait until its port is open."""
         argv = [sys.executable, "-m", "simulator.engine_server", "--port", str(self.ports[0])]
         argv += ["--served-model-name", self.model, "--block-size", str(self.block_tokens), "--num-blocks", "4096"]
         argv += ["--time-scale", "50", "--parent-pid", str(os.getpid()), *self.extra]
@@ -49,7 +49,7 @@ class SimulatedEngine:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the engine."""
         if self.process is not None:
             self.process.kill()
             self.process.wait(10)

@@ -1,4 +1,4 @@
-"""`manage.py connect` registers running engines, and predicted hits are exact from then on."""
+"""`manage.py connect` registers running engines, after which predicted hits are exact."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def listed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def headway(tmp_path_factory: pytest.TempPathFactory, listed: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Run `manage.py up` without a demo; yield its port and the environment that names its state."""
+    """Run `manage.py up` without a demo; yield its port and the environment that names its state directory."""
     port = free_ports(1)[0]
     state_dir = tmp_path_factory.mktemp("connect") / "var"
     discovery = {"HEADWAY_DISCOVERY": f"chat-8b=file://{listed}"}
@@ -165,7 +165,7 @@ def _new_key(headway: tuple[int, dict[str, str]]) -> str:
 
 
 def _two_ports_with_free_successors() -> list[int]:
-    """Return two free ports whose successors are free, too."""
+    """Return two free ports whose next ports are free as well."""
     ports: list[int] = []
     while len(ports) < 2:
         port = free_ports(1)[0]

@@ -234,7 +234,7 @@ def live_version(page: Page) -> int:
 
 
 def publish(page: Page, number: int) -> None:
-    """Answer the publish dialog and wait until the version is live everywhere."""
+    """Confirm the publish dialog and wait until the version is live everywhere."""
     page.click("#publish")
     page.fill("#typed", "demo")
     page.click("#question button.primary")
@@ -243,7 +243,7 @@ def publish(page: Page, number: int) -> None:
 
 @contextmanager
 def own_requests(program: Program) -> Iterator[Counter[int]]:
-    """Send short requests one by one while the block runs; yield the number of answers by status."""
+    """Send short requests one by one while the block runs; yield the number of responses by status."""
     answers: Counter[int] = Counter()
     ended = threading.Event()
 

@@ -27,7 +27,7 @@ _VERSION = re.compile(r"^headway_snapshot_version ([0-9.]+)$", re.MULTILINE)
 
 
 class GatewayFleet:
-    """Engine and gateway processes, and the control plane's end of the bus."""
+    """Engine and gateway processes, and the control plane's connection to the bus."""
 
     def __init__(self, redis_url: str, directory: Path) -> None:
         *engine_ports, self._first, self._second = free_ports(5)

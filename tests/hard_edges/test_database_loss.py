@@ -1,4 +1,4 @@
-"""R7: decisions continue while PostgreSQL is down, pages and API answer 503, and both recover without a restart."""
+"""R7: without PostgreSQL, decisions continue, pages and API respond with 503, and both recover without a restart."""
 
 from __future__ import annotations
 

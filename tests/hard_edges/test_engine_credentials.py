@@ -1,4 +1,4 @@
-"""R38: only engines of the topology get the engines' bearer; no engine gets a client's key."""
+"""R38: only engines of the topology get the engines' bearer token. No engine gets a client's key."""
 
 from __future__ import annotations
 

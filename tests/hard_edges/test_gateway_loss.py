@@ -89,7 +89,7 @@ async def test_flushed_redis_is_refilled_without_a_lost_decision(tmp_path: Path)
 
 
 async def test_200_policies_a_minute_reach_all_gateways_within_two_seconds(tmp_path: Path) -> None:
-    """Count time in publishes, because a busy machine slows publishing and following alike."""
+    """Time is counted in publishes, because a busy machine slows publishing and following alike."""
     stale: list[tuple[int, int]] = []
     with private_redis(tmp_path) as redis, gateway_fleet(redis.url, tmp_path) as fleet:
         async with deciding(fleet) as history, aiohttp.ClientSession() as session:

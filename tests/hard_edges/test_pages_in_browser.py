@@ -191,7 +191,7 @@ def visited(running: LiveProgram, signed_in: BrowserContext) -> list[Visited]:
     return [item for start in range(0, len(pages), TABS) for item in visit(signed_in, pages[start : start + TABS])]
 
 
-def test_no_address_answers_with_a_server_error(visited: list[Visited]) -> None:
+def test_no_address_responds_with_a_server_error(visited: list[Visited]) -> None:
     assert [(page.address, page.status) for page in visited if page.status >= 500] == []
     shown = {page.address for page in visited if page.status == 200 and page.kind.startswith("text/html")}
     assert {"/", "/topology", "/policies", "/audit", "/jobs", "/access", "/login"} <= shown

@@ -131,7 +131,7 @@ def give_evil_names(running: LiveProgram) -> None:
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
-    """Return the written files, the answers, the metrics with the explanations, and the log lines."""
+    """Return the written files, the responses, the metrics with the explanations, and the log lines."""
     with live_program(tmp_path_factory.mktemp("program"), engines=True) as running:
         give_evil_names(running)
 

@@ -150,15 +150,19 @@ def main() -> None:
     """Parse the arguments, and serve until interrupted."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=18500)
-    parser.add_argument("--engines", type=int, default=8, help="0: no fleet at all")
+    parser.add_argument("--engines", type=int, default=8, help="number of engines; 0: no fleet")
     parser.add_argument("--pools", type=int, default=2)
-    parser.add_argument("--quiet", action="store_true", help="nothing goes wrong")
+    parser.add_argument("--quiet", action="store_true", help="simulate no faults")
     parser.add_argument("--never-back", action="store_true", help="the lost engine stays lost")
-    parser.add_argument("--young", type=float, default=0, help="only so many seconds of history")
-    parser.add_argument("--shift", type=float, default=0, help="begin so many seconds later in the story")
-    parser.add_argument("--hours", type=float, default=1.0, help="hours of stored past")
-    parser.add_argument("--removed-ago", type=float, default=0, help="the last engine was removed so many seconds ago")
-    parser.add_argument("--hole", type=float, nargs=2, help="no samples between so many seconds ago")
+    parser.add_argument("--young", type=float, default=0, help="limit the history to this many seconds")
+    parser.add_argument("--shift", type=float, default=0, help="start this many seconds into the simulated events")
+    parser.add_argument("--hours", type=float, default=1.0, help="hours of stored history")
+    parser.add_argument(
+        "--removed-ago", type=float, default=0, help="remove the last engine this many seconds before the start"
+    )
+    parser.add_argument(
+        "--hole", type=float, nargs=2, help="omit samples between these two times, in seconds before the start"
+    )
     arguments = parser.parse_args()
     prepare(arguments)
     asyncio.run(serve(arguments))

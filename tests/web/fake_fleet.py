@@ -21,7 +21,7 @@ PUBLISH_AT = 224.0
 
 
 def smooth(low: float, high: float, value: float) -> float:
-    """Rise from 0 at `low` to 1 at `high`."""
+    """Return a smooth rise from 0 at `low` to 1 at `high`."""
     share = max(0.0, min(1.0, (value - low) / (high - low)))
     return share * share * (3 - 2 * share)
 

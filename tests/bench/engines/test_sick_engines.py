@@ -51,6 +51,6 @@ def test_reports_of_single_soaks_merge_into_one_result_by_seed() -> None:
     assert [row["seed"] for row in result_of(reports).rows] == [1, 2]  # type: ignore[arg-type]
 
 
-def test_the_phases_fit_into_four_minutes() -> None:
+def test_phases_fit_into_four_minutes() -> None:
     assert sum(seconds for _, seconds in scaling_live.PHASES) <= 240
     assert scaling_live.SCALING["max_up"] == pytest.approx(scaling_live.MANY - scaling_live.FEW)

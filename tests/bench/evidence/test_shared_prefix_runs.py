@@ -38,7 +38,7 @@ def test_same_seed_gives_the_same_requests() -> None:
     assert one.keys != other.keys
 
 
-def test_block_size_changes_keys_but_not_arrivals() -> None:
+def test_block_size_changes_keys_and_not_arrivals() -> None:
     fine, coarse = (SharedPrefixWorkload(_SHAPE, size, seed=1) for size in (32, 64))
     assert [len(keys) for keys in fine.keys] == [2 * len(keys) for keys in coarse.keys]
     assert [arrival.request.arrived_s for arrival in fine.arrivals(None, 5.0)] == [

@@ -24,7 +24,7 @@ def test_added_latency_is_relative_to_nginx_and_the_peers_to_the_engine() -> Non
     assert added_us["added_48kb_over_peer_median"] == 3.0
 
 
-def test_requests_have_their_size_and_share_prefixes() -> None:
+def test_requests_have_the_given_size_and_share_prefixes() -> None:
     asked = requests(2)
     assert all(1900 < len(item.partition(b"\r\n\r\n")[2]) < 2300 for item in asked)
     assert len({item[:900] for item in asked}) == 16

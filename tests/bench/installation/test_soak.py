@@ -17,7 +17,7 @@ def asked(number: int = 1, **fields: object) -> Asked:
 
 
 class Service:
-    """The counts of an EngineService, without its server."""
+    """The counts of an EngineService without its server."""
 
     def __init__(self, started: tuple[str, ...] = (), stopped: dict[str, str] | None = None) -> None:
         self.started = {key: {"name": key} for key in started}

@@ -52,7 +52,7 @@ class World:
             self.add(f"e-{number + 1:02d}")
 
     def add(self, name: str, **fields: Any) -> Engine:
-        """Register a healthy engine."""
+        """Register a healthy engine of the pool."""
         port = 21_000 + 3 * Engine.objects.count()
         url = f"http://127.0.0.1:{port}"
         engine = Engine.objects.create(pool=self.pool, name=name, engine_id=name, url=url, connect_url=url, **fields)
@@ -73,7 +73,7 @@ class World:
         self.reported[name] = {**self.reported.get(name, {}), **fields}
 
     def unix(self) -> float:
-        """Return the current time in unix seconds."""
+        """Return the current time in Unix seconds."""
         return self.now.timestamp()
 
     def forget(self) -> None:

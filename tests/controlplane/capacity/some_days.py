@@ -21,7 +21,7 @@ LARGE = {"prompt_tokens": 120_000, "output_tokens": 2000, "cached_tokens": 0}
 
 
 def pools() -> None:
-    """Store a pool per region."""
+    """Store one pool per region."""
     policy = Policy.objects.create(slug="capacity", name="P")
     for region in PEAKS:
         stored = Region.objects.create(slug=region, name=region)

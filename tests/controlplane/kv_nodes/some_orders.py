@@ -11,7 +11,7 @@ from gateway.contracts.kv_move import TOPIC, KvMoveRow, encode_orders
 
 
 def row(order_id: str = "o-1", **fields: Any) -> KvMoveRow:
-    """Return a row with changes."""
+    """Return the row of a KV order with these changes."""
     return KvMoveRow(
         **{
             "order_id": order_id,

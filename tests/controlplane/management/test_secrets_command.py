@@ -66,7 +66,7 @@ def _replaced(secrets: FirstRunSecrets, **changes: str) -> FirstRunSecrets:
 
 
 def take(settings: Settings, held: FirstRunSecrets) -> None:
-    """Restart with these secrets, as a process does."""
+    """Restart with these secrets, as a process of the program does."""
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = held.secret_key, [held.secret_key_also][: bool(held.rotation)]
     settings.FLEET_SECRET, settings.FLEET_SECRET_ALSO = held.fleet_secret.encode(), held.fleet_secret_also.encode()
 
@@ -129,7 +129,7 @@ def running(tmp_path: Path, embedded: FirstRunSecrets) -> Iterator[list[RedisBus
 
 
 def join(running: list[RedisBus], tmp_path: Path, role: str, held: FirstRunSecrets) -> Keyring:
-    """Add a process of the program with these secrets."""
+    """Start a further process of the program with these secrets."""
     fleet = Keyring.of(held.fleet_secret.encode(), held.fleet_secret_also.encode(), wall=time.time)
     sessions = Keyring.of(held.secret_key.encode(), held.secret_key_also.encode(), SESSIONS)
     bus = RedisBus(hub_url(socket_path(tmp_path, BUS_SOCKET)), fleet)

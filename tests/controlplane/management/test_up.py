@@ -38,7 +38,7 @@ class Program:
     """Its output once it answered, if a test has read it."""
 
     def get(self, path: str, key: str = "") -> tuple[int, str]:
-        """Return status and body; a redirect is returned, not followed."""
+        """Return status and body without following redirects."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}")
         if key:
             request.add_header("Authorization", f"Bearer {key}")

@@ -155,7 +155,7 @@ def test_a_key_that_lost_its_rights_publishes_nothing(version: PolicyVersion, te
     assert live() is None
 
 
-def test_a_key_that_the_bus_revoked_publishes_nothing(version: PolicyVersion, tenant: Tenant, bus: Bus) -> None:
+def test_key_revoked_over_the_bus_publishes_nothing(version: PolicyVersion, tenant: Tenant, bus: Bus) -> None:
     key, _ = create_api_key(tenant, "ci", actor=ACTOR, scopes=("manage",), role=Role.OPERATOR, pools=("*",))
     made = schedule_publish(version, timezone.now() + HOUR, instead_of=None, actor=machine(key))
     bus_revocations().publish(revocation_of(key.sha256, key.key_id, actor=ACTOR))

@@ -51,7 +51,7 @@ def served() -> Served:
     return Served()
 
 
-async def test_pages_go_to_django_and_websockets_to_channels(served: Served) -> None:
+async def test_pages_are_routed_to_django_and_websockets_to_channels(served: Served) -> None:
     await served.app({"type": "http", "path": "/login"}, served.receive, served.send)
     await served.app({"type": "websocket", "path": "/ws/fleet"}, served.receive, served.send)
     assert (served.pages.paths, served.sockets.paths) == (["/login"], ["/ws/fleet"])

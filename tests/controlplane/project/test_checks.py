@@ -53,7 +53,7 @@ def test_unsafe_combination_is_rejected(values: dict[str, Any], check: str) -> N
     assert check in rejected_by(**values)
 
 
-def test_strong_secrets_pass_outside_loopback() -> None:
+def test_strong_secrets_are_accepted_outside_loopback() -> None:
     assert "headway.E004" not in rejected_by(LOOPBACK_ONLY=False, SECRET_KEY=GOOD, FLEET_SECRET=GOOD.encode())
 
 

@@ -110,7 +110,7 @@ def test_secrets_file_readable_by_others_stops_the_program(tmp_path: Path) -> No
 
 
 def variables_read() -> set[str]:
-    """Return the names that the program reads through `env` or os.environ."""
+    """Return the environment variables that the program reads through `env` or os.environ."""
     names = set()
     for path in [item for room in ("controlplane", "gateway", "kvstore") for item in (ROOT / room).rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):

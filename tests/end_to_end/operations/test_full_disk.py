@@ -186,7 +186,7 @@ def make_read_only(url: str, state: str) -> None:
 
 
 def post(address: str, key: str, body: dict[str, str]) -> tuple[int, dict[str, Any]]:
-    """Send JSON with an API key; return the status and the answer."""
+    """Send JSON with an API key; return the status and the response."""
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     request = urllib.request.Request(address, json.dumps(body).encode(), headers)
     try:

@@ -45,7 +45,7 @@ class Node:
         self.address = f"127.0.0.1:{self._port}"
 
     def start(self, secret: str, also: str) -> None:
-        """Start the node manager; replace one that runs."""
+        """Start the node manager in place of a running one."""
         self.stop()
         command = [sys.executable, "manage.py", "node", "--port", str(self._port), "--dram-mib", "1", "--ssd-mib", "1"]
         command += ["--slot-kib", "4", "--directory", str(self._directory), "--drain-s", "5"]

@@ -22,7 +22,7 @@ from web.live.socket_origin import SameOrigin
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-async def test_an_anonymous_viewer_gets_a_close_code(feed: FleetFeed) -> None:
+async def test_anonymous_viewer_gets_a_close_code(feed: FleetFeed) -> None:
     communicator = SocketClient(AnonymousUser())
     await communicator.connect()
     assert (await communicator.receive_output())["code"] == SIGNED_OUT

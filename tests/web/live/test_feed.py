@@ -139,7 +139,7 @@ async def test_disconnected_viewer_is_removed(samples: list[FleetSample]) -> Non
         await asyncio.wait_for(viewer.next_frame(), 0.02)
 
 
-def test_a_late_sample_changes_nothing(samples: list[FleetSample]) -> None:
+def test_late_sample_changes_nothing(samples: list[FleetSample]) -> None:
     feed = FleetFeed()
     feed.take(samples[-1])
     seq = feed.keyframe()[0]
@@ -202,7 +202,7 @@ def test_stored_hour_waits_for_the_first_sample(samples: list[FleetSample]) -> N
     assert read_frame(feed.keyframe()[1]).hour[1][-2] == 2.5
 
 
-async def test_a_flood_of_requests_gets_one_keyframe_per_second(samples: list[FleetSample]) -> None:
+async def test_flood_of_requests_gets_one_keyframe_per_second(samples: list[FleetSample]) -> None:
     feed, now, sent = FleetFeed(), [0.0], 0
     for sample in samples[:8]:
         feed.take(sample)

@@ -70,7 +70,7 @@ async def test_one_check_covers_all_viewers() -> None:
     watch.leave(staying)
 
 
-async def test_without_viewers_no_check_runs() -> None:
+async def test_no_check_runs_without_viewers() -> None:
     checks = 0
 
     async def check(sessions: frozenset[Seat]) -> dict[Seat, Scope]:
@@ -87,7 +87,7 @@ async def test_without_viewers_no_check_runs() -> None:
     assert not ended.changed.is_set()
 
 
-async def test_an_unavailable_database_closes_no_viewer() -> None:
+async def test_unavailable_database_disconnects_no_viewer() -> None:
     answers = iter([DatabaseError("gone"), {}])
 
     async def check(_: frozenset[Seat]) -> dict[Seat, Scope]:

@@ -153,7 +153,7 @@ def test_live_update_returns_newer_rows(viewer: Client, kept: None) -> None:
     assert viewer.get("/decisions/tap?after=x").status_code == 400
 
 
-def test_older_pages_follow(viewer: Client, kept: None) -> None:
+def test_older_decisions_are_on_the_next_page(viewer: Client, kept: None) -> None:
     keep(*(on_time(f"more-{number:03}", START - 100 - number) for number in range(PAGE_ROWS)))
     page = show(viewer, "/decisions")
     older = page.split('rel="next"')[0].rpartition('href="')[2].partition('"')[0]

@@ -40,7 +40,9 @@ def test_page_without_its_database_is_503_with_a_remedy(
     assert "gone" not in text
 
 
-def test_a_locked_database_differs_from_an_unavailable_one(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locked_database_is_distinguished_from_an_unavailable_one(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fail_with(OperationalError("database is locked"), monkeypatch)
     page = client.get("/policies")
     assert (page.status_code, page["Retry-After"]) == (503, "2")
@@ -55,7 +57,7 @@ def test_form_is_not_resent_automatically(client: Client, monkeypatch: pytest.Mo
     assert "Refresh" not in page
 
 
-def test_the_api_gets_a_problem(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_api_responds_with_a_problem(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     fail_with(OperationalError(), monkeypatch)
     answer = client.get("/api/v1/pools")
     assert (answer.status_code, answer["Content-Type"]) == (503, "application/problem+json")

@@ -62,7 +62,7 @@ def world(db: None, bus: Bus) -> World:
 
 
 def patterns() -> list[URLPattern]:
-    """Return every pattern of the console."""
+    """Return every URL pattern of the console."""
     flat = []
     for urlpattern in urlpatterns:
         flat += urlpattern.url_patterns if isinstance(urlpattern, URLResolver) else [urlpattern]

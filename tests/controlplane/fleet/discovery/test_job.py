@@ -146,7 +146,7 @@ def test_terminating_engine_is_drained_at_once() -> None:
 
 
 def waiting(listed: FoundEngine) -> FoundEngine:
-    """Return the engine as listed and not ready."""
+    """Return the listed engine in a state that is not ready."""
     return FoundEngine(listed.name, listed.url, presence=Presence.WAITING)
 
 

@@ -119,7 +119,7 @@ def test_unreadable_progress_gives_a_fresh_checklist(progress: object) -> None:
     assert from_progress(progress) == fresh_steps()
 
 
-def test_failed_preflights_are_found_by_engine(engine: Engine, pool: Pool) -> None:
+def test_failed_preflights_are_listed_by_engine(engine: Engine, pool: Pool) -> None:
     other = register_engine(pool, "b", "http://10.0.0.2:8000", actor=PROGRAM)
     now = timezone.now()
     JobRun.objects.filter(shard=engine.pk).update(state=JobState.FAILED, finished_at=now, progress=to_progress(STOPPED))

@@ -27,7 +27,7 @@ def world(db: None, bus: object) -> World:
     ("person", "allowed"),
     [("admin", True), ("operator", True), ("operator_a", True), ("viewer", False), ("nobody", False)],
 )
-def test_a_session_lets_operators_upload(world: World, person: str, allowed: bool) -> None:
+def test_session_of_an_operator_permits_uploads(world: World, person: str, allowed: bool) -> None:
     client = Client()
     client.force_login(world.people[person])
     cookie = f"sessionid={client.cookies['sessionid'].value}".encode()

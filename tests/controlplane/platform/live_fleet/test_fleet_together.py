@@ -26,7 +26,7 @@ def test_no_gateway_gives_no_sample_and_a_single_one_is_shown_unchanged() -> Non
     assert together(only=alone) == alone
 
 
-def test_work_on_an_engine_adds_up() -> None:
+def test_work_of_all_gateways_on_an_engine_adds_up() -> None:
     one = engine("a", running=3, bound=2, in_flight_tokens=500, in_flight_s=0.5, oldest_bound_s=1.0)
     other = engine("a", running=4, bound=0, in_flight_tokens=100, in_flight_s=0.25, oldest_bound_s=0.0)
     (seen,) = together(g1=sample(START, one), g2=sample(START, other)).engines

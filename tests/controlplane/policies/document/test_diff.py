@@ -45,7 +45,9 @@ def test_line_numbers_of_each_side_have_no_gap(before: dict[str, Any], after: di
 
 @unhurried
 @given(valid_documents(), valid_documents())
-def test_runs_are_the_same_lines_in_the_same_order(before: dict[str, Any], after: dict[str, Any]) -> None:
+def test_runs_hold_all_lines_in_order_and_fold_only_unchanged_ones(
+    before: dict[str, Any], after: dict[str, Any]
+) -> None:
     runs = diff_runs(before, after)
     assert tuple(line for run in runs for line in run.lines) == diff_lines(before, after)
     assert all(line.kind == EQUAL for run in runs if run.folded for line in run.lines)

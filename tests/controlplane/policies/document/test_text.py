@@ -33,7 +33,7 @@ def test_number_is_parsed_as_the_same_number(value: float) -> None:
     ("value", "text"),
     [(8.0, "8"), (8e-05, "0.00008"), (2e-9, "2e-9"), (1e21, "1e+21"), (0.1, "0.1"), (-3.0, "-3"), (-0.0, "0")],
 )
-def test_numbers_are_written_as_browsers_write_them(value: float, text: str) -> None:
+def test_numbers_are_formatted_as_browsers_format_them(value: float, text: str) -> None:
     assert json_number(value) == text
 
 

@@ -18,7 +18,7 @@ def test_equal_prefixes_stay_equal_within_a_recording() -> None:
     assert names.recorded(row(6), START).session_id == one.session_id != other.session_id
 
 
-def test_nothing_links_two_recordings_or_the_fleet() -> None:
+def test_names_cannot_be_linked_across_recordings_or_to_the_fleet() -> None:
     one, other = Resalting(b"a").recorded(row(1), START), Resalting(b"b").recorded(row(1), START)
     assert not set(one.hash_ids) & set(other.hash_ids)
     assert not set(one.hash_ids) & {7, WIDE - 1, 14}

@@ -1,4 +1,4 @@
-"""A what-if simulates the node managers that a pool's engines have."""
+"""A what-if simulates the node managers of a pool's engines."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_simulated_nodes_have_the_median_size_and_engines_keep_theirs(pool: Pool
     assert nodes.homes == (0, 1, -1, 1)
 
 
-def test_without_nodes_none_are_simulated(pool: Pool) -> None:
+def test_pool_without_nodes_is_simulated_without_nodes(pool: Pool) -> None:
     assert stand_in_nodes(engines(pool), 512) is None
 
 
