@@ -1,4 +1,4 @@
-"""A headless Chromium, and pages in it that write down whatever the browser complains about."""
+"""A headless Chromium whose pages record everything that the browser complains about."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _REJECTED = re.compile(r"status of 4(09|12|22)")
 
 @pytest.fixture(scope="session")
 def chromium_path() -> str:
-    """Path of a Chromium: env CHROMIUM, the system's, or Playwright's own; skips without one, fails under CI=true."""
+    """Return the path of a Chromium: env CHROMIUM, the system's, or Playwright's. Skip if none; fail if CI=true."""
     chromium = next((path for path in _candidates() if path and Path(path).is_file()), None)
     if chromium is None:
         reason = "no Chromium: install the chromium package, run playwright install chromium, or set CHROMIUM"
@@ -45,7 +45,7 @@ _running: list[tuple[Browser, ExitStack]] = []
 
 @pytest.fixture(scope="module")
 def browser(chromium_path: str) -> Iterator[Browser]:
-    """A browser without any context, kept for the next module if its tests use one, too."""
+    """Yield a browser without contexts, kept for the next module if its tests use a browser too."""
     if not _running:
         stack = ExitStack()
         playwright = stack.enter_context(sync_playwright())
@@ -62,19 +62,19 @@ def browser(chromium_path: str) -> Iterator[Browser]:
 
 
 def end_browser(next_item: pytest.Item | None) -> None:
-    """End the browser unless the next test uses it: asynchronous tests need the event loop that Playwright keeps."""
+    """End the browser unless the next test uses it. Async tests need the event loop that Playwright occupies."""
     if _running and (next_item is None or next_item.get_closest_marker("browser") is None):
         _running.pop()[1].close()
 
 
 @pytest.fixture
 def trouble() -> list[str]:
-    """Everything the browser complained about: errors, warnings, and what the page's policy forbade."""
+    """Return the browser's complaints: errors, warnings, and violations of the page's policy."""
     return []
 
 
 def watched_page(context: BrowserContext, trouble: list[str]) -> Page:
-    """Return a patient page of the context whose complaints go to `trouble`."""
+    """Return a page of the context with long timeouts, whose complaints go to `trouble`."""
     context.add_init_script(WATCH_TROUBLE)
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
@@ -84,7 +84,7 @@ def watched_page(context: BrowserContext, trouble: list[str]) -> Page:
 
 
 def sign_in(page: Page, address: str, name: str, password: str) -> None:
-    """Open an address that asks for a login, sign in with the form, and wait until the page's scripts run."""
+    """Open an address that requires a login, sign in with the form, and wait until the page's scripts run."""
     page.goto(address)
     page.fill("#username", name)
     page.fill("#password", password)

@@ -1,4 +1,4 @@
-"""Certificates of a private authority, as hosts of a fleet show them to each other."""
+"""Certificates of a private authority, for hosts of a fleet that authenticate each other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.gateway.ports import listen
 
 
 def certificates(directory: Path, host: str = "IP:127.0.0.1") -> TlsFiles:
-    """Make an authority in this directory, and a certificate for the host."""
+    """Create an authority in this directory, and a certificate for the host."""
     directory.mkdir(parents=True, exist_ok=True)
 
     def openssl(*arguments: str) -> None:
@@ -32,7 +32,7 @@ def certificates(directory: Path, host: str = "IP:127.0.0.1") -> TlsFiles:
 
 @asynccontextmanager
 async def tls_engine(files: TlsFiles, *, asks: bool = False) -> AsyncIterator[str]:
-    """Serve /health over TLS; with `asks`, to clients of the authority only."""
+    """Serve /health over TLS. With `asks`, accept only clients with a certificate of the authority."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(files.certificate, files.key)
     if asks:

@@ -1,4 +1,4 @@
-"""Fixtures of all rooms: tests touch no state directory but their own."""
+"""Fixtures of all tests, which use no state directory but their own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LONGEST_FIRST = ("end_to_end", "hard_edges", "web", "bench")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Search no garbage while thousands of tests are collected, and never among them afterwards."""
+    """Disable garbage collection while thousands of tests are collected, and freeze the collected objects."""
     gc.disable()
     try:
         return (yield)
@@ -45,7 +45,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 class SharedProgramScheduling(LoadFileScheduling):  # type: ignore[misc]
-    """Give a worker one file after the other, and those that share a program as if they were one."""
+    """Schedules whole files per worker, and files that share a program as one file."""
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
@@ -58,13 +58,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
-    """End what the next test does not use, after the fixtures that used it."""
+    """End the shared objects that the next test does not use, after the fixtures that used them."""
     end_browser(nextitem)
     end_shared_program(nextitem)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start the long files first; within a file the order stays."""
+    """Start the long files first. The order within a file is unchanged."""
     items.sort(key=_start_order)
 
 
@@ -83,7 +83,7 @@ def _start_order(item: pytest.Item) -> int:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Secrets, locks, snapshots and logs of the run go to a temporary directory."""
+    """Put secrets, locks, snapshots, and logs of the run in a temporary directory."""
     directory = tmp_path_factory.mktemp("state")
     # Most tests register engines at private addresses, which an installation has to allow.
     networks = tuple(ip_network(name) for name in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"))
@@ -93,7 +93,7 @@ def own_state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(own_state_dir: Path) -> None:
-    """Use a database file, not memory: threads and the WAL then behave as in the running program."""
+    """Use a database file instead of memory, so that threads and the WAL behave as in production."""
     if settings.DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
         from django.db import connections
 

@@ -1,4 +1,4 @@
-"""A small file system of its own, where this machine lets tests mount one."""
+"""A small file system for a test, on machines that permit mounts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pytest
 
 
 class SmallDisk:
-    """A mounted tmpfs."""
+    """A mounted tmpfs of limited size."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def fill(self) -> None:
-        """Take all that is free."""
+        """Use all free space."""
         with (self.path / "filler").open("ab", buffering=0) as file, contextlib.suppress(OSError):
             for size in (1 << 20, 1 << 12, 1):
                 with contextlib.suppress(OSError):
@@ -27,13 +27,13 @@ class SmallDisk:
                         file.write(b"\0" * size)
 
     def free(self) -> None:
-        """Give it back."""
+        """Release the used space."""
         (self.path / "filler").unlink()
 
 
 @contextmanager
 def small_disk(mib: int) -> Iterator[SmallDisk]:
-    """Mount a tmpfs of this size for the block; skips the test where that is not allowed."""
+    """Mount a tmpfs of this size for the block; skip the test if mounts are not permitted."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "disk"
         path.mkdir()

@@ -1,4 +1,4 @@
-"""Tests that documents name as `tests/path.py::test_name`, and the tests that there are."""
+"""Tests that documents name as `tests/path.py::test_name`, and the tests that exist."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
 def named_tests(text: str) -> list[tuple[str, str]]:
-    """Return file and name of each test that the text names."""
+    """Return file and name of each test named in the text."""
     return _NAMED.findall(text)
 
 
 def assert_named_tests_can_fail(text: str, of: str) -> None:
-    """Fail unless the text names tests, and each exists and asserts something. `of` says whose tests they are."""
+    """Fail unless the text names tests, and each exists and asserts something. `of` names their subject."""
     tests = named_tests(text)
     assert tests, f"{of} names no test"
     for file, name in tests:
@@ -29,7 +29,7 @@ def assert_named_tests_can_fail(text: str, of: str) -> None:
 
 @cache
 def _assertions(path: Path) -> dict[str, int]:
-    """Return the names of a module's tests and how many assertions each makes, pytest.raises among them."""
+    """Return the number of assertions per test of a module, including pytest.raises."""
     counts = {}
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):

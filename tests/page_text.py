@@ -1,4 +1,4 @@
-"""A page as tests compare it: as if no line of its template had been broken."""
+"""Page text for comparisons, independent of line breaks in templates."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _BREAK = re.compile(r"\s*\n\s*")
 
 
 def page_text(answer: HttpResponse) -> str:
-    """Return an answer's HTML without line breaks: those beside block elements are nothing, others are a space."""
+    """Return a response's HTML without line breaks: removed beside block elements, replaced by a space elsewhere."""
     return unbroken(answer.content.decode())
 
 
 def unbroken(html: str) -> str:
-    """Return HTML without line breaks, as a browser shows it."""
+    """Return HTML without line breaks, as a browser renders it."""
     for pattern, instead in ((_TAG_END, ""), (_BEFORE_BLOCK, ""), (_AFTER_BLOCK, r"\1"), (_BREAK, " ")):
         html = pattern.sub(instead, html)
     return html

@@ -1,4 +1,4 @@
-"""How long tests wait for what no promise bounds: a busy machine is slow, and no test may fail for that."""
+"""Timeouts for waits without a promised bound, long enough that no test fails on a busy machine."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _STEP_S = 0.01
 
 
 async def until(holds: Callable[[], Any]) -> None:
-    """Return once it holds; raises TimeoutError after PATIENCE_S."""
+    """Return once the condition holds; raise TimeoutError after PATIENCE_S."""
     async with asyncio.timeout(PATIENCE_S):
         while not holds():
             await asyncio.sleep(_STEP_S)
 
 
 def wait_until(holds: Callable[[], Any], what: str = "it did not come about") -> None:
-    """Return once it holds; raises AssertionError with `what` after PATIENCE_S."""
+    """Return once the condition holds; raise AssertionError with `what` after PATIENCE_S."""
     ends_at = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < ends_at, what

@@ -1,4 +1,4 @@
-"""An end of the bus that takes no busy machine for a lost server; what ends a wait is tested by itself."""
+"""A bus connection with long timeouts, so that a busy machine is not mistaken for a lost server."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ _SETTINGS = RedisBusSettings(wait_s=PATIENCE_S, link=LinkSettings(connect_s=PATI
 
 
 def patient_bus(url: str, keyring: Keyring) -> RedisBus:
-    """Return one more process's end of the bus at `url`."""
+    """Return a bus connection of a further process at `url`."""
     return RedisBus(url, keyring, _SETTINGS)

@@ -1,4 +1,4 @@
-"""A local hub of the test's own, in the place of a Redis server."""
+"""A private local hub for a test, in place of a Redis server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.bus.local_hub import LocalHub, hub_url
 
 
 class PrivateHub:
-    """One hub in a thread of this process; what it held is gone after a kill."""
+    """One hub in a thread of this process; a kill discards its contents."""
 
     def __init__(self, path: Path) -> None:
         self.url = hub_url(path)
@@ -19,12 +19,12 @@ class PrivateHub:
         self._hub: LocalHub | None = None
 
     def start(self) -> None:
-        """Start the hub; it listens when this returns."""
+        """Start the hub, and return once it listens."""
         self._hub = LocalHub(self._path)
         self._hub.start()
 
     def kill(self) -> None:
-        """End the hub with all its connections."""
+        """Stop the hub with all its connections."""
         if self._hub is not None:
             self._hub.stop()
             self._hub = None
@@ -32,7 +32,7 @@ class PrivateHub:
 
 @contextmanager
 def private_hub() -> Iterator[PrivateHub]:
-    """Run a hub for the block, at a path that is short enough for a socket."""
+    """Run a hub for the block, at a path short enough for a socket."""
     with tempfile.TemporaryDirectory() as directory:
         hub = PrivateHub(Path(directory) / "bus.sock")
         hub.start()

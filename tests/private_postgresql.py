@@ -1,4 +1,4 @@
-"""A PostgreSQL server for tests: the one that is named, the one that runs here, or one of the test's own."""
+"""A PostgreSQL server for tests: the configured one, a running one, or a private one."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _BINARIES = "/usr/lib/postgresql/*/bin"
 
 @contextmanager
 def postgresql() -> Iterator[str]:
-    """Return the URL of a server whose databases a test may create and drop.
+    """Return the URL of a server on which tests may create and drop databases.
 
-    Skips where there is neither a server nor its programs; fails there under CI=true.
+    Skip if there is neither a server nor its programs, or fail under CI=true.
     """
     given = os.environ.get(VARIABLE, "")
     if given or _answers(_LOCAL):
@@ -40,7 +40,7 @@ def postgresql() -> Iterator[str]:
 
 @contextmanager
 def own_database(server: str) -> Iterator[str]:
-    """Make a database for the block and drop it afterwards; returns its URL."""
+    """Create a database for the block, return its URL, and drop it afterwards."""
     name = f"headway_grown_{os.getpid()}"
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"')
@@ -91,7 +91,7 @@ class PrivatePostgresql:
         self._server: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the server and return when it answers."""
+        """Start the server and return once it responds."""
         self._server = subprocess.Popen(self._command, user=self._user, cwd="/", stderr=subprocess.DEVNULL)
         for _ in range(600):
             if _answers(self.url):
@@ -100,7 +100,7 @@ class PrivatePostgresql:
                 self._server.wait(0.05)
 
     def crash(self) -> None:
-        """End the server at once, with all its connections; it recovers at the next start."""
+        """Kill the server with all its connections; it recovers at the next start."""
         if self._server is not None:
             self._server.send_signal(signal.SIGQUIT)
             self._server.wait()
@@ -109,7 +109,7 @@ class PrivatePostgresql:
 
 @contextmanager
 def private_postgresql() -> Iterator[PrivatePostgresql]:
-    """Run a server that a test may end and start again; skips without its programs, or fails there under CI=true."""
+    """Run a server that a test may stop and start. Skip without its programs, or fail under CI=true."""
     programs = _programs()
     if programs is None:
         _go_without()

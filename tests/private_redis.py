@@ -1,4 +1,4 @@
-"""A Redis server of the test's own, on a free loopback port, started and killed by its process id."""
+"""A private Redis server for a test, on a free loopback port, started and killed by its PID."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.patience import PATIENCE_S
 
 
 class PrivateRedis:
-    """One server without persistence: what it held is gone after a kill, as after a lost machine."""
+    """One server without persistence; a kill discards its contents, like a lost machine."""
 
     def __init__(self, port: int, directory: Path) -> None:
         self.url = f"redis://127.0.0.1:{port}/0"
@@ -28,7 +28,7 @@ class PrivateRedis:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the server and return when it answers."""
+        """Start the server and return once it responds."""
         options = ["--port", str(self._port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
         self._process = subprocess.Popen(
             ["redis-server", *options, "--dir", str(self._directory)], stdout=subprocess.DEVNULL
@@ -45,7 +45,7 @@ class PrivateRedis:
         raise TimeoutError(f"redis-server did not answer within {PATIENCE_S:g} s")
 
     def kill(self) -> None:
-        """End the server as a crash would."""
+        """Kill the server, which simulates a crash."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -57,14 +57,14 @@ class PrivateRedis:
         self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let a frozen server go on."""
+        """Resume a frozen server."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
 
 @contextmanager
 def private_redis(directory: Path) -> Iterator[PrivateRedis]:
-    """Run a server for the block; skips where redis-server is not installed, fails there under CI=true."""
+    """Run a server for the block. Skip if redis-server is not installed, or fail under CI=true."""
     if shutil.which("redis-server") is None:
         if os.environ.get("CI") == "true":
             pytest.fail("CI must have redis-server: install it (Debian: apt-get install redis-server)")

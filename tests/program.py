@@ -1,4 +1,4 @@
-"""The whole program with its demo fleet, as `manage.py up --demo` starts it, and what tests ask it from outside."""
+"""The whole program with its demo fleet, as `manage.py up --demo` starts it, and queries from outside."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ class Program:
 
     @property
     def secrets(self) -> dict[str, Any]:
-        """Login and API key of the first run."""
+        """Return login and API key of the first run."""
         secrets_: dict[str, Any] = json.loads((self.state_dir / "first_run.json").read_text())
         return secrets_
 
     def ask(self, question: str, *values: object) -> list[tuple[Any, ...]]:
-        """Read from its database."""
+        """Return the rows of a query of the program's database."""
         with sqlite3.connect(f"file:{self.state_dir}/headway.sqlite3?mode=ro", uri=True) as database:
             return database.execute(question, values).fetchall()
 
     def requests(self, outcome: str) -> float:
-        """Return how many requests ended so: completed, failed, rejected or cancelled."""
+        """Return the number of requests with this outcome: completed, failed, rejected, or cancelled."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=PATIENCE_S) as answer:
             text = answer.read().decode()
         counts = re.findall(rf'^headway_requests_total\{{[^}}]*outcome="{outcome}"[^}}]*\}} (\S+)$', text, re.MULTILINE)
         return sum(map(float, counts))
 
     def answer(self, path: str, body: object) -> tuple[int, Message, bytes]:
-        """Send JSON with the first run's API key; return status, headers, and body. A 429 is asked again."""
+        """Send JSON with the first run's API key; return status, headers, and body. Retry a 429."""
         headers = {"Authorization": f"Bearer {self.secrets['api_key']}", "Content-Type": "application/json"}
         request = urllib.request.Request(self.url + path, json.dumps(body).encode(), headers)
         until_s = time.monotonic() + PATIENCE_S
@@ -71,12 +71,12 @@ class Program:
                 time.sleep(float(error.headers["Retry-After"]))
 
     def post(self, path: str, body: object) -> tuple[int, bytes]:
-        """Send JSON as `answer` does; return status and body."""
+        """Send JSON like `answer`; return status and body."""
         status, _, text = self.answer(path, body)
         return status, text
 
     def decided_by(self) -> int:
-        """Ask for a decision and return the policy version that it carries."""
+        """Request a decision and return its policy version."""
         status, answer = self.post("/api/v1/route", {"model": "demo-8b", "prompt": "hello"})
         assert status == 200, answer
         return int(json.loads(answer)["policy_version"])
@@ -92,21 +92,21 @@ class Program:
         subprocess.run([sys.executable, "manage.py", "shell", "-c", script], cwd=ROOT, env=environment, check=True)
 
     def engine_pid(self, http_port: int) -> int:
-        """Return the process of the simulated engine on this port."""
+        """Return the PID of the simulated engine on this port."""
         for pid, words in _running():
             if "simulator.engine_server" in words and words[words.index("--port") + 1] == str(http_port):
                 return pid
         raise LookupError(f"no engine listens on {http_port}")
 
     def part_pid(self, part: str) -> int | None:
-        """Return the process of gateway, web or jobs, where it works; a standby gateway has no threads yet."""
+        """Return the PID of the serving gateway, web, or jobs process; a standby gateway has no threads yet."""
         module = f"controlplane.project.processes.{part}_process"
         pids = [pid for pid, words in _running() if words[2:4] == [module, str(self.process.pid)]]
         return next((pid for pid in pids if len(list(Path(f"/proc/{pid}/task").glob("*"))) > 1), None)
 
 
 def _running() -> Iterator[tuple[int, list[str]]]:
-    """Yield all processes with the words of their commands."""
+    """Yield all processes with their command-line arguments."""
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             yield int(folder.name), (folder / "cmdline").read_text().split("\0")
@@ -126,7 +126,7 @@ _shared: list[tuple[Program, ExitStack]] = []
 
 @pytest.fixture(scope="module")
 def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    """The program on a free port with its own state directory; ends with the module, or with the last of SHARING."""
+    """Run the program on a free port with its own state directory, until the module or the last of SHARING ends."""
     state_dir = tmp_path_factory.mktemp("program") / "var"
     if file_of(request.node) not in SHARING:
         with running_program(state_dir) as running:
@@ -139,18 +139,18 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def file_of(node: pytest.Item | pytest.Collector) -> str:
-    """Return the node's file, relative to the root."""
+    """Return the file of a pytest node, relative to the root."""
     return node.nodeid.partition("::")[0]
 
 
 def end_shared_program(next_item: pytest.Item | None) -> None:
-    """End the shared program unless the next test is one of its files'."""
+    """End the shared program unless the next test is in one of its files."""
     if _shared and (next_item is None or file_of(next_item) not in SHARING):
         _shared.pop()[1].close()
 
 
 def _ports_from() -> str:
-    """Return where this test process's demos search for ports: two that start at once would find the same ones free."""
+    """Return the first port of this process's demos; simultaneous demos would find the same free ports."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
     return str(23_000 + 500 * (int(worker) % 16))
 
@@ -158,7 +158,7 @@ def _ports_from() -> str:
 def run_to_end(
     command: Sequence[str], environment: Mapping[str, str], limit_s: float = PATIENCE_S
 ) -> subprocess.CompletedProcess[str]:
-    """Run Python with these words from the root, and return how it ended and what it said."""
+    """Run Python with these arguments from the root; return its exit status and output."""
     return subprocess.run(
         [sys.executable, *command],
         cwd=ROOT,
@@ -172,7 +172,7 @@ def run_to_end(
 
 @contextmanager
 def running_program(state_dir: Path, *options: str) -> Iterator[Program]:
-    """Run `manage.py up --demo` with more options on a free port, and end it afterwards."""
+    """Run `manage.py up --demo` with further options on a free port, and end it afterwards."""
     if not console_is_built():
         pytest.fail("the console is not built: run npm ci and npm run build")
     port = free_ports(1)[0]
@@ -190,7 +190,7 @@ def running_program(state_dir: Path, *options: str) -> Iterator[Program]:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Press Ctrl-C, and once more where that was not enough, as a person would; none is left behind."""
+    """Interrupt the program, twice if needed, and fail if it does not end."""
     for _ in range(2):
         if process.poll() is not None:
             return

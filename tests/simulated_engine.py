@@ -1,4 +1,4 @@
-"""Serves a simulated engine on the test's own event loop."""
+"""Run a simulated engine on the test's event loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.patience import until
 
 @asynccontextmanager
 async def serving(settings: EngineSettings) -> AsyncIterator[EngineServer]:
-    """Serve an engine with these settings until the block ends."""
+    """Run an engine with these settings until the block ends."""
     server = EngineServer(settings)
     task = asyncio.create_task(server.serve(sockets=[bind(settings)]))
     await until(lambda: server.started)

@@ -1,4 +1,4 @@
-"""The script that breaks wide lines of templates, as a module."""
+"""Loads the script that breaks wide lines of templates as a module."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import ModuleType
 
 @cache
 def template_breaker() -> ModuleType:
-    """Return `.ci/format_templates.py`."""
+    """Return the module `.ci/format_templates.py`."""
     path = Path(__file__).resolve().parents[1] / ".ci/format_templates.py"
     spec = importlib.util.spec_from_file_location("format_templates", path)
     assert spec

@@ -1,7 +1,7 @@
-"""An event loop under a clock that jumps to the next timer as soon as nothing else is to do.
+"""An event loop whose clock jumps to the next timer when nothing else is pending.
 
-Real code, real sockets on this machine, and minutes that pass in milliseconds. What other threads do takes no virtual
-time, so nothing timed may depend on them.
+Real code and real sockets run on this machine, and minutes pass in milliseconds. Work of other threads takes no
+virtual time, so no timed behavior may depend on it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _REAL_MONOTONIC, _REAL_TIME = time.monotonic, time.time
 
 
 class _Clock:
-    """Mutable: the virtual seconds since the real moment at which it began."""
+    """Mutable: the virtual seconds since its real start."""
 
     def __init__(self) -> None:
         self.passed_s = 0.0
@@ -43,7 +43,7 @@ def _time() -> float:
 
 
 class _JumpingSelector(selectors.BaseSelector):
-    """Waits for nothing that comes from this machine: where no file is ready, the clock jumps."""
+    """Never waits for local I/O: if no file is ready, the clock jumps."""
 
     def __init__(self, clock: _Clock) -> None:
         self._clock = clock
@@ -90,7 +90,7 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
 
 @contextmanager
 def _patched() -> Iterator[_Clock]:
-    """Let every module of ours, and of those that serve HTTP, read the virtual clock."""
+    """Make all our modules, and those that serve HTTP, read the virtual clock."""
     clock = _Clock()
     _running.append(clock)
     bound = []
@@ -108,6 +108,6 @@ def _patched() -> Iterator[_Clock]:
 
 
 def run_virtually(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run to the end under a virtual clock."""
+    """Run the coroutine to its end under a virtual clock."""
     with _patched() as clock, asyncio.Runner(loop_factory=lambda: _VirtualLoop(clock)) as runner:
         return runner.run(work)

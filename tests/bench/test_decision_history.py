@@ -1,4 +1,4 @@
-"""The figures of a history of decisions: retries hide no loss, and both p99 are kept apart."""
+"""Figures of a decision history: retries hide no loss, and the p99 during outages is separate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def decision(number: int, asked_s: float, took_s: float, **more: int) -> AskedDe
     return AskedDecision(number, asked_s, answered_s=asked_s + took_s, **known)  # type: ignore[arg-type]
 
 
-def test_the_99th_percentile_is_one_of_the_times() -> None:
+def test_p99_is_a_measured_time() -> None:
     assert p99_s([]) == 0.0
     assert p99_s([decision(n, 0.0, 0.01 * n) for n in range(1, 101)]) == pytest.approx(0.99)
 
@@ -33,7 +33,7 @@ def test_retried_rejected_and_lost_decisions_are_counted_separately() -> None:
     assert counts["reports_not_taken"] == 1
 
 
-def test_decisions_under_way_while_a_gateway_was_away_have_a_p99_of_their_own() -> None:
+def test_decisions_during_a_gateway_outage_have_a_separate_p99() -> None:
     history = [decision(0, 1.0, 0.1), decision(1, 9.95, 0.3), decision(2, 11.0, 0.2), decision(3, 12.5, 0.1)]
     counts = figures(history, [(10.0, 12.0)])
     assert counts["decision_p99_s"] == pytest.approx(0.1)

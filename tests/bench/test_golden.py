@@ -1,4 +1,4 @@
-"""The golden set: two runs write the same, and a difference is shown."""
+"""The golden set: two runs produce the same files, and a difference is printed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bench.golden.questions import ask_api, ask_samples, ask_trials
 
 @dataclass
 class DjangoAsker(Asker):
-    """Calls the views of this process."""
+    """Calls Django's views in this process."""
 
     client: Client = field(default_factory=Client)
 
@@ -39,18 +39,18 @@ class DjangoAsker(Asker):
         return answer.status_code, {name.lower(): value for name, value in answer.items()}, answer.content.decode()
 
 
-def test_two_runs_show_the_same_surface(tmp_path: Path) -> None:
+def test_two_runs_produce_the_same_surface(tmp_path: Path) -> None:
     for part in (surface.openapi, lambda: surface.metrics(tmp_path), lambda: surface.urls(tmp_path)):
         assert part() == part()
 
 
-def test_metrics_are_listed_with_their_labels_before_any_count(tmp_path: Path) -> None:
+def test_metrics_are_listed_with_labels_before_they_are_counted(tmp_path: Path) -> None:
     labels = {metric["name"]: metric["labels"] for metric in surface.metrics(tmp_path)}
     assert list(labels["headway_decisions"]) == ["pool", "placement", "reason"]
     assert "headway_bus_connected" in labels and "headway_jobs_wake_up_age_seconds" in labels
 
 
-def test_addresses_are_those_of_pages_api_sockets_and_gateway(tmp_path: Path) -> None:
+def test_urls_include_pages_api_sockets_and_gateway(tmp_path: Path) -> None:
     urls = surface.urls(tmp_path)
     assert ["policies/<slug:slug>/publish", "policy-publish"] in urls["pages and API"]
     assert ["api/v1/pools", ""] in urls["pages and API"]
@@ -59,12 +59,12 @@ def test_addresses_are_those_of_pages_api_sockets_and_gateway(tmp_path: Path) ->
 
 
 @pytest.mark.django_db
-def test_the_schema_has_every_table() -> None:
+def test_schema_has_every_table() -> None:
     tables = [item for item in surface.database_schema() if item.startswith("CREATE TABLE")]
     assert any('"controlplane_pool"' in table for table in tables)
 
 
-def test_answers_of_two_runs_are_equal_where_only_ids_and_times_differ() -> None:
+def test_responses_that_differ_only_in_ids_and_times_are_equal() -> None:
     def answer(number: int) -> dict[str, object]:
         uuid = f"01234567-89ab-7cde-8f01-23456789abc{number}"
         return {"id": uuid, "at": f"2027-01-0{number}T10:00:00Z", "created": number, "wait_s": number / 3, "blocks": 4}
@@ -73,7 +73,7 @@ def test_answers_of_two_runs_are_equal_where_only_ids_and_times_differ() -> None
     assert masked({"blocks": 4, "ttft": 0.5, "name": "e1"}) == {"blocks": 4, "ttft": 0.5, "name": "e1"}
 
 
-def test_a_stream_is_the_same_however_its_tokens_are_bundled() -> None:
+def test_stream_is_equal_however_its_tokens_are_chunked() -> None:
     def stream(*texts: str) -> str:
         events = [json.dumps({"choices": [{"delta": {"content": text}}]}) for text in texts]
         return "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"])
@@ -92,7 +92,7 @@ def test_a_stream_is_the_same_however_its_tokens_are_bundled() -> None:
     ],
     ids=["responses", "messages"],
 )
-def test_streams_of_other_apis_are_the_same_however_bundled(event: str) -> None:
+def test_streams_of_other_apis_are_equal_however_chunked(event: str) -> None:
     def stream(*texts: str) -> str:
         return "".join(event.format(number=number, text=text) + "\n\n" for number, text in enumerate(texts))
 
@@ -102,7 +102,7 @@ def test_streams_of_other_apis_are_the_same_however_bundled(event: str) -> None:
 
 
 @pytest.mark.django_db
-def test_requests_to_the_api_fit_its_schema() -> None:
+def test_api_requests_match_its_schema() -> None:
     asker = DjangoAsker(0)
     scopes = {"viewer": ["manage"], "operator": ["manage"], "admin": ["infer", "route", "manage"]}
     for role, own in scopes.items():
@@ -120,7 +120,7 @@ def test_requests_to_the_api_fit_its_schema() -> None:
 
 @pytest.mark.processes
 @pytest.mark.thorough
-def test_the_whole_program_answers_every_question(tmp_path: Path) -> None:
+def test_program_answers_every_recorded_request(tmp_path: Path) -> None:
     seen = exchanges(tmp_path, ports_from=18_480)
     statuses = [item["status"] for item in seen]
     assert len(statuses) > 250
@@ -133,7 +133,7 @@ def test_series_are_listed_without_values() -> None:
     assert series_of(page) == ["# TYPE a counter", "# TYPE x gauge"]
 
 
-def test_a_difference_is_shown_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_difference_is_printed_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for folder, value in (("old", "1\n2\n"), ("new", "1\n3\n"), ("same", "1\n2\n")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "urls.json").write_text(value)

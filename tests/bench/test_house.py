@@ -1,4 +1,4 @@
-"""The measures of the house, on trees that are made for it."""
+"""Code metrics of bench.house, on generated trees."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_pairs_circles_sizes_and_words_are_counted(tree: Path) -> None:
+def test_import_pairs_cycles_sizes_and_words_are_counted(tree: Path) -> None:
     # A process of its own, because no room may have been imported where another tree's imports are read.
     command = [sys.executable, "-m", "bench.house", str(tree), str(tree)]
     table = subprocess.check_output(command, cwd=ROOT, text=True).splitlines()
@@ -77,7 +77,7 @@ def test_names_and_comments_of_scripts_and_variables_of_templates_are_listed(tre
     ]
 
 
-def test_a_feature_by_layer_has_a_folder_per_layer_and_one_by_feature_has_one() -> None:
+def test_folders_per_feature_are_counted_by_layer_and_by_feature() -> None:
     layers = ["services/canaries.py", "services/pools.py", "models/canary.py", "models/pool.py", "canaries/step.py"]
     features = ["trials/models/canary.py", "trials/canary/step.py", "trials/start.py", "fleet/pools.py"]
     assert folders_per_feature([PurePosixPath(layer) for layer in layers]) == "fleet 2, trials 3"

@@ -1,4 +1,4 @@
-"""The comparison of two products takes the quietest of several alternating rounds, for both sides."""
+"""The comparison of two products uses the quietest of several alternating rounds for both sides."""
 
 import pytest
 
@@ -9,7 +9,7 @@ ROUNDS = [
 ]
 
 
-def test_the_quietest_round_of_each_side_counts_and_the_median_is_reported() -> None:
+def test_quietest_round_of_each_side_counts_and_the_median_is_reported() -> None:
     figures = quietest_and_median(ROUNDS)
     assert figures == {"ours": 2.0, "ours_median": 2.2, "theirs": 7.6, "theirs_median": 9.0}
     assert ratios(figures, "ours", "theirs", "ratio") == pytest.approx({"ratio": 2.0 / 7.6, "ratio_median": 2.2 / 9.0})

@@ -1,4 +1,4 @@
-"""The checker of regions' histories detects each violation."""
+"""The checker of region histories reports each violation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def event(at_s: float, gateway: str, name: str, **fields: Any) -> dict[str, Any]
     return {"at": at, "gateway": gateway, "event": name, "decision_id": "d", **fields}
 
 
-def test_one_engine_after_the_other_is_fine() -> None:
+def test_one_engine_after_the_other_is_accepted() -> None:
     history = [
         event(0, "us", "dispatched", engine_id="us-1"),
         event(1, "us", "released"),
@@ -22,7 +22,7 @@ def test_one_engine_after_the_other_is_fine() -> None:
     assert problems(history, {}) == []
 
 
-def test_two_engines_at_once_are_detected() -> None:
+def test_two_engines_at_once_are_reported() -> None:
     history = [
         event(0, "us", "dispatched", engine_id="us-1"),
         event(1, "eu", "dispatched", engine_id="eu-1"),
@@ -30,7 +30,7 @@ def test_two_engines_at_once_are_detected() -> None:
     assert len(problems(history, {})) == 1
 
 
-def test_the_death_of_a_gateway_ends_its_work() -> None:
+def test_gateway_crash_ends_its_work() -> None:
     history = [
         event(0, "us", "dispatched", engine_id="us-1"),
         event(2, "eu", "dispatched", engine_id="eu-1"),
@@ -39,7 +39,7 @@ def test_the_death_of_a_gateway_ends_its_work() -> None:
     assert len(problems(history, {"us": [1003.0], "eu": [1001.0]})) == 1
 
 
-def test_a_second_hop_a_second_holder_and_a_stale_pick_are_detected() -> None:
+def test_second_hop_second_owner_and_stale_choice_are_reported() -> None:
     forwarded = {"destination": "asia", "heartbeat_age_s": 0.1}
     assert problems([event(0, "us", "forwarded", **forwarded), event(1, "us", "forwarded", **forwarded)], {}) == []
     assert len(problems([event(0, "us", "forwarded", **forwarded), event(1, "eu", "forwarded", **forwarded)], {})) == 1

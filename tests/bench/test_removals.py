@@ -1,4 +1,4 @@
-"""Removals: every edit of the tables still applies, and the runner reports what its tests notice."""
+"""Removals: every edit in the tables still applies, and the runner reports which removals the tests notice."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TREE = {
 }
 
 
-def test_every_removal_applies_and_leaves_code_that_can_run(tmp_path: Path) -> None:
+def test_every_removal_applies_and_leaves_valid_code(tmp_path: Path) -> None:
     for row, removals in REMOVALS.items():
         for number, removal in enumerate(removals):
             for name, text in removal.texts(ROOT).items():
@@ -41,7 +41,7 @@ def test_every_removal_applies_and_leaves_code_that_can_run(tmp_path: Path) -> N
     assert compiled.returncode == 0, compiled.stdout
 
 
-def test_an_edit_whose_text_is_gone_or_ambiguous_is_rejected() -> None:
+def test_edit_of_missing_or_ambiguous_text_is_rejected() -> None:
     edit = Edit("x.py", "limit", "")
     assert edit.applied("a limit") == "a "
     for text in ("", "limit limit"):
@@ -51,7 +51,7 @@ def test_an_edit_whose_text_is_gone_or_ambiguous_is_rejected() -> None:
         Edit("x.py", "a", "a").applied("a")
 
 
-def test_rows_and_parts_are_chosen_by_name() -> None:
+def test_rows_and_parts_are_selected_by_name() -> None:
     assert chosen(REMOVALS, ["R29"], "allowance") == [("R29", REMOVALS["R29"][0])]
     assert len(chosen(REMOVALS, [], "")) == sum(map(len, REMOVALS.values()))
     with pytest.raises(ValueError, match="no removals of R49"):
@@ -97,7 +97,7 @@ def test_noticed_surviving_and_broken_removals_are_reported(copy: TreeCopy, tmp_
     assert {item.verdict for item in run_all([("R1", tried[0])], resumed, known)} == {BROKEN}, "a changed test was"
 
 
-def test_tests_that_take_too_long_are_ended(copy: TreeCopy) -> None:
+def test_tests_that_exceed_their_time_limit_are_stopped(copy: TreeCopy) -> None:
     assert copy.run([("tests/test_limits.py", "test_more_is_over")], 0.0).how == HUNG
 
 
@@ -112,6 +112,6 @@ def test_only_parts_marked_as_unproved_may_survive(tmp_path: Path) -> None:
     assert not write([Outcome("R1", "a", NOTICED, "", unproved=True)], tmp_path / "out.json")
 
 
-def test_a_test_in_a_class_has_its_class_in_its_name() -> None:
+def test_name_of_a_test_in_a_class_includes_its_class() -> None:
     file = "tests/controlplane/platform/jobs/test_lease.py"
-    assert node_id(ROOT, file, "test_an_old_token_changes_nothing").split("::")[1] == "NeverTwoHolders"
+    assert node_id(ROOT, file, "test_old_token_changes_nothing").split("::")[1] == "NeverTwoHolders"

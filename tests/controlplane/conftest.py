@@ -1,4 +1,4 @@
-"""Objects that most tests of the control plane start from."""
+"""Objects that most tests of the control plane use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.bus.bus import Bus
 
 @pytest.fixture
 def bus() -> Iterator[Bus]:
-    """Return the process's bus, empty."""
+    """Return the process's bus, which is empty."""
     get_bus.cache_clear()
     yield get_bus()
     get_bus.cache_clear()
@@ -24,23 +24,23 @@ def bus() -> Iterator[Bus]:
 
 @pytest.fixture
 def region(db: None) -> Region:
-    """Return a region."""
+    """Store and return a region."""
     return Region.objects.create(slug="here", name="Here")
 
 
 @pytest.fixture
 def policy(db: None) -> Policy:
-    """Return a policy without versions."""
+    """Store and return a policy without versions."""
     return Policy.objects.create(slug="p", name="P")
 
 
 @pytest.fixture
 def pool(region: Region, policy: Policy) -> Pool:
-    """Return a pool without engines."""
+    """Store and return a pool without engines."""
     return Pool.objects.create(slug="chat", name="Chat", region=region, served_model="m-8b", policy=policy)
 
 
 @pytest.fixture
 def tenant(db: None) -> Tenant:
-    """Return a tenant."""
+    """Store and return a tenant."""
     return Tenant.objects.create(slug="acme", name="Acme")

@@ -1,4 +1,4 @@
-"""Real simulated engines in processes of their own, for tests that inspect one."""
+"""Simulated engines as processes, for tests that inspect one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STARTED_S = 30
 
 @dataclass
 class SimulatedEngine:
-    """One engine server; `start` returns when it listens."""
+    """One engine server. `start` returns once it listens."""
 
     model: str = "m-8b"
     block_tokens: int = 16
@@ -27,16 +27,16 @@ class SimulatedEngine:
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """Return the URL of the engine."""
         return f"http://127.0.0.1:{self.ports[0]}"
 
     @property
     def events_endpoint(self) -> str:
-        """The endpoint of its KV events."""
+        """Return the endpoint of the engine's KV events."""
         return f"tcp://127.0.0.1:{self.ports[1]}"
 
     def start(self) -> None:
-        """Start it and wait until its port is open."""
+        """Start the engine and wait until its port is open."""
         argv = [sys.executable, "-m", "simulator.engine_server", "--port", str(self.ports[0])]
         argv += ["--served-model-name", self.model, "--block-size", str(self.block_tokens), "--num-blocks", "4096"]
         argv += ["--time-scale", "50", "--parent-pid", str(os.getpid()), *self.extra]
@@ -49,7 +49,7 @@ class SimulatedEngine:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the engine."""
         if self.process is not None:
             self.process.kill()
             self.process.wait(10)

@@ -36,7 +36,7 @@ def admin(browser: Browser, program: Program, trouble: list[str]) -> Iterator[Pa
 
 
 def answer_to(program: Program, key: str) -> int:
-    """Return the status that the gateway gives to a request with this key."""
+    """Return the status of the gateway's response to a request with this key."""
     request = urllib.request.Request(f"{program.url}/v1/models", headers={"Authorization": f"Bearer {key}"})
     try:
         with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:

@@ -26,13 +26,13 @@ ADVISORIES = "/api/v1/advisories"
 
 @pytest.fixture(scope="module")
 def quiet_program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    """Run the demo with little traffic beside the chat."""
+    """Run the demo with little traffic besides the chat."""
     with running_program(tmp_path_factory.mktemp("chat"), "--speed", "0.02") as program:
         yield program
 
 
 def called(program: Program, method: str, path: str, body: object = None) -> Any:
-    """Call the management API as the node managers' operator; retry while the program is busy."""
+    """Call the management API as an operator of the node managers; retry while the program is busy."""
     headers = {"Authorization": f"Bearer {program.secrets['kv_api_key']}", "Content-Type": "application/json"}
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(program.url + path, data, headers, method=method)
@@ -48,7 +48,7 @@ def called(program: Program, method: str, path: str, body: object = None) -> Any
 
 
 def ask(page: Page, question: str) -> tuple[str, str]:
-    """Send a question; return the answer with its note, and the decision's id."""
+    """Send a chat message; return the response with its note, and the decision's id."""
     turns = page.locator("#turns li")
     before = turns.count()
     page.fill("#text", question)
@@ -59,7 +59,7 @@ def ask(page: Page, question: str) -> tuple[str, str]:
 
 
 def drain_the_node_of(program: Program, name: str) -> None:
-    """Drain the engines of the node that has this engine, and return those of the other node to service."""
+    """Drain the engines of this engine's node, and return those of the other node to service."""
     engines = called(program, "GET", "/api/v1/engines?limit=100")["results"]
     node = next(engine["kv_node"] for engine in engines if engine["name"] == name)
     for engine in engines:
@@ -69,7 +69,7 @@ def drain_the_node_of(program: Program, name: str) -> None:
 
 
 def type_until_kv_has_moved(page: Page) -> None:
-    """Type in bursts, with pauses that separate them, until KV is on the node of the reserved engine.
+    """Type in bursts, separated by pauses, until KV is on the node of the reserved engine.
 
     Several bursts may be needed: a node writes asynchronously, a drain takes a moment, a busy gateway sheds advisories.
     """

@@ -1,4 +1,4 @@
-"""`manage.py connect` registers running engines, and predicted hits are exact from then on."""
+"""`manage.py connect` registers running engines, after which predicted hits are exact."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def listed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def headway(tmp_path_factory: pytest.TempPathFactory, listed: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Run `manage.py up` without a demo; yield its port and the environment that names its state."""
+    """Run `manage.py up` without a demo; yield its port and the environment that names its state directory."""
     port = free_ports(1)[0]
     state_dir = tmp_path_factory.mktemp("connect") / "var"
     discovery = {"HEADWAY_DISCOVERY": f"chat-8b=file://{listed}"}
@@ -62,7 +62,7 @@ def headway(tmp_path_factory: pytest.TempPathFactory, listed: Path) -> Iterator[
 
 
 class Client:
-    """Sends requests like the one that the command prints; retries 429 after the time in its answer."""
+    """Sends requests like the one that the command prints; retries a 429 after its Retry-After time."""
 
     def __init__(self, port: int, key: str, model: str = "org/Chat-8B") -> None:
         self.engines: list[str] = []
@@ -165,7 +165,7 @@ def _new_key(headway: tuple[int, dict[str, str]]) -> str:
 
 
 def _two_ports_with_free_successors() -> list[int]:
-    """Return two free ports whose successors are free, too."""
+    """Return two free ports whose next ports are free as well."""
     ports: list[int] = []
     while len(ports) < 2:
         port = free_ports(1)[0]
@@ -213,7 +213,7 @@ def _until(there: Callable[[], bool]) -> None:
 
 
 def _chat_until_hit(client: Client, text: str) -> tuple[int, int]:
-    """Repeat the request until a hit is predicted, which shows that the engine's event of the first one has arrived."""
+    """Repeat the request until a hit is predicted, that is, until the event of the first one has arrived."""
     until_s = time.monotonic() + PATIENCE_S
     while True:
         predicted, cached = client.chat(text)

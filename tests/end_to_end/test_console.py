@@ -1,4 +1,4 @@
-"""The console over the real program: decisions flow, cells change, a killed engine is named within seconds."""
+"""The console of the whole program: decisions appear, cells change, and a killed engine is named within seconds."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ def engine_port(program: Program, name: str) -> int:
 
 
 def wait_for_column(page: Page, after: int) -> int:
-    """Return the newest column once the page has drawn one beyond `after`; the page's policy forbids eval."""
+    """Return the newest column once the page has drawn one after `after`. The page's policy forbids eval."""
     deadline = time.monotonic() + PATIENCE_S
     while (drawn := int(page.get_attribute("#fleet", "data-column") or 0)) <= after:
         assert time.monotonic() < deadline, f"no column came after {after}"
@@ -29,7 +29,7 @@ def wait_for_column(page: Page, after: int) -> int:
     return drawn
 
 
-def test_signed_in_the_cells_change_as_traffic_is_routed(page: Page, trouble: list[str]) -> None:
+def test_cells_change_as_traffic_is_routed(page: Page, trouble: list[str]) -> None:
     heat = page.locator("hw-heat canvas").first
     before = heat.evaluate("canvas => canvas.toDataURL()")
     wait_for_column(page, wait_for_column(page, 0) + 1)
@@ -40,7 +40,7 @@ def test_signed_in_the_cells_change_as_traffic_is_routed(page: Page, trouble: li
     assert trouble == []
 
 
-def test_a_killed_engine_is_shown_as_lost_with_its_reason_and_returns(page: Page, program: Program) -> None:
+def test_killed_engine_is_shown_as_lost_with_its_reason_and_returns(page: Page, program: Program) -> None:
     port, verdict = engine_port(program, "e-05"), page.locator("#verdict")
     lost = re.compile("e-05 is lost.*(refused|reset|closed|broke off)", re.DOTALL)
     ends_at = time.monotonic() + PATIENCE_S

@@ -1,4 +1,4 @@
-"""Draining from the engine drawer of the real program, under traffic, and back; the past is kept meanwhile."""
+"""An engine is drained from its drawer and returned under traffic, while history is stored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def newest_decision(page: Page) -> str:
 
 
 @pytest.mark.thorough
-def test_an_engine_is_drained_and_returned_from_its_drawer(page: Page, program: Program, trouble: list[str]) -> None:
+def test_engine_is_drained_and_returned_from_its_drawer(page: Page, program: Program, trouble: list[str]) -> None:
     page.locator(".row-name", has_text="e-02").click()
     expect(page.locator("#drawer-decisions tbody tr")).not_to_have_count(0)
     page.click("#drawer-verbs >> text=Drain")
@@ -48,7 +48,7 @@ def test_an_engine_is_drained_and_returned_from_its_drawer(page: Page, program: 
 
 
 @pytest.mark.thorough
-def test_the_start_of_the_fleet_is_one_mark_and_the_past_is_stored(page: Page, program: Program) -> None:
+def test_fleet_start_is_one_marker_and_its_history_is_stored(page: Page, program: Program) -> None:
     deadline = time.monotonic() + 2 * PATIENCE_MS / 1000
     while not program.ask("select 1 from controlplane_rollup limit 1"):
         assert time.monotonic() < deadline, "the roll-up job stored nothing"
@@ -63,7 +63,7 @@ def test_the_start_of_the_fleet_is_one_mark_and_the_past_is_stored(page: Page, p
 
 
 @pytest.mark.thorough
-def test_a_session_that_ends_ends_the_watch(page: Page, program: Program) -> None:
+def test_ended_session_disconnects_its_live_view(page: Page, program: Program) -> None:
     expect(page.locator("#live-words")).to_have_text("Live")
     other = page.context.new_page()
     other.goto(f"{program.url}/topology")

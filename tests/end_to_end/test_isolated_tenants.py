@@ -1,4 +1,4 @@
-"""Two tenants of one simulated engine process: each hits its own cache after a restart, and never the other's."""
+"""Two tenants of one simulated engine hit only their own caches, before and after a restart."""
 
 from __future__ import annotations
 

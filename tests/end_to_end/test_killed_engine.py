@@ -1,4 +1,4 @@
-"""An engine dies in the middle of traffic: nothing fails that had not received its first byte."""
+"""A killed engine under traffic fails no request that has not received its first byte."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ REQUESTS, PROMPT = 120, "Tell me where you were routed. "
 
 
 async def ask(session: aiohttp.ClientSession, fleet: LiveFleet, number: int) -> tuple[bool, bool]:
-    """Return whether a first byte came, and whether the answer came whole."""
+    """Return whether a first byte arrived, and whether the response was complete."""
     body = {
         "model": MODEL,
         "messages": [{"role": "user", "content": f"{number} " + PROMPT * 60}],
@@ -57,7 +57,7 @@ async def wait_for_state(fleet: LiveFleet, engine: str, wanted: set[str]) -> Non
     raise AssertionError(f"{engine} is {engine_states(fleet).get(engine)}, not {wanted}")
 
 
-async def test_no_request_fails_before_its_first_byte_and_the_engine_returns(tmp_path: Path) -> None:
+async def test_killed_engine_fails_no_request_before_its_first_byte_and_returns(tmp_path: Path) -> None:
     policy = RoutingPolicy(placement=Stage(name="round_robin"))
     with live_fleet(tmp_path, policy, engines=3, time_scale=4.0, block_tokens=64, num_blocks=2000) as fleet:
         headers = {"Authorization": f"Bearer {API_KEY}"}

@@ -1,4 +1,4 @@
-"""The vendors' clients against a gateway process in front of simulated-engine processes.
+"""The OpenAI and Anthropic clients against a gateway process in front of simulated-engine processes.
 
 Importing a client takes seconds, so tests import it and collection does not.
 """
@@ -66,7 +66,7 @@ def test_stream_has_text_and_the_requested_usage(client: openai.OpenAI) -> None:
     assert chunks[-1].usage.completion_tokens == 12
 
 
-def test_stream_without_usage_has_none(client: openai.OpenAI) -> None:
+def test_stream_without_requested_usage_has_none(client: openai.OpenAI) -> None:
     stream = client.completions.create(model=MODEL, prompt="Say something.", max_tokens=3, stream=True)
     assert all(chunk.usage is None for chunk in stream)
 
@@ -93,7 +93,7 @@ def test_unknown_model_and_wrong_key_raise_different_errors(client: openai.OpenA
         stranger.completions.create(model=MODEL, prompt="x")
 
 
-def test_the_models_are_listed(client: openai.OpenAI) -> None:
+def test_models_are_listed(client: openai.OpenAI) -> None:
     assert [model.id for model in client.models.list()] == [MODEL]
 
 
@@ -106,7 +106,7 @@ def outcome(client: openai.OpenAI, fleet: LiveFleet, decision_id: str) -> tuple[
 def repeat_until_hit(
     client: openai.OpenAI, fleet: LiveFleet, ask_once: Callable[[], Any], *, engine_reports: bool = True
 ) -> Any:
-    """Return the first answer with a predicted hit, and assert that the engine reported the same.
+    """Return the first response with a predicted hit, and assert that the engine reported the same number.
 
     This is usually the second answer. On a busy machine, an engine that answers late may get no work for a moment,
     and the cache of the other one is empty.
@@ -129,7 +129,7 @@ def test_response_has_the_predicted_hit(client: openai.OpenAI, fleet: LiveFleet)
     repeat_until_hit(client, fleet, lambda: create(**asked))  # type: ignore[call-overload]
 
 
-def test_a_response_streams_its_events(client: openai.OpenAI) -> None:
+def test_response_streams_its_events(client: openai.OpenAI) -> None:
     with client.responses.stream(model=MODEL, input=QUESTION, max_output_tokens=6) as stream:
         kinds = [event.type for event in stream]
     assert kinds[0] == "response.created"

@@ -52,7 +52,7 @@ def cast(browser: Browser, program: Program, trouble: list[str]) -> Iterator[Cas
 
 @pytest.fixture
 def engine() -> Iterator[SimulatedEngine]:
-    """Yield an engine that fits the demo pool and is not started yet."""
+    """Yield an engine that fits the demo pool, before its start."""
     engine = SimulatedEngine(model="demo-8b", block_tokens=512, extra=("--time-scale", "1"))
     yield engine
     engine.stop()
@@ -234,7 +234,7 @@ def live_version(page: Page) -> int:
 
 
 def publish(page: Page, number: int) -> None:
-    """Answer the publish dialog and wait until the version is live everywhere."""
+    """Confirm the publish dialog and wait until the version is live everywhere."""
     page.click("#publish")
     page.fill("#typed", "demo")
     page.click("#question button.primary")
@@ -243,7 +243,7 @@ def publish(page: Page, number: int) -> None:
 
 @contextmanager
 def own_requests(program: Program) -> Iterator[Counter[int]]:
-    """Send short requests one by one while the block runs; yield the number of answers by status."""
+    """Send short requests one by one while the block runs; yield the number of responses by status."""
     answers: Counter[int] = Counter()
     ended = threading.Event()
 

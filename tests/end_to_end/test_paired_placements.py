@@ -1,4 +1,4 @@
-"""The same rows under different placements, through real processes: affinity must show in the engines' own words."""
+"""The same requests under different placements through real processes: engines report the hits of affinity."""
 
 import pytest
 
@@ -15,7 +15,7 @@ BLOCK, SESSIONS, TURNS = 512, 11, 6
 
 
 def rows() -> list[TraceRow]:
-    """Return conversations that grow by two blocks a turn, interleaved (eleven: no multiple of the engines)."""
+    """Return interleaved conversations that grow by two blocks a turn (eleven: no multiple of the engines)."""
     return [
         TraceRow(
             timestamp=100 * (turn * SESSIONS + session),
@@ -36,7 +36,7 @@ async def run(placement: str, tmp_path_factory: pytest.TempPathFactory) -> Repla
         return await replay(rows(), options)
 
 
-async def test_affinity_reaches_more_hit_tokens_than_taking_turns(tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_affinity_has_more_hit_tokens_than_round_robin(tmp_path_factory: pytest.TempPathFactory) -> None:
     summaries = {name: await run(name, tmp_path_factory) for name in ("round_robin", "dual_map", "least_cost")}
     for summary in summaries.values():
         assert (summary.ok, summary.failed, summary.rejected) == (SESSIONS * TURNS, 0, 0)

@@ -19,7 +19,7 @@ OUTPUT = 24
 
 
 async def ask(session: aiohttp.ClientSession, fleet: LiveFleet, number: int) -> tuple[bool, dict[str, Any], str]:
-    """Return whether the answer was complete, its usage, and the decision's id."""
+    """Return whether the response was complete, its usage, and the decision's id."""
     body = {
         "model": MODEL,
         "messages": [{"role": "user", "content": f"{number} " + "Tell me who computes and who answers. " * 60}],

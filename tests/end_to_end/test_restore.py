@@ -1,4 +1,4 @@
-"""Backup, empty machine, restore: the same policies, keys and audit, and no snapshot version goes back."""
+"""Backup and restore on an empty machine keep policies, keys, and audit, and no snapshot version goes back."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ publish_version(draft(policy, document, actor=program("tests")), instead_of=1, a
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[SimulatedEngine]:
-    """An engine that outlives every machine of Headway."""
+    """Run an engine that outlives every machine of Headway."""
     running = SimulatedEngine(model=MODEL, block_tokens=32)
     running.start()
     try:
@@ -62,7 +62,7 @@ def engine() -> Iterator[SimulatedEngine]:
 
 
 def decided(url: str, key: str) -> tuple[int, int]:
-    """Ask for a decision; return the status and the policy version that it carries (0: none)."""
+    """Request a decision; return its status and policy version (0: none)."""
     body = json.dumps({"model": MODEL, "token_ids": [1, 2, 3]}).encode()
     request = urllib.request.Request(f"{url}/api/v1/route", body, {"Authorization": f"Bearer {key}"})
     try:
@@ -73,7 +73,7 @@ def decided(url: str, key: str) -> tuple[int, int]:
 
 
 class Machine:
-    """One machine with the embedded form, SQLite included."""
+    """One machine with the embedded installation, SQLite included."""
 
     def __init__(self, state: Path) -> None:
         self.state = state
@@ -95,7 +95,7 @@ class Machine:
             end(process)
 
     def manage(self, *command: str) -> str:
-        """Run a command of the installation and return what it prints."""
+        """Run a command of the installation and return its output."""
         done = subprocess.run(
             [sys.executable, "manage.py", *command],
             cwd=ROOT,
@@ -114,7 +114,7 @@ class Machine:
         return key
 
     def restore(self, backup: Path) -> None:
-        """Copy a backup as docs/production.md says."""
+        """Copy a backup as docs/production.md describes."""
         self.state.mkdir(exist_ok=True)
         for file in backup.iterdir():
             shutil.copy2(file, self.state)
@@ -126,7 +126,7 @@ def stored(database: Path) -> dict[str, list[Any]]:
 
 
 @pytest.mark.thorough
-def test_sqlite_comes_back_on_an_empty_machine_and_on_the_old_one(engine: SimulatedEngine, tmp_path: Path) -> None:
+def test_sqlite_is_restored_on_an_empty_machine_and_on_the_old_one(engine: SimulatedEngine, tmp_path: Path) -> None:
     old, new, backup = Machine(tmp_path / "old"), Machine(tmp_path / "new"), tmp_path / "backup"
     with old.running():
         key = re.search(r"\(shown once\): (\S+)", old.manage("connect", engine.url, "--port", str(old.port)))
@@ -158,16 +158,14 @@ def test_sqlite_comes_back_on_an_empty_machine_and_on_the_old_one(engine: Simula
 
 
 def _same(restored: dict[str, list[Any]], kept: dict[str, list[Any]]) -> None:
-    """Everything of the backup is there; what the restored installation did since comes after it."""
+    """Assert that everything in the backup exists in the same order; later rows may exist too."""
     for name, rows in kept.items():
         assert rows, name
         assert [row for row in restored[name] if row in rows] == rows, name
 
 
 @pytest.mark.thorough
-def test_postgresql_comes_back_and_running_gateways_follow_no_older_version(
-    engine: SimulatedEngine, tmp_path: Path
-) -> None:
+def test_postgresql_is_restored_and_gateways_follow_no_older_version(engine: SimulatedEngine, tmp_path: Path) -> None:
     web_port, new_port, gateway_port, other_port = free_ports(4)
     with postgresql() as server, own_database(server) as database, private_redis(tmp_path) as redis:
         grown = Grown(database, redis.url, tmp_path / "grown")

@@ -1,4 +1,4 @@
-"""A change made safely over the whole program: from a hot engine to a version that was tried in every way there is."""
+"""A safe change in the whole program: from a hot engine to a version that was tried in every way."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ At the demo's rate the guard rightly takes minutes to be sure that it is beyond 
 """
 
 
-def test_a_change_is_tried_before_it_is_live(page: Page, program: Program, trouble: list[str]) -> None:
+def test_change_is_tried_in_every_way_before_it_is_live(page: Page, program: Program, trouble: list[str]) -> None:
     first = live_version(go(page, program, POLICY))
     bad = first + 1
     save(page, BAD, "Prompts that begin alike go together")
@@ -49,7 +49,7 @@ def go(page: Page, program: Program, path: str) -> Page:
 
 
 def save(page: Page, placement: str, message: str, *, key_blocks: int = 0) -> int:
-    """Store a draft with this placement, and this key length where one is given; return its number."""
+    """Store a draft with this placement, and this key length if given; return its number."""
     page.select_option('[name="placement.name"]', placement)
     if key_blocks:
         page.fill(f"#field-{placement}-placement-params-key_blocks", str(key_blocks))
@@ -65,7 +65,7 @@ def a_hotspot_is_seen(page: Page, program: Program) -> None:
 
 
 def a_slow_request_is_explained(page: Page, program: Program) -> None:
-    """Open a request of one's own by the id in its answer's header."""
+    """Open a request by the id in its response header."""
     text = "Why does this take so long? " * 1500
     body = {"model": "demo-8b", "messages": [{"role": "user", "content": text}], "max_tokens": 2, "stream": True}
     status, headers, answer = program.answer("/v1/chat/completions", body)
@@ -121,7 +121,7 @@ def the_guard_aborts(page: Page, program: Program, draft: int) -> None:
 
 
 def canary(page: Page, program: Program, draft: int, *, steps: str, dwell_s: int, advance: str) -> None:
-    """Start a canary of the draft by the form."""
+    """Start a canary of the draft with the form."""
     go(page, program, f"{POLICY}?draft={draft}").click("#canary-link")
     page.get_by_label("Share of sessions").fill(steps)
     page.get_by_label("Min step duration").fill(str(dwell_s))

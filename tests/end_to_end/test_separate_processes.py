@@ -1,4 +1,4 @@
-"""Gateway, web and jobs as processes of their own: each is killed while decisions are asked for and pages are read."""
+"""Gateway, web, and jobs as separate processes: each is killed while decisions and pages are requested."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SEEDS = tuple(map(int, os.environ.get("KILL_SEEDS", "1,2").split(",")))
 
 @asynccontextmanager
 async def deciding(program: Program) -> AsyncIterator[DecisionHistory]:
-    """Ask for decisions for the block; a call whose connection fails is repeated."""
+    """Request decisions during the block. A request whose connection fails is repeated."""
     history = DecisionHistory([program.url], program.secrets["api_key"], SERVED_MODEL)
     stop = asyncio.Event()
     asking = asyncio.create_task(history.run(CALLERS, stop))
@@ -42,7 +42,7 @@ async def deciding(program: Program) -> AsyncIterator[DecisionHistory]:
 
 
 async def kill(program: Program, part: str, seed: int) -> None:
-    """Kill a part at a random moment, and return when its successor runs."""
+    """Kill a part at a random time, and return once its successor runs."""
     await asyncio.sleep(random.Random(f"{part}{seed}").uniform(0.5, 2.5))
     pid = program.part_pid(part)
     assert pid is not None
@@ -68,7 +68,7 @@ async def status_of(client: aiohttp.ClientSession, url: str) -> int:
         return answer.status
 
 
-async def test_pages_live_data_and_the_api_come_through_the_gateway(program: Program) -> None:
+async def test_pages_live_data_and_the_api_are_served_through_the_gateway(program: Program) -> None:
     async with signed_in(program) as client:
         for path in ("/", "/decisions", "/policies", "/access", "/audit", "/api/v1/engines"):
             assert await status_of(client, program.url + path) == 200, path
@@ -80,7 +80,7 @@ async def test_pages_live_data_and_the_api_come_through_the_gateway(program: Pro
     assert [row[0] for row in program.ask("SELECT DISTINCT address FROM controlplane_consolesession")] == ["127.0.0.1"]
 
 
-async def test_the_console_shows_decisions_that_only_the_gateway_remembers(program: Program) -> None:
+async def test_console_shows_decisions_that_only_the_gateway_holds(program: Program) -> None:
     status, answer = program.post("/api/v1/route", {"model": SERVED_MODEL, "prompt": "never ended", "wait": False})
     assert status == 200, answer
     name = json.loads(answer)["decision_id"]
@@ -95,7 +95,7 @@ async def test_the_console_shows_decisions_that_only_the_gateway_remembers(progr
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_killed_web_costs_no_decision_and_pages_say_so_until_they_are_back(program: Program, seed: int) -> None:
+async def test_killed_web_fails_no_decision_and_pages_report_it_until_web_is_back(program: Program, seed: int) -> None:
     async with deciding(program) as history, aiohttp.ClientSession(headers={"accept": "text/html"}) as client:
         await kill(program, "web", seed)
         assert await status_of(client, f"{program.url}/login") == 503
@@ -108,7 +108,7 @@ async def test_killed_web_costs_no_decision_and_pages_say_so_until_they_are_back
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_killed_jobs_cost_no_decision_and_go_on(program: Program, seed: int) -> None:
+async def test_killed_jobs_fail_no_decision_and_are_restarted(program: Program, seed: int) -> None:
     async with deciding(program) as history:
         await kill(program, "jobs", seed)
         (stored,) = program.ask("SELECT count(*) FROM controlplane_decisionindex")
@@ -117,9 +117,7 @@ async def test_killed_jobs_cost_no_decision_and_go_on(program: Program, seed: in
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_a_killed_gateway_costs_what_was_in_flight_and_is_back_while_clients_wait(
-    program: Program, seed: int
-) -> None:
+async def test_killed_gateway_loses_only_requests_in_flight_and_is_restarted(program: Program, seed: int) -> None:
     async with signed_in(program) as client:
         async with deciding(program) as history:
             await kill(program, "gateway", seed)
@@ -134,7 +132,7 @@ async def test_a_killed_gateway_costs_what_was_in_flight_and_is_back_while_clien
         assert await status_of(client, f"{program.url}/") == 200, "web went on, and so did its sessions"
 
 
-async def test_a_stream_of_a_killed_gateway_breaks_off(program: Program) -> None:
+async def test_stream_of_a_killed_gateway_is_truncated(program: Program) -> None:
     headers = {"authorization": f"Bearer {program.secrets['api_key']}"}
     body = {"model": SERVED_MODEL, "messages": [{"role": "user", "content": "hi"}], "stream": True, "max_tokens": 2000}
     async with (
@@ -149,7 +147,7 @@ async def test_a_stream_of_a_killed_gateway_breaks_off(program: Program) -> None
 
 @asynccontextmanager
 async def accepted(client: aiohttp.ClientSession, url: str, body: object) -> AsyncIterator[aiohttp.ClientResponse]:
-    """Post until the answer is no 429: a gateway on a busy machine may be late."""
+    """Repeat the POST until the response is not a 429; a gateway on a busy machine may be late."""
     while True:
         async with client.post(url, json=body) as answer:
             if answer.status != 429:
@@ -159,7 +157,7 @@ async def accepted(client: aiohttp.ClientSession, url: str, body: object) -> Asy
 
 
 @pytest.mark.thorough
-async def test_a_killed_supervisor_leaves_no_process_and_nothing_in_the_way(tmp_path: Path) -> None:
+async def test_killed_supervisor_leaves_no_process_and_nothing_that_blocks_a_restart(tmp_path: Path) -> None:
     for _ in range(2):
         with running_program(tmp_path / "var") as program:
             parts = [program.part_pid(part) for part in ("gateway", "web", "jobs")]

@@ -57,7 +57,7 @@ def status_of(url: str) -> int:
 
 
 async def answered(client: aiohttp.ClientSession, url: str) -> int:
-    """Return the status; read the whole answer, so that its connection is released."""
+    """Return the status after reading the whole response, which releases its connection."""
     async with client.get(url) as answer:
         await answer.read()
         return answer.status

@@ -1,4 +1,4 @@
-"""A real engine hangs, and one sleeps, under the program's own traffic: both are out in time and nothing is lost."""
+"""One engine hangs and one sleeps under traffic: both leave rotation in time, and no request is lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.live.live_program import live_program
 pytestmark = [pytest.mark.processes, pytest.mark.thorough]
 
 
-def test_engines_that_stand_are_taken_out_and_no_request_is_lost(tmp_path: Path) -> None:
+def test_hanging_and_sleeping_engines_leave_rotation_and_no_request_is_lost(tmp_path: Path) -> None:
     with live_program(tmp_path) as program:
         program.start_engines(3, OPTIONS)
         rows = asyncio.run(run(program, ("hang", "sleep"), healthy_s=0.0, seed=1, to_the_end=False))

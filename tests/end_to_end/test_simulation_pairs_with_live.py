@@ -1,4 +1,4 @@
-"""The simulator predicts the live fleet: same rows, same router, processes against a virtual clock."""
+"""The simulator predicts the live fleet: same requests and router, processes against a virtual clock."""
 
 import pytest
 
@@ -13,7 +13,7 @@ ATTEMPTS = 2
 """A busy machine lengthens live times only, so this limit still catches a wrong simulator."""
 
 
-async def test_simulation_has_the_ranking_hits_and_ratios_of_the_live_fleet() -> None:
+async def test_simulation_matches_ranking_hits_and_ratios_of_the_live_fleet() -> None:
     rows = rows_of(140, qps=7.0, max_input=16_384, max_output=24, seed=5)
     for attempt in range(ATTEMPTS):
         measured = await pairs(rows, PLACEMENTS, speed=2.0)

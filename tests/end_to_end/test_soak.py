@@ -1,4 +1,4 @@
-"""Random kills in a grown installation for a minute or two; `make soak` runs twenty seeds."""
+"""Random kills in an installation of separate processes for a minute or two. `make soak` runs twenty seeds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.thorough]
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_kills_lose_nothing_repeat_nothing_and_publish_in_turn(seed: int) -> None:
+def test_kills_lose_no_request_repeat_no_action_and_publish_versions_in_order(seed: int) -> None:
     figures, wrong, _ = soak(float(seed), seed=seed)
     assert wrong == []
     assert figures["whole"] > 100

@@ -1,4 +1,4 @@
-"""Every address of the console, from the URL patterns themselves, so that a new page cannot be forgotten."""
+"""All addresses of the console, from the URL patterns themselves, so that no new page is omitted."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ API = "api/"
 
 
 class UnknownParameterError(AssertionError):
-    """A page has a parameter for which the tests know no value."""
+    """The tests know no value for a parameter of a page."""
 
 
 def addresses(values: Mapping[str, str]) -> Iterator[str]:
     """Yield the path of each pattern outside the API, with `values` for its parameters.
 
-    Raises UnknownParameterError for a parameter without a value: add one to the test that asks.
+    Raise UnknownParameterError for a parameter without a value. Add the value to the test that calls this.
     """
     for pattern in _flat(get_resolver().url_patterns, ""):
         if not pattern.startswith(API):

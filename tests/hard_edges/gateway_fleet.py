@@ -27,7 +27,7 @@ _VERSION = re.compile(r"^headway_snapshot_version ([0-9.]+)$", re.MULTILINE)
 
 
 class GatewayFleet:
-    """Engine and gateway processes, and the control plane's end of the bus."""
+    """Engine and gateway processes, and the control plane's connection to the bus."""
 
     def __init__(self, redis_url: str, directory: Path) -> None:
         *engine_ports, self._first, self._second = free_ports(5)
@@ -56,14 +56,14 @@ class GatewayFleet:
         self.bus.publish(SNAPSHOT_TOPIC, encode_snapshot(snapshot))
 
     def start(self) -> None:
-        """Start the engine and both gateways, and return when all answer."""
+        """Start the engine and both gateways, and return once all respond."""
         wait_for(f"{self._engine_url}/health")
         self._gateways = [self._start_gateway(position) for position in (0, 1)]
         for url in self.urls:
             wait_for(f"{url}/ready")
 
     def kill(self, position: int) -> None:
-        """End a gateway as a crash would."""
+        """Kill a gateway, which simulates a crash."""
         self._gateways[position].kill()
         self._gateways[position].wait()
 
@@ -78,7 +78,7 @@ class GatewayFleet:
         return [version_of(url) for url in self.urls]
 
     def log(self, position: int) -> str:
-        """Return what a gateway has logged."""
+        """Return the log of a gateway."""
         return (self._directory / f"gateway-{position}.log").read_text()
 
     def close(self) -> None:

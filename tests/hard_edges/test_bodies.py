@@ -50,7 +50,7 @@ class TemporaryFiles:
 
 
 def send(running: LiveProgram, head: bytes, pieces: Iterator[bytes]) -> tuple[int, int]:
-    """Send until the server answers or closes; return the answer's status and the number of bytes sent."""
+    """Send until the server responds or closes; return the status and the number of bytes sent."""
     sent = 0
     with socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_S) as connection:
         connection.sendall(head)

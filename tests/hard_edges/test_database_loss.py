@@ -1,4 +1,4 @@
-"""R7: decisions continue while PostgreSQL is down, pages and API answer 503, and both recover without a restart."""
+"""R7: without PostgreSQL, decisions continue, pages and API respond with 503, and both recover without a restart."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SESSION_COOKIE = {"Cookie": f"sessionid={'a' * 32}"}
 
 
 class Decisions:
-    """Requests decisions one by one and keeps the statuses of the answers, until it is stopped."""
+    """Requests decisions one by one until it is stopped, and keeps the statuses."""
 
     def __init__(self, url: str, key: str) -> None:
         self._url = url

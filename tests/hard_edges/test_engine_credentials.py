@@ -1,4 +1,4 @@
-"""R38: only engines of the topology get the engines' bearer; no engine gets a client's key."""
+"""R38: only engines of the topology get the engines' bearer token. No engine gets a client's key."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello " * 40}]
 
 
 class Listener:
-    """A server that records every request and answers with a redirect, or with 200."""
+    """A server that records every request and responds with a redirect or with 200."""
 
     def __init__(self, redirect_to: str = "") -> None:
         self._redirect_to = redirect_to
         self.seen: list[tuple[str, dict[str, str]]] = []
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Record the request and answer it."""
+        """Record the request and respond."""
         self.seen.append((request.path, {name.lower(): value for name, value in request.headers.items()}))
         if self._redirect_to and request.path != "/health":
             return web.Response(status=307, headers={"Location": self._redirect_to + request.path})

@@ -1,4 +1,4 @@
-"""docs/reliability.md against the tests that it names: no requirement may lose its proof unnoticed."""
+"""docs/reliability.md names tests that exist and can fail for each requirement."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ ROWS = requirements(PATH.read_text(encoding="utf-8"))
 REMOVALS = all_removals()
 
 
-def test_the_table_has_each_requirement_once_with_a_state_of_three() -> None:
+def test_table_lists_each_requirement_once_with_a_valid_state() -> None:
     assert sorted(ROWS) == sorted(f"R{number}" for number in range(1, 51))
     assert {row.state for row in ROWS.values()} <= {"holds", "partly", "later"}
 
 
-def test_what_holds_stays() -> None:
+def test_requirements_that_hold_do_not_regress() -> None:
     assert {name for name, row in ROWS.items() if row.state == "later"} <= LATER
     assert {name for name, row in ROWS.items() if row.state == "partly"} <= PARTLY
 
 
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.state != "later"])
-def test_a_requirement_names_tests_that_can_fail(name: str) -> None:
+def test_requirement_names_tests_that_can_fail(name: str) -> None:
     assert_named_tests_can_fail(ROWS[name].named, name)
 
 
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.state != "later"])
-def test_a_requirement_that_holds_has_parts_whose_removal_its_own_tests_notice(name: str) -> None:
+def test_requirement_that_holds_has_removals_that_its_tests_notice(name: str) -> None:
     parts = REMOVALS[name]
     assert len(parts) >= 2
     assert len({part.part for part in parts}) == len(parts)

@@ -1,4 +1,4 @@
-"""R36: an engine whose metrics are garbage is called unreadable and still serves; others are untouched."""
+"""R36: an engine with invalid metrics is reported as unreadable and still serves; other engines are unaffected."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE.keys())
-async def test_garbage_is_rejected_and_costs_the_others_nothing(garbage: bytes) -> None:
+async def test_invalid_metrics_are_rejected_and_do_not_affect_other_engines(garbage: bytes) -> None:
     bus, stop = InProcessBus(), asyncio.Event()
     reports: dict[str, list[EngineReport]] = {"bad": [], "good": []}
     bus.subscribe("load/", lambda _, value: reports[(report := decode_report(value)).engine_id].append(report))
@@ -59,8 +59,8 @@ async def test_garbage_is_rejected_and_costs_the_others_nothing(garbage: bytes) 
 
 
 @pytest.mark.parametrize(("chunked", "plain"), [(False, True), (False, False), (True, True)])
-async def test_no_more_bytes_of_a_long_answer_are_read_than_its_limit(chunked: bool, plain: bool) -> None:
-    """What is not read costs no memory. Sockets hold some megabytes that their reader never asks for."""
+async def test_long_response_is_read_only_up_to_its_limit(chunked: bool, plain: bool) -> None:
+    """Unread bytes use no memory of the process. Socket buffers hold some megabytes that are never read."""
     piece, pieces, sent = METRICS * (65_536 // len(METRICS)), 800, 0
     length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {len(piece) * pieces}"
 

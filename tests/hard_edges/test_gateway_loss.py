@@ -32,7 +32,7 @@ WITHIN = 6
 
 @asynccontextmanager
 async def deciding(fleet: GatewayFleet) -> AsyncIterator[DecisionHistory]:
-    """Request decisions through a balancer while the block runs, and wait for all answers at its end."""
+    """Request decisions through a balancer during the block, and wait for all responses at its end."""
     history, stop = DecisionHistory(fleet.urls, API_KEY, MODEL), asyncio.Event()
     asking = asyncio.create_task(history.run(CALLERS, stop))
     yield history
@@ -41,7 +41,7 @@ async def deciding(fleet: GatewayFleet) -> AsyncIterator[DecisionHistory]:
 
 
 def more_than(history: DecisionHistory, count: int) -> Callable[[], bool]:
-    """Return a condition: `count` more decisions than now were answered."""
+    """Return a condition that holds after `count` more decisions."""
     wanted = len(history.decided) + count
     return lambda: len(history.decided) > wanted
 
@@ -89,7 +89,7 @@ async def test_flushed_redis_is_refilled_without_a_lost_decision(tmp_path: Path)
 
 
 async def test_200_policies_a_minute_reach_all_gateways_within_two_seconds(tmp_path: Path) -> None:
-    """Count time in publishes, because a busy machine slows publishing and following alike."""
+    """Time is counted in publishes, because a busy machine slows publishing and following alike."""
     stale: list[tuple[int, int]] = []
     with private_redis(tmp_path) as redis, gateway_fleet(redis.url, tmp_path) as fleet:
         async with deciding(fleet) as history, aiohttp.ClientSession() as session:

@@ -49,7 +49,7 @@ class Grown:
         self._running: list[subprocess.Popen[bytes]] = []
 
     def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
-        """Start one process with a state directory and a log of its own."""
+        """Start one process with its own state directory and log."""
         environment = {**self._environment, "HEADWAY_STATE_DIR": str(self._directory / name)}
         with (self._directory / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
@@ -59,7 +59,7 @@ class Grown:
         return process
 
     def start_web(self, name: str, port: int) -> subprocess.Popen[bytes]:
-        """Start a web process, which migrates an empty database, and return once it answers."""
+        """Start a web process, which migrates an empty database, and return once it responds."""
         web = self.start(name, "manage.py", "up", "--port", str(port))
         wait_for(f"http://127.0.0.1:{port}/live")
         return web
@@ -168,7 +168,7 @@ with transaction.atomic():
 
 
 def decide(gateway: str, key: str) -> int:
-    """Request a decision and return the status of the answer."""
+    """Request a decision and return the status of the response."""
     body = json.dumps({"model": MODEL, "token_ids": [1, 2, 3]}).encode()
     request = urllib.request.Request(f"{gateway}/api/v1/route", body, {"Authorization": f"Bearer {key}"})
     try:
@@ -213,7 +213,7 @@ def test_second_beat_takes_over_when_the_first_is_killed(grown: Grown) -> None:
         return float(match[1])
 
     def woken_after_this_call() -> Callable[[], bool]:
-        """Return a condition: a job was woken over five seconds after this call, so no earlier message woke it."""
+        """Return a condition: a job was woken over five seconds after this call, so not by an earlier message."""
         from_s = time.monotonic()
         return lambda: time.monotonic() - from_s - age_s() > 5.0
 

@@ -1,4 +1,4 @@
-"""R11: five of eight engines fail. The rest serve; when most engines are outliers, none is ejected as an outlier."""
+"""R11: with five of eight engines lost, the others serve. If most engines are outliers, none is ejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R45: no data that this program reads from a network or a store can become code."""
+"""R45: no data that this program reads from a network or a store can be executed as code."""
 
 from __future__ import annotations
 

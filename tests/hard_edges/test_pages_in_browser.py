@@ -79,7 +79,7 @@ print("VALUES" + json.dumps({{"slug": "default", "engine_id": "e1", "key_id": ke
 
 
 class Visited:
-    """Observations of one page: status, errors, violations, landmarks."""
+    """Observations on one page: status, errors, violations, and landmarks."""
 
     def __init__(self, address: str, status: int, kind: str) -> None:
         self.address = address
@@ -131,7 +131,7 @@ def signed_in(browser: Browser, running: LiveProgram) -> Iterator[BrowserContext
 
 
 class Tab:
-    """One address in a tab of its own; several tabs are open together, so that they share their waits."""
+    """One address in its own tab. Several tabs are open together, so that they share their waits."""
 
     def __init__(self, context: BrowserContext, address: str) -> None:
         page = self._page = context.new_page()
@@ -191,7 +191,7 @@ def visited(running: LiveProgram, signed_in: BrowserContext) -> list[Visited]:
     return [item for start in range(0, len(pages), TABS) for item in visit(signed_in, pages[start : start + TABS])]
 
 
-def test_no_address_answers_with_a_server_error(visited: list[Visited]) -> None:
+def test_no_address_responds_with_a_server_error(visited: list[Visited]) -> None:
     assert [(page.address, page.status) for page in visited if page.status >= 500] == []
     shown = {page.address for page in visited if page.status == 200 and page.kind.startswith("text/html")}
     assert {"/", "/topology", "/policies", "/audit", "/jobs", "/access", "/login"} <= shown

@@ -1,4 +1,4 @@
-"""The database tests on PostgreSQL: models, services and jobs, run again in a process of their own.
+"""The database tests on PostgreSQL: models, services, and jobs, repeated in a separate process.
 
 HEADWAY_TEST_DATABASE_URL names a server. The default is the one on 127.0.0.1:5432, or else a private one.
 """

@@ -37,7 +37,7 @@ Story = tuple[dict[str, bytes], list[Answer], str, list[str]]
 
 
 def bodies(number: int) -> tuple[str, Any]:
-    """Return path and body of one request; the body has the canary and the request's number."""
+    """Return path and body of one request. The body has the canary text and the request's number."""
     text = f"{CANARY}-{number} " * 20
     chat = {"model": MODEL, "messages": [{"role": "user", "content": text}], "max_tokens": 3}
     ways: list[tuple[str, Any]] = [
@@ -83,7 +83,7 @@ async def send(running: LiveProgram, session: aiohttp.ClientSession, number: int
 
 
 async def send_all(running: LiveProgram, session: aiohttp.ClientSession) -> AsyncIterator[Answer]:
-    """Send all prompts; meanwhile, stop one engine, then break the database, then stop the other engine."""
+    """Send all prompts. Meanwhile, stop one engine, break the database, and stop the other engine."""
     for start in range(0, PROMPTS, AT_ONCE):
         if start == FIRST_ENGINE_DIES:
             running.engines[0].kill()
@@ -96,7 +96,7 @@ async def send_all(running: LiveProgram, session: aiohttp.ClientSession) -> Asyn
 
 
 def break_database(running: LiveProgram) -> None:
-    """Rename tables of the running server, so that its pages answer 500."""
+    """Rename tables of the running server, so that its pages respond with 500."""
     with sqlite3.connect(running.state_dir / "headway.sqlite3", timeout=10) as connection:
         connection.execute("ALTER TABLE django_session RENAME TO gone_session")
         connection.execute("ALTER TABLE controlplane_apikey RENAME TO gone_apikey")
@@ -104,7 +104,7 @@ def break_database(running: LiveProgram) -> None:
 
 
 def give_evil_names(running: LiveProgram) -> None:
-    """Put control characters into every name that the gateway receives."""
+    """Put control characters into every name that is sent to the gateway."""
     running.shell(
         "from controlplane.models import Engine, Pool, Region\n"
         "from controlplane.platform.snapshot_change import record_change\n"
@@ -131,7 +131,7 @@ def give_evil_names(running: LiveProgram) -> None:
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
-    """Return the written files, the answers, the metrics with the explanations, and the log lines."""
+    """Return the written files, the responses, the metrics with the explanations, and the log lines."""
     with live_program(tmp_path_factory.mktemp("program"), engines=True) as running:
         give_evil_names(running)
 

@@ -26,7 +26,7 @@ class Traffic:
         self.statuses: list[int] = []
 
     async def run(self) -> None:
-        """Send until `stop`; raise when an answer does not arrive."""
+        """Send until `stop`; raise if a response does not arrive."""
         headers = {"Authorization": f"Bearer {API_KEY}"}
         body = {"model": MODEL, "messages": [{"role": "user", "content": "Go on. " * 20}], "max_tokens": 3}
         async with aiohttp.ClientSession(headers=headers) as session:
@@ -42,7 +42,7 @@ class Traffic:
         self._stopped = True
 
 
-async def test_gateways_survive_a_redis_loss_and_a_restart_of_their_own(tmp_path: Path) -> None:
+async def test_gateways_survive_a_redis_outage_and_their_own_restart(tmp_path: Path) -> None:
     with private_redis(tmp_path) as redis, gateway_fleet(redis.url, tmp_path) as fleet:
         fleet.publish(2)
         await asyncio.to_thread(wait_until, lambda: fleet.versions() == [2, 2])

@@ -1,4 +1,4 @@
-"""R9: an engine that is stopped leaves rotation and comes back slowly: process, prober, judge and gateway."""
+"""R9: a stopped engine leaves rotation and returns slowly, in process, prober, health evaluation, and gateway."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 engines = engine_processes
 
 
-def test_two_unanswered_probes_take_an_engine_out() -> None:
+def test_two_failed_probes_take_an_engine_out_of_rotation() -> None:
     breaker = Breaker(BreakerSettings(), 0.0)
     breaker.observe_probe(True, "", 0.0)
     breaker.observe_probe(False, "timed out", 1.0)
@@ -42,7 +42,7 @@ def test_two_unanswered_probes_take_an_engine_out() -> None:
 
 
 def registered(engines: list[EngineProcess]) -> Pool:
-    """Store the engines as the gateway knows them."""
+    """Store the engines under the ids that the gateway uses."""
     policy = Policy.objects.create(slug="p", name="P")
     policy.live_version = PolicyVersion.objects.create(
         policy=policy, number=1, routing_document={}, automation_document={"health": {"slow_start_s": 20}}
@@ -67,7 +67,7 @@ def registered(engines: list[EngineProcess]) -> Pool:
 
 
 def judged(live: LiveGateway, observed: FleetObservation) -> str:
-    """Do the round that is due and publish what came of it; return the verdict on engine a."""
+    """Run the due round and publish its result; return the verdict on engine a."""
     run_rounds(job.JOB, job.EVERY, partial(job.judge, observed=observed))
     live.publish(build_snapshot(at=time.time()))
     row = EngineHealth.objects.filter(engine__engine_id="a").first()
@@ -80,7 +80,7 @@ async def verdict_until(wanted: str, live: LiveGateway, observed: FleetObservati
             await asyncio.sleep(0.2)
 
 
-async def test_a_stopped_engine_leaves_rotation_and_returns_with_a_growing_share(
+async def test_stopped_engine_leaves_rotation_and_returns_with_a_growing_share(
     tmp_path: Path, engines: list[EngineProcess]
 ) -> None:
     await sync_to_async(registered)(engines)

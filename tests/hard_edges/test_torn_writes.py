@@ -179,7 +179,7 @@ print(json.dumps({"stored": stored, "rejected": rejected, "indexed": indexed, "s
 
 
 def run_program(program: str, *arguments: str) -> dict[str, object]:
-    """Run the program in a process of its own and return the JSON that it prints."""
+    """Run the program in a separate process and return the JSON that it prints."""
     environment = {
         **os.environ,
         "DJANGO_SETTINGS_MODULE": "controlplane.project.settings",

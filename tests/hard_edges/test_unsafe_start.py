@@ -1,4 +1,4 @@
-"""R50: the program refuses to start on a mix of settings that would lose data or open a door, and says why."""
+"""R50: the program does not start with settings that would lose data or permit access, and reports the reason."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(command: list[str], state_dir: Path, variables: dict[str, str]) -> subpr
 
 
 @pytest.mark.parametrize(("variables", "sentence"), MIXES.values(), ids=MIXES.keys())
-def test_manage_py_up_rejects(tmp_path: Path, variables: dict[str, str], sentence: str) -> None:
+def test_manage_py_up_rejects_unsafe_settings(tmp_path: Path, variables: dict[str, str], sentence: str) -> None:
     done = run(["manage.py", "up", "--no-demo", "--port", str(free_ports(1)[0])], tmp_path, variables)
     assert done.returncode == 1
     assert sentence in done.stderr
@@ -53,7 +53,7 @@ def test_manage_py_up_rejects(tmp_path: Path, variables: dict[str, str], sentenc
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])  # noqa: S104 - rejected
 @pytest.mark.parametrize("variables", [{}, {"HEADWAY_DEBUG": "1"}], ids=["as it is", "debug"])
-def test_an_address_that_others_reach_is_rejected_under_settings_for_this_machine_only(
+def test_reachable_address_is_rejected_with_settings_for_loopback_only(
     tmp_path: Path, host: str, variables: dict[str, str]
 ) -> None:
     done = run(["manage.py", "up", "--host", host, "--port", str(free_ports(1)[0])], tmp_path, variables)
@@ -62,7 +62,7 @@ def test_an_address_that_others_reach_is_rejected_under_settings_for_this_machin
     assert not (tmp_path / "headway.sqlite3").exists()
 
 
-def test_a_server_started_past_manage_py_rejects_too(tmp_path: Path) -> None:
+def test_server_started_without_manage_py_rejects_unsafe_settings(tmp_path: Path) -> None:
     command = ["-m", "uvicorn", "controlplane.project.asgi:application", "--port", str(free_ports(1)[0])]
     done = run(command, tmp_path, {"HEADWAY_PROCESSES": "2", **GIVEN})
     assert done.returncode != 0
@@ -89,7 +89,7 @@ def test_sqlite_without_immediate_is_rejected(tmp_path: Path) -> None:
         {"HEADWAY_FLEET_SECRET": SECRET, "HEADWAY_FLEET_SECRET_ALSO": "abc"},
     ],
 )
-def test_a_gateway_alone_rejects_a_weak_secret_on_loopback_too(tmp_path: Path, variables: dict[str, str]) -> None:
+def test_standalone_gateway_rejects_a_weak_secret_even_on_loopback(tmp_path: Path, variables: dict[str, str]) -> None:
     done = run(["-m", "gateway", "--state-dir", str(tmp_path)], tmp_path, variables)
     assert done.returncode == 2
     assert f"Set {list(variables)[-1]} to a secret of at least 32 random characters" in done.stderr
@@ -97,7 +97,7 @@ def test_a_gateway_alone_rejects_a_weak_secret_on_loopback_too(tmp_path: Path, v
 
 
 @pytest.mark.parametrize("missing", ["HEADWAY_FLEET_SECRET", "--redis"])
-def test_a_gateway_alone_rejects_what_it_cannot_use(tmp_path: Path, missing: str) -> None:
+def test_standalone_gateway_rejects_unusable_settings(tmp_path: Path, missing: str) -> None:
     variables = {"HEADWAY_FLEET_SECRET": SECRET} if missing == "--redis" else {}
     options = ["--redis", "localhost:6379"] if missing == "--redis" else []
     done = run(["-m", "gateway", "--state-dir", str(tmp_path), *options], tmp_path, variables)

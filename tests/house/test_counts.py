@@ -1,4 +1,4 @@
-"""A count and its noun agree: a number before a noun that may be singular goes through `count`, or `pluralize`."""
+"""A count agrees with its noun: a number before a countable noun is formatted by `count` or `pluralize`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEVERAL = ("mark.label", "points", "role", "which", "share", "days")
 
 
 def several(source: str) -> Iterator[tuple[int, str]]:
-    """Yield each f-string part with a bare number before a plural noun, except in programs' errors."""
+    """Yield each f-string part with a bare number before a plural noun, except in errors of programs."""
     tree = ast.parse(source)
     internal = {id(item) for node in ast.walk(tree) if isinstance(node, ast.Raise) for item in ast.walk(node)}
     for node in ast.walk(tree):
@@ -35,7 +35,7 @@ def several(source: str) -> Iterator[tuple[int, str]]:
                     yield node.lineno, f"{{{text}}}{str(after.value)[:30]}"
 
 
-def test_no_sentence_of_the_program_puts_a_bare_number_before_a_plural() -> None:
+def test_no_text_of_the_program_has_a_bare_number_before_a_plural() -> None:
     broken = []
     for part in ("web", "controlplane", "planning", "gateway", "routing"):
         for path in sorted((ROOT / part).rglob("*.py")):
@@ -43,7 +43,7 @@ def test_no_sentence_of_the_program_puts_a_bare_number_before_a_plural() -> None
     assert not broken, "\n".join(broken)
 
 
-def test_no_template_puts_a_bare_number_before_a_plural() -> None:
+def test_no_template_has_a_bare_number_before_a_plural() -> None:
     broken = []
     for path in sorted((ROOT / "templates").rglob("*.html")):
         for value, noun in IN_TEMPLATE.findall(path.read_text()):

@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md, README.md and docs/ against the tree: everything that they name exists."""
+"""Everything that ARCHITECTURE.md, README.md, and docs/ name exists."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CODE = re.compile(r"^```sh\n(.*?)^```|`([^`\n]+)`", re.MULTILINE | re.DOTALL)
 
 
 def code_map() -> Iterator[tuple[list[Path], list[str]]]:
-    """Yield the folders of each row of the code map, and the files to start with."""
+    """Yield the folders of each row of the code map, and its entry files."""
     room = ROOT
     for line in ARCHITECTURE.splitlines():
         if heading := _ROOM.match(line):
@@ -34,7 +34,7 @@ def code_map() -> Iterator[tuple[list[Path], list[str]]]:
 
 
 def code(path: Path) -> str:
-    """Return the commands and names that a document sets as code."""
+    """Return the commands and names that a document formats as code."""
     return "\n".join(block or span for block, span in _CODE.findall(path.read_text(encoding="utf-8")))
 
 
@@ -45,15 +45,15 @@ def anchors(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("invariant", INVARIANTS, ids=lambda text: " ".join(text.split()[1:7]))
-def test_an_invariant_names_tests_that_can_fail(invariant: str) -> None:
+def test_invariant_names_tests_that_can_fail(invariant: str) -> None:
     assert_named_tests_can_fail(invariant, invariant.splitlines()[0])
 
 
-def test_the_map_is_short() -> None:
+def test_code_map_is_short() -> None:
     assert len(ARCHITECTURE.split()) <= 2500
 
 
-def test_the_code_map_names_folders_and_files_that_exist() -> None:
+def test_code_map_names_existing_folders_and_files() -> None:
     rows = list(code_map())
     assert len(rows) > 60
     for folders, starts in rows:
@@ -85,7 +85,7 @@ def test_commands_in_documents_exist(document: Path) -> None:
         assert find_spec(module) is not None, module
 
 
-def test_the_files_of_the_papers_rules_exist() -> None:
+def test_files_of_the_papers_rules_exist() -> None:
     """A row names files and folders from the root, or siblings of the preceding file."""
     rows = [row.split(" | ") for row in (ROOT / "docs/papers.md").read_text(encoding="utf-8").splitlines()]
     named = [row[-1].strip(" |") for row in rows if len(row) == 3 and re.search(r"\.py|/ \|$", row[-1])]

@@ -1,4 +1,4 @@
-"""Imports go one way: between rooms, and between the folders of a room. The contracts are in pyproject.toml."""
+"""Imports between rooms, and between folders of a room, go one way. The contracts are in pyproject.toml."""
 
 from __future__ import annotations
 

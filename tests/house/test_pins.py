@@ -18,7 +18,7 @@ def pins(file: str) -> dict[str, str]:
     return {re.sub(r"[._-]+", "-", name.lower()): version for name, version in PIN.findall((ROOT / file).read_text())}
 
 
-def test_the_lock_has_every_pin_in_the_same_version() -> None:
+def test_lock_has_every_pin_in_the_same_version() -> None:
     locked = pins("requirements.lock")
     wanted = pins("requirements.txt") | pins("constraints.txt")
     stale = {name: version for name, version in wanted.items() if name in locked and locked[name] != version}
@@ -28,7 +28,7 @@ def test_the_lock_has_every_pin_in_the_same_version() -> None:
 
 
 @pytest.mark.parametrize("lock", EXTRA_LOCKS)
-def test_an_extra_lock_has_its_pins_and_contradicts_none(lock: str) -> None:
+def test_extra_lock_has_its_pins_and_contradicts_none(lock: str) -> None:
     locked, base = pins(lock), pins("requirements.lock")
     wanted = pins("deploy/requirements-envoy.txt") | pins(lock.replace(".lock", ".txt"))
     assert wanted.items() <= locked.items(), "run .ci/lock-python"
@@ -37,7 +37,7 @@ def test_an_extra_lock_has_its_pins_and_contradicts_none(lock: str) -> None:
     }
 
 
-def test_the_lock_of_real_engines_has_its_pins_and_omits_the_listed_packages() -> None:
+def test_lock_of_real_engines_has_its_pins_and_omits_the_listed_packages() -> None:
     locked = pins(VLLM_LOCK)
     assert pins(".ci/requirements-vllm.txt").items() <= locked.items(), "run .ci/lock-python"
     left_out = re.findall(r"^([a-z0-9-]+);", (ROOT / ".ci/overrides-vllm.txt").read_text(), re.MULTILINE)
@@ -60,6 +60,6 @@ def test_every_locked_package_has_hashes_and_no_index_url(lock: str) -> None:
     assert "://" not in text
 
 
-def test_set_up_installs_no_package_without_its_hash() -> None:
+def test_setup_installs_no_package_without_its_hash() -> None:
     installs = [line for line in (ROOT / ".ci/setup-python").read_text().splitlines() if "pip install" in line]
     assert [line for line in installs if "--require-hashes -r requirements.lock" not in line] == []

@@ -1,4 +1,4 @@
-"""No thread uses a struct while another thread registers it with msgspec: that would end the process."""
+"""No thread uses a struct while another thread registers it with msgspec, which would crash the process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ for _ in range(60):
 """
 
 
-def test_first_uses_of_a_struct_in_several_threads_end_no_process() -> None:
+def test_first_uses_of_a_struct_in_several_threads_do_not_crash() -> None:
     assert subprocess.run([sys.executable, "-c", FIRST_USES_AT_ONCE], cwd=ROOT, check=False).returncode == 0
 
 
@@ -53,7 +53,7 @@ def test_structs_decoded_after_the_import_are_prepared() -> None:
 
 
 def _kinds(tree: ast.Module) -> Iterator[ast.expr]:
-    """Yield the types that msgspec may first see after the import: those of converters and late decoders."""
+    """Yield the types that msgspec may first process after the import: those of converters and late decoders."""
     at_import = {
         id(node) for item in tree.body if isinstance(item, ast.Assign | ast.AnnAssign) for node in ast.walk(item)
     }

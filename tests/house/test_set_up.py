@@ -1,4 +1,4 @@
-""".ci/setup-python chooses the right interpreter, tried with stand-ins on a PATH of their own; nothing is installed."""
+""".ci/setup-python chooses the right interpreter. Stand-ins on a separate PATH replace the real ones."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def set_up(folder: Path, interpreters: Mapping[str, tuple[int, ...]]) -> subproc
     ],
     ids=str,
 )
-def test_it_takes_the_first_interpreter_that_is_new_enough_and_not_too_new(
+def test_setup_uses_the_first_interpreter_in_the_supported_range(
     tmp_path: Path, interpreters: dict[str, tuple[int, ...]], taken: str
 ) -> None:
     done = set_up(tmp_path, interpreters)
@@ -73,7 +73,7 @@ def test_it_takes_the_first_interpreter_that_is_new_enough_and_not_too_new(
 @pytest.mark.parametrize(
     "interpreters", [{}, {"python3": (3, 10)}, {"python3": (3, 14)}, {"python3.12": NONE, "python": (2, 7)}], ids=str
 )
-def test_without_one_it_names_the_needed_versions_and_installs_nothing(
+def test_unsupported_interpreters_abort_setup_with_the_supported_versions(
     tmp_path: Path, interpreters: dict[str, tuple[int, ...]]
 ) -> None:
     done = set_up(tmp_path, interpreters)

@@ -1,4 +1,4 @@
-"""The house's limits on files and functions, and its banned words."""
+"""Limits of files and functions, and banned words."""
 
 import ast
 from collections import Counter
@@ -93,7 +93,7 @@ def test_every_module_has_a_docstring() -> None:
     assert not silent
 
 
-def test_nothing_is_left_unfinished() -> None:
+def test_no_code_has_an_unfinished_marker() -> None:
     marks = ("TO" + "DO", "FIX" + "ME", "NotImplemented" + "Error")
     unfinished = [
         f"{path.relative_to(ROOT)}: {mark}"
@@ -104,7 +104,7 @@ def test_nothing_is_left_unfinished() -> None:
     assert not unfinished
 
 
-def test_no_wire_reads_code() -> None:
+def test_no_deserializer_can_run_code() -> None:
     banned = ("import pickle", "yaml.load(", "marshal.loads", "eval(", "exec(")
     here = Path(__file__)
     readers = [

@@ -1,4 +1,4 @@
-"""Names, docstrings, comments, and pages use the field's words (bench/house/words.py)."""
+"""Names, docstrings, comments, and pages use standard terms (bench/house/words.py)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BY_DJANGO = {"Command", "Meta", "SessionStore"}
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_the_fields_words_are_used(part: str) -> None:
+def test_standard_terms_are_used(part: str) -> None:
     broken = [f"{at}: {', '.join(words)}" for at, words in broken_words(ROOT, [part]) if not at.startswith(LISTS)]
     assert not broken, "\n".join(broken)
 
@@ -42,7 +42,7 @@ def test_scripts_and_templates_have_no_figures_of_speech() -> None:
     assert not broken, "\n".join(broken)
 
 
-def test_a_public_class_name_means_one_thing() -> None:
+def test_public_class_name_has_one_meaning() -> None:
     files = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     defined: defaultdict[str, list[str]] = defaultdict(list)
     for file in files.split():

@@ -1,4 +1,4 @@
-"""Runs axe-core over a page. Its source is evaluated, not loaded: the page's policy allows no foreign script."""
+"""Runs axe-core on a page. Its source is evaluated, because the page's policy permits no external script."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ RUN = """async (only) => {
 
 
 def serious_violations(page: Page) -> list[str]:
-    """Return what axe finds serious, critical or wrong with landmarks on the page once nothing moves."""
+    """Return the serious and critical axe violations, and those of landmarks, once nothing moves."""
     _bring(page)
     return _violations(page, None)
 
 
 def landmark_violations(page: Page) -> list[str]:
-    """Return the elements outside all landmarks, and landmarks without distinct names."""
+    """Return elements outside all landmarks, and landmarks without distinct names."""
     _bring(page)
     return _violations(page, list(LANDMARKS))
 
 
 def serious_violations_in_both_themes(page: Page) -> list[str]:
-    """Return the same for the dark theme, and what is too faint in the light one; themes differ in colours only."""
+    """Return the violations in the dark theme, and low contrast in the light one, which differs only in colors."""
     page.emulate_media(color_scheme="dark")
     violations = serious_violations(page)
     page.emulate_media(color_scheme="light")

@@ -27,7 +27,7 @@ def samples() -> list[FleetSample]:
 
 @pytest.fixture
 def feed() -> Iterator[FleetFeed]:
-    """Yield the process's feed, empty and without a bus; reset it for the next test."""
+    """Yield the process's feed, empty and without a bus; reset it afterwards."""
     fleet_feed.cache_clear()
     feed = fleet_feed()
     feed.stop()

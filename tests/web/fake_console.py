@@ -1,6 +1,6 @@
-"""Serves the real console over a fleet that does not exist: `python -m tests.web.fake_console --port 18500`.
+"""Serves the console over a fake fleet: `python -m tests.web.fake_console --port 18500`.
 
-Its state lies where HEADWAY_STATE_DIR says; it makes the account op / op-password there.
+It keeps its state in HEADWAY_STATE_DIR, and creates the account op / op-password there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KEEP_S = 2.0
 
 
 def prepare(arguments: argparse.Namespace) -> None:
-    """Make the database, the accounts, and the engines as registered ones."""
+    """Create the database, the accounts, and the engines as registered ones."""
     from django.contrib.auth.models import User
     from django.core.management import call_command
 
@@ -67,7 +67,7 @@ def prepare(arguments: argparse.Namespace) -> None:
 
 
 def console() -> Callable[..., object]:
-    """Return Django and the websocket as one ASGI app, without the live wing."""
+    """Return Django and the websocket as one ASGI app, without the live components."""
     from channels.auth import AuthMiddlewareStack
     from channels.routing import ProtocolTypeRouter, URLRouter
     from django.core.handlers.asgi import ASGIHandler
@@ -80,7 +80,7 @@ def console() -> Callable[..., object]:
 
 
 async def publish(arguments: argparse.Namespace) -> None:
-    """Publish the past at once, then go on in real time."""
+    """Publish the history at once, then continue in real time."""
     from controlplane.history.collector import fleet_collector
     from controlplane.platform.bus import get_bus
     from gateway.contracts.fleet_sample import TOPIC
@@ -126,7 +126,7 @@ def without_last(sample: FleetSample) -> FleetSample:
 
 
 def keep(at: float) -> None:
-    """Do what the roll-up job does."""
+    """Store roll-ups as the roll-up job does."""
     from django.db import connection
 
     from controlplane.history import rollups as rollup
@@ -138,7 +138,7 @@ def keep(at: float) -> None:
 
 
 async def serve(arguments: argparse.Namespace) -> None:
-    """Run the server and the fleet in one loop."""
+    """Run the server and the fleet in one event loop."""
     config = uvicorn.Config(console(), host="127.0.0.1", port=arguments.port, log_level="warning", lifespan="off")
     fleet = asyncio.create_task(publish(arguments)) if arguments.engines else None
     await uvicorn.Server(config).serve()
@@ -147,18 +147,22 @@ async def serve(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Parse the arguments and serve until interrupted."""
+    """Parse the arguments, and serve until interrupted."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=18500)
-    parser.add_argument("--engines", type=int, default=8, help="0: no fleet at all")
+    parser.add_argument("--engines", type=int, default=8, help="number of engines; 0: no fleet")
     parser.add_argument("--pools", type=int, default=2)
-    parser.add_argument("--quiet", action="store_true", help="nothing goes wrong")
+    parser.add_argument("--quiet", action="store_true", help="simulate no faults")
     parser.add_argument("--never-back", action="store_true", help="the lost engine stays lost")
-    parser.add_argument("--young", type=float, default=0, help="only so many seconds of history")
-    parser.add_argument("--shift", type=float, default=0, help="begin so many seconds later in the story")
-    parser.add_argument("--hours", type=float, default=1.0, help="hours of stored past")
-    parser.add_argument("--removed-ago", type=float, default=0, help="the last engine was removed so many seconds ago")
-    parser.add_argument("--hole", type=float, nargs=2, help="no samples between so many seconds ago")
+    parser.add_argument("--young", type=float, default=0, help="limit the history to this many seconds")
+    parser.add_argument("--shift", type=float, default=0, help="start this many seconds into the simulated events")
+    parser.add_argument("--hours", type=float, default=1.0, help="hours of stored history")
+    parser.add_argument(
+        "--removed-ago", type=float, default=0, help="remove the last engine this many seconds before the start"
+    )
+    parser.add_argument(
+        "--hole", type=float, nargs=2, help="omit samples between these two times, in seconds before the start"
+    )
     arguments = parser.parse_args()
     prepare(arguments)
     asyncio.run(serve(arguments))

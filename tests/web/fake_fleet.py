@@ -1,6 +1,6 @@
-"""A fleet that does not exist: plausible samples with a hotspot, a lost engine and a draining one.
+"""A fake fleet: plausible samples with a hot engine, a lost one, and a draining one.
 
-Deterministic for a seed; `sample_at(t)` may be called for any rising sequence of seconds since its start.
+Deterministic for a seed. Call `sample_at(t)` with ascending seconds since the start.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ PUBLISH_AT = 224.0
 
 
 def smooth(low: float, high: float, value: float) -> float:
-    """Rise from 0 at `low` to 1 at `high`."""
+    """Return a smooth rise from 0 at `low` to 1 at `high`."""
     share = max(0.0, min(1.0, (value - low) / (high - low)))
     return share * share * (3 - 2 * share)
 
 
 @dataclass(slots=True)
 class FakeEngine:
-    """One engine's slowly wandering load."""
+    """The slowly varying load of one engine."""
 
     name: str
     pool: int
@@ -43,7 +43,7 @@ class FakeEngine:
 
 
 class FakeFleet:
-    """`engines` engines in `pools` pools; with `events` one gets hot, one is lost, one drains."""
+    """`engines` engines in `pools` pools. With `events`, one is hot, one is lost, and one drains."""
 
     def __init__(
         self, engines: int = 8, pools: int = 2, *, events: bool = True, lost_until: float = LOST_UNTIL, seed: int = 7
@@ -62,7 +62,7 @@ class FakeFleet:
         self._last_t: float | None = None
 
     def sample_at(self, t: float, start: float) -> FleetSample:
-        """Return the sample of second `t` since the fleet began at unix second `start`."""
+        """Return the sample at second `t` after the start of the fleet at Unix second `start`."""
         step = 0.5 if self._last_t is None else max(0.01, t - self._last_t)
         self._last_t = t
         self._seq += 1

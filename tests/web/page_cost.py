@@ -1,6 +1,6 @@
-"""Prints what each page of the console costs in CPU with many engines: `python -m tests.web.page_cost --engines 1000`.
+"""Prints the CPU time of each console page with many engines: `python -m tests.web.page_cost --engines 1000`.
 
-Five minutes are in memory and not stored, a day and an hour before them are; the limit is 300 ms per page.
+The last five minutes are only in memory; a day and an hour before them are stored. The limit is 300 ms per page.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PAGES = (
 
 
 def remember(engines: int) -> None:
-    """Fill the feed with the last five minutes, and the database with what was before."""
+    """Fill the feed with the last five minutes, and the database with the time before."""
     from controlplane.history.collector import FINE_S
     from controlplane.history.rollups import COARSE_S
     from controlplane.history.store import PoolHistoryFacts, write_columns
@@ -57,7 +57,7 @@ def remember(engines: int) -> None:
 
 
 def measure(address: str) -> tuple[float, float]:
-    """Return median and highest CPU time of a page, milliseconds."""
+    """Return median and maximum CPU time of a page in milliseconds."""
     from django.contrib.auth.models import User
     from django.test import Client
 
@@ -74,7 +74,7 @@ def measure(address: str) -> tuple[float, float]:
 
 
 def main() -> int:
-    """Measure every page; returns 1 where one costs more than the limit."""
+    """Measure every page; return 1 if one exceeds the limit."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engines", type=int, default=1000)
     engines = parser.parse_args().engines

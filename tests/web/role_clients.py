@@ -1,4 +1,4 @@
-"""Signed-in browsers of people with different roles."""
+"""Signed-in clients of people with different roles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROLES = ("nobody", "pool_viewer", "pool_operator", "viewer", "operator", "admin"
 
 
 def make_pool(slug: str = "chat") -> Pool:
-    """Return a pool of its own region and policy."""
+    """Return a pool with its own region and policy."""
     region, _ = Region.objects.get_or_create(slug=f"{slug}-region", defaults={"name": slug})
     policy, _ = Policy.objects.get_or_create(slug=f"{slug}-policy", defaults={"name": slug})
     pool, _ = Pool.objects.get_or_create(
@@ -25,7 +25,7 @@ def make_pool(slug: str = "chat") -> Pool:
 
 
 def make_person(role: str, pool: Pool | None = None) -> User:
-    """Return a person with one of ROLES, named like it; pool roles need the pool."""
+    """Return a person with one of ROLES and the same name. Pool roles require the pool."""
     user = User.objects.create(username=role, is_superuser=role == "superuser")
     if role.startswith("pool_"):
         RoleGrant.objects.create(user=user, role=Role(role.removeprefix("pool_")), pool=pool)
@@ -35,7 +35,7 @@ def make_person(role: str, pool: Pool | None = None) -> User:
 
 
 def client_of(user: User, *, check_forgery: bool = False) -> Client:
-    """Return a browser in which the person is signed in."""
+    """Return a client in which the person is signed in."""
     client = Client(enforce_csrf_checks=check_forgery)
     client.force_login(user)
     return client

@@ -1,4 +1,4 @@
-"""The console's JavaScript: its own tests, and frames from Python read by its reader."""
+"""The console's JavaScript: its own tests, and its decoding of frames from Python."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def run(node: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([node, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
-def test_the_scripts_own_tests_pass(node: str) -> None:
+def test_javascript_tests_pass(node: str) -> None:
     files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "web/frontend").rglob("*.test.js"))
     assert len(files) >= 10
     result = run(node, "--test", *files)
@@ -84,7 +84,7 @@ def frames_of(history: FleetHistory, fleet: FakeFleet, begin: float, steps: int)
     return frames
 
 
-def test_the_browser_reaches_the_same_state_by_columns_as_by_a_keyframe(node: str, tmp_path: Path) -> None:
+def test_browser_reaches_the_same_state_by_columns_as_by_a_keyframe(node: str, tmp_path: Path) -> None:
     fleet, history = FakeFleet(5, 2), FleetHistory()
     begin = LOST_AT - 10
     for step in range(60):
@@ -99,7 +99,7 @@ def test_the_browser_reaches_the_same_state_by_columns_as_by_a_keyframe(node: st
     assert any("lost" in states for states in by_columns["states"])
 
 
-def test_the_browser_reads_the_values_that_python_wrote(node: str, tmp_path: Path) -> None:
+def test_browser_reads_the_values_that_python_wrote(node: str, tmp_path: Path) -> None:
     fleet, history = FakeFleet(3, 1), FleetHistory()
     for step in range(40):
         history.add(fleet.sample_at(step / 2, START))
@@ -117,7 +117,7 @@ def test_the_browser_reads_the_values_that_python_wrote(node: str, tmp_path: Pat
     assert read["outside"] is None
 
 
-def test_a_gap_in_the_sequence_is_noticed(node: str, tmp_path: Path) -> None:
+def test_gap_in_the_sequence_is_detected(node: str, tmp_path: Path) -> None:
     fleet, history = FakeFleet(3, 1), FleetHistory()
     history.add(fleet.sample_at(0, START))
     keyframe = encode_keyframe(ScopedHistory(history, None), 0, judge(None))

@@ -29,7 +29,7 @@ _TRUTH = EngineProfile(
 
 @pytest.fixture
 def engine_url(tmp_path: Path) -> Iterator[str]:
-    """A simulated engine in a process of its own, with the profile that the fit must recover."""
+    """Run a simulated engine as a process, with the profile that the fit must recover."""
     profile = tmp_path / "truth.json"
     write_profile(profile, _TRUTH)
     port = free_ports(1)[0]
@@ -45,7 +45,7 @@ def engine_url(tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.alone
 @pytest.mark.processes
-def test_the_profile_of_a_running_engine_is_recovered(engine_url: str, tmp_path: Path) -> None:
+def test_fit_recovers_the_profile_of_a_running_engine(engine_url: str, tmp_path: Path) -> None:
     out = tmp_path / "fitted.json"
     sweep = ["--lengths", "256,1024,4096", "--batches", "1,6", "--contexts", "256,2048", "--repeats", "2"]
     sweep += ["--decoded", "24"]
@@ -61,7 +61,7 @@ def test_the_profile_of_a_running_engine_is_recovered(engine_url: str, tmp_path:
     assert fitted.step_per_sequence_s == pytest.approx(_TRUTH.step_per_sequence_s, rel=0.35)
 
 
-def test_a_missing_engine_is_an_error_with_a_reason(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_missing_engine_raises_an_error_with_its_reason(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_ports(1)[0]}"
     assert main([url, "--out", str(tmp_path / "fitted.json")]) == 1
     assert url in capsys.readouterr().err

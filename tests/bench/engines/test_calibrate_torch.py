@@ -13,7 +13,7 @@ from simulator.engine_models.engine_profile import EngineProfile, read_profile
 from tests.bench.engines.test_profile_fit import exact_samples
 
 
-def test_without_pytorch_it_names_what_is_missing(
+def test_without_pytorch_calibration_names_the_missing_package(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
@@ -21,19 +21,19 @@ def test_without_pytorch_it_names_what_is_missing(
     assert "torch is missing; install PyTorch" in capsys.readouterr().err
 
 
-def test_known_shapes_have_their_known_sizes() -> None:
+def test_known_shapes_have_published_sizes() -> None:
     assert SHAPES["7b"].kv_bytes_per_token == EngineProfile().kv_bytes_per_token == 57_344
     assert SHAPES["7b"].layers == EngineProfile().layers
     assert SHAPES["8b"].weights == pytest.approx(8.03e9, rel=0.01)
     assert SHAPES["14b"].weights == pytest.approx(14.8e9, rel=0.01)
 
 
-def test_heads_that_cannot_share_keys_make_no_model() -> None:
+def test_kv_heads_that_do_not_divide_heads_are_rejected() -> None:
     with pytest.raises(ValueError, match="multiple"):
         ModelShape(layers=1, hidden=64, heads=5, kv_heads=2, ffn=64, vocabulary=10)
 
 
-def test_it_writes_a_profile(tmp_path: Path) -> None:
+def test_calibration_writes_a_profile(tmp_path: Path) -> None:
     document = profile_document(fit_profile(*exact_samples(EngineProfile())), SHAPES["8b"], "a test device")
     path = tmp_path / "fitted.json"
     path.write_text(json.dumps(document))

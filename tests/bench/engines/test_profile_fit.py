@@ -24,14 +24,14 @@ def exact_samples(profile: EngineProfile, noise: float = 0.0) -> tuple[list[Pref
     return prefills, steps
 
 
-def test_exact_times_recover_every_figure() -> None:
+def test_exact_times_recover_every_parameter() -> None:
     profile = EngineProfile()
     fit = fit_profile(*exact_samples(profile))
     assert fit.figures == {name: pytest.approx(getattr(profile, name), rel=1e-6) for name in fit.figures}
     assert max(map(abs, [*fit.prefill_errors, *fit.step_errors])) < 1e-9
 
 
-def test_noise_changes_the_times_little_and_is_reported() -> None:
+def test_noise_changes_the_fit_little_and_is_reported() -> None:
     profile = EngineProfile()
     fit = fit_profile(*exact_samples(profile, noise=0.05))
     fitted = EngineProfile(**fit.figures)
@@ -41,7 +41,7 @@ def test_noise_changes_the_times_little_and_is_reported() -> None:
     assert "12 prefills fitted within" in fit.summary
 
 
-def test_no_figure_falls_below_zero() -> None:
+def test_no_parameter_is_negative() -> None:
     rows = [[1.0, float(x)] for x in range(1, 9)]
     falling = [10.0 - x for x in range(1, 9)]
     base, slope = fit_non_negative(rows, falling)
@@ -49,7 +49,7 @@ def test_no_figure_falls_below_zero() -> None:
     assert min(falling) < base < max(falling)
 
 
-def test_a_figure_without_samples_is_zero() -> None:
+def test_parameter_without_samples_is_zero() -> None:
     assert fit_non_negative([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]], [2.0, 4.0, 6.0]) == [pytest.approx(2.0), 0.0]
 
 

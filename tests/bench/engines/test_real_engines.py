@@ -1,4 +1,4 @@
-"""The workloads and verdict of bench.engines.real_engines; its engines run in make test-vllm and in the benchmark."""
+"""Workloads and verdict of bench.engines.real_engines. Its engines run in `make test-vllm` and in the benchmark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.engines.real_engines_run.routers import APPROXIMATE, OURS, RIVALS, UN
 from bench.engines.real_engines_run.shaped_model import shaped
 
 
-def test_the_same_seed_gives_the_same_requests_and_turns_repeat_their_history() -> None:
+def test_same_seed_gives_same_requests_and_turns_repeat_their_history() -> None:
     asked = conversations(200, 3)
     assert asked == conversations(200, 3)
     assert asked != conversations(200, 4)
@@ -29,14 +29,14 @@ def test_the_same_seed_gives_the_same_requests_and_turns_repeat_their_history() 
     assert any(two.messages[: len(one.messages)] == one.messages for one in asked for two in later if one is not two)
 
 
-def test_no_run_has_the_prompt_of_another() -> None:
+def test_each_run_has_its_own_prompts() -> None:
     (one,) = conversations(1, 3)
     bodies = [json.loads(one.body("m", run)) for run in ("a", "b")]
     assert bodies[0]["messages"][0]["content"][0] != bodies[1]["messages"][0]["content"][0]
     assert bodies[0]["messages"][1:] == bodies[1]["messages"][1:]
 
 
-def test_a_request_without_an_answer_is_late() -> None:
+def test_request_without_a_response_is_late() -> None:
     answers = [Answered(1.0, 100, 50), Answered(3.0, 100, 0), Answered(float("inf"))]
     measured = figures(answers, 2.0, 0.1)
     assert (measured.ttft_p50_s, measured.cached_share, measured.on_time_share, measured.failed) == (
@@ -47,12 +47,12 @@ def test_a_request_without_an_answer_is_late() -> None:
     )
 
 
-def test_an_answer_with_slow_tokens_is_late() -> None:
+def test_response_with_slow_tokens_is_late() -> None:
     answers = [Answered(1.0, 100, 50, 0.05), Answered(1.0, 100, 0, 0.2)]
     assert figures(answers, 2.0, 0.1).on_time_share == 0.5
 
 
-def test_questions_about_the_hot_prefix_share_it_and_nothing_else() -> None:
+def test_requests_of_the_hot_prefix_share_only_that_prefix() -> None:
     asked = hot_prefix(50, 3)
     assert len({one.messages[0]["content"] for one in asked}) == 1
     assert len({one.messages[1]["content"] for one in asked}) == 50
@@ -64,7 +64,7 @@ def run(on_time_share: float) -> RunFigures:
     return RunFigures(1.0, 2.0, 0.01, 0.02, 0.5, on_time_share, 0, 100)
 
 
-def test_the_rate_counts_at_which_the_best_rival_is_nearest_to_nine_in_ten() -> None:
+def test_verdict_uses_the_rate_at_which_the_best_rival_is_nearest_to_90_percent() -> None:
     shares = {
         OURS: {1.0: [0.99, 0.98, 0.97], 2.0: [0.7, 0.8, 0.9]},
         UNQUEUED: {1.0: [0.9] * 3, 2.0: [0.6] * 3},
@@ -82,7 +82,7 @@ def test_the_rate_counts_at_which_the_best_rival_is_nearest_to_nine_in_ten() -> 
     assert reported["headway_2_lead_least"] == pytest.approx(0.0)
 
 
-def test_repeats_of_several_sittings_are_merged_except_those_of_another_commit(tmp_path: Path) -> None:
+def test_repeats_of_several_sessions_merge_unless_their_commits_differ(tmp_path: Path) -> None:
     here = {"commit": "abc", "rates": [0.8, 1.2], "seed": 17}
     first = {OURS: {0.8: run(0.9), 1.2: RunFigures(1.0, float("inf"), 0.01, 0.02, 0.5, 0.8, 3, 100)}}
     Repeats(tmp_path, here).keep(1, first, {"busy_before": 0.1})
@@ -101,7 +101,7 @@ def test_repeats_of_several_sittings_are_merged_except_those_of_another_commit(t
         assert Repeats(tmp_path, other).missing(3) == [0, 1, 2]
 
 
-def test_a_repeat_that_broke_off_is_measured_again(tmp_path: Path) -> None:
+def test_truncated_repeat_is_measured_again(tmp_path: Path) -> None:
     repeats = Repeats(tmp_path, {"commit": "abc"})
     repeats.keep(0, {OURS: {1.0: run(0.9)}}, {})
     (path,) = tmp_path.iterdir()
@@ -109,7 +109,7 @@ def test_a_repeat_that_broke_off_is_measured_again(tmp_path: Path) -> None:
     assert repeats.missing(1) == [0]
 
 
-def test_a_model_for_gpus_has_the_sizes_of_its_shape_and_the_tokenizer_of_the_tiny_one(tmp_path: Path) -> None:
+def test_gpu_model_has_the_sizes_of_its_shape_and_the_tiny_models_tokenizer(tmp_path: Path) -> None:
     tiny = tmp_path / "tiny"
     (tiny / "adapter").mkdir(parents=True)
     (tiny / "config.json").write_text(json.dumps({"vocab_size": 2000, "hidden_size": 128, "model_type": "llama"}))

@@ -1,4 +1,4 @@
-"""The figures of live runs match the history, and the chapter takes them from the results."""
+"""Figures of live runs match the request history, and reports of single soaks merge into one result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def asked(
     return Asked(number, sent_s, True, first_s=first_s, ended_s=ended_s, fate=fate)  # type: ignore[arg-type]
 
 
-def test_fates_count_only_ended_requests() -> None:
+def test_outcomes_count_only_finished_requests() -> None:
     row = fates(
         [
             asked(1, 0.0, 1.0),
@@ -29,11 +29,11 @@ def test_fates_count_only_ended_requests() -> None:
     assert (row["ttft_p50_s"], row["ttft_worst_s"]) == (2.0, 3.0)
 
 
-def test_bursts_begin_each_period() -> None:
+def test_bursts_start_each_period() -> None:
     assert (rate(0.0), rate(BURST_S), rate(PERIOD_S + 0.1)) == (BURST_QPS, QPS, BURST_QPS)
 
 
-def test_a_course_shows_when_attainment_recovers_and_when_few_engines_suffice() -> None:
+def test_scaling_row_has_times_of_recovery_and_of_scale_down() -> None:
     grow_s, shrink_s = scaling_live.PHASES[0][1], scaling_live.PHASES[0][1] + scaling_live.PHASES[1][1]
     late_s = grow_s + 2 * scaling_live.STEP_S
     history = [
@@ -46,11 +46,11 @@ def test_a_course_shows_when_attainment_recovers_and_when_few_engines_suffice() 
     assert (row["few_again_after_s"], row["on_time_after_recovery"], row["on_time_while_shrinking"]) == (50.0, 1.0, 1.0)
 
 
-def test_reports_of_single_soaks_become_one_result_by_seed() -> None:
+def test_reports_of_single_soaks_merge_into_one_result_by_seed() -> None:
     reports = [{"figures": {"seed": seed}, "targets": {"wrong": {"value": 0.0}}} for seed in (2, 1)]
     assert [row["seed"] for row in result_of(reports).rows] == [1, 2]  # type: ignore[arg-type]
 
 
-def test_the_phases_fit_into_four_minutes() -> None:
+def test_phases_fit_into_four_minutes() -> None:
     assert sum(seconds for _, seconds in scaling_live.PHASES) <= 240
     assert scaling_live.SCALING["max_up"] == pytest.approx(scaling_live.MANY - scaling_live.FEW)

@@ -13,7 +13,7 @@ from tests.simulator.engine_cache.token_paths import Path, keys_of, loop, misses
 
 
 def fewest_misses(paths: list[Path], capacity: int) -> int:
-    """Return the fewest misses over every choice of leaves to evict."""
+    """Return the minimum number of misses over all choices of leaves to evict."""
 
     @cache
     def best(number: int, held: frozenset[Path]) -> int:
@@ -39,24 +39,24 @@ def fewest_misses(paths: list[Path], capacity: int) -> int:
 
 @given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=3), min_size=1, max_size=9), st.integers(3, 5))
 @settings(deadline=None, max_examples=60)
-def test_no_choice_of_leaves_has_fewer_misses(prompts: list[list[int]], capacity: int) -> None:
+def test_no_other_eviction_order_has_fewer_misses(prompts: list[list[int]], capacity: int) -> None:
     paths = [tuple(prompt) for prompt in prompts]
     chained = [keys_of(path) for path in paths]
     assert misses(chained, capacity, partial(BeladyLeaves, paths=chained)) == fewest_misses(paths, capacity)
 
 
 @pytest.mark.parametrize(("capacity", "length"), [(8, 2), (12, 4), (20, 19), (40, 5)])
-def test_in_theorem_4s_loop_it_misses_once_per_phase(capacity: int, length: int) -> None:
+def test_belady_misses_once_per_phase_in_the_loop_of_theorem_4(capacity: int, length: int) -> None:
     paths = loop(capacity, length, 6)
     assert misses(paths, capacity, partial(BeladyLeaves, paths=paths)) == capacity + 5
 
 
-def test_it_beats_the_rule_that_does_not_know_the_future() -> None:
+def test_belady_has_fewer_misses_than_lru() -> None:
     paths = random_paths(3, 300)
     assert misses(paths, 20, partial(BeladyLeaves, paths=paths)) < misses(paths, 20, LruLeaves)
 
 
-def test_an_unexpected_path_is_an_error() -> None:
+def test_unexpected_path_raises() -> None:
     known = PrefixCache(4, partial(BeladyLeaves, paths=[(1, 2)]))
     with pytest.raises(ValueError, match="insertion 0 is not the one"):
         known.insert((1, 2, 3))
@@ -65,7 +65,7 @@ def test_an_unexpected_path_is_an_error() -> None:
         known.insert((1, 2))
 
 
-def test_pinned_leaves_stay() -> None:
+def test_pinned_leaves_are_not_evicted() -> None:
     paths = [(1,), (2,), (3,), (1,), (4,), (5,)]
     cache = PrefixCache(2, partial(BeladyLeaves, paths=paths))
     cache.insert((1,))

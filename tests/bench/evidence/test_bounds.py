@@ -24,7 +24,9 @@ def lengths(prompts: list[tuple[int, ...]]) -> list[int]:
 
 
 @given(PROMPTS, st.integers(1, 30))
-def test_knowing_the_future_beats_lru_and_nothing_beats_infinity(prompts: list[tuple[int, ...]], blocks: int) -> None:
+def test_future_knowledge_beats_lru_and_nothing_beats_an_infinite_cache(
+    prompts: list[tuple[int, ...]], blocks: int
+) -> None:
     tokens = lengths(prompts)
     infinite = sum(infinite_cache_hits(prompts, tokens))
     belady = sum(belady_cache_hits(prompts, tokens, blocks))
@@ -32,18 +34,18 @@ def test_knowing_the_future_beats_lru_and_nothing_beats_infinity(prompts: list[t
 
 
 @given(PROMPTS)
-def test_a_cache_with_room_for_all_is_as_good_as_infinite(prompts: list[tuple[int, ...]]) -> None:
+def test_cache_that_fits_everything_equals_an_infinite_one(prompts: list[tuple[int, ...]]) -> None:
     tokens = lengths(prompts)
     infinite = infinite_cache_hits(prompts, tokens)
     assert lru_cache_hits(prompts, tokens, 1000) == belady_cache_hits(prompts, tokens, 1000) == infinite
 
 
-def test_a_partial_last_block_counts_only_its_tokens() -> None:
+def test_partial_last_block_counts_only_its_tokens() -> None:
     assert infinite_cache_hits([(1, 2), (1, 2)], [600, 600]) == [0, 600]
     assert hit_rate([0, 600], [600, 600], 1) == 1.0
 
 
-def test_no_run_has_more_on_time_than_the_bound_or_a_median_below_the_service_time() -> None:
+def test_no_run_beats_the_on_time_bound_or_the_service_time() -> None:
     workload = chat(300)
     for qps in (3.0, 6.0, 12.0):
         run_spec = spec("least_cost", "slack", qps=qps)
@@ -56,6 +58,6 @@ def test_no_run_has_more_on_time_than_the_bound_or_a_median_below_the_service_ti
         assert report.token_hit_rate <= report.hit_rate_infinite
 
 
-def test_the_bound_keeps_the_cheapest_and_never_what_takes_longer_than_the_slo() -> None:
+def test_bound_keeps_the_cheapest_requests_and_omits_those_longer_than_the_slo() -> None:
     assert on_time_bound([1.0, 4.0, 2.0, 3.0], engines=1, span_s=4.0, slo_s=5.0) == 0.75
     assert on_time_bound([1.0, 6.0], engines=8, span_s=100.0, slo_s=5.0) == 0.5

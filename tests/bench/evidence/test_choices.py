@@ -1,4 +1,4 @@
-"""Balls in bins: more candidates fill engines more evenly, and the figures are functions of their seeds."""
+"""Balls into bins: more candidates fill engines more evenly, and equal settings give equal figures."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def _deviation(bins: str, d: int) -> float:
 
 
 @pytest.mark.parametrize("bins", choices.BINS)
-def test_a_second_candidate_evens_out(bins: str) -> None:
+def test_second_candidate_evens_the_load(bins: str) -> None:
     assert _deviation(bins, 2) < 0.5 * _deviation(bins, 1)
 
 
-def test_one_node_per_engine_is_less_even_than_many() -> None:
+def test_one_ring_node_per_engine_is_less_even_than_many() -> None:
     assert _deviation("1 node", 1) > _deviation("100 nodes", 1) > _deviation("uniform", 1)
 
 
-def test_the_same_setting_gives_the_same_figure() -> None:
+def test_same_setting_gives_the_same_figure() -> None:
     assert _deviation("100 nodes", 2) == _deviation("100 nodes", 2)

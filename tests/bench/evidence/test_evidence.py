@@ -1,4 +1,4 @@
-"""The evidence document follows from the committed results, and verdicts follow from numbers."""
+"""The evidence document matches the committed results, and verdicts follow from numbers."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from bench.evidence.verdicts.verdict import judged
 pytestmark = pytest.mark.long
 
 
-def test_the_document_follows_from_the_results() -> None:
+def test_document_matches_the_results() -> None:
     assert document.text() == document.DOCUMENT.read_text(), "run make evidence"
 
 
 @pytest.mark.thorough
-def test_the_document_links_the_pictures_that_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_document_links_the_drawn_charts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(style, "FOLDER", tmp_path)
     document.draw()
     assert {path.name for path in tmp_path.iterdir()} == _linked()
 
 
-def test_every_linked_picture_is_committed_and_no_other() -> None:
+def test_exactly_the_linked_charts_are_committed() -> None:
     committed = {path.name for path in (document.DOCUMENT.parent / "images" / "evidence").iterdir()}
     assert committed == _linked()
 
@@ -39,14 +39,14 @@ def _linked() -> set[str]:
     return set(re.findall(r"\(images/evidence/([\w-]+\.svg)\)", document.DOCUMENT.read_text()))
 
 
-def test_a_template_that_names_an_unknown_figure_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_template_with_an_unknown_figure_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "figures", dict)
     with pytest.raises(LookupError, match=r"no infinite\.0"):
         document.text()
 
 
-def test_every_verdict_is_in_the_table() -> None:
-    """A computed claim that no row shows would be lost without a trace."""
+def test_every_computed_verdict_is_in_the_table() -> None:
+    """A verdict without a row in the document would never be read."""
     words = Counter(re.findall(r"\*\*([a-z ]+)\*\* \|", document.DOCUMENT.read_text()))
     assert words == Counter(_verdicts(verdicts.figures()))
 
@@ -59,14 +59,14 @@ def _verdicts(claims: dict[str, Any]) -> Iterator[str]:
         yield from _verdicts(claim)
 
 
-def test_figures_are_written_by_their_format() -> None:
+def test_figures_are_formatted() -> None:
     assert template_filters.num(0.9482, ".1%") == "94.8%"
     assert template_filters.num(None, ".1f") == ""
     assert template_filters.nums([1.26, None, 3], ".1f") == "1.3 /  / 3.0"
     assert template_filters.span([3.0, 1.0, 2.0], "+.1f") == "+1.0 to +3.0"
 
 
-def test_a_picture_is_the_same_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chart_is_reproducible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
     for name in ("one", "two"):
         monkeypatch.setattr(style, "FOLDER", tmp_path / name)
@@ -77,7 +77,7 @@ def test_a_picture_is_the_same_each_time(tmp_path: Path, monkeypatch: pytest.Mon
     assert drawn[0] == drawn[1]
 
 
-def test_a_result_is_read_as_it_was_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saved_result_loads_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "FOLDER", tmp_path)
     rows: list[store.Row] = [{"a": "x", "n": 0.123456789}, {"a": "y", "n": 2}]
     store.save(store.Result(name="r", command="c", settings={}, rows=rows))
@@ -92,13 +92,13 @@ def test_a_result_is_read_as_it_was_saved(tmp_path: Path, monkeypatch: pytest.Mo
         store.load("other")
 
 
-def test_verdicts_have_three_steps() -> None:
+def test_verdicts_have_three_grades() -> None:
     assert judged(reproduced=True, partly=True) == "reproduced"
     assert judged(reproduced=False, partly=True) == "partly"
     assert judged(reproduced=False) == "not reproduced"
 
 
-def test_every_result_has_the_name_of_its_file_and_its_command() -> None:
+def test_every_result_has_the_name_of_its_file_and_a_command() -> None:
     for path in store.FOLDER.glob("*.json"):
         result = store.load(path.stem)
         assert result.name == path.stem

@@ -1,4 +1,4 @@
-"""The second simulator keeps the study's model, and its readings differ where the text is open."""
+"""The second simulator implements the model of the study; its readings differ where the paper is ambiguous."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def job(number: int, *blocks: int, arrived_s: float = 0.0) -> Job:
     return Job(number, arrived_s, 512 * len(blocks), blocks)
 
 
-def test_a_hit_is_found_at_the_start_and_stored_at_the_end() -> None:
+def test_hits_count_when_a_request_starts_and_blocks_are_stored_when_it_ends() -> None:
     station = Station()
     first, second = job(1, 1, 2), job(2, 1, 2)
     station.bind(first)
@@ -40,7 +40,7 @@ def test_a_hit_is_found_at_the_start_and_stored_at_the_end() -> None:
     assert (station.resident((1, 2)), second.ttft_s) == (2, pytest.approx(prefill_s(1024, 0)))
 
 
-def test_the_cache_evicts_the_least_recently_used_leaf() -> None:
+def test_cache_evicts_the_least_recently_used_leaf() -> None:
     station = Station()
     for number in range(CACHE_BLOCKS + 1):
         station.bind(job(number, number))
@@ -52,7 +52,7 @@ def test_the_cache_evicts_the_least_recently_used_leaf() -> None:
 
 
 @pytest.mark.parametrize("order", ["late_last", "slack"])
-def test_requests_that_cannot_be_on_time_go_last(order: str) -> None:
+def test_infeasible_requests_go_last(order: str) -> None:
     station, reading = Station(), Reading(infeasible_coming=False)
     late, good = job(1, 1, 2), job(2, 3, arrived_s=6.0)
     station.bind(late)
@@ -65,7 +65,7 @@ def test_requests_that_cannot_be_on_time_go_last(order: str) -> None:
 
 
 @pytest.mark.parametrize(("placement", "order"), [("least_cost", "slack"), ("dual_map", "fifo")])
-def test_it_agrees_with_the_simulator(placement: str, order: str) -> None:
+def test_second_simulator_agrees_with_the_product_simulator(placement: str, order: str) -> None:
     ours = Workload(rows(), max_input=20_480)
     asked = spec(placement, order, engines=4, qps=12.0, warmup=200)
     by_us = report_of(asked, ours, run_ours(asked, ours), 0.0)
@@ -74,7 +74,7 @@ def test_it_agrees_with_the_simulator(placement: str, order: str) -> None:
     assert by_second.requests == pytest.approx(by_us.slo_share, abs=0.03)
 
 
-def test_tie_breaking_decides_under_sglangs_rule() -> None:
+def test_tie_breaking_changes_the_result_of_the_sglang_rule() -> None:
     shares = {
         ties: run(Asked(placement="sglang_cache_aware", engines=4, reading=Reading(ties=ties)), rows(), 14.0).requests  # type: ignore[arg-type]
         for ties in ("request", "first")

@@ -1,4 +1,4 @@
-"""Verdicts on sessions follow their definitions, and a small case of each measurement runs."""
+"""Verdicts on sessions follow their definitions. A small case of each measurement runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEASURES = (session_agents, session_limits, session_loads, session_priorities)
 
 
 @pytest.mark.parametrize("measure", MEASURES, ids=lambda item: item.__name__.rpartition(".")[2])
-def test_a_small_case_has_every_figure_of_every_seed(measure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_case_has_every_figure_of_every_seed(measure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def short(spec: Any) -> Any:
         return run_sessions(msgspec.structs.replace(spec, users=12, measured_s=20.0, files=1))
 
@@ -32,7 +32,7 @@ def test_a_small_case_has_every_figure_of_every_seed(measure: Any, monkeypatch: 
     assert all(len(row[name]) == len(session_cases.SEEDS) for name in case.figures)
 
 
-def test_no_case_is_asked_twice() -> None:
+def test_no_case_is_requested_twice() -> None:
     for measure in MEASURES:
         named = [
             (item.workload, item.system, item.users, str(sorted(item.options.items()))) for item in measure.asked()
@@ -41,7 +41,7 @@ def test_no_case_is_asked_twice() -> None:
 
 
 def rows(monkeypatch: pytest.MonkeyPatch, figure: str, values: dict[tuple[str, int], list[float]]) -> None:
-    """Give every case these figures, and 1.0 where none is given."""
+    """Make every case return these figures, and 1.0 by default."""
 
     def case(system: str, users: int, *_: object, **__: object) -> dict[str, Any]:
         return {"users": users, figure: values.get((system, users), [1.0] * 3)}
@@ -54,7 +54,7 @@ def rows(monkeypatch: pytest.MonkeyPatch, figure: str, values: dict[tuple[str, i
     ("early", "late", "verdict"),
     [(1.0, 2.1, "reproduced"), (1.0, 1.5, "partly"), (0.9, 2.1, "partly"), (1.0, 1.02, "not reproduced")],
 )
-def test_up_to_asks_for_the_size_somewhere_and_the_opposite_nowhere(
+def test_up_to_holds_if_any_size_reaches_the_ratio(
     monkeypatch: pytest.MonkeyPatch, early: float, late: float, verdict: str
 ) -> None:
     rows(monkeypatch, "tpot_ms", {("sticky", 256): [early] * 3, ("sticky", 512): [late] * 3})
@@ -64,7 +64,7 @@ def test_up_to_asks_for_the_size_somewhere_and_the_opposite_nowhere(
 @pytest.mark.parametrize(
     ("middle", "verdict"), [(1.3, "reproduced"), (2.3, "reproduced"), (3.0, "partly"), (1.0, "not reproduced")]
 )
-def test_a_range_is_judged_at_the_middle_load(monkeypatch: pytest.MonkeyPatch, middle: float, verdict: str) -> None:
+def test_range_is_judged_at_the_middle_load(monkeypatch: pytest.MonkeyPatch, middle: float, verdict: str) -> None:
     rows(monkeypatch, "tpot_ms", {("recompute", 256): [middle] * 3})
     assert symphony.within("recompute", (1.4, 1.9), (128, 256), 256)["verdict"] == verdict
 
@@ -72,13 +72,13 @@ def test_a_range_is_judged_at_the_middle_load(monkeypatch: pytest.MonkeyPatch, m
 @pytest.mark.parametrize(
     ("measured", "verdict"), [(1.9, "holds"), (1.76, "holds within tolerance"), (1.7, "does not hold")]
 )
-def test_a_bar_holds_by_the_median_of_paired_ratios(
+def test_threshold_is_judged_by_the_median_of_paired_ratios(
     monkeypatch: pytest.MonkeyPatch, measured: float, verdict: str
 ) -> None:
     rows(monkeypatch, "norm_ms_per_token", {("recompute", 256): [measured, 0.1, 9.0]})
     assert advisories._at_least("recompute", {256: 1.8})["verdict"] == verdict
 
 
-def test_seeds_that_only_one_case_has_are_left_out() -> None:
+def test_seeds_of_only_one_case_are_ignored() -> None:
     few, all_seeds = {"tpot_ms": [2.0, 4.0]}, {"tpot_ms": [1.0, 2.0, 100.0]}
     assert session_figures.ratios(few, all_seeds, "tpot_ms") == [2.0, 2.0]

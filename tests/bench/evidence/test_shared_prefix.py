@@ -1,4 +1,4 @@
-"""The cases of the measurement of generated shared prefixes."""
+"""Cases of the shared-prefix measurement."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from routing.registry import build_placement, build_queue_order
 from simulator.baselines.registry import PLACEMENTS
 
 
-def test_every_rule_can_be_built() -> None:
+def test_every_rule_is_valid() -> None:
     for rule in shared_prefix.RULES.values():
         build_placement(Stage(name=rule.placement, params=rule.params), PLACEMENTS)
         build_queue_order(Stage(name=rule.order))
 
 
-def test_each_figure_varies_one_thing() -> None:
+def test_each_sweep_varies_one_parameter() -> None:
     usual = SharedPrefixRun(placement="", tokens_per_s=0)
     named = {"placement", "order", "placement_params", "eviction", "tokens_per_s", "seed"}
     for asked in shared_prefix.sweep_runs():
@@ -34,15 +34,15 @@ def test_each_figure_varies_one_thing() -> None:
         assert asked.value in values
 
 
-def test_the_usual_cache_is_the_rest_of_nine_tenths_of_the_gpu() -> None:
+def test_default_cache_is_the_kv_part_of_90_percent_of_gpu_memory() -> None:
     _, sizes = shared_prefix.SWEEPS["cache"]
     assert abs(sizes[-1] / SharedPrefixRun(placement="", tokens_per_s=0).cache_tokens - 1) < 0.05
 
 
-def test_every_swept_rule_has_a_style() -> None:
+def test_every_swept_rule_has_a_chart_style() -> None:
     assert set(shared_prefix.SWEPT) | set(shared_prefix.BATCH_RULES) <= STYLES.keys()
 
 
-def test_seeds_that_disagree_are_shown_by_their_least_and_most() -> None:
+def test_diverging_seeds_are_shown_as_a_range() -> None:
     assert seconds([0.4, 0.5]) == "0.45 s"
     assert seconds([0.4, 7.5, 35.0]) == "0.40 to 35.00 s"

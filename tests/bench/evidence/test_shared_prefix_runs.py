@@ -1,4 +1,4 @@
-"""Generated shared prefixes in fine blocks: their shared and other parts, and the report of a run."""
+"""Generated shared prefixes in small blocks: their shared and unique parts, and the report of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _short(**changed: object) -> SharedPrefixRun:
     return SharedPrefixRun(**(values | changed))  # type: ignore[arg-type]  # the test names the fields
 
 
-def test_prompts_of_a_group_share_their_part_and_nothing_more() -> None:
+def test_prompts_of_a_group_share_only_the_shared_part() -> None:
     requests = SharedPrefixWorkload(_SHAPE, 32, seed=1)
     for number, keys in enumerate(requests.keys):
         length = _SHAPE.lengths[number % 5]
@@ -25,12 +25,12 @@ def test_prompts_of_a_group_share_their_part_and_nothing_more() -> None:
             assert common == (length // 64 if other % 5 == number % 5 else 0)
 
 
-def test_all_prompts_but_the_first_of_each_group_can_hit_the_shared_part() -> None:
+def test_every_prompt_but_the_first_of_a_group_can_hit_the_shared_part() -> None:
     requests = SharedPrefixWorkload(_SHAPE, 32, seed=1)
     assert requests.infinite_hit_rate(0) == pytest.approx(0.5 * 3 / 4)
 
 
-def test_the_same_seed_gives_the_same_requests() -> None:
+def test_same_seed_gives_the_same_requests() -> None:
     random = SharedPrefixShape(groups=5, prompts=4)
     one, two, other = (SharedPrefixWorkload(random, 32, seed=seed) for seed in (1, 1, 2))
     assert one.keys == two.keys
@@ -38,7 +38,7 @@ def test_the_same_seed_gives_the_same_requests() -> None:
     assert one.keys != other.keys
 
 
-def test_block_size_changes_keys_but_not_arrivals() -> None:
+def test_block_size_changes_keys_and_not_arrivals() -> None:
     fine, coarse = (SharedPrefixWorkload(_SHAPE, size, seed=1) for size in (32, 64))
     assert [len(keys) for keys in fine.keys] == [2 * len(keys) for keys in coarse.keys]
     assert [arrival.request.arrived_s for arrival in fine.arrivals(None, 5.0)] == [
@@ -46,20 +46,20 @@ def test_block_size_changes_keys_but_not_arrivals() -> None:
     ]
 
 
-def test_engines_take_the_same_time_for_each_token_and_none_for_hits() -> None:
+def test_engines_take_constant_time_per_token_and_none_for_hits() -> None:
     profile = profile_of(_short(tokens_per_s=7000))
     assert profile.prefill_s(7000, 0) == pytest.approx(1.0)
     assert profile.prefill_s(7000, 3500) == pytest.approx(0.5)
 
 
-def test_a_run_finishes_all_requests_with_no_more_hits_than_possible() -> None:
+def test_run_finishes_all_requests_without_impossible_hits() -> None:
     row = run_row(_short())
     assert row["finished"] == 256
     assert 0 < float(str(row["hit_rate"])) <= float(str(row["hit_rate_infinite"]))
     assert float(str(row["ttft_p50_s"])) <= float(str(row["ttft_p95_s"]))
 
 
-def test_answers_take_time_on_engines_that_decode() -> None:
+def test_responses_take_time_on_engines_that_decode() -> None:
     row = run_row(_short(engine_model="chunked", block_tokens=64, output_tokens=8))
     assert row["finished"] == 256
     assert float(str(row["e2e_p50_s"])) > float(str(row["ttft_p50_s"])) + 7 * 0.0185

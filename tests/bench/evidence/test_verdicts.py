@@ -1,4 +1,4 @@
-"""A verdict follows the definition above its table, for all numbers."""
+"""Each verdict follows the definition above its table for all numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.evidence.verdicts import dualmap, mooncake
 
 
 @pytest.mark.parametrize(("ours", "verdict"), [(0.2, "reproduced"), (0.9, "partly"), (1.4, "not reproduced")])
-def test_latency_counts_against_the_best_baseline(monkeypatch: pytest.MonkeyPatch, ours: float, verdict: str) -> None:
+def test_latency_is_compared_with_the_best_baseline(monkeypatch: pytest.MonkeyPatch, ours: float, verdict: str) -> None:
     def point(_trace: str, _qps: float, placement: str, _order: str = "fifo") -> dict[str, Any]:
         value = {"dual_map": ours, "least_loaded": 9.0}.get(placement, 1.0)
         return {"ttft_p50_s": value}
@@ -23,7 +23,7 @@ def test_latency_counts_against_the_best_baseline(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("ours", "verdict"), [(9.0, "reproduced"), (5.5, "partly"), (4.0, "not reproduced")])
-def test_ahead_of_all_means_ahead_of_the_best(monkeypatch: pytest.MonkeyPatch, ours: float, verdict: str) -> None:
+def test_ahead_of_all_means_ahead_of_the_best_rival(monkeypatch: pytest.MonkeyPatch, ours: float, verdict: str) -> None:
     def goodput(size: int, rule: str) -> float:
         best = 5.0 if size == 8 else 6.0
         return ours if rule == "dual_map" else best if rule == "preble" else 1.0
@@ -37,7 +37,7 @@ def test_ahead_of_all_means_ahead_of_the_best(monkeypatch: pytest.MonkeyPatch, o
     ("early", "paper", "ours", "verdict"),
     [(80, 70, 200, "reproduced"), (80, 90, 10, "not reproduced"), (110, 70, 10, "not reproduced")],
 )
-def test_the_papers_prediction_is_judged_by_the_papers_rule(
+def test_papers_prediction_is_judged_by_the_papers_rule(
     monkeypatch: pytest.MonkeyPatch, early: int, paper: int, ours: int, verdict: str
 ) -> None:
     rejected = {
@@ -51,6 +51,6 @@ def test_the_papers_prediction_is_judged_by_the_papers_rule(
     assert mooncake.rejections()["verdict"] == verdict
 
 
-def test_a_setting_made_from_the_papers_figure_proves_nothing() -> None:
+def test_setting_taken_from_the_paper_gives_no_verdict() -> None:
     assert [item()["verdict"] for item in (dualmap.key_lengths, mooncake.peak)] == ["by construction"] * 2
     assert keys.PAPER["13"] == 0.378

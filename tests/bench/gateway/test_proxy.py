@@ -1,4 +1,4 @@
-"""The added latency in bench.gateway.proxy, and how it reads answers."""
+"""bench.gateway.proxy computes the added latency and parses responses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.gateway.proxy_run.round_trips import p50_us, requests
 from tests.gateway.ports import listen
 
 
-def test_ours_is_over_plain_nginx_and_the_peers_over_the_engine() -> None:
+def test_added_latency_is_relative_to_nginx_and_the_peers_to_the_engine() -> None:
     p50 = {"engine": 20.0, "nginx": 50.0, "nginx_decided": 200.0, "sglang_router": 70.0}
     figures = {f"{name}_{size}kb_us{of}": us for name, us in p50.items() for size in (2, 48) for of in ("", "_median")}
     added_us = added(figures)
@@ -24,7 +24,7 @@ def test_ours_is_over_plain_nginx_and_the_peers_over_the_engine() -> None:
     assert added_us["added_48kb_over_peer_median"] == 3.0
 
 
-def test_requests_have_their_size_and_share_prefixes() -> None:
+def test_requests_have_the_given_size_and_share_prefixes() -> None:
     asked = requests(2)
     assert all(1900 < len(item.partition(b"\r\n\r\n")[2]) < 2300 for item in asked)
     assert len({item[:900] for item in asked}) == 16
@@ -40,7 +40,7 @@ def test_requests_have_their_size_and_share_prefixes() -> None:
         (b"", "closed"),
     ],
 )
-def test_only_answers_of_engines_are_timed(answer: bytes, error: str | None) -> None:
+def test_only_responses_of_engines_are_timed(answer: bytes, error: str | None) -> None:
     def serve() -> None:
         connection, _ = listener.accept()
         with connection:
@@ -59,6 +59,6 @@ def test_only_answers_of_engines_are_timed(answer: bytes, error: str | None) -> 
         serving.join(60)
 
 
-def test_a_change_without_effect_is_an_error(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_configuration_change_without_effect_raises(tmp_path_factory: pytest.TempPathFactory) -> None:
     with pytest.raises(ValueError, match="has no"):
         nginx_folder(tmp_path_factory.mktemp("nginx"), 1, "127.0.0.1:2", {"no such line": ""})

@@ -1,4 +1,4 @@
-"""The verdict of the node managers' soak: the faults it must detect in a history, and the events it must accept."""
+"""The verdict of the node managers' soak: faults in a history that it must report, and events it must accept."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def purge(began: float, outcome: str = "done") -> list[Operation]:
     ]
 
 
-def test_a_get_of_a_put_block_may_hit_or_miss() -> None:
+def test_get_of_a_stored_block_may_hit_or_miss() -> None:
     history = [operation("put", 1.0), hit(2.0), operation("get", 3.0), hit(4.0, node=EVERY_NODE)]
     assert wrong_operations(history, NODES, []) == []
 
 
-def test_a_get_with_other_bytes_is_wrong() -> None:
+def test_get_with_other_bytes_is_reported() -> None:
     (wrong,) = wrong_operations([operation("put", 1.0), hit(2.0, wrong=[NAME])], NODES, [])
     assert "other bytes" in wrong
 
@@ -56,7 +56,7 @@ def test_a_get_with_other_bytes_is_wrong() -> None:
         [operation("put", 0.0), *purge(0.6)],
     ],
 )
-def test_a_hit_without_a_put_is_wrong(before: list[Operation]) -> None:
+def test_hit_without_a_put_is_reported(before: list[Operation]) -> None:
     (wrong,) = wrong_hits(sorted([*before, hit(2.2)], key=lambda item: item.began), NODES)
     assert "no client had put this: shared-3" in wrong
 
@@ -74,7 +74,7 @@ def test_a_hit_without_a_put_is_wrong(before: list[Operation]) -> None:
         [operation("commit", 1.0)],
     ],
 )
-def test_a_hit_after_a_possible_put_is_right(before: list[Operation]) -> None:
+def test_hit_after_an_unconfirmed_put_is_accepted(before: list[Operation]) -> None:
     assert wrong_hits(sorted([*before, hit(2.2)], key=lambda item: item.began), NODES) == []
 
 
@@ -89,7 +89,7 @@ def allocated(began: float, tx_id: str, **fields: Any) -> Operation:
 
 
 @pytest.mark.parametrize("other", [allocated(2.0, "b"), operation("put", 2.0, hits=[NAME])])
-def test_a_locked_block_belongs_to_one_transaction(other: Operation) -> None:
+def test_locked_block_belongs_to_one_transaction(other: Operation) -> None:
     (wrong,) = wrong_locks([allocated(1.0, "a"), other], [])
     assert "another transaction" in wrong
 
@@ -107,23 +107,23 @@ def test_a_locked_block_belongs_to_one_transaction(other: Operation) -> None:
         ([allocated(1.0, "a"), operation("purge", 1.2, tenant=TENANT), allocated(2.0, "b")], []),
     ],
 )
-def test_an_expired_lock_has_no_effect(history: list[Operation], kills: list[Kill]) -> None:
+def test_expired_lock_has_no_effect(history: list[Operation], kills: list[Kill]) -> None:
     assert wrong_locks(history, kills) == []
 
 
-def test_a_kill_ends_no_lock_of_another_node_or_of_the_nodes_next_life() -> None:
+def test_kill_ends_only_locks_of_that_run_of_that_node() -> None:
     history = [allocated(1.0, "a"), allocated(2.0, "b")]
     assert wrong_locks(history, [(1, 1.4, 1.5)]) and wrong_locks(history, [(0, 0.5, 0.9)])
 
 
 @pytest.mark.parametrize("kind", ["ephemeral", "damaged"])
-def test_a_put_that_must_be_rejected_is_wrong_if_accepted(kind: str) -> None:
+def test_accepted_put_that_must_be_rejected_is_reported(kind: str) -> None:
     put = operation("put", 1.0, names=[f"{kind}-1"])
     assert len(wrong_operations([put], NODES, [])) == 1
     assert len(wrong_hits([put, operation("get", 2.0, hits=[f"{kind}-1"])], NODES)) == 1
 
 
-def test_a_killed_clients_history_is_read_up_to_its_last_line(tmp_path: Path) -> None:
+def test_history_of_a_killed_client_is_read_up_to_its_last_line(tmp_path: Path) -> None:
     path = tmp_path / "c0"
     writer = HistoryWriter(path, "c0")
     with writer.noting(Operation("put", 0, [NAME])) as done:
@@ -140,7 +140,7 @@ def test_a_killed_clients_history_is_read_up_to_its_last_line(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_seed_determines_all_faults_and_each_is_undone(seed: int) -> None:
+def test_seed_determines_all_faults_and_each_is_reverted(seed: int) -> None:
     faults = schedule(seed, 30.0, 3, 3)
     assert faults == schedule(seed, 30.0, 3, 3)
     assert all(0.0 < fault.at_s <= 30.0 for fault in faults)
@@ -150,7 +150,7 @@ def test_a_seed_determines_all_faults_and_each_is_undone(seed: int) -> None:
             assert turns == [kind, undone] * (len(turns) // 2)
 
 
-def test_a_block_follows_from_its_name() -> None:
+def test_block_content_is_derived_from_its_name() -> None:
     one = known(NAME)
     assert len(one.payload) == one.facts.length
     assert one.facts.parent == known("shared-2").facts.key
@@ -158,7 +158,7 @@ def test_a_block_follows_from_its_name() -> None:
     assert known("shared-4").payload != one.payload
 
 
-def test_a_client_that_is_still_starting_at_the_end_is_no_fault(tmp_path: Path) -> None:
+def test_client_that_is_starting_at_the_end_is_accepted(tmp_path: Path) -> None:
     run = Soak(tmp_path, 1)
     try:
         run.start_client(0)

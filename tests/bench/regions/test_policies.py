@@ -14,12 +14,12 @@ def test_every_claim_names_runnable_cases_and_has_a_unique_key() -> None:
     assert {case["workload"] for case in CASES.values()} == WORKLOADS.keys()
 
 
-def test_claims_are_measured_on_seeds_that_no_parameter_was_chosen_on() -> None:
+def test_claims_are_measured_on_seeds_not_used_for_tuning() -> None:
     assert len(SEEDS) >= 5
     assert min(SEEDS) > 7
 
 
-def test_regions_whose_days_coincide_save_only_noise_and_opposite_ones_much() -> None:
+def test_regions_with_opposite_days_save_much_and_equal_ones_almost_nothing() -> None:
     same = diurnal_capacity.savings((0.0, 0.0, 0.0), (4.0, 10.0), 1)[0]
     apart = diurnal_capacity.savings((0.0, 8.0, 16.0), (4.0, 10.0), 1)[0]
     assert 0 <= same < 0.06

@@ -1,4 +1,4 @@
-"""The fidelity benchmark's measure of agreement."""
+"""The agreement metric of the fidelity benchmark."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_only_policies_that_differ_in_live_runs_are_ranked() -> None:
     assert agreeing_share([pair("a", 1.0, 2.0)]) == 1.0
 
 
-def test_promises_are_about_ratios_and_ranking() -> None:
+def test_targets_cover_ratios_and_ranking() -> None:
     figures = figures_of([pair("a", 1.0, 1.0), pair("b", 2.0, 1.5)])
     assert (figures["worst_ratio_error"], figures["worst_ratio_error_between_policies"]) == (0.25, 0.3333)
     assert {name: target.holds for name, target in targets_of(figures).items()} == {
@@ -44,11 +44,11 @@ def test_promises_are_about_ratios_and_ranking() -> None:
     }  # fmt: skip
 
 
-def test_repeats_count_by_their_median() -> None:
+def test_repeats_are_reduced_to_their_median() -> None:
     assert middle([Measured(1.0, 0.1), Measured(9.0, 0.2), Measured(2.0, 0.3)]) == Measured(2.0, 0.2)
 
 
-def test_the_prediction_is_that_of_what_if(tmp_path: Path) -> None:
+def test_prediction_is_that_of_what_if(tmp_path: Path) -> None:
     rows: list[RecordedRow] = recorded(60)
     window = tmp_path / "window.jsonl.gz"
     write_trace(window, rows)
@@ -57,7 +57,7 @@ def test_the_prediction_is_that_of_what_if(tmp_path: Path) -> None:
     assert predicted("least_cost", window, rows, "chunked") == other
 
 
-def test_the_engine_model_closest_to_the_window_is_simulated(tmp_path: Path) -> None:
+def test_simulation_uses_the_engine_model_closest_to_the_window(tmp_path: Path) -> None:
     rows = [msgspec.structs.replace(row, policy_version=1, output_length=300) for row in recorded(80)]
     window = tmp_path / "window.jsonl.gz"
     write_trace(window, rows)

@@ -26,7 +26,7 @@ ACTOR = program("test")
 pytestmark = pytest.mark.django_db
 
 
-def test_a_key_is_random_and_known_only_by_its_hash(tenant: Tenant, bus: Bus) -> None:
+def test_key_is_random_and_stored_only_as_a_hash(tenant: Tenant, bus: Bus) -> None:
     key, text = create_api_key(tenant, "ci", actor=ACTOR)
     _, other = create_api_key(tenant, "ci", actor=ACTOR)
     assert text != other
@@ -36,14 +36,14 @@ def test_a_key_is_random_and_known_only_by_its_hash(tenant: Tenant, bus: Bus) ->
     assert key.sha256 == hashlib.sha256(text.encode()).hexdigest()
 
 
-def test_a_dump_of_the_database_holds_no_usable_key(tenant: Tenant, bus: Bus) -> None:
+def test_database_dump_holds_no_usable_key(tenant: Tenant, bus: Bus) -> None:
     _, text = create_api_key(tenant, "ci", actor=ACTOR)
     dump = json.dumps(serializers.serialize("python", ApiKey.objects.all()), default=str)
     assert text not in dump
     assert text[12:] not in dump
 
 
-def test_a_revoked_key_leaves_the_snapshot(tenant: Tenant, bus: Bus) -> None:
+def test_revoked_key_is_removed_from_the_snapshot(tenant: Tenant, bus: Bus) -> None:
     key, _ = create_api_key(tenant, "ci", actor=ACTOR)
     before = build_snapshot(at=0.0)
     assert [entry.tenant_id for entry in before.api_keys] == ["acme"]
@@ -61,7 +61,7 @@ def test_revoking_twice_changes_nothing(tenant: Tenant, bus: Bus) -> None:
     assert build_snapshot(at=0.0).version == version
 
 
-def test_a_new_key_opens_inference_alone(tenant: Tenant) -> None:
+def test_new_key_has_only_the_inference_scope(tenant: Tenant) -> None:
     key, _ = create_api_key(tenant, "ci", actor=ACTOR)
     assert (key.scopes, ApiKey().scopes) == (["infer"], ["infer"])
 
@@ -87,7 +87,9 @@ def test_scopes_and_limits_reach_the_gateway(tenant: Tenant, bus: Bus) -> None:
         ({"revoked_at": None}, "revoked_at"),
     ],
 )
-def test_what_is_wrong_with_a_key_is_named(tenant: Tenant, bus: Bus, change: dict[str, Any], path: str) -> None:
+def test_invalid_key_settings_are_reported_by_field(
+    tenant: Tenant, bus: Bus, change: dict[str, Any], path: str
+) -> None:
     key, _ = create_api_key(tenant, "ci", actor=ACTOR)
     with pytest.raises(InvalidFieldsError) as caught:
         change_api_key(key, change, actor=ACTOR)
@@ -95,14 +97,14 @@ def test_what_is_wrong_with_a_key_is_named(tenant: Tenant, bus: Bus, change: dic
     assert ApiKey.objects.get().revision == 1
 
 
-def test_a_revoked_key_cannot_come_back(tenant: Tenant, bus: Bus) -> None:
+def test_revoked_key_cannot_be_restored(tenant: Tenant, bus: Bus) -> None:
     key, _ = create_api_key(tenant, "ci", actor=ACTOR)
     revoke_api_key(key, actor=ACTOR, why="leaked")
     with pytest.raises(InvalidFieldsError, match="revoked"):
         change_api_key(key, {"name": "back"}, actor=ACTOR)
 
 
-def test_the_audit_of_a_key_holds_neither_text_nor_hash(tenant: Tenant, bus: Bus) -> None:
+def test_audit_of_a_key_holds_neither_text_nor_hash(tenant: Tenant, bus: Bus) -> None:
     key, text = create_api_key(tenant, "ci", actor=ACTOR, why="for ci")
     revoke_api_key(key, actor=ACTOR)
     recorded = json.dumps([[event.before, event.after] for event in AuditEvent.objects.all()])
@@ -111,13 +113,13 @@ def test_the_audit_of_a_key_holds_neither_text_nor_hash(tenant: Tenant, bus: Bus
     assert key.key_id in recorded
 
 
-def test_only_admins_make_keys(tenant: Tenant, bus: Bus) -> None:
+def test_only_admins_create_keys(tenant: Tenant, bus: Bus) -> None:
     with pytest.raises(NotAllowedError):
         create_api_key(tenant, "ci", actor=Actor("key x", "api", role=Role.OPERATOR))
     assert not ApiKey.objects.exists()
 
 
-def test_a_key_for_named_pools_acts_in_them_alone(pool: Pool, tenant: Tenant, bus: Bus) -> None:
+def test_key_for_named_pools_works_only_in_those_pools(pool: Pool, tenant: Tenant, bus: Bus) -> None:
     key, _ = create_api_key(tenant, "ci", actor=ACTOR, scopes=("manage",), role=Role.OPERATOR, pools=(pool.slug,))
     actor = machine(key)
     assert may(actor, Role.OPERATOR, pool)
@@ -127,7 +129,7 @@ def test_a_key_for_named_pools_acts_in_them_alone(pool: Pool, tenant: Tenant, bu
     assert list(visible_pools(actor)) == [pool]
 
 
-def test_a_key_acts_in_all_pools_only_where_that_is_chosen(pool: Pool, tenant: Tenant, bus: Bus) -> None:
+def test_key_works_in_all_pools_only_if_all_pools_are_selected(pool: Pool, tenant: Tenant, bus: Bus) -> None:
     key, _ = create_api_key(tenant, "ci", actor=ACTOR, scopes=("manage",), role=Role.OPERATOR)
     nowhere = machine(key)
     assert not may(nowhere, Role.VIEWER)
@@ -142,7 +144,7 @@ def test_a_key_acts_in_all_pools_only_where_that_is_chosen(pool: Pool, tenant: T
         change_api_key(key, {"pools": ["*", pool.slug], "role": Role.VIEWER}, actor=ACTOR)
 
 
-def test_a_key_for_pools_that_are_gone_opens_no_other(pool: Pool, tenant: Tenant, bus: Bus) -> None:
+def test_key_for_deleted_pools_grants_access_to_no_other_pool(pool: Pool, tenant: Tenant, bus: Bus) -> None:
     key, _ = create_api_key(tenant, "ci", actor=ACTOR, scopes=("manage",), role=Role.OPERATOR, pools=(pool.slug,))
     Pool.objects.all().delete()
     change_api_key(key, {"name": "still", "pools": [pool.slug]}, actor=ACTOR)
@@ -154,7 +156,7 @@ def test_a_key_for_pools_that_are_gone_opens_no_other(pool: Pool, tenant: Tenant
     ("role", "pools", "sentence"),
     [(Role.ADMIN, "real", "An admin acts in all pools"), (Role.VIEWER, "zzz", "No such pool: zzz")],
 )
-def test_pools_of_a_key_that_make_no_sense_are_rejected(
+def test_invalid_pools_of_a_key_are_rejected(
     pool: Pool, tenant: Tenant, bus: Bus, role: Role, pools: str, sentence: str
 ) -> None:
     named = [pool.slug if pools == "real" else pools]
@@ -165,7 +167,7 @@ def test_pools_of_a_key_that_make_no_sense_are_rejected(
         change_api_key(key, {"pools": named}, actor=ACTOR)
 
 
-def test_origins_are_listed_as_browsers_write_them_and_published(tenant: Tenant, bus: Bus) -> None:
+def test_origins_are_normalized_as_browsers_send_them_and_published(tenant: Tenant, bus: Bus) -> None:
     key, _ = create_api_key(tenant, "chat", actor=ACTOR, origins=["https://Chat.example.com", "http://localhost:8090"])
     assert key.origins == ["http://localhost:8090", "https://chat.example.com"]
     assert build_snapshot(at=0.0).api_keys[0].origins == tuple(key.origins)
@@ -177,6 +179,6 @@ def test_origins_are_listed_as_browsers_write_them_and_published(tenant: Tenant,
     "origin",
     ["*", "null", "chat.example.com", "https://chat.example.com/", "https://a.example/path", "https://*.example", 7],
 )
-def test_what_is_no_origin_is_rejected(tenant: Tenant, bus: Bus, origin: Any) -> None:
+def test_invalid_origins_are_rejected(tenant: Tenant, bus: Bus, origin: Any) -> None:
     with pytest.raises(InvalidFieldsError):
         create_api_key(tenant, "chat", actor=ACTOR, origins=[origin])

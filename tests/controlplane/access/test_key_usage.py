@@ -1,4 +1,4 @@
-"""Last uses reach the database, each key at most once a minute."""
+"""Last uses are stored in the database, at most once a minute for each key."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def last_use(key: ApiKey) -> datetime | None:
     return ApiKey.objects.get(pk=key.pk).last_used_at
 
 
-def test_uses_over_the_bus_are_stored(bus: Bus, key: ApiKey) -> None:
+def test_uses_reported_over_the_bus_are_stored(bus: Bus, key: ApiKey) -> None:
     intake = KeyUsageIntake(bus)
     used(bus, **{key.key_id: NOW - timedelta(seconds=9), "key-unknown": NOW})
     used(bus, **{key.key_id: NOW - timedelta(seconds=3)})
@@ -42,7 +42,7 @@ def test_uses_over_the_bus_are_stored(bus: Bus, key: ApiKey) -> None:
     assert intake.store(NOW) == 0
 
 
-def test_a_key_is_written_once_a_minute_and_its_last_use_is_not_lost(bus: Bus, key: ApiKey) -> None:
+def test_key_is_written_once_a_minute_without_losing_its_last_use(bus: Bus, key: ApiKey) -> None:
     intake = KeyUsageIntake(bus)
     writes = 0
     for second in range(0, 121, 5):
@@ -55,14 +55,14 @@ def test_a_key_is_written_once_a_minute_and_its_last_use_is_not_lost(bus: Bus, k
     assert last_use(key) == NOW + timedelta(seconds=130)
 
 
-def test_a_use_never_goes_back_and_never_lies_ahead(key: ApiKey) -> None:
+def test_last_use_never_moves_back_or_into_the_future(key: ApiKey) -> None:
     store_last_uses({key.key_id: NOW + timedelta(days=1)}, NOW)
     assert last_use(key) == NOW
     assert store_last_uses({key.key_id: NOW - timedelta(days=1)}, NOW + timedelta(hours=1)) == ({key.key_id}, 0)
     assert last_use(key) == NOW
 
 
-def test_garbage_on_the_bus_is_skipped(bus: Bus, key: ApiKey, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_bus_messages_are_skipped(bus: Bus, key: ApiKey, caplog: pytest.LogCaptureFixture) -> None:
     intake = KeyUsageIntake(bus)
     bus.append(TOPIC, b"\xff garbage")
     used(bus, **{key.key_id: NOW})
@@ -70,19 +70,19 @@ def test_garbage_on_the_bus_is_skipped(bus: Bus, key: ApiKey, caplog: pytest.Log
     assert "cannot be read" in caplog.text
 
 
-def test_after_its_end_it_receives_nothing(bus: Bus, key: ApiKey) -> None:
+def test_stopped_intake_receives_nothing(bus: Bus, key: ApiKey) -> None:
     intake = KeyUsageIntake(bus)
     intake.stop()
     used(bus, **{key.key_id: NOW})
     assert intake.store(NOW) == 0
 
 
-def test_a_use_is_no_change_of_the_key(bus: Bus, key: ApiKey) -> None:
+def test_last_use_does_not_change_the_revision_of_a_key(bus: Bus, key: ApiKey) -> None:
     store_last_uses({key.key_id: NOW}, NOW)
     assert ApiKey.objects.get(pk=key.pk).revision == key.revision
 
 
-def test_many_idle_keys_cost_few_queries(
+def test_many_idle_keys_take_few_queries(
     bus: Bus, key: ApiKey, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     store_last_uses({key.key_id: NOW}, NOW)

@@ -1,4 +1,4 @@
-"""The job that stores last uses listens from its first run on."""
+"""The job that stores last uses subscribes with its first run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def own_intake(bus: Bus) -> Iterator[None]:
     intake.cache_clear()
 
 
-def test_a_use_reported_between_two_runs_is_stored_by_the_second(bus: Bus, tenant: Tenant) -> None:
+def test_use_reported_between_two_runs_is_stored_by_the_second(bus: Bus, tenant: Tenant) -> None:
     key, _ = create_api_key(tenant, "k", actor=program("test"))
     store_key_usage()
     now = timezone.now()

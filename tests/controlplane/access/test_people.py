@@ -1,4 +1,4 @@
-"""People: created and changed by admins alone, audited without their secrets, never without an admin left."""
+"""Admins create and change people. The audit omits their secrets, and at least one admin remains."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def admin(name: str = "boss") -> Actor:
     return person(user, via=CONSOLE, request_id="r-1")
 
 
-def test_a_new_person_signs_in_with_the_role_given(pool: Pool) -> None:
+def test_new_person_signs_in_with_the_given_role(pool: Pool) -> None:
     user = people.create_person("op", GOOD, actor=admin(), role=Role.OPERATOR, pools=[pool], why="on call")
     assert user.check_password(GOOD)
     assert role_in(user, pool) == Role.OPERATOR
@@ -43,7 +43,7 @@ def test_a_new_person_signs_in_with_the_role_given(pool: Pool) -> None:
     assert (event.actor_name, event.why, event.request_id) == ("boss", "on call", "r-1")
 
 
-def test_without_a_password_a_person_cannot_sign_in(pool: Pool) -> None:
+def test_person_without_a_password_cannot_sign_in(pool: Pool) -> None:
     assert not people.create_person("op", None, actor=PROGRAM).has_usable_password()
 
 
@@ -63,7 +63,7 @@ def test_without_a_password_a_person_cannot_sign_in(pool: Pool) -> None:
         ("", "short", {"username", "password"}),
     ],
 )
-def test_all_that_is_wrong_is_said_at_once(username: str, password: str, paths: set[str]) -> None:
+def test_all_errors_are_reported_together(username: str, password: str, paths: set[str]) -> None:
     actor = admin()
     if not paths:
         assert people.create_person(username, password, actor=actor).username == username.strip()
@@ -75,7 +75,7 @@ def test_all_that_is_wrong_is_said_at_once(username: str, password: str, paths: 
     assert not AuditEvent.objects.exists()
 
 
-def test_an_admin_is_one_everywhere(pool: Pool) -> None:
+def test_admin_has_the_role_in_all_pools(pool: Pool) -> None:
     with pytest.raises(InvalidFieldsError):
         people.create_person("op", GOOD, actor=PROGRAM, role=Role.ADMIN, pools=[pool])
     user = people.create_person("op", GOOD, actor=PROGRAM)
@@ -84,7 +84,7 @@ def test_an_admin_is_one_everywhere(pool: Pool) -> None:
     assert role_in(people.create_person("boss", GOOD, actor=PROGRAM, role=Role.ADMIN)) == Role.ADMIN
 
 
-def test_a_role_counts_in_all_pools_only_where_that_is_chosen(pool: Pool) -> None:
+def test_role_applies_to_all_pools_only_if_all_pools_are_selected(pool: Pool) -> None:
     nowhere = people.create_person("a", GOOD, actor=PROGRAM, role=Role.OPERATOR)
     assert (role_in(nowhere), role_in(nowhere, pool)) == (None, None)
     everywhere = people.create_person("b", GOOD, actor=PROGRAM, role=Role.OPERATOR, everywhere=True)
@@ -93,7 +93,7 @@ def test_a_role_counts_in_all_pools_only_where_that_is_chosen(pool: Pool) -> Non
         people.create_person("c", GOOD, actor=PROGRAM, role=Role.OPERATOR, pools=[pool], everywhere=True)
 
 
-def test_a_role_replaces_the_one_in_the_same_place(pool: Pool) -> None:
+def test_new_role_replaces_the_role_of_the_same_scope(pool: Pool) -> None:
     actor = admin()
     user = people.create_person("op", GOOD, actor=actor, role=Role.VIEWER, everywhere=True)
     assert people.grant_role(user, Role.OPERATOR, actor=actor, pool=pool, why="covers for Lind")
@@ -117,7 +117,7 @@ def test_a_role_replaces_the_one_in_the_same_place(pool: Pool) -> None:
         lambda user, actor: people.set_active(user, False, actor=actor),
     ],
 )
-def test_the_last_admin_stays(remove: Callable[[User, Actor], bool]) -> None:
+def test_last_admin_cannot_be_removed(remove: Callable[[User, Actor], bool]) -> None:
     first = admin()
     with pytest.raises(InvalidFieldsError, match=r"last admin|yourself"):
         remove(first.user, PROGRAM)
@@ -135,7 +135,7 @@ def test_people_cannot_deactivate_themselves() -> None:
         people.set_active(actor.user, False, actor=actor)
 
 
-def test_a_deactivated_person_can_be_activated_again() -> None:
+def test_deactivated_person_can_be_reactivated() -> None:
     actor = admin()
     user = people.create_person("op", GOOD, actor=actor, role=Role.VIEWER, everywhere=True)
     assert people.set_active(user, False, actor=actor)
@@ -147,7 +147,7 @@ def test_a_deactivated_person_can_be_activated_again() -> None:
     assert verbs == ["person.create", "person.deactivate", "person.activate"]
 
 
-def test_a_password_is_set_by_admins_and_by_its_owner_alone() -> None:
+def test_password_is_set_only_by_admins_and_its_owner() -> None:
     actor = admin()
     user = people.create_person("op", GOOD, actor=actor)
     other = people.create_person("other", GOOD, actor=actor)

@@ -1,4 +1,4 @@
-"""`POST /api/v1/keys/{id}/revoke` while the database cannot be written."""
+"""`POST /api/v1/keys/{id}/revoke` while the database is not writable."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "once"}])
 @pytest.mark.parametrize("caller", ["admin", "admin_key"])
-def test_a_revocation_by_the_bus_is_accepted_and_says_that_it_is_not_stored(
+def test_revocation_over_the_bus_is_accepted_and_reported_as_not_stored(
     world: World, caller: str, headers: dict[str, str]
 ) -> None:
     key = world.keys["viewer_key"]
@@ -37,12 +37,12 @@ def test_a_revocation_by_the_bus_is_accepted_and_says_that_it_is_not_stored(
     assert (answer.status_code, answer.json()["stored"]) == (200, True)
 
 
-def test_a_revocation_that_can_be_stored_is_answered_as_before(world: World) -> None:
+def test_stored_revocation_has_the_usual_response(world: World) -> None:
     answer = Api(world).post(f"keys/{world.keys['viewer_key'].key_id}/revoke", {})
     assert (answer.status_code, answer.json()["stored"]) == (200, True)
 
 
-def test_the_management_api_rejects_a_key_that_the_bus_revoked(world: World) -> None:
+def test_management_api_rejects_a_key_revoked_over_the_bus(world: World) -> None:
     with unwritable():
         assert Api(world, "admin_key").get("tenants").status_code == 200
         Api(world).post(f"keys/{world.keys['admin_key'].key_id}/revoke", {})
@@ -50,7 +50,7 @@ def test_the_management_api_rejects_a_key_that_the_bus_revoked(world: World) -> 
         assert Api(world, "viewer_key").get("pools").status_code == 200
 
 
-def test_without_database_and_bus_it_is_an_error_that_says_so(world: World, bus: InProcessBus) -> None:
+def test_revocation_without_database_and_bus_is_an_error(world: World, bus: InProcessBus) -> None:
     key = world.keys["viewer_key"]
     bus.connected = False
     with unwritable():
@@ -69,14 +69,14 @@ def test_without_database_and_bus_it_is_an_error_that_says_so(world: World, bus:
         ("server closed the connection", "does not answer"),
     ],
 )
-def test_other_changes_say_why_nothing_was_changed(world: World, message: str, sentence: str) -> None:
+def test_other_changes_report_why_nothing_was_changed(world: World, message: str, sentence: str) -> None:
     with unwritable(message):
         answer = Api(world).post("tenants", {"slug": "new", "name": "New"})
     assert (answer.status_code, answer["Content-Type"]) == (503, "application/problem+json")
     assert sentence in answer.json()["detail"]
 
 
-def test_the_document_names_the_answer(world: World) -> None:
+def test_openapi_document_has_the_response_of_a_revocation(world: World) -> None:
     document = json.loads(Api(world).get("/api/schema/").content)
     answers = document["paths"]["/api/v1/keys/{key_id}/revoke"]["post"]["responses"]
     assert {"200", "202"} <= set(answers)

@@ -1,4 +1,4 @@
-"""A key is revoked while the database cannot be written: over the bus at once, in the database as soon as it can be."""
+"""Keys are revoked while the database is not writable: over the bus at once, in the database once it is writable."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def on_bus(bus: Bus, key: ApiKey) -> KeyRevocation | None:
         (OperationalError, "server closed the connection unexpectedly"),
     ],
 )
-def test_the_bus_gets_what_the_database_cannot_store(
+def test_revocation_goes_to_the_bus_if_the_database_cannot_store_it(
     key: ApiKey, bus: Bus, error: type[Exception], message: str
 ) -> None:
     with unwritable(message, error):
@@ -65,13 +65,13 @@ def test_the_bus_gets_what_the_database_cannot_store(
     assert key.revoked_at is None
 
 
-def test_a_fault_of_ours_revokes_nothing(key: ApiKey, bus: Bus) -> None:
+def test_programming_error_revokes_nothing(key: ApiKey, bus: Bus) -> None:
     with unwritable("no such column: x"), pytest.raises(OperationalError):
         revoke_at_once(key, actor=ANN)
     assert on_bus(bus, key) is None
 
 
-def test_a_writable_database_needs_no_bus(key: ApiKey, bus: Bus) -> None:
+def test_writable_database_needs_no_bus(key: ApiKey, bus: Bus) -> None:
     assert revoke_at_once(key, actor=ANN) == Revoked.STORED
     assert revoke_at_once(key, actor=ANN) == Revoked.BEFORE
     assert on_bus(bus, key) is None
@@ -83,7 +83,7 @@ def test_only_admins_revoke(key: ApiKey, bus: Bus) -> None:
     assert on_bus(bus, key) is None
 
 
-def test_it_is_stored_with_its_audit_as_soon_as_the_database_can_be_written(key: ApiKey, bus: Bus) -> None:
+def test_revocation_is_stored_with_its_audit_once_the_database_is_writable(key: ApiKey, bus: Bus) -> None:
     with unwritable():
         revoke_at_once(key, actor=ANN, why="leaked")
         assert store_waiting(bus_revocations()) == 0
@@ -104,7 +104,7 @@ def test_it_is_stored_with_its_audit_as_soon_as_the_database_can_be_written(key:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_snapshot_without_the_key_comes_before_the_word_that_it_is_stored(key: ApiKey, bus: InProcessBus) -> None:
+def test_snapshot_without_the_key_precedes_the_message_that_it_is_stored(key: ApiKey, bus: InProcessBus) -> None:
     publish()
     with unwritable():
         revoke_at_once(key, actor=ANN)
@@ -121,7 +121,7 @@ def test_the_snapshot_without_the_key_comes_before_the_word_that_it_is_stored(ke
     assert stored_as_of == published > seen[0][1]
 
 
-def test_a_key_that_was_revoked_meanwhile_or_that_no_database_knows_is_settled_too(key: ApiKey, bus: Bus) -> None:
+def test_already_revoked_or_unknown_keys_are_settled_too(key: ApiKey, bus: Bus) -> None:
     with unwritable():
         revoke_at_once(key, actor=ANN)
     revoke_api_key(key, actor=program("test"))
@@ -131,7 +131,7 @@ def test_a_key_that_was_revoked_meanwhile_or_that_no_database_knows_is_settled_t
     assert bus_revocations().waiting() == []
 
 
-def test_two_workers_store_it_once(key: ApiKey, bus: Bus) -> None:
+def test_two_workers_store_a_revocation_once(key: ApiKey, bus: Bus) -> None:
     with unwritable():
         revoke_at_once(key, actor=ANN)
     one, other = BusRevocations(bus), BusRevocations(bus)
@@ -142,7 +142,7 @@ def test_two_workers_store_it_once(key: ApiKey, bus: Bus) -> None:
     assert AuditEvent.objects.filter(verb="key.revoke").count() == 1
 
 
-def test_a_change_of_the_key_does_not_keep_it(key: ApiKey, bus: Bus) -> None:
+def test_later_change_of_a_key_does_not_undo_its_revocation(key: ApiKey, bus: Bus) -> None:
     with unwritable():
         revoke_at_once(key, actor=ANN)
     change_api_key(key, {"name": "renamed"}, actor=program("test"))
@@ -151,7 +151,7 @@ def test_a_change_of_the_key_does_not_keep_it(key: ApiKey, bus: Bus) -> None:
     assert key.revoked_at is not None
 
 
-def test_what_a_gateway_kept_on_its_disk_is_published_again_and_stored(key: ApiKey, bus: Bus) -> None:
+def test_revocation_kept_on_a_gateways_disk_is_republished_and_stored(key: ApiKey, bus: Bus) -> None:
     kept, waiting = revocation_of(key.sha256, key.key_id, actor=ANN), bus_revocations()
     bus.append(LOST_TOPIC, encode_revocation(kept))
     bus.append(LOST_TOPIC, b"rubbish")
@@ -159,7 +159,7 @@ def test_what_a_gateway_kept_on_its_disk_is_published_again_and_stored(key: ApiK
     assert store_waiting(waiting) == 1
 
 
-def test_an_old_word_does_not_undo_that_it_is_stored(key: ApiKey, bus: Bus) -> None:
+def test_stale_message_does_not_reset_the_stored_state(key: ApiKey, bus: Bus) -> None:
     with unwritable():
         revoke_at_once(key, actor=ANN)
     old = on_bus(bus, key)
@@ -172,7 +172,7 @@ def test_an_old_word_does_not_undo_that_it_is_stored(key: ApiKey, bus: Bus) -> N
     assert sent.stored_as_of
 
 
-def test_without_database_and_bus_it_says_so(key: ApiKey, bus: InProcessBus) -> None:
+def test_revocation_without_database_and_bus_raises(key: ApiKey, bus: InProcessBus) -> None:
     bus.connected = False
     with unwritable(), pytest.raises(BusAwayError):
         revoke_at_once(key, actor=ANN)

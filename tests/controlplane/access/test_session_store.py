@@ -1,4 +1,4 @@
-"""Console sessions while the key that signs them is rotated: none ends, in whichever web process it is used."""
+"""Console sessions survive a rotation of their signing key, in every web process."""
 
 from __future__ import annotations
 
@@ -48,9 +48,7 @@ def cookie(client: Client) -> str:
 
 
 @pytest.mark.parametrize("signed_at", range(3))
-def test_a_session_is_used_at_processes_before_and_after_each_step_without_another_cookie(
-    settings: Settings, signed_at: int
-) -> None:
+def test_session_works_before_and_after_each_rotation_step_with_one_cookie(settings: Settings, signed_at: int) -> None:
     at(settings, signed_at)
     client = Client()
     client.force_login(User.objects.create_superuser("admin", password="of no use"))
@@ -65,9 +63,7 @@ def test_a_session_is_used_at_processes_before_and_after_each_step_without_anoth
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_websocket_does_not_end_a_session_that_the_other_key_signed(
-    settings: Settings, signed_in: Client
-) -> None:
+async def test_websocket_does_not_end_a_session_signed_by_the_other_key(settings: Settings, signed_in: Client) -> None:
     at(settings, 1)
     at(settings, 2)
     session = SessionStore(cookie(signed_in))
@@ -76,9 +72,7 @@ async def test_a_websocket_does_not_end_a_session_that_the_other_key_signed(
     assert await sync_to_async(Session.objects.filter(session_key=cookie(signed_in)).exists)()
 
 
-def test_sessions_that_were_not_used_meanwhile_are_signed_again_at_the_end(
-    settings: Settings, signed_in: Client
-) -> None:
+def test_idle_sessions_are_signed_again_at_the_end_of_a_rotation(settings: Settings, signed_in: Client) -> None:
     before = Session.objects.get()
     at(settings, 2)
     assert sign_all_again() == 1
@@ -88,12 +82,12 @@ def test_sessions_that_were_not_used_meanwhile_are_signed_again_at_the_end(
     assert signed_in.get(PAGE).status_code == 200
 
 
-def test_without_that_they_end_with_the_old_key(settings: Settings, signed_in: Client) -> None:
+def test_sessions_not_signed_again_end_with_the_old_key(settings: Settings, signed_in: Client) -> None:
     at(settings, 3)
     assert signed_in.get(PAGE).status_code == 302
 
 
-def test_a_changed_password_ends_sessions_under_either_key(settings: Settings, signed_in: Client) -> None:
+def test_changed_password_ends_sessions_under_either_key(settings: Settings, signed_in: Client) -> None:
     at(settings, 2)
     user = User.objects.get()
     user.set_password("another")

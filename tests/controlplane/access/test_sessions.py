@@ -1,4 +1,4 @@
-"""Sessions: listed while they live, ended at once by those who may."""
+"""Sessions are listed until they expire, and can be ended at once by people with the permission."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def boss(db: None) -> Actor:
 
 
 def opened(user: User, key: str, **fields: str) -> ConsoleSession:
-    """Return a session with its cookie's row."""
+    """Store a session with its cookie's row and return it."""
     Session.objects.create(session_key=key, session_data="", expire_date=timezone.now() + timedelta(days=1))
     return sessions.begin_session(user, key, address=fields.get("address", "10.0.0.9"), agent=fields.get("agent", "x"))
 
 
-def test_a_session_is_listed_while_its_cookie_lives(boss: Actor) -> None:
+def test_session_is_listed_until_its_cookie_expires(boss: Actor) -> None:
     opened(boss.user, "a")
     opened(boss.user, "b")
     assert {session.session_key for session in sessions.open_sessions()} == {"a", "b"}
@@ -48,7 +48,7 @@ def test_a_session_is_listed_while_its_cookie_lives(boss: Actor) -> None:
     assert not sessions.open_sessions().exists()
 
 
-def test_what_a_browser_calls_itself_stays_one_short_line(boss: Actor) -> None:
+def test_user_agent_is_stored_as_one_short_line(boss: Actor) -> None:
     session = opened(boss.user, "a", agent="Evil\r\n{\u2028\x1b[31m" + "x" * 500, address="1" * 200)
     session.refresh_from_db()
     assert len(session.agent) <= 200
@@ -56,7 +56,7 @@ def test_what_a_browser_calls_itself_stays_one_short_line(boss: Actor) -> None:
     assert len(session.address) <= 64
 
 
-def test_an_ended_session_is_gone_with_its_cookie(boss: Actor) -> None:
+def test_ended_session_is_deleted_with_its_cookie(boss: Actor) -> None:
     user = create_person("op", None, actor=boss)
     session, other = opened(user, "a"), opened(user, "b")
     assert sessions.sign_out(session, actor=boss, why="lost laptop")
@@ -68,7 +68,7 @@ def test_an_ended_session_is_gone_with_its_cookie(boss: Actor) -> None:
     assert "'a'" not in str(event.after)
 
 
-def test_people_end_their_own_sessions_only(boss: Actor) -> None:
+def test_people_end_only_their_own_sessions(boss: Actor) -> None:
     user = create_person("op", None, actor=boss)
     own, foreign = opened(user, "a"), opened(boss.user, "b")
     asker = person(user, via=CONSOLE)
@@ -81,7 +81,7 @@ def test_people_end_their_own_sessions_only(boss: Actor) -> None:
     assert sessions.sign_out(own, actor=asker)
 
 
-def test_all_sessions_end_but_the_one_kept(boss: Actor) -> None:
+def test_signing_out_everywhere_keeps_only_the_given_session(boss: Actor) -> None:
     user = create_person("op", None, actor=boss)
     for key in "abc":
         opened(user, key)
@@ -92,7 +92,7 @@ def test_all_sessions_end_but_the_one_kept(boss: Actor) -> None:
     assert sessions.sign_out_everybody(actor=boss, keep_session="d") == 0
 
 
-def test_a_new_password_and_a_deactivation_end_sessions(boss: Actor) -> None:
+def test_new_password_and_deactivation_end_sessions(boss: Actor) -> None:
     user = create_person("op", None, actor=boss)
     for key in "ab":
         opened(user, key)
@@ -102,7 +102,7 @@ def test_a_new_password_and_a_deactivation_end_sessions(boss: Actor) -> None:
     assert not Session.objects.filter(session_key="a").exists()
 
 
-def test_a_request_is_noted_once_a_minute(boss: Actor) -> None:
+def test_last_request_is_stored_once_a_minute(boss: Actor) -> None:
     session = opened(boss.user, "a")
     start = session.seen_at
     sessions.seen("a", start + timedelta(seconds=5))
@@ -113,7 +113,7 @@ def test_a_request_is_noted_once_a_minute(boss: Actor) -> None:
     assert session.seen_at == start + timedelta(seconds=90)
 
 
-def test_old_sessions_are_forgotten(boss: Actor) -> None:
+def test_old_sessions_are_deleted(boss: Actor) -> None:
     opened(boss.user, "old")
     opened(boss.user, "new")
     ConsoleSession.objects.filter(session_key="old").update(seen_at=timezone.now() - sessions.KEPT - timedelta(hours=1))

@@ -1,4 +1,4 @@
-"""People with a role in a pool see its objects, and nothing else."""
+"""People with a role in a pool see only the objects of that pool."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pools(region: Region) -> dict[str, Pool]:
 
 
 def everything(actor: Actor) -> list[list[str]]:
-    """Return all that the actor sees, by name."""
+    """Return all objects visible to the actor, by name."""
     return [
         sorted(engine.engine_id for engine in visible_engines(actor)),
         sorted(policy.slug for policy in visible_policies(actor)),
@@ -53,14 +53,14 @@ def everything(actor: Actor) -> list[list[str]]:
     ]
 
 
-def test_a_role_in_one_pool_shows_that_pool(pools: dict[str, Pool]) -> None:
+def test_role_in_one_pool_shows_that_pool(pools: dict[str, Pool]) -> None:
     user = User.objects.create(username="u")
     RoleGrant.objects.create(user=user, role=Role.OPERATOR, pool=pools["a"])
     shard = str(Engine.objects.get(engine_id="e-a").pk)
     assert everything(person(user, via=CONSOLE)) == [["e-a"], ["policy-a"], ["here"], ["a"], [shard]]
 
 
-def test_a_role_everywhere_shows_everything(pools: dict[str, Pool]) -> None:
+def test_role_in_all_pools_shows_everything(pools: dict[str, Pool]) -> None:
     user = User.objects.create(username="u")
     RoleGrant.objects.create(user=user, role=Role.VIEWER)
     for actor in (person(user, via=CONSOLE), program("job"), Actor("key", "api", role=Role.VIEWER)):
@@ -72,7 +72,7 @@ def test_no_role_shows_nothing(pools: dict[str, Pool]) -> None:
     assert everything(person(user, via=CONSOLE)) == [[], [], [], [], []]
 
 
-def test_a_role_somewhere_is_not_one_everywhere(pools: dict[str, Pool]) -> None:
+def test_role_in_one_pool_is_not_a_role_in_all_pools(pools: dict[str, Pool]) -> None:
     user = User.objects.create(username="u")
     RoleGrant.objects.create(user=user, role=Role.OPERATOR, pool=pools["a"])
     actor = person(user, via=CONSOLE)
@@ -83,12 +83,12 @@ def test_a_role_somewhere_is_not_one_everywhere(pools: dict[str, Pool]) -> None:
     assert not may(actor, Role.VIEWER)
 
 
-def test_a_blocked_person_has_no_role(pools: dict[str, Pool]) -> None:
+def test_blocked_person_has_no_role(pools: dict[str, Pool]) -> None:
     user = User.objects.create(username="u", is_superuser=True, is_active=False)
     assert not may_somewhere(person(user, via=CONSOLE), Role.VIEWER)
 
 
-def test_a_key_has_its_own_role_and_no_higher_one() -> None:
+def test_key_has_exactly_its_own_role() -> None:
     key = Actor("key", "api", role=Role.OPERATOR)
     assert may(key, Role.OPERATOR)
     assert not may(key, Role.ADMIN)

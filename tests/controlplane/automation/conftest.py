@@ -1,4 +1,4 @@
-"""The world of these tests."""
+"""A pool of four engines for tests of automations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.controlplane.automation.world import World
 
 @pytest.fixture
 def world(pool: Pool, bus: Bus) -> Iterator[World]:
-    """Return a pool of four healthy engines, first reported just now."""
+    """Return a pool of four healthy engines, first reported at the current time."""
     world = World(pool, 4)
     world.publish()
     yield world

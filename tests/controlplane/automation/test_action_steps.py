@@ -1,4 +1,4 @@
-"""Actions: drained before stopped, once in effect, tried again, given up cleanly, taken back."""
+"""Actions drain before they stop an engine, take effect once, are retried, and can be abandoned or cancelled."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ACTOR = program("tests")
 
 
 class Recorder:
-    """An actuator that answers as set and records its calls, by idempotency key."""
+    """An actuator with configured responses that records its calls by idempotency key."""
 
     can_change_role = True
 
@@ -94,7 +94,7 @@ def requested(world: World, request: Any, *args: Any) -> EngineAction:
     return action
 
 
-def test_a_start_registers_the_engine_under_the_action_s_key_and_ends_when_it_serves(
+def test_start_registers_the_engine_under_the_actions_key_and_ends_when_it_serves(
     world: World, actuator: Recorder
 ) -> None:
     action = requested(world, request_start, world.pool, "mixed")
@@ -109,7 +109,7 @@ def test_a_start_registers_the_engine_under_the_action_s_key_and_ends_when_it_se
     assert actuator.asked == [("start", action.key)]
 
 
-def test_a_start_without_an_address_takes_the_engine_that_is_registered_next(world: World, actuator: Recorder) -> None:
+def test_start_without_an_address_adopts_the_next_registered_engine(world: World, actuator: Recorder) -> None:
     actuator.gives_address = False
     action = requested(world, request_start, world.pool, "mixed")
     live(world, 3)
@@ -120,7 +120,7 @@ def test_a_start_without_an_address_takes_the_engine_that_is_registered_next(wor
     assert {key for _, key in actuator.asked} == {action.key}
 
 
-def test_an_engine_is_drained_before_it_is_stopped_and_then_forgotten(world: World, actuator: Recorder) -> None:
+def test_engine_is_drained_stopped_and_deleted(world: World, actuator: Recorder) -> None:
     world.say("e-04", in_flight=2, bound=1)
     action = requested(world, request_stop, engine("e-04"))
     live(world, 6)
@@ -135,9 +135,7 @@ def test_an_engine_is_drained_before_it_is_stopped_and_then_forgotten(world: Wor
     assert actuator.asked == [("stop", action.key)]
 
 
-def test_a_role_change_drains_restarts_and_waits_for_the_engine_in_its_new_role(
-    world: World, actuator: Recorder
-) -> None:
+def test_role_change_drains_restarts_and_waits_for_the_new_role(world: World, actuator: Recorder) -> None:
     Engine.objects.filter(engine_id="e-01").update(role="prefill")
     action = requested(world, request_role_change, engine("e-01"), "decode")
     live(world, 4)
@@ -152,7 +150,7 @@ def test_a_role_change_drains_restarts_and_waits_for_the_engine_in_its_new_role(
     assert actuator.asked == [("change_role", action.key)]
 
 
-def test_failures_are_tried_again_with_the_same_key_and_growing_pauses(world: World, actuator: Recorder) -> None:
+def test_failures_are_retried_with_the_same_key_and_growing_delays(world: World, actuator: Recorder) -> None:
     actuator.fails = ActuatorError("The webhook answered 503.")
     action = requested(world, request_start, world.pool, "mixed")
     live(world, 60)
@@ -166,7 +164,7 @@ def test_failures_are_tried_again_with_the_same_key_and_growing_pauses(world: Wo
     assert {key for _, key in actuator.asked} == {action.key}
 
 
-def test_a_rejected_action_fails_at_once_and_says_why(world: World, actuator: Recorder) -> None:
+def test_rejected_action_fails_at_once_with_its_reason(world: World, actuator: Recorder) -> None:
     actuator.fails = RejectedActionError("no room")
     action = requested(world, request_start, world.pool, "mixed")
     live(world, 2)
@@ -175,7 +173,7 @@ def test_a_rejected_action_fails_at_once_and_says_why(world: World, actuator: Re
     assert AuditEvent.objects.filter(verb="engine_action.failed", object_id=action.key).exists()
 
 
-def test_an_engine_that_never_answers_is_given_up_and_leaves_nothing(world: World, actuator: Recorder) -> None:
+def test_engine_that_never_responds_is_abandoned_and_leaves_nothing(world: World, actuator: Recorder) -> None:
     action = requested(world, request_start, world.pool, "mixed")
     world.say(action.key, reachable=False, healthy=False, reason="never")
     live(world, 2)
@@ -186,7 +184,7 @@ def test_an_engine_that_never_answers_is_given_up_and_leaves_nothing(world: Worl
     assert not Engine.objects.filter(engine_id=action.key).exists()
 
 
-def test_an_engine_that_never_empties_serves_again(world: World, actuator: Recorder) -> None:
+def test_engine_that_never_drains_returns_to_service(world: World, actuator: Recorder) -> None:
     world.say("e-04", in_flight=1)
     action = requested(world, request_stop, engine("e-04"))
     live(world, 3)
@@ -196,7 +194,7 @@ def test_an_engine_that_never_empties_serves_again(world: World, actuator: Recor
     assert (action.state, engine("e-04").desired_state) == ("failed", "ready")
 
 
-def test_a_person_who_lets_the_engine_serve_again_wins(world: World, actuator: Recorder) -> None:
+def test_operator_who_returns_the_engine_to_service_cancels_its_stop(world: World, actuator: Recorder) -> None:
     world.say("e-04", in_flight=1)
     action = requested(world, request_stop, engine("e-04"))
     live(world, 3)
@@ -207,7 +205,7 @@ def test_a_person_who_lets_the_engine_serve_again_wins(world: World, actuator: R
     assert (action.state, actuator.asked) == ("cancelled", [])
 
 
-def test_freezing_takes_back_what_was_not_begun(world: World, actuator: Recorder) -> None:
+def test_freeze_cancels_actions_that_were_not_started(world: World, actuator: Recorder) -> None:
     world.say("e-04", in_flight=1)
     stop = requested(world, request_stop, engine("e-04"))
     live(world, 3)
@@ -221,9 +219,7 @@ def test_freezing_takes_back_what_was_not_begun(world: World, actuator: Recorder
     assert actuator.asked == []
 
 
-def test_a_worker_that_died_after_its_call_repeats_it_with_the_same_key_and_one_effect(
-    world: World, actuator: Recorder
-) -> None:
+def test_call_repeated_after_a_worker_crash_has_the_same_key_and_one_effect(world: World, actuator: Recorder) -> None:
     action = requested(world, request_start, world.pool, "mixed")
     context = StepContext(actuator, world.observed, world.clock)
 
@@ -256,13 +252,13 @@ def test_two_workers_with_one_action_make_one_call(world: World, actuator: Recor
     assert len(actuator.asked) == 1
 
 
-def test_an_engine_has_one_open_action(world: World) -> None:
+def test_engine_has_one_open_action(world: World) -> None:
     assert request_stop(engine("e-01"), actor=ACTOR, why="", at=world.now) is not None
     assert request_stop(engine("e-01"), actor=ACTOR, why="", at=world.now) is None
     assert request_role_change(engine("e-01"), "decode", actor=ACTOR, why="", at=world.now) is None
 
 
-def test_a_manual_action_waits_for_a_person(world: World) -> None:
+def test_manual_action_waits_for_an_operator(world: World) -> None:
     action = requested(world, request_stop, engine("e-04"))
     live(world, 30)
     action.refresh_from_db()

@@ -1,4 +1,4 @@
-"""The machine's clock is set back: no automation waits for the old time to be reached again."""
+"""When the machine's clock is set back, no automation waits until the old time is reached again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ACTOR = program("tests")
 
 
 @JUMPS
-def test_a_lease_of_a_time_to_come_counts_as_ended_and_its_holder_is_fenced_off(jump: timedelta) -> None:
+def test_lease_in_the_future_counts_as_expired_and_its_holder_is_fenced_off(jump: timedelta) -> None:
     now = datetime(2030, 1, 1, tzinfo=UTC)
     first = acquire("probe", "a", EVERY, clock=lambda: now)
     second = acquire("probe", "b", EVERY, clock=lambda: now - jump)
@@ -46,19 +46,19 @@ def test_a_lease_of_a_time_to_come_counts_as_ended_and_its_holder_is_fenced_off(
     assert JobRun.objects.filter(held_at(now - jump)).exists()
 
 
-def test_clocks_of_machines_that_differ_by_seconds_take_no_lease_away() -> None:
+def test_clock_skew_of_seconds_expires_no_lease() -> None:
     now = datetime(2030, 1, 1, tzinfo=UTC)
     acquire("probe", "ahead", timedelta(seconds=20), clock=lambda: now + timedelta(seconds=10))
     assert acquire("probe", "behind", timedelta(seconds=20), clock=lambda: now) is None
 
 
-def test_a_lease_that_would_count_as_ended_is_rejected() -> None:
+def test_lease_longer_than_the_limit_is_rejected() -> None:
     with pytest.raises(ValueError, match="too long"):
         acquire("probe", "a", LONGEST + EVERY)
 
 
 @JUMPS
-def test_rounds_go_on_and_remembered_moments_move_along(world: World, jump: timedelta) -> None:
+def test_rounds_continue_and_stored_times_move_with_the_clock(world: World, jump: timedelta) -> None:
     ages: list[float] = []
 
     def remember(turn: Round) -> RoundResult:
@@ -76,7 +76,7 @@ def test_rounds_go_on_and_remembered_moments_move_along(world: World, jump: time
     assert {**JobRun.objects.get().memory, "since_s": 0.0} == {"since_s": 0.0, "tokens": 1_800_000_000, "share": 0.5}
 
 
-def test_only_moments_move() -> None:
+def test_only_times_are_moved() -> None:
     now = datetime(2030, 1, 1, tzinfo=UTC)
     memory = {"engines": {"e": {"flaps": [now.timestamp() - 60.0], "served": [3, 4], "text": "x", "gap_s": None}}}
     moved = moved_back(memory, timedelta(hours=1), now)
@@ -103,7 +103,7 @@ def _live(world: World, seconds: float) -> None:
 
 
 @JUMPS
-def test_a_sick_engine_is_quarantined_as_fast_as_ever(world: World, jump: timedelta) -> None:
+def test_unhealthy_engine_is_quarantined_without_delay(world: World, jump: timedelta) -> None:
     _live(world, 10)
     world.now -= jump
     _live(world, 2)
@@ -113,7 +113,7 @@ def test_a_sick_engine_is_quarantined_as_fast_as_ever(world: World, jump: timede
 
 
 @JUMPS
-def test_a_quarantined_engine_comes_back_when_its_time_is_over(world: World, jump: timedelta) -> None:
+def test_quarantined_engine_returns_after_its_quarantine(world: World, jump: timedelta) -> None:
     _live(world, 5)
     world.say("e-02", reachable=False, healthy=False, reason="connection refused")
     _live(world, 6)
@@ -125,7 +125,7 @@ def test_a_quarantined_engine_comes_back_when_its_time_is_over(world: World, jum
 
 
 @JUMPS
-def test_an_action_goes_on(world: World, monkeypatch: pytest.MonkeyPatch, jump: timedelta) -> None:
+def test_action_continues(world: World, monkeypatch: pytest.MonkeyPatch, jump: timedelta) -> None:
     class Stops:
         can_change_role = False
 
@@ -152,9 +152,7 @@ def _watch(made: ArmScene, count: int, *, slower: float) -> None:
 
 
 @JUMPS
-def test_a_canary_that_regresses_is_still_aborted_within_a_minute(
-    pool: Pool, policy: Policy, bus: Bus, jump: timedelta
-) -> None:
+def test_regressing_canary_is_aborted_within_a_minute(pool: Pool, policy: Policy, bus: Bus, jump: timedelta) -> None:
     live_version(policy)
     canary = start_canary(version(policy, "round_robin"), actor=ACTOR)
     with arm_scene(canary.step_at) as made:
@@ -166,7 +164,7 @@ def test_a_canary_that_regresses_is_still_aborted_within_a_minute(
 
 
 @JUMPS
-def test_a_holdback_still_falls_back(pool: Pool, policy: Policy, bus: Bus, jump: timedelta) -> None:
+def test_holdback_still_falls_back(pool: Pool, policy: Policy, bus: Bus, jump: timedelta) -> None:
     quick = {"share": 0.05, "hold_s": 10, "cool_down_s": 60}
     first = live_version(policy, automation={"holdback": quick})
     with arm_scene(first.created_at) as made:

@@ -1,4 +1,4 @@
-"""An operator's own verdict: it holds against engine health, is audited, and ends as it states."""
+"""A manual verdict overrides engine health, is audited, and ends at its stated time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rounds(world: World, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("mode", ["act", "advise", "off"])
-def test_a_quarantine_by_hand_outlasts_a_healthy_engines_rounds(world: World, mode: str) -> None:
+def test_manual_quarantine_survives_rounds_that_find_the_engine_healthy(world: World, mode: str) -> None:
     world.policy(health={"mode": mode})
     assert quarantine(engine(), actor=ACTOR, at=world.now, why="smells of smoke")
     rounds(world, 5)
@@ -60,7 +60,7 @@ def test_quarantining_twice_changes_nothing(world: World) -> None:
     assert AuditEvent.objects.filter(verb="engine.quarantine").count() == 1
 
 
-def test_a_trusted_engine_is_not_judged_for_a_while_and_then_is(world: World) -> None:
+def test_trusted_engine_is_exempt_from_health_checks_for_a_limited_time(world: World) -> None:
     world.say("e-01", reachable=False)
     rounds(world, 6)
     assert state() == "quarantined"
@@ -72,7 +72,7 @@ def test_a_trusted_engine_is_not_judged_for_a_while_and_then_is(world: World) ->
     assert state() == "quarantined"
 
 
-def test_a_person_s_verdict_ends_before_its_time_and_health_judges_again(world: World) -> None:
+def test_ended_override_returns_the_engine_to_health_checks(world: World) -> None:
     assert not end_verdict(engine(), actor=ACTOR, at=world.now)
     quarantine(engine(), actor=ACTOR, at=world.now)
     assert end_verdict(engine(), actor=ACTOR, at=world.now, why="it was another one")
@@ -89,13 +89,13 @@ def test_a_person_s_verdict_ends_before_its_time_and_health_judges_again(world: 
     assert (event.object_id, event.why, event.before["code"]) == ("e-01", "it is not well after all", "trusted")
 
 
-def test_only_who_is_out_can_be_trusted_again(world: World) -> None:
+def test_only_quarantined_engines_can_be_trusted_again(world: World) -> None:
     assert not trust_again(engine(), actor=ACTOR, at=world.now)
     put_verdict(engine(), "suspect", actor=ACTOR, since=world.now, code="crawling", reason="slow")
     assert not trust_again(engine(), actor=ACTOR, at=world.now)
 
 
-def test_trust_ends_and_a_quarantine_by_hand_does_not(world: World) -> None:
+def test_trust_expires_and_manual_quarantine_does_not(world: World) -> None:
     quarantine(engine(), actor=ACTOR, at=world.now)
     row = EngineHealth.objects.get()
     assert held_by_hand(row, world.now + timedelta(days=365))

@@ -1,4 +1,4 @@
-"""The merged reports of several gateways and the prober, and the windows made of them."""
+"""Merged reports of several gateways and the prober, and the windows computed from them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def report(name: str, at: float, **fields: Any) -> bytes:
     return encode_report(EngineReport(**{**known, **fields}))
 
 
-def test_two_gateways_add_up_and_a_gateway_that_serves_contradicts_one_that_fails() -> None:
+def test_reports_of_two_gateways_add_up_and_success_at_one_overrides_failures() -> None:
     failing = msgspec.structs.replace(QUIET, failures_in_row=9, slowness=4.0, slowness_samples=1, first_tokens_total=5)
     serving = msgspec.structs.replace(QUIET, slowness=1.0, slowness_samples=9, first_tokens_total=7)
     seen = together([engine("a", counts=failing, state="lost"), engine("a", counts=serving)], None)
@@ -68,7 +68,7 @@ def test_two_gateways_add_up_and_a_gateway_that_serves_contradicts_one_that_fail
     assert (seen.counts.failures_in_row, seen.counts.first_tokens_total, seen.counts.slowness) == (0, 12, 1.0)
 
 
-def test_an_unreported_engine_is_unknown_and_processes_are_distinguished_by_their_start() -> None:
+def test_unreported_engine_is_unknown_and_start_times_distinguish_processes() -> None:
     assert together([], None).in_flight is None
     started = EngineReport(
         engine_id="a", at=1.0, reachable=True, healthy=True, reason="", process_start=1_700_000_000.5
@@ -82,7 +82,7 @@ def bus() -> InProcessBus:
     return InProcessBus()
 
 
-def test_samples_of_gateways_that_went_silent_count_no_more(bus: InProcessBus) -> None:
+def test_samples_of_silent_gateways_are_ignored(bus: InProcessBus) -> None:
     observed = FleetObservation(bus, FleetSamples(bus))
     bus.publish("fleet", sample(100.0, engine("a")))
     bus.publish("gateways/g2/fleet", sample(103.0, engine("a")))
@@ -95,7 +95,7 @@ def test_samples_of_gateways_that_went_silent_count_no_more(bus: InProcessBus) -
     observed.stop()
 
 
-def test_garbage_on_the_bus_is_dropped(bus: InProcessBus) -> None:
+def test_invalid_bus_messages_are_dropped(bus: InProcessBus) -> None:
     observed = FleetObservation(bus, FleetSamples(bus))
     for topic in ("fleet", "gateways/g/fleet", "load/a", "gateways/fleet"):
         bus.publish(topic, b"\xc1 no message")
@@ -103,7 +103,7 @@ def test_garbage_on_the_bus_is_dropped(bus: InProcessBus) -> None:
     assert observed.report("a") is None
 
 
-def test_since_when_an_engine_is_unreachable_is_kept_until_it_answers(bus: InProcessBus) -> None:
+def test_start_of_unreachability_is_kept_until_the_engine_responds(bus: InProcessBus) -> None:
     observed = FleetObservation(bus, FleetSamples(bus))
     bus.publish("fleet", sample(11.0, engine("a")))
     for at in (10.0, 11.0):
@@ -122,7 +122,7 @@ def test_reports_under_an_old_fencing_token_are_ignored(bus: InProcessBus) -> No
     assert newest.running == 5
 
 
-def test_windows_hold_what_happened_between_totals() -> None:
+def test_windows_hold_the_differences_of_totals() -> None:
     windows = PoolWindows()
     for second in range(12):
         windows.add("g1", pool(10 * second, 5 * second, float(second)), 100.0 + second, 4)
@@ -133,14 +133,14 @@ def test_windows_hold_what_happened_between_totals() -> None:
     assert len(windows.windows(100.0 + 3 * SPAN_S)) == 3
 
 
-def test_a_gateway_that_restarted_is_counted_from_its_first_word_on() -> None:
+def test_restarted_gateway_is_counted_from_its_first_report() -> None:
     windows = PoolWindows()
     for at, requests in ((100.0, 500), (101.0, 510), (102.0, 3), (103.0, 7)):
         windows.add("g", pool(requests, requests), at, 4)
     assert windows.windows(105.0)[0].requests == 14
 
 
-def test_a_late_sample_changes_nothing() -> None:
+def test_late_sample_changes_nothing() -> None:
     windows = PoolWindows()
     windows.add("g", pool(0, 0), 100.0, 4)
     windows.add("g", pool(5, 5), 106.0, 4)
@@ -148,7 +148,7 @@ def test_a_late_sample_changes_nothing() -> None:
     assert [window.requests for window in windows.windows(110.0)] == [0, 5]
 
 
-def test_counts_of_a_gateway_that_is_late_itself_prove_nothing() -> None:
+def test_counts_of_an_overloaded_gateway_are_ignored() -> None:
     bus = InProcessBus()
     observation = FleetObservation(bus, FleetSamples(bus), clock=lambda: 100.0)
     late = Lateness(since=90.0, lapses=2, away_s=4.0, rejects=False)

@@ -1,4 +1,4 @@
-"""Following advice: what the last plan wants, once, and nothing that it no longer wants."""
+"""Following advice executes the changes of the last plan once, and no outdated changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ADD = {"add": ["mixed", "mixed"], "drain": [], "reasons": [{"code": "violation",
 
 
 def advise(world: World, plan: dict[str, object], job: str = "scaling", mode: str = "advise") -> str:
-    """Store a round made two seconds ago, and return the key of its advice."""
+    """Store a round from two seconds ago, and return the key of its advice."""
     made = {"at_s": world.unix() - 2, **plan}
     JobRun.objects.create(
         job=job, shard=world.pool.pk, state=JobState.ACTIVE, started_at=world.now, plan=made, outcome={"mode": mode}
@@ -39,7 +39,7 @@ def follow(world: World, key: str, job: str = "scaling") -> list[EngineAction]:
     return follow_advice(pool, job, key, actor=ACTOR, at=world.now, why="agreed")
 
 
-def test_engines_are_added_as_advised_and_the_audit_says_who_agreed(world: World) -> None:
+def test_engines_are_added_as_advised_and_the_audit_names_the_operator(world: World) -> None:
     key = advise(world, ADD)
     assert key == "+mixed,+mixed"
     actions = follow(world, key)
@@ -48,12 +48,12 @@ def test_engines_are_added_as_advised_and_the_audit_says_who_agreed(world: World
     assert (event.why, event.after["advice"]) == ("agreed", key)
 
 
-def test_an_engine_is_drained_and_one_that_is_gone_skipped(world: World) -> None:
+def test_advised_engine_is_drained_and_a_deleted_one_is_skipped(world: World) -> None:
     key = advise(world, {"add": [], "drain": ["e-01", "gone"], "reasons": []})
     assert [(action.kind, action.engine_name) for action in follow(world, key)] == [("stop", "e-01")]
 
 
-def test_a_role_change_becomes_a_stop_and_a_start_without_an_actuator_that_changes_roles(world: World) -> None:
+def test_role_change_becomes_stop_and_start_if_the_actuator_cannot_change_roles(world: World) -> None:
     Engine.objects.filter(engine_id="e-01").update(role="prefill")
     role_changes = [{"engine_id": "e-01", "before": "prefill", "after": "decode"}]
     sets = {"prefill": "vllm-prefill", "decode": "vllm-decode", "mixed": "vllm"}
@@ -63,7 +63,7 @@ def test_a_role_change_becomes_a_stop_and_a_start_without_an_actuator_that_chang
     assert [(action.kind, action.role) for action in actions] == [("stop", "prefill"), ("start", "decode")]
 
 
-def test_nothing_is_followed_twice(world: World) -> None:
+def test_advice_is_not_followed_twice(world: World) -> None:
     key = advise(world, ADD)
     follow(world, key)
     with pytest.raises(AdviceError, match="started since"):
@@ -71,7 +71,7 @@ def test_nothing_is_followed_twice(world: World) -> None:
     assert EngineAction.objects.count() == 2
 
 
-def test_advice_that_changed_meanwhile_is_not_followed(world: World) -> None:
+def test_changed_advice_is_not_followed(world: World) -> None:
     advise(world, ADD)
     with pytest.raises(AdviceError, match="advice has changed"):
         follow(world, "+mixed")
@@ -85,13 +85,13 @@ def test_old_advice_is_not_followed(world: World) -> None:
 
 
 @pytest.mark.parametrize("mode", ["act", "frozen", "off"])
-def test_only_advice_is_followed(world: World, mode: str) -> None:
+def test_plan_in_another_mode_than_advise_is_not_followed(world: World, mode: str) -> None:
     key = advise(world, ADD, mode=mode)
     with pytest.raises(AdviceError, match="not advising"):
         follow(world, key)
 
 
-def test_a_frozen_pool_follows_nothing(world: World) -> None:
+def test_frozen_pool_follows_no_advice(world: World) -> None:
     key = advise(world, ADD)
     switches.freeze(world.pool, actor=ACTOR)
     with pytest.raises(AdviceError, match="Unfreeze it first"):

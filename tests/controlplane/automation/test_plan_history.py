@@ -1,4 +1,4 @@
-"""The history of plans: what is worth keeping, and how much of it."""
+"""The plan history stores relevant plans within its limits."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def keep(after_s: float, code: str = "calm", *, changes: bool = False, mode: str
     return bool(result.effects)
 
 
-def test_changes_new_reasons_new_modes_and_one_a_minute_are_kept() -> None:
+def test_plans_with_changes_new_reasons_or_new_modes_and_one_a_minute_are_stored() -> None:
     assert keep(0)
     assert not keep(5)
     assert keep(10, "queue")
@@ -55,7 +55,7 @@ def test_changes_new_reasons_new_modes_and_one_a_minute_are_kept() -> None:
     assert keep(20 + EVERY.total_seconds(), "queue", mode="frozen")
 
 
-def test_the_history_is_bounded_by_age_and_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_history_is_limited_by_age_and_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_history, "MAX_ROWS", 3)
     for minute in range(6):
         keep(60.0 * minute)

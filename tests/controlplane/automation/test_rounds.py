@@ -1,4 +1,4 @@
-"""Rounds: one at a time, once in effect, resumed by the next process."""
+"""Rounds run one at a time, take effect once, and are resumed by the next process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def counts() -> list[int]:
     return [record.figures["count"] for record in PlanRecord.objects.order_by("pk")]
 
 
-def test_rounds_of_a_pool_are_apart_however_often_the_job_is_woken(world: World) -> None:
+def test_rounds_of_a_pool_keep_their_interval_however_often_the_job_is_woken(world: World) -> None:
     for _ in range(3):
         run_rounds("count", EVERY, counting, clock=world.clock)
     assert counts() == [1]
@@ -40,7 +40,7 @@ def test_rounds_of_a_pool_are_apart_however_often_the_job_is_woken(world: World)
     assert JobRun.objects.get().memory == {"count": 2}
 
 
-def test_a_holder_that_died_has_done_nothing_and_the_next_goes_on_within_15_s(world: World) -> None:
+def test_crashed_holder_stores_nothing_and_the_next_one_continues_within_15_s(world: World) -> None:
     run_rounds("count", EVERY, counting, clock=world.clock)
     world.now += EVERY
     assert acquire("count", "dead", LEASE, shard=world.pool.pk, clock=world.clock) is not None
@@ -50,7 +50,7 @@ def test_a_holder_that_died_has_done_nothing_and_the_next_goes_on_within_15_s(wo
     assert counts() == [1, 2]
 
 
-def test_a_holder_that_slept_past_its_lease_stores_nothing(world: World) -> None:
+def test_holder_whose_lease_expired_stores_nothing(world: World) -> None:
     lease = acquire("count", "slow", LEASE, shard=world.pool.pk, clock=world.clock)
     assert lease is not None
     slow = counting(Round(world.pool, lease, {}, world.now))
@@ -61,7 +61,7 @@ def test_a_holder_that_slept_past_its_lease_stores_nothing(world: World) -> None
     assert counts() == [1]
 
 
-def test_effects_and_memory_are_stored_together_or_not_at_all(world: World) -> None:
+def test_effects_and_memory_are_stored_atomically(world: World) -> None:
     def broken(turn: Round) -> RoundResult:
         result = counting(turn)
 
@@ -81,7 +81,7 @@ def test_effects_and_memory_are_stored_together_or_not_at_all(world: World) -> N
     assert counts() == [1, 2]
 
 
-def test_a_cancelled_run_is_followed_by_one_that_remembers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_after_a_cancelled_one_keeps_its_memory(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_control.timezone, "now", world.clock)
     run_rounds("count", EVERY, counting, clock=world.clock)
     job_control.cancel(JobRun.objects.get(), actor=program("tests"))
@@ -91,7 +91,7 @@ def test_a_cancelled_run_is_followed_by_one_that_remembers(world: World, monkeyp
     assert [run.state for run in JobRun.objects.order_by("pk")] == ["cancelled", "active"]
 
 
-def test_a_pool_that_fails_does_not_hold_up_the_others(world: World) -> None:
+def test_failing_pool_does_not_delay_the_others(world: World) -> None:
     from controlplane.fleet.models.pool import Pool
 
     other = Pool.objects.create(
@@ -108,5 +108,5 @@ def test_a_pool_that_fails_does_not_hold_up_the_others(world: World) -> None:
     assert "failed" in JobRun.objects.get(shard=world.pool.pk).outcome["reason"]
 
 
-def test_a_lease_is_short_enough_to_resume_in_time() -> None:
+def test_lease_is_short_enough_to_resume_in_time() -> None:
     assert rounds.LEASE + timedelta(seconds=5) <= timedelta(seconds=15)

@@ -1,4 +1,4 @@
-"""A pool under a clock that the test moves: engines, gateways' and the prober's reports on them, and its policy."""
+"""A pool with a clock set by the test: engines, reports of gateways and the prober, and a policy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ QUIET = EngineCounts(
 
 
 class World:
-    """The pool and its clock. Mutable: each engine's reports, and the pool's totals."""
+    """A pool and its clock. Mutable: the reports of each engine, and the totals of the pool."""
 
     def __init__(self, pool: Pool, engines: int) -> None:
         self.pool = pool
@@ -52,7 +52,7 @@ class World:
             self.add(f"e-{number + 1:02d}")
 
     def add(self, name: str, **fields: Any) -> Engine:
-        """Register a healthy engine."""
+        """Register a healthy engine of the pool."""
         port = 21_000 + 3 * Engine.objects.count()
         url = f"http://127.0.0.1:{port}"
         engine = Engine.objects.create(pool=self.pool, name=name, engine_id=name, url=url, connect_url=url, **fields)
@@ -60,7 +60,7 @@ class World:
         return engine
 
     def policy(self, **automation: Any) -> None:
-        """Make an automation document live."""
+        """Publish an automation document."""
         policy: Policy = self.pool.policy
         number = policy.versions.count() + 1
         policy.live_version = PolicyVersion.objects.create(
@@ -69,15 +69,15 @@ class World:
         policy.save()
 
     def say(self, name: str, **fields: Any) -> None:
-        """Change the reports of one engine: fields of its report, sample and counts."""
+        """Change fields of one engine's report, sample, and counts."""
         self.reported[name] = {**self.reported.get(name, {}), **fields}
 
     def unix(self) -> float:
-        """Return the current time in unix seconds."""
+        """Return the current time in Unix seconds."""
         return self.now.timestamp()
 
     def forget(self) -> None:
-        """Observe as a process that has just started."""
+        """Observe from an empty state, as a process that has just started."""
         self.observed.stop()
         self.observed = FleetObservation(self.bus, FleetSamples(self.bus), clock=self.unix)
 
@@ -88,7 +88,7 @@ class World:
     def pass_time(
         self, seconds: float = 1.0, *, step_s: float = 1.0, after_step: Callable[[], None] | None = None
     ) -> None:
-        """Advance the clock, with a report and a sample each step."""
+        """Advance the clock in steps, and publish a report and a sample at each."""
         end = self.now + timedelta(seconds=seconds)
         while self.now < end:
             self.now += timedelta(seconds=step_s)
@@ -138,7 +138,7 @@ class World:
         self.bus.publish(TOPIC, msgspec.msgpack.encode(sample))
 
     def run(self, job: str, work: Callable[..., RoundResult | None], every: timedelta) -> int:
-        """Run a job's due rounds, and return how many were stored."""
+        """Run the due rounds of a job, and return the number of stored rounds."""
         bound: Work = lambda turn: work(turn, observed=self.observed)  # noqa: E731 - binds the observation
         return run_rounds(job, every, bound, clock=self.clock)
 

@@ -1,4 +1,4 @@
-"""Traffic of regions with shifted days."""
+"""Traffic of regions whose days are shifted against each other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGE = {"prompt_tokens": 120_000, "output_tokens": 2000, "cached_tokens": 0}
 
 
 def pools() -> None:
-    """Store a pool per region."""
+    """Store one pool per region."""
     policy = Policy.objects.create(slug="capacity", name="P")
     for region in PEAKS:
         stored = Region.objects.create(slug=region, name=region)
@@ -31,7 +31,7 @@ def pools() -> None:
 
 
 def days(count: float = 1.0, most: int = 9) -> float:
-    """Record some days, one segment per step and region; return their end (unix seconds)."""
+    """Record several days, one segment per step and region, and return their end (Unix seconds)."""
     steps, rng = int(count * DAY_STEPS), Random(1)
     for step in range(steps):
         begin = BEGIN + step * STEP_S

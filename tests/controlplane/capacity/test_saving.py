@@ -1,4 +1,4 @@
-"""The capacity plan of recorded traffic: demand per region in engines, what it covers, and the command."""
+"""The capacity plan of recorded traffic: engines needed per region, coverage, and the command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def some_pools(db: None) -> None:
 
 
 def two_steps(**fields: object) -> dict[str, list[float]]:
-    """Return the demand of one request in the second of two whole steps."""
+    """Return the demand of one request that arrives in the second of two whole steps."""
     record([row(0, arrived_at=BEGIN - 1, pool="chat-us")])
     record([row(0, arrived_at=BEGIN + 10, pool="chat-us", **fields)])
     record([row(0, arrived_at=BEGIN + 2 * STEP_S + 1, pool="chat-us")])
@@ -48,13 +48,13 @@ def test_demand_is_prefill_and_a_share_of_the_decode_steps() -> None:
     assert regions["eu"] == [0.0, 0.0]
 
 
-def test_a_forwarded_request_counts_where_it_arrived() -> None:
+def test_forwarded_request_counts_in_its_region_of_arrival() -> None:
     regions = two_steps(origin="eu")
     assert regions["us"] == [0.0, 0.0]
     assert regions["eu"][0] > 0
 
 
-def test_what_was_rejected_counts_with_the_answers_that_others_had() -> None:
+def test_rejected_request_counts_with_the_mean_output_of_others() -> None:
     record([row(0, arrived_at=BEGIN + 20, pool="chat-us", outcome="rejected", output_tokens=0)])
     regions = two_steps()
     one = installation_one()
@@ -62,12 +62,12 @@ def test_what_was_rejected_counts_with_the_answers_that_others_had() -> None:
 
 
 def installation_one() -> float:
-    """Return the demand of one answered request."""
+    """Return the demand of one successful request."""
     Segment.objects.all().delete()
     return two_steps()["us"][0]
 
 
-def test_regions_whose_days_are_apart_save_and_the_range_says_how_sure() -> None:
+def test_regions_with_shifted_days_save_and_the_range_gives_the_uncertainty() -> None:
     plan = installation_plan(days(), Prices(utilization=1.0))
     assert plan is not None
     assert plan.plan.own_peaks > plan.plan.shared_peak
@@ -77,7 +77,7 @@ def test_regions_whose_days_are_apart_save_and_the_range_says_how_sure() -> None
     assert "less than a day" in plan.caveat
 
 
-def test_a_long_log_is_sampled_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_log_is_sampled_and_reported_as_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     end = days()
     whole = installation_plan(end, Prices())
     monkeypatch.setattr(demand, "READ_BYTES", Segment.objects.count() * 200)
@@ -89,13 +89,13 @@ def test_a_long_log_is_sampled_and_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     assert sum(sampled.demand.regions["us"]) == pytest.approx(sum(whole.demand.regions["us"]), rel=0.3)
 
 
-def test_an_empty_log_makes_no_plan() -> None:
+def test_empty_log_gives_no_plan() -> None:
     assert installation_plan(BEGIN, Prices()) is None
     with pytest.raises(CommandError, match="no full 15-minute interval"):
         call_command("plan_capacity")
 
 
-def test_the_command_says_and_writes_the_plan(
+def test_command_prints_and_writes_the_plan(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end = days(0.25)
@@ -111,7 +111,7 @@ def test_the_command_says_and_writes_the_plan(
 
 
 @pytest.mark.parametrize("options", [("--days", "0"), ("--days", "99"), ("--utilization", "2"), ("--reserved", "0")])
-def test_the_command_rejects_what_makes_no_sense(options: tuple[str, str]) -> None:
+def test_command_rejects_invalid_options(options: tuple[str, str]) -> None:
     days(0.1)
     with pytest.raises(CommandError):
         call_command("plan_capacity", *options)

@@ -1,4 +1,4 @@
-"""The doctor's findings about node managers."""
+"""Findings of the doctor about node managers."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def here(tmp_path: Path) -> Installation:
     return Installation(tmp_path, "127.0.0.1", 1, "", timezone.now())
 
 
-def test_without_nodes_and_engines_that_name_one_there_is_nothing_to_say(here: Installation) -> None:
+def test_without_nodes_and_references_to_nodes_there_is_no_finding(here: Installation) -> None:
     assert fleet.kv_nodes(here) == []
 
 
-def test_nodes_that_report_are_counted(here: Installation) -> None:
+def test_reporting_nodes_are_counted(here: Installation) -> None:
     reported("kv-1")
     reported("kv-2", state="draining")
     [finding] = fleet.kv_nodes(here)
     assert (finding.state, finding.says) == (State.OK, "2 KV nodes report.")
 
 
-def test_silent_nodes_and_engines_whose_node_does_not_serve_are_named(here: Installation, pool: Pool) -> None:
+def test_silent_nodes_and_engines_of_unavailable_nodes_are_named(here: Installation, pool: Pool) -> None:
     reported("kv-1")
     KvNode.objects.update(state="silent")
     first = register_engine(pool, "e-1", "http://127.0.0.1:1", actor=NODES, engine_id="e-1", kv_node="kv-1")

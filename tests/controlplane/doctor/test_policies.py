@@ -1,4 +1,4 @@
-"""The doctor names live policies that only a newer program can read."""
+"""The doctor names live policies that require a newer program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gateway.bus.bus import Bus
 pytestmark = pytest.mark.django_db
 
 
-def test_live_policies_of_a_newer_program(policy: Policy, bus: Bus, tmp_path: Path) -> None:
+def test_live_policies_of_a_newer_program_are_named(policy: Policy, bus: Bus, tmp_path: Path) -> None:
     here = Installation(tmp_path, "127.0.0.1", 1, "", timezone.now())
     actor = program("test")
     publish_version(draft(policy, {}, actor=actor), instead_of=None, actor=actor)

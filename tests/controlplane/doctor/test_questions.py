@@ -1,4 +1,4 @@
-"""Each check of the doctor: its finding for a sound installation, and for each fault."""
+"""Each check of the doctor: its finding for a sound installation and for each fault."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def only(findings: list[Finding]) -> Finding:
 
 
 def plain(text: str) -> str:
-    """Return a text with ordinary spaces."""
+    """Return the text with ordinary spaces."""
     return text.replace("\u202f", " ")
 
 
@@ -66,13 +66,13 @@ def states(findings: list[Finding]) -> list[State]:
 
 
 def broken(*_: Any) -> Any:
-    """Raise as the cursor of a dead database does."""
+    """Raise the error of a cursor of an unavailable database."""
     raise OperationalError("connection to postgres://user:hunter2@db failed")
 
 
 @contextmanager
 def answering(status: int, body: bytes = b"") -> Iterator[int]:
-    """Run an HTTP server that always gives this answer; yield its port."""
+    """Run an HTTP server that always sends this response; yield its port."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -93,14 +93,14 @@ def answering(status: int, body: bytes = b"") -> Iterator[int]:
             thread.join()
 
 
-def test_versions(here: Installation) -> None:
+def test_versions_are_checked(here: Installation) -> None:
     assert states(host.versions(here)) == [State.OK, State.OK]
     assert states(host.versions(here, python=(3, 13, 1), django_version=(5, 2, 0))) == [State.OK, State.OK]
     assert states(host.versions(here, python=(3, 14, 0), django_version=(6, 0, 0))) == [State.PROBLEM, State.WARNING]
     assert states(host.versions(here, python=(3, 10, 1), django_version=(4, 2, 0))) == [State.PROBLEM, State.PROBLEM]
 
 
-def test_settings_that_contradict_each_other(here: Installation) -> None:
+def test_contradicting_settings_are_reported(here: Installation) -> None:
     assert only(setup.settings_mix(here)).state is State.OK
     with override_settings(PROCESSES=2):
         findings = setup.settings_mix(here)
@@ -108,7 +108,7 @@ def test_settings_that_contradict_each_other(here: Installation) -> None:
     assert "REDIS_URL" in " ".join(finding.do for finding in findings)
 
 
-def test_the_state_directory(here: Installation) -> None:
+def test_state_directory_is_checked(here: Installation) -> None:
     assert only(host.state_directory(here)).state is State.OK
     assert only(host.state_directory(at(here, state_dir=here.state_dir / "gone"))).state is State.PROBLEM
     here.state_dir.chmod(0o755)
@@ -121,13 +121,13 @@ def test_the_state_directory(here: Installation) -> None:
     assert "chmod 600" in findings[1].do
 
 
-def test_a_state_directory_of_another_user(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_directory_of_another_user_is_reported(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controlplane.doctor.host.os.access", lambda *_: False)
     assert only(host.state_directory(here)).state is State.PROBLEM
 
 
 @pytest.mark.django_db
-def test_disk_space(here: Installation) -> None:
+def test_disk_space_is_checked(here: Installation) -> None:
     def finding_of(free_mib: int, total_mib: int = 100 << 10) -> Finding:
         space = DiskSpace(total_bytes=total_mib << 20, free_bytes=free_mib << 20, disk_id="d")
         return only(host.disk_space(here, space=space))
@@ -142,7 +142,7 @@ def test_disk_space(here: Installation) -> None:
 
 
 @pytest.mark.django_db
-def test_kv_nodes_on_the_state_directorys_disk(here: Installation) -> None:
+def test_kv_nodes_on_the_disk_of_the_state_directory_are_reported(here: Installation) -> None:
     def finding_of(free_mib: int, disk_id: str = "d") -> Finding:
         space = DiskSpace(total_bytes=100 << 30, free_bytes=free_mib << 20, disk_id=disk_id)
         return only(host.disk_space(here, space=space))
@@ -173,7 +173,7 @@ def test_kv_nodes_on_the_state_directorys_disk(here: Installation) -> None:
         ("no such table: x", ""),
     ],
 )
-def test_a_database_that_cannot_be_written(here: Installation, message: str, said: str) -> None:
+def test_read_only_database_is_reported(here: Installation, message: str, said: str) -> None:
     with unwritable(message):
         findings = setup.database(here)
     assert [item.says for item in findings if item.state is State.PROBLEM] == (
@@ -182,14 +182,14 @@ def test_a_database_that_cannot_be_written(here: Installation, message: str, sai
     assert all("revoke_key" in item.do for item in findings if item.state is State.PROBLEM)
 
 
-def test_open_files(here: Installation) -> None:
+def test_open_file_limit_is_checked(here: Installation) -> None:
     assert only(host.open_files(here, limit=-1)).state is State.OK
     assert only(host.open_files(here, limit=65_536)).state is State.OK
     assert only(host.open_files(here, limit=1024)).state is State.WARNING
     assert only(host.open_files(here, limit=256)).state is State.PROBLEM
 
 
-def test_secrets(here: Installation) -> None:
+def test_secrets_are_checked(here: Installation) -> None:
     secret = secrets_of(here.state_dir)
     with override_settings(SECRET_KEY=secret.secret_key, FLEET_SECRET=secret.fleet_secret.encode()):
         assert only(setup.first_run(here)).state is State.OK
@@ -211,12 +211,12 @@ def test_secrets(here: Installation) -> None:
 
 
 @pytest.mark.django_db
-def test_a_database_that_answers(here: Installation) -> None:
+def test_available_database_passes(here: Installation) -> None:
     assert only(setup.database(here)).state is State.OK
 
 
 @pytest.mark.django_db
-def test_a_database_that_is_away(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unavailable_database_is_reported(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "cursor", broken)
     finding = only(setup.database(here))
     assert finding.state is State.PROBLEM
@@ -224,7 +224,7 @@ def test_a_database_that_is_away(here: Installation, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.django_db
-def test_a_sqlite_that_cannot_do_wal(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sqlite_without_wal_is_reported(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     class Cursor:
         def __enter__(self) -> Any:
             return self
@@ -244,7 +244,7 @@ def test_a_sqlite_that_cannot_do_wal(here: Installation, monkeypatch: pytest.Mon
 
 
 @pytest.mark.django_db
-def test_migrations(here: Installation) -> None:
+def test_missing_migrations_are_reported(here: Installation) -> None:
     assert only(setup.migrations(here)).state is State.OK
     recorder = MigrationRecorder(connection)
     recorder.record_applied("controlplane", "9999_from_the_future")
@@ -269,7 +269,7 @@ def test_migrations(here: Installation) -> None:
     assert "manage.py migrate" in waiting.do
 
 
-def test_redis(here: Installation, tmp_path: Path) -> None:
+def test_redis_is_checked(here: Installation, tmp_path: Path) -> None:
     assert only(setup.redis_server(here)).state is State.OK
     away = only(setup.redis_server(at(here, redis_url="redis://user:hunter2@127.0.0.1:1/0")))
     assert away.state is State.PROBLEM
@@ -286,7 +286,7 @@ def test_redis(here: Installation, tmp_path: Path) -> None:
 
 
 @pytest.mark.django_db
-def test_the_clock(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clock_skew_is_reported(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     assert only(host.clock(here)).state is State.OK
     monkeypatch.setattr(host, "_database_time", lambda: timezone.now() + timedelta(seconds=90))
     monkeypatch.setattr(host, "_redis_time", lambda _url: timezone.now() - timedelta(seconds=90))
@@ -297,12 +297,12 @@ def test_the_clock(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.django_db
-def test_a_clock_that_went_back(here: Installation) -> None:
+def test_clock_that_was_set_back_is_reported(here: Installation) -> None:
     JobRun.objects.create(job="probe", started_at=here.now + timedelta(hours=1))
     assert only(host.clock(here)).state is State.PROBLEM
 
 
-def test_a_console_that_is_not_built(here: Installation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_console_without_build_is_reported(here: Installation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(setup.finders, "find", lambda _name: None)
     assert "npm run build" in only(setup.front_end(here)).do
     with override_settings(STATIC_ROOT=str(tmp_path)):
@@ -312,7 +312,7 @@ def test_a_console_that_is_not_built(here: Installation, monkeypatch: pytest.Mon
         assert only(setup.front_end(here)).state is State.OK
 
 
-def test_the_port(here: Installation) -> None:
+def test_port_of_another_program_is_reported(here: Installation) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         free = other.getsockname()[1]
@@ -327,7 +327,7 @@ def test_the_port(here: Installation) -> None:
         assert only(host.port(at(here, port=stranger))).state is State.PROBLEM
 
 
-def test_engines(here: Installation, pool: Pool) -> None:
+def test_engines_are_checked(here: Installation, pool: Pool) -> None:
     assert "No engine" in only(fleet.engines(here)).says
     with answering(200) as sound, answering(503) as sick, answering(302) as moved:
         for number, port in enumerate((sound, sick, moved, 1)):
@@ -350,7 +350,7 @@ def test_engines(here: Installation, pool: Pool) -> None:
         assert "no decode engine" in fleet.engines(here)[-1].says
 
 
-def test_engines_that_reject_the_running_gateways_key_are_named(here: Installation, pool: Pool) -> None:
+def test_engines_that_reject_the_gateways_key_are_named(here: Installation, pool: Pool) -> None:
     metrics = b'headway_engine_rejects_key{engine="e"} 1.0\nheadway_engine_rejects_key{engine="gone"} 1.0\n'
     with answering(200) as engine, answering(200, metrics) as gateway:
         address = f"http://127.0.0.1:{engine}"
@@ -363,13 +363,13 @@ def test_engines_that_reject_the_running_gateways_key_are_named(here: Installati
     assert "Set HEADWAY_ENGINE_KEY_A of the gateways" in wrong.do
 
 
-async def test_a_certificate_that_is_not_trusted_names_the_setting(tmp_path: Path) -> None:
+async def test_untrusted_certificate_is_reported_with_the_setting(tmp_path: Path) -> None:
     async with tls_engine(certificates(tmp_path)) as url:
         why = await asyncio.to_thread(fleet._why_not, url)
     assert why == "certificate not trusted; HEADWAY_ENGINE_CA names further authorities"
 
 
-def test_blocks_that_are_not_the_pools(here: Installation, pool: Pool) -> None:
+def test_engine_with_another_block_size_than_its_pool_is_reported(here: Installation, pool: Pool) -> None:
     metrics = b'vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:cache_config_info{block_size="32"} 1\n'
     with answering(200, metrics) as engine:
         address = f"http://127.0.0.1:{engine}"
@@ -384,7 +384,7 @@ def test_blocks_that_are_not_the_pools(here: Installation, pool: Pool) -> None:
 
 
 @pytest.mark.django_db
-def test_the_snapshot_on_disk(here: Installation) -> None:
+def test_snapshot_on_disk_is_checked(here: Installation) -> None:
     assert only(fleet.snapshot_age(here)).state is State.WARNING
     store = SnapshotStore(here.state_dir, 1e9)
     store.save(Snapshot(version=3, published_at=0.0), here.now.timestamp())
@@ -404,7 +404,7 @@ def test_the_snapshot_on_disk(here: Installation) -> None:
 
 
 @pytest.mark.django_db
-def test_no_process_probes(here: Installation) -> None:
+def test_missing_probe_lease_is_reported(here: Installation) -> None:
     assert only(fleet.probe_lease(here)).state is State.OK
     with hold_state(here.state_dir):
         assert only(fleet.probe_lease(here)).state is State.WARNING
@@ -419,7 +419,7 @@ def test_no_process_probes(here: Installation) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("check", [fleet.engines, fleet.probe_lease, setup.migrations, host.clock, fleet.snapshot_age])
-def test_questions_of_the_database_say_so_when_it_is_away(
+def test_checks_of_the_database_report_its_outage_without_its_password(
     here: Installation, check: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "cursor", broken)
@@ -427,9 +427,7 @@ def test_questions_of_the_database_say_so_when_it_is_away(
     assert "hunter2" not in str(check(here))
 
 
-def test_a_question_that_fails_by_itself_is_a_problem_and_the_others_are_asked(
-    here: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failing_check_is_a_problem_and_the_others_run(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(_installation: Installation) -> list[Finding]:
         raise RuntimeError("hunter2")
 
@@ -441,7 +439,7 @@ def test_a_question_that_fails_by_itself_is_a_problem_and_the_others_are_asked(
 
 
 @pytest.mark.parametrize(("age", "state"), [(b"0.7", State.OK), (b"3600.0", State.PROBLEM)])
-def test_jobs_that_are_not_woken_are_a_problem(here: Installation, age: bytes, state: State) -> None:
+def test_idle_job_schedule_is_reported(here: Installation, age: bytes, state: State) -> None:
     with answering(200, b"# TYPE x gauge\nheadway_jobs_wake_up_age_seconds " + age + b"\n") as taken:
         assert only(fleet.wake_up(at(here, port=taken))).state is state
 

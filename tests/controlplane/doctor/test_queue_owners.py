@@ -1,4 +1,4 @@
-"""The doctor reports gateways that disagree on a pool's owner, once an election would be over."""
+"""The doctor reports gateways that disagree on a pool's owner for longer than an election takes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NOW = 1000.0
 
 
 def samples_of(*roles: PoolRole) -> list[FleetSample]:
-    """Return one sample for each gateway's role."""
+    """Return one sample per gateway role."""
     return [
         FleetSample(seq=1, at=NOW, window_s=15.0, snapshot_version=1, engines=(), pools=(_pool(role),))
         for role in roles
@@ -30,12 +30,12 @@ def _pool(role: PoolRole) -> PoolSample:
     )  # fmt: skip
 
 
-def test_gateways_that_agree_are_fine() -> None:
+def test_gateways_with_the_same_owner_pass() -> None:
     (finding,) = judged(samples_of(role("a", "owner", "a", 3), role("b", "asks", "a", 3)), NOW)
     assert (finding.state, finding.says) == (State.OK, "The gateways agree on who owns 1 pool.")
 
 
-def test_one_that_decides_alone_for_long_is_named_with_its_reason() -> None:
+def test_gateway_that_decides_alone_for_long_is_named_with_its_reason() -> None:
     samples = samples_of(role("a", "owner", "a", 3), role("b", "alone", "", 3, reason="the owner is silent"))
     (finding,) = judged(samples, NOW)
     assert finding.state == State.WARNING
@@ -43,7 +43,7 @@ def test_one_that_decides_alone_for_long_is_named_with_its_reason() -> None:
     assert "HEADWAY_PEER_LISTEN" in finding.do
 
 
-def test_an_election_is_no_finding_and_different_owners_are() -> None:
+def test_election_is_accepted_and_two_owners_are_reported() -> None:
     young = samples_of(role("a", "owner", "a", 3), role("b", "alone", "", 3, for_s=2.0))
     assert judged(young, NOW)[0].state == State.OK
     (finding,) = judged(samples_of(role("a", "owner", "a", 3), role("b", "owner", "b", 4)), NOW)
@@ -51,5 +51,5 @@ def test_an_election_is_no_finding_and_different_owners_are() -> None:
     assert "a (epoch 3), b (epoch 4)" in finding.says
 
 
-def test_nothing_is_said_of_a_single_gateway() -> None:
+def test_single_gateway_gives_no_finding() -> None:
     assert judged([], NOW) == []

@@ -1,4 +1,4 @@
-"""The doctor names engines that get no new work or serve degraded, with the gateways' reasons."""
+"""The doctor names engines that get no new work or are degraded, with the gateways' reasons."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def sample(*engines: EngineSample) -> FleetSample:
     return FleetSample(seq=1, at=time.time(), window_s=15.0, snapshot_version=1, engines=engines, pools=())
 
 
-def test_a_suspected_engine_and_one_whose_health_is_late_are_named_with_their_reasons() -> None:
+def test_suspected_and_degraded_engines_are_named_with_their_reasons() -> None:
     late = "health timed out after 5 s, but metrics are answered"
     out, degraded = out_of_rotation(
         sample(
@@ -35,12 +35,12 @@ def test_a_suspected_engine_and_one_whose_health_is_late_are_named_with_their_re
     assert (degraded.state, degraded.says) == (State.WARNING, f"1 engine is degraded: b ({late}).")
 
 
-def test_engines_that_serve_are_fine() -> None:
+def test_serving_engines_pass() -> None:
     (finding,) = out_of_rotation(sample(engine("a"), engine("b", state="draining", reason="drained")))
     assert (finding.state, finding.says) == (State.OK, "Gateways send requests to 2 engines.")
 
 
-def test_it_asks_the_gateways_that_report_now(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_finding_follows_the_current_reports_of_gateways(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bus = InProcessBus()
     samples = FleetSamples(bus)
     monkeypatch.setattr(fleet, "fleet_samples", lambda: samples)

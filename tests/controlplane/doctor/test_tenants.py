@@ -1,4 +1,4 @@
-"""The doctor names pools in which one tenant can learn what another has sent."""
+"""The doctor names pools in which one tenant can detect the prompts of another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gateway.bus.bus import Bus
 pytestmark = pytest.mark.django_db
 
 
-def test_pools_where_tenants_share_caches_are_named(pool: Pool, tenant: Tenant, bus: Bus, tmp_path: Path) -> None:
+def test_pools_with_caches_shared_by_tenants_are_named(pool: Pool, tenant: Tenant, bus: Bus, tmp_path: Path) -> None:
     here = Installation(tmp_path, "127.0.0.1", 1, "", timezone.now())
     assert [item.state for item in fleet.tenants(here)] == [State.OK]
     Tenant.objects.create(slug="zed", name="Zed")

@@ -1,4 +1,4 @@
-"""Settings of actuators are typed, complete, hold no secret, and say what is wrong with them."""
+"""Actuator settings are typed and complete, hold no secret, and report their errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_every_kind_has_settings_and_an_actuator() -> None:
     assert set(SETTINGS) == set(ACTUATORS) == set(ActuatorKind.values)
 
 
-def test_settings_are_stored_complete() -> None:
+def test_settings_are_stored_with_all_defaults() -> None:
     assert checked_settings("process", {}) == {"max_engines": 16}
     hook = checked_settings("webhook", {"url": "https://fleet.example/hook"})
     assert hook == {
@@ -58,14 +58,14 @@ def test_settings_are_stored_complete() -> None:
         ),
     ],
 )
-def test_wrong_settings_are_rejected_with_their_path(kind: str, document: Any, path: str) -> None:
+def test_invalid_settings_are_rejected_with_their_path(kind: str, document: Any, path: str) -> None:
     with pytest.raises(InvalidFieldsError) as caught:
         checked_settings(kind, document)
     assert [problem.path for problem in caught.value.problems] == [path]
 
 
 @pytest.mark.django_db
-def test_another_kind_of_actuator_begins_with_its_own_defaults(pool: Pool) -> None:
+def test_other_actuator_kind_starts_with_its_own_defaults(pool: Pool) -> None:
     change_pool(pool, {"actuator": "process", "actuator_settings": {"max_engines": 3}}, actor=ACTOR)
     change_pool(pool, {"actuator_settings": {}}, actor=ACTOR)
     assert pool.actuator_settings == {"max_engines": 16}
@@ -77,7 +77,7 @@ def test_another_kind_of_actuator_begins_with_its_own_defaults(pool: Pool) -> No
 
 
 @pytest.mark.django_db
-def test_a_process_gets_a_free_name_and_ports_of_its_own(pool: Pool) -> None:
+def test_new_process_gets_a_free_name_and_free_ports(pool: Pool) -> None:
     for name in ("e-01", "e-03"):
         port = 21_500 + int(name[-1])
         Engine.objects.create(
@@ -91,7 +91,7 @@ def test_a_process_gets_a_free_name_and_ports_of_its_own(pool: Pool) -> None:
 
 
 @pytest.mark.django_db
-def test_a_new_process_keeps_its_blocks_on_the_node_that_the_fewest_use(pool: Pool) -> None:
+def test_new_process_uses_the_kv_node_with_the_fewest_engines(pool: Pool) -> None:
     def started() -> str:
         answer = ProcessActuator(ProcessSettings()).start(EngineAction(key="k", pool=pool, role="mixed"))
         assert answer.engine is not None

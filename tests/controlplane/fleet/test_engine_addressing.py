@@ -1,4 +1,4 @@
-"""Allowed addresses of engines and the key they are sent: the pool's, then the installation's, and no others."""
+"""Allowed engine addresses and engine keys: settings of the pool take precedence over those of the installation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def variable(engine: Engine) -> str:
 
 
 @override_settings(ENGINE_NETWORKS=())
-def test_a_new_address_needs_an_admin_s_audited_word(pool: Pool, bus: Bus) -> None:
+def test_new_address_requires_an_audited_permission_of_an_admin(pool: Pool, bus: Bus) -> None:
     user = User.objects.create(username="operator")
     RoleGrant.objects.create(user=user, role=Role.OPERATOR, pool=pool)
     operator = person(user, via=CONSOLE)
@@ -53,13 +53,13 @@ def test_a_new_address_needs_an_admin_s_audited_word(pool: Pool, bus: Bus) -> No
             change_engine(engine, {"url": url}, actor=operator)
 
 
-def test_the_pool_s_networks_take_the_place_of_the_installation_s(pool: Pool, bus: Bus) -> None:
+def test_networks_of_the_pool_replace_those_of_the_installation(pool: Pool, bus: Bus) -> None:
     change_pool(pool, {"engine_networks": "10.3.0.0/16"}, actor=ACTOR)
     with pytest.raises(RejectedUrlError):
         register_engine(pool, "a", "http://10.4.0.4:8000", actor=ACTOR)
 
 
-def test_the_fleet_s_key_stays_within_the_pool_s_networks(pool: Pool, bus: Bus) -> None:
+def test_fleet_key_is_sent_only_within_the_networks_of_the_pool(pool: Pool, bus: Bus) -> None:
     engine = register_engine(pool, "a", "http://10.3.0.4:8000", actor=ACTOR)
     assert variable(engine) == FLEET_KEY
     change_pool(pool, {"engine_networks": "10.9.0.0/16"}, actor=ACTOR)
@@ -68,7 +68,7 @@ def test_the_fleet_s_key_stays_within_the_pool_s_networks(pool: Pool, bus: Bus) 
     assert variable(engine) == ""
 
 
-def test_a_pool_may_name_a_key_of_its_own_and_no_other_secret(pool: Pool, bus: Bus) -> None:
+def test_pool_may_name_its_own_engine_key_and_no_other_secret(pool: Pool, bus: Bus) -> None:
     engine = register_engine(pool, "a", "http://10.3.0.4:8000", actor=ACTOR)
     change_pool(pool, {"engine_api_key_env": "HEADWAY_ENGINE_KEY_CHAT"}, actor=ACTOR)
     assert variable(engine) == "HEADWAY_ENGINE_KEY_CHAT"
@@ -78,12 +78,12 @@ def test_a_pool_may_name_a_key_of_its_own_and_no_other_secret(pool: Pool, bus: B
 
 
 @pytest.mark.parametrize("text", ["10.3.0.0/99", "10.3.0.1/16", "private", "10.0.0.0/8,,10.1.0.0/16"])
-def test_what_is_no_list_of_networks_is_rejected(pool: Pool, bus: Bus, text: str) -> None:
+def test_invalid_network_lists_are_rejected(pool: Pool, bus: Bus, text: str) -> None:
     with pytest.raises(InvalidFieldsError, match=r"10\.3\.0\.0/16"):
         change_pool(pool, {"engine_networks": text}, actor=ACTOR)
 
 
-def test_a_preflight_sends_no_key_to_an_address_that_is_no_longer_allowed(pool: Pool, bus: Bus) -> None:
+def test_preflight_sends_no_key_to_an_address_that_is_no_longer_allowed(pool: Pool, bus: Bus) -> None:
     seen: list[Any] = []
 
     class Thief(BaseHTTPRequestHandler):

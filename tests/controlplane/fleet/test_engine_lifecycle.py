@@ -1,4 +1,4 @@
-"""Engines leave and return by state; only empty ones are deleted."""
+"""Engines leave and return by their state. Only empty engines are deleted."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ ACTOR = program("test")
 
 @pytest.fixture
 def engine(pool: Pool) -> Engine:
-    """Return an engine that takes work."""
+    """Return an engine that accepts requests."""
     return register_engine(pool, "a", "http://10.1.2.3:8000", actor=ACTOR)
 
 
-def test_a_state_is_published_and_audited(engine: Engine) -> None:
+def test_state_is_published_and_audited(engine: Engine) -> None:
     set_desired_state(engine, DesiredState.DRAINING, actor=ACTOR, expected=1, why="new driver")
     assert [entry.desired_state for entry in build_snapshot(at=0.0).engines] == ["draining"]
     event = AuditEvent.objects.latest("pk")
@@ -35,7 +35,7 @@ def test_a_state_is_published_and_audited(engine: Engine) -> None:
     assert (event.before["desired_state"], event.after["desired_state"]) == ("ready", "draining")
 
 
-def test_a_state_of_an_old_version_is_rejected(engine: Engine) -> None:
+def test_state_change_of_an_old_revision_is_rejected(engine: Engine) -> None:
     set_desired_state(Engine.objects.get(), DesiredState.MAINTENANCE, actor=ACTOR)
     with pytest.raises(StaleRevisionError):
         set_desired_state(engine, DesiredState.DRAINING, actor=ACTOR, expected=1)
@@ -73,7 +73,7 @@ def test_ranks_of_one_process_drain_and_return_together(pool: Pool) -> None:
         (DesiredState.DRAINING, None, False, "are unknown; wait for"),
     ],
 )
-def test_an_engine_that_may_have_work_stays(
+def test_engine_that_may_have_work_is_not_deleted(
     engine: Engine, state: DesiredState, in_flight: int | None, lost: bool, message: str
 ) -> None:
     set_desired_state(engine, state, actor=ACTOR)
@@ -83,7 +83,7 @@ def test_an_engine_that_may_have_work_stays(
 
 
 @pytest.mark.parametrize(("in_flight", "lost"), [(0, False), (0, True), (None, True)])
-def test_an_empty_engine_goes(engine: Engine, in_flight: int | None, lost: bool) -> None:
+def test_empty_engine_is_deleted(engine: Engine, in_flight: int | None, lost: bool) -> None:
     set_desired_state(engine, DesiredState.DRAINING, actor=ACTOR)
     delete_engine(engine, actor=ACTOR, in_flight=in_flight, lost=lost, expected=2)
     assert build_snapshot(at=0.0).engines == ()
@@ -91,14 +91,14 @@ def test_an_empty_engine_goes(engine: Engine, in_flight: int | None, lost: bool)
     assert (event.verb, event.object_id, event.after) == ("engine.delete", engine.engine_id, None)
 
 
-def test_an_engine_returned_to_service_meanwhile_stays(engine: Engine) -> None:
+def test_engine_returned_to_service_meanwhile_is_not_deleted(engine: Engine) -> None:
     set_desired_state(engine, DesiredState.DRAINING, actor=ACTOR)
     set_desired_state(Engine.objects.get(), DesiredState.READY, actor=ACTOR)
     with pytest.raises(EngineNotEmptyError):
         delete_engine(engine, actor=ACTOR, in_flight=0)
 
 
-def test_viewers_and_operators_of_other_pools_move_nothing(engine: Engine) -> None:
+def test_viewers_and_operators_of_other_pools_change_no_state(engine: Engine) -> None:
     other = Pool.objects.create(
         slug="other", name="O", region=engine.pool.region, served_model="m", policy=engine.pool.policy
     )

@@ -1,4 +1,4 @@
-"""A pasted list is read line by line; no line can stop the others or get lost."""
+"""A pasted list is parsed line by line. Every line is kept, and none prevents the parsing of others."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def read(text: str) -> list[PastedEngine | None]:
         "http://10.0.0.1:8000,1.5,e-1,chat,tcp://10.0.0.1:5558,tcp://10.0.0.1:5557",
     ],
 )
-def test_lists_are_read_however_they_are_separated_and_ordered(text: str) -> None:
+def test_columns_are_recognized_in_any_order_and_with_any_separator(text: str) -> None:
     assert read(text) == [EVERYTHING]
 
 
-def test_a_bare_address_is_enough() -> None:
+def test_bare_address_is_enough() -> None:
     assert read("http://10.0.0.1:8000") == [PastedEngine("10-0-0-1-8000", "http://10.0.0.1:8000")]
 
 
@@ -57,7 +57,7 @@ def test_lines_may_be_separated_differently() -> None:
     ]  # type: ignore[union-attr]
 
 
-def test_a_header_leaves_cells_empty_and_keeps_the_numbers_of_an_editor() -> None:
+def test_header_allows_empty_cells_and_counts_as_a_line() -> None:
     lines = parse_lines(split_lines("name,pool,url,events\na,,http://10.0.0.1,\n"))
     assert [(line.number, line.engine) for line in lines] == [(2, PastedEngine("a", "http://10.0.0.1"))]
     assert header_of(["name,url", "a,http://10.0.0.1"]) == "name,url"
@@ -77,13 +77,13 @@ def test_a_header_leaves_cells_empty_and_keeps_the_numbers_of_an_editor() -> Non
         ("x" * (MAX_LINE_CHARS + 1), "more than 1,000 characters"),
     ],
 )
-def test_a_bad_line_says_what_is_wrong(text: str, problem: str) -> None:
+def test_invalid_line_reports_its_problem(text: str, problem: str) -> None:
     line = parse_lines(split_lines(text))[-1]
     assert not line.fine
     assert any(problem in item for item in line.problems)
 
 
-def test_a_duplicate_names_the_line_above() -> None:
+def test_duplicate_names_the_earlier_line() -> None:
     lines = parse_lines(
         split_lines("a http://10.0.0.1\nb http://10.0.0.1/\na http://10.0.0.2\na other http://10.0.0.3")
     )
@@ -95,24 +95,24 @@ def test_a_duplicate_names_the_line_above() -> None:
     ]
 
 
-def test_a_list_that_is_too_long_is_rejected_whole() -> None:
+def test_too_long_list_is_rejected_as_a_whole() -> None:
     with pytest.raises(UnreadablePasteError, match="over the limit of 500"):
         split_lines("x\n" * (MAX_LINES + 1))
     assert len(split_lines("x\n" * MAX_LINES)) == MAX_LINES
 
 
 @pytest.mark.parametrize(("data", "why"), [(b"\xff\xfe\x00", "not UTF-8"), (b"x" * (MAX_BYTES + 1), "256 KiB")])
-def test_a_file_that_cannot_be_read_says_why(data: bytes, why: str) -> None:
+def test_unreadable_file_is_reported_with_the_reason(data: bytes, why: str) -> None:
     with pytest.raises(UnreadablePasteError, match=why):
         decode_upload(data)
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_name() -> None:
+def test_byte_order_mark_is_not_part_of_the_first_name() -> None:
     assert read(decode_upload(b"\xef\xbb\xbfname,url\na,http://10.0.0.1\n")) == [PastedEngine("a", "http://10.0.0.1")]
 
 
 @given(st.text(max_size=300))
-def test_no_text_breaks_the_reader_and_each_line_is_kept(text: str) -> None:
+def test_any_text_is_parsed_and_keeps_every_line(text: str) -> None:
     texts = split_lines(text)
     lines = parse_lines(texts)
     assert [line.text for line in lines] == texts[1 if header_of(texts) else 0 :]
@@ -124,19 +124,19 @@ def test_no_text_breaks_the_reader_and_each_line_is_kept(text: str) -> None:
     st.sampled_from([",", ";", "\t", " ", ", "]),
     st.booleans(),
 )
-def test_what_is_written_is_what_is_read(engines: list[tuple[str, int]], sign: str, url_first: bool) -> None:
+def test_formatted_engines_are_parsed_unchanged(engines: list[tuple[str, int]], sign: str, url_first: bool) -> None:
     parts = [(name, f"http://10.0.0.1:{port}") for name, port in engines]
     text = "\n".join(sign.join(reversed(part) if url_first else part) for part in parts)
     assert read(text) == [PastedEngine(name, url) for name, url in parts]
 
 
-def test_a_role_is_recognized_in_any_column() -> None:
+def test_role_is_recognized_in_any_column() -> None:
     first, second = parse_lines(["e-1, http://10.0.3.7:8000, prefill", "decode http://10.0.3.8:8000 e-2"])
     assert [line.engine.role for line in (first, second) if line.engine] == ["prefill", "decode"]
     assert (first.fine, second.fine) == (True, True)
 
 
-def test_a_column_of_roles_is_checked() -> None:
+def test_role_column_is_validated() -> None:
     texts = [
         "name,url,role",
         "a,http://10.0.3.7:8000,",

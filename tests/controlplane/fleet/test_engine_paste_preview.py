@@ -1,4 +1,4 @@
-"""A preview stores nothing and finds every problem; what is applied was shown."""
+"""A preview stores nothing and reports every problem. Only previewed lines are registered."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def shown(text: str, pool: str = "chat", actor: Actor = PROGRAM) -> list[tuple[s
     return [line.problems for line in preview(parse_lines(split_lines(text)), pool, actor=actor)]
 
 
-def test_a_preview_of_good_lines_stores_nothing(pool: Pool, bus: Bus) -> None:
+def test_preview_of_valid_lines_stores_nothing(pool: Pool, bus: Bus) -> None:
     assert shown(GOOD) == [(), ()]
     assert not Engine.objects.exists()
 
@@ -46,14 +46,14 @@ def test_a_preview_of_good_lines_stores_nothing(pool: Pool, bus: Bus) -> None:
         ("c http://10.0.0.3 tcp://8.8.8.8:5557", "chat", "outside HEADWAY_ENGINE_NETWORKS"),
     ],
 )
-def test_a_line_that_could_not_be_registered_says_why(
+def test_line_that_cannot_be_registered_is_reported_with_the_reason(
     pool: Pool, bus: Bus, line: str, default: str, problem: str
 ) -> None:
     register_engine(pool, "taken", "http://10.0.0.9:8000", actor=PROGRAM)
     assert any(problem in item for item in shown(line, default)[0])
 
 
-def test_lines_that_were_not_shown_as_fine_are_left(pool: Pool, bus: Bus) -> None:
+def test_lines_not_shown_as_valid_are_not_registered(pool: Pool, bus: Bus) -> None:
     lines = parse_lines(split_lines(GOOD))
     done = apply(lines, [lines[0].text], "chat", actor=PROGRAM, why="new rack")
     assert [engine.name for engine in done.engines] == ["a"]
@@ -64,7 +64,7 @@ def test_lines_that_were_not_shown_as_fine_are_left(pool: Pool, bus: Bus) -> Non
     assert AuditEvent.objects.get(verb="engine.register").why == "new rack"
 
 
-def test_a_name_taken_after_the_preview_leaves_its_line_only(pool: Pool, bus: Bus) -> None:
+def test_name_registered_after_the_preview_rejects_only_its_line(pool: Pool, bus: Bus) -> None:
     lines = parse_lines(split_lines(GOOD))
     register_engine(pool, "a", "http://10.0.0.7:8000", actor=PROGRAM)
     done = apply(lines, [line.text for line in lines], "chat", actor=PROGRAM, why="")
@@ -72,7 +72,7 @@ def test_a_name_taken_after_the_preview_leaves_its_line_only(pool: Pool, bus: Bu
     assert done.lines[0].problems == ("Pool chat already has an engine a.",)
 
 
-def test_operators_register_in_their_own_pools_only(pool: Pool, region: Region, policy: Policy, bus: Bus) -> None:
+def test_operators_register_only_in_their_own_pools(pool: Pool, region: Region, policy: Policy, bus: Bus) -> None:
     other = Pool.objects.create(slug="agents", name="Agents", region=region, served_model="m", policy=policy)
     user = User.objects.create(username="op")
     RoleGrant.objects.create(user=user, role=Role.OPERATOR, pool=pool)
@@ -84,7 +84,7 @@ def test_operators_register_in_their_own_pools_only(pool: Pool, region: Region, 
     ]
 
 
-def test_names_that_do_not_resolve_are_problems_of_their_lines(pool: Pool, bus: Bus) -> None:
+def test_unresolvable_names_are_problems_of_their_lines(pool: Pool, bus: Bus) -> None:
     with override_settings(ALLOW_LOOPBACK_ENGINES=False):
         problems = shown("a http://no-such-host.invalid:8000\nb http://10.0.0.2")
     assert "has no address" in problems[0][0]

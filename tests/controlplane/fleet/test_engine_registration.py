@@ -1,4 +1,4 @@
-"""Engines enter the topology through the address check."""
+"""Engines are added to the topology after a check of their address."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACTOR = program("test")
 pytestmark = pytest.mark.django_db
 
 
-def test_a_registered_engine_is_in_the_next_snapshot(pool: Pool, bus: Bus) -> None:
+def test_registered_engine_is_in_the_next_snapshot(pool: Pool, bus: Bus) -> None:
     before = build_snapshot(at=0.0).version
     register_engine(
         pool, "a", "http://10.1.2.3:8000/", kv_events_endpoint="tcp://10.1.2.3:5557", speed=2.0, actor=ACTOR
@@ -33,26 +33,26 @@ def test_a_registered_engine_is_in_the_next_snapshot(pool: Pool, bus: Bus) -> No
     ("url", "kv_events_endpoint"),
     [("http://169.254.169.254", ""), ("http://10.1.2.3:8000", "tcp://169.254.169.254:80")],
 )
-def test_a_rejected_address_leaves_no_engine(pool: Pool, bus: Bus, url: str, kv_events_endpoint: str) -> None:
+def test_rejected_address_leaves_no_engine(pool: Pool, bus: Bus, url: str, kv_events_endpoint: str) -> None:
     with pytest.raises(RejectedUrlError):
         register_engine(pool, "a", url, kv_events_endpoint=kv_events_endpoint, actor=ACTOR)
     assert not Engine.objects.exists()
 
 
-def test_one_address_is_one_engine(pool: Pool, bus: Bus) -> None:
+def test_address_belongs_to_one_engine(pool: Pool, bus: Bus) -> None:
     register_engine(pool, "a", "http://10.1.2.3:8000", actor=ACTOR)
     with pytest.raises(InvalidFieldsError, match="url: Engine with this Url already exists"):
         register_engine(pool, "b", "http://10.1.2.3:8000/", actor=ACTOR)
 
 
-def test_a_moved_engine_keeps_its_id(pool: Pool, bus: Bus) -> None:
+def test_engine_with_a_new_address_keeps_its_id(pool: Pool, bus: Bus) -> None:
     engine = register_engine(pool, "a", "http://10.1.2.3:8000", actor=ACTOR)
     change_engine(engine, {"url": "http://10.1.2.4:8000"}, actor=ACTOR)
     (entry,) = build_snapshot(at=0.0).engines
     assert (entry.engine_id, entry.url) == (engine.engine_id, "http://10.1.2.4:8000")
 
 
-def test_moving_to_a_rejected_address_changes_nothing(pool: Pool, bus: Bus) -> None:
+def test_change_to_a_rejected_address_changes_nothing(pool: Pool, bus: Bus) -> None:
     engine = register_engine(pool, "a", "http://10.1.2.3:8000", actor=ACTOR)
     with pytest.raises(RejectedUrlError):
         change_engine(engine, {"url": "http://[fe80::1]:8000"}, actor=ACTOR)
@@ -61,7 +61,7 @@ def test_moving_to_a_rejected_address_changes_nothing(pool: Pool, bus: Bus) -> N
 
 
 @pytest.mark.filterwarnings("ignore:Overriding setting DATABASES")
-def test_our_own_database_and_redis_are_known_to_the_rules() -> None:
+def test_url_rules_know_our_own_database_and_redis() -> None:
     database = {"ENGINE": "django.db.backends.postgresql", "HOST": "db.internal", "PORT": "", "NAME": "x"}
     with override_settings(DATABASES={"default": database}, REDIS_URL="redis://:secret@cache.internal/0"):
         assert engine_url_rules().own_services == {("db.internal", 5432), ("cache.internal", 6379)}

@@ -1,4 +1,4 @@
-"""Addresses that may and may not be engines."""
+"""Accepted and rejected engine addresses."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def resolver(host: str, port: int) -> list[str]:
         ("https://engine-1.internal", "https://engine-1.internal:443"),
     ],
 )
-def test_it_accepts_engines_in_allowed_networks_and_pins_their_address(url: str, connect_url: str) -> None:
+def test_engines_in_allowed_networks_are_accepted_and_their_address_is_pinned(url: str, connect_url: str) -> None:
     assert check_engine_url(url, RULES, resolver).connect_url == connect_url
 
 
-def test_a_rank_is_part_of_the_address_and_of_no_connection() -> None:
+def test_rank_is_part_of_the_url_and_not_of_the_connection() -> None:
     checked = check_engine_url("http://engine-1.internal:8000/#01", RULES, resolver)
     assert (checked.url, checked.connect_url) == ("http://engine-1.internal:8000#1", "http://10.1.2.3:8000")
     assert (rank_of(checked.url), rank_of("http://engine-1.internal:8000")) == (1, None)
@@ -91,7 +91,7 @@ def test_a_rank_is_part_of_the_address_and_of_no_connection() -> None:
         "http://10.1.2.3:8000/\r\nHost: x",
     ],
 )
-def test_it_rejects_what_is_no_plain_http_address(url: str) -> None:
+def test_everything_but_plain_http_addresses_is_rejected(url: str) -> None:
     with pytest.raises(RejectedUrlError):
         check_engine_url(url, DEMO_RULES, resolver)
 
@@ -131,26 +131,26 @@ def test_it_rejects_what_is_no_plain_http_address(url: str) -> None:
         "http://rebinds.example",
     ],
 )
-def test_it_rejects_addresses_that_are_never_engines_even_where_loopback_is_allowed(url: str) -> None:
+def test_reserved_addresses_are_rejected_even_if_loopback_is_allowed(url: str) -> None:
     with pytest.raises(RejectedUrlError):
         check_engine_url(url, DEMO_RULES, resolver)
 
 
 @pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "0177.0.0.1", "10.1.515"])
-def test_numbers_are_never_left_to_a_resolver_to_read(host: str) -> None:
+def test_numeric_hosts_are_never_resolved(host: str) -> None:
     with pytest.raises(RejectedUrlError, match="four decimal numbers"):
         check_engine_url(f"http://{host}", RULES, lambda _host, _port: ["10.1.2.3"])
 
 
 @pytest.mark.parametrize("host", ["[::ffff:10.1.2.3]", "[64:ff9b::a9fe:a9fe]", "[2002:a01:203::1]"])
-def test_no_network_admits_an_ipv6_address_that_embeds_an_ipv4_one(host: str) -> None:
+def test_ipv6_address_that_embeds_an_ipv4_address_is_always_rejected(host: str) -> None:
     everywhere = EngineUrlRules(networks=(ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0")))
     with pytest.raises(RejectedUrlError, match="write the IPv4 address"):
         check_engine_url(f"http://{host}", everywhere, resolver)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "http://127.8.9.1", "http://[::1]:8000", "http://me.example"])
-def test_loopback_needs_permission(url: str) -> None:
+def test_loopback_requires_permission(url: str) -> None:
     with pytest.raises(RejectedUrlError, match="HEADWAY_ALLOW_LOOPBACK_ENGINES"):
         check_engine_url(url, RULES, resolver)
     assert check_engine_url(url, DEMO_RULES, resolver).address in {"127.0.0.1", "127.8.9.1", "::1"}
@@ -159,16 +159,16 @@ def test_loopback_needs_permission(url: str) -> None:
 @pytest.mark.parametrize(
     "url", ["http://db.internal:5432", "http://also-db.internal:5432", "http://10.0.0.8:5432", "http://10.0.0.9:6379"]
 )
-def test_it_rejects_our_own_database_and_redis_by_any_name(url: str) -> None:
+def test_our_own_database_and_redis_are_rejected_under_any_name(url: str) -> None:
     with pytest.raises(RejectedUrlError, match="our own"):
         check_engine_url(url, RULES, resolver)
 
 
-def test_another_port_of_the_database_machine_may_be_an_engine() -> None:
+def test_other_port_of_the_database_host_is_accepted() -> None:
     assert check_engine_url("http://db.internal:8000", RULES, resolver).port == 8000
 
 
-def test_a_kv_endpoint_is_a_tcp_address_with_a_port() -> None:
+def test_kv_endpoint_is_a_tcp_address_with_a_port() -> None:
     checked = check_kv_endpoint("tcp://engine-1.internal:5557", RULES, resolver)
     assert checked.connect_url == "tcp://10.1.2.3:5557"
 
@@ -181,5 +181,5 @@ def test_other_kv_endpoints_are_rejected(endpoint: str) -> None:
         check_kv_endpoint(endpoint, RULES, resolver)
 
 
-def test_the_real_resolver_finds_this_machine() -> None:
+def test_real_resolver_resolves_localhost() -> None:
     assert "127.0.0.1" in resolve("localhost", 80)

@@ -1,4 +1,4 @@
-"""Learned costs reach the database and the snapshot when they have moved, at most once a minute."""
+"""Changed costs are stored and published, at most once a minute."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def publish_cost(bus: Bus, fitted: FittedCost, pool: str = "chat", kind: str = "
     bus.append(TOPIC, msgspec.msgpack.encode(CostReport({pool: {kind: fitted}})))
 
 
-def test_a_report_over_the_bus_is_stored_published_and_audited(bus: Bus, pool: Pool) -> None:
+def test_cost_reported_over_the_bus_is_stored_published_and_audited(bus: Bus, pool: Pool) -> None:
     intake = CostIntake(bus)
     publish_cost(bus, COST, kind="h100")
     publish_cost(bus, COST, pool="gone")
@@ -46,14 +46,14 @@ def test_a_report_over_the_bus_is_stored_published_and_audited(bus: Bus, pool: P
     intake.stop()
 
 
-def test_what_has_not_moved_is_not_published_again(pool: Pool) -> None:
+def test_unchanged_cost_is_not_published_again(pool: Pool) -> None:
     store_costs({("chat", ""): COST}, NOW)
     same = cost(samples=900, error=0.11)
     assert store_costs({("chat", ""): same}, NOW + timedelta(hours=1)) == ({("chat", "")}, 0)
     assert SnapshotVersion.objects.get().version == 1
 
 
-def test_what_moves_within_a_minute_waits(pool: Pool) -> None:
+def test_change_within_a_minute_is_delayed(pool: Pool) -> None:
     store_costs({("chat", ""): COST}, NOW)
     moved = cost(prefill=PrefillCost(per_token_s=1e-3))
     assert store_costs({("chat", ""): moved}, NOW + timedelta(seconds=30)) == (set(), 0)
@@ -74,10 +74,10 @@ def test_what_moves_within_a_minute_waits(pool: Pool) -> None:
         ({"decode": DecodeCost()}, True),
     ],
 )
-def test_only_estimates_that_change_count_as_moved(changes: dict[str, Any], moved: bool) -> None:
+def test_only_changed_estimates_count_as_moved(changes: dict[str, Any], moved: bool) -> None:
     assert has_moved(COST, cost(**changes)) is moved
 
 
-def test_nothing_to_store_asks_the_database_nothing(django_assert_num_queries: Any) -> None:
+def test_nothing_to_store_takes_no_query(django_assert_num_queries: Any) -> None:
     with django_assert_num_queries(0):
         assert store_costs({}, NOW) == (set(), 0)

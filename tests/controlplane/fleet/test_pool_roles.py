@@ -1,4 +1,4 @@
-"""Roles that do not fit together are reported."""
+"""Roles of a pool that are incomplete are reported."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from controlplane.fleet.pool_problems import role_problems
         ({"decode": 1}, "1 decode, but no prefill engine"),
     ],
 )
-def test_one_half_without_the_other_is_a_fault(roles: dict[str, int], word: str) -> None:
+def test_prefill_without_decode_and_decode_without_prefill_are_faults(roles: dict[str, int], word: str) -> None:
     problems = role_problems(roles)
     assert bool(problems) == bool(word)
     assert word in "".join(problems)

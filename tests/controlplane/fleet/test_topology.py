@@ -1,4 +1,4 @@
-"""Regions, pools and tenants change in one way: roles, validation, audit, publication."""
+"""Regions, pools, and tenants change in the same way: roles, validation, audit, and publication."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("bus")]
 ACTOR = program("test")
 
 
-def test_a_new_pool_is_published_and_audited(region: Region, policy: Policy) -> None:
+def test_new_pool_is_published_and_audited(region: Region, policy: Policy) -> None:
     before = build_snapshot(at=0.0).version
     pool = topology.create_pool("p-1", "One", region, "m", policy, actor=ACTOR, why="more", isolated=True)
     snapshot = build_snapshot(at=0.0)
@@ -41,7 +41,7 @@ def test_a_new_pool_is_published_and_audited(region: Region, policy: Policy) -> 
     assert pool.revision == 1
 
 
-def test_the_first_tenant_keeps_the_unsalted_domain_for_good(region: Region, policy: Policy) -> None:
+def test_first_tenant_keeps_the_unsalted_cache_domain(region: Region, policy: Policy) -> None:
     zed = topology.create_tenant("zed", "Zed", actor=ACTOR)
     acme = topology.create_tenant("acme", "Acme", actor=ACTOR)
     topology.create_pool("p-1", "One", region, "m", policy, actor=ACTOR)
@@ -54,7 +54,7 @@ def test_the_first_tenant_keeps_the_unsalted_domain_for_good(region: Region, pol
     assert not topology.create_tenant("zed", "Zed", actor=ACTOR).unsalted
 
 
-def test_pools_made_once_there_are_two_tenants_keep_them_apart(region: Region, policy: Policy) -> None:
+def test_pools_created_once_there_are_two_tenants_isolate_them(region: Region, policy: Policy) -> None:
     topology.create_tenant("acme", "Acme", actor=ACTOR)
     before = topology.create_pool("before", "B", region, "m", policy, actor=ACTOR)
     topology.create_tenant("zed", "Zed", actor=ACTOR)
@@ -64,7 +64,7 @@ def test_pools_made_once_there_are_two_tenants_keep_them_apart(region: Region, p
     assert (before.isolated, after.isolated, asked.isolated) == (False, True, False)
 
 
-def test_a_tenants_models_are_audited_and_reach_the_gateway(tenant: Tenant) -> None:
+def test_models_of_a_tenant_are_audited_and_reach_the_gateway(tenant: Tenant) -> None:
     create_api_key(tenant, "k", actor=ACTOR)
     topology.change_tenant(tenant, {"served_models": ["m-8b", "a", "a"]}, actor=ACTOR)
     (entry,) = build_snapshot(at=0.0).api_keys
@@ -76,7 +76,7 @@ def test_a_tenants_models_are_audited_and_reach_the_gateway(tenant: Tenant) -> N
             topology.change_tenant(tenant, {"served_models": wrong}, actor=ACTOR)
 
 
-def test_a_change_raises_the_revision_and_keeps_both_sides(pool: Pool) -> None:
+def test_change_raises_the_revision_and_audits_both_versions(pool: Pool) -> None:
     changed = topology.change_pool(pool, {"block_tokens": 16}, actor=ACTOR, expected=1)
     assert (changed.revision, changed.block_tokens, pool.block_tokens) == (2, 16, 16)
     event = AuditEvent.objects.get()
@@ -84,7 +84,7 @@ def test_a_change_raises_the_revision_and_keeps_both_sides(pool: Pool) -> None:
     assert (event.before["revision"], event.after["revision"]) == (1, 2)
 
 
-def test_a_change_of_an_object_changed_meanwhile_is_rejected(pool: Pool) -> None:
+def test_change_of_an_old_revision_is_rejected(pool: Pool) -> None:
     topology.change_pool(Pool.objects.get(), {"name": "Theirs"}, actor=ACTOR)
     with pytest.raises(StaleRevisionError) as caught:
         topology.change_pool(pool, {"name": "Mine"}, actor=ACTOR, expected=1)
@@ -92,7 +92,7 @@ def test_a_change_of_an_object_changed_meanwhile_is_rejected(pool: Pool) -> None
     assert Pool.objects.get().name == "Theirs"
 
 
-def test_a_change_that_changes_nothing_is_not_audited(region: Region) -> None:
+def test_change_without_effect_is_not_audited(region: Region) -> None:
     topology.change_region(region, {"name": region.name}, actor=ACTOR)
     assert not AuditEvent.objects.exists()
     assert Region.objects.get().revision == 1
@@ -112,7 +112,7 @@ def test_a_change_that_changes_nothing_is_not_audited(region: Region) -> None:
         ({"key_source": "guess"}, "key_source"),
     ],
 )
-def test_what_is_wrong_is_named_and_nothing_is_stored(pool: Pool, changes: dict[str, Any], path: str) -> None:
+def test_invalid_value_is_reported_and_nothing_is_stored(pool: Pool, changes: dict[str, Any], path: str) -> None:
     with pytest.raises(InvalidFieldsError) as caught:
         topology.change_pool(pool, changes, actor=ACTOR)
     assert [problem.path for problem in caught.value.problems] == [path]
@@ -120,19 +120,19 @@ def test_what_is_wrong_is_named_and_nothing_is_stored(pool: Pool, changes: dict[
     assert not AuditEvent.objects.exists()
 
 
-def test_all_that_is_wrong_is_named_at_once(region: Region, policy: Policy) -> None:
+def test_all_invalid_values_are_reported_together(region: Region, policy: Policy) -> None:
     with pytest.raises(InvalidFieldsError) as caught:
         topology.create_pool("no slug", "", region, "", policy, actor=ACTOR, block_tokens=0)
     paths = {problem.path for problem in caught.value.problems}
     assert paths == {"slug", "name", "served_model", "block_tokens"}
 
 
-def test_a_taken_slug_is_named(region: Region) -> None:
+def test_slug_in_use_is_reported(region: Region) -> None:
     with pytest.raises(InvalidFieldsError, match="slug: Region with this Slug already exists"):
         topology.create_region("here", "Again", actor=ACTOR)
 
 
-def test_what_others_need_stays(region: Region, pool: Pool) -> None:
+def test_objects_in_use_are_not_deleted(region: Region, pool: Pool) -> None:
     with pytest.raises(InUseError, match="region here is used by pool chat"):
         topology.delete_region(region, actor=ACTOR)
     topology.delete_pool(pool, actor=ACTOR, expected=1)
@@ -162,7 +162,7 @@ def test_only_admins_change_the_topology(region: Region, pool: Pool, tenant: Ten
     assert not AuditEvent.objects.exists()
 
 
-def test_a_key_acts_with_its_own_role(region: Region, bus: Bus) -> None:
+def test_key_acts_with_its_own_role(region: Region, bus: Bus) -> None:
     with pytest.raises(NotAllowedError):
         topology.change_region(region, {"name": "X"}, actor=Actor("key ci", "api", role=Role.OPERATOR))
     topology.change_region(region, {"name": "X"}, actor=Actor("key ci", "api", role=Role.ADMIN))

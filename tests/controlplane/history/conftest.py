@@ -1,4 +1,4 @@
-"""Fake samples for the tests of the past."""
+"""Fake samples for history tests."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ START = 1_800_000_000.0
 
 @pytest.fixture
 def samples() -> list[FleetSample]:
-    """Forty seconds of a small fleet, two samples a second."""
+    """Return forty seconds of a small fleet, two samples a second."""
     fleet = FakeFleet(engines=4, pools=2)
     return [fleet.sample_at(step / 2, START) for step in range(80)]

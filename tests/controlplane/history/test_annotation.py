@@ -1,4 +1,4 @@
-"""Markers: what becomes a mark on the time axis, and what does not."""
+"""Events that create a marker on the time axis, and events that do not."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def kinds(before: FleetSample | None, after: FleetSample) -> list[str]:
     return [marker.kind for marker in log.recent()]
 
 
-def test_the_first_sample_marks_nothing(samples: list[FleetSample]) -> None:
+def test_first_sample_creates_no_marker(samples: list[FleetSample]) -> None:
     assert kinds(None, samples[0]) == []
 
 
-def test_nothing_new_marks_nothing(samples: list[FleetSample]) -> None:
+def test_unchanged_sample_creates_no_marker(samples: list[FleetSample]) -> None:
     assert kinds(samples[0], samples[1]) == []
 
 
 @pytest.mark.parametrize("state", ["lost", "hot", "degraded", "draining", "maintenance", "starting", "unknown"])
-def test_a_change_of_state_is_marked_with_its_reason(samples: list[FleetSample], state: str) -> None:
+def test_state_change_creates_a_marker_with_its_reason(samples: list[FleetSample], state: str) -> None:
     log = AnnotationLog(300)
     log.follow(samples[0], with_engine(samples[0], state=state, reason="because."))
     (marker,) = log.recent()
@@ -37,31 +37,31 @@ def test_a_change_of_state_is_marked_with_its_reason(samples: list[FleetSample],
     assert marker.text == f"e-01 is {state}: because"
 
 
-def test_a_return_names_what_it_returns_from(samples: list[FleetSample]) -> None:
+def test_recovery_marker_names_the_state_before(samples: list[FleetSample]) -> None:
     lost = with_engine(samples[0], state="lost")
     log = AnnotationLog(300)
     log.follow(lost, with_engine(lost, state="serving"))
     assert log.recent()[0].text == "e-01 serves again; it was lost"
 
 
-def test_a_first_start_is_no_return(samples: list[FleetSample]) -> None:
+def test_first_start_is_not_a_recovery(samples: list[FleetSample]) -> None:
     starting = with_engine(samples[0], state="starting")
     log = AnnotationLog(300)
     log.follow(starting, with_engine(starting, state="serving"))
     assert (log.recent()[0].kind, log.recent()[0].text) == ("started", "e-01 serves")
 
 
-def test_a_restart_without_a_change_of_state_is_marked(samples: list[FleetSample]) -> None:
+def test_restart_without_a_state_change_creates_a_marker(samples: list[FleetSample]) -> None:
     assert kinds(samples[0], with_engine(samples[0], incarnation=9)) == ["restarted"]
 
 
-def test_engines_that_join_or_leave_are_marked(samples: list[FleetSample]) -> None:
+def test_added_and_removed_engines_create_markers(samples: list[FleetSample]) -> None:
     smaller = msgspec.structs.replace(samples[0], engines=samples[0].engines[1:])
     assert kinds(smaller, samples[0]) == ["joined"]
     assert kinds(samples[0], smaller) == ["left"]
 
 
-def test_a_published_policy_is_marked(samples: list[FleetSample]) -> None:
+def test_published_policy_creates_a_marker(samples: list[FleetSample]) -> None:
     pools = (msgspec.structs.replace(samples[0].pools[0], policy_version=42), *samples[0].pools[1:])
     log = AnnotationLog(300)
     log.follow(samples[0], msgspec.structs.replace(samples[0], pools=pools))
@@ -69,7 +69,7 @@ def test_a_published_policy_is_marked(samples: list[FleetSample]) -> None:
     assert (marker.kind, marker.label, marker.pool_id) == ("policy", "v42 live", "pool-0")
 
 
-def test_markers_age_out_and_never_exceed_their_limit(samples: list[FleetSample]) -> None:
+def test_markers_expire_and_never_exceed_their_limit(samples: list[FleetSample]) -> None:
     log, before = AnnotationLog(300), samples[0]
     for step in range(3 * MAX_MARKERS):
         after = with_engine(before, state="hot" if step % 2 else "lost")
@@ -82,7 +82,7 @@ def test_markers_age_out_and_never_exceed_their_limit(samples: list[FleetSample]
 
 
 def step(sample: FleetSample, after_s: float, **states: str) -> FleetSample:
-    """Return the sample `after_s` later, with engines (by name, e_01) in other states."""
+    """Return the sample `after_s` later, with these engine states by name (e_01)."""
     engines = tuple(
         msgspec.structs.replace(engine, state=states.get(engine.name.replace("-", "_"), engine.state))
         for engine in sample.engines
@@ -90,7 +90,7 @@ def step(sample: FleetSample, after_s: float, **states: str) -> FleetSample:
     return msgspec.structs.replace(sample, at=sample.at + after_s, engines=engines)
 
 
-def test_a_fleet_that_starts_is_one_mark_per_pool_that_grows(samples: list[FleetSample]) -> None:
+def test_fleet_start_is_one_growing_marker_per_pool(samples: list[FleetSample]) -> None:
     log, before = AnnotationLog(300), step(samples[0], 0, e_01="unknown", e_02="unknown", e_03="unknown")
     for after_s, states in (
         (1, {"e_01": "starting", "e_02": "starting"}),
@@ -108,7 +108,7 @@ def test_a_fleet_that_starts_is_one_mark_per_pool_that_grows(samples: list[Fleet
     assert marker.number == log.last_number
 
 
-def test_a_growing_mark_says_which_one_it_replaces(samples: list[FleetSample]) -> None:
+def test_growing_marker_names_the_one_it_replaces(samples: list[FleetSample]) -> None:
     log = AnnotationLog(300)
     first = step(samples[0], 1, e_01="starting")
     log.follow(samples[0], first)
@@ -120,7 +120,7 @@ def test_a_growing_mark_says_which_one_it_replaces(samples: list[FleetSample]) -
     assert without_replaced([*held, *news]) == log.recent()
 
 
-def test_a_start_long_after_the_last_is_a_mark_of_its_own(samples: list[FleetSample]) -> None:
+def test_later_start_is_a_separate_marker(samples: list[FleetSample]) -> None:
     log = AnnotationLog(300)
     first = step(samples[0], 1, e_01="starting")
     log.follow(samples[0], first)
@@ -129,7 +129,7 @@ def test_a_start_long_after_the_last_is_a_mark_of_its_own(samples: list[FleetSam
     assert [marker.label for marker in log.recent()] == ["e-01", "e-02"]
 
 
-def test_marks_of_another_process_with_the_same_number_stay(samples: list[FleetSample]) -> None:
+def test_markers_of_another_process_with_the_same_number_are_kept(samples: list[FleetSample]) -> None:
     old = Annotation(1, 10.0, "lost", "e-01", "lost", "p", "e")
     new = Annotation(2, 99.0, "started", "2 started", "2", "p", replaces=1)
     assert without_replaced([old, new]) == [old, new]

@@ -1,4 +1,4 @@
-"""One interval's figures of the queue."""
+"""Queue figures of one interval."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_queued_requests_are_the_peak_and_rates_the_last_of_the_interval() -> No
     assert (value(column, "bound"), value(column, "migrations_per_s")) == (7.0, 1.0)
 
 
-def test_rejections_are_kept_by_code_and_gone_when_they_are_over() -> None:
+def test_rejections_are_kept_by_code_until_they_end() -> None:
     figures: dict[str, object] = {"rejections_per_s": {"queue_full": 2.0, "infeasible": 1.0}}
     column = folded(figures)
     assert (column.rejections, value(column, "rejections_per_s")) == ({"pool-0": figures["rejections_per_s"]}, 3.0)
@@ -38,7 +38,7 @@ def test_rejections_are_kept_by_code_and_gone_when_they_are_over() -> None:
     assert (column.rejections, value(column, "rejections_per_s")) == ({}, 0.0)
 
 
-def test_a_gateway_that_does_not_report_the_queue_leaves_it_unknown() -> None:
+def test_gateway_without_queue_reports_leaves_the_queue_unknown() -> None:
     column = folded(
         {"bound": None, "rejections_per_s": None, "queue_wait_mean_s": None, "dispatched_at_once_per_s": None}
     )

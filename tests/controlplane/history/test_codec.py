@@ -1,4 +1,4 @@
-"""A stored column is read back unchanged, is small, and nothing else is taken for it."""
+"""A stored column is small and is decoded unchanged; invalid data is rejected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LARGEST, TINY = 3.4e38, 2**-136
 MARKER = Annotation(3, 1.5, "lost", "e-01", "e-01 is lost", "pool-0", "engine-e-01")
 
 
-def test_a_part_comes_back_with_its_markers() -> None:
+def test_part_is_decoded_with_its_markers() -> None:
     column = columns_of(samples_of(5, 30, begin=LOST_AT))[1]
     rows = rows_of(column.roster, "pool-0")
     part = decode_part(encode_part(column, "pool-0", rows, [MARKER]))
@@ -33,7 +33,7 @@ def test_a_part_comes_back_with_its_markers() -> None:
     assert peak_seconds(column, rows) == max(column.floats[1][row] for row in rows)
 
 
-def test_rejections_come_back_by_their_code() -> None:
+def test_rejections_are_decoded_by_their_code() -> None:
     column = columns_of(samples_of(2, 10))[0]
     column.rejections["pool-0"] = {"queue_full": 0.5, "a_code_of_tomorrow": 1.5}
     assert decode_part(encode_part(column, "pool-0", [0], [])).rejections == column.rejections["pool-0"]
@@ -41,7 +41,7 @@ def test_rejections_come_back_by_their_code() -> None:
 
 
 @given(st.floats(width=32))
-def test_any_value_comes_back_with_eleven_significant_bits(value: float) -> None:
+def test_any_value_is_decoded_with_eleven_significant_bits(value: float) -> None:
     column = columns_of(samples_of(2, 1))[0]
     column.floats[0][0] = value
     (stored,) = decode_part(encode_part(column, "pool-0", [0], [])).floats[0]
@@ -58,7 +58,7 @@ def test_unknown_stays_unknown() -> None:
 
 
 @pytest.mark.parametrize(("engines", "limit"), [(8, 300), (1000, 14_000)])
-def test_a_row_stays_as_small_as_the_retention_reckons(engines: int, limit: int) -> None:
+def test_row_size_stays_within_the_estimate_of_the_retention(engines: int, limit: int) -> None:
     column = columns_of(samples_of(engines, 20, step_s=2))[1]
     rows = rows_of(column.roster, "pool-0") + rows_of(column.roster, "pool-1")
     assert len(encode_part(column, "pool-0", rows, [])) < limit
@@ -67,11 +67,11 @@ def test_a_row_stays_as_small_as_the_retention_reckons(engines: int, limit: int)
 @pytest.mark.parametrize(
     "data", [b"", b"nonsense", zlib.compress(b"nonsense"), zlib.compress(b"\x97\x02" + b"\xc0" * 6)]
 )
-def test_garbage_is_rejected(data: bytes) -> None:
+def test_invalid_data_is_rejected(data: bytes) -> None:
     with pytest.raises(UnreadableRollupError):
         decode_part(data)
 
 
-def test_a_row_that_unpacks_without_end_is_rejected() -> None:
+def test_decompression_bomb_is_rejected() -> None:
     with pytest.raises(UnreadableRollupError):
         decode_part(zlib.compress(b"\x00" * (2 * MAX_BYTES)))

@@ -1,4 +1,4 @@
-"""A long column states what its parts state together."""
+"""A long column holds the merged values of its parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.web.fake_fleet import LOST_AT, LOST_UNTIL
 SECONDS, MEAN = ENGINE_FLOATS.index("seconds"), ENGINE_FLOATS.index("mean_s")
 
 
-def test_short_columns_merge_into_what_a_long_one_would_have_been() -> None:
+def test_merged_short_columns_equal_the_long_column_of_the_same_samples() -> None:
     samples = samples_of(5, 60, begin=LOST_AT - 30)
     merged = merged_by(columns_of(samples, 2), 5)
     for direct in columns_of(samples, 10):
@@ -26,7 +26,7 @@ def test_short_columns_merge_into_what_a_long_one_would_have_been() -> None:
         assert by_parts.codes[0] == direct.codes[0]
 
 
-def test_a_loss_in_any_part_is_a_loss() -> None:
+def test_engine_lost_in_any_part_is_lost() -> None:
     columns = columns_of(samples_of(5, 120, begin=LOST_AT - 20))
     merged = merge(0, columns)
     lost = [row for row, state in enumerate(merged.codes[0]) if state == LOST]
@@ -34,7 +34,7 @@ def test_a_loss_in_any_part_is_a_loss() -> None:
     assert LOST_UNTIL < LOST_AT + 100
 
 
-def test_a_share_is_weighted_by_the_requests_behind_it() -> None:
+def test_share_is_weighted_by_its_requests() -> None:
     one, other = columns_of(samples_of(2, 20))
     on_time, requests, p99, late = (
         POOL_FLOATS.index(name) for name in ("on_time", "requests_per_s", "ttft_p99_s", "late")
@@ -46,7 +46,7 @@ def test_a_share_is_weighted_by_the_requests_behind_it() -> None:
     assert (pool[on_time], pool[requests], pool[p99], pool[late]) == (0.75, 20.0, 9.0, 9.0)
 
 
-def test_waits_are_weighted_by_grants_and_rejections_are_means_by_code() -> None:
+def test_waits_are_weighted_by_dispatches_and_rejections_are_means_by_code() -> None:
     one, other = columns_of(samples_of(2, 20))
     names = ("dispatched_waited_per_s", "dispatched_at_once_per_s", "queue_wait_mean_s", "bound", "rejections_per_s")
     waited, at_once, wait, bound, rejections = map(POOL_FLOATS.index, names)
@@ -62,7 +62,7 @@ def test_waits_are_weighted_by_grants_and_rejections_are_means_by_code() -> None
     assert merged.rejections == {"pool-0": {"queue_full": 1.0, "infeasible": 0.5}}
 
 
-def test_parts_without_queue_figures_are_left_out_of_them() -> None:
+def test_parts_without_queue_figures_are_ignored_for_the_queue() -> None:
     old, new = columns_of(samples_of(2, 20))
     for index in range(POOL_FLOATS.index("bound"), len(POOL_FLOATS)):
         old.pools["pool-0"][index], new.pools["pool-0"][index] = math.nan, 4.0
@@ -72,7 +72,7 @@ def test_parts_without_queue_figures_are_left_out_of_them() -> None:
     assert merged.rejections == {"pool-0": {"queue_full": 4.0}}
 
 
-def test_a_share_without_requests_is_unknown() -> None:
+def test_share_without_requests_is_unknown() -> None:
     one, other = columns_of(samples_of(2, 20))
     for column in (one, other):
         column.pools["pool-0"][POOL_FLOATS.index("on_time")] = math.nan
@@ -80,7 +80,7 @@ def test_a_share_without_requests_is_unknown() -> None:
     assert math.isnan(merge(0, [one, other]).pools["pool-0"][POOL_FLOATS.index("on_time")])
 
 
-def test_engines_that_came_or_went_are_unknown_where_they_were_not() -> None:
+def test_engines_are_unknown_in_parts_before_they_joined_or_after_they_left() -> None:
     early, late = columns_of(samples_of(3, 10)), columns_of(samples_of(4, 20))
     merged = merge(0, [early[0], late[1]])
     assert merged.roster.engine_ids == late[1].roster.engine_ids
@@ -89,14 +89,14 @@ def test_engines_that_came_or_went_are_unknown_where_they_were_not() -> None:
     assert merged.floats[MEAN][row] == pytest.approx(late[1].floats[MEAN][row])
 
 
-def test_a_union_keeps_the_newest_order_and_puts_the_gone_behind_their_pool() -> None:
+def test_union_keeps_the_newest_order_and_appends_removed_engines_to_their_pool() -> None:
     old = HistoryRoster(("a", "gone", "z"), ("a", "gone", "z"), ("p", "p", "q"))
     new = HistoryRoster(("b", "a", "z"), ("b", "renamed", "z"), ("p", "p", "q"))
     assert union([old], last=new).names == ("b", "renamed", "gone", "z")
     assert union([], last=NO_ENGINES) == NO_ENGINES
 
 
-def test_what_is_known_of_some_parts_only_is_taken_from_these() -> None:
+def test_values_known_in_some_parts_are_merged_from_these_parts() -> None:
     one, other = columns_of(samples_of(3, 20))
     one.floats[SECONDS][0] = one.floats[MEAN][0] = other.floats[SECONDS][1] = other.floats[MEAN][1] = math.nan
     for part, rows in ((1, (0,)), (2, (0, 1))):

@@ -1,4 +1,4 @@
-"""The roll-up job: one holder writes, few transactions, every process receives the hour."""
+"""The roll-up job: one process writes in few transactions, and every process receives the hour."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def collector(own_bus: InProcessBus) -> FleetCollector:
     return collector
 
 
-def test_it_stores_and_publishes_the_hour_and_its_progress(collector: FleetCollector, own_bus: InProcessBus) -> None:
+def test_job_stores_and_publishes_the_hour_and_its_progress(collector: FleetCollector, own_bus: InProcessBus) -> None:
     rollup.keep(collector, own_bus, START + 31)
     assert Rollup.objects.count() == 6
     hour = msgspec.msgpack.decode(own_bus.latest(HOUR_TOPIC), type=StoredHour)
@@ -48,7 +48,7 @@ def test_it_stores_and_publishes_the_hour_and_its_progress(collector: FleetColle
     assert run.progress["rows_of_10_s"] == Rollup.objects.count() > 6
 
 
-def test_it_writes_nothing_while_no_interval_has_ended(
+def test_job_writes_nothing_before_an_interval_has_ended(
     own_bus: InProcessBus, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     collector = FleetCollector()
@@ -58,14 +58,14 @@ def test_it_writes_nothing_while_no_interval_has_ended(
     assert not JobRun.objects.exists()
 
 
-def test_it_leaves_the_work_to_the_holder_of_the_lease(collector: FleetCollector, own_bus: InProcessBus) -> None:
+def test_job_leaves_the_work_to_the_holder_of_the_lease(collector: FleetCollector, own_bus: InProcessBus) -> None:
     assert acquire("rollup", "another process", timedelta(minutes=1)) is not None
     rollup.keep(collector, own_bus, START + 31)
     assert Rollup.objects.count() == 0
     assert len(collector.finished(START + 31)) == 3
 
 
-def test_what_could_not_be_stored_is_stored_next_time(
+def test_interval_that_could_not_be_stored_is_stored_by_the_next_run(
     collector: FleetCollector, own_bus: InProcessBus, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:

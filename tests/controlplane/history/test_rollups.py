@@ -1,4 +1,4 @@
-"""Roll-ups: stored once, merged into long ones, deleted in time, and present after a restart."""
+"""Roll-ups are stored once, merged into long intervals, deleted after their retention, and survive a restart."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def fed(samples: list[FleetSample]) -> FleetCollector:
 
 
 def run(collector: FleetCollector, at: float) -> int:
-    """Store what is finished and return the number of new rows."""
+    """Store finished intervals and return the number of new rows."""
     columns = collector.finished(at)
     return store_finished(collector, columns, at).fine if columns else 0
 
 
-def test_only_intervals_that_ended_are_stored() -> None:
+def test_only_finished_intervals_are_stored() -> None:
     collector = fed(samples_of(4, 25))
     assert run(collector, START + 20.5) == 2  # one interval, two pools; the second has not settled
     assert run(collector, START + 21) == 2
@@ -42,7 +42,7 @@ def test_only_intervals_that_ended_are_stored() -> None:
     ]  # fmt: skip
 
 
-def test_what_is_read_is_what_was_collected() -> None:
+def test_stored_columns_equal_the_collected_ones() -> None:
     collector = fed(samples_of(5, 41))
     columns = collector.finished(START + 41)
     store_finished(collector, columns, START + 41)
@@ -65,7 +65,7 @@ def test_two_processes_store_no_interval_twice() -> None:
     assert Rollup.objects.filter(seconds=FINE_S).count() == 6
 
 
-def test_after_a_restart_the_earlier_intervals_are_there_and_new_ones_follow() -> None:
+def test_earlier_intervals_survive_a_restart_and_new_ones_follow() -> None:
     run(fed(samples_of(4, 31)), START + 31)
     before = read_past(FINE_S, FIRST, FIRST + 100).columns
     run(fed(samples_of(4, 30, begin=60)), START + 91)
@@ -75,7 +75,7 @@ def test_after_a_restart_the_earlier_intervals_are_there_and_new_ones_follow() -
     assert sorted(stored_hour(START + 91).peaks["pool-0"]) == [FIRST + offset for offset in (0, 1, 2, 6, 7, 8)]
 
 
-def test_long_intervals_are_made_of_short_ones_once_they_ended() -> None:
+def test_long_intervals_are_merged_from_short_ones_once_they_ended() -> None:
     begin = -START % COARSE_S
     collector = fed(samples_of(4, 260, begin=begin))
     for end in range(30, 300, 30):
@@ -89,7 +89,7 @@ def test_long_intervals_are_made_of_short_ones_once_they_ended() -> None:
     assert coarse.columns[0].samples == 240
 
 
-def test_after_a_long_pause_long_intervals_go_on_where_there_is_something() -> None:
+def test_long_intervals_are_stored_before_and_after_a_long_pause() -> None:
     begin = -START % COARSE_S
     run(fed(samples_of(2, 125, begin=begin)), START + begin + 125)
     later = begin + 400 * COARSE_S
@@ -98,7 +98,7 @@ def test_after_a_long_pause_long_intervals_go_on_where_there_is_something() -> N
     assert indexes == [0, 400]
 
 
-def test_markers_are_stored_once_and_come_back() -> None:
+def test_markers_are_stored_once_and_restored() -> None:
     collector = fed(samples_of(5, 80, begin=LOST_AT - 20))
     for end in range(10, 100, 10):
         run(collector, START + LOST_AT - 20 + end)
@@ -110,7 +110,7 @@ def test_markers_are_stored_once_and_come_back() -> None:
     assert kinds.count("draining") == 1
 
 
-def test_a_mark_that_grows_after_its_interval_was_stored_comes_back_grown() -> None:
+def test_marker_that_grows_after_its_interval_was_stored_is_restored_grown() -> None:
     samples = samples_of(3, 60, step_s=1)
 
     def state(at: float, begins: float, serves: float) -> str:
@@ -130,7 +130,7 @@ def test_a_mark_that_grows_after_its_interval_was_stored_comes_back_grown() -> N
     assert (marker.label, marker.at) == ("2 started", START + 5)
 
 
-def test_what_is_too_old_is_forgotten_with_its_roster() -> None:
+def test_old_rows_are_deleted_with_their_roster() -> None:
     run(fed(samples_of(2, 21)), START + 21)
     run(fed(samples_of(3, 21, begin=3600)), START + 3621)
     assert forget(START + 26 * 3600 + 600) == 4
@@ -140,7 +140,7 @@ def test_what_is_too_old_is_forgotten_with_its_roster() -> None:
     assert not RollupRoster.objects.exists()
 
 
-def test_rows_are_bounded_whatever_their_age(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_rows_is_limited_whatever_their_age(monkeypatch: pytest.MonkeyPatch) -> None:
     run(fed(samples_of(2, 101)), START + 101)
     monkeypatch.setitem(rollups.MAX_ROWS, FINE_S, 5)
     forget(START + 101)
@@ -148,14 +148,14 @@ def test_rows_are_bounded_whatever_their_age(monkeypatch: pytest.MonkeyPatch) ->
     assert kept == {FIRST + 8, FIRST + 9}
 
 
-def test_an_unreadable_row_is_a_gap_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_row_is_a_gap_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     run(fed(samples_of(2, 31)), START + 31)
     Rollup.objects.filter(index=FIRST + 1).update(data=b"torn")
     assert [column.index - FIRST for column in read_past(FINE_S, FIRST, FIRST + 5).columns] == [0, 2]
     assert "unreadable" in caplog.text
 
 
-def test_a_database_that_is_away_costs_nothing_for_ten_minutes() -> None:
+def test_database_outage_of_ten_minutes_loses_nothing() -> None:
     collector = fed(samples_of(2, FINE_S * (WAITING_COLUMNS + 5), step_s=5))
     waiting = collector.finished(START + FINE_S * (WAITING_COLUMNS + 5))
     assert WAITING_COLUMNS - 1 <= len(waiting) <= WAITING_COLUMNS

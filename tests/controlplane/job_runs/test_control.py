@@ -1,4 +1,4 @@
-"""Cancelling reaches the holder, retrying makes one new run; both are audited and need the operator's role."""
+"""Holders receive cancellations, and a retry creates one run. Both are audited and require the operator role."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def held_run(job: str = "probe") -> tuple[JobRun, object]:
     return JobRun.objects.get(pk=lease.run_id), lease
 
 
-def test_the_holder_learns_of_it_at_its_next_renewal() -> None:
+def test_holder_receives_a_cancellation_at_its_next_renewal() -> None:
     run, lease = held_run()
     lease = renew(lease, TERM, progress={"done": 1})
     assert lease is not None
@@ -57,7 +57,7 @@ def test_the_holder_learns_of_it_at_its_next_renewal() -> None:
     assert acquire("probe", "other", TERM) is not None
 
 
-def test_a_holder_that_finishes_first_has_finished() -> None:
+def test_holder_that_finishes_before_its_renewal_completes_the_run() -> None:
     run, lease = held_run()
     job_control.cancel(run, actor=PROGRAM)
     assert finish(lease, outcome={"moved": 3})
@@ -67,14 +67,14 @@ def test_a_holder_that_finishes_first_has_finished() -> None:
         job_control.cancel(run, actor=PROGRAM)
 
 
-def test_a_run_that_waits_ends_at_once() -> None:
+def test_waiting_run_is_cancelled_at_once() -> None:
     run = JobRun.objects.create(job="what_if", started_at=timezone.now(), lease_until=timezone.now())
     after = job_control.cancel(run, actor=PROGRAM)
     assert after.state == JobState.CANCELLED
     assert acquire("what_if", "me", TERM).run_id != run.pk
 
 
-def test_a_run_whose_holder_died_ends_when_it_would_be_taken() -> None:
+def test_cancelled_run_of_a_crashed_holder_ends_when_its_lease_expires() -> None:
     run, _ = held_run()
     job_control.cancel(run, actor=PROGRAM)
     JobRun.objects.filter(pk=run.pk).update(lease_until=timezone.now() - TERM)
@@ -84,14 +84,14 @@ def test_a_run_whose_holder_died_ends_when_it_would_be_taken() -> None:
     assert acquire("probe", "other", TERM) is not None
 
 
-def test_a_repeated_request_is_audited_once() -> None:
+def test_repeated_cancellation_is_audited_once() -> None:
     run, _ = held_run()
     job_control.cancel(run, actor=PROGRAM)
     job_control.cancel(run, actor=PROGRAM)
     assert AuditEvent.objects.filter(verb="job.cancel").count() == 1
 
 
-def test_a_retry_has_the_inputs_and_waits_for_a_holder() -> None:
+def test_retry_has_the_same_inputs_and_waits_for_a_holder() -> None:
     run, lease = held_run("what_if")
     JobRun.objects.filter(pk=run.pk).update(inputs={"trace": "t1"})
     finish(lease, outcome={"error": "no recording"}, state=JobState.FAILED)
@@ -108,7 +108,7 @@ def test_a_retry_has_the_inputs_and_waits_for_a_holder() -> None:
 
 
 @pytest.mark.parametrize("role", [None, Role.VIEWER])
-def test_viewers_control_nothing(role: Role | None) -> None:
+def test_viewers_cannot_control_runs(role: Role | None) -> None:
     run, lease = held_run()
     asker = actor_with(role)
     with pytest.raises(NotAllowedError):
@@ -119,7 +119,7 @@ def test_viewers_control_nothing(role: Role | None) -> None:
     assert not AuditEvent.objects.exists()
 
 
-def test_an_operator_of_a_pool_controls_its_runs_alone(pool: Pool) -> None:
+def test_pool_operator_controls_only_runs_of_that_pool(pool: Pool) -> None:
     engine = register_engine(pool, "e-01", "http://127.0.0.1:9000", actor=PROGRAM)
     own = JobRun.objects.create(
         job="preflight", shard=engine.pk, state=JobState.FAILED, started_at=timezone.now(), finished_at=timezone.now()

@@ -1,4 +1,4 @@
-"""A node's reports, for tests."""
+"""Reports of a KV node, for tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPORT = {"tiers": [{"medium": "CPU", "slots": 8, "used_slots": 3, "hits": 5}], 
 
 
 def word(**changes: Any) -> dict[str, Any]:
-    """Return a node's fields with changes."""
+    """Return the fields of a node's report, with changes."""
     return {
         "incarnation": 1,
         "address": "127.0.0.1:8470",
@@ -29,12 +29,12 @@ def word(**changes: Any) -> dict[str, Any]:
 
 
 def reported(name: str = "kv-1", *, now: datetime | None = None, report: Any = None, **changes: Any) -> KvNode:
-    """Have a node report."""
+    """Store a report of a node."""
     return report_node(
         name, word(**changes), REPORT if report is None else report, now=now or timezone.now(), actor=NODES
     )
 
 
 def seconds_later(now: datetime, seconds: float) -> datetime:
-    """Return a later moment."""
+    """Return the time this many seconds later."""
     return now + timedelta(seconds=seconds)

@@ -11,7 +11,7 @@ from gateway.contracts.kv_move import TOPIC, KvMoveRow, encode_orders
 
 
 def row(order_id: str = "o-1", **fields: Any) -> KvMoveRow:
-    """Return a row with changes."""
+    """Return the row of a KV order with these changes."""
     return KvMoveRow(
         **{
             "order_id": order_id,
@@ -31,7 +31,7 @@ def row(order_id: str = "o-1", **fields: Any) -> KvMoveRow:
 
 
 def store_orders(*rows: KvMoveRow) -> int:
-    """Have a gateway report orders, and store them."""
+    """Publish orders as a gateway does, and store them."""
     bus = InProcessBus()
     intake = StreamIntake(bus, TOPIC)
     bus.append(TOPIC, encode_orders(list(rows)))

@@ -13,7 +13,7 @@ __all__ = ["shared_world", "world"]
 pytestmark = pytest.mark.django_db
 
 
-def test_what_a_node_reports_is_shown(world: World) -> None:
+def test_report_of_a_node_is_shown(world: World) -> None:
     report = {"name": "kv-9", **word(), "report": REPORT}
     answer = Api(world, "operator_key").post("kv_nodes", report)
     assert answer.status_code == 200, answer.content
@@ -24,7 +24,7 @@ def test_what_a_node_reports_is_shown(world: World) -> None:
     assert again.json()["revision"] == shown["revision"]
 
 
-def test_a_predecessors_word_is_a_conflict(world: World) -> None:
+def test_report_of_an_earlier_incarnation_is_a_conflict(world: World) -> None:
     Api(world).post("kv_nodes", {"name": "kv-9", **word(incarnation=5)})
     assert Api(world).post("kv_nodes", {"name": "kv-9", **word(incarnation=4)}).status_code == 409
 
@@ -40,19 +40,19 @@ def test_a_predecessors_word_is_a_conflict(world: World) -> None:
         ("", ""),
     ],
 )
-def test_a_stored_metrics_address_that_is_not_allowed_is_not_shown(world: World, stored: str, shown: str) -> None:
+def test_stored_metrics_address_that_is_not_allowed_is_hidden(world: World, stored: str, shown: str) -> None:
     Api(world).post("kv_nodes", {"name": "kv-9", **word(metrics_url="http://127.0.0.1:8472/metrics")})
     KvNode.objects.filter(name="kv-9").update(metrics_url=stored)
     assert Api(world, "viewer").get("kv_nodes/kv-9").json()["metrics_url"] == shown
 
 
-def test_a_node_cannot_report_silence_or_unknown_fields(world: World) -> None:
+def test_invalid_report_is_rejected(world: World) -> None:
     for wrong in ({"state": "silent"}, {"secret": "x"}, {"incarnation": -1}, {"name": "a b"}, {"address": "nowhere"}):
         answer = Api(world).post("kv_nodes", {"name": "kv-9", **word(), **wrong})
         assert answer.status_code == 400, (wrong, answer.content)
 
 
-def test_an_engines_node_is_set_and_published(world: World) -> None:
+def test_node_of_an_engine_is_set_and_published(world: World) -> None:
     etag = Api(world).get("engines/e-a")["ETag"]
     answer = Api(world).call("PATCH", "engines/e-a", {"kv_node": "kv-a"}, If_Match=etag)
     assert answer.json()["kv_node"] == "kv-a", answer.content
@@ -63,7 +63,7 @@ def test_an_engines_node_is_set_and_published(world: World) -> None:
     assert wrong.status_code == 400
 
 
-def test_orders_are_listed_and_narrowed(world: World) -> None:
+def test_orders_are_listed_and_filtered(world: World) -> None:
     store_orders(row(), row("o-2", planner="replicate", worth="useless"), row("o-3", target="kv-9", outcome="late"))
     shown = Api(world, "viewer").get("kv_moves").json()["results"]
     assert [item["order_id"] for item in shown] == ["o-3", "o-2", "o-1"]

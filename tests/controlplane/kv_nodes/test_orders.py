@@ -1,4 +1,4 @@
-"""Gateways' reports on KV orders are stored once, bounded, and shown to those who may see nodes."""
+"""KV orders reported by gateways are stored once, in limited number, and shown to people who may see nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.controlplane.kv_nodes.some_orders import row, store_orders
 pytestmark = pytest.mark.django_db
 
 
-def test_a_later_row_of_an_order_replaces_an_earlier_one() -> None:
+def test_later_row_of_an_order_replaces_an_earlier_one() -> None:
     assert store_orders(row(), row("o-2", planner="replicate")) == 2
     assert store_orders(row(loads=2, saved_tokens=2048, worth="useful")) == 1
     order = KvMoveRecord.objects.get(order_id="o-1")
@@ -24,14 +24,14 @@ def test_a_later_row_of_an_order_replaces_an_earlier_one() -> None:
     assert KvMoveRecord.objects.count() == 2
 
 
-def test_the_newest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_newest_orders_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(orders, "MAX_KEPT", 3)
     for number in range(5):
         store_orders(row(f"o-{number}", asked_at=1_800_000_000.0 + number))
     assert sorted(KvMoveRecord.objects.values_list("order_id", flat=True)) == ["o-2", "o-3", "o-4"]
 
 
-def test_what_cannot_be_stored_now_is_stored_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_orders_that_cannot_be_stored_now_are_stored_later(monkeypatch: pytest.MonkeyPatch) -> None:
     bus = InProcessBus()
     intake = StreamIntake(bus, TOPIC)
     bus.append(TOPIC, encode_orders([row()]))
@@ -48,7 +48,7 @@ def test_what_cannot_be_stored_now_is_stored_later(monkeypatch: pytest.MonkeyPat
     assert orders.keep_orders(intake) == 0
 
 
-def test_nonsense_costs_nothing_else() -> None:
+def test_invalid_message_does_not_affect_others() -> None:
     bus = InProcessBus()
     intake = StreamIntake(bus, TOPIC)
     bus.append(TOPIC, b"\x00nonsense")

@@ -23,7 +23,7 @@ def events() -> list[str]:
     return list(AuditEvent.objects.order_by("pk").values_list("verb", flat=True))
 
 
-def test_a_node_that_registers_is_published() -> None:
+def test_registered_node_is_published() -> None:
     reported()
     assert build_snapshot(0.0).kv_nodes == (
         KvNodeEntry(
@@ -37,7 +37,7 @@ def test_a_node_that_registers_is_published() -> None:
     assert events() == ["kv_node.register"]
 
 
-def test_a_report_alone_is_stored_and_not_published() -> None:
+def test_repeated_report_is_stored_and_not_published() -> None:
     now = timezone.now()
     first = reported(now=now)
     version = version_in_database()
@@ -48,7 +48,7 @@ def test_a_report_alone_is_stored_and_not_published() -> None:
     assert later.report.received_at == seconds_later(now, 5)
 
 
-def test_a_node_that_drains_is_published_as_such_and_one_that_is_gone_not_at_all() -> None:
+def test_draining_node_is_published_as_draining_and_a_removed_one_is_not_published() -> None:
     reported()
     reported(state="draining")
     assert [node.state for node in build_snapshot(0.0).kv_nodes] == ["draining"]
@@ -57,7 +57,7 @@ def test_a_node_that_drains_is_published_as_such_and_one_that_is_gone_not_at_all
     assert events() == ["kv_node.register", "kv_node.change", "kv_node.change"]
 
 
-def test_a_restarted_node_registers_again_and_its_predecessors_last_report_is_rejected() -> None:
+def test_restarted_node_supersedes_reports_of_its_earlier_incarnation() -> None:
     reported()
     reported(incarnation=2, address="127.0.0.1:9470")
     with pytest.raises(OlderIncarnationError):
@@ -67,7 +67,7 @@ def test_a_restarted_node_registers_again_and_its_predecessors_last_report_is_re
     assert events() == ["kv_node.register", "kv_node.register"]
 
 
-def test_transfers_go_to_the_name_that_a_certificate_shows_and_events_to_the_address_that_was_checked() -> None:
+def test_transfers_use_the_certificate_name_and_events_the_checked_address() -> None:
     node = reported(address="localhost:8470", events_endpoint="tcp://localhost:8471")
     assert node.address == "localhost:8470"
     assert node.events_endpoint in ("tcp://127.0.0.1:8471", "tcp://[::1]:8471")
@@ -89,7 +89,7 @@ def test_transfers_go_to_the_name_that_a_certificate_shows_and_events_to_the_add
         ("metrics_url", "tcp://127.0.0.1:8472/metrics"),
     ],
 )
-def test_an_address_that_engines_may_not_have_is_rejected(field: str, value: str) -> None:
+def test_address_not_allowed_for_engines_is_rejected(field: str, value: str) -> None:
     with pytest.raises(RejectedUrlError) as rejected:
         reported(**{field: value})
     assert rejected.value.field == field
@@ -97,13 +97,13 @@ def test_an_address_that_engines_may_not_have_is_rejected(field: str, value: str
 
 
 @pytest.mark.parametrize("report", [{"tiers": 1}, {"blocks": -1}, {"links": [{"peer": "x" * 65}]}, {"misses": 1 << 70}])
-def test_a_report_of_another_form_is_rejected(report: object) -> None:
+def test_report_with_another_schema_is_rejected(report: object) -> None:
     with pytest.raises(InvalidFieldsError):
         reported(report=report)
     assert not KvNode.objects.exists()
 
 
-def test_there_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_nodes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "MAX_NODES", 2)
     for name in ("kv-1", "kv-2"):
         reported(name)
@@ -112,7 +112,7 @@ def test_there_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     reported("kv-2", state="draining")
 
 
-def test_a_node_that_misses_three_reports_is_silent_until_the_next() -> None:
+def test_node_that_misses_three_reports_is_silent_until_the_next_one() -> None:
     now = timezone.now()
     reported("kv-1", now=now)
     reported("kv-2", now=seconds_later(now, 10))
@@ -125,13 +125,13 @@ def test_a_node_that_misses_three_reports_is_silent_until_the_next() -> None:
     assert events()[-1] == "kv_node.register"
 
 
-def test_a_node_that_said_that_it_is_gone_is_not_called_silent() -> None:
+def test_node_that_reported_its_removal_is_not_silent() -> None:
     now = timezone.now()
     reported(now=now, state="gone")
     assert note_silent_nodes(seconds_later(now, 1000)) == []
 
 
-def test_only_a_node_that_reports_no_more_can_be_deleted() -> None:
+def test_only_a_node_without_recent_reports_can_be_deleted() -> None:
     node = reported()
     with pytest.raises(InUseError):
         delete_kv_node(node, actor=NODES)

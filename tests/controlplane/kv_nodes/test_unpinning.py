@@ -1,4 +1,4 @@
-"""Pins that operators end: listed to the node until it reports without them, and audited once."""
+"""Operators unpin prefixes: the node receives the request until it reports without the pin; it is audited once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def verbs() -> list[str]:
     return list(AuditEvent.objects.order_by("pk").values_list("verb", flat=True))
 
 
-def test_a_pin_is_ended_until_the_node_reports_without_it() -> None:
+def test_unpin_request_is_repeated_until_the_node_reports_without_the_pin() -> None:
     unpin(node(), PIN["name"], "acme", actor=NODES, why="asked by the tenant")
     assert node().report.unpin == ASKED
     assert node().report.unpin == ASKED
@@ -39,7 +39,7 @@ def test_a_pin_is_ended_until_the_node_reports_without_it() -> None:
     assert event.after == {"prefix": PIN["name"], "tenant": "acme", "tokens": 4096, "bytes": 1 << 20}
 
 
-def test_asking_twice_is_one_event() -> None:
+def test_repeated_unpin_request_is_audited_once() -> None:
     for _ in range(2):
         unpin(node(), PIN["name"], "acme", actor=NODES)
     assert verbs() == ["kv_node.register", "kv_node.unpin"]
@@ -47,14 +47,14 @@ def test_asking_twice_is_one_event() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"name": "0" * 16}, {"tenant": "other"}, {"state": "gone"}])
-def test_what_is_not_pinned_cannot_be_unpinned(changes: dict[str, str]) -> None:
+def test_prefix_without_a_pin_cannot_be_unpinned(changes: dict[str, str]) -> None:
     stored = node(state=changes.get("state", "serving"))
     with pytest.raises(NoSuchPinError):
         unpin(stored, changes.get("name", PIN["name"]), changes.get("tenant", "acme"), actor=NODES)
     assert verbs() == ["kv_node.register"]
 
 
-def test_operators_end_pins_over_the_api_and_the_nodes_answer_lists_them(world: World) -> None:
+def test_operators_unpin_over_the_api_and_the_response_to_the_node_lists_it(world: World) -> None:
     reported("kv-9", report=PINNED)
     body = {"name": PIN["name"], "tenant": "acme", "why": "too large"}
     assert Api(world, "viewer").post("kv_nodes/kv-9/unpin", body).status_code == 403

@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 
-def test_it_holds_what_is_committed_and_the_secrets_for_the_owner_alone(tmp_path: Path) -> None:
+def test_backup_holds_committed_data_and_secrets_readable_only_by_the_owner(tmp_path: Path) -> None:
     Tenant.objects.create(slug="kept", name="Kept")
     secrets = secrets_of(settings.STATE_DIR)
     call_command("backup", tmp_path / "made" / "today")
@@ -38,12 +38,12 @@ def test_it_holds_what_is_committed_and_the_secrets_for_the_owner_alone(tmp_path
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-def test_it_overwrites_no_earlier_backup(tmp_path: Path) -> None:
+def test_backup_overwrites_no_earlier_one(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="Name a new folder"):
         call_command("backup", tmp_path)
 
 
-def test_on_postgresql_it_names_pg_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_postgresql_the_command_names_pg_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "vendor", "postgresql")
     with pytest.raises(CommandError, match="pg_dump"):
         call_command("backup", tmp_path / "new")

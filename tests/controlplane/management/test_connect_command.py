@@ -41,7 +41,7 @@ def start(bus: Bus, settings: Settings) -> Iterator[Start]:
 
 
 def connect(*urls: str, **options: object) -> tuple[int, str]:
-    """Run the command; return its exit status and what it printed."""
+    """Run the command; return its exit status and output."""
     said = StringIO()
     try:
         call_command("connect", *urls, stdout=said, **{"port": free_ports(1)[0], **options})
@@ -65,7 +65,7 @@ def test_two_engines_are_routed_exactly_and_the_first_request_is_printed(start: 
     assert f"Authorization: Bearer {key[1]}" in said
 
 
-def test_an_engine_of_another_block_size_is_rejected_with_the_flag_and_the_others_are_connected(start: Start) -> None:
+def test_engine_with_another_block_size_is_rejected_and_the_others_are_connected(start: Start) -> None:
     good, odd, late = start(), start(block_tokens=32), start()
     status, said = connect(good.url, odd.url, late.url)
     assert status == 1
@@ -74,7 +74,7 @@ def test_an_engine_of_another_block_size_is_rejected_with_the_flag_and_the_other
     assert set(Engine.objects.values_list("url", flat=True)) == {good.url, late.url}
 
 
-def test_an_engine_that_wants_a_key_names_the_variable(start: Start, settings: Settings) -> None:
+def test_engine_that_requires_a_key_names_the_variable(start: Start, settings: Settings) -> None:
     engine = start(extra=("--api-key", "engine-secret"))
     status, said = connect(engine.url)
     assert (status, "Set HEADWAY_ENGINE_API_KEY to its key" in said) == (1, True)
@@ -83,20 +83,20 @@ def test_an_engine_that_wants_a_key_names_the_variable(start: Start, settings: S
     assert (status, "engine-secret" in said) == (0, False)
 
 
-def test_without_events_it_estimates_where_that_is_wanted(start: Start) -> None:
+def test_without_events_the_command_estimates_if_requested(start: Start) -> None:
     engine = start(events=False)
     assert "Start command, as far as" in connect(engine.url)[1]
     status, said = connect(engine.url, approximate=True)
     assert (status, "Routing by estimated hits." in said) == (0, True)
 
 
-def test_what_an_engine_says_moves_no_cursor(start: Start) -> None:
+def test_engine_text_is_printed_without_control_characters(start: Start) -> None:
     _, said = connect(start(model="evil\x1b[2J", events=False).url)
     assert "serves evil [2J." in said
     assert "\x1b" not in said
 
 
-def test_an_address_is_allowed_by_a_person_or_by_yes(
+def test_address_is_allowed_by_a_prompt_or_by_yes(
     start: Start, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.ENGINE_NETWORKS = ()
@@ -110,7 +110,7 @@ def test_an_address_is_allowed_by_a_person_or_by_yes(
     assert not Pool.objects.exists()
 
 
-def test_a_failed_preflight_says_what_to_do_and_the_engine_gets_no_work(start: Start) -> None:
+def test_failed_preflight_prints_the_remedy_and_keeps_the_engine_out_of_service(start: Start) -> None:
     mine, other = start(), start()
     connect(mine.url)
     Pool.objects.update(max_prompt_tokens=10_000_000)
@@ -119,7 +119,7 @@ def test_a_failed_preflight_says_what_to_do_and_the_engine_gets_no_work(start: S
     assert Engine.objects.get(url=other.url).desired_state == "maintenance"
 
 
-def test_it_tests_the_key_of_the_running_gateway_and_not_its_own(start: Start, settings: Settings) -> None:
+def test_key_of_the_running_gateway_is_tested(start: Start, settings: Settings) -> None:
     settings.ENGINE_API_KEY = "engine-secret"
     engine = start(extra=("--api-key", "engine-secret"))
 
@@ -136,7 +136,7 @@ def test_it_tests_the_key_of_the_running_gateway_and_not_its_own(start: Start, s
     assert "Ask:" not in said
 
 
-def test_the_printed_key_is_one_that_the_gateway_knows_by_then(start: Start) -> None:
+def test_gateway_accepts_the_printed_key(start: Start) -> None:
     engine = start(block_tokens=32)
     rejections = [401, 401]
     keys: list[str] = []

@@ -1,4 +1,4 @@
-"""`manage.py create_api_key`: where the scope manage applies."""
+"""`manage.py create_api_key`: the pools in which the scope manage applies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("bus", "tenant")]
 
 
 def made(*options: str) -> tuple[list[str], str]:
-    """Return the pools of a new key, and the command's other output."""
+    """Return the pools of a new key, and the other output of the command."""
     call_command("create_api_key", *options, stdout=io.StringIO(), stderr=(said := io.StringIO()))
     return ApiKey.objects.get().pools, said.getvalue()
 
@@ -32,14 +32,14 @@ def made(*options: str) -> tuple[list[str], str]:
         (("--scopes", "manage", "--pools", "chat"), ["chat"], False),
     ],
 )
-def test_the_scope_manage_counts_where_the_options_say(
+def test_manage_scope_applies_to_the_pools_of_the_options(
     pool: Pool, options: tuple[str, ...], pools: list[str], warns: bool
 ) -> None:
     stored, said = made(*options)
     assert (stored, "covers no pool" in said) == (pools, warns)
 
 
-def test_an_unknown_pool_makes_no_key(bus: Bus, tenant: Tenant) -> None:
+def test_unknown_pool_creates_no_key(bus: Bus, tenant: Tenant) -> None:
     with pytest.raises(CommandError):
         made("--scopes", "manage", "--pools", "nowhere")
     assert not ApiKey.objects.exists()

@@ -1,4 +1,4 @@
-"""`manage.py doctor` as a process: text, JSON, exit status, and no secret in either."""
+"""`manage.py doctor` as a process: text, JSON, exit status, and no secrets in the output."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def as_json(done: subprocess.CompletedProcess[str]) -> dict[str, list[Any]]:
     return checks
 
 
-def test_a_sound_installation_ends_with_0_and_every_question_is_answered(migrated: Path) -> None:
+def test_sound_installation_exits_with_0_and_every_check_has_a_finding(migrated: Path) -> None:
     done = doctor(migrated, "--json", "--host", "127.0.0.1")
     checks = as_json(done)
     assert len(checks) == 18
@@ -50,7 +50,7 @@ def test_a_sound_installation_ends_with_0_and_every_question_is_answered(migrate
     assert "SQLite answers" in text.stdout
 
 
-def test_a_broken_one_ends_with_1_says_what_to_do_and_keeps_its_secrets(tmp_path: Path) -> None:
+def test_broken_installation_exits_with_1_prints_remedies_and_no_secrets(tmp_path: Path) -> None:
     urls = {
         "DATABASE_URL": "postgres://user:hunter2@127.0.0.1:1/headway",
         "REDIS_URL": "redis://:hunter2@127.0.0.1:1/0",

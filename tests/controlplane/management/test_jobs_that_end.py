@@ -1,4 +1,4 @@
-"""A process whose jobs ended by themselves ends too, with the reason, so that its supervisor restarts it."""
+"""A process exits with the reason when its jobs end unexpectedly, so that its supervisor restarts it."""
 
 from __future__ import annotations
 
@@ -51,21 +51,21 @@ def run(state_dir: Path, script: str, *arguments: str, **variables: str) -> subp
     return run_to_end(["-c", script, *arguments], environment)
 
 
-def test_a_worker_whose_beat_ends_exits_with_an_error_that_names_it(tmp_path: Path) -> None:
+def test_worker_whose_beat_ends_exits_with_an_error_that_names_it(tmp_path: Path) -> None:
     done = run(tmp_path, BROKEN + COMMAND, "worker", "--only", "beat", REDIS_URL="redis://127.0.0.1:1/0")
     assert done.returncode == 1
     assert "CommandError: The worker stopped because the thread of beat stopped unexpectedly." in done.stderr
 
 
-def test_a_worker_whose_jobs_end_exits_with_an_error_that_names_them(tmp_path: Path) -> None:
-    """Celery's worker that has given its broker up ends its thread without an error."""
+def test_worker_whose_jobs_end_exits_with_an_error_that_names_them(tmp_path: Path) -> None:
+    """Celery's worker thread ends without an error after it gave up its broker."""
     done = run(tmp_path, GIVES_UP + COMMAND, "worker", "--only", "jobs", REDIS_URL="redis://127.0.0.1:1/0")
     assert done.returncode == 1
     assert "CommandError: The worker stopped because the thread of jobs stopped unexpectedly." in done.stderr
 
 
 @pytest.mark.parametrize(("script", "part"), [(BROKEN, "beat"), (ENDS, "jobs")], ids=["beat", "jobs"])
-def test_the_jobs_process_ends_when_a_part_of_it_does(tmp_path: Path, script: str, part: str) -> None:
+def test_jobs_process_ends_if_one_of_its_parts_ends(tmp_path: Path, script: str, part: str) -> None:
     assert run(tmp_path, script + COMMAND, "migrate").returncode == 0
     done = run(tmp_path, script + JOBS)
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""manage.py learn_agents: from recorded requests to the file that gateways read."""
+"""`manage.py learn_agents` turns recorded requests into the file that gateways read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.controlplane.request_log.recordings.traffic import record, row
 pytestmark = pytest.mark.django_db
 
 
-def test_it_writes_what_gateways_read(tmp_path: Path) -> None:
+def test_command_writes_the_file_that_gateways_read(tmp_path: Path) -> None:
     begin = time.time() - 600
     steps = [("engineer", 0.0), ("reviewer", 6.0), ("engineer", 10.0), ("manager", 12.0)]
     record([row(arrived_at=begin + after, agent=agent, workflow="w") for agent, after in steps])
@@ -31,7 +31,7 @@ def test_it_writes_what_gateways_read(tmp_path: Path) -> None:
     assert "reviewer 50% 6.0 s" in printed.getvalue()
 
 
-def test_requests_without_agents_teach_nothing() -> None:
+def test_requests_without_agents_are_rejected() -> None:
     record([row(arrived_at=time.time() - 5)])
     with pytest.raises(CommandError, match="x-agent"):
         call_command("learn_agents", stdout=StringIO())

@@ -17,9 +17,9 @@ from controlplane.management.commands import observe as observe_command
 
 
 class Receiver(BaseHTTPRequestHandler):
-    """Takes all lines but those of model "unknown"; answers 503 `away` times.
+    """Accepts all lines except those of model "unknown"; responds with 503 `away` times.
 
-    It reads `most` lines of a call, and asks for a pause before the rest.
+    It reads at most `most` lines of a call, and requests a delay before the others.
     """
 
     away = 0
@@ -86,7 +86,7 @@ def run(url: str, path: Path) -> str:
     return out.getvalue()
 
 
-def test_a_log_is_sent_in_batches(url: str, tmp_path: Path) -> None:
+def test_log_is_sent_in_batches(url: str, tmp_path: Path) -> None:
     path = log(tmp_path / "access.log", 450)
     with path.open("a") as file:
         file.write('{"uri": "/health"}\nnot json\n')
@@ -95,13 +95,13 @@ def test_a_log_is_sent_in_batches(url: str, tmp_path: Path) -> None:
     assert Receiver.received == [("/api/v1/observe", 200), ("/api/v1/observe", 200), ("/api/v1/observe", 50)]
 
 
-def test_unwanted_lines_are_counted_with_the_reason(url: str, tmp_path: Path) -> None:
+def test_rejected_lines_are_counted_by_reason(url: str, tmp_path: Path) -> None:
     said = run(url, log(tmp_path / "access.log", 3, model="unknown"))
     assert said.startswith("0 accepted, 3 rejected, 0 skipped")
     assert "1 × rejected: No line was accepted. Line 1: No pool." in said
 
 
-def test_lines_that_the_gateway_did_not_read_are_sent_again_after_its_pause(
+def test_unread_lines_are_sent_again_after_the_requested_delay(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
@@ -113,7 +113,7 @@ def test_lines_that_the_gateway_did_not_read_are_sent_again_after_its_pause(
     assert pauses == [7.0, 7.0]
 
 
-def test_what_is_wrong_is_said(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_options_and_logs_are_reported(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CommandError, match="cannot be read: No such file"):
         run(url, tmp_path / "none.log")
     monkeypatch.setenv("HEADWAY_API_KEY", "hw_other")
@@ -124,7 +124,7 @@ def test_what_is_wrong_is_said(url: str, tmp_path: Path, monkeypatch: pytest.Mon
         run(url, tmp_path / "access.log")
 
 
-def test_a_growing_log_is_followed_through_its_rotation(url: str, tmp_path: Path) -> None:
+def test_growing_log_is_followed_through_its_rotation(url: str, tmp_path: Path) -> None:
     path = log(tmp_path / "access.log", 2)
     followed = observe_command.observe_log(path, url, "hw_key", "m", follow=True)
     assert next(followed).accepted == 2

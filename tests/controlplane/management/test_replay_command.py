@@ -1,4 +1,4 @@
-"""`manage.py replay` adds the demo's key and model, and only for this machine."""
+"""`manage.py replay` adds the demo's key and model for local targets only."""
 
 from __future__ import annotations
 
@@ -32,33 +32,33 @@ def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     "argv",
     [[], ["t.jsonl", "--target", "http://127.0.0.1:9"], ["--target=http://localhost"], ["--target", "http://[::1]:1"]],
 )
-def test_a_target_on_this_machine_gets_the_first_key_and_the_demo_model(key: str, argv: list[str]) -> None:
+def test_local_target_gets_the_first_key_and_the_demo_model(key: str, argv: list[str]) -> None:
     lend_key(argv)
     assert os.environ[VARIABLE] == key
     assert with_model(argv) == [*argv, "--model", "demo-8b"]
 
 
 @pytest.mark.parametrize("target", ["http://10.0.0.1", "https://gateway.example", "http://127.0.0.1.evil.example"])
-def test_another_machine_gets_neither(key: str, target: str) -> None:
+def test_remote_target_gets_neither_key_nor_model(key: str, target: str) -> None:
     argv = ["--target", target]
     lend_key(argv)
     assert os.environ[VARIABLE] == ""
     assert with_model(argv) == argv
 
 
-def test_what_the_caller_gives_is_kept(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_of_the_caller_are_kept(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "hw_mine")
     lend_key([])
     assert os.environ[VARIABLE] == "hw_mine"
     assert with_model(["--model=m"]) == ["--model=m"]
 
 
-def test_a_key_on_the_command_line_needs_no_secrets_file(key: str) -> None:
+def test_key_on_the_command_line_needs_no_secrets_file(key: str) -> None:
     lend_key(["--api-key", "hw_other"])
     assert os.environ[VARIABLE] == ""
 
 
-def test_a_secrets_file_that_others_may_read_is_not_used(key: str, tmp_path: Path) -> None:
+def test_secrets_file_readable_by_others_is_not_used(key: str, tmp_path: Path) -> None:
     (tmp_path / "first_run.json").chmod(0o644)
     with pytest.raises(SystemExit, match="chmod 600"):
         lend_key([])
@@ -80,12 +80,12 @@ def test_light_commands_start_without_loading_django(command: str) -> None:
     ("argv", "index"),
     [(["7"], 0), (["--qps", "7", "7"], 2), (["7", "--qps", "7"], 0), (["--qps", "7"], None), ([], None), (["t.gz"], 0)],
 )
-def test_the_trace_is_distinguished_from_values_of_options(argv: list[str], index: int | None) -> None:
+def test_trace_argument_is_distinguished_from_option_values(argv: list[str], index: int | None) -> None:
     assert _index_of_trace(argv) == index
 
 
 @pytest.mark.django_db
-def test_a_recording_is_replayed_by_its_id(pool: Pool) -> None:
+def test_recording_is_replayed_by_its_id(pool: Pool) -> None:
     recording = keep(pool, recorded(60))
     path = recording_store().path(recording.key)
     assert with_recording(["--qps", "5", str(recording.pk), "--loop"]) == ["--qps", "5", str(path), "--loop"]

@@ -1,4 +1,4 @@
-"""`manage.py revoke_key`: which key is meant, and what is printed."""
+"""`manage.py revoke_key`: how a key is selected, and the output."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SNAPSHOT = Snapshot(version=1, published_at=0.0, api_keys=KEYS)
 
 @pytest.fixture
 def bus(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> Bus:
-    """Return the bus of the running installation; no test here has a database."""
+    """Return the bus of the running installation. No test here uses a database."""
     bus.publish(TOPIC, encode_snapshot(SNAPSHOT))
     monkeypatch.setattr(MODULE, "_bus", lambda: bus)
     return bus
@@ -50,9 +50,7 @@ def run(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["key-1", "hw_abcdefgh", "-", TEXT])
-def test_a_key_is_named_by_its_id_its_first_characters_or_as_a_whole(
-    bus: Bus, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_key_is_selected_by_id_prefix_or_full_text(bus: Bus, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("builtins.input", lambda: f"{TEXT}\n")
     said = run(name, "--why", "leaked")
     [revocation] = revoked(bus)
@@ -67,7 +65,7 @@ def test_a_key_is_named_by_its_id_its_first_characters_or_as_a_whole(
     assert TEXT not in said
 
 
-def test_a_whole_key_that_no_snapshot_has_is_revoked_too(bus: Bus) -> None:
+def test_full_key_missing_from_the_snapshot_is_revoked_too(bus: Bus) -> None:
     said = run("hw_" + "z" * 43)
     assert [item.sha256 for item in revoked(bus)] == [hash_api_key("hw_" + "z" * 43)]
     assert "which no published snapshot has" in said
@@ -82,27 +80,27 @@ def test_a_whole_key_that_no_snapshot_has_is_revoked_too(bus: Bus) -> None:
         ("hw_twice000", "key-2, key-3"),
     ],
 )
-def test_what_names_no_one_key_revokes_none(bus: Bus, name: str, sentence: str) -> None:
+def test_ambiguous_or_unknown_key_revokes_none(bus: Bus, name: str, sentence: str) -> None:
     with pytest.raises(CommandError, match=sentence):
         run(name)
     assert revoked(bus) == []
 
 
-def test_without_a_bus_that_answers_nothing_is_revoked(bus: InProcessBus) -> None:
+def test_unavailable_bus_revokes_nothing(bus: InProcessBus) -> None:
     bus.connected = False
     with pytest.raises(CommandError, match="not revoked"):
         run("key-1")
     assert revoked(bus) == []
 
 
-def test_without_a_published_snapshot_the_one_on_disk_names_the_keys(bus: Bus, tmp_path: Path) -> None:
+def test_without_a_published_snapshot_the_one_on_disk_is_used(bus: Bus, tmp_path: Path) -> None:
     bus.publish(TOPIC, b"unreadable")
     SnapshotStore(tmp_path, 1e9).save(SNAPSHOT, 2e9)
     with override_settings(STATE_DIR=tmp_path):
         assert "key-1 of tenant acme" in run("key-1")
 
 
-def test_where_no_server_runs_it_says_so(tmp_path: Path) -> None:
+def test_command_reports_that_no_server_runs(tmp_path: Path) -> None:
     get_bus.cache_clear()
     with override_settings(STATE_DIR=tmp_path, REDIS_URL=""), pytest.raises(CommandError, match="No bus"):
         run("key-1")

@@ -1,4 +1,4 @@
-"""`manage.py secrets`: its steps on generated secrets, and its answers where secrets are in the environment."""
+"""`manage.py secrets`: its steps with generated secrets, and its output for secrets of the environment."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _replaced(secrets: FirstRunSecrets, **changes: str) -> FirstRunSecrets:
 
 
 def take(settings: Settings, held: FirstRunSecrets) -> None:
-    """Restart with these secrets, as a process does."""
+    """Restart with these secrets, as a process of the program does."""
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = held.secret_key, [held.secret_key_also][: bool(held.rotation)]
     settings.FLEET_SECRET, settings.FLEET_SECRET_ALSO = held.fleet_secret.encode(), held.fleet_secret_also.encode()
 
@@ -77,7 +77,7 @@ def run(*arguments: str) -> str:
     return out.getvalue()
 
 
-def test_the_generated_secrets_of_a_stopped_program_are_rotated_in_three_steps(
+def test_generated_secrets_of_a_stopped_program_are_rotated_in_three_steps(
     settings: Settings, tmp_path: Path, embedded: FirstRunSecrets
 ) -> None:
     file, said = tmp_path / FILE_NAME, []
@@ -113,7 +113,7 @@ def test_the_generated_secrets_of_a_stopped_program_are_rotated_in_three_steps(
 
 @pytest.fixture
 def running(tmp_path: Path, embedded: FirstRunSecrets) -> Iterator[list[RedisBus]]:
-    """The bus of a program that runs on the state directory; processes join by `join`."""
+    """Yield the bus of a program on the state directory, which processes join with `join`."""
     held = hold_state(tmp_path)
     path = socket_path(tmp_path, BUS_SOCKET)
     make_private(path)
@@ -129,7 +129,7 @@ def running(tmp_path: Path, embedded: FirstRunSecrets) -> Iterator[list[RedisBus
 
 
 def join(running: list[RedisBus], tmp_path: Path, role: str, held: FirstRunSecrets) -> Keyring:
-    """Add a process of the program with these secrets."""
+    """Start a further process of the program with these secrets."""
     fleet = Keyring.of(held.fleet_secret.encode(), held.fleet_secret_also.encode(), wall=time.time)
     sessions = Keyring.of(held.secret_key.encode(), held.secret_key_also.encode(), SESSIONS)
     bus = RedisBus(hub_url(socket_path(tmp_path, BUS_SOCKET)), fleet)
@@ -144,7 +144,7 @@ def leave(running: list[RedisBus]) -> None:
         running.pop().close()
 
 
-def test_no_step_is_taken_before_every_process_has_taken_the_one_before(
+def test_step_requires_that_every_process_completed_the_previous_one(
     settings: Settings, tmp_path: Path, embedded: FirstRunSecrets, running: list[RedisBus]
 ) -> None:
     def again(held: FirstRunSecrets) -> None:
@@ -186,7 +186,7 @@ def test_no_step_is_taken_before_every_process_has_taken_the_one_before(
     assert read_secrets(tmp_path / FILE_NAME).fleet_secret_also == ""
 
 
-def test_the_state_is_shown_to_people_and_to_machines(
+def test_state_is_printed_as_text_and_as_json(
     settings: Settings, tmp_path: Path, embedded: FirstRunSecrets, running: list[RedisBus]
 ) -> None:
     used, also = embedded, _replaced(embedded, fleet_secret_also=GIVEN[1])
@@ -207,7 +207,7 @@ def test_the_state_is_shown_to_people_and_to_machines(
         assert secret not in json.dumps(state)
 
 
-def test_secrets_of_the_environment_are_never_written_and_the_steps_are_said(
+def test_secrets_of_the_environment_are_never_written_and_the_steps_are_printed(
     settings: Settings, tmp_path: Path
 ) -> None:
     settings.SECRETS_GIVEN = True

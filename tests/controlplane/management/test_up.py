@@ -1,4 +1,4 @@
-"""The whole program as a process: it starts, answers, rejects a second one, and leaves nothing behind."""
+"""The whole program as a process: it starts, responds, rejects a second one, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ START_S = 150.0
 
 @dataclass
 class Program:
-    """One `manage.py up` and its address."""
+    """A running `manage.py up` and its address."""
 
     process: subprocess.Popen[str]
     port: int
@@ -38,7 +38,7 @@ class Program:
     """Its output once it answered, if a test has read it."""
 
     def get(self, path: str, key: str = "") -> tuple[int, str]:
-        """Return status and body; a redirect is returned, not followed."""
+        """Return status and body without following redirects."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}")
         if key:
             request.add_header("Authorization", f"Bearer {key}")
@@ -51,7 +51,7 @@ class Program:
                 return error.code, error.read().decode()
 
     def banner(self) -> str:
-        """Return its output once it answers; the first call waits for that."""
+        """Return the program's output; the first call waits until the program responds."""
         assert self.process.stdout is not None
         while "Ctrl-C" not in self.greeting and (line := self.process.stdout.readline()):
             self.greeting += line
@@ -128,7 +128,7 @@ def eventually(condition: object, limit_s: float = START_S) -> None:
 
 
 def engine_lines(pid: int) -> set[tuple[str, ...]]:
-    """Return the commands of a program's engines; a child that is not yet an engine is left out."""
+    """Return the commands of a program's engines; a child that has not started its engine is omitted."""
     lines = [command_line(child) for child in children_of(pid)]
     return {tuple(line[:9]) for line in lines if "simulator.engine_server" in line}
 
@@ -146,7 +146,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def command_line(pid: int) -> list[str]:
-    """Return the words of a process's command; none where it has ended meanwhile."""
+    """Return the arguments of a process, or none if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     except (FileNotFoundError, ProcessLookupError):
@@ -163,7 +163,7 @@ def completed(program: Program) -> float:
 
 
 def count(state_dir: Path, *tables: str) -> dict[str, int]:
-    """Return the number of rows of each of these tables."""
+    """Return the number of rows of each table."""
     with sqlite3.connect(state_dir / "headway.sqlite3", timeout=10) as database:
         rows = {
             table: database.execute(f"SELECT count(*) FROM controlplane_{table}").fetchone()[0]  # noqa: S608 - ours
@@ -173,8 +173,8 @@ def count(state_dir: Path, *tables: str) -> dict[str, int]:
     return rows
 
 
-def test_a_start_without_options_runs_no_demo(program: Program) -> None:
-    """The first of the tests that share the program."""
+def test_start_without_options_runs_no_demo(program: Program) -> None:
+    """First of the tests that share the program."""
     program.banner()
     assert program.get("/live")[0] == 200
     empty = {"tenant": 0, "apikey": 0, "pool": 0, "engine": 0, "kvnode": 0}
@@ -184,14 +184,14 @@ def test_a_start_without_options_runs_no_demo(program: Program) -> None:
     assert not [line for line in lines if any("simulator" in word or "demo" in word for word in line)]
 
 
-def test_the_state_directory_is_for_its_owner_only(program: Program) -> None:
+def test_state_directory_is_accessible_only_to_its_owner(program: Program) -> None:
     program.banner()
     assert stat.S_IMODE(program.state_dir.stat().st_mode) == 0o700
     for name in ("first_run.json", "headway.sqlite3"):
         assert stat.S_IMODE((program.state_dir / name).stat().st_mode) == 0o600
 
 
-def test_a_second_program_on_the_same_state_is_rejected_with_the_pid_of_the_first(program: Program) -> None:
+def test_second_program_on_the_same_state_is_rejected_with_the_pid_of_the_first(program: Program) -> None:
     program.banner()
     second = manage(program, "up", "--port", "18499", "--no-demo")
     assert second.returncode == 1
@@ -200,7 +200,7 @@ def test_a_second_program_on_the_same_state_is_rejected_with_the_pid_of_the_firs
     assert program.get("/live")[0] == 200
 
 
-def test_a_taken_port_is_reported_in_one_line(tmp_path: Path) -> None:
+def test_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -217,14 +217,14 @@ def test_a_taken_port_is_reported_in_one_line(tmp_path: Path) -> None:
     assert re.fullmatch(rf"CommandError: Port {port} on 127\.0\.0\.1 .*--port\.\n", rejected.stderr)
 
 
-def test_a_missing_trace_is_reported_in_one_line(tmp_path: Path) -> None:
+def test_missing_trace_is_reported_in_one_line(tmp_path: Path) -> None:
     process = start(tmp_path, "--trace", "/nonexistent.jsonl").process
     output, _ = process.communicate(timeout=START_S)
     assert process.returncode == 1
     assert output.startswith("CommandError: No trace at /nonexistent.jsonl")
 
 
-def test_a_key_made_by_a_command_works_within_seconds_and_an_unknown_tenant_is_reported_with_the_known_ones(
+def test_created_key_works_in_seconds_and_an_unknown_tenant_error_lists_known_ones(
     program: Program,
 ) -> None:
     program.banner()
@@ -238,7 +238,7 @@ def test_a_key_made_by_a_command_works_within_seconds_and_an_unknown_tenant_is_r
     assert "Known tenants: acme" in rejected.stderr
 
 
-def test_a_new_installation_greets_answers_and_ends_with_ctrl_c(program: Program) -> None:
+def test_new_installation_prints_a_banner_responds_and_stops_on_ctrl_c(program: Program) -> None:
     banner = program.banner()
     secrets = json.loads((program.state_dir / "first_run.json").read_text())
     assert f"http://127.0.0.1:{program.port}/" in banner
@@ -254,7 +254,7 @@ def test_a_new_installation_greets_answers_and_ends_with_ctrl_c(program: Program
     assert program.process.wait(START_S) == 0
 
 
-def test_with_parent_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+def test_with_parent_option_it_stops_when_its_parent_is_killed(tmp_path: Path) -> None:
     (port,) = free_ports(1, start=18402)
     command = [sys.executable, "manage.py", "up", "--no-demo", "--with-parent", "--port", str(port)]
     starter = f"import subprocess, sys; p = subprocess.Popen({command!r}); print(p.pid, flush=True); p.wait()"
@@ -270,7 +270,7 @@ def test_with_parent_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
         eventually(lambda: not Path(f"/proc/{pid}").exists())
 
 
-def test_the_demo_routes_traffic_and_survives_the_death_of_an_engine(demo: Program) -> None:
+def test_demo_routes_traffic_and_survives_a_killed_engine(demo: Program) -> None:
     demo.banner()
     eventually(lambda: completed(demo) > 0)
     eventually(lambda: len(engine_lines(demo.process.pid)) == 8)
@@ -282,7 +282,7 @@ def test_the_demo_routes_traffic_and_survives_the_death_of_an_engine(demo: Progr
     eventually(lambda: completed(demo) > done)
 
 
-def test_the_demos_node_managers_register_and_keep_blocks(demo: Program) -> None:
+def test_node_managers_of_the_demo_register_and_store_blocks(demo: Program) -> None:
     demo.banner()
     key = json.loads((demo.state_dir / "first_run.json").read_text())["kv_api_key"]
 
@@ -316,7 +316,7 @@ def states_of_orders(state_dir: Path) -> list[str]:
 
 
 @pytest.mark.thorough
-def test_a_killed_demo_leaves_no_process_and_continues_with_the_same_state(demo: Program) -> None:
+def test_killed_demo_leaves_no_process_and_continues_with_the_same_state(demo: Program) -> None:
     demo.banner()
     eventually(lambda: len(engine_lines(demo.process.pid)) == 8)
     children = children_of(demo.process.pid)
@@ -344,7 +344,7 @@ def test_a_killed_demo_leaves_no_process_and_continues_with_the_same_state(demo:
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)
 
 
-def test_one_half_of_a_demo_with_roles_is_reported_in_one_line(tmp_path: Path) -> None:
+def test_demo_with_only_one_of_two_roles_is_rejected_in_one_line(tmp_path: Path) -> None:
     process = start(tmp_path, "--prefill", "2").process
     output, _ = process.communicate(timeout=START_S)
     assert process.returncode == 1

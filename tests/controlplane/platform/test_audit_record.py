@@ -1,4 +1,4 @@
-"""What the audit records, and what it leaves out."""
+"""Values that the audit records, and values that it omits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from controlplane.platform.audit import REDACTED, record, redacted
 from controlplane.platform.models.audit_event import AuditEvent
 
 
-def test_texts_under_secret_names_are_left_out_and_numbers_are_not() -> None:
+def test_texts_under_secret_names_are_omitted_and_numbers_are_kept() -> None:
     cost = {"per_token_s": 1e-5, "per_token_squared_s": 2e-9, "max_tokens": 64, "sticky_token": True}
     recorded = redacted(
         {"cost": [cost], "password": "p", "deep": {"webhook_secret": "s", "bearer": "b", "api_token": ""}}
@@ -28,7 +28,7 @@ def test_an_event_outside_a_transaction_is_rejected() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_event_goes_with_its_change_when_that_is_rolled_back() -> None:
+def test_event_is_rolled_back_with_its_change() -> None:
     with pytest.raises(RuntimeError), transaction.atomic():
         record(program("test"), "pool.change", "pool", "pool-a")
         raise RuntimeError

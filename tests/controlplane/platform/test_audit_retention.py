@@ -1,4 +1,4 @@
-"""Audit events are deleted by age only, in batches, and the deletion is audited."""
+"""Audit events are deleted only by age and in batches. The deletion is audited."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def left() -> list[str]:
 
 
 @override_settings(AUDIT_RETENTION_DAYS=10)
-def test_events_past_their_time_leave_and_that_is_one_event(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expired_events_are_deleted_and_the_deletion_is_one_event(monkeypatch: pytest.MonkeyPatch) -> None:
     for age, name in ((15, "old"), (11, "older than the limit"), (9, "young")):
         happened(NOW - age * DAY, name)
     assert forget_events(NOW) == 2
@@ -43,7 +43,7 @@ def test_events_past_their_time_leave_and_that_is_one_event(monkeypatch: pytest.
 
 
 @override_settings(AUDIT_RETENTION_DAYS=10)
-def test_one_transaction_takes_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_transaction_deletes_a_limited_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_retention, "BATCH", 3)
     for number in range(5):
         happened(NOW - (20 - number) * DAY, str(number))
@@ -53,20 +53,20 @@ def test_one_transaction_takes_a_bounded_number(monkeypatch: pytest.MonkeyPatch)
 
 
 @override_settings(AUDIT_RETENTION_DAYS=10)
-def test_an_event_may_stay_a_day_longer_so_that_forgetting_is_rare() -> None:
+def test_deletion_may_be_a_day_late_so_that_it_is_rare() -> None:
     happened(NOW - 10 * DAY - EVERY / 2, "due")
     assert forget_events(NOW) == 0
     assert forget_events(NOW + EVERY) == 1
 
 
 @override_settings(AUDIT_RETENTION_DAYS=0)
-def test_without_a_limit_all_stay() -> None:
+def test_without_a_limit_all_events_stay() -> None:
     happened(NOW - 9000 * DAY, "old")
     assert forget_events(NOW) == 0
 
 
 @override_settings(AUDIT_RETENTION_DAYS=10)
-def test_housekeeping_does_it() -> None:
+def test_housekeeping_deletes_expired_events() -> None:
     happened(NOW - 20 * DAY, "old")
     housekeeping()
     assert left() == []

@@ -1,4 +1,4 @@
-"""One bus per process: in memory, or over Redis if REDIS_URL is set."""
+"""Each process has one bus: in memory, or over Redis if REDIS_URL is set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.patient_bus import patient_bus
 from tests.private_redis import private_redis
 
 
-def test_the_process_has_one_bus(bus: Bus) -> None:
+def test_process_has_one_bus(bus: Bus) -> None:
     bus.publish("t", b"1")
     assert get_bus().latest("t") == b"1"
     assert isinstance(bus, InProcessBus)
@@ -37,7 +37,7 @@ def test_with_a_redis_url_the_bus_is_shared(tmp_path: Path) -> None:
     get_bus.cache_clear()
 
 
-def test_a_forked_child_makes_a_bus_of_its_own(bus: Bus) -> None:
+def test_forked_child_creates_its_own_bus(bus: Bus) -> None:
     bus.publish("t", b"of the parent")
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""Numbers, durations and times as operators read them."""
+"""Numbers, durations, and times are formatted for operators."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ NOW = datetime(2026, 11, 20, 3, 15, tzinfo=UTC)
         (86_400 * 3 - 5, "2\u202fd ago"),
     ],
 )
-def test_lengths_get_the_unit_that_fits(seconds: float, words: str) -> None:
+def test_durations_get_a_fitting_unit(seconds: float, words: str) -> None:
     assert relative(seconds) == words
 
 
-def test_another_day_is_named() -> None:
+def test_other_days_are_named() -> None:
     assert moment(NOW - timedelta(minutes=2), NOW).clock == "03:13:00"
     assert moment(NOW - timedelta(hours=4), NOW).clock == "2026-11-19 23:15"
     assert moment(None, NOW) is None
 
 
-def test_every_moment_is_shown_in_utc() -> None:
+def test_every_time_is_shown_in_utc() -> None:
     there = datetime(2026, 11, 20, 4, 13, 2, tzinfo=timezone(timedelta(hours=1)))
     shown = moment(there, NOW)
     assert (shown.clock, shown.iso) == ("03:13:02", "2026-11-20T03:13:02.000+00:00")
@@ -47,7 +47,7 @@ def test_every_moment_is_shown_in_utc() -> None:
     ("number", "words"),
     [(640, "640"), (3600, "3.6k"), (128_000, "128k"), (980_000, "0.98M"), (8_704_000, "8.7M"), (12_000_000, "12M")],
 )
-def test_counts_are_short(number: int, words: str) -> None:
+def test_large_counts_are_shortened(number: int, words: str) -> None:
     assert short(number) == words
 
 
@@ -65,11 +65,11 @@ def test_counts_are_short(number: int, words: str) -> None:
         (None, "—"),
     ],
 )
-def test_a_duration_has_three_digits_at_most(seconds: float | None, words: str) -> None:
+def test_duration_has_at_most_three_digits(seconds: float | None, words: str) -> None:
     assert duration(seconds) == words
 
 
-def test_a_span_has_two_units_at_most() -> None:
+def test_span_has_at_most_two_units() -> None:
     assert [span(item) for item in (-3.0, 41.0, 3725.0, 186_400.0)] == [
         "0\u202fs",
         "41\u202fs",
@@ -78,7 +78,7 @@ def test_a_span_has_two_units_at_most() -> None:
     ]
 
 
-def test_an_estimate_is_rounded_up() -> None:
+def test_estimates_are_rounded_up() -> None:
     assert [roughly(number) for number in (40.2, 125.0, 7201.0, 200_000.0)] == [
         "41\u202fs",
         "3\u202fmin",
@@ -87,7 +87,7 @@ def test_an_estimate_is_rounded_up() -> None:
     ]
 
 
-def test_only_a_change_has_a_sign() -> None:
+def test_only_changes_have_a_sign() -> None:
     assert [signed(item) for item in (5.0, -1200.0, -0.04)] == ["+5.0", "−1,200.0", "0.0"]
 
 

@@ -1,4 +1,4 @@
-"""From a request to its actor: the edge's id where there is an edge, else the client's or a new one."""
+"""Each request has an actor, and an id of the edge, the client, or its own."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from gateway.http.request_head import SCOPE_KEY, RequestHead
 
 
 def behind_the_edge(*headers: tuple[bytes, bytes]) -> ASGIRequest:
-    """Return a request as Django gets it in the running program."""
+    """Return a request as Django receives it in the running program."""
     scope = {"type": "http", "method": "GET", "path": "/", "headers": list(headers), "query_string": b""}
     scope[SCOPE_KEY] = RequestHead(scope["headers"])
     return ASGIRequest(scope, None)
 
 
-def test_the_edges_id_is_the_requests() -> None:
+def test_request_keeps_the_id_of_the_edge() -> None:
     request = behind_the_edge()
     assert request_id_of(request) == request.scope[SCOPE_KEY].request_id
     assert request_id_of(behind_the_edge((b"x-request-id", b"mine"))) == "mine"
 
 
 @pytest.mark.parametrize("offered", ["", "a b", "x" * 129, "é", "a\x1b[31m"])
-def test_an_id_that_could_break_a_log_is_replaced(offered: str) -> None:
+def test_id_with_unsafe_characters_is_replaced(offered: str) -> None:
     request = RequestFactory().get("/", headers={"X-Request-Id": offered})
     assert len(request_id_of(request)) == 36
     assert request_id_of(request) == request_id_of(request)
 
 
-def test_the_actor_is_the_signed_in_person() -> None:
+def test_actor_is_the_signed_in_person() -> None:
     request = RequestFactory().get("/", headers={"X-Request-Id": "r-1"})
     request.user = User(username="ada")
     actor = actor_of(request, CONSOLE)

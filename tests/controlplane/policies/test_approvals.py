@@ -1,4 +1,4 @@
-"""The second person's approval: who may give it, when it counts, and what needs none."""
+"""Approval by a second person: who may give it, when it counts, and which changes need none."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def ben(bus: Bus) -> Actor:
 
 @pytest.fixture
 def version(policy: Policy, pool: Pool, ann: Actor) -> PolicyVersion:
-    """Ann's draft of a policy that requires a second person."""
+    """Return Ann's draft of a policy that requires approval."""
     change_policy(policy, {"needs_approval": True}, actor=ann)
     return draft(policy, {}, actor=ann, message="mine")
 
@@ -58,7 +58,7 @@ def verbs() -> list[str]:
     return list(AuditEvent.objects.order_by("pk").values_list("verb", flat=True))
 
 
-def test_a_version_without_approval_stays_where_it_is(version: PolicyVersion, ann: Actor, ben: Actor) -> None:
+def test_unapproved_version_cannot_be_published(version: PolicyVersion, ann: Actor, ben: Actor) -> None:
     for actor in (ann, ben, ACTOR):
         with pytest.raises(NotApprovedError, match="other than ann, who wrote it"):
             publish_version(version, instead_of=None, actor=actor)
@@ -68,7 +68,7 @@ def test_a_version_without_approval_stays_where_it_is(version: PolicyVersion, an
     assert "policy.publish" not in verbs()
 
 
-def test_a_second_person_approves_and_any_publisher_publishes(version: PolicyVersion, ann: Actor, ben: Actor) -> None:
+def test_second_person_approves_and_any_publisher_publishes(version: PolicyVersion, ann: Actor, ben: Actor) -> None:
     approve(version, actor=ben, why="read it")
     approve(version, actor=ben)
     publish_version(version, instead_of=None, actor=ann)
@@ -78,7 +78,7 @@ def test_a_second_person_approves_and_any_publisher_publishes(version: PolicyVer
     assert (event.actor_name, event.why, event.pool_slug, event.after["version"]) == ("ben", "read it", "chat", 1)
 
 
-def test_neither_its_author_nor_a_key_nor_who_may_not_publish_can_approve(
+def test_authors_keys_and_people_who_cannot_publish_cannot_approve(
     version: PolicyVersion, ann: Actor, tenant: Tenant
 ) -> None:
     key, _ = create_api_key(tenant, "ci", actor=ACTOR, scopes=("manage",), role=Role.ADMIN)
@@ -90,14 +90,14 @@ def test_neither_its_author_nor_a_key_nor_who_may_not_publish_can_approve(
     assert not PolicyApproval.objects.exists()
 
 
-def test_an_approval_is_for_one_version(version: PolicyVersion, policy: Policy, ann: Actor, ben: Actor) -> None:
+def test_approval_is_valid_for_one_version(version: PolicyVersion, policy: Policy, ann: Actor, ben: Actor) -> None:
     approve(version, actor=ben)
     other = draft(policy, {"ttft_slo_s": 1.0}, actor=ann)
     with pytest.raises(NotApprovedError):
         publish_version(other, instead_of=None, actor=ann)
 
 
-def test_a_withdrawn_approval_counts_no_more(version: PolicyVersion, ann: Actor, ben: Actor) -> None:
+def test_withdrawn_approval_does_not_count(version: PolicyVersion, ann: Actor, ben: Actor) -> None:
     approve(version, actor=ben)
     withdraw_approval(version, actor=ben, why="on second thought")
     with pytest.raises(NotApprovedError):
@@ -107,7 +107,7 @@ def test_a_withdrawn_approval_counts_no_more(version: PolicyVersion, ann: Actor,
     assert verbs()[-1] == "policy.withdraw_approval"
 
 
-def test_an_approval_lapses_with_its_authors_role(version: PolicyVersion, ann: Actor, ben: Actor) -> None:
+def test_approval_lapses_if_its_author_loses_the_role(version: PolicyVersion, ann: Actor, ben: Actor) -> None:
     approve(version, actor=ben)
     RoleGrant.objects.filter(user=ben.user).update(role=Role.VIEWER)
     assert approvals_of([version]) == {version.pk: []}
@@ -115,14 +115,14 @@ def test_an_approval_lapses_with_its_authors_role(version: PolicyVersion, ann: A
         publish_version(version, instead_of=None, actor=ann)
 
 
-def test_rolling_back_needs_no_approval(version: PolicyVersion, policy: Policy, ann: Actor, ben: Actor) -> None:
+def test_rollback_needs_no_approval(version: PolicyVersion, policy: Policy, ann: Actor, ben: Actor) -> None:
     approve(version, actor=ben)
     publish_version(version, instead_of=None, actor=ann)
     copy = roll_back(policy, version.number, instead_of=1, actor=ann)
     assert Policy.objects.get().live_version == copy
 
 
-def test_only_admins_give_the_second_person_up(version: PolicyVersion, policy: Policy, ann: Actor) -> None:
+def test_only_admins_disable_the_approval_requirement(version: PolicyVersion, policy: Policy, ann: Actor) -> None:
     with pytest.raises(NotAllowedError, match="admin"):
         change_policy(policy, {"needs_approval": False}, actor=ann)
     assert Policy.objects.get().needs_approval

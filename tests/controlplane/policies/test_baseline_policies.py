@@ -1,4 +1,4 @@
-"""A baseline is for simulation and what-if: no live policy names one, and a stored one that does still routes."""
+"""Baselines are for simulation and what-if. Live policies cannot name one; pools of a stored one still route."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("bus")]
 
 
 def written(policy: Policy) -> PolicyVersion:
-    """Return a version as stored by a program whose live table had the baselines."""
+    """Return a version as stored by a program whose live table included the baselines."""
     routing, automation = halves(validated({"ttft_slo_s": 3.5, "order": {"name": "slack"}}))
     routing["placement"] = {"name": "preble", "params": {}}
     return PolicyVersion.objects.create(
@@ -45,7 +45,7 @@ def written(policy: Policy) -> PolicyVersion:
 
 @pytest.fixture
 def live(pool: Pool) -> PolicyVersion:
-    """Return such a version, live in the pool."""
+    """Return such a version after it went live in the pool."""
     version = written(pool.policy)
     Policy.objects.filter(pk=pool.policy_id).update(live_version=version)
     pool.policy.refresh_from_db()
@@ -53,7 +53,7 @@ def live(pool: Pool) -> PolicyVersion:
 
 
 @pytest.mark.parametrize("name", sorted(BASELINES))
-def test_no_live_policy_can_be_written_with_one(name: str, policy: Policy) -> None:
+def test_live_policy_cannot_be_written_with_a_baseline(name: str, policy: Policy) -> None:
     document = {"placement": {"name": name}}
     (problem,) = problems_of(document)
     assert problem.path == "placement.name"
@@ -63,12 +63,12 @@ def test_no_live_policy_can_be_written_with_one(name: str, policy: Policy) -> No
         draft(policy, document, actor=ACTOR)
 
 
-def test_the_form_offers_none() -> None:
+def test_form_offers_no_baseline() -> None:
     (choice,) = next(group.fields for group in form_groups({}, {}) if group.path == "placement")
     assert choice.choices == tuple(PLACEMENTS)
 
 
-def test_a_stored_one_goes_live_no_more(pool: Pool) -> None:
+def test_stored_baseline_policy_cannot_be_published(pool: Pool) -> None:
     old = written(pool.policy)
     for live_again in (publish_version, lambda item, **known: roll_back(item.policy, item.number, **known)):
         with pytest.raises(InvalidPolicyError, match="baseline for simulation"):
@@ -81,7 +81,7 @@ def test_a_stored_one_goes_live_no_more(pool: Pool) -> None:
         start_shadow(pool, old, actor=ACTOR)
 
 
-def test_pools_of_a_live_baseline_are_placed_as_a_new_pool_is_and_block_no_other(
+def test_pool_of_a_live_baseline_uses_the_default_placement_and_blocks_no_other(
     pool: Pool, live: PolicyVersion, region: Region, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = Policy.objects.create(slug="other", name="Other")
@@ -96,7 +96,7 @@ def test_pools_of_a_live_baseline_are_placed_as_a_new_pool_is_and_block_no_other
     assert pool_policy(Pool.objects.get(slug=pool.slug)).rings == (0, 100)
 
 
-def test_doctor_and_pages_say_so(pool: Pool, live: PolicyVersion, tmp_path: Path) -> None:
+def test_doctor_and_pages_report_the_baseline(pool: Pool, live: PolicyVersion, tmp_path: Path) -> None:
     (finding,) = doctor.policies(Installation(tmp_path, "127.0.0.1", 1, "", timezone.now()))
     assert finding.state == State.WARNING
     assert "requests use 'least_cost'" in finding.says
@@ -108,12 +108,12 @@ def test_doctor_and_pages_say_so(pool: Pool, live: PolicyVersion, tmp_path: Path
     assert "baseline" not in client.get("/policies").content.decode()
 
 
-def test_a_canary_that_runs_with_one_is_placed_likewise(pool: Pool, live: PolicyVersion) -> None:
+def test_canary_with_a_baseline_uses_the_default_placement(pool: Pool, live: PolicyVersion) -> None:
     canary = Canary(key="k", policy=pool.policy, version=live, against=live, steps=[0.1], step_at=timezone.now())
     assert canary_arm(canary).placement.name == "least_cost"
 
 
-def test_a_pool_that_observes_is_shown_what_it_would_do(pool: Pool, live: PolicyVersion) -> None:
+def test_shadow_of_an_observing_pool_uses_the_replacement_placement(pool: Pool, live: PolicyVersion) -> None:
     Pool.objects.update(mode="observe")
     assert observe_pools() == 1
     (entry,) = build_snapshot(at=0.0).pools

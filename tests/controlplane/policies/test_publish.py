@@ -1,4 +1,4 @@
-"""Policies change by new versions only."""
+"""Policies change only by new versions."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def live_number(policy: Policy) -> int | None:
     return policy.live_version.number if policy.live_version else None
 
 
-def test_drafts_count_up_and_change_nothing_live(policy: Policy, bus: Bus) -> None:
+def test_drafts_are_numbered_and_change_nothing_live(policy: Policy, bus: Bus) -> None:
     first = draft(policy, {}, actor=ACTOR, message="a")
     second = draft(policy, {"ttft_slo_s": 2.0}, actor=ACTOR)
     assert [first.number, second.number] == [1, 2]
     assert live_number(policy) is None
 
 
-def test_a_stored_document_spells_out_its_defaults(policy: Policy, bus: Bus) -> None:
+def test_stored_document_lists_its_defaults(policy: Policy, bus: Bus) -> None:
     version = draft(policy, {}, actor=ACTOR)
     assert version.routing_document["placement"]["name"] == "least_cost"
     assert version.routing_document["ttft_slo_s"] == 5.0
 
 
-def test_an_invalid_document_is_not_stored(policy: Policy, bus: Bus) -> None:
+def test_invalid_document_is_not_stored(policy: Policy, bus: Bus) -> None:
     with pytest.raises(InvalidPolicyError):
         draft(policy, {"ttft_slo_s": 0}, actor=ACTOR)
     assert not PolicyVersion.objects.exists()
@@ -47,7 +47,7 @@ def test_publishing_makes_a_version_live_once(policy: Policy, bus: Bus) -> None:
     assert version.published_at is not None
 
 
-def test_the_second_of_two_publishers_is_rejected(policy: Policy, bus: Bus) -> None:
+def test_second_of_two_publishers_is_rejected(policy: Policy, bus: Bus) -> None:
     first, second = draft(policy, {}, actor=ACTOR), draft(policy, {}, actor=ACTOR)
     publish_version(first, instead_of=None, actor=ACTOR)
     with pytest.raises(StalePolicyError) as caught:
@@ -56,7 +56,7 @@ def test_the_second_of_two_publishers_is_rejected(policy: Policy, bus: Bus) -> N
     assert live_number(policy) == 1
 
 
-def test_rolling_back_publishes_a_copy_as_the_newest_version(policy: Policy, bus: Bus) -> None:
+def test_rollback_publishes_a_copy_as_the_newest_version(policy: Policy, bus: Bus) -> None:
     for slo_s, before in ((1.0, None), (2.0, 1)):
         publish_version(draft(policy, {"ttft_slo_s": slo_s}, actor=ACTOR), instead_of=before, actor=ACTOR)
     copy = roll_back(policy, 1, instead_of=2, actor=ACTOR)
@@ -64,7 +64,7 @@ def test_rolling_back_publishes_a_copy_as_the_newest_version(policy: Policy, bus
     assert copy.routing_document["ttft_slo_s"] == 1.0
 
 
-def test_versions_can_be_neither_changed_nor_deleted(policy: Policy, bus: Bus) -> None:
+def test_versions_cannot_be_changed_or_deleted(policy: Policy, bus: Bus) -> None:
     version = draft(policy, {}, actor=ACTOR)
     version.message = "rewritten"
     with pytest.raises(AppendOnlyError):

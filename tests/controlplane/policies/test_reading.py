@@ -1,4 +1,4 @@
-"""Who sees which policy, and the base of a draft."""
+"""Visibility of policies, and the base of a draft."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ACTOR = program("test")
 
 
 def make_person(role: Role | None, *pools: Pool) -> Actor:
-    """Return a person with the role in these pools; without a pool, everywhere."""
+    """Return a person with the role in these pools, or in all pools if none is given."""
     user = User.objects.create(username=f"{role}-{len(pools)}")
     for pool in (pools or (None,)) if role else ():
         RoleGrant.objects.create(user=user, role=role, pool=pool)
@@ -31,11 +31,11 @@ def make_person(role: Role | None, *pools: Pool) -> Actor:
 
 @pytest.fixture
 def other(region: Region, policy: Policy) -> Pool:
-    """A second pool under the same policy."""
+    """Return a second pool with the same policy."""
     return Pool.objects.create(slug="other", name="Other", region=region, served_model="m", policy=policy)
 
 
-def test_a_policy_is_visible_with_one_of_its_pools(pool: Pool, other: Pool, policy: Policy) -> None:
+def test_policy_is_visible_if_one_of_its_pools_is_visible(pool: Pool, other: Pool, policy: Policy) -> None:
     lonely = Policy.objects.create(slug="lonely", name="Lonely")
     access = policy_of(make_person(Role.VIEWER, pool), policy.slug)
     assert access.visible == (pool,)
@@ -48,18 +48,20 @@ def test_a_policy_is_visible_with_one_of_its_pools(pool: Pool, other: Pool, poli
         policy_of(stranger, policy.slug)
 
 
-def test_publishing_takes_the_role_in_every_pool_and_drafting_in_one(pool: Pool, other: Pool, policy: Policy) -> None:
+def test_publishing_requires_the_role_in_every_pool_and_drafting_in_one(
+    pool: Pool, other: Pool, policy: Policy
+) -> None:
     one, both = make_person(Role.OPERATOR, pool), make_person(Role.OPERATOR, pool, other)
     assert [policy_of(one, policy.slug).may_draft, policy_of(one, policy.slug).may_publish] == [True, False]
     assert policy_of(both, policy.slug).may_publish
 
 
-def test_a_policy_without_pools_is_an_operator_s_everywhere(policy: Policy) -> None:
+def test_policy_without_pools_requires_a_role_in_all_pools(policy: Policy) -> None:
     assert policy_of(make_person(Role.OPERATOR), policy.slug).may_publish
     assert not policy_of(make_person(Role.VIEWER), policy.slug).may_draft
 
 
-def test_a_draft_is_based_on_what_was_live_unless_its_author_began_earlier(policy: Policy, bus: Bus) -> None:
+def test_draft_is_based_on_the_live_version_unless_its_author_began_earlier(policy: Policy, bus: Bus) -> None:
     assert draft(policy, {}, actor=ACTOR).based_on is None
     publish_version(draft(policy, {}, actor=ACTOR), instead_of=None, actor=ACTOR)
     publish_version(draft(policy, {"ttft_slo_s": 1}, actor=ACTOR), instead_of=2, actor=ACTOR)
@@ -68,7 +70,7 @@ def test_a_draft_is_based_on_what_was_live_unless_its_author_began_earlier(polic
     assert roll_back(policy, 2, instead_of=3, actor=ACTOR).based_on == 3
 
 
-def test_open_drafts_are_those_above_the_live_version(policy: Policy, bus: Bus) -> None:
+def test_open_drafts_are_newer_than_the_live_version(policy: Policy, bus: Bus) -> None:
     fresh = Policy.objects.create(slug="fresh", name="Fresh")
     draft(fresh, {}, actor=ACTOR)
     for number in range(1, 4):
@@ -78,7 +80,7 @@ def test_open_drafts_are_those_above_the_live_version(policy: Policy, bus: Bus) 
     assert {pk: [item.number for item in drafts] for pk, drafts in open_ones.items()} == {policy.pk: [3], fresh.pk: [1]}
 
 
-def test_the_history_comes_in_pages(policy: Policy, bus: Bus) -> None:
+def test_history_is_paged(policy: Policy, bus: Bus) -> None:
     for _ in range(RAIL_LENGTH + 5):
         draft(policy, {}, actor=ACTOR)
     first = versions_of(policy)
@@ -87,7 +89,7 @@ def test_the_history_comes_in_pages(policy: Policy, bus: Bus) -> None:
     assert version_of(policy, 999) is None
 
 
-def test_only_engines_meant_to_work_count(pool: Pool) -> None:
+def test_only_engines_in_the_ready_state_count(pool: Pool) -> None:
     for name, state in (("a", "ready"), ("b", "draining"), ("c", "maintenance")):
         Engine.objects.create(pool=pool, name=name, url=f"http://{name}", connect_url="x", desired_state=state)
     assert ready_engines([pool]) == 1

@@ -39,7 +39,7 @@ def states(facts: VersionFacts) -> str:
     return " ".join(f"{step.step}:{step.state}" for step in timeline_of(facts))
 
 
-def test_a_new_draft_has_everything_before_it() -> None:
+def test_new_draft_has_no_completed_step() -> None:
     assert states(DRAFT) == (
         "drafted:done validated:done what_if:next canary:next approved:skipped scheduled:skipped live:next "
         "replaced:skipped"
@@ -47,7 +47,7 @@ def test_a_new_draft_has_everything_before_it() -> None:
     assert timeline_of(DRAFT)[-2].words == "would replace v2"
 
 
-def test_what_was_tried_is_done_and_what_goes_on_is_now() -> None:
+def test_finished_trials_are_done_and_running_ones_are_current() -> None:
     trials = {
         "what_if": Trial(running=False, at=AT, by="ann", words="Better on lateness than v2", address="/x/7"),
         "canary": Trial(running=True, at=AT, by="ben", words="at 5 %"),
@@ -57,7 +57,7 @@ def test_what_was_tried_is_done_and_what_goes_on_is_now() -> None:
     assert (steps["canary"].state, steps["canary"].words) == ("now", "at 5 %")
 
 
-def test_the_second_person_is_next_until_the_approval() -> None:
+def test_approval_is_next_until_it_is_given() -> None:
     asked = replace(DRAFT, needs_approval=True)
     assert "approved:next" in states(asked)
     assert "approved:done" in states(replace(asked, approvals=(("ben", AT),)))
@@ -67,18 +67,18 @@ def test_the_second_person_is_next_until_the_approval() -> None:
     ("state", "step"),
     [("waiting", "now"), ("published", "done"), ("failed", "skipped"), ("cancelled", "skipped")],
 )
-def test_an_appointment_is_now_while_it_waits(state: str, step: str) -> None:
+def test_scheduled_publish_is_current_while_it_waits(state: str, step: str) -> None:
     assert f"scheduled:{step}" in states(replace(DRAFT, appointment=Appointment(state, AT, "ann", "why")))
 
 
-def test_a_live_version_is_at_its_step_and_skipped_steps_are_marked() -> None:
+def test_live_version_is_at_its_step_and_skipped_steps_are_marked() -> None:
     assert states(LIVE) == (
         "drafted:done validated:done what_if:skipped canary:skipped approved:skipped scheduled:skipped live:now "
         "replaced:next"
     )
 
 
-def test_a_replaced_version_names_its_successor_and_whether_it_was_rolled_back() -> None:
+def test_replaced_version_names_its_successor_and_a_rollback() -> None:
     gone = replace(LIVE, live_number=4, successor=Passage(AT, "eve", 4, rolled_back=False))
     assert states(gone).endswith("live:done replaced:done")
     assert timeline_of(gone)[-1].words == "by v4"
@@ -86,7 +86,7 @@ def test_a_replaced_version_names_its_successor_and_whether_it_was_rolled_back()
     assert states(back).endswith("live:done rolled_back:done")
 
 
-def test_a_draft_that_was_skipped_and_one_that_is_wrong() -> None:
+def test_skipped_and_invalid_drafts_are_marked() -> None:
     assert "what_if:skipped" in states(replace(DRAFT, live_number=4))
     assert "live:skipped" in states(replace(DRAFT, live_number=4))
     wrong = timeline_of(replace(DRAFT, errors=1))[1]
@@ -112,7 +112,7 @@ def result() -> WhatIfResult:
 
 
 def whole_story(policy: Policy, pool: Pool, ann: Actor) -> None:
-    """Versions 1 to 4: live, live after what-if and approval, skipped and scheduled, rolled back to 1."""
+    """Store versions 1 to 4: live, live after what-if and approval, skipped and scheduled, rolled back to 1."""
     publish_version(draft(policy, {}, actor=ann), instead_of=None, actor=ann)
     change_policy(policy, {"needs_approval": True}, actor=ann)
     second = draft(policy, {"ttft_slo_s": 2.0}, actor=ACTOR)
@@ -128,7 +128,7 @@ def whole_story(policy: Policy, pool: Pool, ann: Actor) -> None:
 
 
 @pytest.mark.django_db
-def test_release_timelines_are_read_from_what_is_stored(policy: Policy, pool: Pool, ann: Actor) -> None:
+def test_release_timelines_are_read_from_stored_data(policy: Policy, pool: Pool, ann: Actor) -> None:
     whole_story(policy, pool, ann)
     policy = Policy.objects.select_related("live_version").get()
     versions = list(policy.versions.select_related("policy", "author").order_by("number"))
@@ -145,7 +145,7 @@ def test_release_timelines_are_read_from_what_is_stored(policy: Policy, pool: Po
 
 
 @pytest.mark.django_db
-def test_who_may_not_see_the_pool_sees_no_trials(policy: Policy, pool: Pool, ann: Actor) -> None:
+def test_trials_of_invisible_pools_are_hidden(policy: Policy, pool: Pool, ann: Actor) -> None:
     whole_story(policy, pool, ann)
     second = policy.versions.get(number=2)
     stranger = person(User.objects.create(username="zoe"), via=CONSOLE)

@@ -1,4 +1,4 @@
-"""Several workers, and one killed in the middle: a scheduled publish happens once."""
+"""A scheduled publish happens once, even with several workers of which one is killed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def published() -> int:
     return AuditEvent.objects.filter(verb="policy.publish").count()
 
 
-def test_of_several_workers_one_publishes(due: ScheduledPublish) -> None:
+def test_one_of_several_workers_publishes(due: ScheduledPublish) -> None:
     start = threading.Barrier(5)
     errors: list[Exception] = []
 
@@ -71,7 +71,7 @@ def test_of_several_workers_one_publishes(due: ScheduledPublish) -> None:
     assert (errors, due.state, published()) == ([], ScheduleState.PUBLISHED, 1)
 
 
-def test_a_publish_missed_beyond_the_grace_is_reported_and_not_done(due: ScheduledPublish) -> None:
+def test_publish_missed_beyond_the_grace_period_is_reported_and_not_executed(due: ScheduledPublish) -> None:
     late = timedelta(minutes=settings.PUBLISH_GRACE_MIN + 1)
     ScheduledPublish.objects.update(at=timezone.now() - late)
     scheduled_publish()
@@ -80,7 +80,7 @@ def test_a_publish_missed_beyond_the_grace_is_reported_and_not_done(due: Schedul
     assert "11 min later, after the grace period of 10 min" in due.problem
 
 
-def test_one_that_breaks_off_holds_up_no_other(
+def test_failing_publish_does_not_delay_others(
     due: ScheduledPublish, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with monkeypatch.context() as patched:
@@ -93,7 +93,7 @@ def test_one_that_breaks_off_holds_up_no_other(
 
 @pytest.mark.processes
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="the other process needs a database file")
-def test_a_worker_killed_in_between_leaves_it_to_the_next(due: ScheduledPublish) -> None:
+def test_publish_of_a_killed_worker_is_left_to_the_next(due: ScheduledPublish) -> None:
     name = connection.settings_dict["NAME"]
     environment = {
         **os.environ,

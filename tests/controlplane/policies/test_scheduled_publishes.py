@@ -1,4 +1,4 @@
-"""A version goes live at its time, once; one that cannot states why."""
+"""A version goes live once at its scheduled time, or states why it cannot."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def version(policy: Policy, pool: Pool, bus: Bus) -> PolicyVersion:
 
 @pytest.fixture
 def schedule(version: PolicyVersion, ann: Actor) -> ScheduledPublish:
-    """Return version 1 scheduled in an hour."""
+    """Return version 1, scheduled to go live in an hour."""
     return schedule_publish(version, timezone.now() + HOUR, instead_of=None, actor=ann, why="at night")
 
 
@@ -63,14 +63,14 @@ def live() -> int | None:
 
 
 def ended(schedule: ScheduledPublish, at: datetime | None = None) -> tuple[str | None, str]:
-    """Carry it out a second after its time, and return its end."""
+    """Execute the scheduled publish a second after its time, and return its outcome."""
     state = carry_out(schedule.pk, at or schedule.at + timedelta(seconds=1), grace=GRACE)
     schedule.refresh_from_db()
     assert schedule.state in (state, ScheduleState.PUBLISHED)
     return state, schedule.problem
 
 
-def test_it_waits_for_its_time_and_then_goes_live_as_its_author(schedule: ScheduledPublish) -> None:
+def test_version_goes_live_at_its_time_as_its_author(schedule: ScheduledPublish) -> None:
     assert due_schedules(schedule.at - timedelta(seconds=1)) == []
     assert due_schedules(schedule.at) == [schedule.pk]
     assert ended(schedule) == (ScheduleState.PUBLISHED, "")
@@ -80,13 +80,13 @@ def test_it_waits_for_its_time_and_then_goes_live_as_its_author(schedule: Schedu
     assert AuditEvent.objects.filter(verb__startswith="policy.schedule").count() == 2
 
 
-def test_it_happens_once(schedule: ScheduledPublish) -> None:
+def test_scheduled_publish_happens_once(schedule: ScheduledPublish) -> None:
     assert ended(schedule)[0] == ScheduleState.PUBLISHED
     assert carry_out(schedule.pk, schedule.at + GRACE, grace=GRACE) is None
     assert AuditEvent.objects.filter(verb="policy.publish").count() == 1
 
 
-def test_what_breaks_off_in_between_has_done_nothing_and_is_done_by_the_next(
+def test_interrupted_publish_changes_nothing_and_is_repeated(
     schedule: ScheduledPublish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class KilledError(BaseException):
@@ -105,14 +105,16 @@ def test_what_breaks_off_in_between_has_done_nothing_and_is_done_by_the_next(
 
 
 @pytest.mark.parametrize(("late", "state"), [(GRACE, "published"), (GRACE + timedelta(seconds=1), "failed")])
-def test_what_was_missed_happens_within_the_grace_only(schedule: ScheduledPublish, late: timedelta, state: str) -> None:
+def test_missed_publish_happens_only_within_the_grace_period(
+    schedule: ScheduledPublish, late: timedelta, state: str
+) -> None:
     end_state, problem = ended(schedule, schedule.at + late)
     assert end_state == state
     assert ("was not running" in problem) == (state == "failed")
     assert live() == (1 if state == "published" else None)
 
 
-def test_a_newer_live_version_ends_it_at_once(schedule: ScheduledPublish, policy: Policy) -> None:
+def test_newer_live_version_cancels_a_schedule_at_once(schedule: ScheduledPublish, policy: Policy) -> None:
     publish_version(draft(policy, {"ttft_slo_s": 1.0}, actor=ACTOR), instead_of=None, actor=ACTOR)
     schedule.refresh_from_db()
     assert schedule.state == ScheduleState.CANCELLED
@@ -121,15 +123,13 @@ def test_a_newer_live_version_ends_it_at_once(schedule: ScheduledPublish, policy
     assert live() == 2
 
 
-def test_publishing_it_by_hand_ends_it_too(schedule: ScheduledPublish) -> None:
+def test_manual_publish_of_the_version_cancels_its_schedule(schedule: ScheduledPublish) -> None:
     publish_version(schedule.version, instead_of=None, actor=ACTOR)
     schedule.refresh_from_db()
     assert (schedule.state, schedule.problem) == (ScheduleState.CANCELLED, "v1 went live before that time by hand.")
 
 
-def test_without_the_approval_that_is_asked_for_it_fails_and_says_so(
-    schedule: ScheduledPublish, policy: Policy
-) -> None:
+def test_publish_without_the_required_approval_fails_with_a_reason(schedule: ScheduledPublish, policy: Policy) -> None:
     change_policy(policy, {"needs_approval": True}, actor=ACTOR)
     state, problem = ended(schedule)
     assert state == ScheduleState.FAILED
@@ -139,7 +139,7 @@ def test_without_the_approval_that_is_asked_for_it_fails_and_says_so(
     assert event.after["problem"] == problem
 
 
-def test_an_author_without_the_role_publishes_nothing(schedule: ScheduledPublish, ann: Actor) -> None:
+def test_author_without_the_role_publishes_nothing(schedule: ScheduledPublish, ann: Actor) -> None:
     RoleGrant.objects.filter(user=ann.user).delete()
     state, problem = ended(schedule)
     assert (state, live()) == (ScheduleState.FAILED, None)
@@ -155,7 +155,7 @@ def test_a_key_that_lost_its_rights_publishes_nothing(version: PolicyVersion, te
     assert live() is None
 
 
-def test_a_key_that_the_bus_revoked_publishes_nothing(version: PolicyVersion, tenant: Tenant, bus: Bus) -> None:
+def test_key_revoked_over_the_bus_publishes_nothing(version: PolicyVersion, tenant: Tenant, bus: Bus) -> None:
     key, _ = create_api_key(tenant, "ci", actor=ACTOR, scopes=("manage",), role=Role.OPERATOR, pools=("*",))
     made = schedule_publish(version, timezone.now() + HOUR, instead_of=None, actor=machine(key))
     bus_revocations().publish(revocation_of(key.sha256, key.key_id, actor=ACTOR))
@@ -163,7 +163,7 @@ def test_a_key_that_the_bus_revoked_publishes_nothing(version: PolicyVersion, te
     assert live() is None
 
 
-def test_a_document_that_no_longer_fits_fails_with_its_errors(policy: Policy, pool: Pool, bus: Bus) -> None:
+def test_document_that_became_invalid_fails_with_its_errors(policy: Policy, pool: Pool, bus: Bus) -> None:
     version = PolicyVersion.objects.create(policy=policy, number=1, routing_document={"ttft_slo_s": 3.0})
     made = schedule_publish(version, timezone.now() + HOUR, instead_of=None, actor=ACTOR)
     PolicyVersion.objects.filter(pk=version.pk).update(routing_document={"ttft_slo_s": -1})
@@ -173,12 +173,12 @@ def test_a_document_that_no_longer_fits_fails_with_its_errors(policy: Policy, po
 
 
 @pytest.mark.parametrize("after", [timedelta(0), -HOUR, timedelta(days=31)])
-def test_only_moments_to_come_within_a_month_can_be_chosen(version: PolicyVersion, after: timedelta) -> None:
+def test_only_times_within_the_next_month_can_be_scheduled(version: PolicyVersion, after: timedelta) -> None:
     with pytest.raises(InvalidFieldsError, match="within 30 days"):
         schedule_publish(version, timezone.now() + after, instead_of=None, actor=ACTOR)
 
 
-def test_a_policy_has_one_appointment(schedule: ScheduledPublish, policy: Policy) -> None:
+def test_policy_has_one_scheduled_publish(schedule: ScheduledPublish, policy: Policy) -> None:
     other = draft(policy, {}, actor=ACTOR)
     with pytest.raises(ScheduleError, match="v1 is already scheduled for"):
         schedule_publish(other, timezone.now() + HOUR, instead_of=None, actor=ACTOR)
@@ -186,12 +186,12 @@ def test_a_policy_has_one_appointment(schedule: ScheduledPublish, policy: Policy
     schedule_publish(other, timezone.now() + HOUR, instead_of=None, actor=ACTOR)
 
 
-def test_another_live_version_than_expected_is_reported(version: PolicyVersion) -> None:
+def test_unexpected_live_version_is_reported(version: PolicyVersion) -> None:
     with pytest.raises(StalePolicyError):
         schedule_publish(version, timezone.now() + HOUR, instead_of=7, actor=ACTOR)
 
 
-def test_it_can_be_called_off_once_by_who_may_publish(schedule: ScheduledPublish) -> None:
+def test_scheduled_publish_can_be_cancelled_once_by_a_publisher(schedule: ScheduledPublish) -> None:
     stranger = person(User.objects.create(username="zoe"), via=CONSOLE)
     with pytest.raises(NotAllowedError):
         cancel_schedule(schedule, actor=stranger)

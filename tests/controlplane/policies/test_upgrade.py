@@ -1,7 +1,7 @@
-"""Versions, files and requests of the schema before: read everywhere, rewritten nowhere.
+"""Versions, files, and requests of the previous schema are accepted everywhere and rewritten nowhere.
 
-The tests represent a program whose schema before was 0, in which the objective was named slo_ms, and the automation's
-evenness band had other names.
+The tests represent a program whose previous schema was 0. In that schema, the objective was named slo_ms, and the
+automation's evenness band had other names.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _automation(old: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Documents of schema 0 have upgraders."""
+    """Register upgraders for documents of schema 0."""
     monkeypatch.setattr(policy_document, "ROUTING_SCHEMA", SchemaLine("routing policies", 1, _routing))
     line = SchemaLine("automation policies", 1, _automation)
     monkeypatch.setattr(automation_document, "AUTOMATION_SCHEMA", line)
@@ -56,7 +56,7 @@ def before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def old(policy: Policy, pool: Pool, bus: Bus, before: None) -> PolicyVersion:
-    """Return a version stored by the program before."""
+    """Return a version stored by the previous program."""
     automation = OLD["automation"]
     routing = {name: OLD[name] for name in OLD if name != "automation"}
     return PolicyVersion.objects.create(
@@ -69,19 +69,19 @@ def stored(version: PolicyVersion) -> tuple[Any, Any]:
     return version_.routing_document, version_.automation_document
 
 
-def test_an_old_document_is_read_as_todays(before: None) -> None:
+def test_old_document_is_read_in_the_current_schema(before: None) -> None:
     whole = validated(OLD)
     assert (whole.schema_version, whole.ttft_slo_s) == (1, 2.5)
     assert (whole.automation.schema_version, whole.automation.scaling.min_engines) == (1, 3)
     assert problems_of(OLD) == ()
 
 
-def test_a_draft_of_an_old_document_is_stored_in_todays_schema(policy: Policy, bus: Bus, before: None) -> None:
+def test_draft_of_an_old_document_is_stored_in_the_current_schema(policy: Policy, bus: Bus, before: None) -> None:
     version = draft(policy, OLD, actor=ACTOR)
     assert (version.routing_document["schema_version"], version.routing_document["ttft_slo_s"]) == (1, 2.5)
 
 
-def test_an_old_version_goes_live_and_stays_as_it_was_stored(old: PolicyVersion, pool: Pool) -> None:
+def test_old_version_goes_live_and_is_not_rewritten(old: PolicyVersion, pool: Pool) -> None:
     written = stored(old)
     publish_version(old, instead_of=None, actor=ACTOR)
     (entry,) = decode_snapshot(encode_snapshot(build_snapshot(at=0.0))).pools
@@ -92,7 +92,7 @@ def test_an_old_version_goes_live_and_stays_as_it_was_stored(old: PolicyVersion,
     assert stored(old) == written
 
 
-def test_rolling_back_to_it_publishes_an_upgraded_copy(old: PolicyVersion, policy: Policy) -> None:
+def test_rollback_to_an_old_version_publishes_an_upgraded_copy(old: PolicyVersion, policy: Policy) -> None:
     written = stored(old)
     publish_version(draft(policy, {}, actor=ACTOR), instead_of=None, actor=ACTOR)
     copy = roll_back(policy, 1, instead_of=2, actor=ACTOR)
@@ -100,12 +100,12 @@ def test_rolling_back_to_it_publishes_an_upgraded_copy(old: PolicyVersion, polic
     assert stored(old) == written
 
 
-def test_it_is_compared_and_merged_as_todays(old: PolicyVersion) -> None:
+def test_old_version_is_compared_and_merged_in_the_current_schema(old: PolicyVersion) -> None:
     entries = changes_between(completed({}), completed(old.document))
     assert {".".join(entry.path) for entry in entries} == {"ttft_slo_s", "automation.scaling.min_engines"}
 
 
-def test_pages_and_files_take_it(old: PolicyVersion, policy: Policy, pool: Pool) -> None:
+def test_pages_and_files_accept_an_old_document(old: PolicyVersion, policy: Policy, pool: Pool) -> None:
     publish_version(draft(policy, {}, actor=ACTOR), instead_of=None, actor=ACTOR)
     client: Client = client_of(make_person("operator", pool))
     text = client.get("/policies/p/compare?from=2&to=1").content.decode()
@@ -115,7 +115,7 @@ def test_pages_and_files_take_it(old: PolicyVersion, policy: Policy, pool: Pool)
     assert PolicyVersion.objects.get(number=3).routing_document["ttft_slo_s"] == 2.5
 
 
-def test_rest_takes_it_too(old: PolicyVersion, pool: Pool) -> None:
+def test_rest_accepts_an_old_document(old: PolicyVersion, pool: Pool) -> None:
     client = client_of(make_person("operator", pool))
     sent = {"data": {"document": OLD, "message": "sent"}, "content_type": "application/json"}
     checked = client.post("/api/v1/policies/validate", {"document": OLD}, content_type="application/json").json()
@@ -123,14 +123,14 @@ def test_rest_takes_it_too(old: PolicyVersion, pool: Pool) -> None:
     assert client.post("/api/v1/policies/p/versions", **sent).json()["document"]["schema_version"] == 1
 
 
-def test_a_newer_document_is_rejected_in_both_halves_with_what_to_do() -> None:
+def test_newer_document_is_rejected_in_both_halves_with_a_remedy() -> None:
     with pytest.raises(InvalidPolicyError) as caught:
         validated(NEWER)
     assert [item.path for item in caught.value.field_problems] == ["schema_version", "automation.schema_version"]
     assert all("upgrade this program" in item.message for item in caught.value.field_problems)
 
 
-def test_the_older_program_rolls_back_from_a_version_that_only_the_newer_one_reads(
+def test_older_program_rolls_back_from_a_version_of_a_newer_one(
     policy: Policy, pool: Pool, bus: Bus, caplog: pytest.LogCaptureFixture
 ) -> None:
     publish_version(draft(policy, {"ttft_slo_s": 3.0}, actor=ACTOR), instead_of=None, actor=ACTOR)
@@ -148,7 +148,7 @@ def test_the_older_program_rolls_back_from_a_version_that_only_the_newer_one_rea
     assert (entry.policy_version, entry.policy.ttft_slo_s) == (3, 3.0)
 
 
-def test_a_what_if_of_a_newer_version_says_why_it_cannot_run(policy: Policy) -> None:
+def test_what_if_of_a_newer_version_reports_why_it_cannot_run(policy: Policy) -> None:
     newer = PolicyVersion.objects.create(policy=policy, number=1, routing_document={"schema_version": 2})
     with pytest.raises(CannotRunError, match="upgrade this program"):
         routing_of(newer)
@@ -162,7 +162,7 @@ def snapshot_of(**changes: Any) -> bytes:
 POOL = {"pool_id": "a", "name": "A", "region": "r", "served_model": "m"}
 
 
-def test_a_gateway_reads_the_snapshot_of_the_program_before(before: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gateway_reads_the_snapshot_of_an_older_program(before: None, monkeypatch: pytest.MonkeyPatch) -> None:
     line = SchemaLine("snapshots", 1, lambda older: {**older, "version": older["number"]})
     monkeypatch.setattr("gateway.contracts.snapshot.SNAPSHOT_SCHEMA", line)
     pools = [{**POOL, "policy": {"schema_version": 0, "slo_ms": 1500}}, POOL]
@@ -176,12 +176,12 @@ def test_a_gateway_reads_the_snapshot_of_the_program_before(before: None, monkey
     [{"schema_version": 2}, {"pools": [{**POOL, "policy": {"schema_version": 2, "unheard_of": 1}}]}],
     ids=["snapshot", "policy"],
 )
-def test_a_gateway_rejects_what_a_newer_program_wrote_and_says_what_to_do(changes: dict[str, Any]) -> None:
+def test_gateway_rejects_the_snapshot_of_a_newer_program_with_a_remedy(changes: dict[str, Any]) -> None:
     with pytest.raises(UnreadableMessageError, match=r"2 is newer than 1.*upgrade this program"):
         decode_snapshot(snapshot_of(**changes))
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc0", snapshot_of(schema_version=0), snapshot_of(schema_version="1")])
-def test_what_is_no_snapshot_is_rejected(data: bytes) -> None:
+def test_invalid_snapshot_is_rejected(data: bytes) -> None:
     with pytest.raises(UnreadableMessageError):
         decode_snapshot(data)

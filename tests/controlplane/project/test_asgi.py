@@ -1,4 +1,4 @@
-"""The composition root of web: which app serves which connection, and the effects of a start."""
+"""The composition root of web: the app of each connection, and the effects of a start."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Recorder:
 
 
 class Served:
-    """A web app around recorders, and its messages."""
+    """A web app over recorders, and the messages that it sends."""
 
     def __init__(self) -> None:
         self.pages, self.sockets = Recorder(), Recorder()
@@ -32,7 +32,7 @@ class Served:
         self.sent: list[Any] = []
 
     async def live(self) -> list[str]:
-        """Start and stop, and return the messages the server got."""
+        """Start and stop, and return the messages that the server received."""
         messages = asyncio.Queue[dict[str, str]]()
         for kind in ("lifespan.startup", "lifespan.shutdown"):
             messages.put_nowait({"type": kind})
@@ -51,13 +51,13 @@ def served() -> Served:
     return Served()
 
 
-async def test_pages_go_to_django_and_websockets_to_channels(served: Served) -> None:
+async def test_pages_are_routed_to_django_and_websockets_to_channels(served: Served) -> None:
     await served.app({"type": "http", "path": "/login"}, served.receive, served.send)
     await served.app({"type": "websocket", "path": "/ws/fleet"}, served.receive, served.send)
     assert (served.pages.paths, served.sockets.paths) == (["/login"], ["/ws/fleet"])
 
 
-async def test_it_starts_without_the_database(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_app_starts_without_the_database(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*_: object) -> None:
         raise DatabaseError("gone")
 
@@ -66,9 +66,7 @@ async def test_it_starts_without_the_database(served: Served, monkeypatch: pytes
     assert await served.live() == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
-async def test_the_server_receives_the_reason_why_it_cannot_start(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_server_receives_the_reason_of_a_failed_start(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     def reject() -> None:
         raise UnsafeSettingsError("the secret is weak")
 
@@ -80,7 +78,7 @@ async def test_the_server_receives_the_reason_why_it_cannot_start(
     ]
 
 
-async def test_a_host_that_is_not_ours_is_rejected_before_anything_else(served: Served) -> None:
+async def test_unknown_host_is_rejected_first(served: Served) -> None:
     scope = {"type": "http", "path": "/", "method": "GET", "headers": [(b"host", b"evil.example")]}
     await asgi.application(scope, served.receive, served.send)
     assert served.sent[0]["status"] == 400

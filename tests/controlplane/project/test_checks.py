@@ -1,4 +1,4 @@
-"""Unsafe mixtures of settings are rejected."""
+"""Unsafe combinations of settings are rejected."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def rejected_by(**values: Any) -> set[str]:
         return {str(message.id) for message in run_checks() if str(message.id).startswith("headway.")}
 
 
-def test_the_defaults_are_safe() -> None:
+def test_defaults_are_safe() -> None:
     assert rejected_by() == set()
 
 
@@ -49,26 +49,26 @@ def test_the_defaults_are_safe() -> None:
     ],
 )
 @pytest.mark.filterwarnings("ignore:Overriding setting DATABASES")
-def test_an_unsafe_mix_is_rejected(values: dict[str, Any], check: str) -> None:
+def test_unsafe_combination_is_rejected(values: dict[str, Any], check: str) -> None:
     assert check in rejected_by(**values)
 
 
-def test_strong_secrets_pass_outside_loopback() -> None:
+def test_strong_secrets_are_accepted_outside_loopback() -> None:
     assert "headway.E004" not in rejected_by(LOOPBACK_ONLY=False, SECRET_KEY=GOOD, FLEET_SECRET=GOOD.encode())
 
 
 @pytest.mark.parametrize("url", ["redis://h", "rediss://u:p@h:1/2", "unix:///run/redis.sock"])
-def test_several_processes_pass_once_they_share_everything(url: str) -> None:
+def test_several_processes_pass_if_they_share_everything(url: str) -> None:
     assert rejected_by(**{**SHARED, "REDIS_URL": url}) == set()
 
 
-def test_each_part_that_is_left_in_memory_is_named() -> None:
+def test_each_part_that_is_only_in_memory_is_named() -> None:
     with override_settings(**{**SHARED, "CELERY_BROKER_URL": "memory://"}):
         sentences = [message.msg for message in run_checks() if message.id == "headway.E001"]
     assert sentences == ["4 processes would each have their own Celery broker and could not communicate."]
 
 
-def test_a_server_started_past_manage_py_is_rejected_with_every_reason() -> None:
+def test_server_started_without_manage_py_is_rejected_with_every_reason() -> None:
     reject_unsafe()
     with (
         override_settings(PROCESSES=2, SECRETS_GIVEN=False, DEBUG=True, LOOPBACK_ONLY=False, SECRET_KEY=GOOD),

@@ -1,4 +1,4 @@
-"""Abandoned runs end; old ones are deleted, except the newest of each job."""
+"""Abandoned runs end. Old runs are deleted, except the newest of each job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db
 SECOND = timedelta(seconds=1)
 
 
-def test_only_runs_whose_lease_ended_long_ago_are_abandoned() -> None:
+def test_only_runs_with_a_long_expired_lease_are_abandoned() -> None:
     now = timezone.now()
     for job, lease_until in (("long", now - ABANDONED_AFTER - SECOND), ("short", now - SECOND), ("never", None)):
         JobRun.objects.create(job=job, started_at=now, lease_until=lease_until)
@@ -22,7 +22,7 @@ def test_only_runs_whose_lease_ended_long_ago_are_abandoned() -> None:
     assert list(JobRun.objects.exclude(state="active").values_list("job", "state")) == [("long", "abandoned")]
 
 
-def test_the_newest_run_of_a_job_outlives_the_others() -> None:
+def test_newest_run_of_each_job_is_kept() -> None:
     now = timezone.now()
     old = now - KEPT - SECOND
     for number in range(3):

@@ -16,13 +16,13 @@ from gateway.base.json_log import JsonFormatter
 from gateway.process.log_filters import ClientFaults
 
 
-def test_with_a_file_the_screen_gets_only_errors(tmp_path: Path) -> None:
+def test_with_a_log_file_the_console_gets_only_errors(tmp_path: Path) -> None:
     handlers = logging_settings("INFO", tmp_path / "log" / "x.log")["handlers"]
     assert handlers["stderr"]["level"] == "ERROR"
     assert handlers["file"]["maxBytes"] > 0
 
 
-def test_celery_stays_quiet_unless_more_or_less_is_asked_for() -> None:
+def test_celery_logs_warnings_unless_the_level_is_debug_or_error() -> None:
     assert logging_settings("INFO")["loggers"]["celery"]["level"] == "WARNING"
     assert logging_settings("DEBUG")["loggers"]["celery"]["level"] == "DEBUG"
     assert logging_settings("ERROR")["loggers"]["kombu"]["level"] == "ERROR"
@@ -30,7 +30,7 @@ def test_celery_stays_quiet_unless_more_or_less_is_asked_for() -> None:
 
 @pytest.fixture
 def written() -> Iterator[io.StringIO]:
-    """Return the log of a process of the control plane."""
+    """Return the log of a control plane process."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter())
@@ -54,7 +54,7 @@ FIELDS = "&".join(f"field-{number}=1" for number in range(3000))
         ("/no/such/" + "a" * 30_000, "", "text/plain"),
     ],
 )
-def test_what_an_anonymous_client_sends_is_logged_in_short_lines_without_errors(
+def test_anonymous_requests_are_logged_in_short_lines_without_errors(
     written: io.StringIO, path: str, body: str | bytes, kind: str
 ) -> None:
     answer = Client(raise_request_exception=False).post(path, body, content_type=kind)

@@ -1,4 +1,4 @@
-"""A pre-release version's database is rejected with the remedy, before anything in it changes."""
+"""The database of a pre-release version is rejected with a remedy before it is changed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(state_dir: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("command", [("migrate",), ("up", "--no-demo", "--port", PORT)], ids=["migrate", "up"])
-def test_commands_that_would_migrate_it_say_which_file_to_move(database: Path, command: tuple[str, ...]) -> None:
+def test_migrating_commands_name_the_file_to_move(database: Path, command: tuple[str, ...]) -> None:
     rejected = run(database.parent, "manage.py", *command)
     assert rejected.returncode == 1
     assert f"of Headway created the database. Move {database} away" in rejected.stderr
@@ -44,14 +44,14 @@ def test_commands_that_would_migrate_it_say_which_file_to_move(database: Path, c
         assert made.execute("SELECT name FROM django_migrations").fetchall() == [(LAST,)]
 
 
-def test_a_server_without_manage_py_does_not_start_on_it(database: Path) -> None:
+def test_server_without_manage_py_does_not_start_on_a_pre_release_database(database: Path) -> None:
     rejected = run(database.parent, "-m", "uvicorn", "controlplane.project.asgi:application", "--port", PORT)
     assert rejected.returncode == 3
     assert f"Move {database} away" in rejected.stderr
 
 
 @pytest.mark.django_db
-def test_a_database_server_names_the_database_to_drop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_database_server_error_names_the_database_to_drop(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not remedy()
     recorder = MigrationRecorder(connection)
     recorder.record_applied("controlplane", "9999_from_the_future")

@@ -1,4 +1,4 @@
-"""Settings come from the environment; wrong values fail loudly and every variable is documented."""
+"""Settings come from the environment. Invalid values stop the program, and every variable is documented."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHOWN = [
 
 
 def read_settings(state_dir: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Import the settings in a process of their own, under these variables only."""
+    """Import the settings in a separate process with only these variables."""
     program = (
         "import json; from controlplane.project import settings as s;"
         f"shown = {{name: getattr(s, name) for name in {SHOWN!r}}};"
@@ -43,7 +43,7 @@ def read_settings(state_dir: Path, **variables: str) -> subprocess.CompletedProc
     )
 
 
-def test_without_any_variable_one_machine_works(tmp_path: Path) -> None:
+def test_one_machine_works_without_any_variable(tmp_path: Path) -> None:
     shown = json.loads(read_settings(tmp_path).stdout)
     assert shown["db"]["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
     assert "journal_mode=WAL" in shown["db"]["OPTIONS"]["init_command"]
@@ -53,14 +53,14 @@ def test_without_any_variable_one_machine_works(tmp_path: Path) -> None:
     assert len(shown["SECRET_KEY"]) >= 50
 
 
-def test_cookies_are_secure_as_soon_as_others_can_reach_us(tmp_path: Path) -> None:
+def test_cookies_are_secure_if_the_server_is_reachable_by_others(tmp_path: Path) -> None:
     shown = json.loads(read_settings(tmp_path, HEADWAY_ALLOWED_HOSTS="127.0.0.1,console.example").stdout)
     assert shown["SESSION_COOKIE_SECURE"]
     assert shown["CSRF_COOKIE_SECURE"]
     assert shown["SECURE_HSTS_SECONDS"] > 0
 
 
-def test_secrets_of_the_environment_keep_the_state_file_away(tmp_path: Path) -> None:
+def test_secrets_of_the_environment_replace_the_state_file(tmp_path: Path) -> None:
     given = tmp_path / "key.txt"
     given.write_text("k" * 50 + "\n")
     result = read_settings(tmp_path / "var", SECRET_KEY_FILE=str(given), HEADWAY_FLEET_SECRET="f" * 40)
@@ -68,7 +68,7 @@ def test_secrets_of_the_environment_keep_the_state_file_away(tmp_path: Path) -> 
     assert not (tmp_path / "var" / "first_run.json").exists()
 
 
-def test_a_postgres_url_brings_no_sqlite_options(tmp_path: Path) -> None:
+def test_postgres_url_has_no_sqlite_options(tmp_path: Path) -> None:
     shown = json.loads(read_settings(tmp_path, DATABASE_URL="postgres://u:p@db.internal:5433/sw").stdout)
     assert (shown["db"]["HOST"], shown["db"]["PORT"], shown["db"]["NAME"]) == ("db.internal", 5433, "sw")
     assert {"transaction_mode", "timeout", "init_command"}.isdisjoint(shown["db"]["OPTIONS"])
@@ -95,13 +95,13 @@ def test_a_postgres_url_brings_no_sqlite_options(tmp_path: Path) -> None:
         ("HEADWAY_DEMO_PORTS_FROM", "80"),
     ],
 )
-def test_a_wrong_value_stops_the_program_and_names_its_variable(tmp_path: Path, name: str, value: str) -> None:
+def test_invalid_value_stops_the_program_and_names_its_variable(tmp_path: Path, name: str, value: str) -> None:
     result = read_settings(tmp_path, **{name: value})
     assert result.returncode != 0
     assert name in result.stderr.splitlines()[-1]
 
 
-def test_a_secrets_file_that_others_may_read_stops_the_program(tmp_path: Path) -> None:
+def test_secrets_file_readable_by_others_stops_the_program(tmp_path: Path) -> None:
     read_settings(tmp_path)
     (tmp_path / "first_run.json").chmod(0o644)
     result = read_settings(tmp_path)
@@ -110,7 +110,7 @@ def test_a_secrets_file_that_others_may_read_stops_the_program(tmp_path: Path) -
 
 
 def variables_read() -> set[str]:
-    """Return the names that the program reads through `env` or os.environ."""
+    """Return the environment variables that the program reads through `env` or os.environ."""
     names = set()
     for path in [item for room in ("controlplane", "gateway", "kvstore") for item in (ROOT / room).rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
@@ -128,7 +128,7 @@ def variables_read() -> set[str]:
     return names
 
 
-def test_the_example_lists_exactly_the_variables_that_are_read_each_with_a_meaning() -> None:
+def test_example_lists_exactly_the_variables_in_use_each_with_a_meaning() -> None:
     lines = (ROOT / ".env.example").read_text().splitlines()
     listed = {}
     for before, line in itertools.pairwise(lines):
@@ -141,18 +141,18 @@ def test_the_example_lists_exactly_the_variables_that_are_read_each_with_a_meani
 @pytest.mark.parametrize(
     ("value", "expected"), [("1", True), ("Yes", True), ("off", False), ("FALSE", False), ("", True)]
 )
-def test_flags(monkeypatch: pytest.MonkeyPatch, value: str, expected: bool) -> None:
+def test_flags_are_parsed(monkeypatch: pytest.MonkeyPatch, value: str, expected: bool) -> None:
     monkeypatch.setenv("A_FLAG", value)
     assert Environment().flag("A_FLAG", default=True) is expected
 
 
-def test_a_choice_lists_what_may_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_choice_error_lists_the_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A_CHOICE", "c")
     with pytest.raises(ImproperlyConfigured, match="a, b"):
         Environment().choice("A_CHOICE", default="a", choices=("a", "b"))
 
 
-def test_the_content_security_policy_allows_nothing_inline_and_no_other_origin() -> None:
+def test_content_security_policy_allows_nothing_inline_and_no_other_origin() -> None:
     directives = settings.CONTENT_SECURITY_POLICY["DIRECTIVES"]
     assert {value for values in directives.values() for value in values} == {"'self'", "'none'", "data:"}
     assert directives["img-src"] == ["'self'", "data:"]
@@ -160,12 +160,12 @@ def test_the_content_security_policy_allows_nothing_inline_and_no_other_origin()
         assert directives[directive] == ["'none'"]
 
 
-def test_jobs_are_never_run_inside_requests_and_carry_json_only() -> None:
+def test_jobs_never_run_inside_requests_and_carry_only_json() -> None:
     assert not settings.CELERY_TASK_ALWAYS_EAGER
     assert settings.CELERY_ACCEPT_CONTENT == ["json"]
 
 
-def test_no_network_is_allowed_to_engines_by_default(tmp_path: Path) -> None:
+def test_engines_have_no_allowed_network_by_default(tmp_path: Path) -> None:
     program = "from controlplane.project import settings as s; print(s.ENGINE_NETWORKS)"
     env = {"PATH": os.environ["PATH"], "HEADWAY_STATE_DIR": str(tmp_path)}
     result = subprocess.run(

@@ -30,14 +30,14 @@ def holder(tmp_path: Path) -> subprocess.Popen[str]:
         process.kill()
 
 
-def test_a_second_process_is_rejected_with_the_pid_of_the_first(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+def test_second_process_is_rejected_with_the_pid_of_the_first(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
     with pytest.raises(StateInUseError) as caught:
         hold_state(tmp_path)
     assert caught.value.pid == str(holder.pid)
     assert f"pid {holder.pid}" in str(caught.value)
 
 
-def test_a_killed_process_leaves_no_lock(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+def test_killed_process_leaves_no_lock(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
     holder.kill()
     holder.wait()
     with hold_state(tmp_path) as file:
@@ -45,6 +45,6 @@ def test_a_killed_process_leaves_no_lock(tmp_path: Path, holder: subprocess.Pope
         assert file.read().strip() == str(os.getpid())
 
 
-def test_the_same_process_may_ask_again(tmp_path: Path) -> None:
+def test_same_process_may_lock_again(tmp_path: Path) -> None:
     with hold_state(tmp_path) as file:
         assert hold_state(tmp_path) is file

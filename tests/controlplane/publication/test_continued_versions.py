@@ -1,4 +1,4 @@
-"""After a restore the database's versions continue above those that gateways have served, with an audit event."""
+"""After a restore, snapshot versions continue above those that gateways have served, with an audit event."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def gateway_serves(bus: Bus, name: str, version: int) -> None:
     bus.publish(f"gateways/{name}/{SAMPLES}", encode_sample(sample))
 
 
-def test_what_is_published_is_above_what_was(bus: Bus) -> None:
+def test_next_version_is_above_every_published_one(bus: Bus) -> None:
     at_version(41)
     bus.publish(TOPIC, encode_snapshot(Snapshot(version=57, published_at=1.0)))
     assert publish().version == version_on_bus() == 58
@@ -43,7 +43,7 @@ def test_what_is_published_is_above_what_was(bus: Bus) -> None:
     assert versions_audited() == [(41, 58)]
 
 
-def test_a_change_after_a_restore_is_not_published_under_an_old_version(bus: Bus) -> None:
+def test_change_after_a_restore_is_not_published_under_an_old_version(bus: Bus) -> None:
     at_version(41)
     seen: list[bytes] = []
     bus.publish(TOPIC, encode_snapshot(Snapshot(version=57, published_at=1.0)))
@@ -54,7 +54,7 @@ def test_a_change_after_a_restore_is_not_published_under_an_old_version(bus: Bus
     assert len(seen) >= 1
 
 
-def test_a_gateway_that_returns_with_a_newer_version_is_followed(bus: Bus) -> None:
+def test_gateway_that_returns_with_a_newer_version_raises_the_next_one(bus: Bus) -> None:
     at_version(41)
     publish()
     assert publish_if_newer() is None
@@ -67,7 +67,7 @@ def test_a_gateway_that_returns_with_a_newer_version_is_followed(bus: Bus) -> No
     assert versions_audited() == [(41, 58)]
 
 
-def test_a_database_that_is_not_behind_stays_as_it_is(bus: Bus) -> None:
+def test_up_to_date_database_is_unchanged(bus: Bus) -> None:
     at_version(57)
     assert not continue_above(57)
     assert not continue_above(0)
@@ -75,7 +75,7 @@ def test_a_database_that_is_not_behind_stays_as_it_is(bus: Bus) -> None:
     assert versions_audited() == []
 
 
-def test_a_new_database_beside_an_old_gateway_continues_too(bus: Bus) -> None:
+def test_new_database_with_an_old_gateway_continues_its_versions(bus: Bus) -> None:
     assert continue_above(57)
     assert version_on_bus() == 58
     assert versions_audited() == [(0, 58)]

@@ -1,4 +1,4 @@
-"""Publishing often: while 200 versions go live in a row, each decision carries exactly one of them, whole."""
+"""While 200 versions go live in a row, each decision uses exactly one complete version."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ RULES = ("round_robin", "least_loaded")
 
 
 def publish_next(policy: Policy, number: int) -> None:
-    """Publish version `number`, with the rule of that number."""
+    """Publish version `number`, with the placement of that number."""
     version = draft(policy, {"placement": {"name": RULES[number % 2]}, "queue_limit": number}, actor=ACTOR)
     assert version.number == number
     publish_version(version, instead_of=number - 1 if number > 1 else None, actor=ACTOR)
 
 
 async def traffic(live: LivePool, storm_is_over: asyncio.Event) -> list[Decision]:
-    """Place one request after the other, half of them as queued requests that may wait, and return every decision."""
+    """Place requests one after the other, half of them as queued requests, and return every decision."""
     decided: list[Decision] = []
     while not storm_is_over.is_set():
         name = f"r{len(decided)}"
@@ -51,7 +51,7 @@ async def traffic(live: LivePool, storm_is_over: asyncio.Event) -> list[Decision
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_200_publishes_in_a_row_leave_every_decision_on_exactly_one_version(
+async def test_every_decision_during_200_publishes_has_exactly_one_version(
     bus: Bus, policy: Policy, pool: Pool, tmp_path: Path
 ) -> None:
     async with fake_engine() as one, fake_engine() as two:

@@ -1,4 +1,4 @@
-"""Snapshots are whole, versioned and only of committed states."""
+"""Snapshots are complete and versioned, and hold only committed states."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_each_committed_change_raises_the_version_and_is_published(bus: Bus) -> 
 
 
 @transactional
-def test_a_change_that_is_rolled_back_is_not_published(bus: Bus) -> None:
+def test_rolled_back_change_is_not_published(bus: Bus) -> None:
     with pytest.raises(RuntimeError), transaction.atomic():
         record_change()
         raise RuntimeError
@@ -61,7 +61,7 @@ def test_a_change_outside_a_transaction_is_rejected() -> None:
 
 
 @transactional
-def test_many_writers_at_once_leave_the_newest_version_on_the_bus(bus: Bus) -> None:
+def test_many_simultaneous_writers_leave_the_newest_version_on_the_bus(bus: Bus) -> None:
     seen: list[int] = []
     bus.subscribe(TOPIC, lambda _topic, value: seen.append(decode_snapshot(value).version))
 
@@ -81,7 +81,7 @@ def test_many_writers_at_once_leave_the_newest_version_on_the_bus(bus: Bus) -> N
 
 
 @transactional
-def test_a_change_by_another_process_is_found_by_its_version(bus: Bus, pool: Pool) -> None:
+def test_change_by_another_process_is_detected_by_its_version(bus: Bus, pool: Pool) -> None:
     publish()
     assert publish_if_newer() is None
     SnapshotVersion.objects.update_or_create(pk=1, defaults={"version": 7})
@@ -91,7 +91,7 @@ def test_a_change_by_another_process_is_found_by_its_version(bus: Bus, pool: Poo
     assert publish_if_newer() is None
 
 
-def test_a_snapshot_holds_the_whole_topology_and_the_live_policy(bus: Bus, pool: Pool) -> None:
+def test_snapshot_holds_the_whole_topology_and_the_live_policy(bus: Bus, pool: Pool) -> None:
     for name in ("b", "a"):
         Engine.objects.create(
             pool=pool,
@@ -111,7 +111,7 @@ def test_a_snapshot_holds_the_whole_topology_and_the_live_policy(bus: Bus, pool:
     assert snapshot.published_at == 1234.5
 
 
-def test_a_snapshot_takes_few_queries_however_large_the_fleet(
+def test_snapshot_takes_few_queries_however_large_the_fleet(
     bus: Bus, pool: Pool, django_assert_num_queries: pytest.FixtureRequest
 ) -> None:
     for number in range(20):
@@ -123,7 +123,7 @@ def test_a_snapshot_takes_few_queries_however_large_the_fleet(
 
 
 def newer_version(policy: Policy) -> None:
-    """Give the policy a live version that only a newer program reads."""
+    """Give the policy a live version that requires a newer program."""
     number = policy.versions.count() + 1
     document = {"schema_version": 99}
     policy.live_version = PolicyVersion.objects.create(policy=policy, number=number, routing_document=document)
@@ -150,7 +150,7 @@ def test_an_unreadable_policy_blocks_no_other_pool(
     assert "the policy of pool chat cannot be read" in caplog.text
 
 
-def test_after_a_restart_the_last_good_policy_comes_from_disk(bus: Bus, pool: Pool, tmp_path: Path) -> None:
+def test_last_valid_policy_is_read_from_disk_after_a_restart(bus: Bus, pool: Pool, tmp_path: Path) -> None:
     actor = program("test")
     publish_version(draft(pool.policy, {"ttft_slo_s": 3.0}, actor=actor), instead_of=None, actor=actor)
     SnapshotStore(tmp_path, 3600.0).save(build_snapshot(at=1000.0), 1000.0)

@@ -1,4 +1,4 @@
-"""Finding decisions in a large log: an index leads to rare values."""
+"""Searches in a large log use an index for rare values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from controlplane.request_log.decision_search import DecisionFilter, search
         (DecisionFilter(late="1"), "decision_late"),
     ],
 )
-def test_a_search_for_what_few_decisions_have_uses_the_index_of_those(wanted: DecisionFilter, index: str) -> None:
+def test_search_for_a_rare_value_uses_its_index(wanted: DecisionFilter, index: str) -> None:
     if connection.vendor != "sqlite":
         pytest.skip("elsewhere the plan depends on how many rows there are")
     assert f"USING INDEX {index}" in search(program("tests"), wanted).explain()

@@ -1,4 +1,4 @@
-"""Known only in hindsight: how much longer waits came out, and so the loss."""
+"""Causes that are known only in hindsight, such as waits that were longer than predicted."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ def regret_of(hindsight: Hindsight, made: StoredDecision) -> Regret:
     return regret
 
 
-def test_younger_requests_dispatched_first_are_the_queue_order() -> None:
+def test_overtaking_requests_are_attributed_to_the_queue_order() -> None:
     regret = regret_of(Hindsight(), record("late", 10.0, 5.1, 5.3, overtaken_s=4.0))
     assert regret.cause == QUEUE_ORDER
     assert regret.queue_order_s == pytest.approx(4.0)
 
 
-def test_what_passed_before_the_router_was_asked_is_the_gateway_s() -> None:
+def test_time_before_the_router_is_attributed_to_the_gateway() -> None:
     regret = regret_of(Hindsight(), record("slow", 10.0, 0.0, 2.8, decided_s=12.5, asked_after_s=2.5))
     assert (regret.cause, regret.gateway_s) == (GATEWAY, 2.5)
     unbound = record("unbound", 10.0, 2.5, 2.8, decided_s=12.5, asked_after_s=0.0)
     assert regret_of(Hindsight(), unbound).gateway_s == 0.0
 
 
-def test_waits_that_all_came_out_longer_are_no_engine_s_fault() -> None:
+def test_generally_longer_waits_are_attributed_to_no_engine() -> None:
     hindsight = Hindsight()
     for number in range(3):
         there = record(f"d-{number}", 10.0 + number, 3.1, 3.3, engine_id="there", candidates=(THERE, HERE))
@@ -64,30 +64,30 @@ def test_waits_that_all_came_out_longer_are_no_engine_s_fault() -> None:
     assert regret.seconds == pytest.approx(0.0, abs=0.01)
 
 
-def test_time_kept_back_by_admission_is_its_own() -> None:
+def test_admission_delay_is_attributed_to_admission() -> None:
     deferred = {"decided_s": 14.0}
     assert regret_of(Hindsight(), record("d", 10.0, 4.1, 4.3, **deferred, may_defer=True)).cause == ADMISSION
     assert regret_of(Hindsight(), record("d", 10.0, 4.1, 4.3, **deferred)).seconds == pytest.approx(0.0, abs=0.01)
 
 
-def test_a_moved_request_is_judged_from_its_move_on() -> None:
+def test_migrated_request_is_judged_from_its_migration_on() -> None:
     moved = record("moved", 10.0, 4.1, 4.3, migrated_s=14.0, reason=reasons.MIGRATED, may_defer=True)
     assert regret_of(Hindsight(), moved).seconds == pytest.approx(0.0, abs=0.01)
 
 
-def test_waiting_for_cache_that_was_there_is_a_trade() -> None:
+def test_longer_wait_for_a_cache_hit_is_a_trade() -> None:
     chosen = Candidate("here", 1000, 2.0, 0.1, 2.8)
     made = record("traded", 10.0, 2.0, 2.1, candidates=(chosen, THERE), hit_tokens=1000, cached_tokens=1000)
     assert regret_of(Hindsight(), made).cause == TRADE
 
 
-def test_rejecting_what_an_engine_would_have_served_in_time_is_admission_s() -> None:
+def test_rejection_of_a_feasible_request_is_attributed_to_admission() -> None:
     made = record("rejected", 10.0, 0.0, None, engine_id="", attempts=(), outcome="rejected")
     regret = regret_of(Hindsight(), made)
     assert (regret.cause, regret.seconds) == (ADMISSION, pytest.approx(0.7))
 
 
-def test_nothing_is_said_of_requests_without_a_first_token_or_of_second_attempts() -> None:
+def test_requests_without_a_first_token_and_retries_have_no_regret() -> None:
     assert Hindsight().judged(record("d", 1.0, 0.0, None)).regret is None
     assert Hindsight().judged(record("again", 1.0, 0.0, 2.0, attempts=("there", "here"))).regret is None
     assert Hindsight().judged(record("runs", 1.0, 0.0, 2.0, outcome=RUNNING)).regret is None

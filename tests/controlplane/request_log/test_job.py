@@ -1,4 +1,4 @@
-"""From the bus to the store: one process at a time, nothing lost while it cannot be stored."""
+"""Batches from the bus are stored by one process at a time, and wait while they cannot be stored."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def send(bus: InProcessBus, name: str = "one") -> None:
     bus.append(TOPIC, encode_batch(request_batch(name, list(map(pack_row, rows(4))), decisions)))
 
 
-def test_the_job_stores_what_the_bus_brought(bus: InProcessBus) -> None:
+def test_job_stores_batches_received_over_the_bus(bus: InProcessBus) -> None:
     ours = intake(bus)
     send(bus)
     bus.append(TOPIC, b"rubbish")
@@ -53,7 +53,7 @@ def test_the_job_stores_what_the_bus_brought(bus: InProcessBus) -> None:
     assert JobRun.objects.get(job="requests").progress == {"stored": 3, "recorded": 4, "dropped_batches": 0}
 
 
-def test_two_processes_that_received_the_same_store_it_once(bus: InProcessBus) -> None:
+def test_two_processes_that_received_the_same_batch_store_it_once(bus: InProcessBus) -> None:
     one, other = intake(bus), intake(bus)
     send(bus)
     assert (keep(one), keep(other)) == (StoredCounts(4, 3), StoredCounts())
@@ -61,7 +61,7 @@ def test_two_processes_that_received_the_same_store_it_once(bus: InProcessBus) -
     assert Segment.objects.count() == 2
 
 
-def test_what_cannot_be_stored_waits(bus: InProcessBus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_that_cannot_be_stored_waits(bus: InProcessBus, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = intake(bus)
     send(bus)
 
@@ -75,7 +75,7 @@ def test_what_cannot_be_stored_waits(bus: InProcessBus, monkeypatch: pytest.Monk
     assert keep(ours) == StoredCounts(4, 3)
 
 
-def test_bounds_hold_also_where_nothing_can_be_stored(bus: InProcessBus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_hold_even_if_nothing_can_be_stored(bus: InProcessBus, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = intake(bus)
     send(bus)
     keep(ours)

@@ -1,4 +1,4 @@
-"""The console queries all gateways over the bus, and every web process receives the same."""
+"""The console queries all gateways over the bus, and every web process receives the same decisions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MakeBus = Callable[[], Bus]
 
 @pytest.fixture(params=["in process", "over the local hub", "over Redis"])
 def make_bus(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeBus]:
-    """Return a factory of further processes' ends of the bus."""
+    """Return a factory of bus connections, one per further process."""
     if request.param == "in process":
         bus = InProcessBus()
         yield lambda: bus
@@ -55,7 +55,7 @@ def test_two_web_processes_receive_both_gateways_newest_first(make_bus: MakeBus)
         assert [web.get("earlier"), web.get("later"), web.get("none")] == [EARLIER, LATER, None]
 
 
-def test_many_threads_of_one_web_each_get_their_answer(make_bus: MakeBus) -> None:
+def test_many_threads_of_one_web_process_each_get_their_response(make_bus: MakeBus) -> None:
     FakeGateway(make_bus(), [EARLIER, LATER])
     web = GatewayRecords(make_bus(), LONG_S)
     got: list[object] = []
@@ -72,12 +72,12 @@ def test_many_threads_of_one_web_each_get_their_answer(make_bus: MakeBus) -> Non
     assert all(answer == {"earlier": EARLIER, "later": LATER}[name] for name, answer in got)  # type: ignore[misc]
 
 
-def test_without_a_gateway_there_is_no_wait(make_bus: MakeBus) -> None:
+def test_without_a_gateway_the_query_does_not_wait(make_bus: MakeBus) -> None:
     web = GatewayRecords(make_bus(), LONG_S)
     assert (web.of_engine(ENGINE), web.get("earlier")) == (None, None)
 
 
-def test_a_gateway_that_is_silent_keeps_no_other_answer_back(make_bus: MakeBus) -> None:
+def test_silent_gateway_does_not_block_other_responses(make_bus: MakeBus) -> None:
     make_bus().subscribe(ASKED, lambda *_: None)
     web = GatewayRecords(make_bus(), 0.1)
     assert web.of_engine(ENGINE) is None
@@ -87,14 +87,14 @@ def test_a_gateway_that_is_silent_keeps_no_other_answer_back(make_bus: MakeBus) 
     assert patient.of_engine(ENGINE) == [EARLIER]
 
 
-def test_a_bus_that_is_away_is_an_empty_answer_at_once() -> None:
+def test_unavailable_bus_gives_an_empty_response_at_once() -> None:
     bus = RedisBus("redis://127.0.0.1:1/0", Keyring.of(b"t"))
     web = GatewayRecords(bus, LONG_S)
     assert (web.of_engine(ENGINE), web.get("earlier")) == (None, None)
     bus.close()
 
 
-def test_questions_beyond_the_limit_are_not_asked() -> None:
+def test_queries_beyond_the_limit_are_not_sent() -> None:
     bus, asked = InProcessBus(), 0
     web = GatewayRecords(bus, LONG_S)
 

@@ -1,4 +1,4 @@
-"""Which processes report their secrets, and the content of their answers."""
+"""Processes that report their secrets, and the content of their reports."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def buses(count: int) -> Iterator[list[RedisBus]]:
                 item.close()
 
 
-def test_all_processes_answer_with_fingerprints_and_what_was_accepted() -> None:
+def test_all_processes_report_fingerprints_and_accepted_secrets() -> None:
     keyring = Keyring.of(*SECRETS, wall=lambda: 70.0)
     with buses(3) as (one, other, asking):
         SecretAnswers(one, "gateway", "a:8000", [keyring, Keyring.of(b"of nodes", kind=KV)], lambda: 50.0)
@@ -60,7 +60,7 @@ def test_all_processes_answer_with_fingerprints_and_what_was_accepted() -> None:
         assert not any(secret in item for item in raw for secret in SECRETS)
 
 
-def test_a_process_that_does_not_answer_is_counted() -> None:
+def test_process_without_a_response_is_counted() -> None:
     with buses(2) as (silent, asking):
         silent.subscribe(ASKED, lambda *_: None)
         SecretAnswers(asking, "web", "a:1", [Keyring.of(*SECRETS)], lambda: 0.0)
@@ -69,7 +69,7 @@ def test_a_process_that_does_not_answer_is_counted() -> None:
         assert holders.silent == ("1 of 2 processes did not answer.",)
 
 
-def test_without_a_bus_no_process_is_known_and_it_says_so() -> None:
+def test_without_a_bus_no_process_is_known_and_this_is_reported() -> None:
     bus = RedisBus("redis://127.0.0.1:1/0", Keyring.of(*SECRETS))
     try:
         assert HolderQuestions(bus, PATIENCE_S).holders().silent == ("The bus is away, so no process can be asked.",)
@@ -77,7 +77,7 @@ def test_without_a_bus_no_process_is_known_and_it_says_so() -> None:
         bus.close()
 
 
-def test_what_is_no_question_gets_no_answer() -> None:
+def test_invalid_query_gets_no_response() -> None:
     with buses(2) as (answering, asking):
         answers: list[bytes] = []
         asking.subscribe(ANSWERED, lambda _topic, value: answers.append(value))

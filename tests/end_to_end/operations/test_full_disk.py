@@ -36,7 +36,7 @@ REVOKED = (
 
 
 def pid_of(program: int, module: str) -> int:
-    """Return the PID of the program's process that runs a module; of a gateway and its standby, the serving one."""
+    """Return the PID of the program's process that runs a module; of two gateways, the serving one."""
     pids = [pid for pid in program_pids(program) if module in Path(f"/proc/{pid}/cmdline").read_text()]
     return min(pids)
 
@@ -175,7 +175,7 @@ def start_gateway(grown: Grown, port: int) -> str:
 
 
 def make_read_only(url: str, state: str) -> None:
-    """Make new connections read-only ("on") or writable again ("off"), and end those that are open."""
+    """Make new connections read-only ("on") or writable again ("off"), and end open ones."""
     with psycopg.connect(url, autocommit=True) as database:
         database.execute("SET default_transaction_read_only = off")
         database.execute(f"ALTER DATABASE postgres SET default_transaction_read_only = {state}")
@@ -186,7 +186,7 @@ def make_read_only(url: str, state: str) -> None:
 
 
 def post(address: str, key: str, body: dict[str, str]) -> tuple[int, dict[str, Any]]:
-    """Send JSON with an API key; return the status and the answer."""
+    """Send JSON with an API key; return the status and the response."""
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     request = urllib.request.Request(address, json.dumps(body).encode(), headers)
     try:

@@ -45,7 +45,7 @@ class Node:
         self.address = f"127.0.0.1:{self._port}"
 
     def start(self, secret: str, also: str) -> None:
-        """Start the node manager; replace one that runs."""
+        """Start the node manager in place of a running one."""
         self.stop()
         command = [sys.executable, "manage.py", "node", "--port", str(self._port), "--dram-mib", "1", "--ssd-mib", "1"]
         command += ["--slot-kib", "4", "--directory", str(self._directory), "--drain-s", "5"]
@@ -60,7 +60,7 @@ class Node:
             self._process = None
 
     def use(self, secret: str, also: str, name: str) -> None:
-        """Store a block as a client with these secrets, and read it; wait while the node starts."""
+        """Store and read a block as a client with these secrets; wait while the node starts."""
         client = TransferClient(Keyring.of(secret.encode(), also.encode(), KV), time.monotonic)
         until = time.monotonic() + PATIENCE_S
         try:
@@ -81,7 +81,7 @@ class Node:
 
 
 class Rolling:
-    """Gateways behind a balancer that sends new requests to those that serve."""
+    """Gateways behind a balancer that sends new requests to serving gateways."""
 
     def __init__(self, gateways: Gateways) -> None:
         self.gateways = gateways
@@ -90,7 +90,7 @@ class Rolling:
 
     @asynccontextmanager
     async def callers(self, count: int = 4) -> AsyncIterator[None]:
-        """Send requests for the block; each must be answered."""
+        """Send requests for the block, and assert that each gets a response."""
         stop = asyncio.Event()
 
         async def calling(number: int) -> None:
@@ -140,7 +140,7 @@ class Rolling:
 
 
 async def decided_by(gateways: Gateways, names: list[str]) -> dict[str, str]:
-    """Return the decider of each gateway's requests, once no gateway decides alone: a busy machine delays peers."""
+    """Return the decider of each gateway's requests once no gateway decides alone."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             said = {

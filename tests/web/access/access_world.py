@@ -1,4 +1,4 @@
-"""What tests of the pages under Access start from: a tenant, an admin, and a key when one is needed."""
+"""Objects that tests of the pages under Access use: a tenant, an admin, and a key if needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Access: keys, people, sessions, tenants; open to admins, and everybody's own account to them."""
+"""The pages under Access (keys, people, sessions, tenants) require an admin. Everyone may see their own account."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ XSS = '"><img src=x onerror=alert(1)><script>alert(2)</script>'
 
 
 def changes_of(tenant: Tenant, key: ApiKey, person: User) -> list[tuple[str, dict[str, object]]]:
-    """Return every change that the pages under Access offer to admins."""
+    """Return every change that the pages under Access offer admins."""
     return [
         ("/access/keys", {"tenant": tenant.slug, "name": "new", "scopes": ["infer"], "expires": "30"}),
         (f"/access/keys/{key.key_id}", {"name": "renamed", "scopes": ["route"]}),
@@ -48,7 +48,7 @@ def changes_of(tenant: Tenant, key: ApiKey, person: User) -> list[tuple[str, dic
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_only_admins_see_and_change(role: str, tenant: Tenant) -> None:
+def test_only_admins_see_and_change_access(role: str, tenant: Tenant) -> None:
     client, key, person = client_of(make_person(role, make_pool())), new_key(tenant), User.objects.create(username="x")
     is_admin = role in ("admin", "superuser")
     assert client.get("/access").status_code == 200
@@ -61,7 +61,7 @@ def test_only_admins_see_and_change(role: str, tenant: Tenant) -> None:
     assert (AuditEvent.objects.count() > before) is is_admin
 
 
-def test_no_change_goes_by_a_link_or_a_forged_form(tenant: Tenant) -> None:
+def test_links_and_forged_forms_change_nothing(tenant: Tenant) -> None:
     user, key = make_person("admin"), new_key(tenant)
     client, careful = client_of(user), client_of(user, check_forgery=True)
     before = AuditEvent.objects.count()
@@ -73,7 +73,7 @@ def test_no_change_goes_by_a_link_or_a_forged_form(tenant: Tenant) -> None:
     assert AuditEvent.objects.count() == before
 
 
-def test_strangers_are_sent_to_the_login(client: Client) -> None:
+def test_anonymous_visitors_are_redirected_to_the_login(client: Client) -> None:
     for page in (*ADMIN_PAGES, "/access", "/access/you"):
         assert client.get(page)["Location"].startswith("/login?next=")
 
@@ -81,7 +81,7 @@ def test_strangers_are_sent_to_the_login(client: Client) -> None:
 # -- people
 
 
-def test_a_person_is_added_given_a_role_and_signed_out(admin: Client) -> None:
+def test_person_is_added_given_a_role_and_signed_out(admin: Client) -> None:
     make_pool()
     form = {"username": "op", "password": CANARY + "-long", "role": "operator", "pools": ["chat"], "why": "on call"}
     assert admin.post("/access/people", form)["Location"] == "/access/people?person=op&said=person-created"
@@ -96,7 +96,7 @@ def test_a_person_is_added_given_a_role_and_signed_out(admin: Client) -> None:
     assert own.get("/access/you").status_code == 302
 
 
-def test_a_person_gets_a_role_nowhere_unless_pools_or_all_pools_are_chosen(admin: Client) -> None:
+def test_person_gets_a_role_only_in_selected_pools(admin: Client) -> None:
     make_pool()
     form = {"username": "op", "password": GOOD, "role": "operator"}
     answer = admin.post("/access/people", form)
@@ -114,7 +114,7 @@ def test_a_person_gets_a_role_nowhere_unless_pools_or_all_pools_are_chosen(admin
     assert RoleGrant.objects.get(user__username="boss").pool is None
 
 
-def test_mistakes_in_a_person_are_shown_beside_their_fields_without_the_password(admin: Client) -> None:
+def test_invalid_fields_of_a_person_are_marked_without_showing_the_password(admin: Client) -> None:
     answer = admin.post("/access/people", {"username": "a b", "password": "canary", "role": "viewer"})
     page = page_text(answer)
     assert answer.status_code == 422
@@ -123,7 +123,7 @@ def test_mistakes_in_a_person_are_shown_beside_their_fields_without_the_password
     assert "canary" not in page
 
 
-def test_a_deactivated_person_is_out_at_once(admin: Client) -> None:
+def test_deactivated_person_loses_access_at_once(admin: Client) -> None:
     user = make_person("operator")
     own = client_of(user)
     assert own.get("/").status_code == 200
@@ -134,14 +134,14 @@ def test_a_deactivated_person_is_out_at_once(admin: Client) -> None:
     assert User.objects.get(pk=user.pk).is_active
 
 
-def test_the_last_admin_reads_why_they_stay(admin: Client) -> None:
+def test_last_admin_sees_why_they_cannot_be_removed(admin: Client) -> None:
     user = User.objects.get(username="admin")
     answer = admin.post(f"/access/people/{user.pk}/withdraw", {"pool": "*"})
     assert answer.status_code == 422
     assert "last admin" in page_text(answer)
 
 
-def test_an_admin_who_sets_their_own_password_stays_signed_in(admin: Client) -> None:
+def test_admin_who_changes_their_own_password_stays_signed_in(admin: Client) -> None:
     user = User.objects.get(username="admin")
     assert admin.post(f"/access/people/{user.pk}/password", {"password": GOOD}).status_code == 303
     assert admin.get("/access/people").status_code == 200
@@ -150,7 +150,7 @@ def test_an_admin_who_sets_their_own_password_stays_signed_in(admin: Client) -> 
 # -- sessions and the own account
 
 
-def test_an_ended_session_is_a_stranger(admin: Client) -> None:
+def test_ended_session_is_redirected_to_the_login(admin: Client) -> None:
     own = Client(headers={"user-agent": "Mozilla/5.0 (X11; Linux x86_64) Chrome/156.0 Safari/537.36"})
     user = make_person("viewer")
     user.set_password(GOOD)
@@ -166,19 +166,19 @@ def test_an_ended_session_is_a_stranger(admin: Client) -> None:
     assert "viewer" not in page_text(admin.get("/access/sessions"))
 
 
-def test_signing_out_ends_the_record_too(admin: Client) -> None:
+def test_sign_out_ends_the_stored_session(admin: Client) -> None:
     admin.post("/logout")
     assert ConsoleSession.objects.get().ended_at is not None
 
 
-def test_all_others_are_signed_out(admin: Client) -> None:
+def test_all_other_sessions_are_signed_out(admin: Client) -> None:
     others = [client_of(make_person(role)) for role in ("viewer", "operator")]
     assert admin.post("/access/sessions/end-all", {"why": "incident"}).status_code == 303
     assert [other.get("/").status_code for other in others] == [302, 302]
     assert admin.get("/access/sessions").status_code == 200
 
 
-def test_people_cannot_end_the_sessions_of_others(admin: Client) -> None:
+def test_people_cannot_end_sessions_of_others(admin: Client) -> None:
     viewer = client_of(make_person("viewer"))
     session = ConsoleSession.objects.get(user__username="admin")
     assert viewer.post(f"/access/sessions/{session.session_id}/end").status_code == 403
@@ -187,7 +187,7 @@ def test_people_cannot_end_the_sessions_of_others(admin: Client) -> None:
     assert viewer.get("/access/you").status_code == 302
 
 
-def test_the_own_password_needs_the_old_one_and_ends_other_sessions() -> None:
+def test_own_password_change_requires_the_old_one_and_ends_other_sessions() -> None:
     user = make_person("nobody")
     user.set_password(GOOD)
     user.save()
@@ -203,7 +203,7 @@ def test_the_own_password_needs_the_old_one_and_ends_other_sessions() -> None:
     assert "this session" in page_text(here.get("/access/you"))
 
 
-def test_guessing_the_own_old_password_is_slowed_down(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guesses_of_the_own_old_password_are_throttled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("web.access.you.LoginThrottle", lambda: LoginThrottle(lambda: 1000.0))
     user = make_person("nobody")
     user.set_password(GOOD)
@@ -219,7 +219,7 @@ def test_guessing_the_own_old_password_is_slowed_down(monkeypatch: pytest.Monkey
 # -- tenants
 
 
-def test_a_tenant_is_added_renamed_and_deleted_when_it_owns_no_key(admin: Client) -> None:
+def test_tenant_is_added_renamed_and_deleted_if_it_owns_no_key(admin: Client) -> None:
     assert admin.post("/access/tenants", {"slug": "globex", "name": "Globex"}).status_code == 303
     assert admin.post("/access/tenants", {"slug": "globex", "name": "Globex"}).status_code == 422
     assert admin.post("/access/tenants/globex", {"name": "Globex Corp", "revision": "1"}).status_code == 303
@@ -233,7 +233,7 @@ def test_a_tenant_is_added_renamed_and_deleted_when_it_owns_no_key(admin: Client
     assert not Tenant.objects.exists()
 
 
-def test_a_tenant_is_limited_to_models_and_a_rename_keeps_them(admin: Client, tenant: Tenant) -> None:
+def test_tenant_is_limited_to_models_and_keeps_them_when_renamed(admin: Client, tenant: Tenant) -> None:
     form = {"name": "Acme", "revision": "1", "served_models": " m-8b, m-70b,, m-8b"}
     assert admin.post("/access/tenants/acme", form).status_code == 303
     tenant.refresh_from_db()
@@ -248,7 +248,7 @@ def test_a_tenant_is_limited_to_models_and_a_rename_keeps_them(admin: Client, te
 # -- what all pages keep
 
 
-def test_names_cannot_carry_markup(admin: Client, tenant: Tenant) -> None:
+def test_markup_in_names_is_escaped(admin: Client, tenant: Tenant) -> None:
     key = new_key(tenant, XSS[:120])
     Tenant.objects.filter(pk=tenant.pk).update(name=XSS)
     ConsoleSession.objects.update(agent=XSS)
@@ -282,7 +282,7 @@ def test_names_cannot_carry_markup(admin: Client, tenant: Tenant) -> None:
         ("/access/you", 5),
     ],
 )
-def test_a_thousand_rows_cost_as_many_queries_as_one(
+def test_thousand_rows_take_as_many_queries_as_one(
     admin: Client, tenant: Tenant, page: str, queries: int, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     fill(tenant)
@@ -292,7 +292,7 @@ def test_a_thousand_rows_cost_as_many_queries_as_one(
 
 
 def fill(tenant: Tenant) -> None:
-    """Store a thousand of everything."""
+    """Store a thousand rows of everything."""
     now, pool = timezone.now(), make_pool()
     ApiKey.objects.bulk_create(
         ApiKey(tenant=tenant, name=f"k{number}", prefix="hw_", sha256=f"{number:064x}") for number in range(1000)

@@ -1,4 +1,4 @@
-"""The Audit page: every change is listed for the people who may see it."""
+"""The Audit page lists every change to the people who may see it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def show(client: Client, query: str = "") -> str:
         ("person=op&verb=engine.ready&pool=chat", 1),
     ],
 )
-def test_each_filter_finds_what_it_says(viewer: Client, query: str, shown: int) -> None:
+def test_each_filter_selects_its_events(viewer: Client, query: str, shown: int) -> None:
     event()
     event(object_id="e-18", request_id="r-1")
     event("engine.ready")
@@ -97,7 +97,7 @@ def test_each_filter_finds_what_it_says(viewer: Client, query: str, shown: int) 
 
 
 @pytest.mark.parametrize("wanted", ["e-31", "engine:e-31", "e-13", "0199-made-up", "engine:0199-made-up"])
-def test_an_engine_is_shown_and_found_by_the_names_it_had(viewer: Client, wanted: str) -> None:
+def test_engine_is_shown_and_searchable_under_its_earlier_names(viewer: Client, wanted: str) -> None:
     made_up = {"object_id": "0199-made-up"}
     event("engine.register", after={"name": "e-13"}, **made_up)
     event("engine.change", before={"name": "e-13"}, after={"name": "e-31"}, **made_up)
@@ -108,7 +108,7 @@ def test_an_engine_is_shown_and_found_by_the_names_it_had(viewer: Client, wanted
     assert '<span class="faint">engine</span> e-31</td>' in page
 
 
-def test_filters_that_are_set_can_be_taken_away_one_by_one(viewer: Client) -> None:
+def test_active_filters_can_be_removed_one_by_one(viewer: Client) -> None:
     event()
     page = show(viewer, "?person=op&verb=engine")
     assert 'href="/audit?verb=engine" aria-label="Remove the filter person"' in page
@@ -117,14 +117,14 @@ def test_filters_that_are_set_can_be_taken_away_one_by_one(viewer: Client) -> No
 
 
 @pytest.mark.parametrize("time", ["yesterday", "2026-13-40", "2026-11-20T99:00"])
-def test_a_time_that_cannot_be_read_is_said(viewer: Client, time: str) -> None:
+def test_invalid_time_is_reported(viewer: Client, time: str) -> None:
     for address in ("/audit", "/audit/events.json"):
         answer = viewer.get(address, {"since": time})
         assert answer.status_code == 400
         assert "since is not a time; write 2026-11-20T03:13" in page_text(answer)
 
 
-def test_pages_follow_each_other_without_gap_or_repetition(viewer: Client) -> None:
+def test_pages_have_no_gap_and_no_repetition(viewer: Client) -> None:
     many(PAGE_ROWS * 2 + 7)
     seen: list[str] = []
     page = show(viewer)
@@ -140,7 +140,7 @@ def test_pages_follow_each_other_without_gap_or_repetition(viewer: Client) -> No
     assert rows(page) == seen[PAGE_ROWS : 2 * PAGE_ROWS]
 
 
-def test_an_event_shows_what_differed(viewer: Client) -> None:
+def test_event_shows_its_differences(viewer: Client) -> None:
     changed = event(
         before={"state": "ready", "speed": 1.0, "url": "http://a"},
         after={"state": "draining", "speed": 1.0, "url": "http://a"},
@@ -157,11 +157,11 @@ def test_an_event_shows_what_differed(viewer: Client) -> None:
 
 
 @pytest.mark.parametrize("text", ["x", "-1", "99999999999999999999", "٣"])
-def test_an_event_that_is_not_there_opens_nothing(viewer: Client, text: str) -> None:
+def test_unknown_event_opens_no_drawer(viewer: Client, text: str) -> None:
     assert "drawer-title" not in show(viewer, f"?event={text}&before={text}&after={text}")
 
 
-def test_viewers_of_a_pool_see_its_events_alone() -> None:
+def test_viewers_of_a_pool_see_only_its_events() -> None:
     pool = make_pool()
     make_pool("other")
     own, foreign = event(), event(pool_slug="other", object_id="e-99")
@@ -176,12 +176,12 @@ def test_viewers_of_a_pool_see_its_events_alone() -> None:
     assert rows(show(client, "?pool=other")) == []
 
 
-def test_without_a_role_there_is_nothing_to_see() -> None:
+def test_without_a_role_no_event_is_shown() -> None:
     event()
     assert client_of(make_person("nobody")).get("/audit").status_code == 403
 
 
-def test_the_download_is_bounded_and_says_so(viewer: Client) -> None:
+def test_download_is_limited_and_reports_its_limit(viewer: Client) -> None:
     many(EXPORT_LIMIT + 3)
     answer = viewer.get("/audit/events.json?person=op")
     document = json.loads(answer.content)
@@ -193,7 +193,7 @@ def test_the_download_is_bounded_and_says_so(viewer: Client) -> None:
     assert document["events"][0]["before"] == {"state": "ready"}
 
 
-def test_only_reading_is_possible(viewer: Client) -> None:
+def test_page_accepts_only_reads(viewer: Client) -> None:
     change = event()
     for address in ("/audit", "/audit/events.json"):
         assert viewer.post(address).status_code == 405
@@ -201,7 +201,7 @@ def test_only_reading_is_possible(viewer: Client) -> None:
     assert AuditEvent.objects.get() == change
 
 
-def test_a_thousand_events_cost_as_many_queries_as_one(
+def test_thousand_events_take_as_many_queries_as_one(
     viewer: Client, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     many(1000)

@@ -1,4 +1,4 @@
-"""API keys in the console: shown once, limited, revoked, and never logged."""
+"""API keys in the console are shown once, limited, revoked, and never logged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["admin", "fresh", "tenant"]
 pytestmark = pytest.mark.django_db
 
 
-def test_a_new_keys_text_is_shown_once_and_opens_the_gateway(admin: Client, tenant: Tenant) -> None:
+def test_new_key_text_is_shown_once_and_accepted_by_the_gateway(admin: Client, tenant: Tenant) -> None:
     form = {
         "tenant": "acme",
         "name": "chat",
@@ -51,7 +51,7 @@ def test_a_new_keys_text_is_shown_once_and_opens_the_gateway(admin: Client, tena
     assert all(text[1] not in item for item in again)
 
 
-def test_the_same_form_sent_twice_makes_one_key(admin: Client, tenant: Tenant) -> None:
+def test_same_form_sent_twice_creates_one_key(admin: Client, tenant: Tenant) -> None:
     form = {"tenant": "acme", "name": "chat", "scopes": ["infer"], "expires": "never", "form_id": "f1"}
     assert admin.post("/access/keys", form).status_code == 200
     second = admin.post("/access/keys", form)
@@ -60,7 +60,7 @@ def test_the_same_form_sent_twice_makes_one_key(admin: Client, tenant: Tenant) -
     assert ApiKey.objects.count() == 1
 
 
-def test_a_form_with_mistakes_names_all_of_them_and_keeps_what_was_typed(admin: Client, tenant: Tenant) -> None:
+def test_invalid_form_reports_all_errors_and_keeps_the_input(admin: Client, tenant: Tenant) -> None:
     form = {"tenant": "gone", "name": "kept-name", "expires": "tomorrow", "rate_per_min": "many", "form_id": "f1"}
     answer = admin.post("/access/keys", form)
     page = page_text(answer)
@@ -85,7 +85,7 @@ def test_a_form_with_mistakes_names_all_of_them_and_keeps_what_was_typed(admin: 
     assert admin.post("/access/keys", form | {"name": "now", "rate_per_min": ""}).status_code == 200
 
 
-def test_a_revoked_key_leaves_the_snapshot_at_once(
+def test_revoked_key_leaves_the_snapshot_at_once(
     admin: Client, tenant: Tenant, django_capture_on_commit_callbacks: object
 ) -> None:
     with django_capture_on_commit_callbacks(execute=True):
@@ -103,7 +103,7 @@ def test_a_revoked_key_leaves_the_snapshot_at_once(
     assert key.prefix in page_text(admin.get("/access/keys?state=revoked"))
 
 
-def test_the_slower_of_two_editors_loses_nothing_of_the_faster(admin: Client, tenant: Tenant) -> None:
+def test_slower_editor_overwrites_nothing_of_the_faster_one(admin: Client, tenant: Tenant) -> None:
     key = new_key(tenant)
     form = {"name": "mine", "scopes": ["infer"], "revision": str(key.revision)}
     assert admin.post(f"/access/keys/{key.key_id}", form | {"name": "theirs"}).status_code == 303
@@ -127,7 +127,7 @@ def test_states_of_keys_are_distinguished(admin: Client, tenant: Tenant) -> None
     assert "No keys match" in page_text(admin.get("/access/keys?q=nothing"))
 
 
-def test_secrets_stay_out_of_pages_log_and_audit(
+def test_secrets_do_not_appear_in_pages_log_and_audit(
     admin: Client, tenant: Tenant, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")

@@ -1,4 +1,4 @@
-"""Signing in and out: errors in one line, throttling in seconds, no way off the site."""
+"""Login and logout: errors in one line, throttling in seconds, and no redirect to other sites."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WRONG = {"username": "op", "password": "guess"}
 
 
 class Clock:
-    """A clock that the test sets."""
+    """A clock set by the test."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -54,7 +54,7 @@ def operator(settings: object) -> User:
     return User.objects.create_superuser("op", password="op-password")
 
 
-def test_a_page_sends_strangers_to_the_login_and_back(client: Client) -> None:
+def test_page_redirects_anonymous_visitors_to_the_login_and_back(client: Client) -> None:
     answer = client.get("/?engine=e-17")
     assert answer.status_code == 302
     assert answer["Location"] == "/login?next=/%3Fengine%3De-17"
@@ -66,18 +66,18 @@ def test_a_page_sends_strangers_to_the_login_and_back(client: Client) -> None:
 @pytest.mark.parametrize(
     "target", ["https://evil.example/", "//evil.example", "javascript:alert(1)", "/\\evil.example", ""]
 )
-def test_next_never_leads_off_the_site(client: Client, target: str) -> None:
+def test_next_parameter_never_leaves_the_site(client: Client, target: str) -> None:
     assert client.post("/login", {**RIGHT, "next": target})["Location"] == "/"
 
 
-def test_a_wrong_password_is_said_in_one_line_and_keeps_the_name(client: Client) -> None:
+def test_wrong_password_is_reported_in_one_line_and_keeps_the_name(client: Client) -> None:
     page = page_text(client.post("/login", {"username": 'o"p<', "password": "guess"}))
     assert "Name and password do not match." in page
     assert 'value="o&quot;p&lt;"' in page
     assert "guess" not in page
 
 
-def test_the_sixth_try_waits_and_says_for_how_long(client: Client) -> None:
+def test_sixth_attempt_is_delayed_and_shows_the_delay(client: Client) -> None:
     for _ in range(MAX_PER_NAME_AND_ADDRESS):
         assert client.post("/login", WRONG).status_code == 200
     answer = client.post("/login", RIGHT)
@@ -87,32 +87,32 @@ def test_the_sixth_try_waits_and_says_for_how_long(client: Client) -> None:
     assert "_auth_user_id" not in client.session
 
 
-def test_a_name_with_nul_is_only_a_wrong_one(client: Client) -> None:
+def test_name_with_nul_is_an_ordinary_wrong_name(client: Client) -> None:
     assert client.post("/login", {"username": "o\0p", "password": "guess"}).status_code == 200
 
 
-def test_another_name_is_not_held_up(client: Client) -> None:
+def test_other_names_are_not_throttled(client: Client) -> None:
     for _ in range(MAX_PER_NAME_AND_ADDRESS):
         client.post("/login", {"username": "someone", "password": "guess"})
     assert client.post("/login", RIGHT).status_code == 302
 
 
-def test_an_overlong_password_fails_without_being_hashed(client: Client) -> None:
+def test_overlong_password_fails_without_being_hashed(client: Client) -> None:
     assert client.post("/login", {"username": "op", "password": "x" * 100_000}).status_code == 200
 
 
-def test_signing_out_needs_a_post_and_ends_the_session(client: Client) -> None:
+def test_sign_out_requires_a_post_and_ends_the_session(client: Client) -> None:
     client.post("/login", RIGHT)
     assert client.get("/logout").status_code == 405
     assert client.post("/logout")["Location"] == "/login"
     assert client.get("/").status_code == 302
 
 
-def test_the_login_form_is_guarded_against_forgery(feed: FleetFeed) -> None:
+def test_login_form_requires_a_csrf_token(feed: FleetFeed) -> None:
     assert Client(enforce_csrf_checks=True).post("/login", RIGHT).status_code == 403
 
 
-def test_signed_in_people_need_no_form(client: Client) -> None:
+def test_signed_in_people_skip_the_form(client: Client) -> None:
     client.post("/login", RIGHT)
     assert client.get("/login")["Location"] == "/"
 
@@ -122,7 +122,7 @@ def throttle(clock: Clock) -> LoginThrottle:
     return LoginThrottle(clock)
 
 
-def test_attempts_come_back_one_by_one(clock: Clock, throttle: LoginThrottle) -> None:
+def test_attempts_are_restored_one_by_one(clock: Clock, throttle: LoginThrottle) -> None:
     assert [throttle.attempt("op", "10.0.0.1") for _ in range(6)] == [0, 0, 0, 0, 0, 6]
     assert throttle.attempt("OP", "10.0.0.1") == 6
     assert throttle.attempt("op", "10.0.0.2") == 0
@@ -130,14 +130,14 @@ def test_attempts_come_back_one_by_one(clock: Clock, throttle: LoginThrottle) ->
     assert [throttle.attempt("op", "10.0.0.1") for _ in range(2)] == [0, 6]
 
 
-def test_success_gives_the_names_attempts_back(throttle: LoginThrottle) -> None:
+def test_successful_login_restores_the_attempts_of_its_name(throttle: LoginThrottle) -> None:
     for _ in range(5):
         assert throttle.attempt("op", "10.0.0.1") == 0
     throttle.succeeded("op", "10.0.0.1")
     assert throttle.attempt("op", "10.0.0.1") == 0
 
 
-def test_one_address_is_held_up_whatever_names_it_tries(client: Client) -> None:
+def test_address_is_throttled_whatever_names_it_tries(client: Client) -> None:
     for number in range(MAX_PER_ADDRESS):
         assert client.post("/login", {"username": f"name{number}", "password": "guess"}).status_code == 200
     answer = client.post("/login", RIGHT)
@@ -146,7 +146,7 @@ def test_one_address_is_held_up_whatever_names_it_tries(client: Client) -> None:
     assert client.post("/login", RIGHT, REMOTE_ADDR="10.0.0.7").status_code == 302
 
 
-def test_a_success_does_not_clear_the_address(throttle: LoginThrottle) -> None:
+def test_successful_login_does_not_reset_the_address(throttle: LoginThrottle) -> None:
     for number in range(MAX_PER_ADDRESS):
         throttle.attempt(f"name{number}", "10.0.0.1")
     throttle.succeeded("name1", "10.0.0.1")
@@ -155,13 +155,13 @@ def test_a_success_does_not_clear_the_address(throttle: LoginThrottle) -> None:
     assert throttle.attempt("op", "10.0.0.2") == 0
 
 
-def test_a_network_of_ipv6_counts_as_one_address(throttle: LoginThrottle) -> None:
+def test_ipv6_network_counts_as_one_address(throttle: LoginThrottle) -> None:
     waits = [throttle.attempt(f"name{number}", f"2001:db8::{number:x}") for number in range(MAX_PER_ADDRESS + 1)]
     assert waits[-1] > 0
     assert throttle.attempt("name", "2001:db8:0:1::1") == 0
 
 
-def test_guesses_from_everywhere_slow_a_name_down_but_not_at_its_usual_address(
+def test_distributed_guesses_throttle_a_name_except_at_its_usual_address(
     operator: User, clock: Clock, throttle: LoginThrottle
 ) -> None:
     begin_session(operator, "a-session", address="10.9.9.9", agent="")
@@ -173,14 +173,14 @@ def test_guesses_from_everywhere_slow_a_name_down_but_not_at_its_usual_address(
     assert throttle.attempt("op", "10.0.3.1") == 0
 
 
-def test_a_clock_that_is_set_back_does_not_lock_people_out(clock: Clock, throttle: LoginThrottle) -> None:
+def test_clock_set_back_does_not_lock_people_out(clock: Clock, throttle: LoginThrottle) -> None:
     for _ in range(5):
         throttle.attempt("op", "10.0.0.1")
     clock.now -= 3600
     assert throttle.attempt("op", "10.0.0.1") <= WINDOW_S
 
 
-def test_buckets_that_are_full_again_leave_no_row(clock: Clock, throttle: LoginThrottle) -> None:
+def test_full_buckets_leave_no_row(clock: Clock, throttle: LoginThrottle) -> None:
     for number in range(40):
         throttle.attempt(f"name{number}", f"10.0.{number}.1")
     clock.now += NAME_WINDOW_S
@@ -210,7 +210,7 @@ def test_concurrent_guesses_are_counted_before_they_are_checked(monkeypatch: pyt
     assert len(checked) == 5
 
 
-def test_only_so_many_passwords_are_hashed_at_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_simultaneous_password_hashes_is_limited(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(login_throttle, "MAX_HASH_WAIT_S", 0.01)
     monkeypatch.setattr(login_throttle, "_hashing", threading.BoundedSemaphore(1))
     with hashing() as first, hashing() as second:

@@ -1,4 +1,4 @@
-"""The page under Access that says which process uses which secret."""
+"""The page under Access that shows which process uses which secret."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def secrets(settings: object, fresh: None) -> None:
     holder_questions.cache_clear()
 
 
-def test_it_shows_each_process_by_fingerprint_and_what_still_needs_the_old_secret(admin: Client) -> None:
+def test_page_shows_fingerprints_per_process_and_users_of_the_old_secret(admin: Client) -> None:
     old, new = (Keyring.of(secret.encode()).used for secret in (OLD, NEW))
     late = Keyring.of(OLD.encode(), NEW.encode())
     current = Keyring.of(NEW.encode(), OLD.encode(), wall=time.time)
@@ -47,7 +47,7 @@ def test_it_shows_each_process_by_fingerprint_and_what_still_needs_the_old_secre
     assert "<script>alert" not in shown
 
 
-def test_where_no_rotation_is_under_way_it_says_so(admin: Client, settings: object) -> None:
+def test_page_reports_that_no_rotation_is_in_progress(admin: Client, settings: object) -> None:
     settings.FLEET_SECRET_ALSO = b""
     shown = page_text(admin.get("/access/secrets"))
     assert "No rotation in progress." in shown

@@ -1,4 +1,4 @@
-"""What is noted of sessions: once a minute, in a bounded table, from the right address."""
+"""Sessions are recorded once a minute, in a table of limited size, with the real client address."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from web.shell.client_address import client_address
 
 
 class Clock:
-    """A clock that the test sets."""
+    """A clock set by the test."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -22,7 +22,7 @@ class Clock:
         return self.now
 
 
-def test_a_session_is_due_once_a_minute() -> None:
+def test_session_is_due_once_a_minute() -> None:
     clock = Clock()
     seen = SeenSessions(clock)
     assert seen.is_due("a")
@@ -33,7 +33,7 @@ def test_a_session_is_due_once_a_minute() -> None:
     assert not seen.is_due("b")
 
 
-def test_the_table_is_bounded() -> None:
+def test_table_size_is_limited() -> None:
     seen = SeenSessions(Clock())
     for number in range(MAX_KNOWN + 10):
         seen.is_due(str(number))
@@ -42,7 +42,7 @@ def test_the_table_is_bounded() -> None:
 
 
 @pytest.mark.django_db
-def test_a_session_from_before_this_program_is_noted_with_its_first_request(client: Client) -> None:
+def test_session_without_a_record_is_recorded_with_its_next_request(client: Client) -> None:
     client.force_login(User.objects.create(username="op", is_superuser=True))
     ConsoleSession.objects.all().delete()
     from web.access import session_record
@@ -73,7 +73,7 @@ def test_later_requests_write_nothing(client: Client, django_assert_num_queries:
         (False, {"REMOTE_ADDR": "::1"}, "::1"),
     ],
 )
-def test_the_address_is_the_one_that_cannot_be_made_up(
+def test_recorded_address_cannot_be_forged(
     settings: object, behind: bool, headers: dict[str, str], address: str
 ) -> None:
     settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if behind else None

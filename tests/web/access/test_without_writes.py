@@ -1,4 +1,4 @@
-"""The console while its database cannot be written: people sign in, read, and revoke keys; then it recovers."""
+"""With a read-only database, people sign in, read, and revoke keys; the console recovers once it is writable."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def person(monkeypatch: pytest.MonkeyPatch) -> Iterator[User]:
-    """An admin, and memory of this process that is empty."""
+    """Return an admin, and clear the memory of this process."""
     monkeypatch.setattr(session_store, "held_sessions", held := HeldSessions())
     monkeypatch.setattr("web.live.session_watch.held_sessions", held)
     monkeypatch.setattr(login_throttle, "_counted_here", CountedHere())
@@ -77,7 +77,7 @@ def test_people_sign_in_and_read_and_their_session_is_stored_later(
     assert client.get("/").status_code == 200
 
 
-def test_a_wrong_password_stays_wrong_and_guesses_are_slowed_down(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_password_is_rejected_and_guesses_are_throttled(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr("web.access.login.LoginThrottle", lambda: LoginThrottle(clock))
     with unwritable():
@@ -88,7 +88,7 @@ def test_a_wrong_password_stays_wrong_and_guesses_are_slowed_down(monkeypatch: p
         assert Client().post("/login", RIGHT).status_code == 302
 
 
-def test_guesses_at_many_names_are_slowed_down_within_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guesses_at_many_names_are_throttled_within_limited_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(login_throttle, "MAX_COUNTED_HERE", 30)
     throttle = LoginThrottle(Clock())
     with unwritable():
@@ -100,7 +100,7 @@ def test_guesses_at_many_names_are_slowed_down_within_bounded_memory(monkeypatch
     assert len(login_throttle._counted_here._full_at_s) == 30
 
 
-def test_a_session_that_was_ended_does_not_come_back(person: User) -> None:
+def test_ended_session_is_not_restored(person: User) -> None:
     client = client_of(person)
     assert client.get("/").status_code == 200
     Session.objects.all().delete()
@@ -111,7 +111,7 @@ def test_a_session_that_was_ended_does_not_come_back(person: User) -> None:
     assert client.get("/").status_code == 302
 
 
-def test_changes_within_a_stored_session_are_lost_and_the_session_stays(person: User) -> None:
+def test_changes_of_a_stored_session_are_lost_and_the_session_remains(person: User) -> None:
     client = client_of(person)
     store = SessionStore(client.cookies["sessionid"].value)
     store["note"] = "x"
@@ -122,7 +122,7 @@ def test_changes_within_a_stored_session_are_lost_and_the_session_stays(person: 
     assert SessionStore(store.session_key).get("_auth_user_id") == str(person.pk)
 
 
-def test_sessions_in_memory_end_by_themselves_and_are_bounded() -> None:
+def test_sessions_in_memory_expire_and_are_limited() -> None:
     clock = Clock()
     held = HeldSessions(clock)
     held.put("a", "1")
@@ -136,7 +136,7 @@ def test_sessions_in_memory_end_by_themselves_and_are_bounded() -> None:
     assert ("0" in held, "1" in held) == (False, True)
 
 
-def test_an_open_page_needs_no_write(person: User) -> None:
+def test_open_page_requires_no_write(person: User) -> None:
     client = client_of(person)
     with unwritable():
         assert client.get("/access/keys").status_code == 200
@@ -144,7 +144,7 @@ def test_an_open_page_needs_no_write(person: User) -> None:
     ConsoleSession.objects.update(seen_at="2020-01-01T00:00:00Z")
 
 
-def test_a_key_is_revoked_from_its_page_and_the_list_says_that_it_is_not_stored(person: User, tenant: Tenant) -> None:
+def test_key_is_revoked_from_its_page_and_listed_as_not_stored(person: User, tenant: Tenant) -> None:
     client, key = client_of(person), new_key(tenant, "leaky")
     with unwritable():
         answer = client.post(f"/access/keys/{key.key_id}/revoke", {"why": "leaked"})
@@ -160,7 +160,7 @@ def test_a_key_is_revoked_from_its_page_and_the_list_says_that_it_is_not_stored(
     assert key.prefix not in page_text(client.get("/access/keys"))
 
 
-def test_without_the_bus_too_the_page_says_that_nothing_was_revoked(person: User, tenant: Tenant) -> None:
+def test_without_the_bus_the_page_reports_that_nothing_was_revoked(person: User, tenant: Tenant) -> None:
     client, key = client_of(person), new_key(tenant)
     get_bus().connected = False
     with unwritable():
@@ -173,7 +173,7 @@ def test_without_the_bus_too_the_page_says_that_nothing_was_revoked(person: User
     ("message", "title"),
     [(FULL, "The database’s disk is full"), ("attempt to write a readonly database", "The database is read-only")],
 )
-def test_another_change_says_what_is_full_and_what_to_do(person: User, message: str, title: str) -> None:
+def test_other_changes_report_what_is_full_and_the_remedy(person: User, message: str, title: str) -> None:
     client = client_of(person)
     client.raise_request_exception = False
     with unwritable(message):
@@ -193,7 +193,7 @@ def banner(client: Client) -> str:
     return " ".join(page_text(client.get("/")).split())
 
 
-def test_the_fleet_page_says_that_the_database_cannot_be_written_until_it_can(person: User) -> None:
+def test_fleet_page_reports_the_read_only_database_until_it_is_writable(person: User) -> None:
     client = client_of(person)
     assert "not writable" not in banner(client)
     with unwritable():
@@ -204,7 +204,7 @@ def test_the_fleet_page_says_that_the_database_cannot_be_written_until_it_can(pe
     assert "not writable" not in banner(client)
 
 
-def test_a_failure_is_remembered_for_a_while_only() -> None:
+def test_failure_is_remembered_for_a_limited_time() -> None:
     clock = Clock()
     writes = DatabaseWrites(clock)
     writes.failed(ValueError("no such thing"))
@@ -215,7 +215,7 @@ def test_a_failure_is_remembered_for_a_while_only() -> None:
     assert writes.failing is None
 
 
-def test_the_fleet_page_counts_the_revocations_that_are_not_stored(person: User, tenant: Tenant) -> None:
+def test_fleet_page_counts_revocations_that_are_not_stored(person: User, tenant: Tenant) -> None:
     client, key = client_of(person), new_key(tenant)
     with unwritable():
         client.post(f"/access/keys/{key.key_id}/revoke")
@@ -224,9 +224,7 @@ def test_the_fleet_page_counts_the_revocations_that_are_not_stored(person: User,
     assert "revoked at the gateways" not in banner(client)
 
 
-def test_the_fleet_page_says_how_full_the_disk_is_and_who_shares_it(
-    person: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fleet_page_reports_a_nearly_full_disk_and_its_users(person: User, monkeypatch: pytest.MonkeyPatch) -> None:
     make_pool()
     client, viewer = client_of(person), client_of(make_person("viewer of chat"))
     tier = {"medium": "STORAGE", "slots": 8192, "used_slots": 4096}

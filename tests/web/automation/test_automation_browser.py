@@ -1,4 +1,4 @@
-"""The Automation page in a real browser over the whole program: engines start, change roles, and stop; a freeze."""
+"""The Automation page in a browser over the whole program: engines start, change roles, and stop; a pool is frozen."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def roles_program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]
 
 
 def hold(page: Page, engines: int, prefill: int | None = None) -> None:
-    """Override the pool's size, and its prefill engines, for a quarter of an hour."""
+    """Override the size of the pool and of its prefill engines for 15 minutes."""
     page.get_by_role("link", name="Override", exact=True).click()
     page.get_by_label("Engines", exact=True).fill(str(engines))
     page.get_by_label("Prefill engines", exact=True).fill("" if prefill is None else str(prefill))
@@ -42,7 +42,7 @@ def action(page: Page, words: str) -> Locator:
 
 
 def tile(page: Page, name: str) -> Locator:
-    """Return the figure of a tile."""
+    """Return the value of a tile."""
     return page.locator(".tile", has_text=name).locator("b")
 
 
@@ -90,7 +90,7 @@ def test_admin_scales_freezes_and_changes_roles_of_a_pool(
 
 
 def _check_charts(page: Page) -> None:
-    """Check the charts by keyboard, at a plan's mark, and as a table."""
+    """Check the charts by keyboard, at a plan's marker, and as a table."""
     # The script draws the charts, so it handles keys once they exist.
     expect(page.locator("hw-steps")).to_have_count(6)
     page.keyboard.press("1")

@@ -1,4 +1,4 @@
-"""The Jobs page: what runs, what failed and why, and who may do something about it."""
+"""The Jobs page: running and failed jobs with reasons, and the people who may control them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def operator(db: None) -> Client:
     return client_of(make_person("operator"))
 
 
-def test_running_comes_first_with_progress_and_holder(operator: Client) -> None:
+def test_running_jobs_are_listed_first_with_progress_and_holder(operator: Client) -> None:
     failed = ended(JobState.FAILED, outcome={"error": "no recording of the last hour"})
     lease = acquire("replication", "gpu-host:77", timedelta(seconds=30))
     renew(lease, timedelta(seconds=30), progress={"done": 3, "of": 8})
@@ -56,7 +56,7 @@ def test_running_comes_first_with_progress_and_holder(operator: Client) -> None:
     assert "1 active, 1 ended" in page
 
 
-def test_a_job_between_two_rounds_is_idle_and_says_when_it_ran_and_where(operator: Client) -> None:
+def test_job_between_two_rounds_is_idle_with_time_and_process_of_the_last_one(operator: Client) -> None:
     lease = acquire("requests", "gpu-host:77", timedelta(seconds=30))
     page = show(operator)
     assert "running" in page
@@ -68,14 +68,14 @@ def test_a_job_between_two_rounds_is_idle_and_says_when_it_ran_and_where(operato
     assert "waiting" not in page
 
 
-def test_an_unclaimed_job_waits(operator: Client) -> None:
+def test_unclaimed_job_is_shown_as_waiting(operator: Client) -> None:
     JobRun.objects.create(job="replication", started_at=timezone.now())
     page = show(operator)
     assert "waiting" in page
     assert "no holder yet" in page
 
 
-def test_many_kinds_of_jobs_are_one_choice(operator: Client) -> None:
+def test_job_kinds_are_one_select_field(operator: Client) -> None:
     for number in range(20):
         ended(job=f"kind_{number}")
     page = show(operator, "?job=kind_7")
@@ -83,7 +83,7 @@ def test_many_kinds_of_jobs_are_one_choice(operator: Client) -> None:
     assert '<option value="kind_7" selected>' in page
 
 
-def test_failed_only_leaves_out_the_rest(operator: Client) -> None:
+def test_failed_only_filter_hides_other_runs(operator: Client) -> None:
     acquire("probe", "me", timedelta(seconds=30))
     bad = [ended(JobState.FAILED), ended(JobState.ABANDONED)]
     ended()
@@ -93,7 +93,7 @@ def test_failed_only_leaves_out_the_rest(operator: Client) -> None:
     assert "No run failed" in show(operator, "?failed=1&job=probe")
 
 
-def test_a_run_shows_inputs_plan_outcome_and_evidence(operator: Client) -> None:
+def test_run_shows_inputs_plan_outcome_and_evidence(operator: Client) -> None:
     run = ended(
         inputs={"trace": "t-1"}, plan={"move": ["e-17"]}, outcome={"moved": 2, "reason": "done with <b>care</b>"}
     )
@@ -103,7 +103,7 @@ def test_a_run_shows_inputs_plan_outcome_and_evidence(operator: Client) -> None:
     assert "<b>care</b>" not in page
 
 
-def test_cancelling_and_retrying_from_the_page(operator: Client) -> None:
+def test_run_is_cancelled_and_retried_from_the_page(operator: Client) -> None:
     lease = acquire("replication", "me", timedelta(seconds=30))
     answer = operator.post(f"/jobs/{lease.run_id}/cancel", {"why": "wrong trace"})
     assert answer["Location"] == f"/jobs?run={lease.run_id}&said=cancelling"
@@ -121,7 +121,7 @@ def test_cancelling_and_retrying_from_the_page(operator: Client) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_operators_control_and_others_watch(role: str) -> None:
+def test_operators_control_runs_and_viewers_only_read(role: str) -> None:
     run = ended(JobState.FAILED)
     client = client_of(make_person(role, make_pool()))
     page = show(client, f"?run={run.pk}", 403 if role == "nobody" else 200)
@@ -134,7 +134,7 @@ def test_operators_control_and_others_watch(role: str) -> None:
     assert AuditEvent.objects.count() == (1 if role in CONTROLLERS else 0)
 
 
-def test_an_operator_of_a_pool_works_on_its_engines_runs() -> None:
+def test_pool_operator_controls_runs_of_engines_of_that_pool() -> None:
     pool = make_pool()
     engine = register_engine(pool, "e-01", "http://127.0.0.1:9000", actor=program("test"))
     run, other = ended(JobState.FAILED, job="preflight", shard=engine.pk), ended(JobState.FAILED)
@@ -147,7 +147,7 @@ def test_an_operator_of_a_pool_works_on_its_engines_runs() -> None:
     assert client.post(f"/jobs/{other.pk}/retry").status_code == 404
 
 
-def test_no_change_goes_by_a_link_or_a_forged_form() -> None:
+def test_links_and_forged_forms_change_nothing() -> None:
     run = ended(JobState.FAILED)
     user = make_person("operator")
     client, careful = client_of(user), client_of(user, check_forgery=True)
@@ -157,7 +157,7 @@ def test_no_change_goes_by_a_link_or_a_forged_form() -> None:
     assert JobRun.objects.get().retries.count() == 0
 
 
-def test_the_fragment_is_the_changing_part_alone(operator: Client) -> None:
+def test_fragment_has_only_the_live_section(operator: Client) -> None:
     run = ended()
     page = show(operator, f"?run={run.pk}&failed=1")
     address = re.search(r'data-refresh="([^"]+)"', page)[1].replace("&amp;", "&")
@@ -168,11 +168,11 @@ def test_the_fragment_is_the_changing_part_alone(operator: Client) -> None:
 
 
 @pytest.mark.parametrize("query", ["run=x", "run=99999999999999999999", "page=x", "page=-1", "job=%00", "job=gone"])
-def test_links_to_nothing_show_the_page(operator: Client, query: str) -> None:
+def test_links_to_unknown_runs_open_no_drawer(operator: Client, query: str) -> None:
     assert "drawer-title" not in show(operator, f"?{query}")
 
 
-def test_a_thousand_runs_cost_as_many_queries_as_one(
+def test_thousand_runs_take_as_many_queries_as_one(
     operator: Client, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     now = timezone.now()

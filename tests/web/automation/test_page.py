@@ -1,4 +1,4 @@
-"""The Automation pages: what each automation does and why, the verbs, and who may use them."""
+"""The Automation pages: state and reason of each automation, its actions, and the people who may use them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ADVICE = {
 
 @pytest.fixture
 def pool(db: None) -> Pool:
-    """A pool with two engines."""
+    """Return a pool with two engines."""
     pool = make_pool()
     make_engines(pool, 2)
     return pool
@@ -52,7 +52,7 @@ def operator(pool: Pool) -> Client:
 
 
 def round_of(pool: Pool, job: str, plan: dict[str, Any], mode: str = "advise", **memory: Any) -> JobRun:
-    """Store what the automation's last round left, two seconds ago."""
+    """Store the outcome of the automation's last round, two seconds ago."""
     at_s = timezone.now().timestamp() - 2
     reason = plan["reasons"][0]["text"] if plan.get("reasons") else ""
     return JobRun.objects.create(
@@ -88,7 +88,7 @@ def send(client: Client, verb: str, **fields: str) -> Any:
     return client.post(f"/automation/chat/{verb}", fields)
 
 
-def test_a_card_says_mode_reason_why_nothing_and_next_change(operator: Client, pool: Pool) -> None:
+def test_card_shows_mode_reason_why_nothing_changes_and_next_change(operator: Client, pool: Pool) -> None:
     now_s = timezone.now().timestamp()
     calm = {"action": "none", "reasons": [{"code": "right_size", "text": "1.1 engines' work needs 2 engines"}]}
     round_of(pool, "scaling", {**ADVICE, **calm, "add": []}, added_s=now_s)
@@ -100,7 +100,7 @@ def test_a_card_says_mode_reason_why_nothing_and_next_change(operator: Client, p
     assert "No plan proposed a change." in text
 
 
-def test_an_automation_that_never_ran_and_one_that_stopped_say_so(operator: Client, pool: Pool) -> None:
+def test_automation_that_never_ran_or_stopped_is_reported(operator: Client, pool: Pool) -> None:
     run = round_of(pool, "rebalance", {"reasons": []})
     JobRun.objects.filter(pk=run.pk).update(plan={"at_s": timezone.now().timestamp() - 90})
     page = show(operator)
@@ -108,7 +108,7 @@ def test_an_automation_that_never_ran_and_one_that_stopped_say_so(operator: Clie
     assert "No evaluation since" in card(page, "rebalance")
 
 
-def test_the_last_plan_that_changed_something_stays_with_its_reasons(operator: Client, pool: Pool) -> None:
+def test_last_plan_with_changes_is_kept_with_its_reasons(operator: Client, pool: Pool) -> None:
     PlanRecord.objects.create(
         pool="chat",
         job="scaling",
@@ -126,13 +126,13 @@ def test_the_last_plan_that_changed_something_stays_with_its_reasons(operator: C
     assert "executed" in page.split('id="plans-title"')[1]
 
 
-def test_the_ratio_is_shown_only_where_there_are_roles(operator: Client, pool: Pool) -> None:
+def test_ratio_is_shown_only_if_the_pool_has_roles(operator: Client, pool: Pool) -> None:
     assert 'id="card-prefill_decode"' not in show(operator)
     Engine.objects.filter(name="e-0001").update(role="prefill")
     assert 'id="card-prefill_decode"' in show(operator)
 
 
-def test_freezing_and_unfreezing_from_the_page(operator: Client, pool: Pool) -> None:
+def test_pool_is_frozen_and_unfrozen_from_the_page(operator: Client, pool: Pool) -> None:
     action_of(pool)
     assert "1 action not yet started will be canceled" in show(operator, "?do=freeze")
     answer = send(operator, "freeze", why="a move", revision="1", range="5m")
@@ -147,7 +147,7 @@ def test_freezing_and_unfreezing_from_the_page(operator: Client, pool: Pool) -> 
     assert set(verbs) == {"pool.freeze", "pool.unfreeze"}
 
 
-def test_holding_a_pool_by_hand_for_a_while(operator: Client, pool: Pool) -> None:
+def test_pool_size_is_overridden_for_a_limited_time(operator: Client, pool: Pool) -> None:
     assert send(operator, "override", engines="4", length_s="3600", why="launch").status_code == 303
     stored = PoolAutomation.objects.get()
     assert (stored.override_engines, stored.override_prefill, stored.why) == (4, None, "launch")
@@ -167,7 +167,7 @@ def test_holding_a_pool_by_hand_for_a_while(operator: Client, pool: Pool) -> Non
         ({"engines": "3", "length_s": "9999999"}, "seven days at most"),
     ],
 )
-def test_an_override_that_cannot_be_is_shown_again_with_what_was_typed(
+def test_invalid_override_is_shown_again_with_its_input(
     operator: Client, pool: Pool, fields: dict[str, str], words: str
 ) -> None:
     answer = send(operator, "override", **fields, why="because")
@@ -178,18 +178,18 @@ def test_an_override_that_cannot_be_is_shown_again_with_what_was_typed(
     assert not PoolAutomation.objects.exclude(override_until=None).exists()
 
 
-def test_the_question_says_how_many_engines_there_are_and_may_be(operator: Client, pool: Pool) -> None:
+def test_override_dialog_shows_current_and_allowed_engine_counts(operator: Client, pool: Pool) -> None:
     engines = Engine.objects.filter(pool=pool, desired_state="ready").count()
     page = show(operator, "?do=override")
     assert f'data-now="{engines}" data-least="1" data-most="16"' in page
     assert f"{engines} now" in page
 
 
-def test_the_longest_override_is_accepted(operator: Client, pool: Pool) -> None:
+def test_longest_override_is_accepted(operator: Client, pool: Pool) -> None:
     assert send(operator, "override", engines="3", length_s="604800").status_code == 303
 
 
-def test_a_change_in_between_is_not_overwritten(operator: Client, pool: Pool) -> None:
+def test_concurrent_change_is_not_overwritten(operator: Client, pool: Pool) -> None:
     send(operator, "override", engines="3", length_s="900", revision="1")
     answer = send(operator, "freeze", revision="1")
     assert answer.status_code == 412
@@ -211,7 +211,7 @@ def test_advice_is_followed_from_the_page_once(operator: Client, pool: Pool) -> 
     assert "started since this advice" in page_text(again)
 
 
-def test_actions_of_a_manual_pool_ask_for_a_person(operator: Client, pool: Pool) -> None:
+def test_actions_of_a_manual_pool_ask_for_confirmation(operator: Client, pool: Pool) -> None:
     Pool.objects.update(actuator="manual")
     action_of(pool, "sent", why="too many are late")
     page = show(operator)
@@ -233,7 +233,7 @@ def test_actions_show_errors_and_retries(operator: Client, pool: Pool) -> None:
     assert "Gave up after 15 min." in page
 
 
-def test_health_shows_reason_since_and_share_and_can_be_overruled(operator: Client, pool: Pool) -> None:
+def test_health_shows_reason_start_and_share_and_can_be_overridden(operator: Client, pool: Pool) -> None:
     engine = Engine.objects.get(name="e-0001")
     since = timezone.now() - timedelta(hours=5)
     ramp = {"slow_start_from": 0.1, "slow_start_s": 36_000}
@@ -251,7 +251,7 @@ def test_health_shows_reason_since_and_share_and_can_be_overruled(operator: Clie
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_operators_steer_and_others_watch(pool: Pool, role: str) -> None:
+def test_operators_control_automations_and_viewers_only_read(pool: Pool, role: str) -> None:
     round_of(pool, "scaling", ADVICE)
     client = client_of(make_person(role, pool))
     sees, steers = role != "nobody", role in OPERATORS
@@ -265,7 +265,7 @@ def test_operators_steer_and_others_watch(pool: Pool, role: str) -> None:
     assert (show(client, "", 200 if sees else 403).count("Frozen") > 0) is steers
 
 
-def test_the_overview_has_a_row_for_each_pool_that_one_may_see(operator: Client, pool: Pool) -> None:
+def test_overview_has_a_row_for_each_visible_pool(operator: Client, pool: Pool) -> None:
     make_pool("agents")
     send(operator, "freeze", why="a move")
     page = page_text(operator.get("/automation"))
@@ -278,11 +278,11 @@ def test_the_overview_has_a_row_for_each_pool_that_one_may_see(operator: Client,
 @pytest.mark.parametrize(
     "query", ["do=x", "do=follow", "do=follow&job=%00", "do=confirm&action=no", "do=trust&engine=no"]
 )
-def test_links_to_nothing_show_the_page(operator: Client, pool: Pool, query: str) -> None:
+def test_links_to_unknown_objects_open_no_drawer(operator: Client, pool: Pool, query: str) -> None:
     assert "drawer-title" not in show(operator, f"?{query}")
 
 
-def test_the_fragment_is_the_changing_parts_alone(operator: Client, pool: Pool) -> None:
+def test_fragment_has_only_the_live_sections(operator: Client, pool: Pool) -> None:
     text = show(operator, "?fragment=1&range=5m")
     assert "<html" not in text
     assert "automation-charts" not in text
@@ -291,7 +291,7 @@ def test_the_fragment_is_the_changing_parts_alone(operator: Client, pool: Pool) 
     assert "?range=5m&amp;do=freeze" in text
 
 
-def test_a_plan_from_before_an_override_is_not_taken_for_the_operator_s_wish(operator: Client, pool: Pool) -> None:
+def test_plan_from_before_an_override_is_not_shown_as_the_operators_request(operator: Client, pool: Pool) -> None:
     run = round_of(pool, "scaling", ADVICE)
     PoolAutomation.objects.create(pool=pool, override_engines=2, override_until=timezone.now() + timedelta(minutes=5))
     text = card(show(operator), "scaling")
@@ -301,13 +301,13 @@ def test_a_plan_from_before_an_override_is_not_taken_for_the_operator_s_wish(ope
     assert "By an operator: add 2 engines." in card(show(operator), "scaling")
 
 
-def test_a_plan_names_engines_that_are_gone(operator: Client, pool: Pool) -> None:
+def test_plan_names_deleted_engines(operator: Client, pool: Pool) -> None:
     action_of(pool, "done", key="eng-123", engine_name="e-05", finished_at=timezone.now())
     round_of(pool, "scaling", {**ADVICE, "add": [], "drain": ["eng-123"]})
     assert "Advises to drain e-05." in card(show(operator), "scaling")
 
 
-def test_many_engines_cost_as_many_queries_as_few(
+def test_many_engines_take_as_many_queries_as_few(
     operator: Client, pool: Pool, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     make_engines(pool, 300, start=10)
@@ -338,7 +338,7 @@ def plan(at: datetime, mode: str = "act", **fields: Any) -> PlanRecord:
     )
 
 
-def test_the_timeline_shows_sizes_forecast_and_reasons(operator: Client, pool: Pool) -> None:
+def test_timeline_shows_sizes_forecast_and_reasons(operator: Client, pool: Pool) -> None:
     at = timezone.now() - timedelta(minutes=10)
     plan(at)
     plan(at + timedelta(minutes=1), mode="advise")
@@ -352,13 +352,13 @@ def test_the_timeline_shows_sizes_forecast_and_reasons(operator: Client, pool: P
     assert (first["kind"], first["label"], second["kind"]) == ("scaling", "+2", "advice")
 
 
-def test_the_timeline_shows_what_people_did(operator: Client, pool: Pool) -> None:
+def test_timeline_shows_actions_of_people(operator: Client, pool: Pool) -> None:
     send(operator, "freeze", why="a move")
     (mark,) = timeline(operator)["marks"]
     assert (mark["kind"], mark["text"]) == ("freeze", "Frozen by operator: a move.")
 
 
-def test_the_timeline_shows_a_role_change_and_its_loads(operator: Client, pool: Pool) -> None:
+def test_timeline_shows_a_role_change_and_its_loads(operator: Client, pool: Pool) -> None:
     figures = {"prefill": 1, "decode": 2, "prefill_load": 0.9, "decode_load": 0.2, "imbalance": 0.63}
     role_changes = {"role_changes": [{"engine_id": "chat-1", "before": "decode", "after": "prefill"}], "reasons": []}
     plan(timezone.now() - timedelta(minutes=1), job="prefill_decode", figures=figures, plan=role_changes)
@@ -368,7 +368,7 @@ def test_the_timeline_shows_a_role_change_and_its_loads(operator: Client, pool: 
     assert "change e-0001 to prefill" in charts["marks"][0]["text"].lower()
 
 
-def test_the_past_ends_where_it_is_asked_to(operator: Client, pool: Pool) -> None:
+def test_timeline_ends_at_the_requested_time(operator: Client, pool: Pool) -> None:
     old = timezone.now() - timedelta(hours=3)
     plan(old - timedelta(minutes=20))
     plan(timezone.now())
@@ -378,7 +378,7 @@ def test_the_past_ends_where_it_is_asked_to(operator: Client, pool: Pool) -> Non
 
 
 @pytest.mark.parametrize("query", ["range=1y", "range=1h&end=x", "range=1h&end=12"])
-def test_ranges_that_cannot_be_are_rejected_with_words(operator: Client, pool: Pool, query: str) -> None:
+def test_invalid_range_is_rejected_with_a_message(operator: Client, pool: Pool, query: str) -> None:
     answer = operator.get(f"/automation/chat/timeline?{query}")
     assert answer.status_code == 400
     assert answer.json()["error"]

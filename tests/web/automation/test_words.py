@@ -1,4 +1,4 @@
-"""What the Automation pages say of plans, pauses, actions and drains: pure, with the moment given."""
+"""Texts of the Automation pages on plans, delays, actions, and drains, as pure functions of the time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def next_words(job: str, plan: dict[str, Any] | None = None, **memory: Any) -> s
         ({"calm_since_s": NOW_S - 500}, "Adding: at any time. Draining: at any time."),
     ],
 )
-def test_scaling_shows_what_is_left_of_its_pauses(memory: dict[str, float], words: str) -> None:
+def test_scaling_shows_the_remaining_cool_down(memory: dict[str, float], words: str) -> None:
     assert next_words("scaling", **memory) == words
 
 
@@ -50,11 +50,11 @@ def test_scaling_shows_what_is_left_of_its_pauses(memory: dict[str, float], word
         ),
     ],
 )
-def test_the_ratio_shows_what_it_waits_for(memory: dict[str, float], words: str) -> None:
+def test_ratio_shows_its_pending_condition(memory: dict[str, float], words: str) -> None:
     assert next_words("prefill_decode", **memory) == words
 
 
-def test_rebalancing_and_health_show_when_they_may_release() -> None:
+def test_rebalancing_and_health_show_when_they_may_release_engines() -> None:
     widened = {"k": {"d": 3, "since_s": NOW_S - 10, "needed_s": NOW_S}}
     assert next_words("rebalance") == "At any time."
     assert next_words("rebalance", widened=widened) == "Widening: at any time. Narrowing: in 50 s at the earliest."
@@ -80,24 +80,24 @@ def test_rebalancing_and_health_show_when_they_may_release() -> None:
         ("engine_health", {}, ""),
     ],
 )
-def test_a_plan_reads_as_what_it_wants(job: str, plan: dict[str, Any], words: str) -> None:
+def test_plan_text_states_its_changes(job: str, plan: dict[str, Any], words: str) -> None:
     assert change_words(job, plan, NAMES) == words
 
 
-def test_an_action_reads_as_what_it_wants() -> None:
+def test_action_text_states_its_change() -> None:
     assert action_words("start", "", "") == "Start an engine"
     assert action_words("start", "decode", "") == "Start a decode engine"
     assert action_words("stop", "", "e-01") == "Drain and stop e-01"
     assert action_words("change_role", "prefill", "e-01") == "Change e-01 to a prefill engine"
 
 
-def test_a_drain_counts_down() -> None:
+def test_drain_shows_a_countdown() -> None:
     assert drain_words(DrainProgress(3, 4.0, 12.0), None) == "3 requests left, about 12\u202fs to go."
     assert drain_words(DrainProgress(1, 4.0, None), None) == "1 request left, no estimate yet."
     assert drain_words(None, None) == ""
 
 
-def test_sentences_keep_names_as_they_are() -> None:
+def test_sentences_keep_the_case_of_names() -> None:
     assert sentence("no engine stays hot") == "No engine stays hot."
     assert sentence("e-08 is suspect") == "e-08 is suspect."
     assert sentence("  ") == ""

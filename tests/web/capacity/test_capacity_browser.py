@@ -1,4 +1,4 @@
-"""Layout of the Capacity page: no panel overflows a desktop or a phone, and axe reports nothing serious."""
+"""Layout of the Capacity page: no panel overflows a desktop or a phone, and axe reports no serious violation."""
 
 from __future__ import annotations
 

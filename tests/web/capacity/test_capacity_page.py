@@ -1,4 +1,4 @@
-"""The Capacity page: who sees it, what it says, what it rejects."""
+"""The Capacity page: its visibility, its texts, and rejected input."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def words(text: bytes) -> str:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_it_needs_a_role_in_all_pools(pool: Pool, role: str) -> None:
+def test_capacity_page_requires_a_role_in_all_pools(pool: Pool, role: str) -> None:
     answer = client_of(make_person(role, pool)).get("/capacity")
     assert answer.status_code == (200 if role in ("viewer", "operator", "admin", "superuser") else 403)
 
 
-def test_without_traffic_it_says_what_is_missing(viewer: Client) -> None:
+def test_empty_page_states_what_is_missing(viewer: Client) -> None:
     assert "No demand recorded" in words(viewer.get("/capacity").content)
 
 
-def test_it_says_what_is_saved_and_how_sure_that_is(viewer: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_shows_the_saving_and_its_uncertainty(viewer: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     end = days(0.3)
     monkeypatch.setattr(time, "time", lambda: end)
     page = words(viewer.get("/capacity?reserved=2&on_demand=5").content)
@@ -51,7 +51,7 @@ def test_it_says_what_is_saved_and_how_sure_that_is(viewer: Client, monkeypatch:
 
 
 @pytest.mark.parametrize("query", ["days=0", "days=x", "reserved=-1", "utilization=1.1", "on_demand=nan"])
-def test_a_price_that_is_none_is_rejected_at_its_field(viewer: Client, query: str) -> None:
+def test_invalid_price_is_rejected_at_its_field(viewer: Client, query: str) -> None:
     answer = viewer.get(f"/capacity?{query}")
     assert answer.status_code == 422
     assert "Enter a number above 0" in words(answer.content)

@@ -1,4 +1,4 @@
-"""The engine drawer's server side: card, decision, verbs; who may what, and what is rejected."""
+"""Endpoints of the engine drawer: card, decision, and actions; permissions and rejections."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def engine(bus: Bus) -> Engine:
 
 @pytest.fixture(autouse=True)
 def asker(bus: Bus) -> Iterator[None]:
-    """Have the process ask on this test's bus."""
+    """Clear the cached decision query, so that it uses the bus of this test."""
     recent_decisions.cache_clear()
     yield
     recent_decisions.cache_clear()
@@ -55,7 +55,7 @@ def operator(engine: Engine) -> Client:
     return client_of(make_person("pool_operator", engine.pool))
 
 
-def test_the_card_holds_the_last_decisions_newest_first(
+def test_card_lists_the_last_decisions_newest_first(
     engine: Engine, gateway: FakeGateway, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     client = operator(engine)
@@ -72,14 +72,14 @@ def test_the_card_holds_the_last_decisions_newest_first(
     assert len(waited) < len(card["decisions"])
 
 
-def test_every_reason_of_the_core_has_a_title_of_its_own() -> None:
+def test_every_reason_of_the_core_has_a_unique_title() -> None:
     codes = {value for name, value in vars(reasons).items() if name.isupper() and isinstance(value, str) and value}
     titled = set(engine_card.REASONS) | set(engine_card.QUEUE_REASONS) | set(engine_card.DECODE_REASONS)
     assert codes - set(reasons.REJECTIONS) <= titled
     assert len(set(engine_card.REASONS.values())) == len(engine_card.REASONS)
 
 
-def test_where_no_gateway_answers_the_card_says_so(engine: Engine) -> None:
+def test_card_reports_that_no_gateway_responds(engine: Engine) -> None:
     assert operator(engine).get(f"/fleet/engines/{ENGINE}").json()["decisions"] is None
 
 
@@ -87,7 +87,7 @@ def test_where_no_gateway_answers_the_card_says_so(engine: Engine) -> None:
     ("nobody", False, False), ("viewer", True, False), ("pool_viewer", True, False), ("pool_operator", True, True),
     ("operator", True, True), ("admin", True, True), ("superuser", True, True),
 ])  # fmt: skip
-def test_each_role_sees_and_steers_what_it_may(
+def test_each_role_sees_and_controls_only_what_it_may(
     engine: Engine, gateway: FakeGateway, role: str, sees: bool, steers: bool
 ) -> None:
     client = client_of(make_person(role, engine.pool))
@@ -100,13 +100,13 @@ def test_each_role_sees_and_steers_what_it_may(
     assert Engine.objects.get().desired_state == ("draining" if steers else "ready")
 
 
-def test_an_operator_of_another_pool_neither_sees_nor_steers(engine: Engine, gateway: FakeGateway) -> None:
+def test_operator_of_another_pool_can_neither_see_nor_control_the_engine(engine: Engine, gateway: FakeGateway) -> None:
     client = client_of(make_person("pool_operator", make_pool("other")))
     assert client.get(f"/fleet/engines/{ENGINE}").status_code == 404
     assert client.post(f"/fleet/engines/{ENGINE}/state", {"state": "draining"}, **JSON).status_code == 404
 
 
-def test_a_verb_changes_the_engine_and_the_audit_has_its_reason(engine: Engine, gateway: FakeGateway) -> None:
+def test_action_changes_the_engine_and_is_audited_with_its_reason(engine: Engine, gateway: FakeGateway) -> None:
     client = operator(engine)
     status, answer = ask(client, state="draining", why=" kernel update ", revision="1")
     assert (status, "e-01 is draining" in answer["message"]) == (200, True)
@@ -116,7 +116,7 @@ def test_a_verb_changes_the_engine_and_the_audit_has_its_reason(engine: Engine, 
     assert Engine.objects.get().desired_state == DesiredState.READY
 
 
-def test_a_stale_revision_is_rejected_and_nothing_changes(engine: Engine, gateway: FakeGateway) -> None:
+def test_stale_revision_is_rejected_and_nothing_changes(engine: Engine, gateway: FakeGateway) -> None:
     client = operator(engine)
     ask(client, state="maintenance", revision="1")
     status, answer = ask(client, state="draining", revision="1")
@@ -136,7 +136,7 @@ def test_a_stale_revision_is_rejected_and_nothing_changes(engine: Engine, gatewa
         ({"state": "ready", "why": "x" * 201}, "200 fit"),
     ],
 )
-def test_a_bad_form_is_rejected_with_what_to_do(
+def test_invalid_form_is_rejected_with_a_remedy(
     engine: Engine, gateway: FakeGateway, form: dict[str, str], words: str
 ) -> None:
     status, answer = ask(operator(engine), **form)
@@ -145,18 +145,18 @@ def test_a_bad_form_is_rejected_with_what_to_do(
     assert not AuditEvent.objects.exists()
 
 
-def test_without_a_script_the_form_goes_back_to_the_drawer(engine: Engine, gateway: FakeGateway) -> None:
+def test_form_sent_without_scripts_returns_to_the_drawer(engine: Engine, gateway: FakeGateway) -> None:
     answer = operator(engine).post(f"/fleet/engines/{ENGINE}/state", {"state": "draining"})
     assert (answer.status_code, answer["Location"]) == (302, f"/?engine={ENGINE}")
 
 
-def test_a_forged_form_changes_nothing(engine: Engine, gateway: FakeGateway) -> None:
+def test_forged_form_changes_nothing(engine: Engine, gateway: FakeGateway) -> None:
     client = client_of(make_person("pool_operator", engine.pool), check_forgery=True)
     assert client.post(f"/fleet/engines/{ENGINE}/state", {"state": "draining"}, **JSON).status_code == 403
     assert Engine.objects.get().desired_state == DesiredState.READY
 
 
-def test_a_decision_shows_its_candidates_in_words_and_no_prompt(engine: Engine, gateway: FakeGateway) -> None:
+def test_decision_shows_its_candidates_in_words_and_no_prompt(engine: Engine, gateway: FakeGateway) -> None:
     (newest, *_) = gateway.of_engine(ENGINE)
     client = client_of(make_person("viewer"))
     answer = client.get(f"/fleet/decisions/{newest.decision.decision_id}").json()
@@ -167,7 +167,7 @@ def test_a_decision_shows_its_candidates_in_words_and_no_prompt(engine: Engine, 
     assert client.get("/fleet/decisions/none").status_code == 404
 
 
-def test_decisions_of_a_pool_one_may_not_see_are_not_found(engine: Engine, gateway: FakeGateway) -> None:
+def test_decisions_of_invisible_pools_are_not_found(engine: Engine, gateway: FakeGateway) -> None:
     (newest, *_) = gateway.of_engine(ENGINE)
     path = f"/fleet/decisions/{newest.decision.decision_id}"
     assert client_of(make_person("pool_operator", engine.pool)).get(path).status_code == 404

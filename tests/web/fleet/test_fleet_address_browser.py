@@ -1,4 +1,4 @@
-"""Addresses of the Fleet page that name an engine, a moment, or a decision, which may no longer exist."""
+"""Addresses of the Fleet page that name an engine, a time, or a decision, which may no longer exist."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def test_address_of_an_unknown_engine_shows_a_message_and_a_link_back(
     assert trouble == []
 
 
-def test_open_decision_has_an_address_and_back_closes_it(page: Page, console: Console, trouble: list[str]) -> None:
+def test_open_decision_has_an_address_and_is_closed_by_the_back_button(
+    page: Page, console: Console, trouble: list[str]
+) -> None:
     page.goto(f"{console.url}/?engine=engine-e-02")
     page.locator("#drawer-decisions tbody tr").nth(2).click()
     expect(page.locator("#drawer-story-title")).to_contain_text("Sent to e-02:")
@@ -92,7 +94,7 @@ def test_removed_engine_stays_in_the_chart_and_its_event_names_it(page: Page, tr
     assert [item for item in trouble if "404" not in item] == []
 
 
-def test_past_moment_shows_the_engines_of_that_time(page: Page, console: Console) -> None:
+def test_past_view_shows_the_engines_of_that_time(page: Page, console: Console) -> None:
     page.goto(f"{console.url}/?end={int(time.time()) - REMOVED_AGO_S - 300}")
     expect(page.locator(".row-name.removed")).to_have_text("e-08")
     expect(page.locator(".row-name")).to_have_count(8)
@@ -115,7 +117,7 @@ def test_tiles_of_a_past_view_match_its_verdict(page: Page, console: Console) ->
     expect(page.locator("#status-age")).to_have_text("")
 
 
-def test_moment_without_history_shows_a_message_instead_of_values(page: Page, console: Console) -> None:
+def test_time_without_history_shows_a_message_instead_of_values(page: Page, console: Console) -> None:
     for come in (lambda: page.goto(f"{console.url}/?end=999"), lambda: page.evaluate("history.back()")):
         come()
         expect(page.locator("#verdict b")).to_have_text("No history.")

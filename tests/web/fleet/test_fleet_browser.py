@@ -106,7 +106,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
 
 @pytest.fixture
 def page(browser: Browser, console: Console, trouble: list[str]) -> Iterator[Page]:
-    """Open the Fleet page in a browser, signed in through the form."""
+    """Open the Fleet page in a browser that signs in with the form."""
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme="dark")
     yield signed_in(context, console, trouble)
     context.close()
@@ -125,7 +125,7 @@ def column(page: Page) -> int:
 
 
 def wait_for_column(page: Page, after: int) -> None:
-    """Wait until the page has drawn a column beyond `after`; polled here, since the page's policy forbids eval."""
+    """Wait until the page has drawn a column after `after`. Polls, because the page's policy forbids eval."""
     deadline = time.monotonic() + PATIENCE_MS / 1000
     while column(page) <= after:
         assert time.monotonic() < deadline, f"no column came after {after}"

@@ -1,4 +1,4 @@
-"""`/fleet/history`: who may ask, what is answered, and how many queries it takes."""
+"""`/fleet/history`: permissions, responses, and the number of queries."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def signed_in(client: Client, feed: FleetFeed) -> Client:
 
 @pytest.fixture
 def stored() -> float:
-    """Store two minutes of a fleet that ended now; return the moment now."""
+    """Store two minutes of a fleet that just ended; return the current time."""
     now, fleet = time.time(), FakeFleet(4, 2)
     run(fed([fleet.sample_at(float(step), now - 120) for step in range(120)]), now)
     return now
 
 
-def test_it_is_for_people_who_are_signed_in(client: Client, feed: FleetFeed) -> None:
+def test_history_requires_a_login(client: Client, feed: FleetFeed) -> None:
     assert client.get("/fleet/history?range=1h").status_code == 302
 
 
 @pytest.mark.parametrize("name", ["5m", "1h", "24h"])
-def test_it_answers_a_keyframe_in_few_queries(
+def test_response_is_a_keyframe_in_few_queries(
     signed_in: Client, stored: float, name: str, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     # Session, account, columns, their names, the strip; a day also has a tail of short columns.
@@ -50,7 +50,7 @@ def test_it_answers_a_keyframe_in_few_queries(
     assert len(frame.head["engines"]) == 4
 
 
-def test_it_answers_the_columns_that_follow(signed_in: Client, stored: float, feed: FleetFeed) -> None:
+def test_response_holds_the_columns_that_follow(signed_in: Client, stored: float, feed: FleetFeed) -> None:
     feed.take(FakeFleet(4, 2).sample_at(0, stored))
     head = read_frame(signed_in.get("/fleet/history?range=1h").content).head
     query = {"range": "1h", "after": str(head["index"] - 3), "roster": head["roster"]}
@@ -70,17 +70,17 @@ def test_it_answers_the_columns_that_follow(signed_in: Client, stored: float, fe
         "?range=1h&end=1e400",
     ],
 )
-def test_what_it_does_not_understand_it_rejects_with_words(signed_in: Client, query: str) -> None:
+def test_invalid_query_is_rejected_with_a_message(signed_in: Client, query: str) -> None:
     answer = signed_in.get(f"/fleet/history{query}")
     assert answer.status_code == 400
     assert len(answer.json()["error"]) > 20
 
 
-def test_it_changes_nothing(signed_in: Client) -> None:
+def test_request_changes_nothing(signed_in: Client) -> None:
     assert signed_in.post("/fleet/history?range=1h").status_code == 405
 
 
-def test_a_thousand_engines_cost_a_page_less_than_300_ms_of_cpu(signed_in: Client, feed: FleetFeed) -> None:
+def test_page_of_a_thousand_engines_takes_under_300_ms_of_cpu(signed_in: Client, feed: FleetFeed) -> None:
     now, fleet = time.time(), FakeFleet(1000, 2)
     samples = [fleet.sample_at(float(step * 5), now - 300) for step in range(60)]
     run(fed(samples), now)

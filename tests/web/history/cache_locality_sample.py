@@ -1,4 +1,4 @@
-"""Sample reports of a pool's cache locality, for tests of its pages."""
+"""Example reports of a pool's cache locality, for tests of its pages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAIRS = RingPlan(2, 100, True, 2, True)
 def pool_cache_locality(
     made_of: Sequence[Engine], /, rings: RingPlan | None = PAIRS, **changes: Any
 ) -> PoolCacheLocality:
-    """Return the word on a pool: 100 requests, of which 60 share 6 blocks, and one engine that is not believed."""
+    """Return a pool's report: 100 requests, 60 of which share 6 blocks, and one untrusted engine."""
     ids = tuple(engine.engine_id for engine in made_of)
     fields: dict[str, Any] = {
         "pool_id": made_of[0].pool.slug, "placement": "dual_map" if rings else "least_cost", "policy_version": 7,
@@ -45,7 +45,7 @@ def pool_cache_locality(
 
 
 def engine_cache_locality(engine: Engine, number: int) -> EngineCacheLocality:
-    """Return one engine's word; the first one's hits are not what was predicted."""
+    """Return one engine's report. The hits of the first engine differ from the prediction."""
     spans = tuple(
         SplitSpan(span_s, 20, SplitMean(0.25, 0.0, 0.5 + number), SplitMean(1.0, 0.5, 1.0 + number))
         for span_s in (60.0, 300.0, 900.0)

@@ -1,4 +1,4 @@
-"""The Cache locality pages: rings and what a leaving engine moves, shared prefixes, parts of TTFT, hits, tables."""
+"""The Cache locality pages: rings, keys moved by a leaving engine, shared prefixes, TTFT, hits, and tables."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Report = Callable[..., PoolCacheLocality]
 
 @pytest.fixture
 def pool(db: None) -> Pool:
-    """A pool with four engines."""
+    """Return a pool with four engines."""
     return make_pool()
 
 
 @pytest.fixture
 def report(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Report:
-    """Return the function that makes a gateway report on the pool."""
+    """Return a function that reports on the pool as a gateway does."""
     engines = make_engines(pool, 4)
 
     def show_report(*args: object, **changes: object) -> PoolCacheLocality:
@@ -59,7 +59,7 @@ def panel(page: str, name: str) -> str:
     return page.partition(f'id="cache-locality-{name}"')[2].partition("</section>")[0]
 
 
-def test_the_title_names_the_most_notable_fact(viewer: Client, report: Report) -> None:
+def test_title_names_the_most_notable_fact(viewer: Client, report: Report) -> None:
     report()
     page = show(viewer)
     assert "45.0\u202f% of the requests share their first 144 tokens, which no engine holds." in page
@@ -67,7 +67,7 @@ def test_the_title_names_the_most_notable_fact(viewer: Client, report: Report) -
     assert "Over 100 requests of the last 1\u202fmin 2\u202fs, one in 2 sampled" in page
 
 
-def test_shares_are_the_exact_ones_in_picture_and_table(viewer: Client, report: Report) -> None:
+def test_exact_shares_are_in_chart_and_table(viewer: Client, report: Report) -> None:
     word = report()
     rings = panel(show(viewer), "rings")
     for engine in ring_shares(PAIRS, word.accepting).engines:
@@ -78,7 +78,7 @@ def test_shares_are_the_exact_ones_in_picture_and_table(viewer: Client, report: 
     assert "Select an engine" in rings
 
 
-def test_choosing_an_engine_says_what_moves_where(viewer: Client, report: Report) -> None:
+def test_selected_engine_shows_where_its_keys_would_move(viewer: Client, report: Report) -> None:
     word = report()
     rings = panel(show(viewer, "?without=e-0003&window=1"), "rings")
     shares = ring_shares(PAIRS, word.accepting, without=word.accepting[2])
@@ -93,7 +93,7 @@ def test_choosing_an_engine_says_what_moves_where(viewer: Client, report: Report
     assert panel(show(viewer, "?without=e-9999"), "rings") == panel(show(viewer), "rings")
 
 
-def test_arcs_of_all_engines_fill_each_drawn_ring(report: Report) -> None:
+def test_arcs_of_all_engines_fill_each_ring(report: Report) -> None:
     word = report()
     for ring in PAIRS.over(word.accepting):
         drawn = 0
@@ -105,7 +105,7 @@ def test_arcs_of_all_engines_fill_each_drawn_ring(report: Report) -> None:
         assert drawn == TURN
 
 
-def test_a_pool_without_rings_shows_who_got_the_requests(viewer: Client, report: Report) -> None:
+def test_pool_without_rings_shows_requests_per_engine(viewer: Client, report: Report) -> None:
     report(None)
     rings = panel(show(viewer, "?without=e-0001"), "rings")
     assert "No rings here" in rings
@@ -115,7 +115,7 @@ def test_a_pool_without_rings_shows_who_got_the_requests(viewer: Client, report:
     assert "<circle" not in rings
 
 
-def test_prefixes_are_hashes_with_their_holders_in_picture_and_table(viewer: Client, report: Report) -> None:
+def test_prefixes_are_hashes_with_their_holders_in_chart_and_table(viewer: Client, report: Report) -> None:
     report()
     prefixes = panel(show(viewer, "?prefix=bb12000000000000"), "prefixes")
     assert "bb1200, 3 blk: blocks 7 to 9, 144 tokens from the start; 45 requests, 45.0\u202f%;" in prefixes
@@ -131,7 +131,7 @@ def test_prefixes_are_hashes_with_their_holders_in_picture_and_table(viewer: Cli
     assert "6a37cb0000000000" not in twin
 
 
-def test_ttft_is_stacked_with_a_table_and_leads_to_the_late_decisions(viewer: Client, report: Report) -> None:
+def test_ttft_is_a_stacked_chart_with_a_table_and_links_to_late_decisions(viewer: Client, report: Report) -> None:
     report()
     ttft = panel(show(viewer, "?window=15"), "ttft")
     assert re.findall(r'<span class="split-name">([^<]+)', ttft) == ["e-0004", "e-0003", "e-0002", "e-0001"]
@@ -146,7 +146,7 @@ def test_ttft_is_stacked_with_a_table_and_leads_to_the_late_decisions(viewer: Cl
     ))]  # fmt: skip
 
 
-def test_hits_name_the_cause_per_engine_and_since_when(viewer: Client, report: Report) -> None:
+def test_hit_deviations_show_cause_and_start_per_engine(viewer: Client, report: Report) -> None:
     report()
     page = show(viewer)
     hits = panel(page, "hits")
@@ -160,7 +160,7 @@ def test_hits_name_the_cause_per_engine_and_since_when(viewer: Client, report: R
     assert "−288" in scatter
 
 
-def test_a_pool_without_reports_says_so_and_draws_nothing(
+def test_pool_without_reports_shows_a_message_and_no_chart(
     viewer: Client, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     intake: CacheLocalityIntake = intake_of()
@@ -169,7 +169,7 @@ def test_a_pool_without_reports_says_so_and_draws_nothing(
     assert "No recent data from a gateway" in page_text(viewer.get("/cache-locality"))
 
 
-def test_an_idle_pool_has_empty_panels_with_what_must_happen_first(viewer: Client, report: Report) -> None:
+def test_idle_pool_has_empty_panels_that_state_what_is_missing(viewer: Client, report: Report) -> None:
     report(requests=0, sampled=0, span_s=0.0, prefixes=(), keys={}, engines=())
     page = show(viewer)
     assert "No shared prefixes" in panel(page, "prefixes")
@@ -177,7 +177,7 @@ def test_an_idle_pool_has_empty_panels_with_what_must_happen_first(viewer: Clien
     assert "Nothing to compare" in panel(page, "scatter")
 
 
-def test_the_overview_lists_pools_with_their_ratio(viewer: Client, report: Report) -> None:
+def test_overview_lists_pools_with_their_ratio(viewer: Client, report: Report) -> None:
     report()
     page = re.sub(r"\s+", " ", page_text(viewer.get("/cache-locality")))
     assert '<a class="ledger-open" href="/cache-locality/chat">' in page
@@ -186,13 +186,13 @@ def test_the_overview_lists_pools_with_their_ratio(viewer: Client, report: Repor
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_who_sees_no_pool_gets_none(pool: Pool, report: Report, role: str) -> None:
+def test_people_without_a_role_are_rejected(pool: Pool, report: Report, role: str) -> None:
     report()
     status = client_of(make_person(role, pool)).get("/cache-locality/chat").status_code
     assert status == (403 if role == "nobody" else 200)
 
 
-def test_a_refresh_is_the_changing_part_alone_and_costs_few_queries(
+def test_refresh_has_only_the_live_section_and_takes_few_queries(
     viewer: Client, report: Report, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     report()

@@ -1,4 +1,4 @@
-"""The Cache locality page in a real browser: strict policy, axe, states by click and key, tables that stay open."""
+"""The Cache locality page in a browser: strict policy, axe, selection by click and key, and tables that stay open."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 @pytest.fixture(scope="module", autouse=True)
 def database_beside_playwright() -> Iterator[None]:
-    """Let Django ask the database in this thread, in which Playwright runs an event loop."""
+    """Let Django query the database in this thread, in which Playwright runs an event loop."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
         yield
 
 
-def test_pictures_change_in_place_and_have_tables(
+def test_charts_update_in_place_and_have_tables(
     browser: Browser,
     transactional_db: None,
     live_server: LiveServer,

@@ -1,4 +1,4 @@
-"""The stored past as pictures: restarts, gaps, tails, and columns that follow."""
+"""The stored past as frames: restarts, gaps, tails, and later columns."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def shown(name: str, at: float, feed: FleetFeed, end: str = "") -> Frame:
 
 
 def known(frame: Frame, row: int = 0) -> list[int]:
-    """Return the places of columns that are known, counted back from the right edge (0 the newest)."""
+    """Return the positions of known columns, counted from the right edge (0 is the newest)."""
     values = frame.engines["seconds"][row]
     return [len(values) - 1 - index for index, value in enumerate(values) if not math.isnan(value)]
 
 
-def test_an_hour_shows_stored_columns_and_those_that_only_this_process_received() -> None:
+def test_hour_shows_stored_columns_and_those_only_in_memory() -> None:
     samples = samples_of(4, 65)
     run(fed(samples[:90]), START + 45)
     frame = shown("1h", START + 64.5, feed_of(samples))
@@ -51,7 +51,7 @@ def test_an_hour_shows_stored_columns_and_those_that_only_this_process_received(
     assert frame.now[0][0] == pytest.approx(frame.engines["tokens"][0][-1], rel=1e-3)
 
 
-def test_after_a_restart_the_earlier_hour_is_there_and_the_pause_is_a_gap() -> None:
+def test_earlier_hour_is_restored_after_a_restart_with_a_gap_for_the_downtime() -> None:
     run(fed(samples_of(4, 61)), START + 61)
     frame = shown("1h", START + 149, feed_of(samples_of(4, 30, begin=120)))
     assert known(frame) == [14, 13, 12, 11, 10, 9, 2, 1, 0]
@@ -60,7 +60,7 @@ def test_after_a_restart_the_earlier_hour_is_there_and_the_pause_is_a_gap() -> N
     assert strip[0] == 0
 
 
-def test_a_past_hour_does_not_change_and_has_its_own_verdict() -> None:
+def test_past_hour_does_not_change_and_has_its_own_verdict() -> None:
     run(fed(samples_of(5, 301, begin=LOST_AT - 100)), START + LOST_AT + 201)
     feed = feed_of(samples_of(5, 10, begin=9000))
     end = START + LOST_AT + 100
@@ -75,13 +75,13 @@ def test_a_past_hour_does_not_change_and_has_its_own_verdict() -> None:
     assert (again.head["verdict"], again.head["index"]) == (frame.head["verdict"], frame.head["index"])
 
 
-def test_a_stretch_without_records_says_so() -> None:
+def test_range_without_records_shows_a_message() -> None:
     frame = shown("1h", START + 9000, feed_of(samples_of(2, 5, begin=8990)), str(START + 3600))
     assert frame.head["engines"] == []
     assert "Nothing was recorded" in frame.head["verdict"]["text"]
 
 
-def test_a_day_is_made_of_long_columns_and_a_tail_of_short_ones() -> None:
+def test_day_has_long_columns_and_a_tail_of_short_ones() -> None:
     begin = -START % 120
     samples = samples_of(3, 300, begin=begin)
     collector = fed(samples)
@@ -94,7 +94,7 @@ def test_a_day_is_made_of_long_columns_and_a_tail_of_short_ones() -> None:
     assert frame.engines["seconds"][0][-1] == pytest.approx(max(s.engines[0].in_flight_s for s in last), rel=1e-3)
 
 
-def test_engines_that_left_keep_their_rows_in_the_past() -> None:
+def test_removed_engines_keep_their_rows_in_the_past() -> None:
     run(fed(samples_of(5, 31)), START + 31)
     frame = shown("1h", START + 70, feed_of(samples_of(4, 10, begin=60)))
     names = [engine["name"] for engine in frame.head["engines"]]
@@ -105,7 +105,7 @@ def test_engines_that_left_keep_their_rows_in_the_past() -> None:
     assert len(known(frame, names.index("e-05"))) == 3
 
 
-def test_a_past_moment_shows_which_of_its_engines_are_removed_by_now() -> None:
+def test_past_view_marks_engines_that_are_removed_now() -> None:
     run(fed(samples_of(5, 31)), START + 31)
     frame = shown("5m", START + 500, feed_of(samples_of(4, 10, begin=490)), str(START + 30))
     facts = {item["name"]: (item["state"], item["removed"]) for item in frame.head["engines"]}
@@ -114,7 +114,7 @@ def test_a_past_moment_shows_which_of_its_engines_are_removed_by_now() -> None:
     assert not any(item["removed"] for item in before_the_first_sample.head["engines"])
 
 
-def test_old_picture_plus_more_columns_is_the_fresh_picture() -> None:
+def test_old_view_plus_new_columns_equals_the_fresh_view() -> None:
     samples = samples_of(5, 140, begin=LOST_AT - 100)
     collector = fed([])
     feed = FleetFeed()
@@ -142,7 +142,7 @@ def test_old_picture_plus_more_columns_is_the_fresh_picture() -> None:
         )
 
 
-def test_what_is_not_stored_yet_is_folded_when_it_comes_and_not_for_each_picture(
+def test_unstored_columns_are_merged_on_arrival_and_not_for_each_view(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     feed = feed_of(samples_of(4, 300, step_s=2))
@@ -160,7 +160,7 @@ def test_what_is_not_stored_yet_is_folded_when_it_comes_and_not_for_each_picture
     assert folded == 30
 
 
-def test_more_columns_for_another_topology_are_a_keyframe() -> None:
+def test_new_columns_of_another_topology_are_sent_as_a_keyframe() -> None:
     feed = feed_of(samples_of(4, 30))
     picture = read_picture(stretch_of("1h", "", START + 29), feed)
     for after, roster in ((picture.stretch.last - 2, "another"), (3, "")):
@@ -189,12 +189,12 @@ def test_markers_of_store_and_memory_are_one_series() -> None:
         ("1h", str(START + 1e9), "last 30 days"),
     ],
 )
-def test_what_cannot_be_asked_is_rejected_with_what_can(name: str, end: str, words: str) -> None:
+def test_invalid_range_is_rejected_with_the_valid_ones(name: str, end: str, words: str) -> None:
     with pytest.raises(BadRangeError, match=words):
         stretch_of(name, end, START)
 
 
-def test_the_strip_holds_the_window_and_ends_now_where_that_is_near() -> None:
+def test_strip_contains_the_window_and_ends_now_if_the_window_is_recent() -> None:
     near = stretch_of("5m", str(START - 600), START)
     assert near.strip_last == int(START // 10)
     far = stretch_of("5m", str(START - 86_400), START)

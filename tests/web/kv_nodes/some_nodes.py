@@ -1,4 +1,4 @@
-"""Nodes with reports, for tests of the page."""
+"""Nodes with reports, for tests of the KV store page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.controlplane.kv_nodes.node_words import reported
 
 
 def report(scale: int, peers: dict[str, tuple[int, int]], **more: Any) -> dict[str, Any]:
-    """Return a report whose counters grow with `scale`; `peers` have (sent, received) MiB."""
+    """Return a report whose counters grow with `scale`. `peers` have (sent, received) MiB."""
     return {
         "tiers": [
             {"medium": "CPU", "slots": 2048, "used_slots": 100 * scale, "hits": 70 * scale, "evicted": 12 * scale},
@@ -41,7 +41,7 @@ def report(scale: int, peers: dict[str, tuple[int, int]], **more: Any) -> dict[s
 
 
 def some_pins() -> dict[str, Any]:
-    """Return the part of a report that has pins of two tenants, and more that it does not name."""
+    """Return the pins of a report: two tenants, and a number of unlisted ones."""
     of = {"acme": int(2.5 * (1 << 20)), "globex": 64 << 10}
     reported = [
         ("c0ffee00", "acme", 33_000, 2 << 20),
@@ -63,7 +63,7 @@ def some_pins() -> dict[str, Any]:
 
 
 def two_nodes(pool: Pool, now: datetime | None = None) -> None:
-    """Store two nodes that serve and four engines that use them."""
+    """Store two serving nodes and four engines that use them."""
     actor = program("test")
     for number in range(1, 5):
         register_engine(
@@ -82,7 +82,7 @@ def two_nodes(pool: Pool, now: datetime | None = None) -> None:
 
 
 def all_states(pool: Pool) -> None:
-    """Store a node in each state, the silent one with corrupt copies."""
+    """Store a node in each state. The silent one has corrupt copies."""
     now = timezone.now()
     two_nodes(pool, now)
     ill = report(5, {})
@@ -94,7 +94,7 @@ def all_states(pool: Pool) -> None:
 
 
 def intake_of(pool: Pool) -> CacheLocalityIntake:
-    """Return the intake of a gateway that knows three prefixes of the pool, and which nodes have copies of them."""
+    """Return the intake of a gateway that knows three prefixes of the pool and the nodes with copies of them."""
     bus = InProcessBus()
     intake = CacheLocalityIntake(bus)
     shared = [

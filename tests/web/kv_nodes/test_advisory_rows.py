@@ -1,4 +1,4 @@
-"""Advisories as the KV store page shows them, added up over gateways; and whether they would pay."""
+"""Advisories on the KV store page, added up over gateways, and whether they would pay."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def shown(table: dict[str, Any]) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
 
 
-def test_what_several_gateways_count_adds_up() -> None:
+def test_counts_of_several_gateways_add_up() -> None:
     totals = together([tallies("one"), decode_tallies(encode_tallies(tallies("other", 6)))])
     (source,), (pool,) = totals.sources, totals.pools
     assert (source.received, source.outcomes, source.bytes_moved) == (10, {"useful": 6, "spurious": 2}, 4096)
@@ -34,18 +34,18 @@ def test_what_several_gateways_count_adds_up() -> None:
     assert "100 ms 200 ms 6 / 20" in page
 
 
-def test_a_flood_for_unknown_sessions_is_shown() -> None:
+def test_flood_for_unknown_sessions_is_shown() -> None:
     flood = SourceTally("", "acme", "key-1", outcomes={"unknown": 100, "shed": 900})
     totals = together([AdvisoryTallies("one", 0.0, 1.0, [flood], [])])
     page = shown(advisory_table(totals, {}, {"key-1": "chat backend"}))
     assert "sessions not known 1.0k 0 0 0 0 900 0 B 0" in page
 
 
-def test_a_pool_that_is_gone_has_no_row() -> None:
+def test_deleted_pool_has_no_row() -> None:
     assert advisory_table(together([tallies("one")]), {}, {})["pools"] == []
 
 
-def test_advisories_pay_where_loads_are_slow_or_contexts_long() -> None:
+def test_advisories_pay_with_slow_loads_or_long_contexts() -> None:
     few = PoolTally("p", sessions=LEAST_REQUESTS - 1, requests=1000)
     assert verdict(few)[0] is None
     fast = PoolTally("p", sessions=100, requests=100, prompt_tokens=100_000, loads=10, load_s=0.1)

@@ -1,4 +1,4 @@
-"""The KV store page: who sees it, and what it says of nodes in every state."""
+"""The KV store page: its visibility, and its texts for nodes in every state."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ def text(client: Client, query: str = "") -> str:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_it_needs_a_role_in_all_pools(pool: Pool, role: str) -> None:
+def test_kv_store_page_requires_a_role_in_all_pools(pool: Pool, role: str) -> None:
     two_nodes(pool)
     answer = client_of(make_person(role, pool)).get("/kv")
     assert answer.status_code == (200 if role in ("viewer", "operator", "admin", "superuser") else 403)
     assert (b"kv-1" in answer.content) == (answer.status_code == 200)
 
 
-def test_an_installation_without_nodes_says_how_to_get_one(viewer: Client) -> None:
+def test_installation_without_nodes_shows_how_to_add_one(viewer: Client) -> None:
     page = text(viewer)
     assert "No KV nodes" in page
     assert "manage.py node --register" in page
 
 
-def test_it_shows_tiers_and_who_keeps_blocks_there(viewer: Client, pool: Pool) -> None:
+def test_page_shows_tiers_and_the_owners_of_blocks(viewer: Client, pool: Pool) -> None:
     two_nodes(pool)
     page = text(viewer)
     assert "2 KV nodes serve." in page
@@ -62,14 +62,14 @@ def test_it_shows_tiers_and_who_keeps_blocks_there(viewer: Client, pool: Pool) -
     assert "reported just now" in page
 
 
-def test_the_scale_of_simulated_payloads_is_said_where_there_are_any(viewer: Client, pool: Pool) -> None:
+def test_scale_of_simulated_payloads_is_shown_if_there_are_any(viewer: Client, pool: Pool) -> None:
     two_nodes(pool)
     assert "scaled by the same factor" not in text(viewer)
     Engine.objects.filter(name="e-01").update(supervised=True)
     assert "64 bytes per token, 1/896 of a 7B model" in text(viewer)
 
 
-def test_links_carry_the_names_of_engines_and_nodes(viewer: Client, pool: Pool) -> None:
+def test_links_have_the_names_of_engines_and_nodes(viewer: Client, pool: Pool) -> None:
     two_nodes(pool)
     page = text(viewer, "?fragment=1").replace("\u202f", " ")
     assert "<html" not in viewer.get("/kv?fragment=1").content.decode()
@@ -78,7 +78,7 @@ def test_links_carry_the_names_of_engines_and_nodes(viewer: Client, pool: Pool) 
     assert "21001" not in page
 
 
-def test_what_is_wrong_is_said_first(viewer: Client, pool: Pool) -> None:
+def test_problems_are_listed_first(viewer: Client, pool: Pool) -> None:
     all_states(pool)
     page = text(viewer)
     assert "kv-3 is silent." in page
@@ -92,7 +92,7 @@ def test_what_is_wrong_is_said_first(viewer: Client, pool: Pool) -> None:
     assert "2 of 3 KV nodes serve." in text(viewer)
 
 
-def test_a_disk_that_is_smaller_than_its_tier_is_said(viewer: Client, pool: Pool) -> None:
+def test_disk_smaller_than_its_tier_is_reported(viewer: Client, pool: Pool) -> None:
     tier = {"medium": "STORAGE", "slots": 8192, "withheld_slots": 2048, "used_slots": 6144}
     reported("kv-1", report={"tiers": [tier], "write_through_failed": 3}, slot_bytes=32 << 10)
     page = " ".join(text(viewer).replace("\u202f", " ").split())
@@ -108,9 +108,7 @@ def test_a_disk_that_is_smaller_than_its_tier_is_said(viewer: Client, pool: Pool
     assert "disk space" not in text(viewer)
 
 
-def test_a_node_that_never_reported_and_one_in_another_form_are_shown_without_counts(
-    viewer: Client, pool: Pool
-) -> None:
+def test_nodes_without_a_readable_report_are_shown_without_counts(viewer: Client, pool: Pool) -> None:
     KvNode.objects.create(name="kv-8", address="127.0.0.1:1")
     reported("kv-9")
     KvNodeReport.objects.update(content={"tiers": "of a later program"})
@@ -119,13 +117,13 @@ def test_a_node_that_never_reported_and_one_in_another_form_are_shown_without_co
     assert "kv-9" in page
 
 
-def test_names_that_clients_give_themselves_carry_no_markup(viewer: Client, pool: Pool) -> None:
+def test_markup_in_client_names_is_escaped(viewer: Client, pool: Pool) -> None:
     links = [{"peer": "<script>alert(1)</script>", "sent_bytes": 5}]
     reported("kv-1", report={"links": links})
     assert "<script>alert" not in viewer.get("/kv").content.decode()
 
 
-def test_a_page_of_many_nodes_and_engines_takes_few_queries(
+def test_page_of_many_nodes_and_engines_takes_few_queries(
     viewer: Client, pool: Pool, django_assert_max_num_queries: pytest.FixtureRequest
 ) -> None:
     two_nodes(pool)
@@ -135,7 +133,7 @@ def test_a_page_of_many_nodes_and_engines_takes_few_queries(
         viewer.get("/kv")
 
 
-def test_a_matrix_holds_those_that_moved_the_most() -> None:
+def test_matrix_shows_the_nodes_and_clients_with_the_most_transfers() -> None:
     from web.kv_nodes.node_rows import NodeRow
 
     def row(number: int) -> NodeRow:
@@ -156,7 +154,7 @@ def test_a_matrix_holds_those_that_moved_the_most() -> None:
     assert most.cells[-1][1] == 8
 
 
-def test_it_shows_orders_and_what_each_was_worth(viewer: Client, pool: Pool) -> None:
+def test_page_shows_orders_and_their_benefit(viewer: Client, pool: Pool) -> None:
     two_nodes(pool)
     assert "No moves yet" in text(viewer)
     store_orders(
@@ -176,7 +174,7 @@ def test_it_shows_orders_and_what_each_was_worth(viewer: Client, pool: Pool) -> 
     assert "Replication: 1 move, 64.0 KiB moved, 0 tokens saved; 0 of 1 evaluated moves were useful." in page
 
 
-def test_a_cold_copy_that_went_is_an_order_too(viewer: Client, pool: Pool) -> None:
+def test_freed_cold_copy_is_listed_as_an_order(viewer: Client, pool: Pool) -> None:
     two_nodes(pool)
     store_orders(
         row("o-1", planner="shrink", outcome="freed", worth="useful"),
@@ -193,13 +191,13 @@ def test_a_cold_copy_that_went_is_an_order_too(viewer: Client, pool: Pool) -> No
     assert "Cold copies: 4 moves, 192 KiB freed; 1 of 2 freed copies were needed again." in page
 
 
-def test_many_orders_are_shortened(viewer: Client, pool: Pool) -> None:
+def test_long_list_of_orders_is_shortened(viewer: Client, pool: Pool) -> None:
     two_nodes(pool)
     store_orders(*(row(f"o-{number}") for number in range(SHOWN + 5)))
     assert "5 more in the API." in text(viewer)
 
 
-def test_operators_of_the_whole_fleet_delete_what_reports_no_more(pool: Pool) -> None:
+def test_operators_of_the_whole_fleet_delete_nodes_without_reports(pool: Pool) -> None:
     all_states(pool)
     operator, viewer = client_of(make_person("operator")), client_of(make_person("viewer"))
     assert "/kv?delete=kv-3" in operator.get("/kv").content.decode()

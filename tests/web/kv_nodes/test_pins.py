@@ -1,4 +1,4 @@
-"""Pins on the KV store page, and who may end them."""
+"""Pins on the KV store page, and the people who may end them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def text(client: Client, query: str = "") -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.content.decode())).replace("\u202f", " ")
 
 
-def test_they_are_listed_by_hash_the_largest_first(pool: Pool) -> None:
+def test_pins_are_listed_by_hash_largest_first(pool: Pool) -> None:
     page = text(client_of(make_person("viewer")))
     assert "c0ffee00 acme kv-1 33k 2.00 MiB 59 min" in page
     assert "39.1 % 2.50 MiB of 6.40 MiB" in page
@@ -38,12 +38,12 @@ def test_they_are_listed_by_hash_the_largest_first(pool: Pool) -> None:
     assert "Unpin" not in page
 
 
-def test_without_any_it_says_how_to_pin(pool: Pool) -> None:
+def test_empty_page_explains_how_to_pin(pool: Pool) -> None:
     reported("kv-1")
     assert "Nothing pinned" in text(client_of(make_person("viewer")))
 
 
-def test_operators_end_one_after_a_question(pool: Pool) -> None:
+def test_operators_unpin_after_a_confirmation(pool: Pool) -> None:
     operator, viewer = client_of(make_person("operator")), client_of(make_person("viewer"))
     link = re.search(r'href="(/kv\?unpin=c0ffee00[^"]*)"', operator.get("/kv").content.decode())
     assert link is not None
@@ -62,7 +62,7 @@ def test_operators_end_one_after_a_question(pool: Pool) -> None:
     assert "The node applies it" in page
 
 
-def test_a_pin_that_ended_meanwhile_is_said(pool: Pool) -> None:
+def test_pin_that_ended_meanwhile_is_reported(pool: Pool) -> None:
     operator = client_of(make_person("operator"))
     rejected = operator.post("/kv/kv-1/unpin", {"pin": "0" * 16, "tenant": "acme"})
     assert rejected.status_code == 409

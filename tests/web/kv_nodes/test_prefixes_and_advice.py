@@ -1,4 +1,4 @@
-"""Hottest prefixes with their copies, whether loads beat computing, and whether compression would pay."""
+"""Hottest prefixes with their copies, whether loads are faster than computing, and whether compression would pay."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def viewer(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Client:
     return client_of(make_person("viewer"))
 
 
-def test_the_most_frequent_prefixes_come_first_with_their_copies(viewer: Client, pool: Pool) -> None:
+def test_most_frequent_prefixes_are_listed_first_with_their_copies(viewer: Client, pool: Pool) -> None:
     rows = prefixes.prefix_rows([pool], ["kv-1", "kv-2"], timezone.now().timestamp())
     assert [(row.prefix.key[:8], row.copies, len(row.prefix.holders)) for row in rows] == [
         ("aaaaaaaa", 2, 2),
@@ -50,17 +50,17 @@ def test_the_most_frequent_prefixes_come_first_with_their_copies(viewer: Client,
     assert 'title="kv-2: on SSD"' in page
 
 
-def test_without_shared_prefixes_it_says_so(pool: Pool) -> None:
+def test_page_reports_that_no_prefix_is_shared(pool: Pool) -> None:
     assert b"No shared prefixes" in client_of(make_person("viewer")).get("/kv").content
 
 
-def test_a_load_pays_from_the_rate_at_which_it_takes_as_long_as_computing() -> None:
+def test_load_pays_above_the_rate_at_which_it_equals_computing() -> None:
     cost = PrefillCost(0.01, 0.0001, 0.0, 0.0)
     assert least_rate(cost, 1000.0, 8192) == pytest.approx(1000 * 8192 / (0.0001 * 8191))
     assert least_rate(PrefillCost(0.01, 0.0, 0.0, 0.0), 1000.0) == float("inf")
 
 
-def test_compression_pays_where_disks_are_busy_with_reads(pool: Pool, viewer: Client) -> None:
+def test_compression_pays_if_disks_are_busy_with_reads(pool: Pool, viewer: Client) -> None:
     nodes = [node_row(node) for node in KvNode.objects.order_by("name")]
     busy, idle = compression_rows(nodes)
     assert (busy[0].name, busy[1].pays) == ("kv-1", True)
@@ -73,12 +73,12 @@ def test_compression_pays_where_disks_are_busy_with_reads(pool: Pool, viewer: Cl
     assert "Do not compress nothing was read from its disk" in page
 
 
-def test_nodes_without_a_disk_have_no_such_advice(pool: Pool) -> None:
+def test_nodes_without_a_disk_have_no_compression_advice(pool: Pool) -> None:
     reported("kv-9", report={"tiers": [{"medium": "CPU", "slots": 8}], "disk_busy": 0.9})
     assert compression_rows([node_row(KvNode.objects.get(name="kv-9"))]) == []
 
 
-def test_links_that_are_too_slow_are_counted(pool: Pool) -> None:
+def test_too_slow_links_are_counted(pool: Pool) -> None:
     live_and_draft(pool)
     nodes = [node_row(node) for node in KvNode.objects.order_by("name")]
     (advice,) = load_advice(nodes)

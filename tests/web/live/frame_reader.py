@@ -1,4 +1,4 @@
-"""Reads frames of the live feed in Python, as the browser does in JavaScript, and applies columns to a state."""
+"""Decodes frames of the live feed in Python, as the browser does in JavaScript, and applies columns to a state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from web.live.frames import NOW_FLOATS, WIRE_FLOATS
 
 @dataclass
 class Frame:
-    """A decoded frame; series are lists of rows, each as long as the frame has columns."""
+    """A decoded frame. Each series is a list of rows with one value per column."""
 
     head: dict[str, Any]
     now: list[list[float]]
@@ -25,7 +25,7 @@ class Frame:
 
 
 def read_frame(data: bytes, engines: int | None = None, pools: int | None = None) -> Frame:
-    """Decode a frame; a column frame needs the numbers of engines and pools of its keyframe."""
+    """Decode a frame. A column frame needs the numbers of engines and pools of its keyframe."""
     (length,) = struct.unpack_from("<I", data)
     assert length % 4 == 0
     head = json.loads(data[4 : 4 + length])
@@ -54,7 +54,7 @@ def read_frame(data: bytes, engines: int | None = None, pools: int | None = None
 
 
 def apply_column(state: Frame, column: Frame) -> None:
-    """Turn a keyframe's state into that of the next sample; the column must follow it directly."""
+    """Turn the state of a keyframe into that of the next sample. The column must follow it directly."""
     head = state.head
     assert column.head["seq"] == head["seq"] + 1
     _shift([*_all_rows(state)], [*_all_rows(column)], column.head["index"] - head["index"])
@@ -74,7 +74,7 @@ def apply_column(state: Frame, column: Frame) -> None:
 
 
 def apply_more(state: Frame, more: Frame) -> None:
-    """Turn an earlier picture of the past into the one that ends with `more`; the last columns may be sent again."""
+    """Append `more` to an earlier view of the past; its last columns may be sent again."""
     count, by = more.head["columns"], more.head["index"] - state.head["index"]
     for row, new in zip(_all_rows(state), _all_rows(more), strict=True):
         unknown = 255 if isinstance(new[0], int) else float("nan")
@@ -90,7 +90,7 @@ def apply_more(state: Frame, more: Frame) -> None:
 
 
 def _moved(head: dict[str, Any], by: int, renewed: int) -> list[list[Any]]:
-    """Return the rejections of a head `by` columns later, without those of the `renewed` last columns."""
+    """Return the rejections of a header `by` columns later, without those of the `renewed` last columns."""
     last = head["columns"] - renewed
     return [[pool, column - by, codes] for pool, column, codes in head["rejections"] if 0 <= column - by < last]
 

@@ -1,4 +1,4 @@
-"""A websocket client without a network; channels' own one drags in a server that we do not install."""
+"""A websocket client without a network; the one of channels requires a server that is not installed."""
 
 from __future__ import annotations
 
@@ -51,6 +51,6 @@ class SocketClient(ApplicationCommunicator):
         return message["bytes"]
 
     async def disconnect(self) -> None:
-        """Leave, and wait for the application to end."""
+        """Disconnect, and wait for the application to end."""
         await self.send_input({"type": "websocket.disconnect", "code": 1000})
         await self.wait()

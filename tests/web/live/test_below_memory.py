@@ -1,4 +1,4 @@
-"""What the drawer of an engine says of its lower tiers and of loading."""
+"""Text of an engine's drawer on lower cache tiers and loads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def sample(**fields: Any) -> EngineSample:
     return EngineSample(**{**known, **fields})
 
 
-def test_tiers_are_named_with_their_blocks_and_what_is_known_of_loading_them() -> None:
+def test_tiers_are_listed_with_their_blocks_and_load_rates() -> None:
     tiers = (TierSample("cpu", 4096, 7e-6), TierSample("disk", 1, None))
     words = below_memory(sample(tiers=tiers, adapter_s=0.25)).replace("\u202f", " ")
     assert words == (

@@ -1,4 +1,4 @@
-"""The websocket: who may watch, what they get, and when they are shown out."""
+"""The websocket: permissions, frames, and disconnects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from web.live.socket_origin import SameOrigin
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-async def test_an_anonymous_viewer_gets_a_close_code(feed: FleetFeed) -> None:
+async def test_anonymous_viewer_gets_a_close_code(feed: FleetFeed) -> None:
     communicator = SocketClient(AnonymousUser())
     await communicator.connect()
     assert (await communicator.receive_output())["code"] == SIGNED_OUT
@@ -30,12 +30,12 @@ async def test_an_anonymous_viewer_gets_a_close_code(feed: FleetFeed) -> None:
 
 
 @pytest.mark.parametrize("origin", [b"", b"http://evil.example"])
-async def test_a_foreign_or_missing_origin_is_rejected(feed: FleetFeed, origin: bytes) -> None:
+async def test_foreign_or_missing_origin_is_rejected(feed: FleetFeed, origin: bytes) -> None:
     communicator = SocketClient(app=SameOrigin(APP), origin=origin)
     assert not await communicator.connect()
 
 
-async def test_a_viewer_gets_a_keyframe_and_then_columns(feed: FleetFeed, samples: list[FleetSample]) -> None:
+async def test_viewer_gets_a_keyframe_and_then_columns(feed: FleetFeed, samples: list[FleetSample]) -> None:
     feed.take(samples[0])
     communicator = SocketClient()
     assert await communicator.connect()
@@ -48,7 +48,7 @@ async def test_a_viewer_gets_a_keyframe_and_then_columns(feed: FleetFeed, sample
     await communicator.disconnect()
 
 
-async def test_a_flood_of_requests_costs_one_keyframe_and_no_more_bytes(
+async def test_flood_of_requests_gets_one_keyframe_and_no_more_bytes(
     feed: FleetFeed, samples: list[FleetSample]
 ) -> None:
     feed.take(samples[0])
@@ -64,7 +64,7 @@ async def test_a_flood_of_requests_costs_one_keyframe_and_no_more_bytes(
     await communicator.disconnect()
 
 
-async def test_a_viewer_that_missed_a_frame_may_ask_for_a_keyframe(feed: FleetFeed, samples: list[FleetSample]) -> None:
+async def test_viewer_that_missed_a_frame_may_request_a_keyframe(feed: FleetFeed, samples: list[FleetSample]) -> None:
     feed.take(samples[0])
     communicator = SocketClient()
     await communicator.connect()
@@ -74,7 +74,7 @@ async def test_a_viewer_that_missed_a_frame_may_ask_for_a_keyframe(feed: FleetFe
     await communicator.disconnect()
 
 
-async def test_a_paused_viewer_receives_nothing_until_it_resumes(feed: FleetFeed, samples: list[FleetSample]) -> None:
+async def test_paused_viewer_receives_nothing_until_it_resumes(feed: FleetFeed, samples: list[FleetSample]) -> None:
     communicator = SocketClient()
     await communicator.connect()
     await communicator.receive()
@@ -91,7 +91,7 @@ async def test_a_paused_viewer_receives_nothing_until_it_resumes(feed: FleetFeed
     "text",
     ["", "[]", "nonsense", '{"type":"delete"}', '{"type":["keyframe"]}', "[" * 5000, '{"type":"pause"}' + " " * 300],
 )
-async def test_a_message_that_is_none_of_ours_closes_the_SocketClient(feed: FleetFeed, text: str) -> None:
+async def test_unknown_message_closes_the_socket(feed: FleetFeed, text: str) -> None:
     communicator = SocketClient()
     await communicator.connect()
     await communicator.receive()
@@ -100,7 +100,7 @@ async def test_a_message_that_is_none_of_ours_closes_the_SocketClient(feed: Flee
     await communicator.disconnect()
 
 
-async def test_bytes_from_a_viewer_close_the_SocketClient(feed: FleetFeed) -> None:
+async def test_bytes_from_a_viewer_close_the_socket(feed: FleetFeed) -> None:
     communicator = SocketClient()
     await communicator.connect()
     await communicator.receive()
@@ -109,7 +109,7 @@ async def test_bytes_from_a_viewer_close_the_SocketClient(feed: FleetFeed) -> No
     await communicator.disconnect()
 
 
-async def test_a_stalled_viewer_is_closed_and_forgotten(feed: FleetFeed, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stalled_viewer_is_disconnected_and_removed(feed: FleetFeed, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[dict[str, object]] = []
     stuck = asyncio.Event()
 
@@ -136,7 +136,7 @@ async def test_a_stalled_viewer_is_closed_and_forgotten(feed: FleetFeed, monkeyp
     await served
 
 
-async def test_a_viewer_that_goes_is_forgotten(feed: FleetFeed) -> None:
+async def test_disconnected_viewer_is_removed(feed: FleetFeed) -> None:
     communicator = SocketClient()
     await communicator.connect()
     await communicator.receive()
@@ -145,9 +145,7 @@ async def test_a_viewer_that_goes_is_forgotten(feed: FleetFeed) -> None:
     assert not feed._viewers
 
 
-async def test_a_viewer_that_leaves_while_a_frame_goes_out_is_no_error(
-    feed: FleetFeed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_disconnect_during_a_frame_is_no_error(feed: FleetFeed, monkeypatch: pytest.MonkeyPatch) -> None:
     async def gone(self: FleetConsumer, **_: object) -> None:
         raise ClientDisconnected
 

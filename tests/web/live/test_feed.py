@@ -1,4 +1,4 @@
-"""The feed: one encoding for all viewers, and a mailbox of length one each."""
+"""The feed encodes each frame once for all viewers, and keeps one frame per viewer in a mailbox."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def encoded(sample: FleetSample) -> bytes:
 
 
 async def settle() -> None:
-    """Let what call_soon_threadsafe left behind run."""
+    """Run the callbacks that call_soon_threadsafe scheduled."""
     for _ in range(3):
         await asyncio.sleep(0)
 
@@ -46,7 +46,7 @@ async def test_viewers_share_one_encoded_frame(samples: list[FleetSample]) -> No
     assert read_frame(frames[0], 4, 2).head["seq"] == 2
 
 
-async def test_a_lagging_viewer_gets_only_the_newest_frame(samples: list[FleetSample]) -> None:
+async def test_slow_viewer_gets_only_the_newest_frame(samples: list[FleetSample]) -> None:
     feed = FleetFeed()
     feed.take(samples[0])
     viewer = feed.join()
@@ -60,7 +60,7 @@ async def test_a_lagging_viewer_gets_only_the_newest_frame(samples: list[FleetSa
         await asyncio.wait_for(viewer.next_frame(), 0.02)
 
 
-async def test_an_engine_that_was_removed_stays_in_the_picture_until_its_columns_leave() -> None:
+async def test_removed_engine_stays_visible_until_its_columns_leave_the_window() -> None:
     fleet, feed = FakeFleet(5, 2), FleetFeed()
     viewer = feed.join(frozenset({"pool-1"}))
     others = feed.join(frozenset({"pool-0"}))
@@ -104,7 +104,7 @@ async def test_frames_older_than_the_keyframe_are_dropped() -> None:
     assert await viewer.next_frame() == b"newer"
 
 
-async def test_a_hidden_tab_gets_nothing_and_then_a_keyframe() -> None:
+async def test_hidden_tab_gets_nothing_and_then_a_keyframe() -> None:
     viewer = Viewer()
     await viewer.next_frame()
     viewer.pause()
@@ -116,7 +116,7 @@ async def test_a_hidden_tab_gets_nothing_and_then_a_keyframe() -> None:
     assert await viewer.next_frame() is None
 
 
-async def test_a_changed_topology_goes_out_as_a_keyframe(samples: list[FleetSample]) -> None:
+async def test_changed_topology_is_sent_as_a_keyframe(samples: list[FleetSample]) -> None:
     feed = FleetFeed()
     feed.take(samples[0])
     viewer = feed.join()
@@ -127,7 +127,7 @@ async def test_a_changed_topology_goes_out_as_a_keyframe(samples: list[FleetSamp
     assert read_frame(await viewer.next_frame()).head["kind"] == "keyframe"
 
 
-async def test_a_viewer_that_left_is_forgotten(samples: list[FleetSample]) -> None:
+async def test_disconnected_viewer_is_removed(samples: list[FleetSample]) -> None:
     feed = FleetFeed()
     viewer = feed.join()
     await viewer.next_frame()
@@ -139,7 +139,7 @@ async def test_a_viewer_that_left_is_forgotten(samples: list[FleetSample]) -> No
         await asyncio.wait_for(viewer.next_frame(), 0.02)
 
 
-def test_a_late_sample_changes_nothing(samples: list[FleetSample]) -> None:
+def test_late_sample_changes_nothing(samples: list[FleetSample]) -> None:
     feed = FleetFeed()
     feed.take(samples[-1])
     seq = feed.keyframe()[0]
@@ -148,7 +148,7 @@ def test_a_late_sample_changes_nothing(samples: list[FleetSample]) -> None:
     assert feed.latest == samples[-1]
 
 
-def test_it_follows_the_bus_once_until_it_is_stopped(samples: list[FleetSample]) -> None:
+def test_feed_follows_the_bus_once_until_it_is_stopped(samples: list[FleetSample]) -> None:
     bus, feed = InProcessBus(), FleetFeed()
     bus.publish(TOPIC, encoded(samples[0]))
     followed = FleetSamples(bus)
@@ -162,7 +162,7 @@ def test_it_follows_the_bus_once_until_it_is_stopped(samples: list[FleetSample])
     assert feed.latest == samples[1]
 
 
-async def test_samples_may_come_from_another_thread(samples: list[FleetSample]) -> None:
+async def test_samples_may_arrive_from_another_thread(samples: list[FleetSample]) -> None:
     feed = FleetFeed()
     feed.take(samples[0])
     viewer = feed.join()
@@ -175,7 +175,7 @@ async def test_samples_may_come_from_another_thread(samples: list[FleetSample]) 
     assert read_frame(frame, 4, 2).head["seq"] == 2
 
 
-async def test_the_stored_hour_fills_the_strip_and_viewers_get_a_keyframe(samples: list[FleetSample]) -> None:
+async def test_stored_hour_fills_the_strip_and_viewers_get_a_keyframe(samples: list[FleetSample]) -> None:
     feed = FleetFeed()
     feed.take(samples[0])
     viewer = feed.join()
@@ -194,7 +194,7 @@ async def test_the_stored_hour_fills_the_strip_and_viewers_get_a_keyframe(sample
         await asyncio.wait_for(viewer.next_frame(), 0.02)
 
 
-def test_a_stored_hour_before_the_first_sample_waits_for_it(samples: list[FleetSample]) -> None:
+def test_stored_hour_waits_for_the_first_sample(samples: list[FleetSample]) -> None:
     feed = FleetFeed()
     newest = int(samples[0].at // 10)
     feed.take_hour(msgspec.msgpack.encode(StoredHour({"pool-1": {newest - 1: 2.5}})))
@@ -202,7 +202,7 @@ def test_a_stored_hour_before_the_first_sample_waits_for_it(samples: list[FleetS
     assert read_frame(feed.keyframe()[1]).hour[1][-2] == 2.5
 
 
-async def test_a_flood_of_requests_gets_one_keyframe_per_second(samples: list[FleetSample]) -> None:
+async def test_flood_of_requests_gets_one_keyframe_per_second(samples: list[FleetSample]) -> None:
     feed, now, sent = FleetFeed(), [0.0], 0
     for sample in samples[:8]:
         feed.take(sample)
@@ -221,7 +221,7 @@ async def test_a_flood_of_requests_gets_one_keyframe_per_second(samples: list[Fl
     assert sent == 6 * keyframe, "3,600 requests in 5 s, and the first at once"
 
 
-async def test_a_viewer_that_pauses_while_its_keyframe_waits_gets_it_when_it_resumes() -> None:
+async def test_viewer_paused_before_its_keyframe_gets_it_on_resume() -> None:
     now, viewer = [0.0], None
 
     async def pause(seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Frames: what is written is read; old state plus columns is fresh state."""
+"""Encoded frames are decoded unchanged, and old state plus columns equals fresh state."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def same(one: Frame, other: Frame) -> None:
         assert repr(left) == repr(right)
 
 
-def test_a_keyframe_carries_the_newest_sample(samples: list[FleetSample]) -> None:
+def test_keyframe_carries_the_newest_sample(samples: list[FleetSample]) -> None:
     frame = read_frame(encode_keyframe(ScopedHistory(filled(samples), None), 7, NOTHING_SAID))
     assert frame.head["seq"] == 7
     assert [engine["name"] for engine in frame.head["engines"]] == ["e-01", "e-02", "e-03", "e-04"]
@@ -51,7 +51,7 @@ def test_a_keyframe_carries_the_newest_sample(samples: list[FleetSample]) -> Non
     assert frame.bytes["state"][0][-1] == STATES.index("serving")
 
 
-def test_a_cell_is_the_peak_of_its_two_seconds(samples: list[FleetSample]) -> None:
+def test_cell_is_the_peak_of_its_two_seconds(samples: list[FleetSample]) -> None:
     frame = read_frame(encode_keyframe(ScopedHistory(filled(samples), None), 1, NOTHING_SAID))
     newest = [sample for sample in samples if sample.at // 2 == samples[-1].at // 2]
     assert len(newest) > 1
@@ -67,20 +67,20 @@ def test_columns_before_the_first_sample_are_unknown_not_zero(samples: list[Flee
     assert math.isnan(frame.pools["cv"][0][0])
 
 
-def test_an_empty_history_gives_a_keyframe_without_engines() -> None:
+def test_empty_history_gives_a_keyframe_without_engines() -> None:
     frame = read_frame(encode_keyframe(ScopedHistory(FleetHistory(), None), 0, NOTHING_SAID))
     assert frame.head["at"] is None
     assert frame.head["index"] is None
     assert frame.head["engines"] == []
 
 
-def test_a_column_frame_needs_a_sample() -> None:
+def test_column_frame_requires_a_sample() -> None:
     with pytest.raises(ValueError, match="no sample yet"):
         encode_column(ScopedHistory(FleetHistory(), None), 1, None, 0, NOTHING_SAID)
 
 
 @pytest.mark.parametrize("begin", [0.0, LOST_AT - 5, 195.0, 228.0])
-def test_old_state_plus_columns_is_fresh_state(begin: float) -> None:
+def test_old_state_plus_columns_equals_fresh_state(begin: float) -> None:
     fleet = FakeFleet(engines=5, pools=2)
     history = FleetHistory()
     history.add(fleet.sample_at(begin, START))
@@ -99,7 +99,7 @@ def test_old_state_plus_columns_is_fresh_state(begin: float) -> None:
             same(state, read_frame(encode_keyframe(ScopedHistory(history, None), seq, NOTHING_SAID)))
 
 
-def test_only_changed_words_travel(samples: list[FleetSample]) -> None:
+def test_only_changed_texts_are_sent(samples: list[FleetSample]) -> None:
     history = filled(samples[:-1])
     before = samples[-2]
     hot = msgspec.structs.replace(samples[-1].engines[2], state="hot", reason="it is", since=samples[-1].at)
@@ -110,20 +110,20 @@ def test_only_changed_words_travel(samples: list[FleetSample]) -> None:
     assert [marker["kind"] for marker in head["markers"]] == ["hot"]
 
 
-def test_a_new_policy_version_needs_a_keyframe(samples: list[FleetSample]) -> None:
+def test_new_policy_version_requires_a_keyframe(samples: list[FleetSample]) -> None:
     pools = (msgspec.structs.replace(samples[0].pools[0], policy_version=99), *samples[0].pools[1:])
     assert topology(samples[0]) == topology(samples[1])
     assert topology(samples[0]) != topology(msgspec.structs.replace(samples[0], pools=pools))
 
 
-def test_python_and_javascript_word_rejections_alike() -> None:
+def test_python_and_javascript_have_the_same_rejection_texts() -> None:
     text = (Path(__file__).parents[3] / "web/frontend/fleet/queue/queue_figures.js").read_text()
     listed = text.split("export const REJECTIONS = {")[1].split("}")[0]
     assert dict(re.findall(r"(\w+): '([^']+)'", listed)) == {code: rejection_word(code) for code in reasons.REJECTIONS}
     assert rejection_word("a_code_of_tomorrow") == "a code of tomorrow"
 
 
-def test_python_and_javascript_name_the_same_series() -> None:
+def test_python_and_javascript_have_the_same_series() -> None:
     text = (Path(__file__).parents[3] / "web/frontend/live/frame_reader.js").read_text()
     from controlplane.history import bucket as column
     from web.live import frames

@@ -1,4 +1,4 @@
-"""The bounded past: columns, the hour strip, hit rates."""
+"""The history of limited length: columns, the hour strip, and hit rates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from web.live.hour_strip import STRIP_COLUMN_S, STRIP_COLUMNS, HourStrip
 START = 1_800_000_000.0
 
 
-def test_the_history_is_bounded() -> None:
+def test_history_is_limited() -> None:
     fleet, history = FakeFleet(2, 1), FleetHistory(columns=10)
     for step in range(200):
         history.add(fleet.sample_at(step, START))
@@ -24,7 +24,7 @@ def test_the_history_is_bounded() -> None:
     assert [column.index for column in window if column] == list(range(window[-1].index - 9, window[-1].index + 1))
 
 
-def test_a_pause_leaves_a_hole_and_nothing_older_than_the_window() -> None:
+def test_pause_leaves_a_gap_and_nothing_older_than_the_window() -> None:
     fleet, history = FakeFleet(2, 1), FleetHistory(columns=10)
     for t in (0, 2, 4, 12, 14):
         history.add(fleet.sample_at(t, START))
@@ -34,14 +34,14 @@ def test_a_pause_leaves_a_hole_and_nothing_older_than_the_window() -> None:
     assert [column is not None for column in history.window()] == [False] * 9 + [True]
 
 
-def test_a_late_sample_is_dropped(samples: list[FleetSample]) -> None:
+def test_late_sample_is_dropped(samples: list[FleetSample]) -> None:
     history = FleetHistory()
     assert history.add(samples[-1])
     assert not history.add(samples[0])
     assert history.latest is samples[-1]
 
 
-def test_a_loss_shorter_than_a_column_can_still_be_seen() -> None:
+def test_loss_shorter_than_a_column_is_visible() -> None:
     sample, history = FakeFleet(1, 1).sample_at(0, START), FleetHistory()
     for t, state in ((0.0, "serving"), (0.5, "lost"), (1.0, "degraded"), (2.0, "degraded")):
         engine = msgspec.structs.replace(sample.engines[0], state=state)
@@ -50,7 +50,7 @@ def test_a_loss_shorter_than_a_column_can_still_be_seen() -> None:
     assert states == [state_byte("lost"), state_byte("degraded")]
 
 
-def test_an_engines_hit_rate_is_that_of_the_last_half_minute() -> None:
+def test_hit_rate_of_an_engine_covers_the_last_30_seconds() -> None:
     fleet, history = FakeFleet(1, 1), FleetHistory()
     base = fleet.sample_at(0, START)
 
@@ -74,7 +74,7 @@ def test_an_engines_hit_rate_is_that_of_the_last_half_minute() -> None:
     assert hit() == UNKNOWN_BYTE
 
 
-def test_the_hour_strip_keeps_peaks_per_pool_and_one_hour() -> None:
+def test_hour_strip_keeps_peaks_per_pool_for_one_hour() -> None:
     fleet, strip = FakeFleet(4, 2), HourStrip()
     samples = [fleet.sample_at(step * 5, START) for step in range(900)]
     for sample in samples:
@@ -88,15 +88,15 @@ def test_the_hour_strip_keeps_peaks_per_pool_and_one_hour() -> None:
     assert strip.series("pool-0", 1) == [peak]
 
 
-def test_an_unknown_pool_has_an_unknown_hour() -> None:
+def test_unknown_pool_has_an_unknown_hour() -> None:
     assert all(math.isnan(value) for value in HourStrip().series("nowhere"))
 
 
-def test_shares_travel_in_half_percents_and_unknown_stays_unknown() -> None:
+def test_shares_are_encoded_in_half_percents_and_unknown_is_preserved() -> None:
     assert [share_byte(share) for share in (0.0, 0.714, 1.0, 1.3)] == [0, 143, 200, 200]
     assert share_byte(None) == UNKNOWN_BYTE
     assert share_byte(math.nan) == UNKNOWN_BYTE
 
 
-def test_a_state_of_a_newer_gateway_reads_as_unknown() -> None:
+def test_state_of_a_newer_gateway_is_decoded_as_unknown() -> None:
     assert state_byte("of tomorrow") == state_byte("unknown")

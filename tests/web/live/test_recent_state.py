@@ -1,4 +1,4 @@
-"""What the sentence knows of the last seconds: means, engines that starve, and a gateway that stood still."""
+"""The verdict's input from the last seconds: means, starving engines, and a gateway that was blocked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def recent_of(samples: list[FleetSample]) -> RecentState:
 
 
 def stretch(seconds: int, *, waiting: int, e_02: dict[str, object]) -> list[FleetSample]:
-    """Return a sample a second in which `waiting` queued requests wait and the second engine has the fields `e_02`."""
+    """Return a sample a second with `waiting` queued requests; the second engine has the fields `e_02`."""
     fleet, samples = FakeFleet(4, 1, events=False), []
     for second in range(seconds):
         sample = fleet.sample_at(float(second), START)
@@ -38,20 +38,20 @@ def stretch(seconds: int, *, waiting: int, e_02: dict[str, object]) -> list[Flee
 IDLE = {"running": 0, "bound": 0, "in_flight_s": 0.0, "in_flight_tokens": 0}
 
 
-def test_an_engine_with_nothing_while_others_queue_starves() -> None:
+def test_idle_engine_starves_while_others_queue() -> None:
     assert recent_of(stretch(48, waiting=3, e_02=IDLE)).nothing_s == {"engine-e-02": 48.0}
 
 
 @pytest.mark.parametrize(
     ("seconds", "waiting", "e_02"), [(48, 0, IDLE), (15, 3, IDLE), (48, 3, {"running": 1}), (48, 3, {"bound": 1})]
 )
-def test_an_idle_engine_is_no_news_without_a_queue_or_after_seconds(
+def test_idle_engine_is_not_reported_without_a_queue_or_after_seconds(
     seconds: int, waiting: int, e_02: dict[str, object]
 ) -> None:
     assert "engine-e-02" not in recent_of(stretch(seconds, waiting=waiting, e_02=IDLE | e_02)).nothing_s
 
 
-def test_work_is_the_mean_of_the_last_fifteen_seconds() -> None:
+def test_work_is_the_mean_of_the_last_15_seconds() -> None:
     before, after = (
         stretch(30, waiting=0, e_02={"in_flight_s": 9.0}),
         stretch(60, waiting=0, e_02={"in_flight_s": 2.0}),
@@ -62,7 +62,7 @@ def test_work_is_the_mean_of_the_last_fifteen_seconds() -> None:
 
 
 def followed(*moments: float, **changes: object) -> LatenessWatch:
-    """Follow one sample at each second since START."""
+    """Follow one sample at each of these seconds after START."""
     watch, before = LatenessWatch(), None
     for number, second in enumerate(moments):
         sample = FakeFleet(2, 1).sample_at(0.0, START)
@@ -79,12 +79,12 @@ def test_missing_samples_show_that_the_gateway_was_blocked() -> None:
     assert followed(0, 0.5, 1.0).recent(START + 1) is None
 
 
-def test_what_the_gateway_says_of_itself_counts_more() -> None:
+def test_lateness_reported_by_the_gateway_takes_precedence() -> None:
     lateness = Lateness(since=START, lapses=1, away_s=1.0, rejects=True)
     assert followed(0, 4.5, lateness=lateness).recent(START + 5) == lateness
 
 
-def test_the_most_used_prefix_that_most_others_hold_is_the_one_it_lacks() -> None:
+def test_missing_prefix_is_the_most_used_one_that_most_others_hold() -> None:
     def prefix(key: str, requests: int, *holders: str) -> SharedPrefix:
         return SharedPrefix(key, -1, 0, 1, 4, requests, holders)
 

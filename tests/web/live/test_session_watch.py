@@ -1,4 +1,4 @@
-"""Viewers whose session ended are closed within seconds, with one check for all of them."""
+"""Viewers of ended sessions are disconnected within seconds, with one check for all of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from web.live.session_watch import CHECK_S, Seat, SessionWatch, scopes_of
 FAST_S = 0.01
 
 
-def test_an_ended_session_is_noticed_within_five_seconds() -> None:
+def test_ended_session_is_detected_within_five_seconds() -> None:
     assert CHECK_S < 5
 
 
@@ -38,7 +38,7 @@ def new_session(user: User) -> str:
 
 
 @pytest.mark.django_db
-def test_a_session_is_alive_while_stored_unexpired_and_its_person_active(
+def test_session_is_valid_while_stored_unexpired_and_its_person_active(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
     users = [User.objects.create(username=name, is_active=name != "gone") for name in ("a", "b", "c", "gone")]
@@ -70,7 +70,7 @@ async def test_one_check_covers_all_viewers() -> None:
     watch.leave(staying)
 
 
-async def test_without_viewers_no_check_runs() -> None:
+async def test_no_check_runs_without_viewers() -> None:
     checks = 0
 
     async def check(sessions: frozenset[Seat]) -> dict[Seat, Scope]:
@@ -87,7 +87,7 @@ async def test_without_viewers_no_check_runs() -> None:
     assert not ended.changed.is_set()
 
 
-async def test_an_unavailable_database_closes_no_viewer() -> None:
+async def test_unavailable_database_disconnects_no_viewer() -> None:
     answers = iter([DatabaseError("gone"), {}])
 
     async def check(_: frozenset[Seat]) -> dict[Seat, Scope]:
@@ -114,7 +114,7 @@ def ended_session(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("ended_session")
-async def test_a_viewer_whose_session_ended_is_closed_and_removed(feed: FleetFeed) -> None:
+async def test_viewer_of_an_ended_session_is_disconnected_and_removed(feed: FleetFeed) -> None:
     client = SocketClient()
     await client.connect()
     await client.receive()
@@ -124,7 +124,7 @@ async def test_a_viewer_whose_session_ended_is_closed_and_removed(feed: FleetFee
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_viewer_whose_roles_changed_must_reconnect(feed: FleetFeed, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_viewer_whose_roles_changed_must_reconnect(feed: FleetFeed, monkeypatch: pytest.MonkeyPatch) -> None:
     async def check(seats: frozenset[Seat]) -> dict[Seat, Scope]:
         return {seat: frozenset({"chat"}) for seat in seats}
 
@@ -139,7 +139,7 @@ async def test_a_viewer_whose_roles_changed_must_reconnect(feed: FleetFeed, monk
 
 
 @pytest.mark.django_db
-def test_what_a_session_shows_follows_the_grants_of_its_person() -> None:
+def test_visible_pools_of_a_session_follow_the_roles_of_its_person() -> None:
     pool, people = (
         make_pool(),
         {role: make_person(role, make_pool()) for role in ("pool_viewer", "viewer", "superuser")},
@@ -152,7 +152,7 @@ def test_what_a_session_shows_follows_the_grants_of_its_person() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_viewer_without_a_session_is_not_let_in(feed: FleetFeed) -> None:
+async def test_viewer_without_a_session_is_rejected(feed: FleetFeed) -> None:
     client = SocketClient(session_key="")
     await client.connect()
     assert (await client.receive_output())["code"] == SIGNED_OUT

@@ -1,4 +1,4 @@
-"""Whose pages may open a websocket, and what an address without one answers."""
+"""Origins that may open a websocket, and the response of an address without one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def accept(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def answer(app: Any, path: str = "/ws/fleet", **headers: str) -> str:
-    """Return the type of the first message that a client gets."""
+    """Return the type of the first message that a client receives."""
     sent = [(name.encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "websocket", "path": path, "query_string": b"", "headers": sent, "subprotocols": []}
     communicator = ApplicationCommunicator(app, scope)
@@ -44,12 +44,12 @@ async def answer(app: Any, path: str = "/ws/fleet", **headers: str) -> str:
         ("", "", False),
     ],
 )
-async def test_only_pages_of_the_same_host_and_port_are_let_in(host: str, origin: str, allowed: bool) -> None:
+async def test_only_pages_of_the_same_host_and_port_are_accepted(host: str, origin: str, allowed: bool) -> None:
     app = SameOrigin(accept, ["https://trusted.example:8443"])
     kind = await answer(app, host=host, origin=origin)
     assert kind == ("websocket.accept" if allowed else "websocket.close")
 
 
 @pytest.mark.parametrize("path", ["/ws/nothing", "/ws/fleet/x", "/"])
-async def test_an_address_without_a_websocket_rejects_it(path: str) -> None:
+async def test_address_without_a_websocket_rejects_it(path: str) -> None:
     assert await answer(URLRouter(websocket_urlpatterns), path) == "websocket.close"

@@ -1,4 +1,4 @@
-"""Viewers that read nothing cost the server little memory and the others nothing; after a while they are shown out."""
+"""Viewers that read nothing use little memory, do not affect others, and are disconnected after a while."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
 
 
 def sign_in(console: Console) -> str:
-    """Return the session's cookie."""
+    """Sign in and return the session cookie."""
     jar = CookieJar()
     browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
     form = browser.open(f"{console.url}/login").read().decode()
@@ -52,14 +52,14 @@ def sign_in(console: Console) -> str:
 
 
 def rss(console: Console) -> int:
-    """Return the resident bytes of the server."""
+    """Return the resident memory of the server in bytes."""
     assert console.process is not None
     status = Path(f"/proc/{console.process.pid}/status").read_text()
     return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) << 10
 
 
 def stalled_viewer(console: Console, cookie: str) -> socket.socket:
-    """Return a connection that asked for the feed and will read nothing of it."""
+    """Return a connection that requests the feed and never reads it."""
     viewer = socket.socket()
     viewer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     viewer.connect(("127.0.0.1", console.port))
@@ -73,7 +73,7 @@ def stalled_viewer(console: Console, cookie: str) -> socket.socket:
 
 
 class Healthy:
-    """A viewer that reads: counts its frames, and how often it had to be given a keyframe."""
+    """A viewer that reads. Counts its frames and keyframes."""
 
     def __init__(self) -> None:
         self.frames = 0
@@ -92,7 +92,7 @@ class Healthy:
 
 
 def closed_by_server(viewer: socket.socket) -> bool:
-    """Return whether the server has ended the connection; reads the bytes in the kernel's buffer."""
+    """Return whether the server closed the connection; read the bytes buffered in the kernel."""
     viewer.settimeout(2.0)
     try:
         while viewer.recv(1 << 16):
@@ -104,7 +104,7 @@ def closed_by_server(viewer: socket.socket) -> bool:
     return True
 
 
-async def test_fifty_stalled_viewers_of_two_hundred_cost_little_and_leave(console: Console) -> None:
+async def test_fifty_stalled_viewers_of_two_hundred_use_little_memory_and_are_disconnected(console: Console) -> None:
     cookie = await asyncio.to_thread(sign_in, console)
     healthy = [Healthy() for _ in range(VIEWERS - STALLED)]
     until = asyncio.get_running_loop().time() + WATCHED_S

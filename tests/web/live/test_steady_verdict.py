@@ -1,4 +1,4 @@
-"""The sentence stays long enough to be read, and to be read out."""
+"""A verdict stays long enough to be read, also by a screen reader."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from web.live.verdict import FleetVerdict
 ONE, OTHER = FleetVerdict("ok", "No problems.", "One."), FleetVerdict("bad", "e-03 is lost.", "Other.")
 
 
-def test_it_changes_at_most_once_within_its_time_and_then_says_the_newest() -> None:
+def test_verdict_changes_at_most_once_per_interval_and_then_shows_the_newest() -> None:
     steady = SteadyVerdict()
     said = [steady.show(OTHER if step % 2 else ONE, 100.0 + step / 2) for step in range(41)]
     changes = [at for at in range(1, 41) if said[at] != said[at - 1]]
@@ -19,7 +19,7 @@ def test_it_changes_at_most_once_within_its_time_and_then_says_the_newest() -> N
     assert steady.show(OTHER, 200.0) == OTHER
 
 
-def test_a_sentence_that_stood_long_enough_gives_way_at_once() -> None:
+def test_verdict_shown_long_enough_is_replaced_at_once() -> None:
     steady = SteadyVerdict()
     assert steady.show(ONE, 100.0) == ONE
     assert steady.show(ONE, 109.0) == ONE
@@ -27,13 +27,13 @@ def test_a_sentence_that_stood_long_enough_gives_way_at_once() -> None:
     assert steady.show(ONE, 110.0) == OTHER
 
 
-def test_a_clock_that_goes_back_does_not_hold_it() -> None:
+def test_clock_set_back_does_not_block_the_verdict() -> None:
     steady = SteadyVerdict()
     steady.show(ONE, 100.0)
     assert steady.show(OTHER, 50.0) == OTHER
 
 
-def test_a_lost_engine_is_said_at_once_and_stays_as_long_as_any_sentence() -> None:
+def test_lost_engine_is_shown_at_once_and_for_the_full_interval() -> None:
     lost = FleetVerdict("bad", "e-05 is lost.", "Gone.", "e-05", "lost")
     steady = SteadyVerdict()
     steady.show(ONE, 100.0)

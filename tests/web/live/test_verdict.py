@@ -1,4 +1,4 @@
-"""The sentence above everything else."""
+"""The verdict at the top of the page."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ LOST = {"state": "lost", "reason": "3 connects rejected.", "since": START + 3}
 HOT = {"state": "hot", "reason": "one prefix holds 71 % of its work", "since": START + 3, "in_flight_s": 10.6}
 
 
-def test_without_a_sample_it_says_so() -> None:
+def test_verdict_without_a_sample_reports_that() -> None:
     assert judge(None).severity == "quiet"
     assert "has not published" in judge(None).text
 
 
-def test_without_engines_it_says_what_to_do() -> None:
+def test_verdict_without_engines_states_the_next_step() -> None:
     assert "make run" in judge(msgspec.structs.replace(quiet(), engines=())).text
 
 
-def test_pools_in_which_others_route_are_mentioned_whatever_the_finding() -> None:
+def test_observing_pools_are_mentioned_with_every_finding() -> None:
     one = with_pool(quiet(), observes=True)
     assert judge(one).lead == "No problems."
     assert judge(one).text.endswith(f". {one.pools[0].name} is observe-only.")
@@ -54,27 +54,27 @@ def test_pools_in_which_others_route_are_mentioned_whatever_the_finding() -> Non
     assert "observe" not in judge(quiet()).text
 
 
-def test_a_healthy_fleet_is_quiet() -> None:
+def test_healthy_fleet_has_no_problems() -> None:
     verdict = judge(quiet())
     assert (verdict.severity, verdict.lead) == ("ok", "No problems.")
     assert "on time" in verdict.text
 
 
-def test_a_lost_engine_comes_first_with_reason_and_time() -> None:
+def test_lost_engine_is_reported_first_with_reason_and_time() -> None:
     sample = with_pool(with_engines(quiet(), (1, HOT), (2, LOST)), on_time_share=0.2)
     verdict = judge(sample)
     assert (verdict.severity, verdict.lead, verdict.engine_id) == ("bad", "e-03 is lost.", "engine-e-03")
     assert verdict.text == f"Since {SINCE}: 3 connects rejected. 3 of 4 engines serve."
 
 
-def test_several_lost_engines_are_counted_and_the_first_explained() -> None:
+def test_several_lost_engines_are_counted_and_the_first_is_explained() -> None:
     later = {**LOST, "since": START + 9}
     verdict = judge(with_engines(quiet(), (0, later), (2, LOST)))
     assert verdict.lead == "2 engines are lost."
     assert f"the first, e-03, since {SINCE}" in verdict.text
 
 
-def test_late_requests_come_before_a_hot_engine() -> None:
+def test_late_requests_are_reported_before_a_hot_engine() -> None:
     verdict = judge(with_pool(with_engines(quiet(), (1, HOT)), on_time_share=0.859, late=1234, unbound=37, bound=3))
     assert (verdict.severity, verdict.lead) == ("bad", "Requests are late.")
     assert (
@@ -93,7 +93,7 @@ def test_rejections_are_reported_with_their_main_reason() -> None:
     assert calm.text.endswith(", 0.2\u202f/s rejected, queue full.")
 
 
-def test_a_hot_engine_is_a_warning_with_its_work() -> None:
+def test_hot_engine_is_a_warning_with_its_work() -> None:
     verdict = judge(with_engines(quiet(), (1, HOT)))
     assert (verdict.severity, verdict.shape, verdict.engine_id) == ("warn", "hot", "engine-e-02")
     assert verdict.text.startswith(f"Since {SINCE}: one prefix holds 71 % of its work. ")
@@ -102,25 +102,25 @@ def test_a_hot_engine_is_a_warning_with_its_work() -> None:
     assert f"Since {SINCE}: it holds 10.6\u202fs of work. " in silent.text
 
 
-def test_several_hot_engines_are_named_with_the_busiest() -> None:
+def test_several_hot_engines_are_counted_with_the_busiest_named() -> None:
     verdict = judge(with_engines(quiet(), (0, HOT), (1, {**HOT, "in_flight_s": 12.0})))
     assert verdict.lead == "2 engines are hot."
     assert verdict.text.startswith("e-01, e-02. The busiest, e-02, holds 12.0\u202fs of work; ")
 
 
-def test_a_draining_engine_is_reported_without_alarm() -> None:
+def test_draining_engine_is_reported_without_a_warning() -> None:
     drain = {"state": "draining", "running": 3, "bound": 0}
     verdict = judge(with_engines(quiet(), (0, drain)))
     assert (verdict.severity, verdict.lead) == ("info", "e-01 is draining.")
     assert verdict.text.startswith("3 requests left; new requests go to other engines. 3 of 4 engines serve")
 
 
-def test_an_engine_without_requests_has_drained() -> None:
+def test_engine_without_requests_is_reported_as_drained() -> None:
     drained = {"state": "draining", "running": 0, "bound": 0}
     assert judge(with_engines(quiet(), (0, drained))).lead == "e-01 is drained."
 
 
-def test_a_recent_return_is_a_recovery_and_an_old_one_is_not() -> None:
+def test_recent_return_is_a_recovery_and_an_old_one_is_not() -> None:
     sample = quiet()
     text = "e-01 serves again; it was lost"
     for age, lead in ((10, "Recovered."), (100, "No problems.")):
@@ -128,7 +128,7 @@ def test_a_recent_return_is_a_recovery_and_an_old_one_is_not() -> None:
         assert judge(sample, [marker]).lead == lead
 
 
-def test_a_fleet_without_requests_is_idle_not_quiet() -> None:
+def test_fleet_without_requests_is_idle() -> None:
     sample = with_engines(quiet(), *((row, {"in_flight_tokens": 0, "in_flight_s": 0.0}) for row in range(4)))
     none = {
         "requests_per_s": 0.0,
@@ -142,7 +142,7 @@ def test_a_fleet_without_requests_is_idle_not_quiet() -> None:
     assert "no request in the last 60 s" in verdict.text
 
 
-def test_an_uneven_but_harmless_load_names_the_busiest() -> None:
+def test_uneven_but_harmless_load_names_the_busiest() -> None:
     assert "busiest is e-02 with 3.00\u202fs of work" in judge(with_engines(quiet(), (1, {"in_flight_s": 3.0}))).text
 
 
@@ -172,7 +172,7 @@ def test_gateways_that_decide_alone_for_longer_than_an_election_are_reported() -
 LATENESS = Lateness(since=START + 3, lapses=4, away_s=8.0, rejects=True)
 
 
-def test_late_requests_of_a_late_gateway_are_its_own_fault_and_may_get_better() -> None:
+def test_late_requests_of_an_overloaded_gateway_are_attributed_to_it() -> None:
     sample = msgspec.structs.replace(with_pool(quiet(), on_time_share=0.5, late=132), lateness=LATENESS)
     verdict = judge(sample, recent=RecentState(lateness=LATENESS, worst={"pool-0": 0.273}))
     assert (verdict.severity, verdict.lead) == ("bad", "The gateway and requests are late.")
@@ -188,21 +188,21 @@ def test_late_requests_of_a_late_gateway_are_its_own_fault_and_may_get_better() 
     assert "the gateway stalled 4 times" in over.text
 
 
-def test_a_late_gateway_is_reported_before_the_engines_that_it_sees() -> None:
+def test_overloaded_gateway_is_reported_before_its_engines() -> None:
     late = msgspec.structs.replace(with_engines(quiet(), (1, HOT)), lateness=LATENESS)
     verdict = judge(late)
     assert (verdict.severity, verdict.lead) == ("warn", "The gateway is late.")
     assert "It rejects requests that it cannot serve." in verdict.text
 
 
-def test_a_quarantined_engine_serves_no_longer_and_says_by_whom() -> None:
+def test_quarantined_engine_is_reported_with_the_author_of_the_quarantine() -> None:
     verdict = judge(with_engines(quiet(), (1, {"state": "quarantined", "reason": "by admin", "since": START + 3})))
     assert (verdict.severity, verdict.lead, verdict.shape) == ("warn", "e-02 is quarantined.", "quarantined")
     assert verdict.text.startswith(f"Since {SINCE}: by admin. ")
     assert "2 of 4 engines serve" in judge(with_engines(quiet(), (0, LOST), (1, {"state": "quarantined"}))).text
 
 
-def test_an_engine_that_got_nothing_while_others_queued_is_named_with_what_it_lacks() -> None:
+def test_starving_engine_is_named_with_its_missing_prefix() -> None:
     recent = RecentState(nothing_s={"engine-e-03": 48.0}, lacks={"engine-e-03": "624304"})
     verdict = judge(quiet(), recent=recent)
     assert verdict.lead == "e-03 has been idle for 48\u202fs."
@@ -212,7 +212,7 @@ def test_an_engine_that_got_nothing_while_others_queued_is_named_with_what_it_la
     assert judge(with_engines(quiet(), (2, {"state": "draining"})), recent=recent).lead == "e-03 is draining."
 
 
-def test_the_busiest_is_judged_by_means_and_stays_named_until_it_is_well_below_the_limit() -> None:
+def test_busiest_engine_is_judged_by_means_and_named_with_hysteresis() -> None:
     def work(seconds: float) -> RecentState:
         return RecentState(work_s={f"engine-e-0{number}": 0.5 for number in range(1, 5)} | {"engine-e-02": seconds})
 
@@ -224,7 +224,7 @@ def test_the_busiest_is_judged_by_means_and_stays_named_until_it_is_well_below_t
     assert "no engine holds more than" in judge(quiet(), recent=work(0.6), said=named).text
 
 
-def test_requests_are_those_that_were_granted_or_rejected() -> None:
+def test_request_rate_counts_dispatched_and_rejected_requests() -> None:
     sample = msgspec.structs.replace(quiet(), pools=quiet().pools[:1])
     rates = {"requests_per_s": 15.0, "dispatched_at_once_per_s": 5.0, "dispatched_waited_per_s": 3.0}
     assert judge(with_pool(sample, **rates, rejections_per_s={"queue_full": 2.0})).text.startswith("10 requests/s")

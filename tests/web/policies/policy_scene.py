@@ -1,4 +1,4 @@
-"""A policy with two live versions behind it, a pool that follows it, and what a browser sends about it."""
+"""A policy with two published versions, a pool that uses it, and forms that a browser sends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIRST, SECOND = {"ttft_slo_s": 4.0}, {"ttft_slo_s": 3.0, "order": {"name": "fifo
 
 
 def make_scene(engines: int = 2) -> Policy:
-    """Return a policy whose version 2 is live, for the pool chat with so many engines."""
+    """Return a policy whose version 2 is live, for the pool chat with this many engines."""
     pool = make_pool()
     for number in range(engines):
         url = f"http://10.0.0.{number + 1}:8000"
@@ -40,7 +40,7 @@ def make_scene(engines: int = 2) -> Policy:
 
 
 def live_number(policy: Policy) -> int | None:
-    """Return the number that is live as stored."""
+    """Return the number of the stored live version."""
     return Policy.objects.select_related("live_version").get(pk=policy.pk).live_version.number  # type: ignore[union-attr]
 
 
@@ -51,19 +51,19 @@ def publish_meanwhile(policy: Policy, document: Any) -> PolicyVersion:
 
 
 def typed(document: Any, /, *, base: int | None = 2, **changes: str) -> dict[str, str]:
-    """Return what the editor posts when its JSON was changed from the live version to `document`."""
+    """Return the form of the editor after its JSON was changed from the live version to `document`."""
     live = completed(SECOND)
     posted = {**as_posted(live), "document": document_text(document), "shown": document_text(live)}
     return {**posted, "base": str(base or ""), "message": "because", **changes}
 
 
 def publish_form(version: PolicyVersion, *, word: str = "chat") -> dict[str, Any]:
-    """Return what the dialog posts."""
+    """Return the form of the publish dialog."""
     return {"version": version.number, "typed": word}
 
 
 def listed_errors(answer: HttpResponse) -> dict[str, str]:
-    """Return the errors of the page's summary by path."""
+    """Return the errors in the page's summary by path."""
     return dict(re.findall(r'<li data-path="([^"]*)" data-message="([^"]*)"', page_text(answer)))
 
 
@@ -98,5 +98,5 @@ def sample_of(pool: Pool, **fields: Any) -> FleetSample:
 
 
 def browser_of(role: str, pool: Pool, *, check_forgery: bool = False) -> Client:
-    """Return a browser of a person with that role."""
+    """Return a client in which a person with that role is signed in."""
     return client_of(make_person(role, pool), check_forgery=check_forgery)

@@ -1,4 +1,4 @@
-"""Release timeline, second person and appointment on the policy page."""
+"""Release timeline, approval, and scheduled publish on the policy page."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def second(pool: Pool) -> Client:
 
 @pytest.fixture
 def mine(policy: Policy, author: Client) -> PolicyVersion:
-    """Version 3, written by the operator of the pool."""
+    """Return version 3, written by the operator of the pool."""
     user = author.get("/access/you").wsgi_request.user
     return draft(policy, {**completed(SECOND), "max_wait_s": 30.0}, actor=person(user, via=CONSOLE), message="mine")
 
 
 @pytest.fixture
 def asked(policy: Policy) -> None:
-    """The policy asks for a second person."""
+    """Make the policy require approval."""
     change_policy(policy, {"needs_approval": True}, actor=ACTOR)
 
 
@@ -70,7 +70,7 @@ def page(client: Client, query: str = "") -> str:
 
 
 def start_of(text: str, link_id: str) -> tuple[str, str]:
-    """Return where the one link of that id leads, and what it says."""
+    """Return target and text of the only link with that id."""
     (link,) = re.findall(f'id="{link_id}" href="([^"]+)"[^>]*>([^<]+)</a>', text)
     return link
 
@@ -83,7 +83,7 @@ def later(version: PolicyVersion, at: str) -> dict[str, Any]:
     return {**publish_form(version), "when": "later", "at": at}
 
 
-def test_a_draft_shows_what_lies_between_it_and_live(mine: PolicyVersion, pool: Pool, author: Client) -> None:
+def test_draft_shows_the_steps_before_it_is_live(mine: PolicyVersion, pool: Pool, author: Client) -> None:
     text = page(author, "?draft=3")
     assert 'data-step="what_if"' in text
     assert start_of(text, "whatif-link") == ("/trials?new&amp;pool=chat&amp;draft=3", "Run a what-if")
@@ -99,14 +99,14 @@ def test_a_draft_shows_what_lies_between_it_and_live(mine: PolicyVersion, pool: 
     assert start_of(text, "whatif-link") == ("/trials?new&amp;pool=chat&amp;draft=3", "Run again")
 
 
-def test_a_version_that_was_live_shows_what_happened_to_it(policy: Policy, author: Client) -> None:
+def test_formerly_live_version_shows_its_release_history(policy: Policy, author: Client) -> None:
     text = page(author, "?draft=1")
     assert 'aria-label="Release timeline of v1"' in text
     assert "<b>Replaced</b> by v2 by test" in text
     assert 'data-step="live"' in page(author)
 
 
-def test_the_author_sees_who_may_approve_and_cannot(
+def test_author_sees_who_may_approve_and_cannot_approve(
     policy: Policy, mine: PolicyVersion, asked: None, author: Client
 ) -> None:
     text = page(author, "?draft=3&ask=publish")
@@ -121,7 +121,7 @@ def test_the_author_sees_who_may_approve_and_cannot(
     assert (live_number(policy), PolicyApproval.objects.count()) == (2, 0)
 
 
-def test_another_person_approves_and_the_author_publishes(
+def test_second_person_approves_and_the_author_publishes(
     policy: Policy, mine: PolicyVersion, asked: None, author: Client, second: Client
 ) -> None:
     assert "needs approval</a>" in page(second, "?draft=3")
@@ -134,20 +134,22 @@ def test_another_person_approves_and_the_author_publishes(
     assert "<b>Approved</b> by operator" in page(author)
 
 
-def test_an_approval_is_taken_back_where_it_was_given(mine: PolicyVersion, asked: None, second: Client) -> None:
+def test_approval_can_be_withdrawn_by_its_author(mine: PolicyVersion, asked: None, second: Client) -> None:
     second.post(f"{URL}/approve", {"version": 3})
     assert second.post(f"{URL}/withdraw-approval", {"version": 3}).status_code == 302
     assert not PolicyApproval.objects.exists()
     assert second.post(f"{URL}/withdraw-approval", {"version": 3}).status_code == 409
 
 
-def test_rolling_back_says_that_it_needs_no_approval(policy: Policy, asked: None, author: Client) -> None:
+def test_rollback_states_that_it_needs_no_approval(policy: Policy, asked: None, author: Client) -> None:
     assert "No approval needed." in page(author, "?ask=roll-back&version=1")
     assert author.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "chat"}).status_code == 302
     assert live_number(policy) == 3
 
 
-def test_the_rule_is_set_by_operators_and_given_up_by_admins(policy: Policy, pool: Pool, second: Client) -> None:
+def test_operators_enable_the_approval_requirement_and_admins_disable_it(
+    policy: Policy, pool: Pool, second: Client
+) -> None:
     def rule(client: Client, wanted: str) -> int:
         revision = Policy.objects.get(pk=policy.pk).revision
         return client.post(f"{URL}/approval-rule", {"needs_approval": wanted, "revision": revision}).status_code
@@ -162,7 +164,7 @@ def test_the_rule_is_set_by_operators_and_given_up_by_admins(policy: Policy, poo
     assert rule(second, "perhaps") == 404
 
 
-def test_a_time_is_chosen_shown_and_kept(policy: Policy, mine: PolicyVersion, author: Client) -> None:
+def test_publish_time_is_chosen_shown_and_kept(policy: Policy, mine: PolicyVersion, author: Client) -> None:
     at = in_hours(5)
     assert author.post(f"{URL}/publish", later(mine, at))["Location"] == f"{URL}?draft=3"
     assert live_number(policy) == 2
@@ -176,7 +178,7 @@ def test_a_time_is_chosen_shown_and_kept(policy: Policy, mine: PolicyVersion, au
     assert 'id="schedule"' not in page(author)
 
 
-def test_it_is_called_off_on_the_page(policy: Policy, mine: PolicyVersion, author: Client) -> None:
+def test_scheduled_publish_is_cancelled_on_the_page(policy: Policy, mine: PolicyVersion, author: Client) -> None:
     author.post(f"{URL}/publish", later(mine, in_hours(5)))
     assert author.post(f"{URL}/cancel-publish").status_code == 302
     assert ScheduledPublish.objects.get().state == "cancelled"
@@ -184,7 +186,7 @@ def test_it_is_called_off_on_the_page(policy: Policy, mine: PolicyVersion, autho
     assert AuditEvent.objects.filter(verb="policy.schedule_cancel").count() == 1
 
 
-def test_the_page_shows_why_it_could_not_go_live(policy: Policy, mine: PolicyVersion, author: Client) -> None:
+def test_page_shows_why_a_scheduled_publish_failed(policy: Policy, mine: PolicyVersion, author: Client) -> None:
     author.post(f"{URL}/publish", later(mine, in_hours(5)))
     change_policy(policy, {"needs_approval": True}, actor=ACTOR)
     ScheduledPublish.objects.update(at=timezone.now() - timedelta(seconds=1))
@@ -195,14 +197,16 @@ def test_the_page_shows_why_it_could_not_go_live(policy: Policy, mine: PolicyVer
 
 
 @pytest.mark.parametrize("at", ["", "tonight", "2020-01-01T00:00", "9999-12-31T23:59"])
-def test_a_time_that_cannot_be_is_asked_for_again(policy: Policy, mine: PolicyVersion, author: Client, at: str) -> None:
+def test_invalid_publish_time_shows_the_form_again(
+    policy: Policy, mine: PolicyVersion, author: Client, at: str
+) -> None:
     answer = author.post(f"{URL}/publish", later(mine, at))
     assert answer.status_code == 422
     assert 'aria-invalid="true"' in page_text(answer)
     assert not ScheduledPublish.objects.exists()
 
 
-def test_a_second_appointment_and_a_wrong_name_are_rejected(mine: PolicyVersion, author: Client) -> None:
+def test_second_schedule_and_a_wrong_name_are_rejected(mine: PolicyVersion, author: Client) -> None:
     wrong = {**later(mine, in_hours(5)), "typed": "prod"}
     assert author.post(f"{URL}/publish", wrong).status_code == 422
     assert author.post(f"{URL}/publish", later(mine, in_hours(5))).status_code == 302
@@ -211,7 +215,7 @@ def test_a_second_appointment_and_a_wrong_name_are_rejected(mine: PolicyVersion,
     assert "cancel that first" in page_text(again)
 
 
-def test_moments_are_read_as_utc() -> None:
+def test_times_are_parsed_as_utc() -> None:
     read = read_moment("2027-01-31T09:00")
     assert read is not None
     assert read.isoformat() == "2027-01-31T09:00:00+00:00"

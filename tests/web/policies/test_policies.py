@@ -1,4 +1,4 @@
-"""The list of policies: one row per visible pool, its results since it is live, and drafts."""
+"""The list of policies: one row per visible pool, its results since the publish, and drafts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pool(policy: Policy) -> Pool:
 
 
 @pytest.mark.parametrize("policies", [1, 12])
-def test_the_page_takes_the_same_queries_for_one_policy_and_for_many(
+def test_page_takes_the_same_queries_for_one_policy_and_for_many(
     policy: Policy, pool: Pool, policies: int, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     for number in range(1, policies):
@@ -44,7 +44,7 @@ def test_the_page_takes_the_same_queries_for_one_policy_and_for_many(
         assert client.get("/policies").status_code == 200
 
 
-def test_a_row_shows_version_author_age_rule_and_share(policy: Policy, pool: Pool, feed: FleetFeed) -> None:
+def test_row_shows_version_author_age_rule_and_share(policy: Policy, pool: Pool, feed: FleetFeed) -> None:
     feed.take(sample_of(pool))
     PolicyVersion.objects.filter(number=2).update(published_at=timezone.now() - timedelta(minutes=4))
     text = page_text(browser_of("viewer", pool).get("/policies"))
@@ -54,33 +54,31 @@ def test_a_row_shows_version_author_age_rule_and_share(policy: Policy, pool: Poo
     assert "1 policy for 1 pool, no drafts." in text
 
 
-def test_a_version_younger_than_the_window_says_how_much_of_it_was_its_own(
-    policy: Policy, pool: Pool, feed: FleetFeed
-) -> None:
+def test_version_younger_than_the_window_shows_its_part_of_it(policy: Policy, pool: Pool, feed: FleetFeed) -> None:
     feed.take(sample_of(pool))
     assert "with v2" in page_text(browser_of("viewer", pool).get("/policies"))
 
 
-def test_a_gateway_that_runs_another_version_is_shown(policy: Policy, pool: Pool, feed: FleetFeed) -> None:
+def test_gateway_with_another_version_is_shown(policy: Policy, pool: Pool, feed: FleetFeed) -> None:
     feed.take(sample_of(pool, policy_version=1))
     assert "the gateway still runs v1" in page_text(browser_of("viewer", pool).get("/policies"))
 
 
-def test_a_share_below_its_target_is_marked_by_shape_and_word(policy: Policy, pool: Pool, feed: FleetFeed) -> None:
+def test_share_below_its_target_is_marked_by_icon_and_text(policy: Policy, pool: Pool, feed: FleetFeed) -> None:
     feed.take(sample_of(pool, on_time_share=0.62))
     text = page_text(browser_of("viewer", pool).get("/policies"))
     assert "below 90 %" in text
     assert "62.0\u202f%" in text
 
 
-def test_without_a_sample_shares_are_unknown_and_not_zero(policy: Policy, pool: Pool) -> None:
+def test_shares_without_a_sample_are_unknown_not_zero(policy: Policy, pool: Pool) -> None:
     text = page_text(browser_of("viewer", pool).get("/policies"))
     assert "has not published a fleet sample" in text
     assert "not reported yet" in text
     assert "0.0" not in text
 
 
-def test_drafts_that_may_still_go_live_are_linked(policy: Policy, pool: Pool) -> None:
+def test_publishable_drafts_are_linked(policy: Policy, pool: Pool) -> None:
     for _ in range(5):
         draft(policy, {"ttft_slo_s": 1.0}, actor=ACTOR)
     text = page_text(browser_of("viewer", pool).get("/policies"))
@@ -92,14 +90,14 @@ def test_drafts_that_may_still_go_live_are_linked(policy: Policy, pool: Pool) ->
 @pytest.mark.parametrize(
     ("role", "seen"), [("nobody", False), ("pool_viewer", True), ("viewer", True), ("superuser", True)]
 )
-def test_people_see_the_policies_of_their_pools(policy: Policy, pool: Pool, role: str, seen: bool) -> None:
+def test_people_see_policies_of_their_pools(policy: Policy, pool: Pool, role: str, seen: bool) -> None:
     other = make_pool("secret")
     text = page_text(browser_of(role, pool).get("/policies"))
     assert ("chat-policy" in text) is seen
     assert (other.policy.slug in text) is (role in ("viewer", "superuser"))
 
 
-def test_names_cannot_carry_markup(policy: Policy, pool: Pool) -> None:
+def test_markup_in_names_is_escaped(policy: Policy, pool: Pool) -> None:
     Pool.objects.update(name="<script>alert(1)</script>")
     Policy.objects.update(name='"><img src=x onerror=alert(1)>')
     client = browser_of("operator", pool)
@@ -109,7 +107,7 @@ def test_names_cannot_carry_markup(policy: Policy, pool: Pool) -> None:
         assert "<img" not in text
 
 
-def test_a_live_version_that_this_program_cannot_read_is_named(policy: Policy, pool: Pool) -> None:
+def test_unreadable_live_version_is_named(policy: Policy, pool: Pool) -> None:
     newer = PolicyVersion.objects.create(policy=policy, number=99, routing_document={"schema_version": 2})
     Policy.objects.filter(pk=policy.pk).update(live_version=newer)
     page = browser_of("viewer", pool).get("/policies")

@@ -20,7 +20,7 @@ SECOND, PASSWORD = "op-eu-1", "a second editor"
 
 @pytest.fixture(scope="module", autouse=True)
 def second_editor(program: Program) -> None:
-    """Create an operator beside the first admin."""
+    """Create an operator in addition to the first admin."""
     program.add_person(SECOND, PASSWORD, "operator")
 
 
@@ -61,7 +61,7 @@ def live_version(page: Page) -> int:
 
 
 def publish(page: Page) -> int:
-    """Answer the publish dialog and return the version that is then live everywhere."""
+    """Confirm the publish dialog and return the version that is then live everywhere."""
     page.click("#publish")
     page.fill("#typed", "demo")
     page.click("#question button.primary")

@@ -1,4 +1,4 @@
-"""Placement, order and admission chosen in the form of the running program, and what the fleet does then."""
+"""Placement, order, and admission are chosen in the form of the running program, and take effect in the fleet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 @pytest.fixture
 def admin(browser: Browser, program: Program, trouble: list[str]) -> Iterator[Page]:
-    """The editor of the demo pool's policy, its script running."""
+    """Open the policy editor of the demo pool, with its script running."""
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme="dark")
     page = watched_page(context, trouble)
     fill_login(page, f"{program.url}/login?next=/policies/default", "admin", program.secrets["admin_password"])
@@ -47,23 +47,21 @@ def publish(page: Page) -> None:
 
 
 def decided(program: Program) -> dict[str, str]:
-    """Return the answer about a decision made now."""
+    """Return the response for a new decision."""
     status, answer = program.post("/api/v1/route", {"model": "demo-8b", "prompt": "hello", "wait": False})
     assert status == 200, answer
     return json.loads(answer)
 
 
 def explained(program: Program, decision_id: str) -> dict[str, Any]:
-    """Return what the gateway keeps of a decision."""
+    """Return the gateway's record of a decision."""
     headers = {"Authorization": f"Bearer {program.secrets['api_key']}"}
     question = urllib.request.Request(f"{program.url}/api/v1/explain/{decision_id}", headers=headers)
     with urllib.request.urlopen(question, timeout=PATIENCE_S) as answer:
         return json.loads(answer.read())["decision"]
 
 
-def test_every_registered_rule_can_be_chosen_and_shows_its_words_and_parameters(
-    admin: Page, trouble: list[str]
-) -> None:
+def test_every_registered_rule_can_be_chosen_and_shows_its_text_and_parameters(admin: Page, trouble: list[str]) -> None:
     for stage, table in STAGES.items():
         group = admin.locator(f'[data-stage="{stage}"]')
         options = admin.locator(f'[name="{stage}.name"] option')
@@ -81,7 +79,7 @@ def test_every_registered_rule_can_be_chosen_and_shows_its_words_and_parameters(
     assert trouble == []
 
 
-def test_rules_that_do_not_go_together_are_rejected_at_their_field(admin: Page) -> None:
+def test_incompatible_rules_are_rejected_at_their_field(admin: Page) -> None:
     admin.select_option('[name="order.name"]', "late_binding")
     admin.click("#validate")
     expect(admin.locator("#error-summary li")).to_have_count(1)
@@ -93,7 +91,7 @@ def test_rules_that_do_not_go_together_are_rejected_at_their_field(admin: Page) 
 
 
 @pytest.mark.thorough
-def test_another_placement_order_and_admission_go_live_and_decisions_and_the_fleet_page_follow(
+def test_published_placement_order_and_admission_take_effect_and_are_shown(
     admin: Page, program: Program, trouble: list[str]
 ) -> None:
     fleet = admin.context.new_page()

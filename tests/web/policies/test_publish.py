@@ -1,4 +1,4 @@
-"""Publishing, rolling back and being beaten to it: nothing is overwritten silently."""
+"""Publish, rollback, and publish conflicts: nothing is overwritten silently."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def pool(policy: Policy) -> Pool:
 
 @pytest.fixture
 def mine(policy: Policy) -> PolicyVersion:
-    """A draft based on version 2, with two changes against it."""
+    """Return a draft based on version 2, with two changes."""
     document = {**completed(SECOND), "max_wait_s": 30.0, "queue_limit": 500}
     return draft(policy, document, actor=ACTOR, message="mine")
 
 
-def test_the_question_states_its_effects_in_numbers(
+def test_publish_dialog_states_the_effects_in_numbers(
     policy: Policy, pool: Pool, mine: PolicyVersion, feed: FleetFeed
 ) -> None:
     feed.take(sample_of(pool))
@@ -65,9 +65,7 @@ def test_the_question_states_its_effects_in_numbers(
         assert words in text
 
 
-def test_the_typed_name_is_asked_for_and_a_wrong_one_changes_nothing(
-    policy: Policy, pool: Pool, mine: PolicyVersion
-) -> None:
+def test_wrong_typed_name_changes_nothing(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
     client = browser_of("operator", pool)
     for word in ("", "caht", "Chat"):
         answer = client.post(f"{URL}/publish", publish_form(mine, word=word))
@@ -78,7 +76,7 @@ def test_the_typed_name_is_asked_for_and_a_wrong_one_changes_nothing(
     assert live_number(policy) == 2
 
 
-def test_a_policy_of_several_pools_is_confirmed_by_its_own_name_as_long_as_one_is_production(
+def test_policy_with_a_production_pool_is_confirmed_by_the_name_of_the_policy(
     policy: Policy, pool: Pool, mine: PolicyVersion
 ) -> None:
     client = browser_of("superuser", pool)
@@ -92,7 +90,7 @@ def test_a_policy_of_several_pools_is_confirmed_by_its_own_name_as_long_as_one_i
     assert client.post(f"{URL}/publish", publish_form(mine, word="")).status_code == 302
 
 
-def test_publishing_goes_live_with_its_reason_in_the_audit(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
+def test_publish_is_audited_with_its_reason(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
     answer = browser_of("operator", pool).post(f"{URL}/publish", publish_form(mine))
     assert answer["Location"] == f"{URL}?published=3"
     assert live_number(policy) == 3
@@ -100,7 +98,7 @@ def test_publishing_goes_live_with_its_reason_in_the_audit(policy: Policy, pool:
     assert (event.why, event.via, event.pool_slug) == ("mine", "console", "chat")
 
 
-def test_publishing_twice_by_a_double_click_is_harmless(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
+def test_double_click_publishes_once(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
     client = browser_of("operator", pool)
     first, second = (client.post(f"{URL}/publish", publish_form(mine)) for _ in range(2))
     assert first["Location"] == second["Location"] == f"{URL}?published=3"
@@ -108,7 +106,7 @@ def test_publishing_twice_by_a_double_click_is_harmless(policy: Policy, pool: Po
     assert AuditEvent.objects.filter(verb="policy.publish", actor_name="operator").count() == 1
 
 
-def test_who_is_beaten_gets_412_with_the_three_way_view(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
+def test_slower_publisher_gets_412_with_a_three_way_diff(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
     publish_meanwhile(policy, {**completed(SECOND), "max_wait_s": 20.0, "prefill_window_tokens": 4096})
     client = browser_of("operator", pool)
     answer = client.post(f"{URL}/publish", publish_form(mine))
@@ -120,7 +118,7 @@ def test_who_is_beaten_gets_412_with_the_three_way_view(policy: Policy, pool: Po
     assert live_number(policy) == 4
 
 
-def test_a_draft_from_before_the_live_version_is_never_asked_about_but_merged(
+def test_outdated_draft_leads_to_the_merge_instead_of_the_publish_dialog(
     policy: Policy, pool: Pool, mine: PolicyVersion
 ) -> None:
     publish_meanwhile(policy, {**completed(SECOND), "prefill_window_tokens": 4096})
@@ -136,7 +134,7 @@ def merge_form(mine: PolicyVersion, theirs: int, **choices: str) -> dict[str, st
     return {**posted, **{f"choice.{path}": side for path, side in choices.items()}}
 
 
-def test_only_true_conflicts_need_a_choice_and_the_rest_merges(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
+def test_only_conflicts_require_a_choice(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
     publish_meanwhile(policy, {**completed(SECOND), "max_wait_s": 20.0, "prefill_window_tokens": 4096})
     client = browser_of("operator", pool)
     answer = client.post(f"{URL}/merge", merge_form(mine, 4))
@@ -166,7 +164,7 @@ def test_incompatible_rules_are_reported_and_nothing_is_stored(policy: Policy, p
     assert PolicyVersion.objects.count() == 4
 
 
-def test_what_would_merge_by_itself_can_be_chosen_otherwise(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
+def test_automatic_merge_choice_can_be_overridden(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
     publish_meanwhile(policy, {**completed(SECOND), "prefill_window_tokens": 4096})
     client = browser_of("operator", pool)
     client.post(f"{URL}/merge", merge_form(mine, 4, prefill_window_tokens="mine", queue_limit="theirs"))
@@ -174,7 +172,7 @@ def test_what_would_merge_by_itself_can_be_chosen_otherwise(policy: Policy, pool
     assert (document["prefill_window_tokens"], document["queue_limit"], document["max_wait_s"]) == (8192, 2000, 30.0)
 
 
-def test_a_third_editor_makes_the_view_ask_again(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
+def test_further_publish_reopens_the_merge(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
     publish_meanwhile(policy, {**completed(SECOND), "max_wait_s": 20.0})
     publish_meanwhile(policy, {**completed(SECOND), "max_wait_s": 25.0})
     answer = browser_of("operator", pool).post(f"{URL}/merge", merge_form(mine, 4, max_wait_s="mine"))
@@ -183,13 +181,13 @@ def test_a_third_editor_makes_the_view_ask_again(policy: Policy, pool: Pool, min
     assert PolicyVersion.objects.count() == 5
 
 
-def test_a_draft_based_on_the_live_version_needs_no_merge(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
+def test_draft_based_on_the_live_version_needs_no_merge(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
     client = browser_of("operator", pool)
     assert client.get(f"{URL}/merge?draft=3")["Location"] == f"{URL}?draft=3"
     assert client.get(f"{URL}/merge?draft=99").status_code == 404
 
 
-def test_rolling_back_is_one_question_and_publishes_a_copy(policy: Policy, pool: Pool) -> None:
+def test_rollback_has_one_dialog_and_publishes_a_copy(policy: Policy, pool: Pool) -> None:
     client = browser_of("operator", pool)
     text = page_text(client.get(f"{URL}?ask=roll-back&version=1"))
     assert "Roll chat back to v1?" in text
@@ -211,7 +209,7 @@ def test_rolling_back_is_one_question_and_publishes_a_copy(policy: Policy, pool:
     assert live_number(policy) == 3
 
 
-def test_a_version_that_a_rollback_made_says_which_one_it_copies(policy: Policy, pool: Pool) -> None:
+def test_rollback_version_names_the_version_it_copies(policy: Policy, pool: Pool) -> None:
     client = browser_of("operator", pool)
     client.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "chat"})
     client.post(f"{URL}/roll-back", {"version": 2, "instead_of": 3, "typed": "chat"})
@@ -225,7 +223,7 @@ def test_a_version_that_a_rollback_made_says_which_one_it_copies(policy: Policy,
         assert "Copies v1. Rolled back by operator" in page
 
 
-def test_a_roll_back_that_was_overtaken_says_by_whom_and_changes_nothing(policy: Policy, pool: Pool) -> None:
+def test_outdated_rollback_names_the_other_publisher_and_changes_nothing(policy: Policy, pool: Pool) -> None:
     publish_meanwhile(policy, {"ttft_slo_s": 1.0})
     answer = browser_of("operator", pool).post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "chat"})
     assert answer.status_code == 412
@@ -236,13 +234,13 @@ def test_a_roll_back_that_was_overtaken_says_by_whom_and_changes_nothing(policy:
 
 
 @pytest.mark.parametrize("posted", [{}, {"version": "x"}, {"version": "99"}, {"version": "-1"}])
-def test_a_question_about_no_version_is_not_found(policy: Policy, pool: Pool, posted: dict[str, str]) -> None:
+def test_dialog_about_an_unknown_version_is_not_found(policy: Policy, pool: Pool, posted: dict[str, str]) -> None:
     client = browser_of("operator", pool)
     assert client.post(f"{URL}/publish", posted).status_code == 404
     assert client.post(f"{URL}/roll-back", posted).status_code == 404
 
 
-def test_a_stored_document_that_no_longer_fits_is_not_published(policy: Policy, pool: Pool) -> None:
+def test_stored_document_that_became_invalid_is_not_published(policy: Policy, pool: Pool) -> None:
     version = PolicyVersion.objects.create(policy=policy, number=3, routing_document={"ttft_slo_s": -1}, based_on=2)
     answer = browser_of("operator", pool).post(f"{URL}/publish", publish_form(version))
     assert answer.status_code == 422
@@ -251,8 +249,8 @@ def test_a_stored_document_that_no_longer_fits_is_not_published(policy: Policy, 
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_of_editors_at_random_none_loses_a_change(policy: Policy, pool: Pool, seed: int) -> None:
-    """Editors take turns at random; each adds one to its own setting, and merges whenever it was beaten."""
+def test_random_interleavings_of_editors_lose_no_change(policy: Policy, pool: Pool, seed: int) -> None:
+    """Each editor increments its own setting in random turns, and merges after a conflict."""
     rng = random.Random(seed)
     settings = ("queue_limit", "prefill_window_tokens")
     client = browser_of("operator", pool)

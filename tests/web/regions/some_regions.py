@@ -1,4 +1,4 @@
-"""Samples of three regions: one full, one whose gateway has died, links of every state."""
+"""Samples of three regions: one is full, one has no running gateway, and links are in every state."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def gateway(
 
 
 def sample(*regions: RegionSample) -> FleetSample:
-    """Return a fleet of three pools, one of each region, with what these gateways say."""
+    """Return a fleet of three pools, one per region, with the reports of these gateways."""
     made = FakeFleet(engines=9, pools=2, events=False).sample_at(30.0, 1_700_000_000.0)
     pools = tuple(
         msgspec.structs.replace(made.pools[0], pool_id=f"pool-{name}", name=f"chat {name}", region=name)
@@ -57,7 +57,7 @@ def sample(*regions: RegionSample) -> FleetSample:
 
 
 def busy() -> FleetSample:
-    """Return us forwarding to both others, and the link from asia to us cut."""
+    """Return a fleet in which us forwards to both others, and the link from asia to us is down."""
     return sample(
         gateway("asia", 17.0, {}, (link("eu", one_way_s=0.1), link("us", up=False))),
         gateway("eu", 42.8, {"asia": 1.2}, (link("asia", one_way_s=0.1), link("us"))),
@@ -66,7 +66,7 @@ def busy() -> FleetSample:
 
 
 def orphaned() -> FleetSample:
-    """Return eu's engines in the hands of us."""
+    """Return a fleet in which us has taken over the engines of eu."""
     epochs = {"asia": (1, "asia"), "eu": (4, "us"), "us": (1, "us")}
     return sample(
         gateway("asia", 17.0, {}, (link("eu", up=False, dead=True), link("us")), epochs),

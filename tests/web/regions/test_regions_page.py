@@ -1,4 +1,4 @@
-"""The Regions page: who sees it, and what it says of full regions, cut links and taken-over engines."""
+"""The Regions page: its visibility, and its texts on full regions, broken links, and taken-over engines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def show_sample(monkeypatch: pytest.MonkeyPatch) -> Callable[[FleetSample | None], None]:
-    """Let the page show this sample."""
+    """Make the page show this sample."""
 
     def show(shown: FleetSample | None) -> None:
         class Samples:
@@ -44,20 +44,24 @@ def viewer(show_sample: Callable[[FleetSample | None], None]) -> Client:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_it_needs_a_role_in_all_pools(role: str, show_sample: Callable[[FleetSample | None], None]) -> None:
+def test_regions_page_requires_a_role_in_all_pools(
+    role: str, show_sample: Callable[[FleetSample | None], None]
+) -> None:
     show_sample(busy())
     answer = client_of(make_person(role, make_pool())).get("/regions")
     assert answer.status_code == (200 if role in ("viewer", "operator", "admin", "superuser") else 403)
     assert (b"10.3/s to eu" in answer.content) == (answer.status_code == 200)
 
 
-def test_a_fleet_of_one_region_says_how_to_get_more(viewer: Client) -> None:
+def test_single_region_fleet_shows_how_to_add_regions(viewer: Client) -> None:
     page = text(viewer)
     assert "No gateway has other regions configured" in page
     assert "HEADWAY_REGION_PEERS" in page
 
 
-def test_it_shows_who_forwards_to_whom(viewer: Client, show_sample: Callable[[FleetSample | None], None]) -> None:
+def test_page_shows_forwarding_between_regions(
+    viewer: Client, show_sample: Callable[[FleetSample | None], None]
+) -> None:
     show_sample(busy())
     page = text(viewer, "?fragment=1")
     assert "asia does not reach us; each serves its own requests." in page
@@ -68,7 +72,9 @@ def test_it_shows_who_forwards_to_whom(viewer: Client, show_sample: Callable[[Fl
     assert "<html" not in viewer.get("/regions?fragment=1").content.decode()
 
 
-def test_it_shows_whose_gateway_has_died(viewer: Client, show_sample: Callable[[FleetSample | None], None]) -> None:
+def test_page_shows_the_region_whose_gateway_died(
+    viewer: Client, show_sample: Callable[[FleetSample | None], None]
+) -> None:
     show_sample(orphaned())
     page = text(viewer)
     assert "us serves the engines of eu, whose gateway has died." in page
@@ -76,7 +82,7 @@ def test_it_shows_whose_gateway_has_died(viewer: Client, show_sample: Callable[[
     assert "Refuses connections" in page
 
 
-def test_what_leaves_and_what_lands_are_of_one_scale() -> None:
+def test_outgoing_and_incoming_rates_have_one_scale() -> None:
     rows = region_rows(busy())
     assert [row.name for row in rows] == ["asia", "eu", "us"]
     assert rows[2].arriving_per_s == pytest.approx(92.0)
@@ -89,7 +95,7 @@ def test_what_leaves_and_what_lands_are_of_one_scale() -> None:
     assert "us forwards 10.3 requests per second to eu" in picture["words"]
 
 
-def test_a_quiet_fleet_divides_by_nothing() -> None:
+def test_fleet_without_traffic_has_a_forwarded_share_of_zero() -> None:
     rows = region_rows(sample(gateway("eu", 0.0, {}, (link("us"),))))
     assert flow(rows)["words"] == "No region forwards requests"
     assert rows[0].forwarded_share == 0.0

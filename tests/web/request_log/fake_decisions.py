@@ -1,4 +1,4 @@
-"""Made-up decisions, and the gateway that serves them, for the drawers of a fake fleet."""
+"""Generated decisions, and a gateway that serves them, for the drawers of a fake fleet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_ENGINES = 40
 
 
 class FakeGateway:
-    """Answers what the console asks a gateway, from `decisions`, newest first."""
+    """Responds to the console's queries from `decisions`, newest first."""
 
     def __init__(self, bus: Bus, decisions: Sequence[StoredDecision] = ()) -> None:
         self.decisions = decisions
@@ -42,7 +42,7 @@ class FakeGateway:
 
 
 def fake_decisions(sample: FleetSample, per_engine: int = 8, seed: int = 3) -> list[StoredDecision]:
-    """Return records of the first engines of the sample, newest first; the newest were just made."""
+    """Return records of the first engines of the sample, newest first; the newest have the current time."""
     rng = random.Random(seed)
     return [
         _record(engine, sample.engines, rng, age + 1)

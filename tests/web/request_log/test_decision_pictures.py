@@ -1,4 +1,4 @@
-"""What the timeline of a decision draws as having happened."""
+"""Measured parts in the timeline of a decision."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from web.request_log.decision_pictures import block_cells, candidates, facts, ti
 
 
 def actual(**fields: Any) -> dict[str, str]:
-    """Return the width of each part that is drawn."""
+    """Return the width of each drawn part."""
     picture = timeline(stored(queued_s=1.0, first_token_after_s=3.0, **fields))
     assert picture is not None
     return {bar.term: bar.width for bar in picture["actual"]}
 
 
-def test_a_transfer_that_was_only_estimated_is_not_drawn() -> None:
+def test_transfer_that_was_only_estimated_is_not_drawn() -> None:
     assert actual(fetch=Fetch("engine-04", 18, 0.5)) == actual()
     assert actual().keys() == {"queue", "prefill"}
 
 
-def test_a_load_is_drawn_before_the_prefill_as_long_as_it_took() -> None:
+def test_load_is_drawn_before_the_prefill_with_its_duration() -> None:
     picture = timeline(
         stored(
             queued_s=1.0,
@@ -42,31 +42,31 @@ def test_a_load_is_drawn_before_the_prefill_as_long_as_it_took() -> None:
     assert [bar.term for bar in picture["estimated"]] == ["queue", "transfer", "prefill"]
 
 
-def test_a_load_that_brought_nothing_is_drawn_for_the_time_that_it_took() -> None:
+def test_load_without_blocks_is_drawn_with_its_duration() -> None:
     assert "transfer" not in actual(load=StoredLoad("a", 18, reason="failed"))
     assert "transfer" in actual(load=StoredLoad("a", 18, 0, 0, 0.4, "late"))
 
 
-def test_the_facts_name_a_load() -> None:
+def test_facts_include_the_load() -> None:
     loaded = dict(facts(stored(load=StoredLoad("a", 12, 12, 6_291_456, 0.020, "", 6144))))["Loaded"]
     assert loaded == "6,144 tok, a, 20\u202fms"
     assert dict(facts(stored(load=StoredLoad("a", 12, reason="failed"))))["Loaded"] == "0 of 12 blocks, a"
     assert "Loaded" not in dict(facts(stored()))
 
 
-def test_a_hand_over_that_was_timed_is_drawn() -> None:
+def test_measured_handoff_is_drawn() -> None:
     drawn = actual(pair=EnginePair("1", "engine-04", 1, "least_tpot", 0.03, 100), handed_over_after_s=2.0)
     assert drawn.keys() == {"queue", "prefill", "transfer"}
     assert drawn["queue"] == drawn["prefill"] == drawn["transfer"]
 
 
-def test_blocks_count_as_found_only_where_the_engine_said_so() -> None:
+def test_blocks_count_as_hits_only_if_the_engine_reported_them() -> None:
     assert set(block_cells(stored(cached_tokens=9216))) == {"found", "none"}
     assert set(block_cells(stored(cached_tokens=0))) == {"missing", "none"}
     assert set(block_cells(stored(cached_tokens=None))) == {"believed", "none"}
 
 
-def test_what_an_engine_was_to_load_by_itself_is_a_term_of_its_cost_and_of_the_estimate() -> None:
+def test_load_by_the_engine_itself_is_part_of_cost_and_estimate() -> None:
     record = stored(candidates=(replace(CHOSEN, loading=Loading(0.1, {"cpu": 9216})), OTHER))
     chosen, other = candidates(record)
     widths = {bar.term: float(bar.width.rstrip("%")) for bar in chosen["bars"]}

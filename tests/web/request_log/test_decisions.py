@@ -1,4 +1,4 @@
-"""Decisions and one decision as pages: listed, followed live, read in words, by those who may see the pool."""
+"""Decisions as pages: listed, updated live, and explained, for people who may see the pool."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUERIES = 12
 
 @pytest.fixture
 def kept(db: None) -> None:
-    """Have a store with a late decision and one on time in pool-a, and one in pool-b."""
+    """Store a late decision and one on time in pool-a, and one in pool-b."""
     for slug in ("pool-a", "pool-b"):
         make_pool(slug)
     keep(stored(LATE), on_time("d-2", START + 1), on_time("d-3", START + 2, tenant_id="other", arm="canary"))
@@ -67,11 +67,11 @@ def listed(page: str) -> list[str]:
         ("?arm=live", []),
     ],
 )
-def test_decisions_are_found(viewer: Client, query: str, names: list[str]) -> None:
+def test_decisions_are_listed(viewer: Client, query: str, names: list[str]) -> None:
     assert listed(show(viewer, f"/decisions{query}")) == names
 
 
-def test_an_arm_is_chosen_by_name_and_named_in_its_rows(viewer: Client) -> None:
+def test_arm_is_filtered_by_name_and_named_in_its_rows(viewer: Client) -> None:
     page = show(viewer, "/decisions?arm=canary")
     assert '<option value="canary" selected>canary</option>' in page
     assert '<option value="control">holdback</option>' in page
@@ -80,12 +80,12 @@ def test_an_arm_is_chosen_by_name_and_named_in_its_rows(viewer: Client) -> None:
     assert "canary</td>" not in show(viewer, "/decisions?tenant=acme")
 
 
-def test_an_id_leads_to_its_decision(viewer: Client) -> None:
+def test_id_redirects_to_its_decision(viewer: Client) -> None:
     answer = viewer.get(f"/decisions?id={LATE[:20]}")
     assert (answer.status_code, answer["Location"]) == (302, f"/decisions/{LATE}")
 
 
-def test_the_id_that_a_client_sent_leads_to_its_decision_and_is_on_its_page(viewer: Client) -> None:
+def test_client_request_id_redirects_to_its_decision_and_is_shown_there(viewer: Client) -> None:
     answer = viewer.get("/decisions?id=job-7")
     assert (answer.status_code, answer["Location"]) == (302, "/decisions/d-4")
     assert '<dt>X-Request-Id</dt><dd title="job-7">job-7</dd>' in show(viewer, "/decisions/d-4")
@@ -94,25 +94,25 @@ def test_the_id_that_a_client_sent_leads_to_its_decision_and_is_on_its_page(view
 
 
 @pytest.mark.parametrize("query", ["since=yesterday", "since=2027-01-15&until=2027-01-14"])
-def test_what_cannot_be_read_is_said(viewer: Client, query: str) -> None:
+def test_unreadable_values_are_reported(viewer: Client, query: str) -> None:
     assert 'role="alert"' in show(viewer, f"/decisions?{query}", 400)
 
 
-def test_an_unreadable_filter_counts_nothing(viewer: Client) -> None:
+def test_invalid_filter_counts_nothing(viewer: Client) -> None:
     page = show(viewer, "/decisions?since=garbage", 400)
     assert not re.search(r"\d decisions?, \d+ ms", page)
     assert re.search(r"\d decisions?, \d+ ms", show(viewer, "/decisions"))
 
 
-def test_an_engine_that_does_not_exist_is_said(viewer: Client) -> None:
+def test_unknown_engine_is_reported(viewer: Client) -> None:
     assert "No engine named nope" in show(viewer, "/decisions?engine=nope")
 
 
-def test_late_has_the_shape_of_its_page_in_the_table(viewer: Client) -> None:
+def test_late_decision_has_the_same_icon_in_the_table_as_on_its_page(viewer: Client) -> None:
     assert re.search(r"#s-lost\"/></svg><span>Late<", show(viewer, "/decisions?late=1"))
 
 
-def test_the_strip_counts_for_what_was_left_out(viewer: Client) -> None:
+def test_strip_extrapolates_from_sampled_decisions(viewer: Client) -> None:
     DecisionIndex.objects.filter(decision_id="d-2").update(share=0.1)
     page = show(viewer, "/decisions?since=2027-01-15T08:00:00&until=2027-01-15T08:01:00")
     assert "13 decisions, 1 late, 10/s at most" in page
@@ -121,17 +121,17 @@ def test_the_strip_counts_for_what_was_left_out(viewer: Client) -> None:
 @pytest.mark.parametrize(
     ("now_s", "begins"), [(10, "0.00%"), (60, "0.00%"), (120, "50.00%"), (150, "75.00%"), (180, ""), (1000, "")]
 )
-def test_the_last_minute_of_the_strip_is_marked_as_still_running(
+def test_last_minute_of_the_strip_is_marked_as_incomplete(
     viewer: Client, monkeypatch: pytest.MonkeyPatch, now_s: int, begins: str
 ) -> None:
-    """Only ended requests are counted, so that the bars of the last minute before now always seem to decline."""
+    """Only finished requests are counted, so the newest bars are always too low."""
     monkeypatch.setattr("web.request_log.decisions.time", lambda: START + now_s)
     page = show(viewer, "/decisions?since=2027-01-15T08:00:00&until=2027-01-15T08:02:00")
     assert re.findall(r'class="strip-running" x="([^"]*)" width="100%"', page) == ([begins] if begins else [])
     assert ("last minute still running" in page) is bool(begins)
 
 
-def test_everybody_sees_their_pools_only(kept: None) -> None:
+def test_people_see_only_their_pools(kept: None) -> None:
     from controlplane.fleet.models.pool import Pool
 
     client = client_of(make_person("pool_viewer", Pool.objects.get(slug="pool-b")))
@@ -141,7 +141,7 @@ def test_everybody_sees_their_pools_only(kept: None) -> None:
     assert client.get("/decisions/tap?after=0").json()["count"] == 1
 
 
-def test_the_tap_returns_newer_rows(viewer: Client, kept: None) -> None:
+def test_live_update_returns_newer_rows(viewer: Client, kept: None) -> None:
     newest = DecisionIndex.objects.latest("pk").pk
     keep(on_time("d-5", START + 9))
     tapped = viewer.get(f"/decisions/tap?after={newest}&strip=1").json()
@@ -153,7 +153,7 @@ def test_the_tap_returns_newer_rows(viewer: Client, kept: None) -> None:
     assert viewer.get("/decisions/tap?after=x").status_code == 400
 
 
-def test_older_pages_follow(viewer: Client, kept: None) -> None:
+def test_older_decisions_are_on_the_next_page(viewer: Client, kept: None) -> None:
     keep(*(on_time(f"more-{number:03}", START - 100 - number) for number in range(PAGE_ROWS)))
     page = show(viewer, "/decisions")
     older = page.split('rel="next"')[0].rpartition('href="')[2].partition('"')[0]
@@ -161,7 +161,7 @@ def test_older_pages_follow(viewer: Client, kept: None) -> None:
     assert LATE not in show(viewer, older)
 
 
-def test_a_page_costs_the_same_whatever_it_shows(
+def test_page_takes_the_same_queries_for_any_content(
     viewer: Client, kept: None, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     keep(*(on_time(f"more-{number:03}", START - number) for number in range(200)))
@@ -171,7 +171,7 @@ def test_a_page_costs_the_same_whatever_it_shows(
         show(viewer, f"/decisions/{LATE}")
 
 
-def test_one_decision_is_described_as_drawn(viewer: Client) -> None:
+def test_documented_decision_has_the_documented_text(viewer: Client) -> None:
     page = show(viewer, f"/decisions/{LATE}")
     assert "<h1>Sent to e-17 for its cache; e-04 would have been 2.73 s faster</h1>" in page
     assert "Late by 470 ms" in page
@@ -185,18 +185,18 @@ def test_one_decision_is_described_as_drawn(viewer: Client) -> None:
     assert "style=" not in page
 
 
-def test_only_who_may_start_a_what_if_is_offered_one(viewer: Client) -> None:
+def test_only_people_who_may_start_a_what_if_are_offered_one(viewer: Client) -> None:
     assert "data-whatif" not in show(viewer, f"/decisions/{LATE}")
     assert "data-whatif" in show(client_of(make_person("operator")), f"/decisions/{LATE}")
 
 
-def test_its_json_is_that_of_the_api(viewer: Client) -> None:
+def test_json_equals_that_of_the_api(viewer: Client) -> None:
     document = json.loads(viewer.get(f"/decisions/{LATE}.json").content)
     assert document["story"]["title"].startswith("Sent to e-17")
     assert document["record"]["regret"]["seconds"] == pytest.approx(2.73)
 
 
-def test_one_without_figures_is_described_too(viewer: Client, kept: None) -> None:
+def test_decision_without_figures_is_described(viewer: Client, kept: None) -> None:
     bare = stored(
         "bare", START + 50, engine_id="", reason="no_engine", candidates=(), outcome="rejected", error="no_engine",
         first_token_after_s=None, cached_tokens=None, regret=None, known=(), mismatch="", dispatched_after_s=None,
@@ -206,17 +206,17 @@ def test_one_without_figures_is_described_too(viewer: Client, kept: None) -> Non
     assert "<h1>Rejected: no engine is available; the request is queued without one</h1>" in page
 
 
-def test_a_record_that_is_gone_says_so(viewer: Client, kept: None) -> None:
+def test_deleted_record_is_reported(viewer: Client, kept: None) -> None:
     Segment.objects.update(data=b"damaged")
     assert "it cannot be read" in show(viewer, f"/decisions/{LATE}", 410)
     assert "No record of nobody-made-it" in show(viewer, "/decisions/nobody-made-it", 404)
 
 
-def test_an_empty_store_says_what_must_happen_first(db: None) -> None:
+def test_empty_store_states_the_next_step(db: None) -> None:
     assert "No decisions yet" in show(client_of(make_person("viewer")), "/decisions")
 
 
-def test_a_pair_says_why_its_second_engine_decodes() -> None:
+def test_pair_shows_why_its_second_engine_decodes() -> None:
     record = stored("d-pair", 1.0)
     pair = EnginePair("1", "decode-7", 1, reasons.LEAST_TPOT, 0.02, 640)
     decision = msgspec.structs.replace(record.decision, pair=pair)
@@ -228,7 +228,7 @@ def bars(parts: list[pictures.Bar]) -> list[tuple[str, str, str]]:
     return [(bar.term, bar.at, bar.words.replace("\u202f", " ")) for bar in parts]
 
 
-def test_the_time_before_the_decision_is_a_segment_of_its_own_in_all_rows() -> None:
+def test_time_before_the_decision_is_a_separate_segment_in_all_rows() -> None:
     shown = pictures.timeline(
         stored(queued_s=0.0, dispatched_after_s=0.0, decided_after_s=2.5, first_token_after_s=5.15, asked_after_s=2.5)
     )
@@ -240,7 +240,7 @@ def test_the_time_before_the_decision_is_a_segment_of_its_own_in_all_rows() -> N
     assert shown["before"].replace("\u202f", " ") == "2.50 s"
 
 
-def test_a_wait_after_the_decision_begins_where_it_was_decided() -> None:
+def test_wait_after_the_decision_starts_at_the_decision() -> None:
     shown = pictures.timeline(stored(queued_s=3.36, decided_after_s=0.5))
     assert shown is not None
     assert [part[0] for part in bars(shown["actual"])] == ["before", "queue", "prefill"]

@@ -1,4 +1,4 @@
-"""Decisions in a real browser, served by this process: strict policy, axe, keys, live rows, the time strip."""
+"""Decisions in a browser, served by this process: strict policy, axe, keys, live rows, and the time strip."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def kept(transactional_db: None) -> None:
 
 @pytest.fixture
 def page(browser: Browser, kept: None, live_server: LiveServer, trouble: list[str]) -> Iterator[Page]:
-    """Yield a browser page that is signed in as an operator, who may try policies."""
+    """Yield a browser page that is signed in as an operator, who may start trials."""
     session = client_of(make_person("operator")).cookies["sessionid"].value
     context = browser.new_context(base_url=live_server.url, viewport={"width": 1440, "height": 1000})
     context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])

@@ -1,4 +1,4 @@
-"""A page that cannot be made without its database says so, with a remedy; other faults stay Django's."""
+"""Pages report an unavailable database with a remedy. Other errors are left to Django."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fail_with(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("error", [OperationalError("gone"), InterfaceError("closed")])
-def test_a_page_without_its_database_is_503_and_says_what_to_do(
+def test_page_without_its_database_is_503_with_a_remedy(
     client: Client, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     fail_with(error, monkeypatch)
@@ -40,7 +40,9 @@ def test_a_page_without_its_database_is_503_and_says_what_to_do(
     assert "gone" not in text
 
 
-def test_a_locked_database_differs_from_an_unavailable_one(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locked_database_is_distinguished_from_an_unavailable_one(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fail_with(OperationalError("database is locked"), monkeypatch)
     page = client.get("/policies")
     assert (page.status_code, page["Retry-After"]) == (503, "2")
@@ -48,20 +50,20 @@ def test_a_locked_database_differs_from_an_unavailable_one(client: Client, monke
     assert "nothing was changed" in page_text(page)
 
 
-def test_a_form_is_not_sent_again_by_itself(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_form_is_not_resent_automatically(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     fail_with(OperationalError(), monkeypatch)
     page = client.post("/access/tenants", {})
     assert page.status_code in (403, 503)
     assert "Refresh" not in page
 
 
-def test_the_api_gets_a_problem(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_api_responds_with_a_problem(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     fail_with(OperationalError(), monkeypatch)
     answer = client.get("/api/v1/pools")
     assert (answer.status_code, answer["Content-Type"]) == (503, "application/problem+json")
 
 
 @pytest.mark.parametrize("error", [RuntimeError(), OperationalError("no such table: auth_user")])
-def test_another_fault_is_a_500(client: Client, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_other_error_is_a_500(client: Client, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     fail_with(error, monkeypatch)
     assert client.get("/policies").status_code == 500

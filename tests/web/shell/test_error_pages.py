@@ -1,4 +1,4 @@
-"""What is wrong with an address is said in the console's own page, with a way back."""
+"""Errors of addresses are shown in the console's own page, with a link back."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def viewer(client: Client) -> Client:
     ],
 )
 @pytest.mark.parametrize("theme", ["dark", "light"])
-def test_what_is_not_there_is_said_in_the_shell(viewer: Client, path: str, back: str, theme: str) -> None:
+def test_unknown_address_is_reported_in_the_shell(viewer: Client, path: str, back: str, theme: str) -> None:
     viewer.cookies["theme"] = theme
     answer = viewer.get(path, headers={"accept": BROWSER})
     assert answer.status_code == 404
@@ -46,7 +46,7 @@ def test_what_is_not_there_is_said_in_the_shell(viewer: Client, path: str, back:
     assert back in page
 
 
-def test_the_address_of_a_form_says_where_the_form_is(viewer: Client) -> None:
+def test_get_of_a_form_address_links_to_its_page(viewer: Client) -> None:
     answer = viewer.get("/access/keys/some/revoke")
     assert answer.status_code == 405
     assert answer["Allow"] == "POST"
@@ -63,7 +63,7 @@ def test_the_address_of_a_form_says_where_the_form_is(viewer: Client) -> None:
         ("GET", "/policies/nope", "application/json"),
     ],
 )
-def test_a_program_gets_json_that_names_the_paths(viewer: Client, method: str, path: str, accept: str) -> None:
+def test_program_gets_json_that_names_the_paths(viewer: Client, method: str, path: str, accept: str) -> None:
     answer = viewer.generic(method, path, headers={"accept": accept})
     assert (answer.status_code, answer["Content-Type"]) == (404, "application/json")
     error = answer.json()["error"]
@@ -71,19 +71,19 @@ def test_a_program_gets_json_that_names_the_paths(viewer: Client, method: str, p
     assert "/v1/chat/completions" in error["message"]
 
 
-def test_the_api_keeps_its_own_errors(viewer: Client) -> None:
+def test_api_keeps_its_own_errors(viewer: Client) -> None:
     assert viewer.get("/api/v1/nope")["Content-Type"] == "application/problem+json"
     assert viewer.generic("TRACE", "/api/v1/pools")["Content-Type"] == "application/problem+json"
 
 
-def test_strangers_get_a_page_without_names(client: Client) -> None:
+def test_anonymous_visitors_get_a_page_without_names(client: Client) -> None:
     answer = client.get("/nope", headers={"accept": BROWSER})
     assert (answer.status_code, answer["Content-Type"]) == (404, "text/html; charset=utf-8")
     assert b"Signed in" not in answer.content
     assert b'aria-label="Main"' not in answer.content
 
 
-def test_an_expired_form_says_what_to_do(db: None) -> None:
+def test_expired_form_shows_a_remedy(db: None) -> None:
     user = User.objects.create(username="viewer")
     careful = Client(enforce_csrf_checks=True)
     careful.force_login(user)
@@ -93,7 +93,7 @@ def test_an_expired_form_says_what_to_do(db: None) -> None:
 
 
 @override_settings(DEBUG=False)
-def test_a_fault_is_a_page_that_needs_no_session(monkeypatch: pytest.MonkeyPatch, viewer: Client) -> None:
+def test_server_error_page_needs_no_session(monkeypatch: pytest.MonkeyPatch, viewer: Client) -> None:
     def fail(*args: object, **rest: object) -> None:
         raise RuntimeError("planted")
 
@@ -105,6 +105,6 @@ def test_a_fault_is_a_page_that_needs_no_session(monkeypatch: pytest.MonkeyPatch
     assert b"planted" not in answer.content
 
 
-def test_markup_in_an_address_stays_text(viewer: Client) -> None:
+def test_markup_in_an_address_is_escaped(viewer: Client) -> None:
     answer = viewer.get("/<img src=x onerror=alert(1)>", headers={"accept": BROWSER})
     assert b"<img src=x" not in answer.content

@@ -1,4 +1,4 @@
-"""Page layout that only a browser can measure: gaps, borders, and what a phone shows without scrolling."""
+"""Page layout that only a browser can measure: gaps, borders, and the first screen on a phone."""
 
 from __future__ import annotations
 

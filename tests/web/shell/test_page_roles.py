@@ -1,4 +1,4 @@
-"""Every page and form of the console for every kind of person: reading changes nothing, forms are guarded."""
+"""All pages and forms of the console for all kinds of people: reads change nothing, and forms check roles."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def world(db: None, bus: Bus) -> World:
 
 
 def patterns() -> list[URLPattern]:
-    """Return every pattern of the console."""
+    """Return every URL pattern of the console."""
     flat = []
     for urlpattern in urlpatterns:
         flat += urlpattern.url_patterns if isinstance(urlpattern, URLResolver) else [urlpattern]
@@ -70,7 +70,7 @@ def patterns() -> list[URLPattern]:
 
 
 def address(pattern: URLPattern, world: World) -> str:
-    """Return the address of something that exists in pool a."""
+    """Return the address of an object in pool a."""
     values: dict[str, Any] = {
         "engine_id": "e-a",
         "slug": _slug(str(pattern.name)),
@@ -96,7 +96,7 @@ def address(pattern: URLPattern, world: World) -> str:
 
 
 def _slug(name: str) -> str:
-    """Return the slug of what the page is about."""
+    """Return the slug of the page's object."""
     if name.startswith(("automation", "topology-pool")):
         return "pool-a"
     return "acme" if "tenant" in name else "policy-a"
@@ -154,7 +154,7 @@ def viewers_may_send_what_they_like(world: World, path: str) -> None:
         assert client.delete(path).status_code < 500, name
 
 
-def test_the_same_forms_change_things_for_people_with_the_role(world: World) -> None:
+def test_same_forms_work_for_people_with_the_role(world: World) -> None:
     changed = set()
     for pattern in patterns():
         if pattern.name not in ONES_OWN:

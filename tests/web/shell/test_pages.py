@@ -1,4 +1,4 @@
-"""Pages: a first paint that means something, no inline code, few queries."""
+"""Pages: a first paint with content, no inline code, and few queries."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def show(feed: FleetFeed, sample: FleetSample) -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in ("/policies", "/topology")])
-def test_pages_ask_the_database_only_who_is_there(
+def test_pages_take_a_fixed_number_of_queries(
     signed_in: Client, page: str, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     with django_assert_num_queries(QUERIES):
@@ -43,7 +43,7 @@ def test_pages_ask_the_database_only_who_is_there(
 
 
 @pytest.mark.parametrize("page", [*PAGES, "/login"])
-def test_pages_carry_a_strict_policy_and_nothing_inline(signed_in: Client, feed: FleetFeed, page: str) -> None:
+def test_pages_have_a_strict_policy_and_no_inline_code(signed_in: Client, feed: FleetFeed, page: str) -> None:
     show(feed, FakeFleet(4, 2).sample_at(LOST_AT + 5, START))
     if page == "/login":
         signed_in.logout()
@@ -58,11 +58,11 @@ def test_pages_carry_a_strict_policy_and_nothing_inline(signed_in: Client, feed:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_pages_without_a_sample_say_so(signed_in: Client, page: str) -> None:
+def test_pages_without_a_sample_report_that(signed_in: Client, page: str) -> None:
     assert "has not published a fleet sample" in page_text(signed_in.get(page))
 
 
-def test_the_first_paint_already_holds_the_verdict(signed_in: Client, feed: FleetFeed) -> None:
+def test_first_paint_has_the_verdict(signed_in: Client, feed: FleetFeed) -> None:
     show(feed, FakeFleet(4, 2).sample_at(LOST_AT + 5, START))
     text = page_text(signed_in.get("/"))
     assert "e-04 is lost." in text
@@ -70,7 +70,7 @@ def test_the_first_paint_already_holds_the_verdict(signed_in: Client, feed: Flee
     assert "eu-west" in text
 
 
-def test_names_of_engines_cannot_carry_markup(signed_in: Client, feed: FleetFeed) -> None:
+def test_markup_in_engine_names_is_escaped(signed_in: Client, feed: FleetFeed) -> None:
     sample = FakeFleet(2, 1).sample_at(0, START)
     bad = msgspec.structs.replace(
         sample.engines[0], name="<script>alert(1)</script>", state="lost", reason='"><img src=x onerror=alert(1)>'
@@ -82,7 +82,7 @@ def test_names_of_engines_cannot_carry_markup(signed_in: Client, feed: FleetFeed
         assert "<img" not in text
 
 
-def test_every_page_of_the_navigation_exists_and_marks_itself(signed_in: Client) -> None:
+def test_every_page_of_the_navigation_exists_and_marks_its_entry(signed_in: Client) -> None:
     for item in (item for group in NAVIGATION for item in group):
         text = page_text(signed_in.get(item.address))
         assert re.search(rf'href="{item.address}" aria-current="page"', text)
@@ -92,15 +92,15 @@ def test_every_page_of_the_navigation_exists_and_marks_itself(signed_in: Client)
 @pytest.mark.parametrize(
     ("cookie", "attribute"), [("light", ' data-theme="light"'), ("dark", ' data-theme="dark"'), ('"><b>', "")]
 )
-def test_the_stored_theme_is_in_the_first_paint(signed_in: Client, cookie: str, attribute: str) -> None:
+def test_stored_theme_is_in_the_first_paint(signed_in: Client, cookie: str, attribute: str) -> None:
     signed_in.cookies["theme"] = cookie
     assert f'<html lang="en"{attribute}>' in page_text(signed_in.get("/"))
 
 
-def test_pages_reject_what_changes_things(signed_in: Client) -> None:
+def test_pages_reject_changing_methods(signed_in: Client) -> None:
     assert [signed_in.post(page).status_code for page in PAGES] == [405, 405, 405]
 
 
-def test_the_picture_of_the_cv_knows_from_where_a_pool_s_policy_calls_it_uneven(signed_in: Client) -> None:
+def test_load_cv_chart_has_the_limit_of_the_pools_policy(signed_in: Client) -> None:
     make_pool("chat")
     assert 'data-limits="{&quot;chat&quot;: 0.8}"' in page_text(signed_in.get("/"))

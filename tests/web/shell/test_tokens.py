@@ -1,4 +1,4 @@
-"""The design tokens: text can be read on every surface, and the two light blocks are one."""
+"""Design tokens: text is readable on every surface, and both light-theme blocks are equal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def luminance(colour: str) -> float:
 
 
 def contrast(one: str, other: str) -> float:
-    """Return the WCAG 2 contrast ratio of two #rrggbb colours."""
+    """Return the WCAG 2 contrast ratio of two #rrggbb colors."""
     light, dark = sorted((luminance(one), luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
@@ -38,31 +38,31 @@ def contrast(one: str, other: str) -> float:
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("surface", ["--bg", "--surface", "--raised", "--pressed"])
 @pytest.mark.parametrize("text", ["--ink", "--ink-2", "--ink-3", "--accent", "--ok", "--warn", "--bad", "--info"])
-def test_text_reaches_4_5_on_every_surface(theme: str, surface: str, text: str) -> None:
+def test_text_has_a_contrast_of_4_5_on_every_surface(theme: str, surface: str, text: str) -> None:
     tokens = THEMES[theme]
     assert contrast(tokens[text], tokens[surface]) >= 4.45
 
 
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("state", ["ok", "warn", "bad", "info"])
-def test_state_text_reaches_5_on_its_tint(theme: str, state: str) -> None:
+def test_state_text_has_a_contrast_of_5_on_its_tint(theme: str, state: str) -> None:
     assert contrast(THEMES[theme][f"--{state}"], THEMES[theme][f"--{state}-tint"]) >= 5.0
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_borders_of_controls_and_the_filled_button_can_be_seen(theme: str) -> None:
+def test_control_borders_and_the_filled_button_are_visible(theme: str) -> None:
     tokens = THEMES[theme]
     assert contrast(tokens["--line-control"], tokens["--surface"]) >= 3.0
     assert contrast(tokens["--on-primary"], tokens["--primary"]) >= 7.0
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_the_heat_scale_is_monotone_in_lightness(theme: str) -> None:
+def test_heat_scale_is_monotone_in_lightness(theme: str) -> None:
     steps = [luminance(THEMES[theme][f"--heat-{step}"]) for step in range(9)]
     assert steps == sorted(steps, reverse=theme == "light")
 
 
-def test_the_chosen_and_the_systems_light_are_equal() -> None:
+def test_chosen_and_system_light_themes_are_equal() -> None:
     assert block(":root:not([data-theme]) {\n    color-scheme: light;") == LIGHT
     assert len(LIGHT) > 60
 
@@ -72,7 +72,7 @@ def test_both_themes_define_the_same_tokens() -> None:
 
 
 @pytest.mark.parametrize("sheet", sorted(map(str, SHEETS)))
-def test_only_the_tokens_hold_colours_and_every_token_used_exists(sheet: str) -> None:
+def test_only_tokens_define_colors_and_every_used_token_exists(sheet: str) -> None:
     text = (FRONTEND / sheet).read_text()
     assert not re.search(r"#[0-9a-fA-F]{3,8}\b(?!-)|rgba?\(|hsl", re.sub(r"#[a-z][\w-]*[\s,.:>{]", "", text))
     local = set(re.findall(r"(--[\w-]+):", text)) | {

@@ -1,4 +1,4 @@
-"""Every page, every JSON and the websocket against people of one pool and of none: other pools leave no trace."""
+"""Every page, JSON response, and frame for people of one pool or none: other pools do not appear."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAMES = {"a": "zebra", "b": "wildebeest"}
 
 
 def fleet_of_both(number: int, at: float) -> FleetSample:
-    """Return a sample of both pools in which one engine of each is ill."""
+    """Return a sample of both pools in which one engine of each is unhealthy."""
     sample = FakeFleet(engines=4, pools=2, events=False).sample_at(float(number), at)
     of = {"pool-0": ("pool-a", NAMES["a"]), "pool-1": ("pool-b", NAMES["b"])}
     engines, pools = [], []
@@ -46,7 +46,7 @@ def fleet_of_both(number: int, at: float) -> FleetSample:
 
 @pytest.fixture
 def world(db: None, bus: Bus, feed: FleetFeed) -> World:
-    """Return two pools whose names appear in no other text, and a feed that has received both."""
+    """Return two pools with names that no other text contains, and a feed that has received both."""
     world = make_world()
     for pool, word in NAMES.items():
         Pool.objects.filter(pk=world.pools[pool].pk).update(name=word, served_model=word)
@@ -59,7 +59,7 @@ def world(db: None, bus: Bus, feed: FleetFeed) -> World:
 
 
 def everywhere(world: World) -> list[tuple[str, str]]:
-    """Return name and address of every page, form and JSON of the console, about things of pool a."""
+    """Return name and address of every page, form, and JSON endpoint of the console for objects of pool a."""
     ranged = ("fleet-history", "automation-timeline")
     return [
         (str(pattern.name), address(pattern, world) + ("?range=5m" if pattern.name in ranged else ""))
@@ -80,7 +80,7 @@ def test_people_of_one_pool_see_nothing_of_another(world: World, who: str, other
 
 
 @pytest.mark.django_db
-def test_people_without_a_role_see_nothing_but_whom_to_ask(world: World) -> None:
+def test_people_without_a_role_see_only_whom_to_ask(world: World) -> None:
     client, wrong = signed_in(world, "nobody"), []
     for name, path in everywhere(world):
         answer = client.get(path)
@@ -102,7 +102,7 @@ def test_people_with_roles_in_both_pools_see_both(world: World, who: str) -> Non
 
 
 @pytest.mark.django_db
-def test_the_sentence_on_fleet_is_about_pools_that_one_may_see(world: World, feed: FleetFeed) -> None:
+def test_fleet_verdict_covers_only_visible_pools(world: World, feed: FleetFeed) -> None:
     page = page_text(signed_in(world, "operator_b").get("/"))
     assert "wildebeest-3 is degraded" in page
 
@@ -117,7 +117,7 @@ def test_the_sentence_on_fleet_is_about_pools_that_one_may_see(world: World, fee
         ("operator_a_viewer_b", {"zebra", "wildebeest"}),
     ],
 )
-async def test_frames_hold_the_pools_that_their_viewer_may_see(
+async def test_frames_hold_only_pools_visible_to_the_viewer(
     who: str, words: set[str], world: World, feed: FleetFeed
 ) -> None:
     client = SocketClient(world.people[who])

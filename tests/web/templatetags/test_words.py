@@ -1,4 +1,4 @@
-"""Words and marks that templates call: what is not known is a dash or nothing, and names carry no markup."""
+"""Texts and icons of template tags: unknown values are a dash or empty, and names are escaped."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def said(template: str, **context: Any) -> str:
         ('{{ part|counted:"prefix,prefixes" }}', "2 prefixes"),
     ],
 )
-def test_values_become_words(template: str, words: str) -> None:
+def test_values_are_formatted_as_text(template: str, words: str) -> None:
     assert said(template, part=2, all=8, none=0, gone=None) == words
 
 
-def test_a_moment_has_its_time_as_a_title() -> None:
+def test_time_element_has_its_full_time_as_a_title() -> None:
     at = {"at": NOW - timedelta(minutes=5), "now": NOW}
     assert said("{% with it=at|moment:now %}{% ago it %}{% endwith %}", **at) == (
         '<time datetime="2027-01-31T11:55:00.000+00:00" title="11:55:00">5 min ago</time>'
@@ -47,7 +47,7 @@ def test_a_moment_has_its_time_as_a_title() -> None:
     assert said("{% ago gone %}", gone=None) == ""
 
 
-def test_a_shape_is_an_icon_without_markup_from_outside() -> None:
+def test_icon_has_no_markup_from_its_arguments() -> None:
     assert said("{% shape name %}", name="lost") == '<svg class="icon shape shape-lost"><use href="#s-lost"/></svg>'
     assert said('{% shape "hot" "inline" %}').startswith('<svg class="icon shape shape-hot inline">')
     assert said('{% shape "hot" hidden=True %}').startswith('<svg class="icon shape shape-hot" aria-hidden="true">')

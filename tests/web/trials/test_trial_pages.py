@@ -1,4 +1,4 @@
-"""The pages under Trials: what was asked and found, the form, recordings; and who may do what."""
+"""Pages under Trials: questions and answers, the form, recordings, and permissions."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def show(client: Client, path: str, status: int = 200) -> str:
     return page_text(answer)
 
 
-def test_the_first_visit_says_what_to_do(operator: Client) -> None:
+def test_first_visit_shows_the_next_step(operator: Client) -> None:
     assert "No what-if yet" in show(operator, "/trials")
     assert "No recordings yet" in show(operator, "/trials/recordings")
 
 
-def test_an_answer_reads_as_a_finding_with_figures_and_pictures(operator: Client, answered: WhatIf) -> None:
+def test_answer_is_shown_as_a_finding_with_figures_and_charts(operator: Client, answered: WhatIf) -> None:
     page = show(operator, f"/trials/whatif/{answered.pk}")
     title = re.search(r"<h1>([^<]+)</h1>", page)
     assert title is not None
@@ -85,7 +85,7 @@ def test_an_answer_reads_as_a_finding_with_figures_and_pictures(operator: Client
     assert title[1] in show(operator, "/trials")
 
 
-def test_a_waiting_one_shows_its_progress_and_can_be_cancelled(operator: Client, pool: Pool) -> None:
+def test_waiting_what_if_shows_its_progress_and_can_be_cancelled(operator: Client, pool: Pool) -> None:
     draft = pool.policy.versions.get(number=2)
     asked = start_whatif(keep(pool, recorded()), draft, None, Conditions(), actor=ACTOR)
     address = f"/trials/whatif/{asked.pk}"
@@ -100,7 +100,7 @@ def test_a_waiting_one_shows_its_progress_and_can_be_cancelled(operator: Client,
     assert status_of(asked).state == "waiting"
 
 
-def test_the_form_asks_about_recorded_traffic(operator: Client, pool: Pool) -> None:
+def test_form_starts_a_what_if_on_recorded_traffic(operator: Client, pool: Pool) -> None:
     record(rows(80, pool="chat", arrived_at=time.time() - 30))
     page = show(operator, "/trials?new&draft=2")
     assert '<option value="2" selected>v2 draft: second</option>' in page
@@ -113,7 +113,7 @@ def test_the_form_asks_about_recorded_traffic(operator: Client, pool: Pool) -> N
     assert Recording.objects.get().requests == 80
 
 
-def test_the_live_version_can_be_asked_against_a_baseline(operator: Client, pool: Pool) -> None:
+def test_live_version_can_be_compared_with_a_baseline(operator: Client, pool: Pool) -> None:
     recording = keep(pool, recorded(60))
     page = show(operator, "/trials?new")
     for name in BASELINES:
@@ -136,9 +136,7 @@ def test_the_live_version_can_be_asked_against_a_baseline(operator: Client, pool
         ("engines", "9999", "512"),
     ],
 )
-def test_each_error_is_reported_at_its_field(
-    operator: Client, pool: Pool, field: str, value: str, message: str
-) -> None:
+def test_each_error_is_shown_at_its_field(operator: Client, pool: Pool, field: str, value: str, message: str) -> None:
     recording = keep(pool, recorded(60))
     form = {"pool": "chat", "recording": str(recording.pk), "draft": "2", "base": "1", "seeds": "1", field: value}
     answer = operator.post("/trials/whatif", form)
@@ -147,7 +145,7 @@ def test_each_error_is_reported_at_its_field(
     assert not WhatIf.objects.exists()
 
 
-def test_a_window_that_is_too_small_leaves_nothing(operator: Client) -> None:
+def test_too_small_window_leaves_nothing(operator: Client) -> None:
     record(rows(10, pool="chat", arrived_at=time.time() - 30))
     answer = operator.post("/trials/whatif", {"pool": "chat", "recording": "last-5", "draft": "2", "seeds": "1"})
     assert answer.status_code == 422
@@ -155,7 +153,7 @@ def test_a_window_that_is_too_small_leaves_nothing(operator: Client) -> None:
     assert not Recording.objects.exists()
 
 
-def test_a_trace_is_uploaded_shown_and_downloaded(operator: Client, pool: Pool) -> None:
+def test_trace_is_uploaded_shown_and_downloaded(operator: Client, pool: Pool) -> None:
     file = SimpleUploadedFile("mine.jsonl", ROW * 60)
     answer = operator.post("/trials/recordings", {"kind": "upload", "pool": "chat", "trace": file})
     made = Recording.objects.get()
@@ -170,7 +168,7 @@ def test_a_trace_is_uploaded_shown_and_downloaded(operator: Client, pool: Pool) 
     assert not Recording.objects.exists()
 
 
-def test_a_bad_upload_names_its_lines(operator: Client, pool: Pool) -> None:
+def test_invalid_upload_names_its_lines(operator: Client, pool: Pool) -> None:
     file = SimpleUploadedFile("mine.jsonl", ROW + b"{\n" + ROW + b"[]\n")
     answer = operator.post("/trials/recordings", {"kind": "upload", "pool": "chat", "trace": file})
     assert answer.status_code == 422
@@ -181,7 +179,7 @@ def test_a_bad_upload_names_its_lines(operator: Client, pool: Pool) -> None:
     assert "Choose a file" in page_text(operator.post("/trials/recordings", {"kind": "upload", "pool": "chat"}))
 
 
-def test_a_window_is_kept_by_its_times(operator: Client, pool: Pool) -> None:
+def test_window_is_saved_by_its_times(operator: Client, pool: Pool) -> None:
     record(rows(30, pool="chat", arrived_at=time.time() - 30))
     begins, ends = (datetime.fromtimestamp(time.time() + item, UTC).isoformat() for item in (-600, 0))
     form = {"kind": "window", "pool": "chat", "begins_at": begins, "ends_at": ends, "name": "busy"}
@@ -203,7 +201,7 @@ def test_viewers_see_no_actions(pool: Pool, answered: WhatIf) -> None:
     assert "No what-if yet" in show(stranger, "/trials")
 
 
-def test_a_draft_leads_to_its_what_if(operator: Client, pool: Pool) -> None:
+def test_draft_links_to_its_what_if(operator: Client, pool: Pool) -> None:
     slug = pool.policy.slug
     assert "/trials?new&amp;pool=chat&amp;draft=2" in show(operator, f"/policies/{slug}?draft=2")
     assert "whatif-link" not in show(operator, f"/policies/{slug}")

@@ -1,4 +1,4 @@
-"""Trials in a real browser: strict policy, axe, and a result that appears without a reload."""
+"""Trials in a browser: strict policy, axe, and a result that appears without a reload."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who lacks the role for a verb under Trials and Policies reads which role it needs, and never gets its form."""
+"""People without the role for an action under Trials and Policies see the required role, and never its form."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def viewer(pool: Pool) -> Client:
 
 @pytest.fixture
 def other() -> Client:
-    """Return a browser of who operates another pool alone, but sees this one."""
+    """Return a client of a person who sees this pool but operates only another one."""
     person = make_person("pool_operator", make_pool("zoo"))
     person.role_grants.create(role="viewer", pool=None)
     return client_of(person)
@@ -63,7 +63,7 @@ def is_rejection(page: str, needed: str) -> bool:
 
 
 @pytest.mark.parametrize("path", FORMS)
-def test_a_viewer_reads_which_role_a_form_needs_and_never_gets_it(viewer: Client, path: str) -> None:
+def test_viewer_sees_the_required_role_and_never_the_form(viewer: Client, path: str) -> None:
     listed = show(viewer, path.partition("?")[0])
     assert FORMS[path] in listed
     assert "?new" not in listed
@@ -71,7 +71,7 @@ def test_a_viewer_reads_which_role_a_form_needs_and_never_gets_it(viewer: Client
 
 
 @pytest.mark.parametrize("path", FORMS)
-def test_an_operator_finds_the_verb_and_the_form(pool: Pool, path: str) -> None:
+def test_operator_sees_the_action_and_the_form(pool: Pool, path: str) -> None:
     operator = client_of(make_person("pool_operator", pool))
     listed = show(operator, path.partition("?")[0])
     assert FORMS[path] not in listed
@@ -79,7 +79,7 @@ def test_an_operator_finds_the_verb_and_the_form(pool: Pool, path: str) -> None:
     assert '<form class="ledger-form"' in show(operator, path)
 
 
-def test_who_operates_one_pool_is_offered_that_pool_alone(pool: Pool, other: Client) -> None:
+def test_operator_of_one_pool_is_offered_only_that_pool(pool: Pool, other: Client) -> None:
     assert 'name="pool" value="zoo"' in show(other, "/trials?new")
     assert "pool=chat" not in show(other, "/trials/shadows?new")
     assert ">chat<" not in show(other, "/trials/recordings?new=window")
@@ -101,7 +101,7 @@ def test_who_operates_one_pool_is_offered_that_pool_alone(pool: Pool, other: Cli
         ("/trials/recordings", {"pool": "chat", "kind": "upload", "trace": "file"}),
     ],
 )
-def test_a_form_sent_without_the_role_is_rejected_without_showing_it(
+def test_form_sent_without_the_role_is_rejected_without_being_shown(
     pool: Pool, other: Client, path: str, form: dict[str, str]
 ) -> None:
     before = AuditEvent.objects.count()
@@ -112,7 +112,7 @@ def test_a_form_sent_without_the_role_is_rejected_without_showing_it(
     assert AuditEvent.objects.count() == before
 
 
-def test_the_pages_of_trials_say_what_their_verbs_need(pool: Pool, viewer: Client) -> None:
+def test_trial_pages_state_the_required_role_of_their_actions(pool: Pool, viewer: Client) -> None:
     canary = start_canary(pool.policy.versions.get(number=2), steps=(0.1,), actor=ACTOR)
     started = start_shadow(pool, pool.policy.versions.get(number=2), actor=ACTOR)
     page = show(viewer, f"/trials/canaries/{canary.key}")
@@ -121,7 +121,7 @@ def test_the_pages_of_trials_say_what_their_verbs_need(pool: Pool, viewer: Clien
     assert "Starting or stopping shadows requires the role operator in pool chat." in page
 
 
-def test_a_recording_says_what_its_verbs_need(pool: Pool, viewer: Client) -> None:
+def test_recording_states_the_required_role_of_its_actions(pool: Pool, viewer: Client) -> None:
     kept: Recording = keep(pool, recorded())
     address = f"/trials/recordings?recording={kept.pk}"
     page = show(viewer, address)
@@ -130,7 +130,7 @@ def test_a_recording_says_what_its_verbs_need(pool: Pool, viewer: Client) -> Non
     assert is_rejection(show(viewer, f"{address}&delete", 403), "This requires the role operator in pool chat.")
 
 
-def test_the_questions_of_a_policy_are_not_shown_to_who_may_not_answer(pool: Pool, viewer: Client) -> None:
+def test_policy_dialogs_are_hidden_from_people_without_the_role(pool: Pool, viewer: Client) -> None:
     address = f"/policies/{pool.policy.slug}"
     for asked in ("?draft=2&ask=publish", "?ask=roll-back&version=1"):
         needed = "This requires the role operator in every pool of the policy."
@@ -142,7 +142,7 @@ def test_the_questions_of_a_policy_are_not_shown_to_who_may_not_answer(pool: Poo
     assert 'id="publish"' not in page
 
 
-def test_an_observing_pool_says_that_routing_needs_an_admin(pool: Pool) -> None:
+def test_observing_pool_states_that_routing_requires_an_admin(pool: Pool) -> None:
     change_pool(pool, {"mode": "observe"}, actor=ACTOR)
     observe_pools()
     observed = Shadow.objects.get()

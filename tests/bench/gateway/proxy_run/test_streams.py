@@ -1,4 +1,4 @@
-"""The streams of bench.gateway.openai_proxy, and its counts."""
+"""Streams and counts of bench.gateway.openai_proxy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bench.live.process_cpu import cpu_s
 from tests.gateway.ports import listen
 
 
-async def test_an_engine_streams_its_chunks_and_then_its_usage() -> None:
+async def test_engine_streams_its_chunks_and_then_its_usage() -> None:
     listener = listen()
     server = await asyncio.get_running_loop().create_server(lambda: Connection(answers([])), sock=listener)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1/chat/completions"
@@ -34,7 +34,7 @@ async def test_an_engine_streams_its_chunks_and_then_its_usage() -> None:
     assert answer.index(b'"usage"') < answer.index(b"[DONE]")
 
 
-async def test_an_answer_that_is_no_stream_is_an_error() -> None:
+async def test_response_that_is_not_a_stream_raises() -> None:
     listener = listen()
     server = await asyncio.get_running_loop().create_server(lambda: Connection({}), sock=listener)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
@@ -43,14 +43,14 @@ async def test_an_answer_that_is_no_stream_is_an_error() -> None:
             await stream_all(url, [b"{}"], {})
 
 
-def test_prompts_share_their_openings_and_nothing_else() -> None:
+def test_prompts_share_only_their_openings() -> None:
     made = bodies(32)
     assert all(1900 < len(item) < 3000 for item in made)
     assert len(set(made)) == 32
     assert len({item[:900] for item in made}) == 16
 
 
-def test_cpu_of_children_counts_while_they_run_and_when_they_have_ended() -> None:
+def test_cpu_time_includes_running_and_finished_children() -> None:
     burn = "import time\nwhile time.process_time() < 0.3: pass\n"
     parent = (
         "import subprocess, sys, time\n"
@@ -65,7 +65,7 @@ def test_cpu_of_children_counts_while_they_run_and_when_they_have_ended() -> Non
     assert cpu_s(os.getpid()) > 0
 
 
-def test_a_round_asks_every_proxy(tmp_path: Path) -> None:
+def test_round_sends_requests_to_every_proxy(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     with subprocess.Popen([sys.executable, "-m", "bench.gateway.proxy_run.instant_engine", str(port)]) as engine:
         try:

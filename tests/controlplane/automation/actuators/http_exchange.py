@@ -1,4 +1,4 @@
-"""A loopback HTTP server whose answers a test gives, with the requests it received."""
+"""A loopback HTTP server with responses set by a test; it records the requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Answerer = Callable[[str, str, dict[str, str], bytes], tuple[int, bytes]]
 
 @contextmanager
 def http_server(answer: Answerer, types: Mapping[str, str] = MappingProxyType({})) -> Iterator[tuple[str, list[Asked]]]:
-    """Serve during the block; yield the base URL and a list of requests. `types`: content types other than JSON."""
+    """Serve during the block. Yield the base URL and a list of requests. `types`: content types other than JSON."""
     asked: list[Asked] = []
 
     class Handler(BaseHTTPRequestHandler):

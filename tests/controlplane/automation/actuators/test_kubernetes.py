@@ -1,4 +1,4 @@
-"""StatefulSets through the official client, against exchanges as the API server has them."""
+"""StatefulSets through the official client, with exchanges like those of the API server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCALE = re.compile(r"/apis/apps/v1/namespaces/llm/statefulsets/([a-z-]+)/scale")
 
 
 class ApiServer:
-    """Answers as Kubernetes does for the scale subresource: versions count up, stale ones conflict."""
+    """Responds as Kubernetes does for the scale subresource: versions count up, stale ones conflict."""
 
     def __init__(self) -> None:
         self.replicas = 3
@@ -92,7 +92,7 @@ def keep(one: EngineAction, state: Any) -> None:
     one.save()
 
 
-def test_a_start_keeps_the_scale_it_wants_before_it_patches_and_names_the_engine_after_its_pod(
+def test_start_stores_its_target_scale_before_the_patch_and_names_the_engine_by_pod(
     pool: Pool, server: ApiServer, cluster: tuple[KubernetesActuator, list[Asked]]
 ) -> None:
     actuator, asked = cluster
@@ -121,7 +121,7 @@ def test_repeating_a_start_has_one_effect(
     assert sum(method == "PATCH" for method, *_ in asked) == 1
 
 
-def test_two_starts_want_different_scales(
+def test_two_starts_have_different_target_scales(
     pool: Pool, server: ApiServer, cluster: tuple[KubernetesActuator, list[Asked]]
 ) -> None:
     actuator, _ = cluster
@@ -134,7 +134,7 @@ def test_two_starts_want_different_scales(
     assert server.replicas == 5
 
 
-def test_a_stop_takes_the_last_pod_and_waits_for_its_turn(
+def test_stop_removes_the_last_pod_and_waits_for_its_turn(
     pool: Pool, server: ApiServer, cluster: tuple[KubernetesActuator, list[Asked]]
 ) -> None:
     actuator, _ = cluster
@@ -149,7 +149,7 @@ def test_a_stop_takes_the_last_pod_and_waits_for_its_turn(
     assert server.replicas == 1
 
 
-def test_a_scale_that_was_changed_meanwhile_is_retried(
+def test_conflicting_scale_change_is_retried(
     pool: Pool, server: ApiServer, cluster: tuple[KubernetesActuator, list[Asked]]
 ) -> None:
     actuator, _ = cluster
@@ -160,7 +160,7 @@ def test_a_scale_that_was_changed_meanwhile_is_retried(
 
 
 @pytest.mark.parametrize(("status", "kind"), [(403, RejectedActionError), (500, ActuatorError), (503, ActuatorError)])
-def test_answers_of_the_api_server_decide_whether_it_is_tried_again(
+def test_api_server_status_decides_whether_a_call_is_retried(
     pool: Pool,
     server: ApiServer,
     cluster: tuple[KubernetesActuator, list[Asked]],
@@ -172,7 +172,9 @@ def test_answers_of_the_api_server_decide_whether_it_is_tried_again(
         cluster[0].start(action(pool, "k1"))
 
 
-def test_what_the_settings_do_not_name_is_rejected(pool: Pool, cluster: tuple[KubernetesActuator, list[Asked]]) -> None:
+def test_pods_and_roles_outside_the_settings_are_rejected(
+    pool: Pool, cluster: tuple[KubernetesActuator, list[Asked]]
+) -> None:
     actuator, _ = cluster
     with pytest.raises(RejectedActionError, match="no StatefulSet for decode"):
         actuator.start(action(pool, "k1", role="decode"))
@@ -183,7 +185,7 @@ def test_what_the_settings_do_not_name_is_rejected(pool: Pool, cluster: tuple[Ku
         actuator.change_role(action(pool, "k9", "change_role", "vllm-1"))
 
 
-def test_a_cluster_that_does_not_answer_is_tried_again(pool: Pool) -> None:
+def test_call_to_an_unresponsive_cluster_is_retried(pool: Pool) -> None:
     configuration = client.Configuration(host="http://127.0.0.1:9")
     configuration.retries = False
     with client.ApiClient(configuration) as connection:

@@ -1,4 +1,4 @@
-"""The webhook: signed, idempotent, and every answer has one meaning."""
+"""Webhook calls are signed and idempotent, and every response has one meaning."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def actuator(status: int, answer: Any = b"") -> WebhookActuator:
     return WebhookActuator(WebhookSettings(url=URL), post=lambda *_args: (status, said))
 
 
-def test_a_call_over_the_wire_is_signed_and_carries_the_action_s_key(action: EngineAction) -> None:
+def test_call_is_signed_and_carries_the_idempotency_key(action: EngineAction) -> None:
     with http_server(lambda *_request: (200, b"")) as (url, asked):
         settings = WebhookSettings(url=f"{url}/hook?fleet=7")
         answer = WebhookActuator(settings, clock=lambda: 1_700_000_000.9).stop(action)
@@ -72,7 +72,7 @@ def test_a_call_over_the_wire_is_signed_and_carries_the_action_s_key(action: Eng
     assert SECRET.encode() not in body
 
 
-def test_the_signature_depends_on_secret_time_and_body() -> None:
+def test_signature_depends_on_secret_time_and_body() -> None:
     signatures = {signature(*item) for item in (("a", "1", b"x"), ("b", "1", b"x"), ("a", "2", b"x"), ("a", "1", b"y"))}
     assert len(signatures) == 4
 
@@ -87,14 +87,14 @@ def test_the_signature_depends_on_secret_time_and_body() -> None:
         (202, {"status": "done"}, ActionProgress.IN_EFFECT),
     ],
 )
-def test_answers_report_the_progress_of_the_action(
+def test_responses_report_the_progress_of_the_action(
     action: EngineAction, status: int, answer: Any, progress: ActionProgress
 ) -> None:
     assert actuator(status, answer).stop(action).progress == progress
     assert actuator(status, answer).change_role(action).progress == progress
 
 
-def test_a_start_is_under_way_until_the_prober_says_otherwise_and_may_name_the_engine(action: EngineAction) -> None:
+def test_start_is_in_progress_until_the_prober_confirms_it_and_may_name_the_engine(action: EngineAction) -> None:
     engine = {"name": "gpu-7", "url": "http://10.0.0.7:8000", "kv_events_endpoint": "tcp://10.0.0.7:5557"}
     answer = actuator(200, {"status": "done", "engine": engine}).start(action)
     assert answer.progress == ActionProgress.UNDER_WAY
@@ -104,13 +104,13 @@ def test_a_start_is_under_way_until_the_prober_says_otherwise_and_may_name_the_e
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503])
-def test_what_may_pass_is_tried_again(action: EngineAction, status: int) -> None:
+def test_temporary_errors_are_retried(action: EngineAction, status: int) -> None:
     with pytest.raises(ActuatorError, match=str(status)):
         actuator(status).stop(action)
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 422])
-def test_what_will_not_pass_is_given_up(action: EngineAction, status: int) -> None:
+def test_permanent_errors_fail_the_action(action: EngineAction, status: int) -> None:
     with pytest.raises(RejectedActionError, match=str(status)):
         actuator(status).stop(action)
 
@@ -118,12 +118,12 @@ def test_what_will_not_pass_is_given_up(action: EngineAction, status: int) -> No
 @pytest.mark.parametrize(
     "answer", [b"<html>", b"[" * 5000, {"status": "maybe"}, {"engine": {"name": "a b", "url": "x"}}, b"\xff\xfe"]
 )
-def test_an_answer_that_breaks_the_contract_is_given_up(action: EngineAction, answer: Any) -> None:
+def test_response_that_violates_the_contract_fails_the_action(action: EngineAction, answer: Any) -> None:
     with pytest.raises(RejectedActionError, match="contract"):
         actuator(200, answer).start(action)
 
 
-def test_a_long_answer_a_silent_server_and_a_missing_secret(
+def test_long_responses_silent_servers_and_missing_secrets_are_errors(
     action: EngineAction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(RejectedActionError, match="bytes"):
@@ -148,7 +148,7 @@ REJECTED = [
 
 
 @pytest.mark.parametrize("url", REJECTED)
-def test_a_url_that_leads_to_a_cloud_s_secrets_is_neither_stored_nor_called(action: EngineAction, url: str) -> None:
+def test_url_of_cloud_metadata_is_neither_stored_nor_called(action: EngineAction, url: str) -> None:
     with pytest.raises(InvalidFieldsError, match=r"actuator_settings\.url"):
         checked_settings("webhook", {"url": url})
     with pytest.raises(RejectedActionError, match="URL"):
@@ -156,14 +156,14 @@ def test_a_url_that_leads_to_a_cloud_s_secrets_is_neither_stored_nor_called(acti
 
 
 @override_settings(ALLOW_LOOPBACK_ENGINES=False)
-def test_this_machine_is_called_only_where_engines_may_run_on_it(action: EngineAction) -> None:
+def test_loopback_is_called_only_if_engines_are_allowed_there(action: EngineAction) -> None:
     with http_server(lambda *_request: (200, b"")) as (url, asked):
         with pytest.raises(RejectedActionError, match="is this machine"):
             WebhookActuator(WebhookSettings(url=url)).stop(action)
         assert asked == []
 
 
-def test_the_name_is_resolved_once_and_what_was_checked_is_called(
+def test_name_is_resolved_once_and_the_checked_address_is_called(
     action: EngineAction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked_for: list[str] = []
@@ -185,7 +185,7 @@ def test_the_name_is_resolved_once_and_what_was_checked_is_called(
 
 
 @pytest.mark.parametrize("first", [b"", b"HTTP/1.1 200 OK\r\n\r\n"])
-def test_an_answer_that_drips_is_cut_off_and_tried_again(action: EngineAction, first: bytes) -> None:
+def test_slow_response_times_out_and_is_retried(action: EngineAction, first: bytes) -> None:
     over = threading.Event()
 
     def drip(listener: socket.socket) -> None:
@@ -207,7 +207,7 @@ def test_an_answer_that_drips_is_cut_off_and_tried_again(action: EngineAction, f
             dripping.join()
 
 
-def test_a_start_that_is_given_up_is_cancelled_under_its_key(action: EngineAction) -> None:
+def test_abandoned_start_is_cancelled_under_its_key(action: EngineAction) -> None:
     EngineAction.objects.filter(pk=action.pk).update(kind="start", engine=None)
     action.refresh_from_db()
     with http_server(lambda *_request: (200, b"")) as (url, asked):

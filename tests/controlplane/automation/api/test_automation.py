@@ -1,4 +1,4 @@
-"""A pool's automations over REST: their state, the switches, the actions, and engines' health."""
+"""A pool's automations over REST: state, switches, actions, and engine health."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 ACTOR = program("tests")
 
 
-def test_a_pool_says_how_it_steers_itself(api: Api) -> None:
+def test_pool_reports_the_state_of_its_automations(api: Api) -> None:
     state = api.get("pools/pool-a/automation").json()
     assert (state["pool"], state["frozen"], state["override_engines"]) == ("pool-a", False, None)
     modes = {item["job"]: (item["mode"], item["in_force"]) for item in state["automations"]}
@@ -35,7 +35,7 @@ def test_a_pool_says_how_it_steers_itself(api: Api) -> None:
     assert state["engines"] == {"desired": 1, "running": 0, "failed": 0, "open_actions": 1}
 
 
-def test_freezing_shows_at_once_and_is_in_the_audit(api: Api) -> None:
+def test_freeze_shows_at_once_and_is_audited(api: Api) -> None:
     state = api.post("pools/pool-a/freeze", {"why": "an incident"}).json()
     assert state["frozen"]
     assert (state["changed_by"], state["why"]) == ("admin", "an incident")
@@ -45,7 +45,7 @@ def test_freezing_shows_at_once_and_is_in_the_audit(api: Api) -> None:
     assert not api.post("pools/pool-a/unfreeze", {}).json()["frozen"]
 
 
-def test_an_override_is_checked_and_ends(api: Api) -> None:
+def test_override_is_validated_and_can_be_ended(api: Api) -> None:
     until = (timezone.now() + timedelta(hours=1)).isoformat()
     state = api.post("pools/pool-a/override", {"engines": 3, "until": until}).json()
     scaling = next(item for item in state["automations"] if item["job"] == "scaling")
@@ -65,7 +65,7 @@ def test_an_override_is_checked_and_ends(api: Api) -> None:
         assert [item["path"] for item in answer.json()["errors"]][:1] == [path]
 
 
-def test_actions_are_answered_once(api: Api) -> None:
+def test_action_is_confirmed_or_withdrawn_once(api: Api) -> None:
     assert api.post("actions/action-a/confirm", {}).json()["state"] == "sent"
     assert EngineAction.objects.get(key="action-a").actuator_state == {"confirmed_by": "admin"}
     assert api.post("actions/action-b/withdraw", {"why": "keep it"}).json()["state"] == "cancelled"
@@ -74,7 +74,7 @@ def test_actions_are_answered_once(api: Api) -> None:
     assert "is not waiting for confirmation" in rejected.json()["detail"]
 
 
-def test_the_health_of_an_engine_names_its_reason(api: Api, world: World) -> None:
+def test_health_of_an_engine_names_its_reason(api: Api, world: World) -> None:
     assert api.get("engines/e-a/health").json()["state"] == "healthy"
     since = timezone.now()
     put_verdict(world.engines["a"], "quarantined", actor=ACTOR, since=since, code="stalled", reason="It stands still.")
@@ -87,7 +87,7 @@ def test_the_health_of_an_engine_names_its_reason(api: Api, world: World) -> Non
     )
 
 
-def test_a_person_judges_an_engine_and_gives_the_judgement_back(api: Api) -> None:
+def test_operator_sets_and_ends_a_health_verdict(api: Api) -> None:
     health = api.post("engines/e-a/quarantine", {"why": "smells of smoke"}).json()
     assert (health["state"], health["code"], health["reason"]) == (
         "quarantined",
@@ -134,7 +134,7 @@ def test_advice_is_shown_with_its_key_and_followed_once(api: Api, world: World) 
     assert (wrong.status_code, wrong.json()["errors"][0]["path"]) == (400, "job")
 
 
-def test_plans_are_listed_the_newest_first_and_narrowed(api: Api) -> None:
+def test_plans_are_listed_newest_first_and_filtered(api: Api) -> None:
     now = timezone.now()
     for number, job in enumerate(("scaling", "rebalance", "scaling")):
         PlanRecord.objects.create(
@@ -146,7 +146,7 @@ def test_plans_are_listed_the_newest_first_and_narrowed(api: Api) -> None:
     assert api.get("pools/pool-b/plans").json()["results"] == []
 
 
-def test_a_pool_s_actuator_is_checked_with_its_settings(api: Api) -> None:
+def test_actuator_of_a_pool_is_validated_with_its_settings(api: Api) -> None:
     hook = {"actuator": "webhook", "actuator_settings": {"url": "https://fleet.example/hook"}}
     changed = api.change("PATCH", "pools/pool-a", hook).json()
     assert changed["actuator_settings"]["secret_variable"] == "HEADWAY_WEBHOOK_SECRET"

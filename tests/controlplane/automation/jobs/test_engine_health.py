@@ -1,4 +1,4 @@
-"""Engine health in force: durable, published, audited; advice changes nothing; freezing holds everything."""
+"""Engine health in mode act is durable, published, and audited. Advice and a freeze change nothing."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def published(name: str) -> str:
     return next(engine.health for engine in build_snapshot(0.0).engines if engine.engine_id == name)
 
 
-def test_healthy_engines_have_no_verdict_and_a_minute_of_calm_is_few_rows(world: World) -> None:
+def test_healthy_engines_have_no_verdict_and_few_plans_are_stored(world: World) -> None:
     live(world, 120)
     assert not EngineHealth.objects.exists()
     assert PlanRecord.objects.count() <= 4
     assert JobRun.objects.count() == 1
 
 
-def test_a_sick_engine_is_quarantined_published_and_comes_back_slowly(world: World) -> None:
+def test_unhealthy_engine_is_quarantined_published_and_restored_slowly(world: World) -> None:
     live(world, 5)
     silence(world, "e-02")
     live(world, 6)
@@ -64,7 +64,7 @@ def test_a_sick_engine_is_quarantined_published_and_comes_back_slowly(world: Wor
     assert (verdict.state, published("e-02")) == ("healthy", "healthy")
 
 
-def test_a_verdict_is_audited_once_however_often_it_is_judged(world: World) -> None:
+def test_verdict_is_audited_once_however_often_it_is_evaluated(world: World) -> None:
     live(world, 5)
     silence(world, "e-02")
     live(world, 30)
@@ -82,7 +82,7 @@ def test_advice_is_recorded_and_changes_nothing(world: World) -> None:
     assert record.plan["changed"] == ["e-02"]
 
 
-def test_a_frozen_pool_keeps_what_it_has_and_says_so(world: World) -> None:
+def test_frozen_pool_gets_no_new_verdict_and_reports_the_freeze(world: World) -> None:
     live(world, 5)
     switches.freeze(world.pool, actor=ACTOR)
     silence(world, "e-02")
@@ -94,7 +94,7 @@ def test_a_frozen_pool_keeps_what_it_has_and_says_so(world: World) -> None:
     assert EngineHealth.objects.get().state == "quarantined"
 
 
-def test_switching_the_automation_off_lets_its_engines_serve_again(world: World) -> None:
+def test_switching_the_automation_off_returns_engines_to_service(world: World) -> None:
     live(world, 5)
     silence(world, "e-02")
     live(world, 6)
@@ -103,7 +103,7 @@ def test_switching_the_automation_off_lets_its_engines_serve_again(world: World)
     assert published("e-02") == "healthy"
 
 
-def test_the_memory_outlives_the_process_that_judged(world: World) -> None:
+def test_memory_survives_a_restart_of_the_judging_process(world: World) -> None:
     live(world, 5)
     silence(world, "e-02")
     live(world, 6)

@@ -1,4 +1,4 @@
-"""Starts on Kubernetes, from action to engine: a name that resolves late, one that never does, one that moves."""
+"""Starts on Kubernetes, from action to engine: names that resolve late, never, or to a new address."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SETTINGS = KubernetesSettings(
 
 
 class Apps:
-    """The scale of one StatefulSet."""
+    """Holds the scale of one StatefulSet."""
 
     def __init__(self) -> None:
         self.replicas = 3
@@ -47,7 +47,7 @@ class Apps:
 
 @pytest.fixture
 def dns(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Return the records by pod; other pods have no address."""
+    """Return the DNS records by pod. Other pods have no address."""
     records: dict[str, str] = {}
 
     def getaddrinfo(host: str, port: int, **_: Any) -> Any:
@@ -71,7 +71,7 @@ def start(world: World) -> EngineAction:
     return requested(world, request_start, world.pool, "mixed")
 
 
-def test_a_pod_whose_name_is_known_late_is_registered(world: World, apps: Apps, dns: dict[str, str]) -> None:
+def test_pod_with_a_late_dns_name_is_registered(world: World, apps: Apps, dns: dict[str, str]) -> None:
     action = start(world)
     live(world, 60)
     action.refresh_from_db()
@@ -83,7 +83,7 @@ def test_a_pod_whose_name_is_known_late_is_registered(world: World, apps: Apps, 
     assert (action.state, action.engine_name, apps.seen) == ("done", "vllm-3", [3, 4])
 
 
-def test_a_pod_that_never_comes_is_scaled_away_and_says_why(world: World, apps: Apps, dns: dict[str, str]) -> None:
+def test_pod_that_never_starts_is_removed_with_a_reason(world: World, apps: Apps, dns: dict[str, str]) -> None:
     action = start(world)
     live(world, 5)
     world.now = action.deadline_at
@@ -106,7 +106,7 @@ def test_starts_that_fail_together_leave_no_pod(world: World, apps: Apps, dns: d
         assert action.state == "failed"
 
 
-def test_a_pod_that_serves_is_never_scaled_away(world: World, apps: Apps, dns: dict[str, str]) -> None:
+def test_serving_pod_is_never_removed(world: World, apps: Apps, dns: dict[str, str]) -> None:
     lost = start(world)
     live(world, 5)
     dns["vllm-4"] = "10.0.0.4"
@@ -127,7 +127,7 @@ def test_a_pod_that_serves_is_never_scaled_away(world: World, apps: Apps, dns: d
     assert (again.state, again.engine_name, apps.replicas) == ("done", "vllm-3", 5)
 
 
-def test_an_engine_that_serves_at_its_deadline_is_kept(world: World, apps: Apps, dns: dict[str, str]) -> None:
+def test_engine_that_serves_at_its_deadline_is_kept(world: World, apps: Apps, dns: dict[str, str]) -> None:
     dns["vllm-3"] = "10.0.0.3"
     action = start(world)
     world.say(action.key, reachable=False, healthy=False, reason="loads weights")
@@ -140,7 +140,7 @@ def test_an_engine_that_serves_at_its_deadline_is_kept(world: World, apps: Apps,
     assert Engine.objects.filter(engine_id=action.key).exists()
 
 
-def test_an_engine_whose_name_moves_is_followed_and_published(world: World, apps: Apps, dns: dict[str, str]) -> None:
+def test_engine_whose_address_changes_is_followed_and_published(world: World, apps: Apps, dns: dict[str, str]) -> None:
     dns["vllm-3"] = "10.0.0.3"
     action = start(world)
     live(world, 10)
@@ -158,7 +158,7 @@ def test_an_engine_whose_name_moves_is_followed_and_published(world: World, apps
 
 
 @pytest.mark.parametrize("address", ["169.254.169.254", "127.0.0.1", "8.8.8.8"])
-def test_a_name_that_moves_where_no_engine_may_be_is_not_followed(
+def test_change_to_a_forbidden_address_is_not_followed(
     world: World, apps: Apps, dns: dict[str, str], address: str, settings: Any
 ) -> None:
     settings.ALLOW_LOOPBACK_ENGINES = False
@@ -172,7 +172,7 @@ def test_a_name_that_moves_where_no_engine_may_be_is_not_followed(
     assert Engine.objects.get(engine_id=action.key).connect_url == "http://10.0.0.3:8000"
 
 
-def test_an_undo_that_the_cluster_does_not_answer_is_tried_again(
+def test_rollback_is_retried_if_the_cluster_does_not_respond(
     world: World, apps: Apps, dns: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     action = start(world)

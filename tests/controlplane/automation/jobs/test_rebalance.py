@@ -1,4 +1,4 @@
-"""Rebalancing: advice publishes nothing, action is published to the gateways after it is stored."""
+"""Rebalancing: advice publishes nothing. In mode act, a move is stored and then published to the gateways."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_advice_is_recorded_and_not_published_to_gateways(
     assert record.figures["load_cv"] > 1.0
 
 
-def test_action_reaches_the_gateways_under_the_fencing_token_of_its_lease(
+def test_move_reaches_the_gateways_under_the_fencing_token_of_its_lease(
     world: World, django_capture_on_commit_callbacks: Any
 ) -> None:
     world.policy(rebalance={"mode": "act"})
@@ -60,7 +60,7 @@ def test_action_reaches_the_gateways_under_the_fencing_token_of_its_lease(
     assert widened == {}
 
 
-def test_an_even_pool_says_why_it_does_nothing(world: World, django_capture_on_commit_callbacks: Any) -> None:
+def test_balanced_pool_reports_why_it_does_nothing(world: World, django_capture_on_commit_callbacks: Any) -> None:
     live(world, 5, django_capture_on_commit_callbacks)
     run = JobRun.objects.get(job="rebalance")
     assert run.outcome["reason"]

@@ -1,4 +1,4 @@
-"""Scaling and the ratio: actions where they act, records where they advise, an operator's override above both."""
+"""Scaling and ratio: mode act requests actions, mode advise records advice, and an override takes precedence."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def live(world: World, seconds: float, job=scaling.JOB, work=scaling.scale) -> N
 
 
 def overload(world: World, seconds: float, late: float = 0.5) -> None:
-    """Send twice the work that the engines can do, so that `late` of the requests are late."""
+    """Send twice the work that the engines can do, so that the share `late` of the requests is late."""
     for _ in range(int(seconds)):
         world.totals["requests"] += 10
         world.totals["on_time"] += round(10 * (1 - late))
@@ -44,7 +44,7 @@ def overload(world: World, seconds: float, late: float = 0.5) -> None:
         live(world, 1)
 
 
-def test_advice_is_kept_with_its_figures_and_starts_nothing(world: World) -> None:
+def test_advice_is_stored_with_its_figures_and_starts_nothing(world: World) -> None:
     world.policy(scaling={**ACTS, "mode": "advise"})
     overload(world, 60)
     assert not EngineAction.objects.exists()
@@ -66,7 +66,7 @@ def test_overload_starts_engines_once_and_waits_for_them(world: World) -> None:
     assert Engine.objects.count() + EngineAction.objects.filter(kind="start").count() <= 8
 
 
-def test_a_frozen_pool_plans_and_does_nothing(world: World) -> None:
+def test_frozen_pool_plans_and_does_nothing(world: World) -> None:
     world.policy(scaling=ACTS)
     switches.freeze(world.pool, actor=ACTOR)
     overload(world, 40)
@@ -74,7 +74,7 @@ def test_a_frozen_pool_plans_and_does_nothing(world: World) -> None:
     assert PlanRecord.objects.filter(job="scaling").latest("pk").mode == "frozen"
 
 
-def test_an_override_acts_in_any_mode_until_its_end(world: World) -> None:
+def test_override_acts_in_any_mode_until_it_ends(world: World) -> None:
     world.policy(scaling={**ACTS, "mode": "off"})
     PoolAutomation.objects.create(pool=world.pool, override_engines=6, override_until=world.now + timedelta(seconds=60))
     live(world, 20)
@@ -83,7 +83,7 @@ def test_an_override_acts_in_any_mode_until_its_end(world: World) -> None:
     assert JobRun.objects.get(job="scaling").outcome["mode"] == "off"
 
 
-def test_a_person_s_wish_does_not_wait_for_the_next_regular_round(world: World) -> None:
+def test_override_does_not_wait_for_the_next_regular_round(world: World) -> None:
     world.policy(scaling={**ACTS, "mode": "off"})
     live(world, 20)
     run = JobRun.objects.get(job="scaling")
@@ -94,7 +94,7 @@ def test_a_person_s_wish_does_not_wait_for_the_next_regular_round(world: World) 
     assert due <= timezone.now()
 
 
-def test_a_round_that_is_under_way_keeps_its_lease(world: World) -> None:
+def test_running_round_keeps_its_lease(world: World) -> None:
     live(world, 5)
     until = timezone.now() + timedelta(seconds=4)
     JobRun.objects.filter(job="scaling").update(lease_until=until, lease_owner="a worker")
@@ -102,14 +102,14 @@ def test_a_round_that_is_under_way_keeps_its_lease(world: World) -> None:
     assert JobRun.objects.get(job="scaling").lease_until == until
 
 
-def test_an_override_below_drains(world: World) -> None:
+def test_override_below_the_current_size_drains_engines(world: World) -> None:
     world.policy(scaling=ACTS)
     PoolAutomation.objects.create(pool=world.pool, override_engines=3, override_until=world.now + timedelta(hours=1))
     live(world, 20)
     assert [action.kind for action in EngineAction.objects.all()] == ["stop"]
 
 
-def test_an_override_needs_an_end_and_a_number(world: World) -> None:
+def test_override_needs_an_end_and_a_number(world: World) -> None:
     now = timezone.now()
     for until, engines in ((now - timedelta(1), 3), (now + timedelta(8), 3), (now + timedelta(1), None)):
         with pytest.raises(InvalidFieldsError):
@@ -118,7 +118,7 @@ def test_an_override_needs_an_end_and_a_number(world: World) -> None:
     assert switches.give_back(world.pool, actor=ACTOR, expected=changed.revision).override_until is None
 
 
-def test_demand_of_the_past_comes_from_the_plans_that_were_kept(world: World) -> None:
+def test_past_demand_is_read_from_stored_plans(world: World) -> None:
     world.policy(scaling={**ACTS, "mode": "advise"})
     overload(world, 130, late=0.0)
     world.forget()
@@ -130,7 +130,7 @@ def test_demand_of_the_past_comes_from_the_plans_that_were_kept(world: World) ->
     assert [point.at_s for point in season] == [point.at_s for point in points]
 
 
-def test_role_changes_are_requested_where_decode_is_the_busier_side(world: World) -> None:
+def test_role_changes_are_requested_if_decode_is_busier(world: World) -> None:
     world.policy(ratio={"mode": "act", "window_s": 20, "hold_s": 5, "min_samples": 10, "cool_down_s": 60})
     Engine.objects.filter(name__in=("e-01", "e-02", "e-03")).update(role="prefill")
     Engine.objects.filter(name="e-04").update(role="decode")
@@ -143,20 +143,20 @@ def test_role_changes_are_requested_where_decode_is_the_busier_side(world: World
     assert (figures["prefill"], figures["decode"]) == (3, 1)
 
 
-def test_a_pool_without_roles_has_no_ratio(world: World) -> None:
+def test_pool_without_roles_has_no_ratio(world: World) -> None:
     world.policy(ratio={"mode": "act"})
     live(world, 10, prefill_decode.JOB, prefill_decode.balance)
     assert not PlanRecord.objects.filter(job="prefill_decode").exists()
 
 
 def fail_starts(world: World) -> int:
-    """Let all open starts fail, and return how many did."""
+    """Fail all open starts, and return their number."""
     return EngineAction.objects.filter(kind="start", state__in=("wanted", "sent")).update(
         state="failed", says="the pod never came", finished_at=world.now
     )
 
 
-def test_starts_that_fail_are_not_ordered_again_and_again(world: World) -> None:
+def test_failed_starts_are_not_requested_again_and_again(world: World) -> None:
     world.policy(scaling=ACTS)
     overload(world, 40)
     assert fail_starts(world) >= 1
@@ -173,7 +173,7 @@ def test_starts_that_fail_are_not_ordered_again_and_again(world: World) -> None:
     assert "the pod never came" in str(JobRun.objects.get(job="scaling").outcome["reason"])
 
 
-def test_no_engine_is_stopped_for_one_of_the_other_role_that_would_not_start(
+def test_no_engine_is_stopped_if_its_replacement_in_the_other_role_failed_to_start(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class NoFlips:

@@ -1,4 +1,4 @@
-"""Engines through the API: registering, moving between states, deleting, many at once."""
+"""Engines over REST: registration, state changes, deletion, and batches."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def report(
     bus.publish(TOPIC, msgspec.msgpack.encode(sample))
 
 
-def test_a_registered_engine_is_published(api: Api) -> None:
+def test_registered_engine_is_published(api: Api) -> None:
     answer = api.post("engines", NEW)
     assert answer.status_code == 201
     made = answer.json()
@@ -57,7 +57,7 @@ def test_a_registered_engine_is_published(api: Api) -> None:
     assert made["engine_id"] in {entry.engine_id for entry in build_snapshot(at=0.0).engines}
 
 
-def test_a_role_is_registered_changed_and_published(api: Api) -> None:
+def test_role_is_registered_changed_and_published(api: Api) -> None:
     made = api.post("engines", {**NEW, "role": "prefill"}).json()
     assert made["role"] == "prefill"
     changed = api.change("PATCH", f"engines/{made['engine_id']}", {"role": "decode"})
@@ -81,19 +81,19 @@ def test_a_role_is_registered_changed_and_published(api: Api) -> None:
         ({"speed": True}, "speed"),
     ],
 )
-def test_what_is_wrong_is_named_by_its_field(api: Api, change: dict[str, Any], path: str) -> None:
+def test_invalid_value_is_reported_by_its_field(api: Api, change: dict[str, Any], path: str) -> None:
     answer = api.post("engines", {**NEW, **change})
     assert answer.status_code == 400
     assert [error["path"] for error in answer.json()["errors"]] == [path]
     assert not Engine.objects.filter(name="e-new").exists()
 
 
-def test_all_that_is_wrong_is_named_at_once(api: Api) -> None:
+def test_all_invalid_values_are_reported_together(api: Api) -> None:
     answer = api.post("engines", {"name": 5, "url": None, "speed": "fast", "colour": "red"})
     assert {error["path"] for error in answer.json()["errors"]} == {"name", "url", "speed", "colour", "pool"}
 
 
-def test_an_engine_drains_and_returns(api: Api) -> None:
+def test_engine_drains_and_returns(api: Api) -> None:
     assert api.post("engines/e-a/state", {"state": "draining", "why": "new driver"}).json()["revision"] == 2
     (entry,) = [entry for entry in build_snapshot(at=0.0).engines if entry.engine_id == "e-a"]
     assert entry.desired_state == "draining"
@@ -121,7 +121,7 @@ def test_only_an_empty_engine_is_deleted(api: Api, bus: Bus, said: dict[str, Any
     assert Engine.objects.filter(engine_id="e-a").exists() == (status == 409)
 
 
-def test_an_engine_that_takes_work_is_not_deleted(api: Api, bus: Bus) -> None:
+def test_engine_that_accepts_requests_is_not_deleted(api: Api, bus: Bus) -> None:
     report(bus, "e-a", state="serving")
     answer = api.change("DELETE", "engines/e-a")
     assert answer.status_code == 409
@@ -135,7 +135,7 @@ OPERATIONS = [
 ]
 
 
-def test_a_preview_says_what_would_happen_and_does_nothing(api: Api) -> None:
+def test_preview_reports_the_effects_and_changes_nothing(api: Api) -> None:
     version, events = build_snapshot(at=0.0).version, AuditEvent.objects.count()
     answer = api.post("engines/bulk", {"operations": OPERATIONS, "dry_run": True})
     assert answer.status_code == 200
@@ -150,7 +150,7 @@ def test_a_preview_says_what_would_happen_and_does_nothing(api: Api) -> None:
     assert Engine.objects.count() == 2
 
 
-def test_many_operations_happen_as_one(api: Api) -> None:
+def test_batch_of_operations_is_atomic(api: Api) -> None:
     answer = api.post("engines/bulk", {"operations": OPERATIONS, "why": "new rack"}, X_Request_Id="bulk-1")
     assert answer.json()["dry_run"] is False
     assert set(Engine.objects.values_list("name", "desired_state")) == {
@@ -164,7 +164,7 @@ def test_many_operations_happen_as_one(api: Api) -> None:
     assert {event["why"] for event in events} == {"new rack"}
 
 
-def test_one_wrong_operation_stops_all_and_every_problem_is_named(api: Api) -> None:
+def test_invalid_operation_rejects_the_batch_and_every_problem_is_reported(api: Api) -> None:
     wrong = [
         {"op": "register", "pool": "nowhere", "name": "n-3", "url": "http://10.0.9.3:8000"},
         {"op": "register", "pool": "pool-a", "name": "n-4", "url": "http://169.254.169.254"},
@@ -185,7 +185,7 @@ def test_one_wrong_operation_stops_all_and_every_problem_is_named(api: Api) -> N
     assert Engine.objects.get(engine_id="e-a").desired_state == "ready"
 
 
-def test_an_operator_of_one_pool_changes_many_only_there(world: World) -> None:
+def test_pool_operator_changes_engines_only_in_that_pool(world: World) -> None:
     answer = Api(world, "operator_a").post("engines/bulk", {"operations": OPERATIONS})
     assert answer.status_code == 400
     assert [error["path"] for error in answer.json()["errors"]] == ["operations[1].pool"]

@@ -1,4 +1,4 @@
-"""Pools over REST: the effect of a PUT with omitted values."""
+"""Pools over REST: the effect of a PUT that omits the mode."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def stored() -> tuple[str, str]:
     return pool.name, pool.mode
 
 
-def test_a_put_without_the_mode_lets_no_pool_that_observes_route(observing: Api) -> None:
+def test_put_without_the_mode_is_rejected_for_an_observing_pool(observing: Api) -> None:
     before, events = stored(), AuditEvent.objects.count()
     answer = observing.change("PUT", PATH, BODY)
     assert answer.status_code == 400
@@ -37,33 +37,33 @@ def test_a_put_without_the_mode_lets_no_pool_that_observes_route(observing: Api)
 
 
 @pytest.mark.parametrize("mode", ["observe", "route"])
-def test_a_put_that_says_the_mode_is_taken_at_its_word(observing: Api, mode: str) -> None:
+def test_put_with_a_mode_sets_that_mode(observing: Api, mode: str) -> None:
     answer = observing.change("PUT", PATH, {**BODY, "mode": mode})
     assert (answer.status_code, answer.json()["mode"]) == (200, mode)
     assert stored() == ("Renamed", mode)
 
 
-def test_what_was_read_of_a_pool_that_observes_can_be_written_back(observing: Api) -> None:
+def test_response_for_an_observing_pool_can_be_sent_back(observing: Api) -> None:
     shown = observing.get(PATH).json()
     assert observing.change("PUT", PATH, shown).json() == shown
 
 
-def test_a_pool_that_routes_goes_on_so_without_the_mode(api: Api) -> None:
+def test_routing_pool_keeps_its_mode_without_the_field(api: Api) -> None:
     answer = api.change("PUT", PATH, {**BODY, "block_tokens": 256})
     assert (answer.status_code, answer.json()["mode"]) == (200, "route")
     assert api.change("PUT", PATH, BODY).json()["block_tokens"] == 512
 
 
-def test_a_patch_leaves_the_mode_alone(observing: Api) -> None:
+def test_patch_keeps_the_mode(observing: Api) -> None:
     assert observing.change("PATCH", PATH, {"name": "Renamed"}).json()["mode"] == "observe"
 
 
-def test_a_new_pool_routes_unless_it_is_said(api: Api) -> None:
+def test_new_pool_routes_by_default(api: Api) -> None:
     assert api.post("pools", {**BODY, "slug": "one"}).json()["mode"] == "route"
     assert api.post("pools", {**BODY, "slug": "two", "mode": "observe"}).json()["mode"] == "observe"
 
 
-def test_the_document_says_so(world: World) -> None:
+def test_openapi_document_describes_the_mode(world: World) -> None:
     document: dict[str, Any] = Api(world).get("/api/schema/").json()
     put = document["paths"]["/api/v1/pools/{slug}"]["put"]
     assert "rejected with 400" in put["description"]

@@ -1,4 +1,4 @@
-"""Sovereignty rules over REST: read, replaced whole, rejected with reasons."""
+"""Sovereignty rules over REST: read, replaced as a whole, and rejected with reasons."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rule(**changes: Any) -> dict[str, Any]:
     }
 
 
-def test_without_rules_all_is_allowed(api: Api) -> None:
+def test_without_rules_everything_is_allowed(api: Api) -> None:
     assert api.get(PATH).json() == {"default": "allow", "rules": [], "revision": 1}
     assert build_snapshot(at=0.0).sovereignty == SovereigntyDocument()
 
@@ -56,7 +56,7 @@ def test_rules_are_audited_and_reach_the_gateways(api: Api) -> None:
     assert (event.object_kind, event.why, event.before["document"]["rules"]) == ("sovereignty", "the contract", [])
 
 
-def test_what_was_read_can_be_written_back(api: Api) -> None:
+def test_response_can_be_sent_back(api: Api) -> None:
     api.change("PUT", PATH, {"rules": [rule()]})
     shown = api.get(PATH).json()
     assert api.change("PUT", PATH, shown).json() == shown
@@ -71,22 +71,20 @@ def test_what_was_read_can_be_written_back(api: Api) -> None:
         ([rule(note="two\nlines")], "rules[0].note"),
     ],
 )
-def test_a_document_that_cannot_mean_what_it_says_is_rejected_at_its_path(
-    api: Api, rules: list[dict[str, Any]], path: str
-) -> None:
+def test_invalid_document_is_rejected_with_the_path(api: Api, rules: list[dict[str, Any]], path: str) -> None:
     answer = api.change("PUT", PATH, {"rules": rules})
     assert answer.status_code == 400
     assert [error["path"] for error in answer.json()["errors"]] == [path]
     assert api.get(PATH).json()["rules"] == []
 
 
-def test_a_rule_says_whether_it_allows(api: Api) -> None:
+def test_rule_without_allow_is_rejected(api: Api) -> None:
     incomplete = rule()
     del incomplete["allow"]
     assert api.change("PUT", PATH, {"rules": [incomplete]}).status_code == 400
 
 
-def test_rules_changed_meanwhile_are_not_overwritten(api: Api) -> None:
+def test_concurrently_changed_rules_are_not_overwritten(api: Api) -> None:
     etag = api.get(PATH)["ETag"]
     api.change("PUT", PATH, {"rules": [rule()]})
     assert api.call("PUT", PATH, {"rules": []}, If_Match=etag).status_code == 412
@@ -99,7 +97,7 @@ def test_only_admins_change_rules(world: World, name: str) -> None:
     assert other.change("PUT", PATH, {"rules": [rule()]}).status_code == 403
 
 
-def test_what_rules_name_is_not_deleted(api: Api, eu: Region) -> None:
+def test_objects_named_by_rules_cannot_be_deleted(api: Api, eu: Region) -> None:
     tenant = Tenant.objects.create(slug="clinic", name="Clinic")
     api.change("PUT", PATH, {"rules": [rule(tenants=["clinic"])]})
     with pytest.raises(InUseError, match="stays in the EU"):

@@ -1,4 +1,4 @@
-"""What connecting an engine creates, reuses and rejects."""
+"""Connecting an engine creates missing objects, reuses existing ones, and rejects unsuitable engines."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def rejected(facts: ConnectedEngineFacts, **wishes: object) -> ConnectRejectedEr
     return caught.value
 
 
-def test_the_first_engine_makes_region_pool_and_policy_of_what_it_says() -> None:
+def test_first_engine_creates_region_pool_and_policy_from_its_facts() -> None:
     plan = planned()
     assert made_words(plan) == "New region local, new pool llama-3-1-8b, new engine 10-3-0-7-8000."
     assert not Pool.objects.exists()
@@ -84,7 +84,7 @@ def test_the_first_engine_makes_region_pool_and_policy_of_what_it_says() -> None
     assert seen is not None and seen.then_ready
 
 
-def test_allowing_the_address_is_in_the_audit() -> None:
+def test_allowed_address_is_audited() -> None:
     pool = make_connection(planned(), actor=ACTOR).pool
     assert pool.engine_networks == "10.3.0.7/32"
     event = AuditEvent.objects.get(verb="pool.create")
@@ -94,7 +94,7 @@ def test_allowing_the_address_is_in_the_audit() -> None:
     assert event.after["engine_networks"] == "10.3.0.6/31"
 
 
-def test_an_address_may_be_contacted_once_it_is_allowed_for_any_pool() -> None:
+def test_address_is_contacted_once_it_is_allowed_for_any_pool() -> None:
     assert not may_be_asked(at(URL))
     pool = make_connection(planned(), actor=ACTOR).pool
     assert may_be_asked(at(URL))
@@ -102,14 +102,14 @@ def test_an_address_may_be_contacted_once_it_is_allowed_for_any_pool() -> None:
     assert not is_allowed(at(URL), None)
 
 
-def test_further_engines_join_the_pool_of_their_model_by_any_of_its_names() -> None:
+def test_further_engines_join_the_pool_of_their_model_under_any_of_its_names() -> None:
     first = connected(URL)
     Pool.objects.update(served_model="llama")
     second = connected("http://10.3.0.8:8000")
     assert (second.pool, Region.objects.count(), Policy.objects.count()) == (first.pool, 1, 1)
 
 
-def test_connecting_again_only_checks_again() -> None:
+def test_connecting_again_only_repeats_the_preflight() -> None:
     first = connected(URL)
     before = preflight_of(first)
     again = connected(URL)
@@ -118,7 +118,7 @@ def test_connecting_again_only_checks_again() -> None:
     assert before is not None and after is not None and after.run_id != before.run_id
 
 
-def test_another_block_size_is_rejected_once_an_engine_of_the_pool_serves() -> None:
+def test_other_block_size_is_rejected_once_an_engine_of_the_pool_serves() -> None:
     engine = connected(URL)
     other = replace(FACTS, block_tokens=16, events="")
     Engine.objects.filter(pk=engine.pk).update(desired_state=DesiredState.READY)
@@ -131,7 +131,7 @@ def test_another_block_size_is_rejected_once_an_engine_of_the_pool_serves() -> N
     assert "--block-size 16" not in rejection.start_line
 
 
-def test_without_kv_events_it_names_the_one_flag() -> None:
+def test_without_kv_events_the_error_names_the_missing_flag() -> None:
     rejection = rejected(replace(FACTS, events=""))
     assert rejection.sentence.startswith("It publishes no KV events")
     assert "--kv-events-config '{" in rejection.remedy
@@ -139,7 +139,7 @@ def test_without_kv_events_it_names_the_one_flag() -> None:
     assert not Pool.objects.exists()
 
 
-def test_without_a_socket_from_vllm_the_error_names_the_ports_tried() -> None:
+def test_without_an_event_socket_of_vllm_the_error_names_the_tried_ports() -> None:
     rejection = rejected(replace(FACTS, events="", reports_sockets=False))
     assert rejection.sentence == (
         "It does not report its KV event socket, and no publisher answers at port 18000 or 5557."
@@ -156,7 +156,7 @@ RANKED = replace(
 )
 
 
-def test_each_rank_behind_an_address_becomes_a_target_of_its_own() -> None:
+def test_each_rank_of_an_address_becomes_an_engine() -> None:
     ranks = targets(RANKED, at(URL))
     engines = [make_connection(plan_connection(*item, Wishes()), actor=ACTOR) for item in ranks]
     assert [
@@ -173,20 +173,20 @@ def test_each_rank_behind_an_address_becomes_a_target_of_its_own() -> None:
     assert made_words(plan_connection(*ranks[0], Wishes()), 1).endswith("and 1 more, one per rank.")
 
 
-def test_an_engine_that_only_prefills_is_registered_as_such() -> None:
+def test_prefill_only_engine_is_registered_with_its_role() -> None:
     facts = replace(FACTS, role="prefill")
     assert make_connection(planned(facts), actor=ACTOR).role == "prefill"
     assert "Prefill only." in fact_lines(facts)
 
 
-def test_a_rank_of_an_engine_registered_with_all_its_ranks_is_rejected() -> None:
+def test_rank_of_an_engine_registered_with_all_its_ranks_is_rejected() -> None:
     connected(URL)
     with pytest.raises(ConnectRejectedError, match="is registered for all its ranks"):
         plan_connection(*targets(RANKED, at(URL))[0], Wishes())
 
 
 @pytest.mark.parametrize(("change", "words"), [({"ranks": 2}, "data-parallel"), ({"tokenizes": False}, "/tokenize")])
-def test_what_cannot_be_known_exactly_is_rejected_and_may_be_estimated(change: dict[str, int], words: str) -> None:
+def test_engine_without_exact_keys_is_rejected_unless_estimates_are_allowed(change: dict[str, int], words: str) -> None:
     facts = replace(FACTS, **change)  # type: ignore[arg-type]
     rejection = rejected(facts)
     assert words in rejection.sentence
@@ -195,11 +195,11 @@ def test_what_cannot_be_known_exactly_is_rejected_and_may_be_estimated(change: d
     assert pool.key_source == KeySource.APPROXIMATE
 
 
-def test_a_pool_of_another_model_is_rejected(pool: Pool) -> None:
+def test_pool_of_another_model_is_rejected(pool: Pool) -> None:
     assert "pool chat serves m-8b" in rejected(FACTS, pool="chat").sentence
 
 
-def test_where_pools_or_regions_are_several_it_asks_for_a_name(pool: Pool) -> None:
+def test_ambiguous_pool_or_region_requires_a_name(pool: Pool) -> None:
     Region.objects.create(slug="there", name="There")
     assert "--region" in rejected(FACTS).remedy
     assert planned(region="there").region_slug == "there"
@@ -218,16 +218,16 @@ def test_only_admins_connect() -> None:
 
 
 @pytest.mark.parametrize("url", ["http://169.254.169.254", "http://metadata", "ftp://10.0.0.1:1", "10.0.0.1:8000"])
-def test_what_can_be_no_engine_is_never_asked(url: str) -> None:
+def test_invalid_engine_address_is_never_contacted(url: str) -> None:
     with pytest.raises(ConnectRejectedError):
         engine_address(url)
 
 
-def test_a_base_url_of_a_client_is_understood() -> None:
+def test_client_base_url_is_accepted() -> None:
     assert engine_address(f"{URL}/v1/").url == URL
 
 
-def test_reported_facts_are_shown_in_a_few_lines() -> None:
+def test_reported_facts_are_summarized_in_a_few_lines() -> None:
     assert fact_lines(replace(FACTS, adapters=("sql",), replay="")) == [
         "vLLM 0.32.0 serves meta/Llama-3.1-8B, also named llama.",
         "Blocks of 32 tokens, KV cache of 99,968 tokens, context of 4,096 tokens.",

@@ -1,4 +1,4 @@
-"""Answers of today's versions of both products, and the facts read from them."""
+"""Responses of current vLLM and SGLang versions, and the facts parsed from them."""
 
 from __future__ import annotations
 
@@ -94,18 +94,18 @@ async def test_sglang_reports_page_size_and_socket_in_its_arguments() -> None:
     assert (facts.events, facts.replay) == ("tcp://127.0.0.1:5557", "")
 
 
-async def test_sglang_reports_whether_it_prefills_or_decodes() -> None:
+async def test_sglang_reports_its_prefill_or_decode_role() -> None:
     for mode, role in (("prefill", "prefill"), ("decode", "decode"), ("null", "mixed")):
         answers = {**SGLANG, "/server_info": {**SGLANG["/server_info"], "disaggregation_mode": mode}}
         assert (await asked(answers)).role == role
 
 
-async def test_an_older_sglang_answers_under_its_older_path() -> None:
+async def test_older_sglang_responds_under_its_older_path() -> None:
     old = {("/get_server_info" if path == "/server_info" else path): answer for path, answer in SGLANG.items()}
     assert (await asked(old)).block_tokens == 64
 
 
-async def test_sglangs_pages_are_blocks_to_the_preflight_too() -> None:
+async def test_preflight_uses_the_page_size_of_sglang_as_block_size() -> None:
     with http_server(answering({**SGLANG, "/health": ""}), types={"/metrics": "text/plain"}) as (url, _):
         rules = EngineUrlRules((), allow_loopback=True)
         subject = PreflightSubject(url, url, "tiny", True, 64, 512, rules=rules)
@@ -116,7 +116,7 @@ async def test_sglangs_pages_are_blocks_to_the_preflight_too() -> None:
     assert "--kv-events-config" in steps["events"].remedy
 
 
-async def test_several_ranks_under_a_plain_address_fail_their_check_and_one_that_is_named_goes_on() -> None:
+async def test_preflight_rejects_several_ranks_without_a_number_and_accepts_a_numbered_one() -> None:
     with http_server(answering({**VLLM, "/health": ""}), types={"/metrics": "text/plain"}) as (url, _):
         rules = EngineUrlRules((), allow_loopback=True)
         results = []
@@ -146,19 +146,19 @@ async def test_unreported_facts_stay_unknown() -> None:
         ({"/v1/models": {"data": []}}, "it serves no model"),
     ],
 )
-async def test_what_is_no_engine_for_us_is_rejected_with_what_to_do(answers: dict[str, Any], words: str) -> None:
+async def test_unsupported_server_is_rejected_with_a_remedy(answers: dict[str, Any], words: str) -> None:
     with pytest.raises(ConnectRejectedError, match=words) as rejected:
         await asked(answers)
     assert rejected.value.remedy
 
 
-async def test_an_address_without_a_listener_is_reported() -> None:
+async def test_address_without_a_listener_is_reported() -> None:
     with pytest.raises(ConnectRejectedError, match="connection refused"):
         await at(f"http://127.0.0.1:{free_ports(1)[0]}")
 
 
 @pytest.mark.parametrize("replays", [True, False])
-async def test_sockets_that_vllm_does_not_report_are_found_at_the_usual_ports(
+async def test_sockets_that_vllm_does_not_report_are_probed_at_the_usual_ports(
     monkeypatch: pytest.MonkeyPatch, replays: bool
 ) -> None:
     events, replay = free_ports(2)
@@ -174,7 +174,7 @@ async def test_sockets_that_vllm_does_not_report_are_found_at_the_usual_ports(
     assert not facts.reports_sockets
 
 
-async def test_what_listens_at_a_usual_port_and_is_no_publisher_is_not_taken_for_one(
+async def test_listener_at_a_usual_port_that_is_not_a_publisher_is_ignored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     events, replay = free_ports(2)
@@ -186,7 +186,7 @@ async def test_what_listens_at_a_usual_port_and_is_no_publisher_is_not_taken_for
     assert (facts.events, facts.replay, facts.sockets) == ("", "", ())
 
 
-async def test_the_start_line_of_vllm_has_all_reported_facts_and_the_flag() -> None:
+async def test_start_command_of_vllm_has_all_reported_facts_and_the_flag() -> None:
     facts = await asked({**VLLM, "/kv_event_sources": {}})
     flag = events_flag("http://10.0.0.1:8000")
     line = start_line(facts, flag)
@@ -197,14 +197,14 @@ async def test_the_start_line_of_vllm_has_all_reported_facts_and_the_flag() -> N
     assert config["enable_kv_cache_events"] is True
 
 
-async def test_a_wanted_block_size_occurs_once_in_the_start_line() -> None:
+async def test_block_size_flag_occurs_once_in_the_start_command() -> None:
     line = start_line(await asked(SGLANG), block_size_flag(16, sglang=True))
     assert line.startswith("python -m sglang.launch_server --model-path /models/tiny")
     assert line.count("--page-size") == 1
     assert line.endswith("--page-size 16")
 
 
-async def test_a_certificate_that_is_not_trusted_names_the_setting(tmp_path: Path) -> None:
+async def test_untrusted_certificate_error_names_the_setting(tmp_path: Path) -> None:
     async with tls_engine(certificates(tmp_path)) as url:
         with pytest.raises(ConnectRejectedError) as rejected:
             await at(url)

@@ -1,4 +1,4 @@
-"""Engines follow a source's list; an outage, a person and other sources keep theirs."""
+"""Engines follow the list of a discovery source. Outages, people, and other sources keep their engines."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ def states() -> dict[str, str]:
 
 
 def serve() -> None:
-    """Let all waiting preflights pass."""
+    """Pass all waiting preflights."""
     for engine in Engine.objects.filter(desired_state=DesiredState.MAINTENANCE):
         set_desired_state(engine, DesiredState.READY, actor=program("preflight"))
     JobRun.objects.filter(job="preflight").update(state=JobState.DONE, finished_at=timezone.now())
 
 
 def audited(engine: str) -> list[tuple[str, str]]:
-    """Return verbs and reasons of discovery's audit events."""
+    """Return verbs and reasons of the audit events of discovery."""
     events = AuditEvent.objects.filter(actor_name="discovery", object_id=engine).order_by("pk")
     return [(event.verb, event.why) for event in events]
 
 
-def test_an_engine_that_is_listed_is_registered_and_checked_before_it_serves(pool: Pool) -> None:
+def test_listed_engine_is_registered_and_checked_before_it_serves(pool: Pool) -> None:
     scan(ONE)
     engine = Engine.objects.get()
     assert (engine.pool, engine.source, engine.desired_state) == (pool, "dns://vllm.internal:8000", "maintenance")
@@ -71,7 +71,7 @@ def test_an_engine_that_is_listed_is_registered_and_checked_before_it_serves(poo
     assert Engine.objects.count() == 1
 
 
-def test_a_vanished_engine_is_drained_after_some_scans_and_deleted_when_empty(
+def test_engine_missing_from_several_scans_is_drained_and_deleted_when_empty(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scan(ONE, TWO)
@@ -93,7 +93,7 @@ def test_a_vanished_engine_is_drained_after_some_scans_and_deleted_when_empty(
     assert [verb for verb, _ in audited(gone)][-2:] == ["engine.drain", "engine.delete"]
 
 
-def test_one_that_is_missed_now_and_then_stays(pool: Pool) -> None:
+def test_engine_missing_from_occasional_scans_stays(pool: Pool) -> None:
     scan(ONE, TWO)
     serve()
     for _ in range(VANISHED_SCANS):
@@ -103,7 +103,7 @@ def test_one_that_is_missed_now_and_then_stays(pool: Pool) -> None:
     assert states() == {"e-1": "ready", "e-2": "ready"}
 
 
-def test_an_outage_removes_no_engine_and_is_reported() -> None:
+def test_outage_removes_no_engine_and_is_reported() -> None:
     scan(ONE, TWO)
     serve()
     for _ in range(VANISHED_SCANS + 1):
@@ -119,7 +119,7 @@ def test_an_outage_removes_no_engine_and_is_reported() -> None:
 PODS = DiscoverySource("chat", "kubernetes", "llm", "app=vllm", 8000)
 
 
-def test_a_pod_that_lost_its_label_gets_no_new_work_from_the_next_read_on(
+def test_pod_without_its_label_gets_no_new_work_after_the_next_scan(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.DISCOVERY = (PODS,)
@@ -138,7 +138,7 @@ def test_a_pod_that_lost_its_label_gets_no_new_work_from_the_next_read_on(
     assert states() == {"e-2": "ready"}
 
 
-def test_an_engine_about_to_end_is_drained_at_once() -> None:
+def test_terminating_engine_is_drained_at_once() -> None:
     scan(ONE)
     serve()
     scan(FoundEngine(ONE.name, ONE.url, presence=Presence.LEAVING))
@@ -146,16 +146,16 @@ def test_an_engine_about_to_end_is_drained_at_once() -> None:
 
 
 def waiting(listed: FoundEngine) -> FoundEngine:
-    """Return the engine as listed and not ready."""
+    """Return the listed engine in a state that is not ready."""
     return FoundEngine(listed.name, listed.url, presence=Presence.WAITING)
 
 
-def test_one_that_is_not_ready_is_not_registered() -> None:
+def test_engine_that_is_not_ready_is_not_registered() -> None:
     scan(waiting(ONE))
     assert not Engine.objects.exists()
 
 
-def test_one_that_is_not_ready_gets_no_new_work_is_never_deleted_and_is_checked_when_it_is_ready_again(
+def test_engine_that_becomes_unready_is_drained_not_deleted_and_checked_on_return(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scan(ONE, TWO)
@@ -171,7 +171,7 @@ def test_one_that_is_not_ready_gets_no_new_work_is_never_deleted_and_is_checked_
     assert states() == {"e-1": "ready", "e-2": "ready"}
 
 
-def test_the_last_engines_of_a_pool_serve_although_none_is_ready(pool: Pool) -> None:
+def test_last_engines_of_a_pool_serve_even_if_none_is_ready(pool: Pool) -> None:
     scan(ONE, TWO)
     serve()
     scan(waiting(ONE), waiting(TWO))
@@ -186,7 +186,7 @@ def test_the_last_engines_of_a_pool_serve_although_none_is_ready(pool: Pool) -> 
     assert discovery_problems({"chat"}) == []
 
 
-def test_one_that_a_person_drained_stays_drained_whether_it_is_ready_or_not() -> None:
+def test_engine_drained_by_a_person_stays_drained_whatever_its_readiness() -> None:
     scan(ONE, TWO)
     serve()
     set_desired_state(Engine.objects.get(name="e-1"), DesiredState.DRAINING, actor=PERSON)
@@ -195,7 +195,7 @@ def test_one_that_a_person_drained_stays_drained_whether_it_is_ready_or_not() ->
     assert states() == {"e-1": "draining", "e-2": "ready"}
 
 
-def test_one_that_comes_back_is_checked_and_serves_again_but_not_if_a_person_drained_it() -> None:
+def test_returning_engine_is_checked_and_serves_unless_a_person_drained_it() -> None:
     scan(ONE, TWO)
     serve()
     for _ in range(VANISHED_SCANS):
@@ -208,7 +208,7 @@ def test_one_that_comes_back_is_checked_and_serves_again_but_not_if_a_person_dra
     assert seen is not None and seen.unfinished and seen.then_ready
 
 
-def test_a_pod_that_got_another_address_is_checked_there_before_it_serves_again() -> None:
+def test_pod_with_a_new_address_is_checked_before_it_serves_again() -> None:
     scan(FoundEngine(ONE.name, ONE.url, "tcp://10.1.0.1:5557"))
     serve()
     scan(FoundEngine(ONE.name, "http://10.1.0.77:8000"))
@@ -217,7 +217,7 @@ def test_a_pod_that_got_another_address_is_checked_there_before_it_serves_again(
     assert engine.desired_state == "maintenance"
 
 
-def test_one_whose_preflight_failed_is_checked_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_preflight_is_repeated_later(monkeypatch: pytest.MonkeyPatch) -> None:
     scan(ONE)
     engine = Engine.objects.get()
     run = JobRun.objects.get(job="preflight")
@@ -233,7 +233,7 @@ def test_one_whose_preflight_failed_is_checked_again_later(monkeypatch: pytest.M
     assert preflight_of(engine).run_id > run.pk  # type: ignore[union-attr]
 
 
-def test_engines_of_people_and_of_other_sources_are_left_alone(pool: Pool) -> None:
+def test_engines_of_people_and_other_sources_are_unchanged(pool: Pool) -> None:
     register_engine(pool, "by-hand", ONE.url, actor=PERSON)
     other = DiscoverySource("chat", "file", "/etc/chat.txt")
     scan_source(other, 1, lambda _: [FoundEngine("theirs", "http://10.1.0.9:8000")])
@@ -243,14 +243,14 @@ def test_engines_of_people_and_of_other_sources_are_left_alone(pool: Pool) -> No
     assert states() == {"by-hand": "ready", "theirs": "ready", "e-2": "maintenance"}
 
 
-def test_a_forbidden_address_is_reported_and_the_others_proceed() -> None:
+def test_forbidden_address_is_reported_and_the_others_are_registered() -> None:
     scan(FoundEngine("bad", "http://10.9.0.1:8000"), FoundEngine("no slug", "http://10.1.0.8:8000"), ONE)
     assert set(states()) == {"e-1"}
     (problem,) = discovery_problems({"chat"})
     assert "bad: 10.9.0.1 is outside" in problem and "no slug: " in problem
 
 
-def test_a_missing_pool_is_reported() -> None:
+def test_missing_pool_is_reported() -> None:
     scan(ONE, source=DiscoverySource("none", "dns", "vllm.internal", port=8000))
     assert not Engine.objects.exists()
     assert "There is no pool none" in discovery_problems({"none"})[0]

@@ -7,7 +7,7 @@ import pytest
 from controlplane.fleet.discovery.setting import DiscoverySource, parse_discovery
 
 
-def test_each_form_is_read_and_written_back() -> None:
+def test_each_form_is_parsed_and_formatted() -> None:
     text = (
         "chat=file:///etc/headway/chat.txt code=dns://vllm.internal:8000 "
         "s=srv://_vllm._tcp.example.internal a=kubernetes://llm/app=vllm,tier=gpu:8000 b=inferencepool://llm/llama"
@@ -41,6 +41,6 @@ def test_each_form_is_read_and_written_back() -> None:
         "chat=file:///x other=file:///x",
     ],
 )
-def test_what_it_does_not_understand_is_rejected(text: str) -> None:
+def test_invalid_value_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not one of|named twice"):
         parse_discovery(text)

@@ -1,4 +1,4 @@
-"""Lists of a file, a name and a cluster; and when they are not trusted."""
+"""Engine lists of a file, a DNS name, and a cluster, and the cases that count as an outage."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def of_text(tmp_path: Path, text: str) -> list[FoundEngine]:
     return engines_of_file(DiscoverySource("chat", "file", str(path)))
 
 
-def test_a_file_lists_engines_as_they_are_pasted(tmp_path: Path) -> None:
+def test_file_lists_engines_in_the_format_of_a_paste(tmp_path: Path) -> None:
     engines = of_text(tmp_path, "# chat\ne-1, http://10.0.0.1:8000\ne-2 http://10.0.0.2:8000 tcp://10.0.0.2:5557 1.5\n")
     assert engines == [
         FoundEngine("e-1", "http://10.0.0.1:8000"),
@@ -36,7 +36,7 @@ def test_a_file_lists_engines_as_they_are_pasted(tmp_path: Path) -> None:
     ]
 
 
-def test_addresses_of_a_file_are_as_engines_have_them(tmp_path: Path) -> None:
+def test_addresses_of_a_file_are_normalized_like_those_of_engines(tmp_path: Path) -> None:
     engines = of_text(tmp_path, "a, http://Engine.Internal./\nb, https://[FD00::1]/path/\n")
     assert [item.url for item in engines] == ["http://engine.internal:80", "https://[fd00::1]:443/path"]
     assert [check_engine_url(item.url, ANYWHERE, lambda *_: ["10.0.0.1"]).url for item in engines] == [
@@ -47,12 +47,12 @@ def test_addresses_of_a_file_are_as_engines_have_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "a, http://user@10.0.0.1", "e-1, http://10.0.0.1:8000\ne-2, htt", "e-1, other, http://10.0.0.1:8000"]
 )
-def test_a_file_that_is_half_written_or_for_others_is_not_believed(tmp_path: Path, text: str) -> None:
+def test_incomplete_or_foreign_file_counts_as_an_outage(tmp_path: Path, text: str) -> None:
     with pytest.raises(DiscoveryOutageError):
         of_text(tmp_path, text)
 
 
-def test_a_file_that_is_gone_is_an_outage(tmp_path: Path) -> None:
+def test_missing_file_counts_as_an_outage(tmp_path: Path) -> None:
     with pytest.raises(DiscoveryOutageError, match="No such file"):
         engines_of_file(DiscoverySource("chat", "file", str(tmp_path / "none")))
 
@@ -60,7 +60,7 @@ def test_a_file_that_is_gone_is_an_outage(tmp_path: Path) -> None:
 NAME = DiscoverySource("chat", "dns", "vllm.internal", port=8000)
 
 
-def test_a_name_lists_an_engine_per_address() -> None:
+def test_dns_name_lists_one_engine_per_address() -> None:
     engines = engines_of_name(NAME, lambda *_: ["10.0.0.2", "fd00::1", "10.0.0.2"])
     assert [(item.name, item.url) for item in engines] == [
         ("10-0-0-2-8000", "http://10.0.0.2:8000"),
@@ -68,7 +68,7 @@ def test_a_name_lists_an_engine_per_address() -> None:
     ]
 
 
-def test_a_name_without_addresses_is_an_outage() -> None:
+def test_dns_name_without_addresses_counts_as_an_outage() -> None:
     def gone(*_: object) -> list[str]:
         raise UnresolvedHostError("vllm.internal has no address")
 
@@ -101,7 +101,7 @@ OLD_PATH = "/apis/inference.networking.x-k8s.io/v1alpha2/namespaces/llm/inferenc
 
 
 def listed(source: DiscoverySource, answers: dict[str, Any]) -> tuple[list[FoundEngine], dict[str, list[str]]]:
-    """Return the engines that the source lists in a cluster with these answers, and the query of the pods."""
+    """Return the engines that the source lists in a cluster with these responses, and the query for pods."""
 
     def answer(_method: str, path: str, _headers: dict[str, str], _body: bytes) -> tuple[int, bytes]:
         reply = answers.get(urlsplit(path).path)
@@ -120,7 +120,7 @@ SELECTED = DiscoverySource("chat", "kubernetes", "llm", "app=vllm", 8000)
 GATEWAYS = DiscoverySource("chat", "inferencepool", "llm", "llama")
 
 
-def test_a_selector_lists_pods_that_run_with_how_far_they_are() -> None:
+def test_selector_lists_running_pods_with_their_readiness() -> None:
     engines, query = listed(SELECTED, {PODS_PATH: PODS})
     assert [(item.name, item.url, item.presence) for item in engines] == [
         ("vllm-0", "http://10.1.0.1:8000", Presence.READY),
@@ -137,13 +137,13 @@ def test_a_selector_lists_pods_that_run_with_how_far_they_are() -> None:
         (OLD_PATH, {"selector": {"tier": "gpu", "app": "vllm"}, "targetPortNumber": 9000}),
     ],
 )
-def test_an_inference_pool_names_selector_and_port_in_either_version(path: str, spec: dict[str, Any]) -> None:
+def test_inference_pool_gives_selector_and_port_in_both_api_versions(path: str, spec: dict[str, Any]) -> None:
     engines, query = listed(GATEWAYS, {path: {"spec": spec}, PODS_PATH: PODS})
     assert engines[0].url == "http://10.1.0.1:9000"
     assert query["labelSelector"] == ["app=vllm,tier=gpu"]
 
 
-def test_an_empty_cluster_is_believed() -> None:
+def test_empty_cluster_lists_no_engine() -> None:
     assert listed(SELECTED, {PODS_PATH: {**PODS, "items": []}})[0] == []
 
 
@@ -156,14 +156,14 @@ def test_an_empty_cluster_is_believed() -> None:
         (GATEWAYS, {POOL_PATH: {"spec": {"selector": {}}}}, "no selector"),
     ],
 )
-def test_an_unusable_answer_of_a_cluster_is_an_outage(
+def test_invalid_response_of_a_cluster_counts_as_an_outage(
     source: DiscoverySource, answers: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(DiscoveryOutageError, match=words):
         listed(source, answers)
 
 
-def test_a_cluster_that_does_not_answer_is_an_outage() -> None:
+def test_unresponsive_cluster_counts_as_an_outage() -> None:
     with client.ApiClient(client.Configuration(host="http://127.0.0.1:1")) as connection:
         connection.configuration.retries = False
         with pytest.raises(DiscoveryOutageError, match="did not answer"):

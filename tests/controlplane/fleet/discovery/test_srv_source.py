@@ -1,4 +1,4 @@
-"""The engines of an SRV name, queried from a name server on loopback."""
+"""Engines of an SRV name, resolved by a name server on loopback."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SOURCE = DiscoverySource("chat", "srv", NAME)
 
 @contextmanager
 def name_server(*records: str, code: dns.rcode.Rcode = dns.rcode.NOERROR) -> Iterator[dns.resolver.Resolver]:
-    """Answer each query over UDP with these SRV records; yield a resolver that uses this server."""
+    """Respond to each UDP query with these SRV records; yield a resolver that uses this server."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", 0))
 
@@ -45,7 +45,7 @@ def name_server(*records: str, code: dns.rcode.Rcode = dns.rcode.NOERROR) -> Ite
         yield resolver
 
 
-def test_a_service_lists_an_engine_per_record() -> None:
+def test_service_lists_one_engine_per_record() -> None:
     records = ("1 10 8000 B.example.internal.", "2 5 8001 a.example.internal.", "1 10 8000 b.example.internal.")
     with name_server(*records) as resolver:
         assert engines_of_service(SOURCE, resolver) == [
@@ -55,11 +55,11 @@ def test_a_service_lists_an_engine_per_record() -> None:
 
 
 @pytest.mark.parametrize("code", [dns.rcode.NXDOMAIN, dns.rcode.SERVFAIL, dns.rcode.NOERROR])
-def test_a_name_without_records_is_an_outage(code: dns.rcode.Rcode) -> None:
+def test_name_without_records_counts_as_an_outage(code: dns.rcode.Rcode) -> None:
     with name_server(code=code) as resolver, pytest.raises(DiscoveryOutageError, match="no SRV record"):
         engines_of_service(SOURCE, resolver)
 
 
-def test_a_service_that_is_declared_absent_removes_no_engine() -> None:
+def test_service_declared_absent_removes_no_engine() -> None:
     with name_server("0 0 0 .") as resolver, pytest.raises(DiscoveryOutageError, match="no such service"):
         engines_of_service(SOURCE, resolver)

@@ -1,4 +1,4 @@
-"""The probe job: one holder probes, ends with its lease, and hands over quickly."""
+"""The probe job: one process probes under a lease, stops with it, and is replaced quickly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 class Prober:
-    """A substitute for gateway.engines.prober.probe_engines that records when it ran."""
+    """Replaces gateway.engines.prober.probe_engines and records when it ran."""
 
     def __init__(self) -> None:
         self.started = threading.Event()
@@ -91,15 +91,13 @@ def publish_engines(bus: Bus, count: int, version: int = 1) -> None:
     bus.publish("snapshot", encode_snapshot(Snapshot(version=version, published_at=0.0, engines=engines)))
 
 
-def test_a_held_lease_makes_a_wake_up_return_at_once(bus: Bus, prober: Prober) -> None:
+def test_wake_up_returns_at_once_while_another_process_holds_the_lease(bus: Bus, prober: Prober) -> None:
     assert acquire("probe", "somebody", timedelta(minutes=1)) is not None
     job.probe()
     assert not prober.started.is_set()
 
 
-def test_the_holder_outlives_its_first_term_and_reports_progress(
-    holding: Any, prober: Prober, settings: Settings
-) -> None:
+def test_holder_renews_its_lease_and_reports_progress(holding: Any, prober: Prober, settings: Settings) -> None:
     settings.PROBE_TIMEOUT_S = 7
     start, _ = holding
     start("a")
@@ -110,7 +108,7 @@ def test_the_holder_outlives_its_first_term_and_reports_progress(
     assert acquire("probe", "b", job.LEASE) is None
 
 
-def test_a_stop_ends_probing_and_frees_the_lease_at_once(holding: Any, prober: Prober) -> None:
+def test_stop_ends_probing_and_releases_the_lease_at_once(holding: Any, prober: Prober) -> None:
     start, stop = holding
     thread = start("a")
     stop.set()
@@ -119,7 +117,7 @@ def test_a_stop_ends_probing_and_frees_the_lease_at_once(holding: Any, prober: P
     assert acquire("probe", "b", job.LEASE) is not None
 
 
-def test_a_holder_whose_lease_was_taken_stops_probing(holding: Any, prober: Prober) -> None:
+def test_holder_that_loses_its_lease_stops_probing(holding: Any, prober: Prober) -> None:
     start, _ = holding
     thread = start("a")
     JobRun.objects.update(lease_owner="b", fencing_token=99, lease_until=timezone.now() + timedelta(minutes=1))
@@ -128,7 +126,7 @@ def test_a_holder_whose_lease_was_taken_stops_probing(holding: Any, prober: Prob
     assert JobRun.objects.get().lease_owner == "b"
 
 
-def test_probing_ends_with_its_term_while_a_renewal_hangs(
+def test_probing_ends_with_its_term_if_a_renewal_hangs(
     holding: Any, prober: Prober, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start, _ = holding
@@ -143,7 +141,9 @@ def test_probing_ends_with_its_term_while_a_renewal_hangs(
     hanging.set()
 
 
-def test_probing_ends_when_the_database_is_gone(holding: Any, prober: Prober, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probing_ends_if_the_database_is_unavailable(
+    holding: Any, prober: Prober, monkeypatch: pytest.MonkeyPatch
+) -> None:
     start, _ = holding
 
     def fail(*_args: Any, **_options: Any) -> None:
@@ -155,14 +155,14 @@ def test_probing_ends_when_the_database_is_gone(holding: Any, prober: Prober, mo
     assert prober.ended.is_set()
 
 
-def test_a_dead_holder_is_replaced_within_two_seconds() -> None:
+def test_crashed_holder_is_replaced_within_two_seconds() -> None:
     from controlplane.project.celery import app
 
     wake_up_s = app.conf.beat_schedule["probe"]["schedule"]
     assert job.LEASE.total_seconds() + max(wake_up_s, job.RENEW_S) < 2.0
 
 
-def test_engines_in_maintenance_are_not_probed_and_a_new_snapshot_is_followed() -> None:
+def test_engines_in_maintenance_are_not_probed_and_new_snapshots_are_followed() -> None:
     bus = InProcessBus()
     targets = job.snapshot_targets(bus)
     assert targets() == ()
@@ -176,9 +176,7 @@ def test_engines_in_maintenance_are_not_probed_and_a_new_snapshot_is_followed() 
         assert [entry.engine_id for entry in targets()] == expected
 
 
-def test_a_process_holds_several_shards_each_under_a_lease_of_its_own(
-    holding: Any, prober: Prober, bus: InProcessBus
-) -> None:
+def test_process_holds_several_shards_with_a_lease_for_each(holding: Any, prober: Prober, bus: InProcessBus) -> None:
     publish_engines(bus, 250)
     start, stop = holding
     thread = start("a")
@@ -191,9 +189,7 @@ def test_a_process_holds_several_shards_each_under_a_lease_of_its_own(
     assert not JobRun.objects.exclude(lease_owner="").exists()
 
 
-def test_shards_that_are_no_longer_needed_end_and_new_ones_begin(
-    holding: Any, prober: Prober, bus: InProcessBus
-) -> None:
+def test_unneeded_shards_end_and_new_ones_start(holding: Any, prober: Prober, bus: InProcessBus) -> None:
     publish_engines(bus, 150)
     start, _ = holding
     start("a")
@@ -205,7 +201,7 @@ def test_shards_that_are_no_longer_needed_end_and_new_ones_begin(
     assert JobRun.objects.get(shard=1, state="active").fencing_token == 2
 
 
-def test_shards_above_the_preferred_number_are_left_to_others_first(bus: InProcessBus) -> None:
+def test_shards_above_the_preferred_number_are_taken_only_after_a_delay(bus: InProcessBus) -> None:
     publish_engines(bus, 100 * (job.PREFERRED_SHARDS + 2))
     first, second = job.ShardHolder(bus, "a"), job.ShardHolder(bus, "b")
     first.take(10.0)
@@ -220,7 +216,7 @@ def test_shards_above_the_preferred_number_are_left_to_others_first(bus: InProce
     assert len(first.held) == job.PREFERRED_SHARDS + 2
 
 
-def test_a_shard_whose_probing_broke_off_is_taken_again(holding: Any, prober: Prober, monkeypatch: Any) -> None:
+def test_shard_whose_probing_failed_is_taken_again(holding: Any, prober: Prober, monkeypatch: Any) -> None:
     failed = threading.Event()
 
     async def fail_once(*args: Any, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""Which blocks of a text occur in an engine's events, and the message if they do not."""
+"""Comparison of a text's blocks with an engine's events, and the message for each mismatch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WANTED = token_block_keys(SEED, TOKENS, BLOCK)
 
 
 def stored(first: int, count: int, *, parent: int | None, size: int = BLOCK, offset: int = 0) -> BlockStored:
-    """Return the event for blocks `first` … of the text, under the engine's own hashes."""
+    """Return the event for the blocks from `first` on, under the engine's own hashes."""
     span = [token + offset for token in TOKENS[first * size : (first + count) * size]]
     return BlockStored([1000 + first + step for step in range(count)], parent, span, size)
 
@@ -35,7 +35,7 @@ def test_all_blocks_of_the_text_make_it_complete() -> None:
     assert announced(stored(0, 3, parent=None)).complete
 
 
-def test_blocks_may_come_in_several_events_among_those_of_others() -> None:
+def test_blocks_may_arrive_in_several_events_among_those_of_others() -> None:
     other = BlockStored([7], None, [1, 2, 3, 4], BLOCK)
     blocks = announced(other, stored(0, 1, parent=None), BlockRemoved([7]), stored(1, 2, parent=1000))
     assert blocks.complete
@@ -46,17 +46,17 @@ def test_blocks_may_come_in_several_events_among_those_of_others() -> None:
     "event",
     [stored(0, 2, parent=None), stored(1, 2, parent=None), stored(0, 3, parent=None, offset=1), BlockRemoved([1])],
 )
-def test_anything_less_does_not(event: KvEvent) -> None:
+def test_missing_or_mismatched_blocks_leave_it_incomplete(event: KvEvent) -> None:
     assert not announced(event).complete
 
 
-def test_foreign_block_sizes_and_unreadable_batches_are_noted() -> None:
+def test_other_block_sizes_and_unreadable_batches_are_counted() -> None:
     blocks = announced(stored(0, 1, parent=None, size=8))
     blocks.take(b"garbage")
     assert (blocks.complete, blocks.foreign_sizes, blocks.unreadable) == (False, {8}, 1)
 
 
-def test_odd_events_and_those_of_other_groups_and_tiers_spoil_nothing() -> None:
+def test_invalid_events_and_other_groups_and_tiers_are_ignored() -> None:
     hashes = [1000, 1001, 1002]
     state = BlockStored(hashes[2:], None, TOKENS[:12], BLOCK, group_idx=1, kv_cache_spec_kind="mamba")
     copies = BlockStored(hashes, None, [], BLOCK, medium="CPU")
@@ -67,7 +67,7 @@ def test_odd_events_and_those_of_other_groups_and_tiers_spoil_nothing() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_break_it(data: bytes) -> None:
+def test_arbitrary_bytes_are_ignored(data: bytes) -> None:
     blocks = AnnouncedBlocks(SEED, WANTED, BLOCK)
     blocks.take(data)
     assert not blocks.complete
@@ -90,7 +90,7 @@ def said_about(blocks: AnnouncedBlocks) -> PreflightFailedError:
         ((stored(0, 3, parent=None, offset=1),), "Same text gives different blocks: no event matches the tokens"),
     ],
 )
-def test_each_kind_of_disagreement_has_its_own_message(events: tuple[KvEvent, ...], sentence: str) -> None:
+def test_each_kind_of_mismatch_has_its_own_message(events: tuple[KvEvent, ...], sentence: str) -> None:
     failure = said_about(announced(*events))
     assert failure.sentence.startswith(sentence)
     assert failure.remedy

@@ -1,4 +1,4 @@
-"""Preflights of real simulated engines, through the job: what passes, what fails, and with which message."""
+"""Preflights of real simulated engines through the job: the outcome and its message."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def states(seen: Preflight) -> dict[str, str]:
     return {step.key: step.state for step in seen.steps}
 
 
-def test_a_good_engine_passes_and_takes_work(start: Start, small_pool: Pool, operator: Actor) -> None:
+def test_healthy_engine_passes_and_serves(start: Start, small_pool: Pool, operator: Actor) -> None:
     running = start()
     engine = register_for_preflight(
         small_pool, "a", running.url, kv_events_endpoint=running.events_endpoint, actor=operator
@@ -89,7 +89,7 @@ def test_a_good_engine_passes_and_takes_work(start: Start, small_pool: Pool, ope
     assert (event.actor_name, event.request_id, event.why) == ("op", "request-1", "passed its preflight")
 
 
-def test_event_sockets_that_the_engine_names_are_stored(start: Start, small_pool: Pool, operator: Actor) -> None:
+def test_event_sockets_reported_by_the_engine_are_stored(start: Start, small_pool: Pool, operator: Actor) -> None:
     running = start()
     engine = register_for_preflight(small_pool, "a", running.url, actor=operator)
     assert checked(engine).state == "passed"
@@ -109,7 +109,7 @@ def test_an_address_without_a_listener_fails_the_preflight(small_pool: Pool, ope
     assert engine.desired_state == "maintenance"
 
 
-def test_another_model_stops_it_and_putting_it_right_lets_it_serve(
+def test_other_model_stops_the_preflight_and_a_corrected_engine_serves(
     start: Start, small_pool: Pool, operator: Actor
 ) -> None:
     wrong, right = start(model="other-8b"), start()
@@ -124,7 +124,7 @@ def test_another_model_stops_it_and_putting_it_right_lets_it_serve(
     assert engine.desired_state == "ready"
 
 
-def test_a_pool_takes_the_block_size_of_its_first_engine(start: Start, small_pool: Pool, operator: Actor) -> None:
+def test_pool_adopts_the_block_size_of_its_first_engine(start: Start, small_pool: Pool, operator: Actor) -> None:
     engine = register_for_preflight(small_pool, "a", start(block_tokens=32).url, actor=operator)
     assert checked(engine).state == "passed"
     small_pool.refresh_from_db()
@@ -133,7 +133,7 @@ def test_a_pool_takes_the_block_size_of_its_first_engine(start: Start, small_poo
     assert (event.actor_name, event.why) == ("preflight", "as its only engine reports")
 
 
-def test_blocks_of_another_size_name_both_sizes(start: Start, small_pool: Pool, operator: Actor) -> None:
+def test_block_size_mismatch_names_both_sizes(start: Start, small_pool: Pool, operator: Actor) -> None:
     first = register_for_preflight(small_pool, "first", start().url, actor=operator)
     assert checked(first).state == "passed"
     engine = register_for_preflight(small_pool, "a", start(block_tokens=32).url, actor=operator)
@@ -143,21 +143,21 @@ def test_blocks_of_another_size_name_both_sizes(start: Start, small_pool: Pool, 
     assert "--block-size 16" in failure.remedy
 
 
-def test_a_context_that_is_too_short_fails(start: Start, small_pool: Pool, operator: Actor) -> None:
+def test_too_short_context_fails(start: Start, small_pool: Pool, operator: Actor) -> None:
     engine = register_for_preflight(small_pool, "a", start(extra=("--max-model-len", "2048")).url, actor=operator)
     failure = checked(engine).failure
     assert failure is not None
     assert failure.sentence == "Its context length is 2,048 tokens; the pool accepts prompts of up to 4,096."
 
 
-def test_an_engine_without_events_fails_an_exact_pool(start: Start, small_pool: Pool, operator: Actor) -> None:
+def test_engine_without_events_fails_in_an_exact_pool(start: Start, small_pool: Pool, operator: Actor) -> None:
     engine = register_for_preflight(small_pool, "a", start(events=False).url, actor=operator)
     failure = checked(engine).failure
     assert failure is not None
     assert (failure.key, failure.sentence) == ("events", "The engine reports no KV event socket, and none is entered.")
 
 
-def test_an_engine_without_events_serves_an_approximate_pool(start: Start, small_pool: Pool, operator: Actor) -> None:
+def test_engine_without_events_serves_in_an_approximate_pool(start: Start, small_pool: Pool, operator: Actor) -> None:
     small_pool.key_source = KeySource.APPROXIMATE
     small_pool.save()
     engine = register_for_preflight(small_pool, "a", start(events=False).url, actor=operator)
@@ -166,7 +166,7 @@ def test_an_engine_without_events_serves_an_approximate_pool(start: Start, small
     assert [step.key for step in seen.steps if step.state == SKIPPED] == ["block_size", "events"]
 
 
-def test_the_events_of_another_engine_are_found_out(start: Start, small_pool: Pool, operator: Actor) -> None:
+def test_events_of_another_engine_are_detected(start: Start, small_pool: Pool, operator: Actor) -> None:
     mine, other = start(), start()
     engine = register_for_preflight(small_pool, "a", mine.url, kv_events_endpoint=other.events_endpoint, actor=operator)
     failure = checked(engine).failure
@@ -176,7 +176,7 @@ def test_the_events_of_another_engine_are_found_out(start: Start, small_pool: Po
     assert "belongs to this engine" in failure.remedy
 
 
-def test_a_silent_event_endpoint_is_distinguished_from_a_wrong_one(
+def test_silent_event_endpoint_is_distinguished_from_a_wrong_one(
     start: Start, small_pool: Pool, operator: Actor
 ) -> None:
     endpoint = f"tcp://127.0.0.1:{free_ports(1)[0]}"
@@ -197,7 +197,7 @@ def test_several_engines_are_checked_in_one_run(start: Start, small_pool: Pool, 
     assert {preflight_of(engine).state for engine in others} == {"failed"}  # type: ignore[union-attr]
 
 
-def test_an_engine_changed_meanwhile_is_left_as_it_is(
+def test_engine_changed_during_its_preflight_keeps_its_state(
     start: Start, small_pool: Pool, operator: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = register_for_preflight(small_pool, "a", start().url, actor=operator)
@@ -214,7 +214,7 @@ def test_an_engine_changed_meanwhile_is_left_as_it_is(
     assert engine.desired_state == "maintenance"
 
 
-def test_a_person_who_lost_the_role_sets_nothing_ready(start: Start, small_pool: Pool, operator: Actor) -> None:
+def test_person_who_lost_the_role_sets_no_engine_ready(start: Start, small_pool: Pool, operator: Actor) -> None:
     engine = register_for_preflight(small_pool, "a", start().url, actor=operator)
     RoleGrant.objects.update(role=Role.VIEWER)
     seen = checked(engine)
@@ -222,7 +222,7 @@ def test_a_person_who_lost_the_role_sets_nothing_ready(start: Start, small_pool:
     assert engine.desired_state == "maintenance"
 
 
-def test_a_deleted_engine_ends_its_preflight(small_pool: Pool, operator: Actor, start: Start) -> None:
+def test_deleted_engine_ends_its_preflight(small_pool: Pool, operator: Actor, start: Start) -> None:
     engine = register_for_preflight(small_pool, "a", "http://127.0.0.1:1", actor=operator)
     Engine.objects.filter(pk=engine.pk).delete()
     job.preflight()
@@ -230,7 +230,7 @@ def test_a_deleted_engine_ends_its_preflight(small_pool: Pool, operator: Actor, 
     assert (run.state, run.outcome["reason"]) == (JobState.ABANDONED, "the engine was deleted")
 
 
-def test_a_run_whose_holder_died_is_taken_up_again(start: Start, small_pool: Pool, operator: Actor) -> None:
+def test_run_of_a_crashed_holder_is_resumed(start: Start, small_pool: Pool, operator: Actor) -> None:
     engine = register_for_preflight(small_pool, "a", start().url, actor=operator)
     seen = preflight_of(engine)
     assert seen is not None
@@ -240,7 +240,7 @@ def test_a_run_whose_holder_died_is_taken_up_again(start: Start, small_pool: Poo
     assert checked(engine).state == "passed"
 
 
-def test_no_text_of_the_probe_is_kept(start: Start, small_pool: Pool, operator: Actor) -> None:
+def test_prompt_of_the_probe_is_not_stored(start: Start, small_pool: Pool, operator: Actor) -> None:
     engine = register_for_preflight(small_pool, "a", start().url, actor=operator)
     checked(engine)
     run = JobRun.objects.get(job="preflight")

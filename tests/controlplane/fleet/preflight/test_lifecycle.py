@@ -1,4 +1,4 @@
-"""Requests of preflights, and reading a stored run as one."""
+"""Preflights are requested, stored as job runs, and read back."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def run_of(engine: Engine) -> JobRun:
     return JobRun.objects.filter(job=JOB, shard=engine.pk).latest("pk")
 
 
-def test_an_engine_that_waits_for_its_preflight_takes_no_work(engine: Engine) -> None:
+def test_engine_accepts_no_requests_before_its_preflight_passed(engine: Engine) -> None:
     (entry,) = build_snapshot(at=0.0).engines
     assert entry.desired_state == "maintenance"
     seen = preflight_of(engine)
@@ -74,21 +74,21 @@ def test_an_engine_that_waits_for_its_preflight_takes_no_work(engine: Engine) ->
 
 
 @pytest.mark.parametrize(("name", "url"), [("a b", "http://10.0.0.1"), ("a", "http://169.254.169.254")])
-def test_a_rejected_engine_leaves_nothing_behind(pool: Pool, bus: Bus, name: str, url: str) -> None:
+def test_rejected_engine_leaves_nothing_behind(pool: Pool, bus: Bus, name: str, url: str) -> None:
     with pytest.raises((InvalidFieldsError, RejectedUrlError)):
         register_for_preflight(pool, name, url, actor=PROGRAM)
     assert not Engine.objects.exists()
     assert not JobRun.objects.exists()
 
 
-def test_viewers_may_not_start_preflights(engine: Engine, pool: Pool) -> None:
+def test_viewers_cannot_start_preflights(engine: Engine, pool: Pool) -> None:
     with pytest.raises(NotAllowedError):
         start_preflight(engine, actor=member("v", Role.VIEWER, pool))
     start_preflight(engine, actor=member("o", Role.OPERATOR, pool))
     assert run_of(engine).inputs["by"] == "o"
 
 
-def test_a_newer_preflight_takes_the_place_of_one_that_runs(engine: Engine) -> None:
+def test_newer_preflight_replaces_a_running_one(engine: Engine) -> None:
     lease = acquire(JOB, "holder", timedelta(minutes=1), shard=engine.pk)
     assert lease is not None
     first = run_of(engine)
@@ -100,7 +100,7 @@ def test_a_newer_preflight_takes_the_place_of_one_that_runs(engine: Engine) -> N
     assert acquire(JOB, "other", timedelta(minutes=1), shard=engine.pk) is not None
 
 
-def test_the_checklist_survives_in_the_run(engine: Engine) -> None:
+def test_checklist_is_restored_from_the_run(engine: Engine) -> None:
     lease = acquire(JOB, "holder", timedelta(minutes=1), shard=engine.pk)
     assert lease is not None
     checklist = replaced(fresh_steps(), Step(key="reachable", state=OK, sentence="Reachable in 3 ms."))
@@ -110,16 +110,16 @@ def test_the_checklist_survives_in_the_run(engine: Engine) -> None:
     assert (seen.state, seen.steps) == ("running", checklist)
 
 
-def test_after_a_failure_the_rest_is_skipped() -> None:
+def test_steps_after_a_failure_are_skipped() -> None:
     assert [step.state for step in STOPPED] == [SKIPPED, SKIPPED, FAILED, *[SKIPPED] * 4]
 
 
 @pytest.mark.parametrize("progress", [None, {}, {"steps": "x"}, {"steps": [{"no": 1}]}, [1]])
-def test_an_unreadable_progress_reads_as_a_fresh_checklist(progress: object) -> None:
+def test_unreadable_progress_gives_a_fresh_checklist(progress: object) -> None:
     assert from_progress(progress) == fresh_steps()
 
 
-def test_failed_preflights_are_found_by_engine(engine: Engine, pool: Pool) -> None:
+def test_failed_preflights_are_listed_by_engine(engine: Engine, pool: Pool) -> None:
     other = register_engine(pool, "b", "http://10.0.0.2:8000", actor=PROGRAM)
     now = timezone.now()
     JobRun.objects.filter(shard=engine.pk).update(state=JobState.FAILED, finished_at=now, progress=to_progress(STOPPED))
@@ -132,7 +132,7 @@ def test_failed_preflights_are_found_by_engine(engine: Engine, pool: Pool) -> No
     assert failed_engines([engine.pk, other.pk]) == {}
 
 
-def test_a_pass_sets_the_engine_ready_and_keeps_what_it_named(engine: Engine) -> None:
+def test_passed_preflight_sets_the_engine_ready_and_stores_its_sockets(engine: Engine) -> None:
     source = EventSource("tcp://10.0.0.1:5557", "tcp://10.0.0.1:5558", discovered=True)
     outcome = conclude(run_of(engine).pk, engine.revision, PASSED, source)
     engine.refresh_from_db()
@@ -140,9 +140,7 @@ def test_a_pass_sets_the_engine_ready_and_keeps_what_it_named(engine: Engine) ->
     assert (engine.desired_state, engine.kv_events_endpoint) == ("ready", "tcp://10.0.0.1:5557")
 
 
-def test_the_block_size_that_was_found_is_the_pools_only_while_no_other_engine_is_in_use(
-    engine: Engine, pool: Pool
-) -> None:
+def test_reported_block_size_is_adopted_only_if_no_other_engine_is_in_use(engine: Engine, pool: Pool) -> None:
     other = Engine.objects.create(
         pool=pool, name="other", url="http://10.0.0.9:8000", connect_url="http://10.0.0.9:8000"
     )
@@ -158,14 +156,14 @@ def test_the_block_size_that_was_found_is_the_pools_only_while_no_other_engine_i
     assert (pool.block_tokens, engine.desired_state) == (32, "ready")
 
 
-def test_a_pass_without_that_wish_changes_nothing(engine: Engine) -> None:
+def test_passed_preflight_without_then_ready_changes_nothing(engine: Engine) -> None:
     start_preflight(engine, actor=PROGRAM, then_ready=False)
     assert conclude(run_of(engine).pk, engine.revision, PASSED, EventSource())["remark"] == ""
     engine.refresh_from_db()
     assert engine.desired_state == "maintenance"
 
 
-def test_a_failure_names_step_and_remedy(engine: Engine) -> None:
+def test_failure_names_step_and_remedy(engine: Engine) -> None:
     assert conclude(run_of(engine).pk, engine.revision, STOPPED, EventSource()) == {
         "result": "failed",
         "step": "model",
@@ -174,14 +172,14 @@ def test_a_failure_names_step_and_remedy(engine: Engine) -> None:
     }
 
 
-def test_an_event_socket_outside_the_rules_is_not_stored(engine: Engine) -> None:
+def test_event_socket_outside_the_allowed_networks_is_not_stored(engine: Engine) -> None:
     source = EventSource("tcp://169.254.169.254:80", "", discovered=True)
     assert "was not stored" in conclude(run_of(engine).pk, engine.revision, PASSED, source)["remark"]
     engine.refresh_from_db()
     assert (engine.desired_state, engine.kv_events_endpoint) == ("maintenance", "")
 
 
-def test_the_account_that_asked_must_still_be_there(engine: Engine, pool: Pool) -> None:
+def test_deactivated_requester_sets_no_engine_ready(engine: Engine, pool: Pool) -> None:
     actor = member("gone", Role.OPERATOR, pool)
     start_preflight(engine, actor=actor, then_ready=True)
     User.objects.filter(username="gone").update(is_active=False)

@@ -1,4 +1,4 @@
-"""Rings, shared prefixes and hits over REST, from a gateway's samples on the bus."""
+"""Rings, shared prefixes, and hits over REST, from a gateway's samples on the bus."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def pool_word(requests: int = 40, rings: RingPlan | None = None) -> PoolCacheLoc
 
 @pytest.fixture
 def locality_bus(monkeypatch: pytest.MonkeyPatch) -> InProcessBus:
-    """The bus that the API's intake follows."""
+    """Return the bus to which the API's intake is subscribed."""
     bus = InProcessBus()
     intake = CacheLocalityIntake(bus)
     monkeypatch.setattr(cache_locality, "cache_locality_intake", lambda: intake)
@@ -57,7 +57,7 @@ def publish(bus: InProcessBus, *pools: PoolCacheLocality, age_s: float = 0.0, to
     bus.publish(topic, encode_cache_locality(CacheLocalitySample(at=time.time() - age_s, pools=pools)))
 
 
-def test_rings_report_shares_and_what_a_leaving_engine_moves(api: Api, locality_bus: InProcessBus) -> None:
+def test_rings_report_shares_and_keys_moved_by_a_leaving_engine(api: Api, locality_bus: InProcessBus) -> None:
     publish(locality_bus, pool_word(rings=RingPlan(2, 100, True)))
     shown = api.get("pools/pool-a/rings").json()
     assert (shown["rings"], shown["virtual_nodes"], shown["ideal"], shown["moved"]) == (2, 100, 0.25, None)
@@ -73,7 +73,7 @@ def test_rings_report_shares_and_what_a_leaving_engine_moves(api: Api, locality_
     assert "e-99" in rejected.json()["detail"]
 
 
-def test_a_pool_without_rings_reports_its_engines_requests(api: Api, locality_bus: InProcessBus) -> None:
+def test_pool_without_rings_reports_the_requests_of_its_engines(api: Api, locality_bus: InProcessBus) -> None:
     publish(locality_bus, pool_word())
     shown = api.get("pools/pool-a/rings").json()
     assert (shown["rings"], shown["ideal"]) == (0, None)
@@ -98,7 +98,7 @@ def test_figures_without_a_recent_report_are_unknown(api: Api, locality_bus: InP
     assert api.get("engines/e-a/hits").json()["ratio"] is None
 
 
-def test_of_several_gateways_the_one_with_most_requests_is_shown(api: Api, locality_bus: InProcessBus) -> None:
+def test_gateway_with_the_most_requests_is_shown(api: Api, locality_bus: InProcessBus) -> None:
     publish(locality_bus, pool_word(requests=40))
     publish(locality_bus, pool_word(requests=90), topic="gateways/g2/cache_locality")
     locality_bus.publish("gateways/g3/cache_locality", b"no sample")

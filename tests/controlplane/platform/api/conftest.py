@@ -1,4 +1,4 @@
-"""The world of the management API's tests."""
+"""Fixtures of the management API's tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.controlplane.platform.api.world import Api, World, make_world
 
 @pytest.fixture(scope="module")
 def shared_world(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[World]:
-    """Store a world once for all tests of a module, each of which reverts its changes."""
+    """Store a world once for all tests of a module. Each test reverts its changes."""
     with django_db_blocker.unblock(), transaction.atomic():
         yield make_world()
         transaction.set_rollback(True)
@@ -29,5 +29,5 @@ def world(shared_world: World, db: None, bus: Bus) -> World:
 
 @pytest.fixture
 def api(world: World) -> Api:
-    """Return the API as an admin sees it."""
+    """Return the API client of an admin."""
     return Api(world)

@@ -1,4 +1,4 @@
-"""Requests that Schemathesis generates for one operation of the OpenAPI document, made when its test runs.
+"""Requests that Schemathesis generates for one operation of the OpenAPI document when its test runs.
 
 `schema.parametrize()` generates some eighty requests per operation while tests are collected, in each worker.
 """
@@ -19,7 +19,7 @@ from controlplane.platform.api.openapi import openapi_document
 
 
 def operations(*, of: Set[str] = frozenset(), without: Set[str] = frozenset()) -> list[tuple[str, str]]:
-    """Return (method, path) of each operation of the document, those with a tag of `of` or none of `without`."""
+    """Return (method, path) of each operation of the document: with a tag in `of`, or without the tags in `without`."""
     return [
         (method.upper(), path)
         for path, methods in openapi_document()["paths"].items()
@@ -36,7 +36,7 @@ def whole_schema() -> BaseSchema:
 def try_operation(
     schema: BaseSchema, operation: tuple[str, str], check: Callable[[schemathesis.Case], None], *, examples: int
 ) -> None:
-    """Call `check` with requests of one operation: those that cover its schema, then `examples` random ones."""
+    """Call `check` with requests of one operation: first those that cover its schema, then `examples` random ones."""
     method, path = operation
     chosen = settings(
         max_examples=examples,

@@ -1,4 +1,4 @@
-"""One working request per address and method, by the name of the view."""
+"""One valid request per address and method, by the name of the view."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.utils import timezone
 
 @dataclass(frozen=True)
 class Example:
-    """One request that an admin may make, with the `status` of its answer."""
+    """One request that an admin may send, with the `status` of its response."""
 
     method: str
     path: str

@@ -1,4 +1,4 @@
-"""Authentication: people by session with a CSRF token, programs by an API key with the scope manage (R35, R43)."""
+"""People authenticate by session with a CSRF token, programs by API key with the scope manage (R35, R43)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ THERE = {"slug": "there", "name": "There"}
 
 
 @pytest.mark.parametrize("key", CHANGES, ids=" ".join)
-def test_a_session_changes_nothing_without_its_csrf_token(world: World, key: tuple[str, str]) -> None:
+def test_session_without_its_csrf_token_changes_nothing(world: World, key: tuple[str, str]) -> None:
     api, example = Api(world), CHANGES[key]
     path = real(world, example.path)
     headers = {"If_Match": api.get(path)["ETag"]} if example.guarded else {}
@@ -37,7 +37,7 @@ def test_a_session_changes_nothing_without_its_csrf_token(world: World, key: tup
     assert dump() == before
 
 
-def test_a_session_with_its_csrf_token_may_change(world: World) -> None:
+def test_session_with_its_csrf_token_may_change(world: World) -> None:
     api = Api(world)
     api.client.handler.enforce_csrf_checks = True
     token = get_token(RequestFactory().get("/"))
@@ -45,17 +45,17 @@ def test_a_session_with_its_csrf_token_may_change(world: World) -> None:
     assert api.post("regions", THERE, X_CSRFToken=token).status_code == 201
 
 
-def test_a_key_needs_no_csrf_token(world: World) -> None:
+def test_key_needs_no_csrf_token(world: World) -> None:
     api = Api(world, "admin_key")
     api.client = Client(enforce_csrf_checks=True)
     assert api.post("regions", THERE).status_code == 201
 
 
-def test_a_wrong_key_is_not_helped_by_a_session(world: World) -> None:
+def test_invalid_key_is_rejected_despite_a_valid_session(world: World) -> None:
     assert Api(world).get("regions", Authorization="Bearer hw_wrong").status_code == 401
 
 
-def test_strangers_get_a_problem_and_no_redirect(world: World) -> None:
+def test_anonymous_requests_get_a_problem_and_no_redirect(world: World) -> None:
     for path in ("/api/v1/engines", "/api/schema/", "/api/v1/nothing", "/api/"):
         answer = Client().get(path)
         assert answer.status_code == 401
@@ -72,26 +72,26 @@ def test_strangers_get_a_problem_and_no_redirect(world: World) -> None:
         ({"expires_at": timezone.now() + timedelta(days=1)}, 200),
     ],
 )
-def test_a_key_is_worth_what_is_stored_of_it(world: World, change: dict[str, object], status: int) -> None:
+def test_stored_state_of_a_key_decides_its_access(world: World, change: dict[str, object], status: int) -> None:
     ApiKey.objects.filter(pk=world.keys["admin_key"].pk).update(**change)
     assert Api(world, "admin_key").get("engines").status_code == status
 
 
-def test_revoking_a_key_ends_it_at_once(world: World, api: Api) -> None:
+def test_revoked_key_stops_working_at_once(world: World, api: Api) -> None:
     program = Api(world, "operator_key")
     assert program.get("engines").status_code == 200
     assert api.post(f"keys/{world.keys['operator_key'].key_id}/revoke", {"why": "leaked"}).status_code == 200
     assert program.get("engines").status_code == 401
 
 
-def test_a_blocked_person_is_out_at_once(world: World) -> None:
+def test_blocked_person_loses_access_at_once(world: World) -> None:
     operator = Api(world, "operator")
     world.people["operator"].is_active = False
     world.people["operator"].save()
     assert operator.get("engines").status_code == 401
 
 
-def test_a_dump_of_the_database_holds_no_usable_key(world: World, api: Api) -> None:
+def test_database_dump_holds_no_usable_key(world: World, api: Api) -> None:
     texts = [*world.texts.values(), api.post("keys", {"tenant": "acme", "name": "new"}).json()["text"]]
     stream = StringIO()
     call_command("dumpdata", stdout=stream)
@@ -104,14 +104,14 @@ def test_a_dump_of_the_database_holds_no_usable_key(world: World, api: Api) -> N
         assert Api(world, None).get("engines", Authorization=f"Bearer hw_{value}").status_code == 401
 
 
-def test_no_answer_and_no_event_holds_a_hash(world: World, api: Api) -> None:
+def test_no_response_and_no_event_holds_a_hash(world: World, api: Api) -> None:
     hashes = set(ApiKey.objects.values_list("sha256", flat=True))
     shown = api.get("keys?limit=500").content.decode() + api.get("audit?limit=500").content.decode()
     assert "sha256" not in shown
     assert not any(value in shown for value in hashes)
 
 
-def test_the_audit_names_person_key_and_request(world: World, api: Api) -> None:
+def test_audit_names_person_key_and_request(world: World, api: Api) -> None:
     api.post("regions", {**THERE, "why": "new site"}, X_Request_Id="req-1")
     Api(world, "admin_key").call("DELETE", "regions/there?why=gone%20again", If_Match='W/"1"', X_Request_Id="req-2")
     deleted, created = api.get("audit?object_kind=region&object_id=there").json()["results"]
@@ -129,13 +129,13 @@ def test_the_audit_names_person_key_and_request(world: World, api: Api) -> None:
     assert not Region.objects.filter(slug="there").exists()
 
 
-def test_a_problem_carries_the_id_of_its_request(world: World, api: Api) -> None:
+def test_problem_carries_the_id_of_its_request(world: World, api: Api) -> None:
     assert api.get("engines/none", X_Request_Id="abc").json()["request_id"] == "abc"
     made_up = api.get("engines/none", X_Request_Id="a\tb").json()["request_id"]
     assert len(made_up) == 36
 
 
-def test_every_view_is_closed_unless_it_says_who_may(world: World) -> None:
+def test_every_view_requires_authentication(world: World) -> None:
     for name, view in VIEWS.items():
         assert [kind.__name__ for kind in view.authentication_classes] == [
             "KeyAuthentication",
@@ -145,6 +145,6 @@ def test_every_view_is_closed_unless_it_says_who_may(world: World) -> None:
     assert len({str(pattern.pattern) for pattern in urlpatterns}) == len(urlpatterns)
 
 
-def test_an_answer_is_never_kept_by_others(api: Api) -> None:
+def test_responses_are_never_cached_by_proxies(api: Api) -> None:
     assert "private" in api.get("engines")["Cache-Control"]
     assert json.loads(api.get("engines").content)["results"]

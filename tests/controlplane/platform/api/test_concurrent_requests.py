@@ -1,4 +1,4 @@
-"""Simultaneous requests, each with a connection of its own."""
+"""Simultaneous requests, each with its own database connection."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def own_world(transactional_db: None, bus: object) -> World:
-    """Return a world that other connections see."""
+    """Return a world that is visible to other connections."""
     return make_world()
 
 
-def test_the_same_request_at_the_same_time_happens_once(own_world: World) -> None:
+def test_simultaneous_identical_requests_take_effect_once(own_world: World) -> None:
     statuses = []
 
     def create() -> None:
@@ -41,7 +41,7 @@ def test_the_same_request_at_the_same_time_happens_once(own_world: World) -> Non
     assert AuditEvent.objects.filter(verb="key.create", after__name="twin").count() == 1
 
 
-def test_editors_at_the_same_time_lose_no_update(own_world: World) -> None:
+def test_simultaneous_editors_lose_no_update(own_world: World) -> None:
     Region.objects.update(name="0")
     editors = [Editor(own_world), Editor(own_world)]
 
@@ -59,8 +59,8 @@ def test_editors_at_the_same_time_lose_no_update(own_world: World) -> None:
     assert Region.objects.get().name == str(sum(editor.written for editor in editors))
 
 
-def test_a_write_from_a_revision_that_is_no_longer_stored_is_rejected(own_world: World) -> None:
-    """Whatever its author passed before, the write itself is conditional."""
+def test_write_from_an_outdated_revision_is_rejected(own_world: World) -> None:
+    """The write itself is conditional, whatever checks passed before it."""
     mine, theirs = Region.objects.get(), Region.objects.get()
     bump(theirs, {"name": "theirs"})
     with pytest.raises(StaleRevisionError):

@@ -1,4 +1,4 @@
-"""Unforeseen errors and an unreachable database are problem documents too."""
+"""Unexpected errors and an unavailable database are reported as problem documents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.django_db
 
 
 def fail_with(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    """Let every read of a region fail."""
+    """Make every read of a region fail."""
 
     def fail(*_: object, **__: object) -> None:
         raise error
@@ -20,7 +20,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     monkeypatch.setattr(regions.RegionsView, "rows", staticmethod(fail))
 
 
-def test_an_unforeseen_error_is_a_500_without_details(
+def test_unexpected_error_is_a_500_without_details(
     api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     fail_with(monkeypatch, RuntimeError("the secret is 42"))
@@ -32,21 +32,19 @@ def test_an_unforeseen_error_is_a_500_without_details(
     assert "the API failed" in caplog.text
 
 
-def test_a_database_that_does_not_answer_is_a_503_with_a_time_to_wait(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unavailable_database_is_a_503_with_retry_after(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     fail_with(monkeypatch, OperationalError("database is locked"))
     answer = api.get("regions")
     assert (answer.status_code, answer["Retry-After"]) == (503, "2")
 
 
-def test_what_is_in_use_is_a_409_that_names_the_users(api: Api) -> None:
+def test_deletion_of_an_object_in_use_is_a_409_that_names_its_users(api: Api) -> None:
     answer = api.change("DELETE", "regions/here")
     assert answer.status_code == 409
     assert "pool pool-a, pool pool-b" in answer.json()["detail"]
 
 
-def test_a_method_that_does_not_exist_is_a_405_with_those_that_do(api: Api) -> None:
+def test_unsupported_method_is_a_405_with_the_supported_ones(api: Api) -> None:
     answer = api.call("DELETE", "engines", None)
     assert (answer.status_code, answer["Allow"]) == (405, "GET, HEAD, POST")
     assert answer.json()["title"] == "Method Not Allowed"

@@ -50,7 +50,7 @@ def sent_raw(
 
 
 @pytest.mark.parametrize("key", WRITES, ids=" ".join)
-def test_no_body_breaks_it(world: World, key: tuple[str, str]) -> None:
+def test_no_body_causes_a_server_error(world: World, key: tuple[str, str]) -> None:
     api, example = Api(world), CHANGES[key]
     path = real(world, example.path)
     headers = {"If-Match": api.get(path)["ETag"]} if example.guarded else {}
@@ -69,8 +69,8 @@ def test_no_body_breaks_it(world: World, key: tuple[str, str]) -> None:
     assert dump() == before
 
 
-def test_size_and_nul_are_rejected_before_the_database_sees_them(world: World) -> None:
-    """SQLite stores a NUL; PostgreSQL would answer with a fault."""
+def test_oversized_and_nul_values_are_rejected_before_the_database_gets_them(world: World) -> None:
+    """SQLite stores a NUL; PostgreSQL would raise an error."""
     api = Api(world)
     assert sent_raw(api, "POST", "regions", BODIES["a value of 2 MB"]).status_code == 413
     answer = sent_raw(api, "POST", "regions", BODIES["NUL"])
@@ -81,7 +81,7 @@ def test_size_and_nul_are_rejected_before_the_database_sees_them(world: World) -
     "kind",
     ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "multipart/form-data; boundary=x", ""],
 )
-def test_only_json_is_read(world: World, kind: str) -> None:
+def test_only_json_bodies_are_accepted(world: World, kind: str) -> None:
     for caller in ("admin", "admin_key"):
         api = Api(world, caller)
         answer = sent_raw(api, "POST", "regions", b'{"slug": "x", "name": "y"}', kind, **api.headers)
@@ -113,7 +113,7 @@ QUERIES = (
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_no_query_breaks_a_list(world: World, name: str) -> None:
+def test_no_query_of_a_list_causes_a_server_error(world: World, name: str) -> None:
     api = Api(world)
     for query in QUERIES:
         answer = api.get(f"{real(world, SAFE[name][0])}?{query}")
@@ -121,7 +121,7 @@ def test_no_query_breaks_a_list(world: World, name: str) -> None:
         assert answer.json()["errors"][0]["path"] in {*query.replace("&", "=").split("=")}
 
 
-def test_an_unknown_filter_is_answered_with_the_known_ones(api: Api) -> None:
+def test_unknown_filter_error_lists_the_known_ones(api: Api) -> None:
     answer = api.get("engines?colour=red&desired_state=asleep")
     assert answer.status_code == 400
     errors = {error["path"]: error["message"] for error in answer.json()["errors"]}
@@ -145,7 +145,7 @@ def test_an_unknown_filter_is_answered_with_the_known_ones(api: Api) -> None:
         "",
     ],
 )
-def test_what_is_not_there_is_a_problem_404(api: Api, path: str) -> None:
+def test_unknown_address_is_a_problem_404(api: Api, path: str) -> None:
     answer = api.get(path)
     assert answer.status_code == 404
     assert answer["Content-Type"] == "application/problem+json"
@@ -164,12 +164,12 @@ def test_what_is_not_there_is_a_problem_404(api: Api, path: str) -> None:
         "bearer hw_unknown",
     ],
 )
-def test_bad_credentials_are_a_problem_401(world: World, authorization: str) -> None:
+def test_invalid_credentials_are_a_problem_401(world: World, authorization: str) -> None:
     answer = Api(world, None).get("engines", Authorization=authorization)
     assert answer.status_code == 401
     assert answer["WWW-Authenticate"].startswith("Bearer")
 
 
-def test_an_unacceptable_answer_is_a_problem(api: Api) -> None:
+def test_unacceptable_media_type_is_a_problem(api: Api) -> None:
     assert api.get("engines", Accept="text/html").status_code == 406
     assert api.get("engines", Accept="nonsense").status_code == 406

@@ -1,4 +1,4 @@
-"""A POST that is repeated under its Idempotency-Key happens once."""
+"""A POST that is repeated with the same Idempotency-Key takes effect once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POSTS = [key for key in CHANGES if key[1] == "POST" and key[0] not in ASK_ONLY]
 
 
 @pytest.mark.parametrize("key", POSTS, ids=" ".join)
-def test_a_repetition_changes_nothing_and_is_answered_alike(world: World, key: tuple[str, str]) -> None:
+def test_repeated_request_changes_nothing_and_has_the_same_response(world: World, key: tuple[str, str]) -> None:
     api, example = Api(world), CHANGES[key]
     path = real(world, example.path)
     body = said(example.body)
@@ -38,19 +38,19 @@ def test_a_repetition_changes_nothing_and_is_answered_alike(world: World, key: t
         assert second.headers.get("ETag") == first.headers.get("ETag")
 
 
-def test_another_body_under_the_same_key_is_a_mistake(api: Api) -> None:
+def test_other_body_under_the_same_key_is_an_error(api: Api) -> None:
     api.post("regions", THERE, Idempotency_Key="k")
     answer = api.post("regions", {**THERE, "name": "Elsewhere"}, Idempotency_Key="k")
     assert answer.status_code == 422
     assert Region.objects.get(slug="there").name == "There"
 
 
-def test_the_order_of_members_does_not_count(api: Api) -> None:
+def test_order_of_json_members_is_ignored(api: Api) -> None:
     api.post("regions", THERE, Idempotency_Key="k")
     assert api.post("regions", dict(reversed(THERE.items())), Idempotency_Key="k").status_code == 201
 
 
-def test_keys_of_different_callers_never_meet(world: World) -> None:
+def test_idempotency_keys_of_different_callers_are_separate(world: World) -> None:
     assert Api(world).post("regions", THERE, Idempotency_Key="k").status_code == 201
     other = Api(world, "admin_key").post("regions", {"slug": "else", "name": "E"}, Idempotency_Key="k")
     assert other.status_code == 201
@@ -63,27 +63,27 @@ def test_a_rejected_request_frees_its_key(api: Api) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "with space", "x" * 129, "ümlaut"])
-def test_a_bad_key_is_said(api: Api, key: str) -> None:
+def test_invalid_key_is_reported(api: Api, key: str) -> None:
     answer = api.post("regions", THERE, Idempotency_Key=key)
     assert answer.status_code == 400
     assert answer.json()["errors"][0]["path"] == "Idempotency-Key"
 
 
-def test_a_request_under_way_is_not_repeated(world: World, api: Api) -> None:
+def test_request_in_progress_is_not_repeated(world: World, api: Api) -> None:
     api.post("regions", THERE, Idempotency_Key="k")
     IdempotencyRecord.objects.update(status=None)
     answer = api.post("regions", THERE, Idempotency_Key="k")
     assert (answer.status_code, answer["Retry-After"]) == (409, "1")
 
 
-def test_what_a_dead_process_left_under_way_is_taken_up(api: Api) -> None:
+def test_request_of_a_crashed_process_is_resumed(api: Api) -> None:
     api.post("tenants", THERE, Idempotency_Key="k")
     IdempotencyRecord.objects.update(status=None, body=None, created_at=timezone.now() - 2 * idempotency.UNDER_WAY)
     assert api.post("tenants", THERE, Idempotency_Key="k").status_code == 400
     assert not IdempotencyRecord.objects.exists()
 
 
-def test_answers_are_forgotten_after_a_day(api: Api) -> None:
+def test_responses_are_deleted_after_a_day(api: Api) -> None:
     drain = ("engines/e-a/state", {"state": "draining"})
     assert api.post(*drain, Idempotency_Key="k").status_code == 200
     assert "Idempotency-Replayed" in api.post(*drain, Idempotency_Key="k")
@@ -91,35 +91,35 @@ def test_answers_are_forgotten_after_a_day(api: Api) -> None:
     assert "Idempotency-Replayed" not in api.post(*drain, Idempotency_Key="k")
 
 
-def test_only_so_many_answers_are_kept(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_stored_responses_is_limited(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idempotency, "MAX_RECORDS", 3)
     for number in range(6):
         api.post("engines/e-a/state", {"state": "ready"}, Idempotency_Key=f"k{number}")
     assert sorted(IdempotencyRecord.objects.values_list("key", flat=True)) == ["k3", "k4", "k5"]
 
 
-def test_the_text_of_a_key_is_never_stored(api: Api) -> None:
+def test_api_key_text_is_never_stored(api: Api) -> None:
     text = api.post("keys", {"tenant": "acme", "name": "ci"}, Idempotency_Key="k").json()["text"]
     assert text.startswith("hw_")
     assert text[11:] not in dump()
 
 
 class KilledError(BaseException):
-    """The process ends here."""
+    """Simulates the end of the process."""
 
 
 def effects() -> list[str]:
-    """Return all that is stored except the records of named requests."""
+    """Return everything that is stored except records of idempotent requests."""
     return [line for line in dump().splitlines() if "idempotencyrecord" not in line]
 
 
 def late() -> None:
-    """Let the first request's time run out."""
+    """Let the first request time out."""
     IdempotencyRecord.objects.update(created_at=timezone.now() - 2 * idempotency.UNDER_WAY)
 
 
 @pytest.mark.parametrize("key", [key for key in POSTS if CHANGES[key].status < 400], ids=" ".join)
-def test_a_kill_between_an_effect_and_its_answer_lets_no_repetition_have_it_twice(
+def test_retry_after_a_kill_before_the_response_has_no_second_effect(
     world: World, key: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api, example = Api(world), CHANGES[key]
@@ -142,9 +142,7 @@ def raise_killed() -> None:
     raise KilledError
 
 
-def test_a_request_that_took_too_long_has_no_effect_beside_the_one_that_took_over(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_timed_out_request_that_was_taken_over_has_no_effect(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     from controlplane.platform import audit
 
     recorded = audit.note_effect

@@ -1,4 +1,4 @@
-"""Lists: pages that neither repeat nor miss rows, filters, and a fixed number of queries."""
+"""Lists: pages that neither repeat nor omit rows, filters, and a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OTHER_RUNS = 2
 
 
 def ids(api: Api, path: str, name: str = "engine_id") -> list[str]:
-    """Return the ids of all pages."""
+    """Return the ids on all pages."""
     names: list[str] = []
     address: str | None = f"/api/v1/{path}"
     while address:
@@ -36,7 +36,7 @@ def ids(api: Api, path: str, name: str = "engine_id") -> list[str]:
 
 @pytest.fixture
 def many(world: World) -> World:
-    """Return the world with a thousand more of each."""
+    """Return the world with a thousand more objects of each kind."""
     pool, now = world.pools["a"], timezone.now()
     Engine.objects.bulk_create(
         Engine(pool=pool, name=f"m-{n:04d}", url=f"http://m{n}", connect_url=f"http://m{n}", engine_id=f"m-{n:04d}")
@@ -65,7 +65,7 @@ def many(world: World) -> World:
     "path",
     ["regions", "pools", "engines", "tenants", "keys", "policies", "policies/policy-a/versions", "jobs", "audit"],
 )
-def test_a_list_of_a_thousand_asks_the_database_a_fixed_number_of_times(
+def test_list_of_a_thousand_takes_a_fixed_number_of_queries(
     many: World, path: str, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     api = Api(many)
@@ -80,7 +80,7 @@ def test_a_list_of_a_thousand_asks_the_database_a_fixed_number_of_times(
 
 
 @pytest.mark.parametrize("caller", ["viewer", "operator_a", "admin_key"])
-def test_the_scope_costs_no_query_per_row(
+def test_scope_check_takes_no_query_per_row(
     many: World, caller: str, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     api = Api(many, caller)
@@ -96,19 +96,19 @@ def test_pages_hold_every_row_once_in_order(many: World, ordering: str) -> None:
     assert names == sorted(names, key=lambda name: (name == "e-b", name))
 
 
-def test_rows_of_one_moment_are_distinguished(many: World) -> None:
+def test_rows_with_equal_times_are_listed_once(many: World) -> None:
     assert len(set(ids(Api(many), "jobs?limit=99", "id"))) == MANY + OTHER_RUNS
     assert len(set(ids(Api(many), "audit?limit=99&verb=engine.drain", "id"))) == MANY
 
 
-def test_a_row_that_goes_meanwhile_hides_no_other(many: World) -> None:
+def test_row_deleted_between_pages_hides_no_other(many: World) -> None:
     api = Api(many)
     first = api.get("engines?limit=10&ordering=engine_id").json()
     Engine.objects.filter(engine_id__in=[row["engine_id"] for row in first["results"]]).delete()
     assert api.get(first["next"]).json()["results"][0]["engine_id"] == "m-0008"
 
 
-def test_a_cursor_belongs_to_its_order(many: World) -> None:
+def test_cursor_is_rejected_under_another_order(many: World) -> None:
     api = Api(many)
     cursor = api.get("engines?limit=1").json()["next"].partition("cursor=")[2]
     assert api.get(f"engines?limit=1&ordering=engine_id&cursor={cursor}").status_code == 400
@@ -127,12 +127,12 @@ def test_a_cursor_belongs_to_its_order(many: World) -> None:
         ("url=10.0.1", ["e-a"]),
     ],
 )
-def test_engines_are_narrowed(world: World, query: str, expected: list[str]) -> None:
+def test_engines_are_filtered(world: World, query: str, expected: list[str]) -> None:
     Engine.objects.filter(engine_id="e-b").update(desired_state="draining")
     assert ids(Api(world), f"engines?{query}") == expected
 
 
-def test_keys_versions_and_events_are_narrowed(world: World) -> None:
+def test_keys_versions_and_events_are_filtered(world: World) -> None:
     api = Api(world)
     api.post(f"keys/{world.keys['viewer_key'].key_id}/revoke", {})
     assert ids(api, "keys?revoked=true", "name") == ["viewer_key"]

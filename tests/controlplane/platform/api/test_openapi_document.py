@@ -1,4 +1,4 @@
-"""One OpenAPI document for everything: valid, complete, and true."""
+"""The OpenAPI document is valid and complete, and matches the implementation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def document() -> dict[str, Any]:
     return openapi_document()
 
 
-def test_making_it_warns_of_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_generating_the_document_emits_no_warning(capsys: pytest.CaptureFixture[str]) -> None:
     GENERATOR_STATS.reset()
     openapi_document()
     GENERATOR_STATS.emit_summary()
@@ -38,7 +38,7 @@ def test_making_it_warns_of_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == ""
 
 
-def test_it_is_openapi_3_1(document: dict[str, Any]) -> None:
+def test_document_is_openapi_3_1(document: dict[str, Any]) -> None:
     assert document["openapi"] == "3.1.0"
     names = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
     assert len(names) == len(set(names))
@@ -47,7 +47,7 @@ def test_it_is_openapi_3_1(document: dict[str, Any]) -> None:
         assert name.isidentifier()
 
 
-def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+def test_every_reference_resolves(document: dict[str, Any]) -> None:
     def references(value: Any) -> list[str]:
         if isinstance(value, dict):
             own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
@@ -58,7 +58,7 @@ def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
     assert set(references(document)) <= known
 
 
-def test_every_view_and_method_is_in_it(document: dict[str, Any]) -> None:
+def test_every_view_and_method_is_documented(document: dict[str, Any]) -> None:
     names = {operation["operationId"] for path in document["paths"].values() for operation in path.values()}
     declared = {
         f"{method}{pattern.callback.view_class.__name__.removesuffix('View')}"
@@ -69,7 +69,7 @@ def test_every_view_and_method_is_in_it(document: dict[str, Any]) -> None:
     assert declared <= names
 
 
-def test_the_gateway_serves_exactly_its_paths(document: dict[str, Any], tmp_path: Any) -> None:
+def test_gateway_serves_exactly_the_documented_paths(document: dict[str, Any], tmp_path: Any) -> None:
     gateway = Gateway(InProcessBus(), keyring=Keyring.of(b"s"), state_dir=tmp_path, settings=GatewaySettings())
     served = GatewayApp(gateway)
     views = {"/api/" + str(pattern.pattern) for pattern in urlpatterns}
@@ -83,12 +83,12 @@ def test_the_gateway_serves_exactly_its_paths(document: dict[str, Any], tmp_path
         assert list(document["paths"][path]) == [method.lower()]
 
 
-def test_the_verbs_of_feedback_are_those_of_the_gateway(document: dict[str, Any]) -> None:
+def test_feedback_verbs_match_the_gateway(document: dict[str, Any]) -> None:
     verbs = {path.rsplit("/", 1)[1] for path in document["paths"] if path.startswith(feedback_api.PREFIX)}
     assert verbs == set(feedback_api.VERBS)
 
 
-def test_a_field_of_the_gateway_is_a_field_of_the_document(document: dict[str, Any]) -> None:
+def test_fields_of_the_gateway_match_the_document(document: dict[str, Any]) -> None:
     asked = document["components"]["schemas"]["RouteRequest"]
     assert asked["required"] == ["model"]
     assert asked["properties"]["ttft_slo_s"]["anyOf"][0]["exclusiveMinimum"] == 0
@@ -97,7 +97,7 @@ def test_a_field_of_the_gateway_is_a_field_of_the_document(document: dict[str, A
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("name", sorted(set(SAFE) - {"OpenApiDocument", "PolicySchema", "RecordingTrace"}))
-def test_answers_match_their_schemas(world: World, document: dict[str, Any], name: str) -> None:
+def test_responses_match_their_schemas(world: World, document: dict[str, Any], name: str) -> None:
     operation = next(
         path["get"]
         for path in document["paths"].values()
@@ -109,5 +109,5 @@ def test_answers_match_their_schemas(world: World, document: dict[str, Any], nam
 
 
 @pytest.mark.django_db
-def test_it_is_served_to_callers_with_a_role(world: World, document: dict[str, Any]) -> None:
+def test_document_is_served_to_callers_with_a_role(world: World, document: dict[str, Any]) -> None:
     assert Api(world, "viewer").get("/api/schema/").content == ApiRenderer().render(document)

@@ -1,4 +1,4 @@
-"""ETags: clients do not read again what they have, and do not overwrite what they have not read (R18)."""
+"""ETags: clients skip unchanged objects, and do not overwrite changes that they have not read (R18)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ pytestmark = pytest.mark.django_db
 GUARDED = [key for key in CHANGES if CHANGES[key].guarded]
 
 
-def test_an_object_carries_a_weak_tag_of_its_revision(api: Api) -> None:
+def test_object_has_a_weak_etag_of_its_revision(api: Api) -> None:
     answer = api.get("engines/e-a")
     assert answer["ETag"] == 'W/"1"'
     assert answer.json()["revision"] == 1
 
 
-def test_what_the_client_has_is_not_sent_again(api: Api) -> None:
+def test_unchanged_object_is_not_sent_again(api: Api) -> None:
     etag = api.get("engines/e-a")["ETag"]
     answer = api.get("engines/e-a", If_None_Match=f'"x", {etag}')
     assert (answer.status_code, answer.content, answer["ETag"]) == (304, b"", etag)
@@ -33,7 +33,7 @@ def test_what_the_client_has_is_not_sent_again(api: Api) -> None:
 
 @pytest.mark.parametrize("key", GUARDED, ids=" ".join)
 @pytest.mark.parametrize("tags", [None, "*", "nonsense"])
-def test_a_change_without_a_version_is_rejected(world: World, key: tuple[str, str], tags: str | None) -> None:
+def test_change_without_if_match_is_rejected(world: World, key: tuple[str, str], tags: str | None) -> None:
     example = CHANGES[key]
     headers = {} if tags is None else {"If_Match": tags}
     answer = Api(world).call(example.method, real(world, example.path), example.body, **headers)
@@ -42,7 +42,7 @@ def test_a_change_without_a_version_is_rejected(world: World, key: tuple[str, st
 
 
 @pytest.mark.parametrize("key", GUARDED, ids=" ".join)
-def test_a_change_of_an_old_version_shows_the_current_one(world: World, key: tuple[str, str]) -> None:
+def test_change_of_an_old_revision_returns_the_current_one(world: World, key: tuple[str, str]) -> None:
     api, example = Api(world), CHANGES[key]
     path = real(world, example.path)
     answer = api.call(example.method, path, example.body, If_Match='W/"99"')
@@ -52,7 +52,7 @@ def test_a_change_of_an_old_version_shows_the_current_one(world: World, key: tup
     assert answer.json()["current"] == current.json()
 
 
-def test_each_change_has_its_own_version(api: Api) -> None:
+def test_each_change_has_its_own_etag(api: Api) -> None:
     first = api.get("regions/here")
     changed = api.change("PATCH", "regions/here", {"name": "One"})
     assert changed["ETag"] != first["ETag"]
@@ -60,30 +60,30 @@ def test_each_change_has_its_own_version(api: Api) -> None:
     assert api.call("PATCH", "regions/here", {"name": "Two"}, If_Match=first["ETag"]).status_code == 412
 
 
-def test_a_change_that_changes_nothing_keeps_the_version(api: Api) -> None:
+def test_change_without_effect_keeps_the_etag(api: Api) -> None:
     before = api.get("engines/e-a")
     assert api.change("PATCH", "engines/e-a", {"speed": before.json()["speed"]})["ETag"] == before["ETag"]
 
 
-def test_what_was_read_can_be_written_back(api: Api) -> None:
+def test_response_can_be_sent_back(api: Api) -> None:
     for path in ("engines/e-a", "pools/pool-a", "regions/here", "tenants/acme", "policies/policy-a"):
         shown = api.get(path).json()
         assert api.change("PUT", path, shown).json() == shown
 
 
-def test_what_cannot_change_is_named(api: Api) -> None:
+def test_read_only_fields_are_reported(api: Api) -> None:
     answer = api.change("PATCH", "engines/e-a", {"engine_id": "other", "desired_state": "draining"})
     assert answer.status_code == 400
     assert [error["path"] for error in answer.json()["errors"]] == ["engine_id", "desired_state"]
 
 
-def test_a_state_may_heed_the_version(api: Api) -> None:
+def test_state_change_may_be_conditional(api: Api) -> None:
     assert api.post("engines/e-a/state", {"state": "draining"}, If_Match='W/"7"').status_code == 412
     assert api.post("engines/e-a/state", {"state": "draining"}, If_Match='W/"1"').json()["revision"] == 2
 
 
 class Editor:
-    """Reads a number in a name, then writes the next one, unless another editor was faster."""
+    """Reads a number in a name and writes the next one, unless another editor was faster."""
 
     def __init__(self, world: World) -> None:
         self.api = Api(world)
@@ -102,7 +102,7 @@ class Editor:
         self.seen = None
 
 
-def test_a_thousand_interleavings_of_two_editors_lose_no_update(world: World) -> None:
+def test_thousand_interleavings_of_two_editors_lose_no_update(world: World) -> None:
     Region.objects.update(name="0")
     chance, editors = random.Random(18), [Editor(world), Editor(world)]
     while sum(editor.written + editor.rejected for editor in editors) < 1000:
@@ -111,7 +111,7 @@ def test_a_thousand_interleavings_of_two_editors_lose_no_update(world: World) ->
     assert all(editor.written > 100 and editor.rejected > 100 for editor in editors)
 
 
-def test_an_engine_of_an_old_version_is_not_deleted(api: Api) -> None:
+def test_engine_of_an_old_revision_is_not_deleted(api: Api) -> None:
     etag = api.get("engines/e-a")["ETag"]
     assert api.post("engines/e-a/state", {"state": "maintenance"}).status_code == 200
     assert api.call("DELETE", "engines/e-a", If_Match=etag).status_code == 412

@@ -1,4 +1,4 @@
-"""Every address of the management API, every method, every kind of caller."""
+"""Every address of the management API with every method and every kind of caller."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ASK_ONLY = {"PolicyCheck"}
 
 
 def real(world: World, path: str) -> str:
-    """Return the path with the ids of this world."""
+    """Return the path with ids of this world."""
     run, event = JobRun.objects.filter(job="probe").latest("pk").pk, AuditEvent.objects.latest("pk").pk
     recording, whatif = Recording.objects.latest("pk").pk, WhatIf.objects.latest("pk").pk
     key, canary = world.keys["traffic_key"].key_id, Canary.objects.latest("pk").key
@@ -44,14 +44,14 @@ def real(world: World, path: str) -> str:
 
 
 def said(body: Any) -> Any:
-    """Return the body with the ids of this world."""
+    """Return the body with ids of this world."""
     if not isinstance(body, dict):
         return body
     return {name: Recording.objects.latest("pk").pk if value == RECORDING else value for name, value in body.items()}
 
 
 def send(world: World, caller: str | None, example: Example) -> HttpResponse:
-    """Send a change as the caller, with the ETag that an admin sees."""
+    """Send a change as the caller, with the ETag that an admin gets."""
     path = real(world, example.path)
     headers = {"If_Match": Api(world).get(path)["ETag"]} if example.guarded else {}
     return Api(world, caller).call(example.method, path, said(example.body), example.media_type, **headers)
@@ -75,7 +75,7 @@ def test_every_address_and_method_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("key", CHANGES, ids=" ".join)
-def test_an_admin_may_do_everything(world: World, key: tuple[str, str]) -> None:
+def test_admin_may_do_everything(world: World, key: tuple[str, str]) -> None:
     for caller in ("admin", "admin_key"):
         example = CHANGES[key]
         answer = send(world, caller, example)
@@ -84,7 +84,7 @@ def test_an_admin_may_do_everything(world: World, key: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("key", CHANGES, ids=" ".join)
-def test_viewers_may_change_nothing(world: World, key: tuple[str, str]) -> None:
+def test_viewers_can_change_nothing(world: World, key: tuple[str, str]) -> None:
     before = dump()
     for caller in ("viewer", "viewer_a", "viewer_key", "viewer_a_key", "nobody", "traffic_key", None):
         answer = send(world, caller, CHANGES[key])
@@ -94,7 +94,7 @@ def test_viewers_may_change_nothing(world: World, key: tuple[str, str]) -> None:
 
 
 def of_operators(key: tuple[str, str]) -> bool:
-    """Return whether the change belongs to the operators of one pool."""
+    """Return whether the operators of one pool may make the change."""
     ours = ("engines", "policies", "actions", "recordings", "whatif", "shadows", "canaries")
     return CHANGES[key].path.startswith(ours) or (
         CHANGES[key].path.startswith("pools/") and VIEWS[key[0]].changes_need == Role.OPERATOR
@@ -106,7 +106,7 @@ def of_operators(key: tuple[str, str]) -> bool:
     [key for key in CHANGES if CHANGES[key].path.startswith(ADMIN_NOUNS) and not of_operators(key)],
     ids=" ".join,
 )
-def test_operators_do_not_administer(world: World, key: tuple[str, str]) -> None:
+def test_operators_cannot_administer(world: World, key: tuple[str, str]) -> None:
     before = dump()
     for caller in ("operator", "operator_a", "operator_key", "operator_a_key"):
         assert send(world, caller, CHANGES[key]).status_code == 403, caller
@@ -114,7 +114,7 @@ def test_operators_do_not_administer(world: World, key: tuple[str, str]) -> None
 
 
 @pytest.mark.parametrize("key", [key for key in CHANGES if of_operators(key)], ids=" ".join)
-def test_operators_stay_in_their_pools(world: World, key: tuple[str, str]) -> None:
+def test_operators_change_only_their_own_pools(world: World, key: tuple[str, str]) -> None:
     before, example = dump(), CHANGES[key]
     for caller in ("operator_b", "operator_b_key", "operator_a_viewer_b"):
         foreign = _moved_to_b(example) if caller == "operator_a_viewer_b" else example
@@ -148,7 +148,7 @@ def _moved_to_b(example: Example) -> Example:
     [key for key in CHANGES if of_operators(key) and CHANGES[key].path not in ("policies", "policies/validate")],
     ids=" ".join,
 )
-def test_operators_may_in_their_own_pool(world: World, key: tuple[str, str]) -> None:
+def test_operators_may_change_their_own_pool(world: World, key: tuple[str, str]) -> None:
     for caller in ("operator_a", "operator_a_key"):
         answer = send(world, caller, CHANGES[key])
         assert answer.status_code == CHANGES[key].status or caller == "operator_a_key", answer.content
@@ -156,7 +156,7 @@ def test_operators_may_in_their_own_pool(world: World, key: tuple[str, str]) -> 
 
 
 @pytest.mark.parametrize("key", [key for key in CHANGES if CHANGES[key].path.startswith("kv_nodes")], ids=" ".join)
-def test_kv_nodes_are_for_operators_of_the_whole_fleet(world: World, key: tuple[str, str]) -> None:
+def test_kv_nodes_require_the_operator_role_in_all_pools(world: World, key: tuple[str, str]) -> None:
     before = dump()
     for caller in ("operator_a", "operator_a_key", "operator_a_viewer_b"):
         assert send(world, caller, CHANGES[key]).status_code == 403, caller
@@ -195,7 +195,7 @@ def _expected_status(name: str, path: str, caller: str | None) -> int:
 
 
 @pytest.mark.parametrize("name", [name for name in VIEWS if name != "Nothing"])
-def test_other_methods_do_not_exist(world: World, name: str) -> None:
+def test_unsupported_methods_are_rejected(world: World, name: str) -> None:
     paths = {example.path for (view, _), example in CHANGES.items() if view == name} | set(SAFE.get(name, []))
     for path in paths:
         for method in (*METHODS, "OPTIONS", "TRACE"):
@@ -211,7 +211,7 @@ def seen(world: World, caller: str, path: str, field: str) -> set[Any]:
     return {row[field] for row in Api(world, caller).get(path).json()["results"]}
 
 
-def test_lists_hold_what_belongs_to_the_caller(world: World) -> None:
+def test_lists_hold_only_objects_of_the_callers_pools(world: World) -> None:
     assert seen(world, "operator_a", "engines", "engine_id") == {"e-a"}
     assert seen(world, "viewer", "engines", "engine_id") == {"e-a", "e-b"}
     assert seen(world, "operator_b", "pools", "slug") == {"pool-b"}

@@ -1,4 +1,4 @@
-"""Requests generated from the OpenAPI document, valid and invalid: never a 5xx, and answers as described."""
+"""Requests generated from the OpenAPI document, valid and invalid: no 5xx, and responses match the document."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def as_it_is(_context: object, value: Any) -> bytes:
 
 
 def map_path_parameters(_context: object, path_parameters: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Let about half of the addresses name an existing object."""
+    """Replace about half of the ids in addresses by those of existing objects."""
     if not path_parameters:
         return path_parameters
     chance = random.Random(repr(path_parameters))
@@ -46,7 +46,7 @@ def map_path_parameters(_context: object, path_parameters: dict[str, Any] | None
 
 
 def map_headers(_context: object, headers: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Let about half of the changes name the stored version."""
+    """Add the stored version to about half of the changes."""
     if not headers:
         return headers
     fits = "If-Match" in headers and random.Random(repr(headers)).random() < 0.5
@@ -64,7 +64,7 @@ def schema() -> BaseSchema:
 
 @pytest.fixture(autouse=True)
 def open_connection() -> Iterator[None]:
-    """Keep the connection, and with it the test's transaction, over several requests."""
+    """Keep the connection, and with it the transaction of the test, for several requests."""
     for signal in (request_started, request_finished):
         signal.disconnect(close_old_connections)
     yield
@@ -74,7 +74,7 @@ def open_connection() -> Iterator[None]:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("operation", operations(without=TAGS), ids=" ".join)
-def test_nothing_generated_breaks_the_api(operation: tuple[str, str], world: World) -> None:
+def test_generated_requests_cause_no_server_error(operation: tuple[str, str], world: World) -> None:
     headers = {"Authorization": f"Bearer {world.texts['admin_key']}"}
     checks = [not_a_server_error, status_code_conformance, content_type_conformance]
 

@@ -1,4 +1,4 @@
-"""Requests generated from the gateway's part of the OpenAPI document, against a gateway process: never a 5xx."""
+"""Requests generated from the gateway's part of the OpenAPI document, sent to a gateway process: no 5xx."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ decided: list[str] = []
 
 
 def chance(*of: object) -> random.Random:
-    """Return a generator that yields the same for the same request."""
+    """Return a random generator that is seeded by the request."""
     return random.Random(repr(of))
 
 
 def aim(case: schemathesis.Case) -> None:
-    """Aim most requests at the served model, one prompt and existing decisions, so that they get further."""
+    """Change most requests to the served model, one prompt, and existing decisions, so that they pass validation."""
     if chance(case.body, case.path_parameters).random() < 0.3:
         return
     if "id" in (case.path_parameters or {}):
@@ -61,7 +61,7 @@ def aim(case: schemathesis.Case) -> None:
 
 
 def answerable(asked: Any) -> Any:
-    """Return a question about the served model with one of its prompts, or one of its own."""
+    """Return a chat request for the served model, with one of its prompts or a random one."""
     if not isinstance(asked, dict):
         return asked
     given = [name for name in PROMPTS if asked.get(name) is not None]
@@ -72,7 +72,7 @@ def answerable(asked: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveFleet]:
-    """A gateway in its own process over two quick engines, which has decided a few requests."""
+    """Run a gateway process over two fast engines; it has decided several requests."""
     policy = RoutingPolicy(placement=Stage(name="least_cost"))
     with live_fleet(tmp_path_factory.mktemp("fleet"), policy, engines=2, time_scale=50, block_tokens=16) as fleet:
         for number in range(8):
@@ -84,7 +84,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveFleet]:
         decided.clear()
 
 
-def test_the_document_holds_every_door_of_the_decision_api() -> None:
+def test_document_has_every_endpoint_of_the_decision_api() -> None:
     assert {f"{method} {path}" for method, path in operations(of=TAGS)} >= {
         "POST /api/v1/route",
         "POST /api/v1/route/batch",
@@ -96,7 +96,7 @@ def test_the_document_holds_every_door_of_the_decision_api() -> None:
 
 
 @pytest.mark.parametrize("operation", operations(of=TAGS), ids=" ".join)
-def test_nothing_generated_breaks_the_gateway(operation: tuple[str, str], fleet: LiveFleet) -> None:
+def test_generated_requests_cause_no_server_error_of_the_gateway(operation: tuple[str, str], fleet: LiveFleet) -> None:
     checks = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
     def check(case: schemathesis.Case) -> None:

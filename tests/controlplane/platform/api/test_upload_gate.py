@@ -1,4 +1,4 @@
-"""Which long bodies are read; those of other callers cost no byte."""
+"""Long bodies are read only from callers that may upload."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def world(db: None, bus: object) -> World:
     ("person", "allowed"),
     [("admin", True), ("operator", True), ("operator_a", True), ("viewer", False), ("nobody", False)],
 )
-def test_a_session_lets_operators_upload(world: World, person: str, allowed: bool) -> None:
+def test_session_of_an_operator_permits_uploads(world: World, person: str, allowed: bool) -> None:
     client = Client()
     client.force_login(world.people[person])
     cookie = f"sessionid={client.cookies['sessionid'].value}".encode()
     assert upload_gate._may_upload(scope((b"cookie", cookie))) is allowed
 
 
-def test_a_key_lets_in_whom_it_makes_an_operator(world: World) -> None:
+def test_key_with_the_operator_role_permits_uploads(world: World) -> None:
     asked = {
         name: upload_gate._may_upload(scope((b"authorization", b"Bearer " + text.encode())))
         for name, text in world.texts.items()
@@ -50,13 +50,13 @@ def test_a_key_lets_in_whom_it_makes_an_operator(world: World) -> None:
 @pytest.mark.parametrize(
     "header", [(), ((b"cookie", b"sessionid=x"),), ((b"authorization", b"x"),), ((b"authorization", b"Bearer hw_x"),)]
 )
-def test_strangers_may_not_upload(world: World, header: tuple[Any, ...]) -> None:
+def test_anonymous_clients_cannot_upload(world: World, header: tuple[Any, ...]) -> None:
     assert not upload_gate._may_upload(scope(*header))
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("path", "may", "reads"), [(WAY, False, 0), (WAY, True, 300), ("/login", False, 300)])
-async def test_a_body_without_permission_never_reaches_django(
+async def test_body_without_permission_never_reaches_django(
     monkeypatch: pytest.MonkeyPatch, path: str, may: bool, reads: int
 ) -> None:
     seen = []

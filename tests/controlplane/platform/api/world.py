@@ -1,4 +1,4 @@
-"""A small installation with two pools, people of every role, and keys; and a client for JSON."""
+"""A small installation with two pools, people of every role, and keys; and a JSON client."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ TRAFFIC = rows(60, pool="pool-a")
 
 @dataclass
 class World:
-    """The objects of the world; `texts` are the keys themselves, by name."""
+    """The objects of the world. `texts` holds the keys in clear text, by name."""
 
     region: Region
     pools: dict[str, Pool]
@@ -63,7 +63,7 @@ class World:
 
 
 def make_world() -> World:
-    """Store it."""
+    """Store the objects of the world."""
     region = create_region("here", "Here", actor=ACTOR)
     policies, versions, pools, engines = {}, {}, {}, {}
     for number, name in enumerate(("a", "b"), 1):
@@ -93,7 +93,7 @@ def make_world() -> World:
 
 
 def _add_recording(world: World) -> None:
-    """Store two recordings of pool a, and a what-if that waits for its answer from one of them."""
+    """Store two recordings of pool a, and a waiting what-if on one of them."""
     pool = world.pools["a"]
     record(TRAFFIC)
     recordings = [
@@ -121,14 +121,14 @@ def _add_shadow(world: World) -> None:
 
 @functools.cache
 def recorded() -> tuple[Written, Written]:
-    """Return the traces of all worlds' recordings."""
+    """Return the traces of the recordings in all worlds."""
     names = Resalting(b"salt of the test")
     one, other = (written(names.recorded(row, START) for row in TRAFFIC) for _ in range(2))
     return one, other
 
 
 def _ask_a_person(key: str, engine: Engine, now: datetime) -> None:
-    """Store an action that waits for the operator of the engine's pool."""
+    """Store an action that waits for a confirmation by an operator of the engine's pool."""
     EngineAction.objects.create(
         key=key,
         pool=engine.pool,
@@ -175,7 +175,7 @@ def _add_keys(world: World) -> None:
 
 
 class Api:
-    """One caller: a person by name (signed in), a key by name, or anonymous (None)."""
+    """A client of one caller: a person by name (signed in), a key by name, or anonymous (None)."""
 
     def __init__(self, world: World, name: str | None = "admin") -> None:
         self.client = Client()
@@ -188,7 +188,7 @@ class Api:
     def call(
         self, method: str, path: str, body: Any = None, media_type: str = "application/json", **headers: str
     ) -> HttpResponse:
-        """Send one request; keyword arguments are headers with underscores for dashes."""
+        """Send one request. Keyword arguments are headers, with underscores instead of dashes."""
         sent = {**self.headers, **{name.replace("_", "-"): value for name, value in headers.items()}}
         content = {} if body is None else {"data": json.dumps(body), "content_type": media_type}
         address = path if path.startswith("/") else f"/api/v1/{path}"
@@ -203,5 +203,5 @@ class Api:
         return self.call("POST", path, body, **headers)
 
     def change(self, method: str, path: str, body: Any = None) -> HttpResponse:
-        """Change what is stored now."""
+        """Change an object with the ETag of its stored revision."""
         return self.call(method, path, body, If_Match=self.get(path.partition("?")[0])["ETag"])

@@ -30,7 +30,7 @@ class FakeClock:
 
 @dataclass
 class Worker:
-    """Holds what a real holder would hold: the last lease it got."""
+    """Holds the last lease that it acquired, as a real process does."""
 
     name: str
     lease: Lease | None = None
@@ -72,7 +72,7 @@ def play(worker: Worker, step: str, clock: FakeClock) -> None:
 class NeverTwoHolders(TestCase):
     @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(STEPS)
-    def test_never_two_holders_and_tokens_only_rise(self, steps: list[tuple[str, int, int]]) -> None:
+    def test_two_holders_never_overlap_and_tokens_only_rise(self, steps: list[tuple[str, int, int]]) -> None:
         clock = FakeClock()
         workers = [Worker(name) for name in "abc"]
         tokens: list[int] = []
@@ -86,7 +86,7 @@ class NeverTwoHolders(TestCase):
             assert sum(worker.believes(clock.now) for worker in workers) <= 1
         assert tokens == sorted(set(tokens))
 
-    def test_a_lease_that_ran_out_goes_to_the_next_who_asks(self) -> None:
+    def test_expired_lease_goes_to_the_next_requester(self) -> None:
         clock = FakeClock()
         first = acquire("probe", "a", TERM, clock=clock)
         assert acquire("probe", "b", TERM, clock=clock) is None
@@ -97,7 +97,7 @@ class NeverTwoHolders(TestCase):
         assert second.run_id == first.run_id
         assert second.fencing_token == first.fencing_token + 1
 
-    def test_an_old_token_changes_nothing(self) -> None:
+    def test_old_token_changes_nothing(self) -> None:
         clock = FakeClock()
         first = acquire("probe", "a", TERM, clock=clock)
         clock.now += TERM
@@ -111,14 +111,14 @@ class NeverTwoHolders(TestCase):
         assert (run.state, run.lease_owner, run.fencing_token) == ("active", "b", second.fencing_token)
         assert run.progress == {}
 
-    def test_a_released_lease_is_free_at_once(self) -> None:
+    def test_released_lease_is_free_at_once(self) -> None:
         clock = FakeClock()
         first = acquire("probe", "a", TERM, clock=clock)
         assert first is not None
         assert release(first, clock=clock)
         assert acquire("probe", "b", TERM, clock=clock) is not None
 
-    def test_a_finished_run_is_followed_by_a_new_one_with_a_higher_token(self) -> None:
+    def test_run_after_a_finished_one_has_a_higher_token(self) -> None:
         clock = FakeClock()
         first = acquire("probe", "a", TERM, clock=clock)
         assert first is not None
@@ -128,14 +128,14 @@ class NeverTwoHolders(TestCase):
         assert second.run_id != first.run_id
         assert second.fencing_token > first.fencing_token
 
-    def test_shards_and_jobs_have_leases_of_their_own(self) -> None:
+    def test_shards_and_jobs_have_separate_leases(self) -> None:
         clock = FakeClock()
         for job, shard in (("probe", 0), ("probe", 1), ("other", 0)):
             assert acquire(job, "a", TERM, shard=shard, clock=clock) is not None
 
 
 @pytest.mark.django_db
-def test_of_two_that_read_the_same_run_one_gets_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_two_readers_of_the_same_run_gets_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, read = FakeClock(), lease_module._active_run
     between: list[Lease | None] = []
 
@@ -152,7 +152,7 @@ def test_of_two_that_read_the_same_run_one_gets_the_lease(monkeypatch: pytest.Mo
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_many_threads_that_ask_at_once_one_gets_the_lease() -> None:
+def test_one_of_many_simultaneous_threads_gets_the_lease() -> None:
     barrier = threading.Barrier(8)
     got: list[Lease] = []
 

@@ -1,4 +1,4 @@
-"""Gateways' samples for these tests."""
+"""Samples of gateways, for tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ START = 1_800_000_000.0
 
 
 def engine(name: str, **fields: Any) -> EngineSample:
-    """Return an engine that serves."""
+    """Return a serving engine."""
     known: dict[str, Any] = {
         "engine_id": name,
         "name": name,
@@ -61,6 +61,6 @@ def pool(**fields: Any) -> PoolSample:
 
 
 def sample(at: float, *engines: EngineSample, pools: tuple[PoolSample, ...] = (), **fields: Any) -> FleetSample:
-    """Return one gateway's sample."""
+    """Return the sample of one gateway."""
     known: dict[str, Any] = {"seq": 1, "window_s": 15.0, "snapshot_version": 1}
     return FleetSample(**{**known, **fields}, at=at, engines=engines, pools=pools)

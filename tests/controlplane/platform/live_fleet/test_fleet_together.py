@@ -1,4 +1,4 @@
-"""Merging several gateways' samples: work adds up, problems at any of them show, shares are of all requests."""
+"""Merged samples of several gateways: work adds up, problems at any gateway show, and shares cover all requests."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def together(**samples: FleetSample) -> FleetSample:
     return merged
 
 
-def test_without_gateways_there_is_no_sample_and_one_gateway_is_shown_unchanged() -> None:
+def test_no_gateway_gives_no_sample_and_a_single_one_is_shown_unchanged() -> None:
     assert FleetTogether().sample({}) is None
     alone = sample(START, engine("a", prompt_tokens_total=70, cached_tokens_total=7), pools=(pool(),))
     assert together(only=alone) == alone
 
 
-def test_work_on_an_engine_adds_up() -> None:
+def test_work_of_all_gateways_on_an_engine_adds_up() -> None:
     one = engine("a", running=3, bound=2, in_flight_tokens=500, in_flight_s=0.5, oldest_bound_s=1.0)
     other = engine("a", running=4, bound=0, in_flight_tokens=100, in_flight_s=0.25, oldest_bound_s=0.0)
     (seen,) = together(g1=sample(START, one), g2=sample(START, other)).engines
@@ -34,7 +34,7 @@ def test_work_on_an_engine_adds_up() -> None:
     assert seen.oldest_bound_s == 1.0
 
 
-def test_engines_that_only_one_gateway_knows_are_there_in_the_order_of_their_names() -> None:
+def test_engines_known_to_one_gateway_are_included_in_order_of_names() -> None:
     merged = together(g1=sample(START, engine("b")), g2=sample(START, engine("c"), engine("a")))
     assert [item.name for item in merged.engines] == ["a", "b", "c"]
 
@@ -56,7 +56,7 @@ def test_engines_that_only_one_gateway_knows_are_there_in_the_order_of_their_nam
         ("quarantined", "maintenance", "maintenance"),
     ],
 )
-def test_the_state_of_an_engine_shows_trouble_at_any_gateway(one: str, other: str, state: str) -> None:
+def test_engine_state_shows_problems_at_any_gateway(one: str, other: str, state: str) -> None:
     for first, second in ((one, other), (other, one)):
         samples = {
             "g1": sample(START, engine("a", state=first, reason=f"r {first}", since=START - 9)),
@@ -65,14 +65,14 @@ def test_the_state_of_an_engine_shows_trouble_at_any_gateway(one: str, other: st
         assert together(**samples).engines[0].state == state
 
 
-def test_an_engine_that_one_gateway_lost_says_which() -> None:
+def test_engine_lost_at_one_gateway_names_that_gateway() -> None:
     lost = engine("a", state="lost", reason="connection refused", since=START - 3)
     (seen,) = together(**{"gw-1": sample(START, engine("a")), "gw-2": sample(START, lost)}).engines
     assert seen.reason == "lost by gw-2, served by others: connection refused"
     assert seen.since == START - 3
 
 
-def test_an_engine_that_one_gateway_suspects_says_which() -> None:
+def test_engine_suspected_by_one_gateway_names_that_gateway() -> None:
     suspected = engine("a", state="quarantined", reason="suspected: 2 streams have produced nothing for 4.1 s")
     (seen,) = together(**{"gw-1": sample(START, suspected), "gw-2": sample(START, engine("a"))}).engines
     assert seen.reason == (
@@ -80,7 +80,7 @@ def test_an_engine_that_one_gateway_suspects_says_which() -> None:
     )
 
 
-def test_trust_is_the_least_and_memory_the_newest_report() -> None:
+def test_lowest_trust_and_newest_memory_report_are_shown() -> None:
     one = engine("a", index_trust="exact", kv_usage=0.2, report_age_s=3.0)
     other = engine("a", index_trust="blind", index_trust_reason="no events", kv_usage=0.9, report_age_s=0.2)
     (seen,) = together(g1=sample(START, one), g2=sample(START, other)).engines
@@ -92,7 +92,7 @@ def test_trust_is_the_least_and_memory_the_newest_report() -> None:
     )
 
 
-def test_token_counters_only_rise_whatever_gateways_come_go_and_restart() -> None:
+def test_token_counters_only_rise_whatever_gateways_join_leave_or_restart() -> None:
     all_, at, totals = FleetTogether(), START, []
     history = (
         {"g1": 100},
@@ -111,7 +111,7 @@ def test_token_counters_only_rise_whatever_gateways_come_go_and_restart() -> Non
     assert totals == [100, 150, 190, 200, 200, 220]
 
 
-def test_a_pool_adds_up_rates_and_queues() -> None:
+def test_rates_and_queues_of_a_pool_add_up() -> None:
     one = pool(rejections_per_s={"queue_full": 1.0}, bound=2, dispatched_at_once_per_s=1.0, queue_wait_mean_s=1.0)
     other = pool(
         rejections_per_s={"queue_full": 0.5, "infeasible": 2.0},
@@ -128,7 +128,7 @@ def test_a_pool_adds_up_rates_and_queues() -> None:
     assert (seen.oldest_wait_s, seen.queue_wait_mean_s, seen.queued_s, seen.policy_version) == (4.0, 1.75, 2.5, 7)
 
 
-def test_shares_weigh_requests_and_tokens() -> None:
+def test_shares_are_weighted_by_requests_and_tokens() -> None:
     one = pool(on_time_share=1.0, judged=30, hit_share=0.5, prompt_tokens_per_s=300.0, requests_per_s=3.0)
     one = msgspec.structs.replace(one, approximate_share=0.5)
     other = pool(on_time_share=0.0, judged=10, late=10, hit_share=0.9, prompt_tokens_per_s=100.0)
@@ -152,7 +152,7 @@ def traffic(ttfts: list[float]) -> PoolSample:
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (3, 40), (500, 5), (2000, 3000)])
-def test_percentiles_are_of_all_requests_together(sizes: tuple[int, int]) -> None:
+def test_percentiles_cover_the_requests_of_all_gateways(sizes: tuple[int, int]) -> None:
     rng = Random(7)
     fast = [rng.expovariate(5.0) for _ in range(sizes[0])]
     slow = [1.0 + rng.expovariate(1.0) for _ in range(sizes[1])]
@@ -165,7 +165,7 @@ def test_percentiles_are_of_all_requests_together(sizes: tuple[int, int]) -> Non
     assert seen.ttft_count == sum(sizes)
 
 
-def test_load_cv_is_of_the_work_of_all_gateways() -> None:
+def test_load_cv_covers_the_work_of_all_gateways() -> None:
     even = (engine("a", in_flight_tokens=9000), engine("b", in_flight_tokens=1000))
     odd = (engine("a", in_flight_tokens=1000), engine("b", in_flight_tokens=9000))
     samples = {
@@ -177,7 +177,7 @@ def test_load_cv_is_of_the_work_of_all_gateways() -> None:
     assert together(**samples).pools[0].load_cv == pytest.approx(0.8)
 
 
-def test_prefixes_of_gateways_are_one_list_the_busiest_first() -> None:
+def test_prefixes_of_all_gateways_are_listed_busiest_first() -> None:
     one = pool(
         prefixes=(
             PrefixCounts(key="k", work_s_by_engine={"a": 1.0}),
@@ -190,7 +190,7 @@ def test_prefixes_of_gateways_are_one_list_the_busiest_first() -> None:
     assert (seen.prefixes[0].work_s_by_engine, seen.prefixes[0].tokens) == ({"a": 2.0, "b": 2.0}, 9)
 
 
-def test_the_latest_gateway_and_the_oldest_snapshot_are_said() -> None:
+def test_merged_sample_has_the_worst_lateness_and_the_oldest_snapshot() -> None:
     late = Lateness(since=START, lapses=3, away_s=4.0, rejects=False)
     less = msgspec.structs.replace(late, away_s=1.0)
     merged = together(

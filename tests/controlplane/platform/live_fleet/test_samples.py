@@ -1,4 +1,4 @@
-"""Samples are decoded once, silent gateways are left out, and an unreadable sample changes nothing."""
+"""Samples are decoded once, silent gateways are omitted, and an unreadable sample changes nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.controlplane.platform.live_fleet.some_samples import START, engine, s
 
 
 class Clock:
-    """Monotonic seconds that a test sets."""
+    """Returns monotonic seconds set by a test."""
 
     now = 50.0
 
@@ -44,7 +44,7 @@ def running(picture: FleetSample | None) -> int | None:
     return picture.engines[0].running if picture is not None else None
 
 
-def test_a_follower_gets_the_newest_picture_at_once_and_then_each(bus: InProcessBus, samples: FleetSamples) -> None:
+def test_new_follower_gets_the_newest_sample_at_once_and_then_each(bus: InProcessBus, samples: FleetSamples) -> None:
     say(bus, "", START, 1)
     shown: list[int | None] = []
     leave = samples.subscribe(lambda picture: shown.append(running(picture)))
@@ -55,7 +55,7 @@ def test_a_follower_gets_the_newest_picture_at_once_and_then_each(bus: InProcess
     assert running(samples.latest) == 3
 
 
-def test_samples_of_several_gateways_make_one_picture_a_round(
+def test_samples_of_several_gateways_are_merged_once_a_round(
     bus: InProcessBus, samples: FleetSamples, clock: Clock
 ) -> None:
     shown: list[int | None] = []
@@ -80,7 +80,9 @@ def test_each_gateway_can_be_followed_by_its_name(bus: InProcessBus, samples: Fl
     assert received == [("g1", START), ("g2", START + 1)]
 
 
-def test_a_gateway_that_falls_silent_leaves_the_picture(bus: InProcessBus, samples: FleetSamples, clock: Clock) -> None:
+def test_silent_gateway_is_removed_from_the_merged_sample(
+    bus: InProcessBus, samples: FleetSamples, clock: Clock
+) -> None:
     for at in (0.0, 0.5):
         say(bus, "g1", START + at)
         say(bus, "g2", START + at)
@@ -92,14 +94,14 @@ def test_a_gateway_that_falls_silent_leaves_the_picture(bus: InProcessBus, sampl
     assert running(samples.latest) == 2, "the last truth stays, with its time"
 
 
-def test_what_the_bus_kept_of_a_gateway_that_ended_is_not_taken_for_now(bus: InProcessBus, clock: Clock) -> None:
+def test_retained_sample_of_a_stopped_gateway_is_ignored(bus: InProcessBus, clock: Clock) -> None:
     say(bus, "ended", START - 3600, 50)
     say(bus, "g1", START)
     samples = FleetSamples(bus, clock)
     assert running(samples.latest) == 2
 
 
-def test_a_gateway_with_a_slow_clock_counts_once_it_goes_on_speaking(bus: InProcessBus, samples: FleetSamples) -> None:
+def test_gateway_with_a_slow_clock_counts_while_it_publishes(bus: InProcessBus, samples: FleetSamples) -> None:
     for at in (0.0, 0.5):
         say(bus, "g1", START + at)
         say(bus, "slow", START - 60 + at, 5)
@@ -107,7 +109,7 @@ def test_a_gateway_with_a_slow_clock_counts_once_it_goes_on_speaking(bus: InProc
 
 
 @pytest.mark.parametrize("value", [b"", b"\xc1", b"not msgpack at all", msgspec.msgpack.encode({"seq": 1})])
-def test_garbage_on_the_bus_is_dropped_and_said(
+def test_invalid_bus_message_is_dropped_and_logged(
     bus: InProcessBus, samples: FleetSamples, value: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     say(bus, "g1", START)
@@ -116,7 +118,7 @@ def test_garbage_on_the_bus_is_dropped_and_said(
     assert "unreadable" in caplog.text
 
 
-def test_a_sample_of_another_schema_is_dropped(
+def test_sample_of_another_schema_is_dropped(
     bus: InProcessBus, samples: FleetSamples, caplog: pytest.LogCaptureFixture
 ) -> None:
     bus.publish("fleet", encode_sample(sample(START, schema_version=2)))
@@ -124,9 +126,7 @@ def test_a_sample_of_another_schema_is_dropped(
     assert "schema 2" in caplog.text
 
 
-def test_gateways_beyond_the_limit_wait_for_one_to_leave(
-    bus: InProcessBus, samples: FleetSamples, clock: Clock
-) -> None:
+def test_gateways_above_the_limit_wait_until_one_leaves(bus: InProcessBus, samples: FleetSamples, clock: Clock) -> None:
     for number in range(MAX_GATEWAYS + 1):
         say(bus, f"g{number:03d}", START, 1)
     assert running(samples.latest) == MAX_GATEWAYS

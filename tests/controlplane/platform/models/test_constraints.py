@@ -1,4 +1,4 @@
-"""The database itself rejects inconsistent rows."""
+"""Constraints of the database reject inconsistent rows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_slugs_are_unique(region: Region, tenant: Tenant) -> None:
         {"served_model": ""},
     ],
 )
-def test_a_pool_has_sane_settings(pool: Pool, values: dict[str, Any]) -> None:
+def test_pool_settings_must_be_within_range(pool: Pool, values: dict[str, Any]) -> None:
     rejected(
         Pool, **{"slug": "x", "name": "X", "region": pool.region, "policy": pool.policy, "served_model": "m", **values}
     )
@@ -55,11 +55,11 @@ def test_a_pool_has_sane_settings(pool: Pool, values: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "values", [{"desired_state": "dead"}, {"speed": 0}, {"speed": -1.0}, {"engine_id": "a/b"}, {"engine_id": ""}]
 )
-def test_an_engine_has_sane_settings(pool: Pool, values: dict[str, Any]) -> None:
+def test_engine_settings_must_be_within_range(pool: Pool, values: dict[str, Any]) -> None:
     rejected(Engine, **engine(pool, **values))
 
 
-def test_two_engines_share_neither_name_nor_url_nor_id(pool: Pool) -> None:
+def test_two_engines_cannot_share_name_url_or_id(pool: Pool) -> None:
     first = Engine.objects.create(**engine(pool, engine_id="one"))
     rejected(Engine, **engine(pool, url="http://10.0.0.2:80"))
     rejected(Engine, **engine(pool, name="b"))
@@ -76,7 +76,7 @@ def test_an_api_key_is_stored_as_a_hash(tenant: Tenant, sha256: str) -> None:
     rejected(ApiKey, tenant=tenant, name="x", prefix="hw_", sha256=sha256)
 
 
-def test_a_policy_number_comes_once_and_from_1(pool: Pool) -> None:
+def test_policy_versions_are_unique_and_start_at_1(pool: Pool) -> None:
     PolicyVersion.objects.create(policy=pool.policy, number=1, routing_document={})
     rejected(PolicyVersion, policy=pool.policy, number=1, routing_document={})
     rejected(PolicyVersion, policy=pool.policy, number=0, routing_document={})
@@ -90,13 +90,13 @@ def test_a_job_has_one_active_run_per_shard() -> None:
     rejected(JobRun, job="probe", started_at=now)
 
 
-def test_a_run_has_an_end_exactly_when_it_is_not_active() -> None:
+def test_exactly_the_inactive_runs_have_an_end() -> None:
     now = timezone.now()
     rejected(JobRun, job="a", started_at=now, finished_at=now)
     rejected(JobRun, job="b", started_at=now, state="done")
     rejected(JobRun, job="c", started_at=now, state="lost", finished_at=now)
 
 
-def test_there_is_one_snapshot_version() -> None:
+def test_snapshot_version_has_one_row() -> None:
     SnapshotVersion.objects.create(version=3)
     rejected(SnapshotVersion, id=2)

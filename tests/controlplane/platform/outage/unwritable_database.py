@@ -1,4 +1,4 @@
-"""A database that can be read and not written, for tests."""
+"""A read-only database, for tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHANGES = ("INSERT", "UPDATE", "DELETE", "REPLACE")
 
 @contextmanager
 def unwritable(message: str = FULL, error: type[Exception] = OperationalError) -> Iterator[None]:
-    """Let every write statement fail during the block."""
+    """Make every write statement fail during the block."""
 
     def fail(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
         if sql.lstrip().upper().startswith(_CHANGES):

@@ -1,4 +1,4 @@
-"""Policies through the API: drafting, checking, publishing against a faster editor, rolling back."""
+"""Policies over REST: drafts, validation, publish conflicts, and rollback."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_document_can_be_checked_without_storing_it(api: Api) -> None:
     assert right["document"]["prefill_window_tokens"] == 8192
 
 
-def test_the_schema_carries_ranges_and_sentences(api: Api) -> None:
+def test_schema_has_ranges_and_descriptions(api: Api) -> None:
     schema = api.get("policies/schema").json()
     field = schema["$defs"]["WholePolicy"]["properties"]["ttft_slo_s"]
     assert (field["exclusiveMinimum"], field["maximum"], field["default"]) == (0, 3600, 5.0)
@@ -49,7 +49,7 @@ def test_publishing_reaches_the_snapshot(api: Api) -> None:
     assert live("pool-b") == (1, 5.0)
 
 
-def test_the_slower_of_two_editors_is_shown_what_is_live(api: Api) -> None:
+def test_slower_editor_gets_the_live_version(api: Api) -> None:
     api.post(f"{POLICY}/versions/2/publish", {"instead_of": 1})
     mine = api.post(f"{POLICY}/versions", {"document": {"ttft_slo_s": 9.0}, "based_on": 1}).json()
     answer = api.post(f"{POLICY}/versions/{mine['number']}/publish", {"instead_of": 1})
@@ -60,7 +60,7 @@ def test_the_slower_of_two_editors_is_shown_what_is_live(api: Api) -> None:
     assert api.post(f"{POLICY}/versions/{mine['number']}/publish", {"instead_of": 2}).status_code == 200
 
 
-def test_rolling_back_is_one_call(api: Api) -> None:
+def test_rollback_takes_one_request(api: Api) -> None:
     api.post(f"{POLICY}/versions/2/publish", {"instead_of": 1})
     answer = api.post(f"{POLICY}/roll_back", {"number": 1, "instead_of": 2, "why": "late"})
     assert answer.status_code == 201
@@ -70,13 +70,13 @@ def test_rolling_back_is_one_call(api: Api) -> None:
     assert api.post(f"{POLICY}/roll_back", {"number": 99, "instead_of": 4}).status_code == 404
 
 
-def test_publishing_changes_the_policys_version(api: Api) -> None:
+def test_publishing_changes_the_etag_of_the_policy(api: Api) -> None:
     before = api.get(POLICY)["ETag"]
     api.post(f"{POLICY}/versions/2/publish", {"instead_of": 1})
     assert api.get(POLICY)["ETag"] != before
 
 
-def test_a_policy_of_several_pools_needs_the_role_in_each(world: World, api: Api) -> None:
+def test_policy_of_several_pools_requires_the_role_in_each(world: World, api: Api) -> None:
     api.change("PATCH", "pools/pool-b", {"policy": "policy-a"})
     operator = Api(world, "operator_a")
     drafted = operator.post(f"{POLICY}/versions", {"document": {"ttft_slo_s": 1.0}})
@@ -85,7 +85,7 @@ def test_a_policy_of_several_pools_needs_the_role_in_each(world: World, api: Api
     assert Api(world, "operator").post(f"{POLICY}/versions/3/publish", {"instead_of": 1}).status_code == 200
 
 
-def test_the_audit_shows_what_a_publish_changed(api: Api) -> None:
+def test_audit_shows_what_a_publish_changed(api: Api) -> None:
     api.post(f"{POLICY}/versions/2/publish", {"instead_of": 1, "why": "tighter"})
     (event,) = api.get("audit?verb=policy.publish&object_id=policy-a&actor=admin").json()["results"]
     documents = [event[side]["routing_document"]["ttft_slo_s"] for side in ("before", "after")]

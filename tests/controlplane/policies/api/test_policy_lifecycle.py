@@ -1,4 +1,4 @@
-"""Release timelines, the second person and scheduled publishes over REST."""
+"""Release timelines, approvals, and scheduled publishes over REST."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def steps(answer: dict[str, Any]) -> dict[str, str]:
     return {step["step"]: step["state"] for step in answer["release_timeline"]}
 
 
-def test_a_version_shows_its_release_timeline(world: World, api: Api) -> None:
+def test_version_shows_its_release_timeline(world: World, api: Api) -> None:
     timeline = steps(api.get(SECOND).json())
     assert timeline["drafted"] == timeline["validated"] == "done"
     assert (timeline["what_if"], timeline["scheduled"], timeline["live"]) == ("now", "now", "next")
@@ -38,7 +38,7 @@ def test_a_version_shows_its_release_timeline(world: World, api: Api) -> None:
     assert listed[1] == first["release_timeline"]
 
 
-def test_a_longer_list_takes_no_more_queries(
+def test_longer_list_takes_no_more_queries(
     world: World, api: Api, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     for _ in range(10):
@@ -47,7 +47,7 @@ def test_a_longer_list_takes_no_more_queries(
         assert len(api.get(f"{POLICY}/versions").json()["results"]) == 13
 
 
-def test_the_second_persons_approval_is_required_and_counts(world: World, api: Api) -> None:
+def test_approval_by_a_second_person_is_required_and_counts(world: World, api: Api) -> None:
     assert api.get(POLICY).json()["needs_approval"] is False
     assert api.change("PATCH", POLICY, {"needs_approval": True}).json()["needs_approval"] is True
     own = api.post(f"{POLICY}/versions", {"document": {}, "based_on": 1}).json()["number"]
@@ -64,12 +64,12 @@ def test_the_second_persons_approval_is_required_and_counts(world: World, api: A
     assert live() == own
 
 
-def test_a_new_policy_can_ask_for_it_from_the_start(api: Api) -> None:
+def test_new_policy_can_require_approval(api: Api) -> None:
     made = api.post("policies", {"slug": "careful", "name": "Careful", "needs_approval": True})
     assert (made.status_code, made.json()["needs_approval"]) == (201, True)
 
 
-def test_an_approval_can_be_taken_back(world: World, api: Api) -> None:
+def test_approval_can_be_withdrawn(world: World, api: Api) -> None:
     operator = Api(world, "operator")
     operator.post(f"{SECOND}/approve", {})
     answer = operator.post(f"{SECOND}/withdraw_approval", {})
@@ -77,7 +77,7 @@ def test_an_approval_can_be_taken_back(world: World, api: Api) -> None:
     assert operator.post(f"{SECOND}/withdraw_approval", {}).status_code == 409
 
 
-def test_operators_cannot_give_the_second_person_up(world: World, api: Api) -> None:
+def test_operators_cannot_disable_the_approval_requirement(world: World, api: Api) -> None:
     api.change("PATCH", POLICY, {"needs_approval": True})
     assert Api(world, "operator").change("PATCH", POLICY, {"needs_approval": False}).status_code == 403
     assert api.change("PATCH", POLICY, {"needs_approval": False}).status_code == 200
@@ -107,12 +107,12 @@ def test_a_publish_is_scheduled_read_and_cancelled(world: World, api: Api) -> No
         ({"at": (timezone.now() + timedelta(days=1)).isoformat()}, 400),
     ],
 )
-def test_an_appointment_that_cannot_be_is_rejected(world: World, api: Api, body: dict[str, Any], status: int) -> None:
+def test_invalid_publish_time_is_rejected(world: World, api: Api, body: dict[str, Any], status: int) -> None:
     api.change("DELETE", f"{SECOND}/schedule")
     assert api.post(f"{SECOND}/schedule", body).status_code == status
     assert api.get(f"{POLICY}/versions/1/schedule").status_code == 404
 
 
-def test_pools_say_whether_they_are_production(api: Api) -> None:
+def test_pools_report_whether_they_are_production(api: Api) -> None:
     assert api.get("pools/pool-a").json()["production"] is True
     assert api.change("PATCH", "pools/pool-a", {"production": False}).json()["production"] is False

@@ -1,4 +1,4 @@
-"""Policy documents for hypothesis: any valid one, drawn from the document's own schema."""
+"""Valid policy documents for hypothesis, drawn from the schema."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _HUGE = 1e12
 
 
 def valid_documents(*, partial: bool = False) -> st.SearchStrategy[dict[str, Any]]:
-    """Return documents that hold every rule of the schema; `partial` ones leave some settings out."""
+    """Return documents that satisfy every rule of the schema; `partial` ones omit some settings."""
     return _object(policy_schema(), partial=partial).map(_in_order).filter(goes_together)
 
 
 def goes_together(document: dict[str, Any]) -> bool:
-    """Return whether placement, order and the holdback's rule fit into one policy, without contradictions."""
+    """Return whether placement, order, and the holdback's rule are compatible in one policy."""
     placement, order = (document.get(stage, {}).get("name", DEFAULTS[stage]) for stage in DEFAULTS)
     automation = msgspec.convert(document.get("automation", {}), AutomationPolicy)
     control = automation.holdback
@@ -52,7 +52,7 @@ def goes_together(document: dict[str, Any]) -> bool:
 
 
 def _in_order(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the document with pairs of bounding settings in ascending order, which most draws violate."""
+    """Return the document with bounding settings in ascending order, which most draws violate."""
     automation = document.get("automation", {})
     for part, low, high in _BOUNDS:
         values = automation.get(part, {})

@@ -1,4 +1,4 @@
-"""A diff represents both documents completely: each side can be read back from its lines."""
+"""A diff represents both documents completely: each can be restored from its lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULTS = completed({})
 
 
 def side(lines: Any, *kinds: str) -> Any:
-    """Read one side's document back from the lines; commas are as the newer side has them."""
+    """Restore the document of one side from the lines; commas are those of the newer side."""
     texts = [(f'"{line.name}": ' if line.name else "") + line.text for line in lines if line.kind in kinds]
     joined = ""
     for text in texts:
@@ -27,7 +27,7 @@ def side(lines: Any, *kinds: str) -> Any:
 
 @unhurried
 @given(valid_documents(partial=True), valid_documents(partial=True))
-def test_both_documents_can_be_read_back_from_the_lines(before: dict[str, Any], after: dict[str, Any]) -> None:
+def test_both_documents_can_be_restored_from_the_lines(before: dict[str, Any], after: dict[str, Any]) -> None:
     lines = diff_lines(before, after)
     assert same_value(side(lines, EQUAL, REMOVED), before)
     assert same_value(side(lines, EQUAL, ADDED), after)
@@ -35,7 +35,7 @@ def test_both_documents_can_be_read_back_from_the_lines(before: dict[str, Any], 
 
 @unhurried
 @given(valid_documents(partial=True), valid_documents(partial=True))
-def test_line_numbers_count_each_side_without_a_gap(before: dict[str, Any], after: dict[str, Any]) -> None:
+def test_line_numbers_of_each_side_have_no_gap(before: dict[str, Any], after: dict[str, Any]) -> None:
     lines = diff_lines(before, after)
     old = [line.old for line in lines if line.old is not None]
     new = [line.new for line in lines if line.new is not None]
@@ -45,13 +45,15 @@ def test_line_numbers_count_each_side_without_a_gap(before: dict[str, Any], afte
 
 @unhurried
 @given(valid_documents(), valid_documents())
-def test_runs_are_the_same_lines_in_the_same_order(before: dict[str, Any], after: dict[str, Any]) -> None:
+def test_runs_hold_all_lines_in_order_and_fold_only_unchanged_ones(
+    before: dict[str, Any], after: dict[str, Any]
+) -> None:
     runs = diff_runs(before, after)
     assert tuple(line for run in runs for line in run.lines) == diff_lines(before, after)
     assert all(line.kind == EQUAL for run in runs if run.folded for line in run.lines)
 
 
-def test_only_the_value_of_a_changed_setting_is_marked() -> None:
+def test_only_the_changed_value_is_marked() -> None:
     before, after = ({**DEFAULTS, "order": {"name": name, "params": {}}} for name in ("late_last", "fifo"))
     changed = [line for line in diff_lines(before, after) if line.kind != EQUAL]
     assert [(line.sign, line.name, line.quote, line.bare, line.path) for line in changed] == [
@@ -60,14 +62,14 @@ def test_only_the_value_of_a_changed_setting_is_marked() -> None:
     ]
 
 
-def test_equal_lines_far_from_a_change_are_folded_with_their_count() -> None:
+def test_unchanged_lines_far_from_a_change_are_folded_with_their_count() -> None:
     runs = diff_runs(DEFAULTS, {**DEFAULTS, "reservation_ttl_s": 30})
     folds = [len(run.lines) for run in runs if run.folded]
     assert [run.folded for run in runs] == [True, False, True]
     assert min(folds) > 10
 
 
-def test_numbers_that_are_equal_are_equal_however_they_are_written() -> None:
+def test_equal_numbers_in_different_notations_are_unchanged() -> None:
     assert all(line.kind == EQUAL for line in diff_lines({"ttft_slo_s": 5}, {"ttft_slo_s": 5.0}))
 
 

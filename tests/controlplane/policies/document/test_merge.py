@@ -1,4 +1,4 @@
-"""Merging two changes: a choice is needed only where both changed the same path differently."""
+"""A merge of two changes requires a choice only if both changed the same path differently."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ DOCUMENTS = valid_documents(partial=True) | PLAIN
 
 @unhurried
 @given(DOCUMENTS, DOCUMENTS)
-def test_who_changed_nothing_takes_over_the_other_s_change(base: Any, changed: Any) -> None:
+def test_unchanged_side_adopts_the_change_of_the_other(base: Any, changed: Any) -> None:
     assert same_value(merged(base, changed, base), changed)
     assert same_value(merged(base, base, changed), changed)
 
 
 @unhurried
 @given(DOCUMENTS, DOCUMENTS)
-def test_the_same_change_twice_is_no_conflict(base: Any, changed: Any) -> None:
+def test_equal_changes_are_no_conflict(base: Any, changed: Any) -> None:
     assert same_value(merged(base, changed, changed), changed)
     assert {entry.side for entry in changed_entries(base, changed, changed)} <= {BOTH}
 
 
 @unhurried
 @given(DOCUMENTS, DOCUMENTS, DOCUMENTS)
-def test_conflicts_are_the_same_from_both_sides(base: Any, theirs: Any, mine: Any) -> None:
+def test_conflicts_are_equal_from_both_sides(base: Any, theirs: Any, mine: Any) -> None:
     def conflicts(*sides: Any) -> set[str]:
         return {path_text(entry.path) for entry in changed_entries(*sides) if entry.side == CONFLICT}
 
@@ -57,7 +57,7 @@ def test_conflicts_are_the_same_from_both_sides(base: Any, theirs: Any, mine: An
 
 @unhurried
 @given(DOCUMENTS, DOCUMENTS, DOCUMENTS)
-def test_without_a_conflict_both_changes_are_in_and_nothing_else(base: Any, theirs: Any, mine: Any) -> None:
+def test_without_a_conflict_the_merge_holds_exactly_both_changes(base: Any, theirs: Any, mine: Any) -> None:
     entries = changed_entries(base, theirs, mine)
     assume(all(entry.side != CONFLICT for entry in entries))
     result = merged(base, theirs, mine)
@@ -88,7 +88,7 @@ def test_every_open_conflict_is_named_and_nothing_is_overwritten_silently(base: 
 
 @unhurried
 @given(valid_documents(), valid_documents(), valid_documents(), st.randoms(use_true_random=False))
-def test_however_one_chooses_only_rules_that_do_not_go_together_make_a_merge_of_valid_documents_invalid(
+def test_merge_of_valid_documents_is_invalid_only_if_its_rules_are_incompatible(
     base: Any, theirs: Any, mine: Any, random: Any
 ) -> None:
     choices = {path_text(entry.path): random.choice([THEIRS, MINE]) for entry in changed_entries(base, theirs, mine)}
@@ -96,7 +96,7 @@ def test_however_one_chooses_only_rules_that_do_not_go_together_make_a_merge_of_
     assert bool(problems_of(both)) == (not goes_together(both))
 
 
-def test_a_rule_and_its_parameters_are_one_value_once_its_name_differs() -> None:
+def test_rule_with_another_name_is_merged_together_with_its_parameters() -> None:
     theirs = {**DEFAULTS, "placement": {"name": "dual_map", "params": {"key_blocks": 2, "virtual_nodes": 100}}}
     mine = {**DEFAULTS, "placement": {"name": "least_cost", "params": {"beta": 5}}}
     (entry,) = changed_entries(DEFAULTS, theirs, mine)
@@ -104,7 +104,7 @@ def test_a_rule_and_its_parameters_are_one_value_once_its_name_differs() -> None
     assert merged(DEFAULTS, theirs, mine, {"placement": MINE})["placement"] == mine["placement"]
 
 
-def test_parameters_of_one_rule_merge_one_by_one() -> None:
+def test_parameters_of_the_same_rule_merge_one_by_one() -> None:
     base = completed({"placement": {"name": "dual_map"}})
     theirs = completed({"placement": {"name": "dual_map", "params": {"key_blocks": 4}}})
     mine = completed({"placement": {"name": "dual_map", "params": {"virtual_nodes": 50}}})
@@ -112,7 +112,7 @@ def test_parameters_of_one_rule_merge_one_by_one() -> None:
     assert params == {**base["placement"]["params"], "virtual_nodes": 50, "key_blocks": 4}
 
 
-def test_an_unknown_choice_is_no_choice() -> None:
+def test_unknown_choice_leaves_the_conflict_open() -> None:
     theirs, mine = {**DEFAULTS, "max_wait_s": 10}, {**DEFAULTS, "max_wait_s": 20}
     with pytest.raises(UnresolvedConflictError):
         merged(DEFAULTS, theirs, mine, {"max_wait_s": "whatever"})

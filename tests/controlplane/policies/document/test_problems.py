@@ -1,4 +1,4 @@
-"""A wrong policy is rejected whole, with everything that is wrong."""
+"""An invalid policy is rejected as a whole, with all of its errors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def sentences_on(document: object) -> tuple[str, ...]:
     return caught.value.problems
 
 
-def test_names_of_a_map_and_their_values_are_checked_with_their_paths() -> None:
+def test_map_names_and_values_are_validated_with_their_paths() -> None:
     classes: dict[str, Any] = {"batch": {"ttft_slo_s": 30, "urgency": 1}, "Not allowed": {}, "live": {"priority": 0.5}}
     messages = {problem.path: problem.message for problem in problems_of({"slo_classes": classes})}
     assert set(messages) == {"slo_classes.batch.urgency", "slo_classes.Not allowed", "slo_classes.live.priority"}
@@ -49,13 +49,13 @@ def test_names_of_a_map_and_their_values_are_checked_with_their_paths() -> None:
     assert validated({"slo_classes": {"batch": {"ttft_slo_s": 30}}}).slo_classes["batch"].ttft_slo_s == 30.0
 
 
-def test_an_empty_document_is_the_default_policy_with_its_parameters_written_out() -> None:
+def test_empty_document_is_the_default_policy_with_all_parameters() -> None:
     policy = validated({})
     assert policy.placement.params == {"beta": 8.0}
     assert policy.ttft_slo_s == RoutingPolicy().ttft_slo_s
 
 
-def test_every_problem_of_fields_and_of_rules_is_reported_at_once_with_its_path() -> None:
+def test_every_problem_is_reported_at_once_with_its_path() -> None:
     document = {
         "ttft_slo_s": -1,
         "queue_limit": "many",
@@ -102,7 +102,7 @@ def test_every_problem_of_fields_and_of_rules_is_reported_at_once_with_its_path(
         ({"max_wait_s": 10**400}, "$.max_wait_s: 1.00e+400 is above 3,600 s"),
     ],
 )
-def test_a_problem_says_what_is_wrong_and_what_was_meant(document: Any, sentence: str) -> None:
+def test_problem_names_the_error_and_the_expected_value(document: Any, sentence: str) -> None:
     assert sentences_on(document) == (sentence,)
 
 
@@ -112,31 +112,31 @@ def test_numbers_must_be_finite(path: str, value: float) -> None:
     assert sentences_on({path: value}) == (f"$.{path}: is not a finite number",)
 
 
-def test_parameters_of_stages_must_be_finite() -> None:
+def test_stage_parameters_must_be_finite() -> None:
     (problem,) = sentences_on({"placement": {"name": "least_cost", "params": {"beta": float("nan")}}})
     assert problem.startswith("$.placement.params.beta")
 
 
 @pytest.mark.parametrize("document", [None, [], "least_cost", 3])
-def test_a_document_is_an_object(document: Any) -> None:
+def test_document_must_be_an_object(document: Any) -> None:
     assert sentences_on(document)[0].startswith("$: expected an object")
 
 
-def test_unknown_stages_list_the_known_ones() -> None:
+def test_unknown_stage_error_lists_the_known_ones() -> None:
     problems = sentences_on({"placement": {"name": "magic"}, "order": {"name": "magic"}})
     assert [problem.partition(":")[0] for problem in problems] == ["$.placement.name", "$.order.name"]
     assert "least_cost" in problems[0]
     assert "late_last" in problems[1]
 
 
-def test_a_newer_schema_is_rejected() -> None:
+def test_newer_schema_is_rejected() -> None:
     (problem,) = sentences_on({"schema_version": 99})
     assert problem.startswith("$.schema_version")
 
 
 @unhurried
 @given(valid_documents(partial=True))
-def test_a_document_within_every_range_is_a_policy(document: dict[str, Any]) -> None:
+def test_document_within_every_range_is_valid(document: dict[str, Any]) -> None:
     assert isinstance(validated(document), RoutingPolicy)
 
 
@@ -150,7 +150,7 @@ NAMES = st.sampled_from(["placement", "order", "name", "params", "ttft_slo_s", "
 
 @unhurried
 @given(st.dictionaries(NAMES | st.text(max_size=4), JSON | st.dictionaries(NAMES, JSON, max_size=3), max_size=5))
-def test_an_invalid_policy_is_reported_and_never_crashes(document: dict[str, Any]) -> None:
+def test_invalid_policy_is_reported_without_a_crash(document: dict[str, Any]) -> None:
     problems = problems_of(document)
     assert all(problem.message for problem in problems)
     if not problems:
@@ -158,7 +158,7 @@ def test_an_invalid_policy_is_reported_and_never_crashes(document: dict[str, Any
 
 
 def every_setting(schema: Any, document: dict[str, Any]) -> Iterator[tuple[dict[str, Any], SettingSchema]]:
-    """Yield each setting of the schema with a document in which it is in force."""
+    """Yield each setting of the schema with a document in which it is active."""
     for member in schema.members.values():
         if isinstance(member, SettingSchema):
             yield document, member
@@ -177,7 +177,7 @@ def every_setting(schema: Any, document: dict[str, Any]) -> Iterator[tuple[dict[
 
 
 def broken_rules() -> Iterator[Any]:
-    """Yield one wrong document per rule of the schema, with the path of the rule and the error's text."""
+    """Yield one invalid document per rule of the schema, with the path of the rule and the error message."""
     for document, setting in every_setting(policy_schema(), {}):
         path = path_text(setting.path)
         wrong: dict[str, Any] = {"kind": ["no", "number"], "nothing": None}
@@ -202,7 +202,7 @@ def broken_rules() -> Iterator[Any]:
         yield pytest.param(with_value(document, unknown, 1), path_text(unknown), id=f"{path_text(unknown)} unknown")
 
 
-def test_there_is_a_negative_case_for_every_setting_and_every_rule() -> None:
+def test_every_setting_and_every_rule_has_a_negative_case() -> None:
     tried = {case.values[1] for case in broken_rules()}
     settings = {path_text(setting.path) for _, setting in every_setting(policy_schema(), {})}
     assert settings <= tried
@@ -211,7 +211,7 @@ def test_there_is_a_negative_case_for_every_setting_and_every_rule() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("document", "path"), list(broken_rules()))
-def test_a_document_that_breaks_one_rule_is_rejected_whole_and_the_old_one_stays(
+def test_document_that_breaks_one_rule_is_rejected_and_the_old_one_is_kept(
     policy: Policy, bus: Bus, document: Any, path: str
 ) -> None:
     live = draft(policy, {"ttft_slo_s": 2.0}, actor=ACTOR)

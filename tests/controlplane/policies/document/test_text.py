@@ -1,4 +1,4 @@
-"""Policy documents as text: the same values back, one order, and errors with their position."""
+"""Policy documents as text: unchanged values, a fixed order, and errors with their position."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.controlplane.policies.document.policy_documents import unhurried, val
 
 @unhurried
 @given(valid_documents(partial=True))
-def test_a_document_reads_back_as_it_was_written(document: dict[str, Any]) -> None:
+def test_document_is_parsed_as_it_was_written(document: dict[str, Any]) -> None:
     assert same_value(read_document(document_text(document)), document)
 
 
 @unhurried
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_a_number_reads_back_as_the_same_number(value: float) -> None:
+def test_number_is_parsed_as_the_same_number(value: float) -> None:
     assert float(json.loads(json_number(value))) == value
 
 
@@ -33,24 +33,24 @@ def test_a_number_reads_back_as_the_same_number(value: float) -> None:
     ("value", "text"),
     [(8.0, "8"), (8e-05, "0.00008"), (2e-9, "2e-9"), (1e21, "1e+21"), (0.1, "0.1"), (-3.0, "-3"), (-0.0, "0")],
 )
-def test_numbers_are_written_as_browsers_write_them(value: float, text: str) -> None:
+def test_numbers_are_formatted_as_browsers_format_them(value: float, text: str) -> None:
     assert json_number(value) == text
 
 
 @pytest.mark.parametrize(
     ("value", "words"), [(1_000_000, "1,000,000"), (3600.0, "3,600"), (0.05, "0.05"), (10**400, "1.00e+400")]
 )
-def test_numbers_in_sentences_have_commas(value: float, words: str) -> None:
+def test_numbers_in_sentences_have_thousands_separators(value: float, words: str) -> None:
     assert number_words(value) == words
 
 
-def test_names_are_in_the_form_s_order_and_unknown_ones_follow() -> None:
+def test_names_follow_the_order_of_the_form_with_unknown_ones_last() -> None:
     document = {"zzz": 1, "queue_limit": 5, "order": {"params": {}, "name": "fifo"}, "placement": {"name": "dual_map"}}
     assert list(ordered(document)) == ["placement", "order", "queue_limit", "zzz"]
     assert list(ordered(document)["order"]) == ["name", "params"]
 
 
-def test_a_completed_document_spells_out_its_defaults_and_a_wrong_one_stays_as_it_is() -> None:
+def test_completed_document_lists_its_defaults_and_an_invalid_one_is_unchanged() -> None:
     assert completed({})["placement"] == {"name": "least_cost", "params": {"beta": 8.0}}
     assert completed({"ttft_slo_s": -1}) == {"ttft_slo_s": -1}
 
@@ -70,7 +70,7 @@ def test_a_completed_document_spells_out_its_defaults_and_a_wrong_one_stays_as_i
         (" " * MAX_TEXT_BYTES + "{}", "$: is longer than 64 KiB"),
     ],
 )
-def test_text_that_is_no_document_says_where_and_why(text: str, problem: str) -> None:
+def test_invalid_text_is_reported_with_position_and_reason(text: str, problem: str) -> None:
     with pytest.raises(InvalidPolicyError) as caught:
         read_document(text)
     assert caught.value.problems == (problem,)
@@ -78,7 +78,7 @@ def test_text_that_is_no_document_says_where_and_why(text: str, problem: str) ->
 
 @unhurried
 @given(st.text(max_size=60) | st.text(alphabet='{}[]",:0123456789.eE+- \n\\u', max_size=40))
-def test_any_text_is_read_or_rejected(text: str) -> None:
+def test_any_text_is_parsed_or_rejected(text: str) -> None:
     try:
         document = read_document(text)
     except InvalidPolicyError as error:

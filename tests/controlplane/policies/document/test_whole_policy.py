@@ -1,4 +1,4 @@
-"""A policy version holds both documents: they are checked, published, compared and merged as one."""
+"""Both documents of a policy version are validated, published, compared, and merged as one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from planning.documents.automation_document import AutomationPolicy
 ACTOR = program("tests")
 
 
-def test_both_halves_are_stored_complete() -> None:
+def test_both_halves_are_stored_with_all_defaults() -> None:
     routing, automation = halves(validated({"automation": {"scaling": {"mode": "act", "max_engines": 12}}}))
     assert "automation" not in routing
     assert msgspec.convert(automation, AutomationPolicy).scaling.max_engines == 12
@@ -28,7 +28,7 @@ def test_both_halves_are_stored_complete() -> None:
     assert halves(validated({}))[1] == msgspec.to_builtins(AutomationPolicy())
 
 
-def test_errors_of_both_halves_come_together_with_their_paths() -> None:
+def test_errors_of_both_halves_are_reported_together_with_their_paths() -> None:
     with pytest.raises(InvalidPolicyError) as caught:
         validated({"ttft_slo_s": -1, "automation": {"scaling": {"mode": "perhaps"}, "helath": {}}})
     assert [item.path for item in caught.value.field_problems] == [
@@ -42,7 +42,7 @@ def test_errors_of_both_halves_come_together_with_their_paths() -> None:
 
 
 @pytest.mark.django_db
-def test_publishing_and_rolling_back_treat_both_halves_as_one(policy: Policy, bus: Bus) -> None:
+def test_publish_and_rollback_treat_both_halves_as_one(policy: Policy, bus: Bus) -> None:
     publish_version(draft(policy, {"ttft_slo_s": 2.0}, actor=ACTOR), instead_of=None, actor=ACTOR)
     scaled = draft(policy, {"automation": {"scaling": {"mode": "act"}}}, actor=ACTOR)
     publish_version(scaled, instead_of=1, actor=ACTOR)
@@ -53,7 +53,7 @@ def test_publishing_and_rolling_back_treat_both_halves_as_one(policy: Policy, bu
     assert copy.document["automation"] == copy.automation_document
 
 
-def test_changes_in_the_two_halves_merge() -> None:
+def test_changes_of_the_two_halves_merge() -> None:
     base = completed({})
     theirs = completed({"automation": {"health": {"stall_s": 20}}})
     mine = completed({"ttft_slo_s": 2, "automation": {"health": {"flaps": 5}}})
@@ -67,7 +67,7 @@ def test_changes_in_the_two_halves_merge() -> None:
     assert both["automation"]["health"]["flaps"] == 5
 
 
-def test_the_form_has_a_part_for_each_automation_and_takes_what_is_typed() -> None:
+def test_form_has_a_section_for_each_automation_and_accepts_input() -> None:
     document = completed({})
     groups = {group.title: group for group in form_groups(document, document)}
     assert {"Engine health", "Rebalancing", "Scaling", "Prefill/decode ratio"} <= set(groups)

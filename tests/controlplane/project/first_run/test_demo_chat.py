@@ -1,4 +1,4 @@
-"""The example chat keeps its address, and leaves other origins alone."""
+"""The example chat keeps its address and does not change other origins."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def secrets(tmp_path: Path, bus: Bus) -> FirstRunSecrets:
     return made
 
 
-def test_the_chat_is_an_origin_of_the_demos_key_and_keeps_its_port(secrets: FirstRunSecrets) -> None:
+def test_demo_key_allows_the_origin_of_the_chat_which_keeps_its_port(secrets: FirstRunSecrets) -> None:
     origin = seed_demo_chat(secrets, ports_from=PORTS_FROM)
     assert origin.startswith("http://127.0.0.1:")
     assert [key.origins for key in build_snapshot(at=0.0).api_keys] == [(origin,)]
     assert seed_demo_chat(secrets, ports_from=PORTS_FROM + 50) == origin
 
 
-def test_added_origins_stay_when_the_chat_moves(secrets: FirstRunSecrets) -> None:
+def test_added_origins_are_kept_when_the_chat_moves(secrets: FirstRunSecrets) -> None:
     key = ApiKey.objects.get()
     change_api_key(key, {"origins": [ADDED]}, actor=program("test"))
     first = seed_demo_chat(secrets, ports_from=PORTS_FROM)
@@ -48,6 +48,6 @@ def test_added_origins_stay_when_the_chat_moves(secrets: FirstRunSecrets) -> Non
     assert ApiKey.objects.get().origins == [moved, ADDED]
 
 
-def test_without_its_key_there_is_no_chat(secrets: FirstRunSecrets) -> None:
+def test_without_its_key_no_chat_starts(secrets: FirstRunSecrets) -> None:
     ApiKey.objects.update(sha256="0" * 64)
     assert seed_demo_chat(secrets, ports_from=PORTS_FROM) == ""

@@ -1,4 +1,4 @@
-"""The demo's node managers are created once, share its engines and keep their secrets hidden."""
+"""The demo's node managers are created once, share its engines, and keep their secrets hidden."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def seeded() -> tuple[list[Engine], list[KvNode]]:
     return engines, seed_demo_nodes(engines, ports_from=PORTS_FROM)
 
 
-def test_two_nodes_share_the_engines_and_stay_where_they_are(secrets: FirstRunSecrets) -> None:
+def test_two_nodes_share_the_engines_and_keep_their_addresses(secrets: FirstRunSecrets) -> None:
     engines, nodes = seeded()
     assert [node.name for node in nodes] == ["kv-1", "kv-2"]
     assert [engine.kv_node for engine in engines] == ["kv-1", "kv-2"] * 4
@@ -44,7 +44,7 @@ def test_two_nodes_share_the_engines_and_stay_where_they_are(secrets: FirstRunSe
     assert [node_ports(node) for node in again] == [node_ports(node) for node in nodes]
 
 
-def test_an_engine_that_an_operator_took_from_its_node_stays_without(secrets: FirstRunSecrets) -> None:
+def test_engine_detached_from_its_node_by_an_operator_stays_detached(secrets: FirstRunSecrets) -> None:
     engines, _ = seeded()
     change_engine(engines[0], {"kv_node": ""}, actor=first_run.ACTOR)
     engines, _ = seeded()
@@ -53,7 +53,7 @@ def test_an_engine_that_an_operator_took_from_its_node_stays_without(secrets: Fi
     assert "--kv-node" not in argv
 
 
-def test_a_node_whose_port_is_taken_moves_and_its_engines_follow(secrets: FirstRunSecrets) -> None:
+def test_node_whose_port_is_in_use_moves_and_its_engines_follow(secrets: FirstRunSecrets) -> None:
     engines, nodes = seeded()
     with socket.socket() as other:
         other.bind(("127.0.0.1", node_ports(nodes[0])[0]))
@@ -65,7 +65,7 @@ def test_a_node_whose_port_is_taken_moves_and_its_engines_follow(secrets: FirstR
     assert argv[argv.index("--kv-node") + 1] == moved[0].address
 
 
-def test_secrets_are_in_the_environment_alone_and_the_key_opens_what_nodes_need(
+def test_secrets_are_only_in_the_environment_and_the_key_permits_what_nodes_need(
     secrets: FirstRunSecrets, tmp_path: Path
 ) -> None:
     seed_node_key(secrets)

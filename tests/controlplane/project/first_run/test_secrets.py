@@ -1,4 +1,4 @@
-"""Secrets of a new installation: generated once, readable by their owner only."""
+"""Secrets of a new installation are generated once and readable only by their owner."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controlplane.project.first_run.secrets import FILE_NAME, UnsafeSecretsError
 ROOT = Path(__file__).resolve().parents[4]
 
 
-def test_the_first_call_makes_them_and_later_ones_return_the_same(tmp_path: Path) -> None:
+def test_first_call_creates_secrets_and_later_ones_return_the_same(tmp_path: Path) -> None:
     state = tmp_path / "var"
     first = secrets_of(state)
     assert secrets_of(state) == first
@@ -33,13 +33,13 @@ def test_two_installations_share_no_secret(tmp_path: Path) -> None:
     }
 
 
-def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
+def test_file_is_readable_only_by_its_owner(tmp_path: Path) -> None:
     secrets_of(tmp_path)
     assert stat.S_IMODE((tmp_path / FILE_NAME).stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o666, 0o700])
-def test_a_file_that_others_may_read_is_rejected_with_what_to_do(tmp_path: Path, mode: int) -> None:
+def test_file_readable_by_others_is_rejected_with_a_remedy(tmp_path: Path, mode: int) -> None:
     secrets_of(tmp_path)
     (tmp_path / FILE_NAME).chmod(mode)
     with pytest.raises(UnsafeSecretsError, match="chmod 600"):
@@ -47,7 +47,7 @@ def test_a_file_that_others_may_read_is_rejected_with_what_to_do(tmp_path: Path,
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"\xff", b'{"secret_key": 1}'])
-def test_a_damaged_file_is_rejected(tmp_path: Path, content: bytes) -> None:
+def test_damaged_file_is_rejected(tmp_path: Path, content: bytes) -> None:
     secrets_of(tmp_path)
     (tmp_path / FILE_NAME).write_bytes(content)
     with pytest.raises(UnsafeSecretsError, match="damaged"):

@@ -1,4 +1,4 @@
-"""An empty installation is filled once; later starts keep what is there."""
+"""An empty installation is filled once. Later starts keep existing objects."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def secrets(tmp_path: Path, bus: Bus) -> FirstRunSecrets:
     return secrets_of(tmp_path)
 
 
-def test_the_first_start_makes_a_login_and_a_live_policy_but_no_api_key(
+def test_first_start_creates_a_login_and_a_live_policy_but_no_api_key(
     secrets: FirstRunSecrets,
 ) -> None:
     first_run.seed(secrets)
@@ -43,13 +43,13 @@ def test_the_first_start_makes_a_login_and_a_live_policy_but_no_api_key(
     assert live.routing_document["order"] == {"name": "late_last", "params": {"forget_blocks": True}}
 
 
-def test_the_demo_has_a_tenant_and_a_key(secrets: FirstRunSecrets) -> None:
+def test_demo_has_a_tenant_and_a_key(secrets: FirstRunSecrets) -> None:
     first_run.seed(secrets, demo=True)
     assert ApiKey.objects.get().sha256 == hash_api_key(secrets.api_key)
     assert Tenant.objects.get().slug == "demo"
 
 
-def test_what_opens_nothing_or_is_in_use_need_not_lie_in_clear_text(secrets: FirstRunSecrets) -> None:
+def test_unneeded_or_used_secrets_are_not_kept_in_clear_text(secrets: FirstRunSecrets) -> None:
     first_run.seed(secrets)
     needed = first_run.still_valid(secrets)
     assert (needed.admin_password, needed.api_key) == (secrets.admin_password, "")
@@ -59,7 +59,7 @@ def test_what_opens_nothing_or_is_in_use_need_not_lie_in_clear_text(secrets: Fir
     assert first_run.without_used(needed).secret_key == secrets.secret_key
 
 
-def test_secrets_missing_from_the_file_are_made_again_only_where_needed(secrets: FirstRunSecrets) -> None:
+def test_missing_secrets_are_created_again_only_if_needed(secrets: FirstRunSecrets) -> None:
     empty = msgspec.structs.replace(secrets, admin_password="", api_key="")
     filled = first_run.refilled(empty, demo=True)
     assert len(filled.admin_password) >= 16
@@ -68,7 +68,7 @@ def test_secrets_missing_from_the_file_are_made_again_only_where_needed(secrets:
     assert first_run.refilled(empty, demo=False) == empty
 
 
-def test_secrets_of_the_first_run_are_valid_until_they_are_changed(secrets: FirstRunSecrets) -> None:
+def test_first_run_secrets_are_valid_until_they_are_changed(secrets: FirstRunSecrets) -> None:
     first_run.seed(secrets, demo=True)
     assert first_run.still_valid(secrets) == secrets
     admin = get_user_model().objects.get()
@@ -79,7 +79,7 @@ def test_secrets_of_the_first_run_are_valid_until_they_are_changed(secrets: Firs
     assert first_run.still_valid(secrets) == msgspec.structs.replace(secrets, admin_password="", api_key="")
 
 
-def test_the_demo_pool_has_eight_engines_at_different_free_ports(secrets: FirstRunSecrets) -> None:
+def test_demo_pool_has_eight_engines_at_different_free_ports(secrets: FirstRunSecrets) -> None:
     first_run.seed(secrets)
     engines = first_run.seed_demo_pool(ports_from=PORTS_FROM)
     assert [engine.engine_id for engine in engines] == [f"e-{number:02d}" for number in range(1, 9)]
@@ -91,7 +91,7 @@ def test_the_demo_pool_has_eight_engines_at_different_free_ports(secrets: FirstR
     assert pool.policy_version == 1
 
 
-def test_a_second_start_changes_nothing(secrets: FirstRunSecrets) -> None:
+def test_second_start_changes_nothing(secrets: FirstRunSecrets) -> None:
     first_run.seed(secrets)
     first_run.seed_demo_pool(ports_from=PORTS_FROM)
     before = build_snapshot(at=0.0)
@@ -101,7 +101,7 @@ def test_a_second_start_changes_nothing(secrets: FirstRunSecrets) -> None:
     assert Pool.objects.count() == 1
 
 
-def test_an_engine_whose_port_was_taken_moves_and_keeps_its_id(
+def test_engine_whose_port_is_in_use_moves_and_keeps_its_id(
     secrets: FirstRunSecrets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(first_run, "_RELEASE_S", 0.0)
@@ -119,20 +119,20 @@ def test_an_engine_whose_port_was_taken_moves_and_keeps_its_id(
     assert first_run.engine_ports(Engine.objects.get(engine_id="e-03")) == new["e-03"]
 
 
-def test_a_revoked_first_key_stays_revoked(secrets: FirstRunSecrets) -> None:
+def test_revoked_first_key_stays_revoked(secrets: FirstRunSecrets) -> None:
     first_run.seed(secrets)
     ApiKey.objects.update(revoked_at="2030-01-01T00:00:00Z")
     first_run.seed(secrets)
     assert build_snapshot(at=0.0).api_keys == ()
 
 
-def test_a_demo_with_roles_has_these_engines_and_no_others(secrets: FirstRunSecrets) -> None:
+def test_demo_with_roles_has_exactly_the_requested_engines(secrets: FirstRunSecrets) -> None:
     first_run.seed(secrets)
     engines = first_run.seed_demo_pool(ports_from=PORTS_FROM, roles=("prefill", "decode"))
     assert [engine.role for engine in engines] == ["prefill", "decode"]
 
 
-def test_roles_are_given_to_the_engines_that_are_there(secrets: FirstRunSecrets) -> None:
+def test_existing_engines_get_the_roles(secrets: FirstRunSecrets) -> None:
     first_run.seed(secrets)
     first_run.seed_demo_pool(ports_from=PORTS_FROM, roles=("prefill", "decode"))
     more = first_run.seed_demo_pool(ports_from=PORTS_FROM, roles=("prefill", "prefill", "decode"))

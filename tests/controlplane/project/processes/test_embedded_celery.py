@@ -1,4 +1,4 @@
-"""Celery without a broker: worker and beat as threads of this process."""
+"""Celery without a broker: worker and beat are threads of this process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RETRIES = ("broker_connection_max_retries", "broker_connection_retry_on_startup"
 
 @pytest.fixture
 def rejected(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Let the broker reject each thread's first tries, without waits between them; return how many it rejected."""
+    """Make the broker reject the first attempts of each thread, without delays; return the number of rejections."""
     rejected = Counter[str]()
     establish = Transport.establish_connection
 
@@ -48,7 +48,7 @@ def rejected(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @pytest.fixture
 def app() -> Iterator[Celery]:
-    """Return an application of its own on a memory broker, with the program's transport options."""
+    """Return a separate application on a memory broker, with the program's transport options."""
     app = Celery("embedded-test", broker="memory://localhost/", set_as_current=False, fixups=[])
     app.conf.update(
         broker_transport_options=settings.CELERY_BROKER_TRANSPORT_OPTIONS,
@@ -64,7 +64,7 @@ def app() -> Iterator[Celery]:
 
 @pytest.fixture
 def embedded(app: Celery) -> Iterator[EmbeddedCelery]:
-    """Return the embedded worker and beat, not started, and stop them at the end."""
+    """Return the embedded worker and beat before their start, and stop them at the end."""
     embedded = EmbeddedCelery(app)
     yield embedded
     embedded.stop()
@@ -75,7 +75,7 @@ def threads() -> set[str]:
     return {thread.name for thread in threading.enumerate()}
 
 
-def test_beat_wakes_a_job_again_and_again(app: Celery, embedded: EmbeddedCelery) -> None:
+def test_beat_wakes_a_job_repeatedly(app: Celery, embedded: EmbeddedCelery) -> None:
     woken: list[Any] = []
     twice = threading.Event()
 
@@ -91,7 +91,7 @@ def test_beat_wakes_a_job_again_and_again(app: Celery, embedded: EmbeddedCelery)
 
 
 @pytest.mark.parametrize(("woken_by", "woken"), [((b"a", b"b"), (b"b", b"a")), ((b"b", b"a"), (b"a", b"b"))])
-def test_a_schedule_wakes_the_jobs_of_a_worker_one_step_of_a_rotation_away(
+def test_schedule_wakes_jobs_of_a_worker_one_rotation_step_away(
     app: Celery, settings: Any, woken_by: tuple[bytes, bytes], woken: tuple[bytes, bytes]
 ) -> None:
     settings.FLEET_SECRET, settings.FLEET_SECRET_ALSO = woken
@@ -117,7 +117,7 @@ def test_a_schedule_wakes_the_jobs_of_a_worker_one_step_of_a_rotation_away(
         stop_requested.clear()
 
 
-def test_beat_and_jobs_can_run_apart(app: Celery) -> None:
+def test_beat_and_jobs_can_run_separately(app: Celery) -> None:
     woken = threading.Event()
 
     def wake() -> None:
@@ -137,7 +137,7 @@ def test_beat_and_jobs_can_run_apart(app: Celery) -> None:
         stop_requested.clear()
 
 
-def test_a_long_job_on_its_queue_does_not_hold_up_others_and_ends_when_asked(
+def test_long_job_on_its_queue_does_not_delay_others_and_stops_on_request(
     app: Celery, embedded: EmbeddedCelery
 ) -> None:
     running, ended, short_done = threading.Event(), threading.Event(), threading.Event()
@@ -170,7 +170,7 @@ def test_stopping_ends_both_threads(app: Celery, embedded: EmbeddedCelery) -> No
     assert not {"celery-jobs", "celery-beat"} & threads()
 
 
-def test_the_worker_consumes_every_queue_that_jobs_use() -> None:
+def test_worker_consumes_every_queue_that_jobs_use() -> None:
     routed = {route["queue"] for route in program.conf.task_routes.values()}
     assert routed | {program.conf.task_default_queue} == {job_queues(name)[0] for name in QUEUES}
 
@@ -180,7 +180,7 @@ def test_every_scheduled_job_exists() -> None:
     assert {entry["task"] for entry in program.conf.beat_schedule.values()} <= set(program.tasks)
 
 
-def test_a_part_that_ends_by_itself_is_reported(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_part_that_ends_by_itself_is_reported(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[str] = []
     notified = threading.Event()
 
@@ -200,7 +200,7 @@ def test_a_part_that_ends_by_itself_is_reported(app: Celery, monkeypatch: pytest
     stop_requested.clear()
 
 
-def test_parts_that_are_stopped_are_not_reported_as_ended(app: Celery) -> None:
+def test_stopped_parts_are_not_reported_as_ended(app: Celery) -> None:
     ended: list[str] = []
     embedded = EmbeddedCelery(app, on_end=ended.append)
     embedded.start()
@@ -213,7 +213,7 @@ def test_parts_that_are_stopped_are_not_reported_as_ended(app: Celery) -> None:
     assert ended == []
 
 
-def test_the_bus_receives_that_jobs_are_woken(app: Celery, embedded: EmbeddedCelery) -> None:
+def test_woken_jobs_are_published_on_the_bus(app: Celery, embedded: EmbeddedCelery) -> None:
     received = threading.Event()
     unsubscribe = get_bus().subscribe(WOKEN, lambda _topic, _value: received.set())
     app.task(threading.Event().set, name="short", shared=False)
@@ -224,7 +224,7 @@ def test_the_bus_receives_that_jobs_are_woken(app: Celery, embedded: EmbeddedCel
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_job_that_a_person_waits_for_is_woken_before_its_time(app: Celery, embedded: EmbeddedCelery) -> None:
+def test_job_that_a_person_waits_for_is_woken_early(app: Celery, embedded: EmbeddedCelery) -> None:
     """The schedule alone would take a day."""
     woken, twice = threading.Event(), threading.Event()
 
@@ -239,7 +239,7 @@ def test_a_job_that_a_person_waits_for_is_woken_before_its_time(app: Celery, emb
     assert twice.wait(WAIT_S)
 
 
-def test_no_outage_of_the_broker_is_too_long_for_jobs_to_come_back(app: Celery, rejected: Counter[str]) -> None:
+def test_jobs_recover_after_a_broker_outage_of_any_length(app: Celery, rejected: Counter[str]) -> None:
     over, woken, ended = threading.Event(), threading.Event(), list[str]()
 
     def wake() -> None:
@@ -265,8 +265,8 @@ def test_no_outage_of_the_broker_is_too_long_for_jobs_to_come_back(app: Celery, 
     assert rejected == {"celery-jobs": REJECTED, "celery-beat": REJECTED}
 
 
-def test_a_worker_that_gives_the_broker_up_is_reported(app: Celery, rejected: Counter[str]) -> None:
-    """Celery ends its worker's thread without an error."""
+def test_worker_that_gives_up_its_broker_is_reported(app: Celery, rejected: Counter[str]) -> None:
+    """Celery ends its worker thread without an error."""
     ended: list[str] = []
     notified = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Where the sockets of one installation are."""
+"""Locations of an installation's sockets."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 from controlplane.project.processes.local_sockets import BUS_SOCKET, WEB_SOCKET, make_private, socket_path
 
 
-def test_sockets_lie_in_the_state_directory() -> None:
+def test_sockets_are_in_the_state_directory() -> None:
     assert socket_path(Path("/var/lib/headway"), BUS_SOCKET) == Path("/var/lib/headway/bus.sock")
 
 
-def test_a_state_directory_whose_path_is_too_long_has_them_elsewhere(
+def test_state_directory_with_a_long_path_has_its_sockets_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -28,7 +28,7 @@ def test_a_state_directory_whose_path_is_too_long_has_them_elsewhere(
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_a_directory_of_another_user_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_of_another_user_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid + 1)
     with pytest.raises(PermissionError, match="another user"):
         make_private(tmp_path / BUS_SOCKET)

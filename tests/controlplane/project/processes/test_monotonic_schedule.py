@@ -1,4 +1,4 @@
-"""Wake-ups by the monotonic clock: setting the wall clock, either way, changes nothing."""
+"""Wake-ups use the monotonic clock, so that a changed wall clock has no effect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from controlplane.project.processes.embedded_celery import MonotonicScheduler
 
 
 class Woken(MonotonicScheduler):
-    """Records what it would wake, with both clocks under the test's control."""
+    """Records woken entries, with both clocks set by the test."""
 
     def __init__(self, app: Celery) -> None:
         self.now = 50.0
@@ -28,7 +28,7 @@ class Woken(MonotonicScheduler):
         self.woken.append((entry.name, round(self.now, 3)))
 
     def run_s(self, seconds: float) -> list[tuple[str, float]]:
-        """Tick as beat does for this long and return what was woken meanwhile."""
+        """Tick as beat does for this long, and return the entries woken meanwhile."""
         self.woken.clear()
         until = self.now + seconds
         while self.now < until:
@@ -45,16 +45,14 @@ def app() -> Iterator[Celery]:
     program.set_default()
 
 
-def test_each_entry_is_woken_at_its_own_pace(app: Celery) -> None:
+def test_each_entry_is_woken_at_its_own_interval(app: Celery) -> None:
     woken = Woken(app).run_s(4.0)
     assert sum(name == "often" for name, _ in woken) == 8
     assert sum(name == "rarely" for name, _ in woken) == 2
 
 
 @pytest.mark.parametrize("hours", [-1, -24, 1, 24])
-def test_a_wall_clock_that_is_set_stops_and_doubles_nothing(
-    app: Celery, monkeypatch: pytest.MonkeyPatch, hours: int
-) -> None:
+def test_changed_wall_clock_stops_and_repeats_nothing(app: Celery, monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
     scheduler = Woken(app)
     before = len(scheduler.run_s(4.0))
     real = app.now
@@ -62,7 +60,7 @@ def test_a_wall_clock_that_is_set_stops_and_doubles_nothing(
     assert len(scheduler.run_s(4.0)) == before
 
 
-def test_it_asks_to_sleep_until_the_next_entry_is_due(app: Celery) -> None:
+def test_schedule_sleeps_until_the_next_entry_is_due(app: Celery) -> None:
     scheduler = Woken(app)
     assert scheduler.tick() == pytest.approx(0.5)
     scheduler.now += 0.4
@@ -70,7 +68,7 @@ def test_it_asks_to_sleep_until_the_next_entry_is_due(app: Celery) -> None:
     assert len(scheduler.woken) == 2
 
 
-def test_what_is_asked_for_is_woken_at_once_and_then_keeps_its_pace(app: Celery) -> None:
+def test_requested_entry_is_woken_at_once_and_then_at_its_interval(app: Celery) -> None:
     app.conf.beat_schedule = {
         "often": {"task": "x", "schedule": 0.5},
         "rarely": {"task": "controlplane.y", "schedule": 2.0},
@@ -83,7 +81,7 @@ def test_what_is_asked_for_is_woken_at_once_and_then_keeps_its_pace(app: Celery)
     assert "rarely" in [name for name, _ in scheduler.run_s(1.0)]
 
 
-def test_after_a_long_sleep_nothing_is_made_up_for(app: Celery) -> None:
+def test_missed_wake_ups_are_not_repeated_after_a_long_sleep(app: Celery) -> None:
     scheduler = Woken(app)
     scheduler.run_s(1.0)
     scheduler.now += 3600.0

@@ -1,4 +1,4 @@
-"""Engine processes follow the topology, and nothing else."""
+"""Engine processes follow the topology."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def running(supervisor: Supervisor, *names: str) -> dict[str, int | None]:
     return {status.name: status.pid for status in supervisor.statuses()}
 
 
-async def test_processes_come_go_and_restart_with_the_topology(tmp_path: Path) -> None:
+async def test_processes_start_stop_and_restart_with_the_topology(tmp_path: Path) -> None:
     supervisor = Supervisor(tmp_path)
     wanted = [child("a"), child("b")]
     engines = SupervisedEngines(supervisor, lambda: wanted)
@@ -46,7 +46,7 @@ async def test_processes_come_go_and_restart_with_the_topology(tmp_path: Path) -
     await supervisor.stop()
 
 
-async def test_a_database_that_is_away_leaves_all_as_it_is_and_a_snapshot_wakes(tmp_path: Path) -> None:
+async def test_database_outage_changes_nothing_and_a_snapshot_triggers_an_update(tmp_path: Path) -> None:
     supervisor, bus = Supervisor(tmp_path), InProcessBus()
     away, reads = False, 0
 

@@ -1,4 +1,4 @@
-"""Real children: kept alive, ended in order, never orphaned."""
+"""Real child processes are restarted, stopped in order, and never orphaned."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def status(supervisor: Supervisor, name: str) -> ChildStatus:
 
 
 async def running(supervisor: Supervisor, name: str, log_dir: Path, starts: int = 1) -> int:
-    """Wait until the child has printed its line in its n-th run and return its pid."""
+    """Wait until the n-th run of the child has printed its line, and return its PID."""
     log = log_dir / f"{name}.log"
     await until(lambda: log.exists() and log.read_text().count("awake") >= starts)
     await until(lambda: status(supervisor, name).state == RUNNING)
@@ -50,7 +50,7 @@ async def running(supervisor: Supervisor, name: str, log_dir: Path, starts: int 
     return pid
 
 
-async def test_a_killed_child_comes_back_and_its_end_is_reported(tmp_path: Path) -> None:
+async def test_killed_child_is_restarted_and_its_exit_is_reported(tmp_path: Path) -> None:
     supervisor = Supervisor(tmp_path)
     supervisor.start([child("a")])
     try:
@@ -64,8 +64,8 @@ async def test_a_killed_child_comes_back_and_its_end_is_reported(tmp_path: Path)
         await supervisor.stop()
 
 
-async def test_children_share_the_session_and_have_groups_of_their_own(tmp_path: Path) -> None:
-    """Priorities hold between processes of one session; a terminal interrupts one group."""
+async def test_children_share_the_session_and_have_separate_process_groups(tmp_path: Path) -> None:
+    """Priorities apply within one session; a terminal interrupts one group."""
     supervisor = Supervisor(tmp_path)
     supervisor.start([child("a"), child("b")])
     pids = [await running(supervisor, name, tmp_path) for name in ("a", "b")]
@@ -74,7 +74,7 @@ async def test_children_share_the_session_and_have_groups_of_their_own(tmp_path:
     await supervisor.stop()
 
 
-async def test_stopping_ends_all_children_even_one_that_ignores_the_request(
+async def test_stop_ends_all_children_even_those_that_ignore_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controlplane.project.processes.supervisor.TERM_S", 0.3)
@@ -99,7 +99,7 @@ async def test_one_child_can_be_stopped_alone(tmp_path: Path) -> None:
         await supervisor.stop()
 
 
-async def test_a_child_that_cannot_start_waits_and_does_not_disturb_others(tmp_path: Path) -> None:
+async def test_child_that_cannot_start_is_delayed_and_does_not_affect_others(tmp_path: Path) -> None:
     supervisor = Supervisor(tmp_path)
     supervisor.start([ChildSpec("broken", ("/nonexistent/program",)), child("a")])
     try:
@@ -110,7 +110,7 @@ async def test_a_child_that_cannot_start_waits_and_does_not_disturb_others(tmp_p
         await supervisor.stop()
 
 
-async def test_a_name_is_used_once(tmp_path: Path) -> None:
+async def test_duplicate_name_is_rejected(tmp_path: Path) -> None:
     supervisor = Supervisor(tmp_path)
     supervisor.start([child("a")])
     try:
@@ -120,7 +120,7 @@ async def test_a_name_is_used_once(tmp_path: Path) -> None:
         await supervisor.stop()
 
 
-async def test_a_child_gets_its_environment(tmp_path: Path) -> None:
+async def test_child_gets_its_environment(tmp_path: Path) -> None:
     supervisor = Supervisor(tmp_path)
     supervisor.start(
         [
@@ -148,7 +148,7 @@ def children() -> set[int]:
 
 @pytest.fixture
 async def standby_pids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[[int], Any]]:
-    """Return a call that waits until the child runs for the n-th time with a standby, and returns their pids."""
+    """Return a function that waits until the child's n-th run has a standby, and returns both PIDs."""
     monkeypatch.setattr("controlplane.project.processes.supervisor.PROVEN_S", 0.05)
     monkeypatch.setattr("controlplane.project.processes.supervisor.STANDBY_S", 0.05)
     before, supervisor = children(), Supervisor(tmp_path)
@@ -165,7 +165,7 @@ async def standby_pids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Async
     assert children() == before
 
 
-async def test_a_standby_takes_the_place_of_a_killed_child_and_gets_one_of_its_own(
+async def test_standby_replaces_a_killed_child_and_gets_its_own_standby(
     tmp_path: Path, standby_pids: Callable[[int], Any]
 ) -> None:
     first, standby = await standby_pids(1)
@@ -174,7 +174,7 @@ async def test_a_standby_takes_the_place_of_a_killed_child_and_gets_one_of_its_o
     assert (await standby_pids(2))[0] == standby
 
 
-async def test_a_standby_takes_over_also_from_a_child_that_was_killed_young(
+async def test_standby_replaces_a_child_that_was_killed_soon_after_its_start(
     tmp_path: Path, standby_pids: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controlplane.project.processes.supervisor.PROVEN_S", 3600.0)
@@ -184,7 +184,7 @@ async def test_a_standby_takes_over_also_from_a_child_that_was_killed_young(
     assert (await standby_pids(2))[0] == standby, "without a pause"
 
 
-async def test_a_standby_that_dies_is_replaced_and_the_child_works_on(standby_pids: Callable[[int], Any]) -> None:
+async def test_crashed_standby_is_replaced_and_the_child_continues(standby_pids: Callable[[int], Any]) -> None:
     first, standby = await standby_pids(1)
     os.kill(standby, signal.SIGKILL)
     await until(lambda: not alive(standby))
@@ -215,7 +215,7 @@ asyncio.run(main())
 """
 
 
-async def test_killing_the_parent_leaves_no_orphan(tmp_path: Path) -> None:
+async def test_killed_parent_leaves_no_orphan(tmp_path: Path) -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], cwd=ROOT)
     logs = [tmp_path / f"{name}.log" for name in "ab"]
     await until(lambda: all(log.exists() and "awake" in log.read_text() for log in logs))
@@ -226,9 +226,7 @@ async def test_killing_the_parent_leaves_no_orphan(tmp_path: Path) -> None:
     await until(lambda: not any(alive(pid) for pid in pids))
 
 
-def test_a_log_is_emptied_into_its_predecessor_when_it_is_too_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_log_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervising, "MAX_BYTES", 10)
     log = ChildLog(tmp_path / "a.log")
     descriptor = log.open()
@@ -240,7 +238,7 @@ def test_a_log_is_emptied_into_its_predecessor_when_it_is_too_long(
     assert (tmp_path / "a.log.1").read_text() == "a long first line\n"
 
 
-async def test_killing_ends_all_children_at_once_even_stubborn_ones(tmp_path: Path) -> None:
+async def test_kill_ends_all_children_at_once_even_unresponsive_ones(tmp_path: Path) -> None:
     supervisor = Supervisor(tmp_path)
     supervisor.start([child("a"), child("b", STUBBORN)])
     try:
@@ -251,7 +249,7 @@ async def test_killing_ends_all_children_at_once_even_stubborn_ones(tmp_path: Pa
         await supervisor.stop()
 
 
-async def test_a_child_has_the_patience_and_the_signal_that_its_end_is_given(tmp_path: Path) -> None:
+async def test_child_gets_its_own_stop_signal_and_timeout(tmp_path: Path) -> None:
     slow = (
         "import signal, sys, time\n"
         "def end(*_):\n    time.sleep(0.5); print('done', flush=True); sys.exit(3)\n"
@@ -269,7 +267,7 @@ async def test_a_child_has_the_patience_and_the_signal_that_its_end_is_given(tmp
     assert not alive(other)
 
 
-async def test_a_child_gets_the_descriptors_that_it_is_to_have(tmp_path: Path) -> None:
+async def test_child_inherits_the_given_file_descriptors(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     program = f"import os, time; os.write({writing}, b'from the child'); print('awake', flush=True); time.sleep(600)"
     supervisor = Supervisor(tmp_path)

@@ -1,4 +1,4 @@
-"""What each process of the program leaves out of its start, since imports are most of what a start costs."""
+"""Modules that a process must not import at its start, because imports take most of the start-up time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JOBS = f"{DJANGO}; from controlplane.project.celery import app; app.loader.impor
         pytest.param(JOBS, "gateway.app controlplane.project.urls kubernetes", id="jobs"),
     ],
 )
-def test_a_start_imports_nothing_that_the_process_does_not_need(start: str, absent: str) -> None:
+def test_process_imports_only_what_it_needs_at_its_start(start: str, absent: str) -> None:
     program = f"{start}\nimport sys\nprint(*sorted(set({absent.split()}) & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.stdout.strip(), done.returncode) == ("", 0), done.stderr

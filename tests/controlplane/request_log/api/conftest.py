@@ -1,4 +1,4 @@
-"""The world of the management API's tests."""
+"""Fixtures of the management API's tests."""
 
 from __future__ import annotations
 

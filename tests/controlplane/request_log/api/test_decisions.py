@@ -1,4 +1,4 @@
-"""`/api/v1/decisions`: found by every filter, in full by id, and only by those who may see the pool."""
+"""`/api/v1/decisions`: filters, full records by id, and visibility by pool."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def ids(world: World, query: str = "", caller: str = "admin") -> list[str]:
 
 
 @pytest.mark.parametrize(("also", "expected"), [(SECRET, [LATE]), (b"", [])])
-def test_a_session_is_found_under_both_secrets_while_these_are_rotated(
+def test_session_is_searched_under_both_secrets_during_a_rotation(
     recorded: World, also: bytes, expected: list[str]
 ) -> None:
     with override_settings(FLEET_SECRET=b"the secret after this one", FLEET_SECRET_ALSO=also):
@@ -79,11 +79,11 @@ def test_a_session_is_found_under_both_secrets_while_these_are_rotated(
         ("?arm=control", []),
     ],
 )
-def test_decisions_are_found_by_every_filter(recorded: World, query: str, expected: list[str]) -> None:
+def test_every_filter_selects_its_decisions(recorded: World, query: str, expected: list[str]) -> None:
     assert ids(recorded, query) == expected
 
 
-def test_pages_follow_each_other(recorded: World) -> None:
+def test_pages_have_no_gap_and_no_repetition(recorded: World) -> None:
     api, address, seen = Api(recorded), "/api/v1/decisions?limit=1", []
     while address:
         page = api.get(address).json()
@@ -99,7 +99,7 @@ def test_an_invalid_filter_is_rejected_with_a_reason(recorded: World, query: str
     assert answer.json()["errors"]
 
 
-def test_everybody_sees_the_decisions_of_their_pools(recorded: World) -> None:
+def test_people_see_only_decisions_of_their_pools(recorded: World) -> None:
     assert ids(recorded, caller="operator_b") == ["d-4"]
     assert ids(recorded, caller="viewer_a") == ["d-3", "d-2", LATE]
     assert Api(recorded, "operator_b").get(f"decisions/{LATE}").status_code == 404
@@ -112,7 +112,7 @@ def detail(world: World, name: str = LATE) -> dict[str, Any]:
     return dict(answer.json())
 
 
-def test_one_decision_is_shown_in_full(recorded: World) -> None:
+def test_decision_is_returned_in_full(recorded: World) -> None:
     shown = detail(recorded)
     assert shown["stored"] is True
     assert shown["story"]["title"].startswith("Sent to e-17 for its cache; e-04")
@@ -121,7 +121,7 @@ def test_one_decision_is_shown_in_full(recorded: World) -> None:
     assert shown["record"]["known"][0]["report_age_s"] == 0.062
 
 
-def test_a_record_that_cannot_be_read_says_so(recorded: World) -> None:
+def test_unreadable_record_is_reported(recorded: World) -> None:
     Segment.objects.update(data=b"damaged")
     answer = Api(recorded).get(f"decisions/{LATE}")
     assert answer.status_code == 404
@@ -132,7 +132,7 @@ def test_an_unknown_id_is_not_found(recorded: World) -> None:
     assert Api(recorded).get("decisions/nobody-made-it").status_code == 404
 
 
-def test_a_command_explains_the_same(recorded: World) -> None:
+def test_command_prints_the_same_explanation(recorded: World) -> None:
     out = io.StringIO()
     call_command("explain", LATE, stdout=out)
     text = out.getvalue()
@@ -148,7 +148,7 @@ def test_a_command_explains_the_same(recorded: World) -> None:
         call_command("explain", "nobody-made-it")
 
 
-def test_a_command_follows_what_is_recorded(recorded: World) -> None:
+def test_command_follows_new_decisions(recorded: World) -> None:
     out = io.StringIO()
     call_command("tap", "--last", "10", "--count", "1", "--late", stdout=out)
     (line,) = out.getvalue().splitlines()
@@ -160,7 +160,7 @@ def test_a_command_follows_what_is_recorded(recorded: World) -> None:
     assert len(out.getvalue().splitlines()) == 4
 
 
-def test_a_command_follows_one_arm(recorded: World) -> None:
+def test_command_follows_one_arm(recorded: World) -> None:
     out = io.StringIO()
     call_command("tap", "--last", "10", "--count", "1", "--arm", "canary", stdout=out)
     (line,) = out.getvalue().splitlines()

@@ -1,4 +1,4 @@
-"""The words about one decision: the drawn one of UX.md, and every way it can end."""
+"""The explanation of a decision: the documented example of UX.md, and every outcome."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def plain(text: str) -> str:
     return text.replace("\u202f", " ")
 
 
-def test_the_drawn_decision_reads_as_drawn() -> None:
+def test_documented_example_has_the_documented_text() -> None:
     story = story_of(stored())
     assert plain(story.title) == "Sent to e-17 for its cache; e-04 would have been 2.73 s faster"
     assert plain(story.verdict) == "Late by 470 ms"
@@ -37,7 +37,7 @@ def test_the_drawn_decision_reads_as_drawn() -> None:
     )
 
 
-def test_what_would_have_changed_the_choice_does_change_it() -> None:
+def test_stated_alternative_does_change_the_choice() -> None:
     record = stored()
     firm = firmness(record)
     assert firm is not None
@@ -58,7 +58,7 @@ def test_what_would_have_changed_the_choice_does_change_it() -> None:
     ]
 
 
-def test_other_placements_have_no_beta() -> None:
+def test_placements_without_beta_do_not_mention_it() -> None:
     assert firmness(stored(placement="min_ttft")) is None
     assert firmness(stored(candidates=(CHOSEN,))) is None
 
@@ -79,14 +79,14 @@ def story_with(**fields: Any) -> Story:
     return story_of(stored(**fields))
 
 
-def test_a_request_that_was_on_time_asks_for_nothing() -> None:
+def test_request_on_time_has_no_remedy() -> None:
     story = story_of(on_time("d-1"))
     assert story.verdict == "On time"
     assert story.to_do.startswith("Nothing")
     assert text_of(story.happened).startswith("The request was dispatched at once")
 
 
-def test_a_gateway_that_was_slow_to_decide_is_named_before_any_engine() -> None:
+def test_slow_gateway_is_named_before_any_engine() -> None:
     slow = Regret("engine-04", 4.76, 2.89, 0, load_s=0.39, gateway_s=2.5)
     story = story_with(
         queued_s=0.0,
@@ -103,7 +103,7 @@ def test_a_gateway_that_was_slow_to_decide_is_named_before_any_engine() -> None:
     assert plain(story.to_do).startswith("The gateway was slow, not an engine")
 
 
-def test_a_wait_is_counted_from_the_decision() -> None:
+def test_wait_is_counted_from_the_decision() -> None:
     happened = plain(text_of(story_with(queued_s=5.86, decided_after_s=2.5, first_token_after_s=6.47).happened))
     assert happened.startswith("The decision came after 2.50 s. It waited 3.36 s, 500 ms longer than estimated")
 
@@ -115,7 +115,7 @@ def rejected(**fields: Any) -> StoredDecision:
     )  # fmt: skip
 
 
-def test_a_rejection_is_shown_with_its_prediction() -> None:
+def test_rejection_is_shown_with_its_prediction() -> None:
     story = story_of(rejected(regret=Regret("engine-04", 1.13, 2.37, 4608, admission_s=2.37)))
     assert plain(story.title).startswith("Rejected: its expected TTFT was over the limit; e-04 was expected")
     assert "e-04, was expected to take 1.13 s" in plain(text_of(story.why))
@@ -137,7 +137,7 @@ def test_a_rejection_is_shown_with_its_prediction() -> None:
         ({"outcome": "running"}, "Running", "It is still running."),
     ],
 )
-def test_every_end_has_its_words(fields: dict[str, Any], verdict: str, ending: str) -> None:
+def test_every_outcome_has_a_text(fields: dict[str, Any], verdict: str, ending: str) -> None:
     story = story_with(**fields)
     assert story.verdict == verdict
     assert text_of(story.happened).endswith(ending)

@@ -1,4 +1,4 @@
-"""The words about KV that was loaded instead of computed."""
+"""The explanation of KV that was loaded instead of computed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def loaded(**fields: Any) -> StoredDecision:
     return stored(fetch=Fetch("", 12, 0.025, "a"), believed_tokens=0, **fields)
 
 
-def test_a_load_is_shown_with_source_size_and_benefit() -> None:
+def test_load_is_shown_with_source_size_and_benefit() -> None:
     record = loaded(load=WHOLE)
     story = story_of(record)
     assert plain(story.title).startswith("Sent to e-17 to load from node a")
@@ -51,14 +51,14 @@ def test_a_load_is_shown_with_source_size_and_benefit() -> None:
         ("", "the engine held it already"),
     ],
 )
-def test_a_load_that_brought_nothing_says_why(reason: str, words: str) -> None:
+def test_load_without_blocks_states_the_reason(reason: str, words: str) -> None:
     record = loaded(load=StoredLoad("a", 12, reason=reason))
     assert f"Nothing was loaded from node a: {words}." in text_of(story_of(record).happened)
     assert computed_instead_s(record) is None
 
 
-def test_a_load_that_the_engine_does_not_report_is_not_claimed() -> None:
-    """A stream of vLLM does not report what its connector did."""
+def test_unreported_load_result_is_not_claimed() -> None:
+    """Streams of vLLM do not report what its connector did."""
     record = loaded(load=StoredLoad("a", 12, reason="untold"))
     happened = text_of(story_of(record).happened)
     assert "It was to load 12 blocks from node a; the engine does not report the result." in happened
@@ -66,25 +66,25 @@ def test_a_load_that_the_engine_does_not_report_is_not_claimed() -> None:
     assert load_fact(record) == "12 blocks, a, not reported"
 
 
-def test_a_load_that_brought_a_part_says_both() -> None:
+def test_partial_load_states_both_parts() -> None:
     happened = plain(text_of(story_of(loaded(load=StoredLoad("a", 12, 5, 2_621_440, 0.01, "missing", 2560))).happened))
     assert "It loaded 2,560 tokens (5 blocks, 2.50 MiB) from node a in 10 ms" in happened
     assert "12 blocks were ordered, but the node no longer had all of it." in happened
 
 
-def test_a_load_that_took_longer_than_computing_is_called_not_worth_it() -> None:
+def test_load_slower_than_computing_is_called_not_worth_it() -> None:
     slow = StoredLoad("a", 12, 12, 6_291_456, 9.0, "", 6144)
     assert "so loading was slower." in text_of(story_of(loaded(load=slow)).happened)
     assert "loading was slower" not in text_of(story_of(loaded(load=WHOLE)).happened)
 
 
-def test_a_decision_without_a_load_says_nothing_of_one() -> None:
+def test_decision_without_a_load_mentions_none() -> None:
     record = on_time("0199f3c2-7d41-7c0e-8000-000000000002")
     assert "node" not in text_of(story_of(record).why) + text_of(story_of(record).happened)
     assert load_fact(record) == ""
 
 
-def test_what_an_engine_loads_by_itself_is_named_with_its_place_and_time() -> None:
+def test_load_by_the_engine_itself_is_shown_with_its_source_and_time() -> None:
     loading = Loading(0.045, {"cpu": 4096, "disk": 512}, "sql")
     chosen = replace(CHOSEN, loading=loading)
     why = plain(text_of(story_of(stored(candidates=(chosen, OTHER), believed_tokens=0)).why))

@@ -1,4 +1,4 @@
-"""From recorded traffic, or an upload, to a recording that people keep."""
+"""Recorded traffic or an upload becomes a recording that is kept until its deletion."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def own_state(tmp_path: Path) -> object:
 
 
 @pytest.mark.django_db
-def test_a_window_becomes_a_recording(pool: Pool) -> None:
+def test_window_becomes_a_recording(pool: Pool) -> None:
     record(rows(30) + rows(5, 100, pool="other"))
     made = record_window(pool, BEGIN + timedelta(seconds=10), BEGIN + timedelta(seconds=200), actor=ACTOR, why="try")
     assert (made.requests, made.name) == (20, "chat, 15 Jan 08:00:10 to 08:03:20 UTC")
@@ -61,7 +61,7 @@ def test_a_window_becomes_a_recording(pool: Pool) -> None:
 
 
 @pytest.mark.django_db
-def test_two_recordings_of_one_window_share_no_name(pool: Pool) -> None:
+def test_two_recordings_of_one_window_have_different_names(pool: Pool) -> None:
     record(rows(5))
     end = BEGIN + timedelta(seconds=9)
     one, other = (
@@ -72,7 +72,7 @@ def test_two_recordings_of_one_window_share_no_name(pool: Pool) -> None:
 
 
 @pytest.mark.django_db
-def test_an_empty_window_says_what_there_is(pool: Pool) -> None:
+def test_empty_window_error_states_the_recorded_range(pool: Pool) -> None:
     with pytest.raises(InvalidFieldsError, match="Nothing is recorded yet"):
         record_window(pool, BEGIN, BEGIN + timedelta(hours=1), actor=ACTOR)
     record(rows(5, pool="other"))
@@ -86,7 +86,7 @@ def test_an_empty_window_says_what_there_is(pool: Pool) -> None:
 
 
 @pytest.mark.django_db
-def test_an_upload_holds_no_name_and_no_text(pool: Pool) -> None:
+def test_upload_holds_no_name_and_no_text(pool: Pool) -> None:
     trace = ROW + ROW.replace(
         b'"hash_ids"', b'"session_id": "canary-a", "tenant": "canary-b", "prompt": "canary-c", "hash_ids"'
     )
@@ -97,7 +97,7 @@ def test_an_upload_holds_no_name_and_no_text(pool: Pool) -> None:
 
 
 @pytest.mark.django_db
-def test_a_bad_upload_leaves_nothing(pool: Pool) -> None:
+def test_invalid_upload_leaves_nothing(pool: Pool) -> None:
     with pytest.raises(BadTraceError):
         upload_recording(pool, io.BytesIO(ROW + b"{"), actor=ACTOR, name="x")
     with pytest.raises(InvalidFieldsError, match="one line"):
@@ -107,7 +107,7 @@ def test_a_bad_upload_leaves_nothing(pool: Pool) -> None:
 
 
 @pytest.mark.django_db
-def test_a_window_over_the_limit_is_rejected_whole(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_window_over_the_limit_is_rejected_as_a_whole(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controlplane.request_log.recordings.kept_traces.MAX_ROWS", 3)
     record(rows(5))
     with pytest.raises(InvalidFieldsError, match="shorter window"):
@@ -129,14 +129,14 @@ def read_recorded_rows(count: int) -> list:
 
 
 @pytest.mark.django_db
-def test_recordings_have_a_budget(pool: Pool) -> None:
+def test_total_size_of_recordings_is_limited(pool: Pool) -> None:
     upload_recording(pool, io.BytesIO(ROW), actor=ACTOR, name="one")
     with override_settings(KEPT_RECORDING_BYTES=10), pytest.raises(NoRoomError, match="Delete some"):
         upload_recording(pool, io.BytesIO(ROW), actor=ACTOR, name="two")
 
 
 @pytest.mark.django_db(transaction=True)
-def test_deleting_takes_trace_and_copy_along(pool: Pool) -> None:
+def test_deletion_removes_trace_and_local_copy(pool: Pool) -> None:
     made = upload_recording(pool, io.BytesIO(ROW), actor=ACTOR, name="one")
     copy = recording_store().path(made.key)
     delete_recording(made, actor=ACTOR, why="done")
@@ -161,7 +161,7 @@ def test_any_machine_reads_a_recording(pool: Pool, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.django_db
-def test_unneeded_copies_are_swept(pool: Pool, tmp_path: Path) -> None:
+def test_unneeded_copies_are_deleted(pool: Pool, tmp_path: Path) -> None:
     store = RecordingStore(tmp_path)
     kept, lost = (upload_recording(pool, io.BytesIO(ROW), actor=ACTOR, name="one").key for _ in range(2))
     for key in (kept, lost):

@@ -1,4 +1,4 @@
-"""Names in a recording are equal where they were equal, and reveal nothing else."""
+"""Anonymized names in a recording preserve equality and reveal nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_equal_prefixes_stay_equal_within_a_recording() -> None:
     assert names.recorded(row(6), START).session_id == one.session_id != other.session_id
 
 
-def test_nothing_links_two_recordings_or_the_fleet() -> None:
+def test_names_cannot_be_linked_across_recordings_or_to_the_fleet() -> None:
     one, other = Resalting(b"a").recorded(row(1), START), Resalting(b"b").recorded(row(1), START)
     assert not set(one.hash_ids) & set(other.hash_ids)
     assert not set(one.hash_ids) & {7, WIDE - 1, 14}
@@ -26,14 +26,14 @@ def test_nothing_links_two_recordings_or_the_fleet() -> None:
     assert max(*one.hash_ids, *other.hash_ids) < 2**53
 
 
-def test_first_small_blocks_are_renamed_too() -> None:
+def test_first_small_blocks_are_anonymized_too() -> None:
     names = Resalting(b"a")
     one, other = names.recorded(row(1, head=(5, 6)), START), names.recorded(row(2, head=(5, 7)), START)
     assert one.head_ids[0] == other.head_ids[0] != 5
     assert one.head_ids[1] != other.head_ids[1]
 
 
-def test_an_uploaded_name_is_not_stored() -> None:
+def test_uploaded_name_is_not_stored() -> None:
     uploaded = RecordedRow(
         timestamp=1.0, input_length=600, output_length=1, hash_ids=(-1, 2, 3), session_id="canary-session",
         tenant="canary-tenant", cache_hint="canary hint",
@@ -43,7 +43,7 @@ def test_an_uploaded_name_is_not_stored() -> None:
     assert len(kept.hash_ids) == 2
 
 
-def test_a_recording_is_a_trace_for_other_tools(tmp_path: Path) -> None:
+def test_recording_is_a_valid_trace_for_other_tools(tmp_path: Path) -> None:
     names = Resalting(b"a")
     made = written(names.recorded(item, START) for item in reversed(rows(20)))
     path = tmp_path / "trace.jsonl.gz"

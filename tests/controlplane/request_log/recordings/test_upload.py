@@ -1,4 +1,4 @@
-"""Uploads: every error is reported with its line, and limits hold."""
+"""Uploads report every error with its line, within limits."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def rejected(data: bytes) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_a_trace_is_read_packed_or_not(pack: Any) -> None:
+def test_trace_is_read_compressed_or_not(pack: Any) -> None:
     rows = list(checked_rows(io.BytesIO(pack(line() + b"\n\n" + line(timestamp=5, prompt="not read") + b"\n"))))
     assert [row.timestamp for row in rows] == [0, 5]
     assert "not read" not in repr(rows)
 
 
-def test_every_wrong_line_is_named() -> None:
+def test_every_invalid_line_is_named() -> None:
     good = line()
     data = b"\n".join([good, b"{", line(input_length=0), good, line(hash_ids=[2**64]), line(outcome="hello"), b"[]"])
     problems = rejected(data)
@@ -40,14 +40,14 @@ def test_every_wrong_line_is_named() -> None:
     assert "completed" in problems[3][1]
 
 
-def test_problems_are_bounded_and_counted() -> None:
+def test_problems_are_limited_and_counted() -> None:
     with pytest.raises(BadTraceError, match="150 lines unreadable; the first 100") as caught:
         checked_rows(io.BytesIO(b"x\n" * 150))
     assert len(caught.value.problems) == MAX_PROBLEMS
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\n", gzip.compress(b"", mtime=0)], ids=["empty", "lines", "packed"])
-def test_nothing_is_no_trace(data: bytes) -> None:
+def test_empty_upload_is_rejected(data: bytes) -> None:
     assert "no request" in rejected(data)[0][1]
 
 
@@ -56,7 +56,7 @@ def test_broken_gzip_is_reported() -> None:
     assert "decompressed" in rejected(packed[:-20])[0][1]
 
 
-def test_limits_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_are_enforced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upload, "MAX_ROWS", 3)
     assert "more than 3 requests" in rejected((line() + b"\n") * 4)[0][1]
     monkeypatch.setattr(upload, "MAX_PLAIN_BYTES", 100)
@@ -65,7 +65,7 @@ def test_limits_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "over 0 MiB" in rejected(line() * 3)[0][1]
 
 
-def test_a_line_that_is_too_long_is_named_and_the_rest_is_still_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_long_line_is_named_and_later_lines_are_still_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upload, "MAX_LINE_BYTES", 100)
     data = b"\n".join([line(), line(tenant="x" * 500), b"{"])
     assert [path for path, _ in rejected(data)] == ["line 2", "line 3"]
@@ -73,7 +73,7 @@ def test_a_line_that_is_too_long_is_named_and_the_rest_is_still_checked(monkeypa
 
 @pytest.fixture
 def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return the sizes of unpacked pieces."""
+    """Return the sizes of decompressed pieces."""
     sizes: list[int] = []
 
     class Counting(gzip.GzipFile):
@@ -88,7 +88,7 @@ def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("blank", [b"\n", b" \r\n", b"x\n"], ids=["blank", "spaces", "wrong"])
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_every_line_counts_whatever_it_holds(
+def test_every_line_counts_whatever_its_content(
     monkeypatch: pytest.MonkeyPatch, unpacked: list[int], pack: Any, blank: bytes
 ) -> None:
     monkeypatch.setattr(upload, "MAX_LINES", 1000)
@@ -102,7 +102,7 @@ def test_every_line_counts_whatever_it_holds(
     assert sum(unpacked) < 1 << 20, "it goes on unpacking behind the first limit"
 
 
-def test_a_line_without_end_is_unpacked_no_further_than_the_limit(
+def test_endless_line_is_decompressed_only_up_to_the_limit(
     monkeypatch: pytest.MonkeyPatch, unpacked: list[int]
 ) -> None:
     monkeypatch.setattr(upload, "MAX_PLAIN_BYTES", 4 << 20)

@@ -1,4 +1,4 @@
-"""Made-up traffic."""
+"""Generated traffic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WIDE = 2**64 - 3
 
 
 def row(number: int = 0, **fields: Any) -> TrafficRow:
-    """Return one successful request, `number` seconds after START, sharing its first block with all others."""
+    """Return one successful request, `number` seconds after START. All rows share their first block."""
     known: dict[str, Any] = {
         **BLANK, "arrived_at": START + number, "pool": "chat", "prompt_tokens": 1500, "output_tokens": 20,
         "blocks": (7, WIDE - number, 3 * number + 11), "session": f"s{number % 5}", "tenant": "acme-digest",
@@ -32,12 +32,12 @@ def rows(count: int, begin: int = 0, **fields: Any) -> list[TrafficRow]:
 
 
 def batch(rows: Sequence[TrafficRow], name: str = "") -> bytes:
-    """Return the rows as a gateway sends them."""
+    """Return the rows in the format of a gateway."""
     return encode_batch(request_batch(name or uuid.uuid4().hex, list(map(pack_row, rows)), ()))
 
 
 def record(rows: Sequence[TrafficRow]) -> None:
-    """Store the rows as of the last one's arrival."""
+    """Store the rows at the arrival time of the last one."""
     name = uuid.uuid4().hex
     store([batch(rows, name)])
     Segment.objects.filter(batch=name).update(at_ms=int(rows[-1].arrived_at * 1000))

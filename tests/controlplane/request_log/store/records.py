@@ -1,4 +1,4 @@
-"""Records of made-up decisions."""
+"""Records of generated decisions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OTHER = Candidate("engine-04", 4608, 0.41, 0.72, 0.41 + 8 * 0.72, 9)
 
 
 def decision(name: str, **fields: Any) -> Decision:
-    """Return the decision that UX.md draws, with other fields where given."""
+    """Return the example decision of UX.md, with changed fields."""
     known: dict[str, Any] = {
         "decision_id": name, "pool_id": "pool-a", "engine_id": "engine-17", "incarnation": 1,
         "placement": "least_cost", "order": "fifo", "policy_version": 41, "reason": reasons.LEAST_COST,
@@ -34,7 +34,7 @@ def decision(name: str, **fields: Any) -> Decision:
 
 
 def stored(name: str = "0199f3c2-7d41-7c0e-8000-000000000001", at: float = START, **fields: Any) -> StoredDecision:
-    """Return the record of that decision: late by 0.47 s, with 3072 tokens fewer than believed."""
+    """Return the record of that decision: late by 0.47 s, with 3072 fewer hit tokens than predicted."""
     inner = {key: fields.pop(key) for key in list(fields) if key in Decision.__struct_fields__}
     course = Course(ttft_s=3.97, queued_s=3.36, compute_s=0.61, hit_tokens=6144, view_age_s=0.062)
     options = [
@@ -65,10 +65,10 @@ def on_time(name: str, at: float = START, **fields: Any) -> StoredDecision:
 
 
 def batch(decisions: Iterable[StoredDecision], name: str = "") -> bytes:
-    """Return the decisions as a gateway sends them."""
+    """Return the decisions in the format of a gateway."""
     return encode_batch(request_batch(name or uuid.uuid4().hex, (), tuple(decisions)))
 
 
 def keep(*decisions: StoredDecision) -> StoredCounts:
-    """Store the decisions of one batch."""
+    """Store the decisions in one batch."""
     return store([batch(decisions)])

@@ -1,4 +1,4 @@
-"""Small segments become few, and all that was stored is read as before: once, in order, by the same names."""
+"""Small segments are merged, and stored data is read as before: once, in order, under the same names."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HOUR_S = 3600
 
 
 class Clock:
-    """The storing process's wall clock. Mutable: the seconds since START."""
+    """The wall clock of the storing process. Mutable: the seconds since START."""
 
     def __init__(self) -> None:
         self.passed_s = 0.0
@@ -67,7 +67,7 @@ def second(number: int, source: str = "a" * 16) -> bytes:
 
 
 def stored_seconds(clock: Clock, count: int, at_once: int = 1) -> None:
-    """Store a batch per second, `at_once` in one run of the job."""
+    """Store a batch per second, `at_once` batches per run of the job."""
     for number in range(0, count, at_once):
         clock.passed_s = float(number)
         store([second(item) for item in range(number, min(number + at_once, count))])
@@ -87,14 +87,14 @@ def arrivals() -> list[float]:
 
 
 def assert_whole(count: int, every: int = 1) -> None:
-    """Assert that all traffic, and one in `every` decisions, are read as they were stored."""
+    """Assert that all traffic, and one in `every` decisions, is read as it was stored."""
     assert arrivals() == [float(number) for number in range(count)]
     rows = list(DecisionIndex.objects.order_by("decision_id"))
     assert [item.decision_id for item in rows] == [f"d-{number:06}" for number in range(count)]
     assert all(read_decision(item).decision.decision_id == item.decision_id for item in rows[::every])
 
 
-def test_two_hours_of_one_request_per_second_are_a_segment_per_minute_and_class(
+def test_two_hours_of_one_request_per_second_become_a_segment_per_minute_and_class(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bus = InProcessBus()
@@ -115,7 +115,7 @@ def test_two_hours_of_one_request_per_second_are_a_segment_per_minute_and_class(
     assert_whole(2 * HOUR_S, every=37)
 
 
-def test_a_merge_changes_nothing_that_is_read(clock: Clock) -> None:
+def test_merge_does_not_change_read_data(clock: Clock) -> None:
     stored_seconds(clock, 150)
     merge(clock)
     assert_whole(150)
@@ -124,7 +124,7 @@ def test_a_merge_changes_nothing_that_is_read(clock: Clock) -> None:
     assert all(size == len(data) + segments.SEGMENT_BYTES for size, data in sizes)
 
 
-def test_who_had_listed_the_segments_before_a_merge_reads_all_of_them(clock: Clock) -> None:
+def test_reader_that_listed_segments_before_a_merge_reads_all_of_them(clock: Clock) -> None:
     stored_seconds(clock, 150)
     reading = recorded_traffic(START, START + 150)
     read = [next(reading).arrived_at - START for _ in range(20)]
@@ -140,7 +140,7 @@ def test_who_had_listed_the_segments_before_a_merge_reads_all_of_them(clock: Clo
     assert_whole(150)
 
 
-def test_a_batch_that_comes_again_after_its_segments_were_merged_and_dropped_is_not_stored_twice(clock: Clock) -> None:
+def test_batch_repeated_after_its_segments_were_merged_is_not_stored_twice(clock: Clock) -> None:
     stored_seconds(clock, 150)
     merge(clock)
     clock.passed_s += READERS_MS / 1000 + 1
@@ -152,7 +152,7 @@ def test_a_batch_that_comes_again_after_its_segments_were_merged_and_dropped_is_
     assert forget_merged_batches(at_ms + KEPT_MS + 1) == 1
 
 
-def test_large_segments_stay_and_a_merged_one_is_within_the_limit(clock: Clock) -> None:
+def test_large_segments_are_kept_and_merged_ones_are_within_the_limit(clock: Clock) -> None:
     many = tuple(range(2**63, 2**63 + 3000))
     for number in range(12):
         clock.passed_s = float(number)
@@ -166,7 +166,9 @@ def test_large_segments_stay_and_a_merged_one_is_within_the_limit(clock: Clock) 
     assert arrivals() == [float(number) for number in range(12)]
 
 
-def test_a_call_examines_a_bounded_number_and_the_next_continues(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_call_examines_a_limited_number_and_the_next_one_continues(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(merging, "LISTED_AT_ONCE", 100)
     stored_seconds(clock, 301)
     since_ms, calls = 0, []
@@ -178,9 +180,7 @@ def test_a_call_examines_a_bounded_number_and_the_next_continues(clock: Clock, m
     assert arrivals() == [float(number) for number in range(301)]
 
 
-def test_more_segments_of_one_moment_than_a_call_examines_do_not_stop_the_merging(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_segments_with_equal_times_do_not_block_merging(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merging, "LISTED_AT_ONCE", 10)
     store([second(number) for number in range(25)])
     since_ms = merge_small(Retention.TRAFFIC, 0, clock.ms)
@@ -188,9 +188,7 @@ def test_more_segments_of_one_moment_than_a_call_examines_do_not_stop_the_mergin
     assert sorted(arrivals()) == [float(number) for number in range(25)]
 
 
-def test_a_segment_that_cannot_be_read_keeps_its_neighbours_unmerged(
-    clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unreadable_segment_keeps_its_neighbors_unmerged(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     stored_seconds(clock, 130)
     for retention in CLASSES:
         damaged = Segment.objects.filter(retention=retention).order_by("at_ms")[5]
@@ -205,7 +203,7 @@ def test_a_segment_that_cannot_be_read_keeps_its_neighbours_unmerged(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_merge_that_fails_halfway_leaves_all_as_it_was(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_merge_changes_nothing(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise DatabaseError("away")
 
@@ -218,7 +216,7 @@ def test_a_merge_that_fails_halfway_leaves_all_as_it_was(clock: Clock, monkeypat
     assert_whole(61)
 
 
-def test_what_another_process_has_merged_meanwhile_stays(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segments_merged_by_another_process_are_not_merged_again(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     stored_seconds(clock, 61)
     listed = merging._groups
 
@@ -233,7 +231,7 @@ def test_what_another_process_has_merged_meanwhile_stays(clock: Clock, monkeypat
     assert_whole(61)
 
 
-def test_one_in_so_many_rows_is_read_of_every_time(clock: Clock) -> None:
+def test_sampled_read_covers_the_whole_time_range(clock: Clock) -> None:
     stored_seconds(clock, 2401, at_once=10)
     merge(clock)
     sampled = [item.arrived_at - START for item in recorded_traffic(START, START + 2401, segments=2, rows=5)]
@@ -242,7 +240,7 @@ def test_one_in_so_many_rows_is_read_of_every_time(clock: Clock) -> None:
     assert all(per_five_minutes[number] == pytest.approx(30, rel=0.5) for number in range(8))
 
 
-def test_names_are_kept_as_few_spans() -> None:
+def test_names_are_stored_as_few_ranges() -> None:
     assert joined_spans([(4, 4), (1, 2), (3, 3), (9, 9), (3, 3)]) == [(1, 4), (9, 9)]
     odd = joined_spans((number, number) for number in range(1, 2 * MAX_SPANS + 4, 2))
     assert len(odd) == MAX_SPANS

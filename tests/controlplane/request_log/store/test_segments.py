@@ -1,4 +1,4 @@
-"""Segments and index together: a batch is stored once and whole, and each class keeps its bounds."""
+"""Segments and index: a batch is stored once and completely, and each class keeps its limits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def within(begin: float = 0, end: float = 100) -> list[TrafficRow]:
     return list(recorded_traffic(START + begin, START + end))
 
 
-def test_a_record_comes_back_as_it_was() -> None:
+def test_record_is_read_as_it_was_stored() -> None:
     record = stored()
     assert keep(on_time("other"), record) == StoredCounts(0, 2)
     assert read_decision(DecisionIndex.objects.get(decision_id=record.decision.decision_id)) == record
@@ -61,14 +61,14 @@ def test_each_batch_is_stored_once() -> None:
     assert Segment.objects.count() == 2
 
 
-def test_what_is_no_batch_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_batch_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
     bad = encode_batch(request_batch("bad", (), ()))[:-1]
     assert store([batch(many(1)), b"rubbish", bad]) == StoredCounts(0, 1)
     assert "cannot be read" in caplog.text
 
 
 @pytest.mark.django_db(transaction=True)
-def test_no_row_is_stored_without_its_segment_nor_the_other_way_round(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_and_segments_are_stored_atomically(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_rows: object) -> None:
         raise DatabaseError("away")
 
@@ -80,7 +80,7 @@ def test_no_row_is_stored_without_its_segment_nor_the_other_way_round(monkeypatc
     assert keep(*many(5)) == StoredCounts(0, 5)
 
 
-def test_rows_leave_with_their_segment() -> None:
+def test_rows_are_deleted_with_their_segment() -> None:
     keep(*many(2))
     keep(*many(2, 10))
     Segment.objects.order_by("pk")[:1].get().delete()
@@ -89,7 +89,7 @@ def test_rows_leave_with_their_segment() -> None:
     ]  # fmt: skip
 
 
-def test_a_record_that_cannot_be_read_says_why() -> None:
+def test_unreadable_record_reports_the_reason() -> None:
     keep(stored())
     row = DecisionIndex.objects.get()
     Segment.objects.update(data=b"not packed")
@@ -100,7 +100,7 @@ def test_a_record_that_cannot_be_read_says_why() -> None:
         read_decision(row)
 
 
-def test_a_row_says_what_is_searched_for() -> None:
+def test_row_has_the_searchable_fields() -> None:
     keep(stored())
     row = DecisionIndex.objects.get()
     assert (row.at_ms, row.pool, row.engine, row.tenant, row.session) == (
@@ -112,7 +112,7 @@ def test_a_row_says_what_is_searched_for() -> None:
     assert (row.predicted_tokens, row.reported_tokens, row.mismatch) == (9216, 6144, "late_event")
 
 
-def test_the_budget_holds_and_the_newest_stay() -> None:
+def test_size_limit_holds_and_the_newest_segments_are_kept() -> None:
     budget = 200_000
     for begin in range(0, 2048, 64):
         keep(*many(64, begin))
@@ -123,7 +123,7 @@ def test_the_budget_holds_and_the_newest_stay() -> None:
     assert not DecisionIndex.objects.filter(decision_id="d-000000").exists()
 
 
-def test_a_class_keeps_its_own_bounds() -> None:
+def test_class_has_its_own_limits() -> None:
     keep(*many(3))
     for hours in range(4):
         record(rows(1, hours * 3600))
@@ -133,14 +133,14 @@ def test_a_class_keeps_its_own_bounds() -> None:
     assert DecisionIndex.objects.count() == 3
 
 
-def test_dropping_reads_no_data() -> None:
+def test_deletion_reads_no_data() -> None:
     keep(*many(3))
     with CaptureQueriesContext(connection) as asked:
         assert shrink(Retention.DECISIONS, 0) == 1
     assert not [item["sql"] for item in asked if '"data"' in item["sql"]]
 
 
-def test_traffic_comes_back_by_its_arrival() -> None:
+def test_traffic_is_returned_in_order_of_arrival() -> None:
     record(rows(3))
     record(rows(3, 10))
     assert within() == rows(3) + rows(3, 10)
@@ -150,7 +150,7 @@ def test_traffic_comes_back_by_its_arrival() -> None:
     assert within() == [], "a request that ended this late is overlooked"
 
 
-def test_traffic_that_cannot_be_read_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_traffic_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
     record(rows(1))
     record(rows(1, 1))
     Segment.objects.filter(pk=Segment.objects.earliest("pk").pk).update(data=b"\xc1")
@@ -158,13 +158,13 @@ def test_traffic_that_cannot_be_read_is_skipped(caplog: pytest.LogCaptureFixture
     assert "cannot be read" in caplog.text
 
 
-def test_it_reports_since_when_traffic_is_recorded() -> None:
+def test_start_of_recorded_traffic_is_reported() -> None:
     assert recorded_span() is None
     record(rows(1))
     record(rows(1, 60))
     assert recorded_span() == (START, START + 60)
 
 
-def test_no_traffic_is_stored_where_recording_is_off() -> None:
+def test_no_traffic_is_stored_if_recording_is_off() -> None:
     with override_settings(RECORDING_BYTES=0):
         assert store([traffic.batch(rows(3))]) == StoredCounts()

@@ -1,4 +1,4 @@
-"""Canaries over REST: from the start to the end, with their ETags."""
+"""Canaries over REST from start to end, with their ETags."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_canary_is_started_stepped_and_promoted(world: World) -> None:
     assert PolicyVersion.objects.get(policy=world.policies["b"], number=number).published_at is not None
 
 
-def test_going_on_without_evidence_takes_force_and_a_reason(world: World) -> None:
+def test_step_without_evidence_requires_force_and_a_reason(world: World) -> None:
     api = Api(world)
     number = draft(world.policies["b"], {"placement": {"name": "round_robin"}}, actor=program("test")).number
     made = api.post("canaries", {"policy": "policy-b", "version": number, "steps": [0.1, 0.5]}).json()
@@ -69,14 +69,14 @@ def test_going_on_without_evidence_takes_force_and_a_reason(world: World) -> Non
         ({"policy": "policy-b", "version": 2, "advance": "soon"}, "advance"),
     ],
 )
-def test_what_cannot_be_tried_is_rejected_by_its_field(world: World, body: dict[str, object], path: str) -> None:
+def test_invalid_canary_is_rejected_by_its_field(world: World, body: dict[str, object], path: str) -> None:
     answer = Api(world).post("canaries", body)
     assert answer.status_code == 400
     assert [item["path"] for item in answer.json()["errors"]] == [path]
     assert Canary.objects.count() == 1
 
 
-def test_a_pool_gets_a_share_of_its_service_and_gives_it_back(world: World) -> None:
+def test_pool_gets_a_share_of_its_service_and_returns_it(world: World) -> None:
     api, beside = Api(world), Pool.objects.get(slug="pool-b")
     Pool.objects.create(
         slug="pool-new", name="new", region=beside.region, served_model=beside.served_model, policy=beside.policy,
@@ -101,7 +101,7 @@ def test_a_pool_gets_a_share_of_its_service_and_gives_it_back(world: World) -> N
         ({}, "policy"),
     ],
 )
-def test_what_is_tried_is_a_version_or_a_pool(world: World, body: dict[str, object], path: str) -> None:
+def test_candidate_is_either_a_version_or_a_pool(world: World, body: dict[str, object], path: str) -> None:
     answer = Api(world).post("canaries", body)
     assert answer.status_code == 400
     assert [item["path"] for item in answer.json()["errors"]] == [path]

@@ -1,4 +1,4 @@
-"""A pool with a live version and a better or worse one to try, and gateways that report made-up results."""
+"""A pool with a live version and a draft to try, and gateways that report generated results."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ ACTOR = program("test")
 
 
 def version(policy: Policy, placement: str, **document: object) -> PolicyVersion:
-    """Store a draft that places by this rule."""
+    """Store a draft with this placement."""
     return draft(policy, {"placement": {"name": placement}, **document}, actor=ACTOR)
 
 
 def live_version(policy: Policy, placement: str = "least_cost", **document: object) -> PolicyVersion:
-    """Publish a version that places by this rule."""
+    """Publish a version with this placement."""
     policy.refresh_from_db()
     before = policy.live_version.number if policy.live_version else None
     return publish_version(version(policy, placement, **document), instead_of=before, actor=ACTOR)
 
 
 class ArmScene:
-    """An intake whose clock a test moves, and its reports."""
+    """An intake with a clock set by a test, and its reports."""
 
     def __init__(self, start_s: float) -> None:
         self.now_s = start_s
@@ -45,7 +45,7 @@ class ArmScene:
         return datetime.fromtimestamp(self.now_s, UTC)
 
     def report(self, given: ArmSlice, base: tuple[str, int], tried: tuple[str, int], pool: str = "chat") -> None:
-        """Have a gateway report both arms, and let two seconds pass."""
+        """Report results of both arms as a gateway does, and advance the clock by two seconds."""
         rows = (ArmRow(pool, *base, given.base), ArmRow(pool, *tried, given.tried))
         self.bus.append(TOPIC, msgspec.msgpack.encode(ArmReport("g", self.now_s, rows)))
         self.now_s += 2.0
@@ -53,7 +53,7 @@ class ArmScene:
 
 @contextmanager
 def arm_scene(start: datetime) -> Iterator[ArmScene]:
-    """Return a scene whose intake is subscribed from `start` on."""
+    """Return a scene whose intake is subscribed at `start`."""
     made = ArmScene(start.timestamp())
     try:
         yield made

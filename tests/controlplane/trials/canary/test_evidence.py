@@ -1,4 +1,4 @@
-"""A canary proceeds by evidence: after its dwell, with requests judged, and while every guard is known to hold."""
+"""A canary steps by evidence: after its dwell time, with enough requests, if every guardrail holds."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def seen(canary: Canary, *, slower: float = 1.0, per_slice: int = 60, step_s: fl
     return now
 
 
-def test_it_goes_on_by_evidence_alone(canary: Canary) -> None:
+def test_canary_steps_only_by_evidence(canary: Canary) -> None:
     assert step_evidence(canary, seen(canary)).missing == ()
     assert take_step(canary, actor=ACTOR).step == 1
     with pytest.raises(EvidenceMissingError, match="lasted 0 s of 60 s\\. 0 of at least 40 requests"):
         promote(canary, actor=ACTOR)
 
 
-def test_the_dwell_is_waited_for(canary: Canary, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_waits_for_the_dwell_time(canary: Canary, monkeypatch: pytest.MonkeyPatch) -> None:
     now = seen(canary, step_s=50.0)
     monkeypatch.setattr("controlplane.trials.canary.lifecycle.timezone", SimpleNamespace(now=lambda: now))
     # The figures of the step are as many as before, and the evaluation is of this step.
@@ -61,7 +61,7 @@ def test_the_dwell_is_waited_for(canary: Canary, monkeypatch: pytest.MonkeyPatch
         take_step(canary, actor=ACTOR)
 
 
-def test_requests_are_waited_for(canary: Canary) -> None:
+def test_step_waits_for_enough_requests(canary: Canary) -> None:
     evidence = step_evidence(canary, seen(canary, per_slice=1))
     assert evidence.requests > 0
     assert evidence.wait_s is not None
@@ -69,13 +69,13 @@ def test_requests_are_waited_for(canary: Canary) -> None:
     assert [item.split(" of ")[1] for item in evidence.missing] == ["at least 40 requests evaluated per version."]
 
 
-def test_a_guard_that_is_not_known_to_hold_keeps_it(canary: Canary) -> None:
+def test_unknown_guardrail_blocks_the_step(canary: Canary) -> None:
     evidence = step_evidence(canary, seen(canary, slower=1.9))
     assert "Mean TTFT: not yet known to hold." in evidence.missing
     with pytest.raises(EvidenceMissingError, match="Mean TTFT"):
         promote(canary, actor=ACTOR)
 
 
-def test_figures_without_renewal_are_no_evidence(canary: Canary) -> None:
+def test_outdated_figures_are_no_evidence(canary: Canary) -> None:
     now = seen(canary) + timedelta(seconds=90)
     assert step_evidence(canary, now).missing == ("The last evaluation is 90 s old.",)

@@ -1,4 +1,4 @@
-"""The job aborts what is worse, takes steps with what is not, and stores its evaluations."""
+"""The job aborts regressing canaries, steps the others, and stores its evaluations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def started(policy: Policy, **course: object) -> Canary:
 
 
 def watch(made: ArmScene, count: int, *, slower: float = 1.0, seed: int = 1, base: int = 40) -> int:
-    """Report results and evaluate after each; return the number of evaluations until no canary runs."""
+    """Report results and evaluate after each report; return the number of evaluations until no canary runs."""
     for number, slice_ in enumerate(slices(seed, count, base, 6, slower=slower)):
         made.report(slice_, LIVE, CANARY)
         evaluate_canaries(made.intake, clock=made.clock)
@@ -38,7 +38,7 @@ def watch(made: ArmScene, count: int, *, slower: float = 1.0, seed: int = 1, bas
     return count
 
 
-def test_a_regression_is_aborted_within_a_minute_and_audited(pool: Pool, policy: Policy, bus: Bus) -> None:
+def test_regression_is_aborted_within_a_minute_and_audited(pool: Pool, policy: Policy, bus: Bus) -> None:
     canary = started(policy)
     with arm_scene(canary.step_at) as made:
         evaluations = watch(made, 30, slower=5.0)
@@ -56,7 +56,7 @@ def test_a_regression_is_aborted_within_a_minute_and_audited(pool: Pool, policy:
     assert evaluation.tried.p50_s > 2 * evaluation.base.p50_s
 
 
-def test_a_good_one_steps_and_is_promoted_by_itself_where_that_is_wanted(pool: Pool, policy: Policy, bus: Bus) -> None:
+def test_good_canary_steps_and_is_promoted_automatically_if_configured(pool: Pool, policy: Policy, bus: Bus) -> None:
     canary = started(policy, steps=(0.1, 0.4), min_dwell_s=20.0, advance="promote")
     with arm_scene(canary.step_at) as made:
         watch(made, 60, slower=0.9)
@@ -68,7 +68,7 @@ def test_a_good_one_steps_and_is_promoted_by_itself_where_that_is_wanted(pool: P
     assert verbs[-4:] == [("canary.start",), ("canary.step",), ("canary.promote",), ("policy.publish",)]
 
 
-def test_without_the_approval_that_is_asked_for_it_waits_to_be_promoted(pool: Pool, policy: Policy, bus: Bus) -> None:
+def test_canary_without_the_required_approval_waits_for_promotion(pool: Pool, policy: Policy, bus: Bus) -> None:
     canary = started(policy, min_dwell_s=10.0, advance="promote", steps=(0.4,))
     Policy.objects.filter(pk=policy.pk).update(needs_approval=True)
     with arm_scene(canary.step_at) as made:
@@ -78,7 +78,7 @@ def test_without_the_approval_that_is_asked_for_it_waits_to_be_promoted(pool: Po
     assert (canary.state, evaluation is not None and evaluation.reasons[0].code) == ("running", "last_step")
 
 
-def test_by_hand_it_stays_and_says_so(pool: Pool, policy: Policy, bus: Bus) -> None:
+def test_manual_canary_stays_at_its_step_and_reports_why(pool: Pool, policy: Policy, bus: Bus) -> None:
     canary = started(policy, min_dwell_s=0.0)
     with arm_scene(canary.step_at) as made:
         watch(made, 30)
@@ -90,7 +90,7 @@ def test_by_hand_it_stays_and_says_so(pool: Pool, policy: Policy, bus: Bus) -> N
     assert len(evaluation.points) in (6, 7)
 
 
-def test_results_from_before_the_step_do_not_count(pool: Pool, policy: Policy, bus: Bus) -> None:
+def test_results_from_before_the_step_are_ignored(pool: Pool, policy: Policy, bus: Bus) -> None:
     canary = started(policy)
     with arm_scene(canary.step_at) as made:
         made.now_s -= 100.0
@@ -102,7 +102,7 @@ def test_results_from_before_the_step_do_not_count(pool: Pool, policy: Policy, b
     assert canary.state == "running"
 
 
-def test_a_policy_that_loses_to_the_simple_rule_gives_way_and_comes_back(pool: Pool, policy: Policy, bus: Bus) -> None:
+def test_policy_that_loses_to_the_holdback_falls_back_and_returns(pool: Pool, policy: Policy, bus: Bus) -> None:
     quick = {"share": 0.05, "hold_s": 4, "cool_down_s": 10, "probe_s": 10, "guardrails": {"window_s": 20}}
     first = live_version(policy, automation={"holdback": quick})
     canary = start_canary(version(policy, "round_robin"), actor=ACTOR)
@@ -123,7 +123,7 @@ def test_a_policy_that_loses_to_the_simple_rule_gives_way_and_comes_back(pool: P
     assert list(verbs) == [kept, "holdback.fall_back", "holdback.try_again", kept]
 
 
-def test_a_frozen_pool_keeps_its_serving_side(pool: Pool, policy: Policy, bus: Bus) -> None:
+def test_frozen_pool_keeps_its_holdback(pool: Pool, policy: Policy, bus: Bus) -> None:
     first = live_version(policy, automation={"holdback": {"share": 0.05, "hold_s": 0}})
     freeze(pool, actor=ACTOR)
     assert first.published_at is not None

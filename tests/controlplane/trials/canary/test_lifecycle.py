@@ -1,4 +1,4 @@
-"""Canaries start, step, are promoted and aborted, each with its role, audit and snapshot."""
+"""Canaries are started, stepped, promoted, and aborted, each with its role, audit event, and snapshot."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def canary(pool: Pool, policy: Policy, bus: Bus) -> Canary:
     return start_canary(version(policy, "round_robin"), steps=(0.1, 0.5), actor=ACTOR, why="try it")
 
 
-def test_it_takes_its_share_in_the_snapshot_and_another_with_each_step(canary: Canary) -> None:
+def test_snapshot_has_the_share_of_each_step(canary: Canary) -> None:
     (arm,) = arms()
     assert (arm.arm, arm.trial_id, arm.share, arm.policy_version, arm.placement.name) == (
         "canary", canary.key, 0.1, 2, "round_robin",
@@ -49,7 +49,7 @@ def test_it_takes_its_share_in_the_snapshot_and_another_with_each_step(canary: C
         take_step(canary, actor=ACTOR)
 
 
-def test_aborting_restores_the_live_version_alone(canary: Canary, policy: Policy) -> None:
+def test_abort_restores_only_the_live_version(canary: Canary, policy: Policy) -> None:
     abort(canary, expected=1, actor=ACTOR, why="late")
     assert arms() == ()
     policy.refresh_from_db()
@@ -61,21 +61,21 @@ def test_aborting_restores_the_live_version_alone(canary: Canary, policy: Policy
         promote(canary, actor=ACTOR)
 
 
-def test_promoting_publishes_its_version(canary: Canary, policy: Policy) -> None:
+def test_promotion_publishes_the_version_of_the_canary(canary: Canary, policy: Policy) -> None:
     assert promote(canary, expected=1, actor=ACTOR, evidence=Evidence.JUDGED).state == "promoted"
     policy.refresh_from_db()
     assert policy.live_version == canary.version
     assert arms() == ()
 
 
-def test_another_version_going_live_ends_it(canary: Canary, policy: Policy) -> None:
+def test_newly_published_version_ends_the_canary(canary: Canary, policy: Policy) -> None:
     live_version(policy, "least_loaded")
     canary.refresh_from_db()
     assert (canary.state, canary.reason) == ("ended", "Version 3 went live")
     assert arms() == ()
 
 
-def test_one_runs_at_a_time_and_stale_verbs_change_nothing(canary: Canary, policy: Policy) -> None:
+def test_one_canary_runs_at_a_time_and_stale_actions_change_nothing(canary: Canary, policy: Policy) -> None:
     with pytest.raises(CanaryOverError, match="already has a running canary"):
         start_canary(version(policy, "least_loaded"), actor=ACTOR)
     with pytest.raises(StaleRevisionError):
@@ -84,7 +84,7 @@ def test_one_runs_at_a_time_and_stale_verbs_change_nothing(canary: Canary, polic
     assert (canary.step, canary.state) == (0, "running")
 
 
-def test_what_a_canary_could_not_show_is_rejected(pool: Pool, policy: Policy, bus: Bus) -> None:
+def test_canary_that_could_show_nothing_is_rejected(pool: Pool, policy: Policy, bus: Bus) -> None:
     with pytest.raises(InvalidFieldsError, match="No version is live"):
         start_canary(version(policy, "round_robin"), actor=ACTOR)
     live = live_version(policy)
@@ -96,7 +96,7 @@ def test_what_a_canary_could_not_show_is_rejected(pool: Pool, policy: Policy, bu
     assert untried(other, live) == ["ttft_slo_s"]
 
 
-def test_a_holdback_does_not_go_with_an_order_that_pulls() -> None:
+def test_holdback_is_incompatible_with_a_pulling_order() -> None:
     pulls = {"placement": {"name": "central"}, "order": {"name": "late_binding"}}
     (problem,) = problems_of({**pulls, "automation": {"holdback": {"share": 0.05}}})
     assert problem.path == "automation.holdback.share"
@@ -115,14 +115,14 @@ def test_a_holdback_does_not_go_with_an_order_that_pulls() -> None:
         {"guardrails": {"unknown": 1}},
     ],
 )
-def test_a_course_that_cannot_be_is_rejected(pool: Pool, policy: Policy, bus: Bus, course: dict[str, object]) -> None:
+def test_invalid_steps_are_rejected(pool: Pool, policy: Policy, bus: Bus, course: dict[str, object]) -> None:
     live_version(policy)
     with pytest.raises(InvalidFieldsError):
         start_canary(version(policy, "round_robin"), actor=ACTOR, **course)  # type: ignore[arg-type]
     assert not Canary.objects.exists()
 
 
-def test_a_viewer_sees_it_and_changes_nothing(canary: Canary) -> None:
+def test_viewer_sees_the_canary_and_changes_nothing(canary: Canary) -> None:
     viewer = Actor("key v", "api", role=Role.VIEWER)
     assert list(visible_canaries(viewer)) == [canary]
     for verb in (take_step, promote, abort):

@@ -1,4 +1,4 @@
-"""A real gateway over simulated engines: a policy that sends everything to one engine is aborted automatically."""
+"""A gateway over simulated engines: a policy that sends everything to one engine is aborted automatically."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PER_S = 14
 
 
 class Traffic:
-    """Conversations through a gateway in its own thread, until they are stopped."""
+    """Sends conversations through a gateway in a thread until it is stopped."""
 
     def __init__(self, bus: Bus, state_dir: Path, key: str) -> None:
         self._stop = threading.Event()
@@ -43,11 +43,11 @@ class Traffic:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start sending."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and wait for the end."""
+        """Stop sending, and wait for the end."""
         self._stop.set()
         self._thread.join(20)
 
@@ -89,7 +89,7 @@ def engines(*speeds: float) -> Iterator[list[SimulatedEngine]]:
 
 
 def watch(bus: Bus, traffic: Traffic) -> None:
-    """Have the job evaluate while there is traffic, until no canary runs or for PATIENCE_S."""
+    """Evaluate under traffic until no canary runs, or for PATIENCE_S."""
     publish()
     intake = ArmIntake(bus)
     traffic.start()
@@ -103,7 +103,7 @@ def watch(bus: Bus, traffic: Traffic) -> None:
         intake.stop()
 
 
-def test_a_policy_that_floods_one_engine_is_aborted(pool: Pool, tenant: Tenant, bus: Bus, tmp_path: Path) -> None:
+def test_policy_that_floods_one_engine_is_aborted(pool: Pool, tenant: Tenant, bus: Bus, tmp_path: Path) -> None:
     Pool.objects.filter(pk=pool.pk).update(key_source="approximate")
     live_version(pool.policy)
     _, key = create_api_key(tenant, "load", actor=ACTOR)
@@ -119,7 +119,7 @@ def test_a_policy_that_floods_one_engine_is_aborted(pool: Pool, tenant: Tenant, 
 
 
 @pytest.mark.thorough
-def test_a_pool_of_slow_engines_is_aborted_and_its_share_goes_back(
+def test_pool_of_slow_engines_is_aborted_and_returns_its_share(
     pool: Pool, tenant: Tenant, bus: Bus, tmp_path: Path
 ) -> None:
     Pool.objects.filter(pk=pool.pk).update(key_source="approximate")

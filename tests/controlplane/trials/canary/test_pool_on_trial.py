@@ -1,4 +1,4 @@
-"""A pool gets a share of its service, is guarded like a version, and returns the share."""
+"""A pool gets a share of its service, is judged like a version, and returns the share."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def another(pool: Pool, slug: str, weight: int, **changes: object) -> Pool:
 
 @pytest.fixture
 def fresh(pool: Pool, policy: Policy, bus: Bus) -> Pool:
-    """Return a pool without weight next to two others, of which one has three times the weight of the other."""
+    """Return a pool without weight, next to two others with weights of 3 to 1."""
     live_version(policy)
     another(pool, "more", 300)
     return another(pool, "new", 0)
@@ -51,7 +51,7 @@ def pools() -> dict[str, tuple[str, float]]:
 
 
 def report(made: ArmScene, given: ArmSlice, *, also: Iterable[ArmRow] = ()) -> None:
-    """Have a gateway report the pool on trial and both others, which have equal results."""
+    """Report the pool on trial and both others, which have equal results."""
     rows = (
         ArmRow("chat", "live", 1, given.base),
         ArmRow("more", "live", 1, given.base),
@@ -67,7 +67,7 @@ def watch(made: ArmScene, count: int, **figures: float) -> None:
         evaluate_canaries(made.intake, clock=made.clock)
 
 
-def test_its_share_is_in_the_snapshot_and_is_returned_when_it_is_aborted(fresh: Pool) -> None:
+def test_share_is_in_the_snapshot_and_is_returned_on_abort(fresh: Pool) -> None:
     before = pools()
     assert before == {"chat": ("", 100), "more": ("", 300), "new": ("", 0)}
     canary = start_canary(fresh, steps=(0.2, 0.5), actor=ACTOR, why="engine 0.9")
@@ -82,7 +82,7 @@ def test_its_share_is_in_the_snapshot_and_is_returned_when_it_is_aborted(fresh: 
     ]  # fmt: skip
 
 
-def test_a_regression_is_aborted_within_a_minute_and_takes_the_share_back(fresh: Pool) -> None:
+def test_regression_is_aborted_within_a_minute_and_returns_the_share(fresh: Pool) -> None:
     canary = start_canary(fresh, steps=(0.2,), actor=ACTOR)
     with arm_scene(canary.step_at) as made:
         watch(made, 30, slower=5.0)
@@ -97,7 +97,7 @@ def test_a_regression_is_aborted_within_a_minute_and_takes_the_share_back(fresh:
     assert evaluation.base.requests > evaluation.tried.requests > 0, "both other pools are its baseline"
 
 
-def test_a_good_one_steps_and_keeps_its_share_by_itself_where_that_is_wanted(fresh: Pool, policy: Policy) -> None:
+def test_good_pool_steps_and_keeps_its_share_automatically_if_configured(fresh: Pool, policy: Policy) -> None:
     canary = start_canary(fresh, steps=(0.1, 0.2), min_dwell_s=20.0, advance="promote", actor=ACTOR)
     Policy.objects.filter(pk=policy.pk).update(needs_approval=True)
     with arm_scene(canary.step_at) as made:
@@ -111,7 +111,7 @@ def test_a_good_one_steps_and_keeps_its_share_by_itself_where_that_is_wanted(fre
     assert policy.live_version == canary.against
 
 
-def test_what_the_pools_did_in_other_arms_does_not_count(fresh: Pool) -> None:
+def test_results_of_the_pools_in_other_arms_are_ignored(fresh: Pool) -> None:
     canary = start_canary(fresh, steps=(0.2,), actor=ACTOR)
     with arm_scene(canary.step_at) as made:
         for good, bad in zip(slices(1, 30, 20, 6), slices(1, 30, 60, 60, failing=1.0), strict=True):
@@ -125,7 +125,7 @@ def test_what_the_pools_did_in_other_arms_does_not_count(fresh: Pool) -> None:
     "changes",
     [{"weight": 10}, {"mode": "observe"}, {"served_model": "m-70b"}],
 )
-def test_a_pool_that_is_changed_by_hand_is_no_trial_any_more(fresh: Pool, changes: dict[str, object]) -> None:
+def test_manual_change_of_the_pool_ends_its_trial(fresh: Pool, changes: dict[str, object]) -> None:
     canary = start_canary(fresh, actor=ACTOR)
     change_pool(fresh, changes, actor=ACTOR)
     with arm_scene(canary.step_at) as made:
@@ -135,7 +135,7 @@ def test_a_pool_that_is_changed_by_hand_is_no_trial_any_more(fresh: Pool, change
     assert pools()["new"] == ("", changes.get("weight", 0))
 
 
-def test_what_is_no_share_of_a_service_is_rejected(fresh: Pool, pool: Pool, policy: Policy) -> None:
+def test_invalid_share_of_a_service_is_rejected(fresh: Pool, pool: Pool, policy: Policy) -> None:
     def rejected(tried: Pool, words: str, **course: object) -> None:
         with pytest.raises(InvalidFieldsError, match=words):
             start_canary(tried, actor=ACTOR, **course)  # type: ignore[arg-type]
@@ -153,7 +153,7 @@ def test_what_is_no_share_of_a_service_is_rejected(fresh: Pool, pool: Pool, poli
     assert not Canary.objects.exists()
 
 
-def test_a_share_that_no_weight_keeps_any_more_is_not_promoted(fresh: Pool) -> None:
+def test_share_that_no_weight_can_express_is_not_promoted(fresh: Pool) -> None:
     canary = start_canary(fresh, steps=(0.5,), actor=ACTOR)
     Pool.objects.filter(slug="chat").update(weight=1000)
     with pytest.raises(CanaryOverError, match="no integer weight"):
@@ -162,7 +162,7 @@ def test_a_share_that_no_weight_keeps_any_more_is_not_promoted(fresh: Pool) -> N
     assert canary.running
 
 
-def test_a_policy_tries_one_thing_at_a_time_and_another_live_version_ends_it(fresh: Pool, policy: Policy) -> None:
+def test_policy_has_one_trial_at_a_time_which_another_live_version_ends(fresh: Pool, policy: Policy) -> None:
     canary = start_canary(fresh, actor=ACTOR)
     with pytest.raises(CanaryOverError, match="already has a running canary"):
         start_canary(version(policy, "round_robin"), actor=ACTOR)
@@ -171,7 +171,7 @@ def test_a_policy_tries_one_thing_at_a_time_and_another_live_version_ends_it(fre
     assert (canary.state, pools()["new"]) == ("ended", ("", 0))
 
 
-def test_only_who_sees_the_pool_sees_its_trial(fresh: Pool, pool: Pool) -> None:
+def test_only_people_who_see_the_pool_see_its_trial(fresh: Pool, pool: Pool) -> None:
     canary = start_canary(fresh, actor=ACTOR)
     of_new = Actor("key n", "api", role=Role.VIEWER, pools=frozenset({fresh.slug}))
     of_other = Actor("key c", "api", role=Role.VIEWER, pools=frozenset({pool.slug}))

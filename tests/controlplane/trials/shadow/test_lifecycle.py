@@ -1,4 +1,4 @@
-"""Shadows are started and ended by operators, end by themselves, and keep all gateways' counts."""
+"""Operators start and stop shadows, shadows end automatically, and counts of all gateways add up."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def shadow(pool: Pool) -> Shadow:
 
 
 def tally(agreed: int = 3, better: int = 2, worse: int = 1) -> ShadowTally:
-    """Return the counts of this many choices; a better one gains 0.3 s."""
+    """Return the counts of this many choices; a better choice gains 0.3 s."""
     counted, rng = ShadowTally(), Random(1)
     live = Candidate("e-1", 100, 1.0, 1.0, 2.0)
     for number, gain_s in enumerate([0.0] * agreed + [0.3] * better + [-0.004] * worse):
@@ -72,7 +72,7 @@ def report(shadow: Shadow, **fields: Any) -> ShadowReport:
     return ShadowReport(**{**known, **fields})
 
 
-def test_a_shadow_is_in_the_snapshot_while_it_runs(shadow: Shadow) -> None:
+def test_shadow_is_in_the_snapshot_while_it_runs(shadow: Shadow) -> None:
     before = build_snapshot(0.0)
     entry = before.pools[0].shadow
     assert entry is not None
@@ -91,14 +91,14 @@ def test_a_shadow_is_in_the_snapshot_while_it_runs(shadow: Shadow) -> None:
         stop_shadow(shadow, actor=ACTOR)
 
 
-def test_one_shadow_runs_in_a_pool(pool: Pool, shadow: Shadow) -> None:
+def test_one_shadow_runs_per_pool(pool: Pool, shadow: Shadow) -> None:
     with pytest.raises(ShadowRunsError):
         start_shadow(pool, shadow.draft, actor=ACTOR)
     stop_shadow(shadow, actor=ACTOR)
     assert start_shadow(pool, shadow.draft, actor=ACTOR).state == ShadowState.RUNNING
 
 
-def test_viewers_neither_start_nor_stop(pool: Pool, shadow: Shadow) -> None:
+def test_viewers_cannot_start_or_stop_shadows(pool: Pool, shadow: Shadow) -> None:
     viewer = person(make_person("viewer"), via="api")
     with pytest.raises(NotAllowedError):
         stop_shadow(shadow, actor=viewer)
@@ -115,7 +115,7 @@ def test_viewers_neither_start_nor_stop(pool: Pool, shadow: Shadow) -> None:
         ({"placement": {"name": "min_ttft"}}, {"max_per_s": 100_000}, "1000"),
     ],
 )
-def test_what_cannot_be_compared_is_rejected(
+def test_incomparable_policies_are_rejected(
     pool: Pool, document: dict[str, Any], options: dict[str, int], words: str
 ) -> None:
     version = draft(pool.policy, document, actor=ACTOR)
@@ -124,7 +124,7 @@ def test_what_cannot_be_compared_is_rejected(
     assert not Shadow.objects.exists()
 
 
-def test_the_live_version_and_versions_of_others_are_rejected(pool: Pool) -> None:
+def test_live_version_and_versions_of_other_policies_are_rejected(pool: Pool) -> None:
     with pytest.raises(InvalidFieldsError, match="is the live version"):
         start_shadow(pool, pool.policy.versions.get(number=1), actor=ACTOR)
     other = make_pool("other")
@@ -135,21 +135,21 @@ def test_the_live_version_and_versions_of_others_are_rejected(pool: Pool) -> Non
         start_shadow(other, version, actor=ACTOR)
 
 
-def test_it_ends_when_its_time_is_over(shadow: Shadow) -> None:
+def test_shadow_ends_after_its_duration(shadow: Shadow) -> None:
     assert end_due(shadow.until - timedelta(seconds=1)) == 0
     assert end_due(shadow.until) == 1
     shadow.refresh_from_db()
     assert shadow.reason == "It reached its time limit."
 
 
-def test_it_ends_when_another_version_goes_live(pool: Pool, shadow: Shadow) -> None:
+def test_shadow_ends_when_another_version_goes_live(pool: Pool, shadow: Shadow) -> None:
     publish_version(shadow.draft, instead_of=1, actor=ACTOR)
     assert end_due(timezone.now()) == 1
     shadow.refresh_from_db()
     assert shadow.reason == "v2 went live, so the comparison ended."
 
 
-def test_a_pool_that_only_observes_is_always_compared(pool: Pool) -> None:
+def test_observing_pool_is_always_compared(pool: Pool) -> None:
     assert observe_pools() == 0
     change_pool(pool, {"mode": "observe"}, actor=ACTOR)
     entry = build_snapshot(0.0).pools[0]
@@ -169,19 +169,19 @@ def test_a_pool_that_only_observes_is_always_compared(pool: Pool) -> None:
     assert observe_pools() == 0
 
 
-def test_a_shadow_ends_when_its_pool_begins_to_observe(pool: Pool, shadow: Shadow) -> None:
+def test_shadow_ends_when_its_pool_starts_to_observe(pool: Pool, shadow: Shadow) -> None:
     change_pool(pool, {"mode": "observe"}, actor=ACTOR)
     assert end_due(timezone.now()) == 1
     assert observe_pools() == 1
 
 
-def test_automations_rest_while_a_pool_only_observes(pool: Pool) -> None:
+def test_automations_pause_while_a_pool_only_observes(pool: Pool) -> None:
     assert mode_in_force(pool, "act") == "act"
     change_pool(pool, {"mode": "observe"}, actor=ACTOR)
     assert mode_in_force(pool, "act") == FROZEN
 
 
-def test_a_policy_that_lets_engines_pull_is_not_compared_with_others(pool: Pool) -> None:
+def test_policy_with_a_pulling_order_is_not_compared_with_others(pool: Pool) -> None:
     document = {"placement": {"name": "central"}, "order": {"name": "late_binding"}}
     publish_version(draft(pool.policy, document, actor=ACTOR), instead_of=1, actor=ACTOR)
     pool.refresh_from_db()
@@ -207,12 +207,12 @@ def test_reports_of_several_gateways_add_up_and_late_ones_change_nothing(shadow:
     assert figures_of(shadow).tally.compared == 13
 
 
-def test_strangers_reports_are_ignored(shadow: Shadow) -> None:
+def test_reports_on_other_shadows_or_pools_are_ignored(shadow: Shadow) -> None:
     assert store_reports([report(shadow, run_id="of yesterday"), report(shadow, pool_id="other")]) == 0
     assert not ShadowPart.objects.exists()
 
 
-def test_an_error_at_a_gateway_ends_the_shadow_everywhere(shadow: Shadow) -> None:
+def test_error_at_one_gateway_ends_the_shadow_everywhere(shadow: Shadow) -> None:
     intake = ShadowIntake(bus := InProcessBus())
     bus.append(TOPIC, b"\xc1garbage")
     bus.append(TOPIC, encode_shadow_report(report(shadow, failed="The draft's rule failed.")))
@@ -225,7 +225,7 @@ def test_an_error_at_a_gateway_ends_the_shadow_everywhere(shadow: Shadow) -> Non
     assert figures_of(shadow).tally.compared == 6
 
 
-def test_old_shadows_leave_and_running_ones_stay(pool: Pool, shadow: Shadow) -> None:
+def test_old_shadows_are_deleted_and_running_ones_kept(pool: Pool, shadow: Shadow) -> None:
     assert forget_shadows(1) == 0
     stop_shadow(shadow, actor=ACTOR)
     start_shadow(pool, shadow.draft, actor=ACTOR)
@@ -233,7 +233,7 @@ def test_old_shadows_leave_and_running_ones_stay(pool: Pool, shadow: Shadow) -> 
     assert Shadow.objects.get().state == ShadowState.RUNNING
 
 
-def test_quantiles_lie_in_the_ranges_of_the_counts() -> None:
+def test_quantiles_are_within_the_ranges_of_the_counts() -> None:
     assert range_quantile([0] * GAIN_RANGES, 0.5) is None
     counts = [0] * GAIN_RANGES
     counts[GAIN_EDGES_S.index(0.1) + 1] = 10

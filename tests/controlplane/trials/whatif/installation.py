@@ -19,7 +19,7 @@ ACTOR = program("test")
 
 
 def recorded(count: int = 120, **fields: Any) -> list[RecordedRow]:
-    """Return generated conversations with a made-up outcome."""
+    """Return generated conversations with generated results."""
     known = {"outcome": "completed", "ttft_s": 0.8, "total_s": 3.0, "cached_tokens": 512, "engines": 3, **fields}
     return [
         RecordedRow(

@@ -1,4 +1,4 @@
-"""From the question to the answer: leases, progress, cancelling, restarts and invalid inputs."""
+"""A what-if from request to answer: leases, progress, cancellation, restarts, and invalid inputs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ QUICK = Conditions(seeds=2)
 
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[RunTask]:
-    """Run tasks here: tests/simulator/runs/test_whatif.py shows that a child gives the same answer."""
+    """Run tasks in this process. tests/simulator/runs/test_whatif.py shows that a child gives the same answer."""
     done: list[RunTask] = []
 
     def run_here(task: RunTask, **_: Any) -> RunReport:
@@ -66,7 +66,7 @@ def answer(whatif: WhatIf) -> WhatIfResult:
     return result
 
 
-def test_it_is_answered_and_kept(asked: WhatIf) -> None:
+def test_what_if_is_answered_and_stored(asked: WhatIf) -> None:
     assert status_of(asked).state == "waiting"
     result = answer(asked)
     assert (result.requests, result.counted, result.seeds, result.engines) == (120, 96, 2, 3)
@@ -84,7 +84,7 @@ def test_it_is_answered_and_kept(asked: WhatIf) -> None:
     assert AuditEvent.objects.filter(verb="whatif.start", object_id=str(asked.pk), pool_slug="chat").count() == 1
 
 
-def test_one_that_was_read_before_its_answer_came_is_done(asked: WhatIf) -> None:
+def test_what_if_read_before_its_answer_is_marked_as_done(asked: WhatIf) -> None:
     before = WhatIf.objects.get(pk=asked.pk)
     answer(asked)
     assert before.result is None
@@ -92,7 +92,7 @@ def test_one_that_was_read_before_its_answer_came_is_done(asked: WhatIf) -> None
     assert before.result == asked.result
 
 
-def test_the_model_error_is_reported_only_where_the_base_decided(pool: Pool) -> None:
+def test_model_error_is_reported_only_if_the_baseline_made_the_decisions(pool: Pool) -> None:
     live, better = live_and_draft(pool)
     for number, is_reported in ((live.number, True), (live.number + 1, False)):
         recording = keep(pool, recorded(policy_version=number))
@@ -100,7 +100,7 @@ def test_the_model_error_is_reported_only_where_the_base_decided(pool: Pool) -> 
         assert (result.model_error is not None) == is_reported
 
 
-def test_beginnings_recorded_too_coarsely_are_reported(pool: Pool, recording: Recording) -> None:
+def test_too_coarse_recording_of_prompt_starts_is_reported(pool: Pool, recording: Recording) -> None:
     live, _ = live_and_draft(pool)
     pool.refresh_from_db()
     ringed = draft(pool.policy, {"placement": {"name": "dual_map"}}, actor=ACTOR, message="third")
@@ -115,7 +115,7 @@ def test_beginnings_recorded_too_coarsely_are_reported(pool: Pool, recording: Re
     assert [key for key, coarse in coarse_by.items() if coarse] == [(16, recording.name)]
 
 
-def test_it_promises_no_transfer_that_no_live_engine_makes(pool: Pool) -> None:
+def test_prediction_includes_no_transfer_that_live_engines_do_not_make(pool: Pool) -> None:
     hot = [
         msgspec.structs.replace(row, timestamp=400 * at, input_length=16_384, hash_ids=(*range(31), 1000 + at))
         for at, row in enumerate(recorded(60))
@@ -134,7 +134,7 @@ def test_it_promises_no_transfer_that_no_live_engine_makes(pool: Pool) -> None:
     )
 
 
-def test_a_policy_against_itself_differs_in_nothing(pool: Pool, recording: Recording) -> None:
+def test_policy_compared_with_itself_has_no_differences(pool: Pool, recording: Recording) -> None:
     live, _ = live_and_draft(pool)
     result = answer(start_whatif(recording, live, live, QUICK, actor=ACTOR))
     assert all(
@@ -152,9 +152,7 @@ def test_both_sides_are_judged_by_the_same_objective(pool: Pool, recording: Reco
     assert {difference.figure: difference.change.mean for difference in result.differences}[ON_TIME] == 0.0
 
 
-def test_of_several_engine_models_the_closest_to_what_happened_is_taken(
-    pool: Pool, in_this_process: list[RunTask]
-) -> None:
+def test_costs_closest_to_the_recorded_results_are_used(pool: Pool, in_this_process: list[RunTask]) -> None:
     live, better = live_and_draft(pool)
     slow = PrefillCost(1.0, 0.01, 0.0, 0.0)
     fitted = FittedCost(prefill=slow, samples=100, error=0.1, policy_error=0.5)
@@ -172,7 +170,7 @@ def test_of_several_engine_models_the_closest_to_what_happened_is_taken(
 
 @pytest.mark.parametrize("model", ENGINE_MODELS)
 @pytest.mark.parametrize("long", [False, True], ids=["whole", "trial on a part"])
-def test_the_engine_model_that_comes_closest_to_what_happened_is_taken(
+def test_engine_model_closest_to_the_recorded_results_is_used(
     pool: Pool, model: str, long: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live, better = live_and_draft(pool)
@@ -196,7 +194,7 @@ def test_the_engine_model_that_comes_closest_to_what_happened_is_taken(
         assert result.model_error == pytest.approx(0.0, abs=1e-6)
 
 
-def test_running_requests_have_the_memory_that_engines_report(
+def test_simulated_requests_have_the_memory_that_engines_report(
     pool: Pool, recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live, better = live_and_draft(pool)
@@ -209,13 +207,13 @@ def test_running_requests_have_the_memory_that_engines_report(
     }
 
 
-def test_equal_seeds_move_requests_alike(asked: WhatIf, in_this_process: list[RunTask]) -> None:
+def test_equal_seeds_shift_requests_equally(asked: WhatIf, in_this_process: list[RunTask]) -> None:
     answer(asked)
     moved = sorted((task.spec.seed, task.spec.arrivals.jitter_s > 0) for task in in_this_process)
     assert moved == [(0, False), (0, False), (1, True), (1, True)]
 
 
-def test_a_cancelled_one_ends_without_an_answer(asked: WhatIf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancelled_what_if_ends_without_an_answer(asked: WhatIf, monkeypatch: pytest.MonkeyPatch) -> None:
     run = JobRun.objects.get(job="whatif", shard=asked.pk)
     assert pool_of(run) == asked.pool
 
@@ -232,7 +230,7 @@ def test_a_cancelled_one_ends_without_an_answer(asked: WhatIf, monkeypatch: pyte
     monkeypatch.undo()
 
 
-def test_after_a_restart_only_what_is_missing_is_run(
+def test_only_missing_runs_are_repeated_after_a_restart(
     asked: WhatIf, in_this_process: list[RunTask], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = 0
@@ -263,7 +261,7 @@ def test_after_a_restart_only_what_is_missing_is_run(
     assert (run.state, run.memory) == ("done", {})
 
 
-def test_a_run_that_fails_says_why_and_can_be_retried(asked: WhatIf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_run_reports_its_reason_and_can_be_retried(asked: WhatIf, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(task: RunTask, **_: Any) -> RunReport:
         raise WhatIfError("the child process ended with status -9 and no report")
 
@@ -289,7 +287,7 @@ def test_an_unexpected_error_ends_the_run(asked: WhatIf, monkeypatch: pytest.Mon
     assert "ZeroDivisionError" in status_of(asked).reason
 
 
-def test_a_baseline_can_place_the_other_side(pool: Pool, in_this_process: list[RunTask]) -> None:
+def test_baseline_can_be_the_compared_policy(pool: Pool, in_this_process: list[RunTask]) -> None:
     live, better = live_and_draft(pool)
     recording = keep(pool, recorded(policy_version=better.number))
     against = msgspec.structs.replace(QUICK, base_placement="preble")
@@ -303,7 +301,7 @@ def test_a_baseline_can_place_the_other_side(pool: Pool, in_this_process: list[R
     assert asked.against == "v1 with preble"
 
 
-def test_a_baseline_that_cannot_place_there_is_rejected(pool: Pool, recording: Recording) -> None:
+def test_baseline_that_cannot_place_in_the_pool_is_rejected(pool: Pool, recording: Recording) -> None:
     with pytest.raises(InvalidFieldsError, match="known are aibrix_prefix, dynamo_kv"):
         conditions_of({"base_placement": "least_cost"})
     pulls = {"placement": {"name": "central"}, "order": {"name": "late_binding"}}
@@ -312,7 +310,7 @@ def test_a_baseline_that_cannot_place_there_is_rejected(pool: Pool, recording: R
         start_whatif(recording, version, version, conditions_of({"base_placement": "preble"}), actor=ACTOR)
 
 
-def test_what_cannot_be_asked_is_rejected(pool: Pool, recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_what_if_is_rejected(pool: Pool, recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidFieldsError, match="No version is live"):
         start_whatif(recording, draft(pool.policy, {}, actor=ACTOR, message="m"), None, QUICK, actor=ACTOR)
     _, better = live_and_draft(pool)
@@ -324,13 +322,13 @@ def test_what_cannot_be_asked_is_rejected(pool: Pool, recording: Recording, monk
         start_whatif(recording, better, None, QUICK, actor=ACTOR)
 
 
-def test_the_oldest_answers_leave(asked: WhatIf, recording: Recording) -> None:
+def test_oldest_answers_are_deleted(asked: WhatIf, recording: Recording) -> None:
     answer(asked)
     later = [start_whatif(recording, asked.draft, None, QUICK, actor=ACTOR) for _ in range(3)]
     assert forget_whatifs(2) == 1
     assert list(WhatIf.objects.values_list("pk", flat=True)) == [item.pk for item in reversed(later)]
 
 
-def test_the_answer_survives_json(asked: WhatIf) -> None:
+def test_answer_survives_json(asked: WhatIf) -> None:
     result = answer(asked)
     assert msgspec.convert(msgspec.json.decode(msgspec.json.encode(result)), WhatIfResult) == result

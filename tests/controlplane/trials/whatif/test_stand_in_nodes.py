@@ -1,4 +1,4 @@
-"""A what-if simulates the node managers that a pool's engines have."""
+"""A what-if simulates the node managers of a pool's engines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def engines(pool: Pool) -> list[Engine]:
     return list(Engine.objects.filter(pool=pool).order_by("engine_id"))
 
 
-def test_nodes_are_of_the_median_size_and_engines_keep_their_own(pool: Pool) -> None:
+def test_simulated_nodes_have_the_median_size_and_engines_keep_theirs(pool: Pool) -> None:
     two_nodes(pool)
     nodes = stand_in_nodes(engines(pool), 512)
     tokens = 512 * (64 << 20) // (32 << 10)
@@ -33,11 +33,11 @@ def test_nodes_are_of_the_median_size_and_engines_keep_their_own(pool: Pool) -> 
     assert nodes.homes == (0, 1, -1, 1)
 
 
-def test_without_nodes_none_are_simulated(pool: Pool) -> None:
+def test_pool_without_nodes_is_simulated_without_nodes(pool: Pool) -> None:
     assert stand_in_nodes(engines(pool), 512) is None
 
 
-def test_a_run_receives_the_nodes(pool: Pool) -> None:
+def test_run_receives_the_nodes(pool: Pool) -> None:
     two_nodes(pool)
     _, better = live_and_draft(pool)
     pool.refresh_from_db()

@@ -23,7 +23,7 @@ RULES = [
 
 
 def some_regions() -> None:
-    """Store them; us has two engines, the others one."""
+    """Store three regions: us with two engines, the others with one."""
     for tenant in ("acme", "clinic"):
         topology.create_tenant(tenant, tenant, actor=ACTOR)
     policy = Policy.objects.create(slug="p-regions", name="P")
@@ -38,5 +38,5 @@ def some_regions() -> None:
 
 
 def put_in_force(default: str = "deny") -> None:
-    """Store RULES."""
+    """Publish RULES."""
     replace_sovereignty(stored_sovereignty(), {"default": default, "rules": RULES}, actor=ACTOR)

@@ -1,4 +1,4 @@
-"""Layout of the Sovereignty page: no panel overflows a desktop or a phone, and axe reports nothing serious."""
+"""Layout of the Sovereignty page: no panel overflows a desktop or a phone, and axe reports no serious violation."""
 
 from __future__ import annotations
 

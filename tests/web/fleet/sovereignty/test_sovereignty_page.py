@@ -1,4 +1,4 @@
-"""The Sovereignty page: who sees and changes the rules, previews, rejections, what rules cost."""
+"""The Sovereignty page: visibility, changes, previews, rejections, and the cost of rules."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def send(client: Client, act: str, **changes: Any) -> HttpResponse:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_it_needs_a_role_in_all_pools(pool: Pool, role: str) -> None:
+def test_sovereignty_page_requires_a_role_in_all_pools(pool: Pool, role: str) -> None:
     answer = client_of(make_person(role, pool)).get("/sovereignty")
     assert answer.status_code == (200 if role in ("viewer", "operator", "admin", "superuser") else 403)
     assert (b"Put in force" in answer.content) == (role in ("admin", "superuser"))
 
 
-def test_it_says_the_rules_as_sentences_and_what_they_allow(admin: Client) -> None:
+def test_page_shows_the_rules_as_sentences_and_the_allowed_hops(admin: Client) -> None:
     put_in_force()
     page = words(admin.get("/sovereignty"))
     assert "2 sovereignty rules; all other requests stay in their region" in page
@@ -65,14 +65,14 @@ def test_it_says_the_rules_as_sentences_and_what_they_allow(admin: Client) -> No
     assert re.search(r"all others asia stays denied default allowed into the EU denied default", page)
 
 
-def test_a_preview_changes_nothing_and_says_which_hops_it_would(admin: Client) -> None:
+def test_preview_changes_nothing_and_shows_the_changed_hops(admin: Client) -> None:
     answer = send(admin, "preview")
     assert answer.status_code == 200
     assert "3 hops changed from the rules in force" in words(answer)
     assert document_in_force().rules == ()
 
 
-def test_rules_are_put_in_force_with_their_reason(admin: Client) -> None:
+def test_rules_are_published_with_their_reason(admin: Client) -> None:
     answer = send(admin, "save", why="the new contract")
     assert (answer.status_code, answer["Location"]) == (303, "/sovereignty?said=changed")
     assert document_in_force().rules == (SovereigntyRule("US stays", from_regions=("us",), allow=False),)
@@ -88,7 +88,7 @@ def test_rules_are_ordered_and_removed(admin: Client) -> None:
     assert [rule.name for rule in document_in_force().rules] == ["late"]
 
 
-def test_a_rule_that_cannot_match_is_rejected_beside_it_and_what_was_typed_stays(admin: Client) -> None:
+def test_rule_without_effect_is_rejected_at_its_row_and_the_input_is_kept(admin: Client) -> None:
     answer = send(admin, "save", from_regions=["mars"], note=["typed"])
     assert answer.status_code == 422
     assert "unknown: mars." in words(answer)
@@ -96,7 +96,7 @@ def test_a_rule_that_cannot_match_is_rejected_beside_it_and_what_was_typed_stays
     assert document_in_force().rules == ()
 
 
-def test_a_stale_form_overwrites_nothing(admin: Client) -> None:
+def test_stale_form_overwrites_nothing(admin: Client) -> None:
     put_in_force()
     answer = send(admin, "save", revision=1)
     assert answer.status_code == 409
@@ -109,7 +109,7 @@ def test_only_admins_change_rules(admin: Client, pool: Pool) -> None:
     assert document_in_force().rules == ()
 
 
-def test_it_says_what_the_draft_costs(admin: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_shows_the_cost_of_the_draft(admin: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sovereignty_cost, "LONGEST_S", 900.0)
     page = words(send(admin, "cost"))
     assert "simulated engines: asia 1, eu 1, us 2" in page
@@ -117,20 +117,20 @@ def test_it_says_what_the_draft_costs(admin: Client, monkeypatch: pytest.MonkeyP
     assert re.search(r"Throughput under the rules −[\d.]+%", page)
 
 
-def test_a_simulation_waits_for_no_other(admin: Client) -> None:
+def test_simulations_do_not_wait_for_each_other(admin: Client) -> None:
     with sovereignty_cost._running:
         answer = send(admin, "cost")
     assert answer.status_code == 409
     assert "Another simulation of rules is running" in words(answer)
 
 
-def test_one_region_has_nothing_to_simulate(pool: Pool) -> None:
+def test_single_region_has_nothing_to_simulate(pool: Pool) -> None:
     client = client_of(make_person("admin"))
     answer = client.post("/sovereignty", {"default": "deny", "act": "cost"})
     assert answer.status_code == 409
     assert "The simulation takes 2 to 6 regions" in words(answer)
 
 
-def test_names_are_no_markup(admin: Client) -> None:
+def test_markup_in_names_is_escaped(admin: Client) -> None:
     answer = send(admin, "preview", name=["<script>alert(1)</script>"])
     assert b"<script>alert" not in answer.content

@@ -1,4 +1,4 @@
-"""The forms of the Topology page: who may send them, what they change, and what they say when they cannot."""
+"""Forms of the Topology page: permissions, effects, and error messages."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def see(feed: FleetFeed, engine: Engine, **values: Any) -> None:
     feed.take(sample_of([engine], e_0001=values))
 
 
-def test_a_registered_engine_waits_for_its_preflight(operator: Client, pool: Pool) -> None:
+def test_registered_engine_waits_for_its_preflight(operator: Client, pool: Pool) -> None:
     answer = operator.post("/topology/engines?q=rack", FORM | {"then_ready": "on"})
     engine = Engine.objects.get()
     assert (answer.status_code, answer["Location"]) == (302, f"/topology?q=rack&engine={engine.engine_id}")
@@ -79,7 +79,7 @@ def test_a_registered_engine_waits_for_its_preflight(operator: Client, pool: Poo
     assert "registered; preflight" not in text_of(operator.get("/topology"))
 
 
-def test_all_errors_are_shown_together_and_nothing_typed_is_lost(operator: Client, pool: Pool) -> None:
+def test_all_errors_are_shown_together_and_the_input_is_kept(operator: Client, pool: Pool) -> None:
     answer = operator.post(
         "/topology/engines",
         FORM | {"name": "e 9", "url": "http://169.254.169.254", "speed": "fast", "why": "new <rack>", "pool": ""},
@@ -107,7 +107,9 @@ def test_all_errors_are_shown_together_and_nothing_typed_is_lost(operator: Clien
         ("speed", "nan", "above 0"),
     ],
 )
-def test_a_bad_field_is_named(operator: Client, pool: Pool, engine: Engine, field: str, value: str, words: str) -> None:
+def test_invalid_field_is_reported(
+    operator: Client, pool: Pool, engine: Engine, field: str, value: str, words: str
+) -> None:
     Engine.objects.filter(pk=engine.pk).update(url="http://10.1.0.1:8000")
     answer = operator.post("/topology/engines", FORM | {field: value})
     text = text_of(answer)
@@ -129,7 +131,7 @@ def test_viewers_change_nothing(pool: Pool, engine: Engine, feed: FleetFeed, rol
     assert (engine.speed, engine.desired_state) == (1.0, "ready")
 
 
-def test_operators_of_another_pool_find_nothing(pool: Pool, engine: Engine, feed: FleetFeed) -> None:
+def test_operators_of_another_pool_get_not_found(pool: Pool, engine: Engine, feed: FleetFeed) -> None:
     client = client_of(make_person("pool_operator", make_pool("agents")))
     for path in ("change", "move", "delete", "check"):
         assert client.post(f"/topology/engines/chat-1/{path}", {"do": "drain", "revision": "1"}).status_code == 404
@@ -154,7 +156,7 @@ def test_reading_changes_nothing(operator: Client, engine: Engine, path: str) ->
     ("do", "state", "verb"),
     [("drain", "draining", "engine.drain"), ("maintenance", "maintenance", "engine.maintain")],
 )
-def test_a_verb_moves_the_engine_and_is_recorded(
+def test_action_changes_the_state_and_is_audited(
     operator: Client, engine: Engine, do: str, state: str, verb: str
 ) -> None:
     answer = operator.post("/topology/engines/chat-1/move", {"do": do, "revision": "1", "why": "kernel"})
@@ -165,13 +167,13 @@ def test_a_verb_moves_the_engine_and_is_recorded(
 
 
 @pytest.mark.parametrize("data", [{}, {"do": "explode"}, {"do": "drain"}, {"do": "drain", "revision": "x"}])
-def test_a_mangled_form_moves_nothing(operator: Client, engine: Engine, data: dict[str, str]) -> None:
+def test_malformed_form_changes_no_state(operator: Client, engine: Engine, data: dict[str, str]) -> None:
     assert operator.post("/topology/engines/chat-1/move", data).status_code in (412, 422)
     engine.refresh_from_db()
     assert engine.desired_state == "ready"
 
 
-def test_the_question_says_what_will_happen(operator: Client, engine: Engine, feed: FleetFeed) -> None:
+def test_dialog_states_the_effects(operator: Client, engine: Engine, feed: FleetFeed) -> None:
     second = make_engines(engine.pool, 1, start=2)[0]
     feed.take(sample_of([engine, second], e_0001={"running": 3, "bound": 2}))
     text = text_of(operator.get("/topology?engine=chat-1&do=drain"))
@@ -183,7 +185,7 @@ def test_the_question_says_what_will_happen(operator: Client, engine: Engine, fe
     assert "No other engine of chat-pool is available" in text_of(operator.get("/topology?engine=chat-1&do=drain"))
 
 
-def test_an_action_on_an_engine_that_another_person_moved_shows_their_change(operator: Client, engine: Engine) -> None:
+def test_action_on_a_concurrently_changed_engine_shows_that_change(operator: Client, engine: Engine) -> None:
     set_desired_state(engine, "maintenance", actor=OTHER, why="disk")  # type: ignore[arg-type]
     answer = operator.post("/topology/engines/chat-1/move", {"do": "drain", "revision": "1"})
     text = text_of(answer)
@@ -194,7 +196,7 @@ def test_an_action_on_an_engine_that_another_person_moved_shows_their_change(ope
     assert engine.desired_state == "maintenance"
 
 
-def test_a_change_is_stored_and_checked(operator: Client, engine: Engine) -> None:
+def test_change_is_stored_and_checked(operator: Client, engine: Engine) -> None:
     answer = operator.post("/topology/engines/chat-1/change", change_form(engine, url="http://10.5.5.5:8000"))
     assert answer.status_code == 302
     engine.refresh_from_db()
@@ -202,14 +204,14 @@ def test_a_change_is_stored_and_checked(operator: Client, engine: Engine) -> Non
     assert JobRun.objects.get().inputs["url"] == "http://10.5.5.5:8000"
 
 
-def test_a_change_of_speed_needs_no_preflight(operator: Client, engine: Engine) -> None:
+def test_change_of_speed_needs_no_preflight(operator: Client, engine: Engine) -> None:
     operator.post("/topology/engines/chat-1/change", change_form(engine, speed="2"))
     engine.refresh_from_db()
     assert engine.speed == 2.0
     assert not JobRun.objects.exists()
 
 
-def test_a_bad_change_keeps_the_form(operator: Client, engine: Engine) -> None:
+def test_invalid_change_keeps_the_form(operator: Client, engine: Engine) -> None:
     answer = operator.post("/topology/engines/chat-1/change", change_form(engine, url="http://8.8.8.8", speed="2"))
     text = text_of(answer)
     assert answer.status_code == 422
@@ -218,7 +220,7 @@ def test_a_bad_change_keeps_the_form(operator: Client, engine: Engine) -> None:
     assert 'name="revision" value="1"' in text
 
 
-def test_who_was_slower_gets_both_versions_and_overwrites_nothing(operator: Client, engine: Engine) -> None:
+def test_slower_editor_sees_both_versions_and_overwrites_nothing(operator: Client, engine: Engine) -> None:
     change_engine(engine, {"speed": 3.0, "name": "e-one"}, actor=OTHER, why="measured")
     stale = change_form(engine, name="e-0001", was_name="e-0001", speed="2", revision="1", url="http://10.5.5.5:8000")
     answer = operator.post("/topology/engines/chat-1/change", stale)
@@ -235,7 +237,7 @@ def test_who_was_slower_gets_both_versions_and_overwrites_nothing(operator: Clie
     assert 'name="revision" value="2"' in text
 
 
-def test_a_merged_change_is_stored(operator: Client, engine: Engine) -> None:
+def test_merged_change_is_stored(operator: Client, engine: Engine) -> None:
     change_engine(engine, {"speed": 3.0}, actor=OTHER)
     merged = change_form(engine, speed="2", was_speed="3")
     assert operator.post("/topology/engines/chat-1/change", merged).status_code == 302
@@ -252,7 +254,7 @@ def test_a_merged_change_is_stored(operator: Client, engine: Engine) -> None:
         ("draining", None, "e-0001", 409, "In-flight requests on"),
     ],
 )
-def test_an_engine_that_is_not_empty_stays(
+def test_engine_with_work_is_not_deleted(
     operator: Client,
     engine: Engine,
     feed: FleetFeed,
@@ -271,7 +273,7 @@ def test_an_engine_that_is_not_empty_stays(
     assert Engine.objects.exists()
 
 
-def test_an_empty_engine_is_deleted(operator: Client, engine: Engine, feed: FleetFeed) -> None:
+def test_empty_engine_is_deleted(operator: Client, engine: Engine, feed: FleetFeed) -> None:
     Engine.objects.update(desired_state="draining")
     see(feed, engine, state="draining", running=0, bound=0)
     answer = operator.post("/topology/engines/chat-1/delete?sort=load", {"typed": "e-0001", "revision": "1"})
@@ -281,25 +283,25 @@ def test_an_empty_engine_is_deleted(operator: Client, engine: Engine, feed: Flee
     assert AuditEvent.objects.get(verb="engine.delete").before["name"] == "e-0001"
 
 
-def test_a_lost_engine_can_be_deleted_once_it_is_out(operator: Client, engine: Engine, feed: FleetFeed) -> None:
+def test_lost_engine_in_maintenance_can_be_deleted(operator: Client, engine: Engine, feed: FleetFeed) -> None:
     Engine.objects.update(desired_state="maintenance")
     see(feed, engine, state="lost", running=0, bound=0)
     operator.post("/topology/engines/chat-1/delete", {"typed": "e-0001", "revision": "1"})
     assert not Engine.objects.exists()
 
 
-def test_the_request_id_of_a_change_is_in_the_audit(pool: Pool, engine: Engine, feed: FleetFeed) -> None:
+def test_request_id_of_a_change_is_in_the_audit(pool: Pool, engine: Engine, feed: FleetFeed) -> None:
     client = client_of(User.objects.create_superuser("root"))
     data = {"do": "drain", "revision": "1"}
     client.post("/topology/engines/chat-1/move", data, headers={"x-request-id": "change-1"})
     assert AuditEvent.objects.get().request_id == "change-1"
 
 
-def test_role_names_are_those_of_the_models() -> None:
+def test_role_names_match_the_models() -> None:
     assert {"viewer", "operator", "admin"} == set(Role.values)
 
 
-def test_a_role_is_given_in_the_form_and_seen_in_the_list(operator: Client, pool: Pool) -> None:
+def test_role_is_set_in_the_form_and_shown_in_the_list(operator: Client, pool: Pool) -> None:
     answer = operator.post("/topology/engines", FORM | {"role": "prefill"})
     assert answer.status_code == 302
     engine = Engine.objects.get(name="e-9")
@@ -315,7 +317,7 @@ def test_a_role_is_given_in_the_form_and_seen_in_the_list(operator: Client, pool
     assert JobRun.objects.filter(job="preflight").count() == runs, "a change of role needs no new look at the engine"
 
 
-def test_a_role_that_is_none_is_said(operator: Client, pool: Pool) -> None:
+def test_invalid_role_is_reported(operator: Client, pool: Pool) -> None:
     answer = operator.post("/topology/engines", FORM | {"role": "both"})
     assert answer.status_code == 422
     assert 'id="error-role"' in page_text(answer)
@@ -326,7 +328,7 @@ def settings_form(pool: Pool, **changes: str) -> dict[str, str]:
     return {**stored, "revision": str(pool.revision), "why": "staging now", **changes}
 
 
-def test_an_admin_says_whether_a_pool_is_production_and_the_audit_keeps_it(pool: Pool, feed: FleetFeed) -> None:
+def test_admin_marks_a_pool_as_production_and_it_is_audited(pool: Pool, feed: FleetFeed) -> None:
     admin = client_of(make_person("admin"))
     page = text_of(admin.get("/topology?settings=chat"))
     assert 'name="production" value="on" checked' in page
@@ -346,7 +348,7 @@ def test_an_admin_says_whether_a_pool_is_production_and_the_audit_keeps_it(pool:
     assert "admin changed it: staging now" in after
 
 
-def test_shared_caches_are_named_and_kept_apart_by_a_click(pool: Pool, feed: FleetFeed) -> None:
+def test_shared_caches_are_named_and_isolated_by_a_click(pool: Pool, feed: FleetFeed) -> None:
     admin = client_of(make_person("admin"))
     Tenant.objects.create(slug="a", name="A")
     assert "tenants share caches" not in text_of(admin.get("/topology"))
@@ -362,7 +364,7 @@ def test_shared_caches_are_named_and_kept_apart_by_a_click(pool: Pool, feed: Fle
     assert 'name="isolated" value="on" checked' in page
 
 
-def test_an_admin_allows_the_networks_of_a_pools_engines_and_names_their_key(pool: Pool, feed: FleetFeed) -> None:
+def test_admin_sets_the_networks_and_the_key_of_a_pools_engines(pool: Pool, feed: FleetFeed) -> None:
     admin = client_of(make_person("admin"))
     wanted = {"engine_networks": "10.3.0.0/16", "engine_api_key_env": "HEADWAY_ENGINE_KEY_CHAT"}
     assert admin.post("/topology/pools/chat/change", settings_form(pool, **wanted)).status_code == 302
@@ -377,14 +379,14 @@ def test_an_admin_allows_the_networks_of_a_pools_engines_and_names_their_key(poo
 
 
 @pytest.mark.parametrize(("field", "value"), [("engine_networks", "10.3.0.0/99"), ("engine_api_key_env", "SECRET_KEY")])
-def test_networks_and_keys_that_cannot_be_are_named(pool: Pool, feed: FleetFeed, field: str, value: str) -> None:
+def test_invalid_networks_and_keys_are_reported(pool: Pool, feed: FleetFeed, field: str, value: str) -> None:
     answer = client_of(make_person("admin")).post("/topology/pools/chat/change", settings_form(pool, **{field: value}))
     assert answer.status_code == 422
     assert f'id="error-{field}"' in text_of(answer)
     assert f'value="{value}"' in text_of(answer)
 
 
-def test_settings_that_another_person_changed_are_not_overwritten(pool: Pool, feed: FleetFeed) -> None:
+def test_concurrently_changed_settings_are_not_overwritten(pool: Pool, feed: FleetFeed) -> None:
     admin = client_of(make_person("admin"))
     seen = settings_form(pool, name="mine")
     assert admin.post("/topology/pools/chat/change", settings_form(pool, name="theirs")).status_code == 302
@@ -399,7 +401,9 @@ def test_settings_that_another_person_changed_are_not_overwritten(pool: Pool, fe
     ("field", "value"),
     [("name", ""), ("weight", "1001"), ("weight", ""), ("max_prompt_tokens", "0"), ("max_prompt_tokens", "many")],
 )
-def test_settings_that_cannot_be_are_named_and_kept(pool: Pool, feed: FleetFeed, field: str, value: str) -> None:
+def test_invalid_settings_are_reported_and_kept_in_the_form(
+    pool: Pool, feed: FleetFeed, field: str, value: str
+) -> None:
     answer = client_of(make_person("admin")).post("/topology/pools/chat/change", settings_form(pool, **{field: value}))
     assert answer.status_code == 422
     assert f'id="error-{field}"' in text_of(answer)
@@ -408,7 +412,7 @@ def test_settings_that_cannot_be_are_named_and_kept(pool: Pool, feed: FleetFeed,
     assert (pool.name, pool.max_prompt_tokens, pool.revision) == ("chat-pool", 131_072, 1)
 
 
-def test_operators_read_a_pools_settings_and_change_none(pool: Pool, operator: Client) -> None:
+def test_operators_read_settings_of_a_pool_and_cannot_change_them(pool: Pool, operator: Client) -> None:
     page = text_of(operator.get("/topology?settings=chat"))
     assert "yes, publishing requires typing a name" in page
     assert "pool-form" not in page

@@ -1,4 +1,4 @@
-"""The drawer that connects an engine, and the one that creates a pool: who may, each step, and what is rejected."""
+"""The drawers that connect an engine and create a pool: permissions, steps, and rejections."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def admin(db: None, bus: Bus, feed: FleetFeed, settings: Settings) -> Client:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The addresses that were asked; each answers FACTS."""
+    """Return the list of contacted addresses; each responds with FACTS."""
     addresses: list[str] = []
 
     def facts_at(address: CheckedUrl, **_: Any) -> ConnectedEngineFacts:
@@ -55,7 +55,7 @@ def text_of(answer: Any) -> str:
     return page_text(answer)
 
 
-def test_an_empty_fleet_page_offers_it_to_admins(admin: Client, feed: FleetFeed) -> None:
+def test_empty_fleet_page_offers_the_drawer_to_admins(admin: Client, feed: FleetFeed) -> None:
     feed.take(sample_of([]))
     assert "Connect your first engine" in text_of(admin.get("/"))
     make_engines(make_pool(), 1)
@@ -63,7 +63,7 @@ def test_an_empty_fleet_page_offers_it_to_admins(admin: Client, feed: FleetFeed)
     assert "Connect your first engine" not in text_of(client_of(make_person("viewer")).get("/"))
 
 
-def test_an_address_is_asked_only_after_it_was_allowed(admin: Client, asked: list[str]) -> None:
+def test_address_is_contacted_only_after_it_was_allowed(admin: Client, asked: list[str]) -> None:
     page = text_of(admin.post(CONNECT, {"url": URL, "do": "ask"}))
     assert "Allow 10.3.0.7?" in page and not asked
     page = text_of(admin.post(CONNECT, {"url": URL, "do": "ask", "allow": "10.3.0.8"}))
@@ -75,7 +75,7 @@ def test_an_address_is_asked_only_after_it_was_allowed(admin: Client, asked: lis
     assert not Pool.objects.exists()
 
 
-def test_connecting_makes_all_of_it_and_shows_the_preflight(admin: Client, asked: list[str]) -> None:
+def test_connecting_creates_all_objects_and_shows_the_preflight(admin: Client, asked: list[str]) -> None:
     answer = admin.post(CONNECT, {"url": URL, "do": "connect", "allow": "10.3.0.7"})
     engine = Engine.objects.get()
     assert (answer.status_code, answer["Location"]) == (302, f"/topology?engine={engine.engine_id}")
@@ -84,7 +84,7 @@ def test_connecting_makes_all_of_it_and_shows_the_preflight(admin: Client, asked
     assert (event.actor_name, event.via) == ("admin", "console")
 
 
-def test_a_rejection_shows_sentence_remedy_and_start_line(
+def test_rejection_shows_reason_remedy_and_start_command(
     admin: Client, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(view, "facts_at", lambda address, **_: replace(FACTS, events=""))
@@ -94,9 +94,7 @@ def test_a_rejection_shows_sentence_remedy_and_start_line(
     assert "publishes no KV events" in page and "vllm serve" in page and "Estimate hits" in page
 
 
-def test_ranks_behind_one_address_are_shown_and_connected_together(
-    admin: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_of_one_address_are_shown_and_connected_together(admin: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view, "facts_at", lambda address, **_: RANKED)
     shown = text_of(admin.post(CONNECT, {"url": URL, "do": "ask", "allow": "10.3.0.7"}))
     assert "2 data-parallel ranks" in shown
@@ -131,7 +129,7 @@ POOL = {
 }
 
 
-def test_a_pool_is_created_with_a_new_region_and_policy(admin: Client) -> None:
+def test_pool_is_created_with_a_new_region_and_policy(admin: Client) -> None:
     assert "New policy" in text_of(admin.get("/topology?do=pool"))
     answer = admin.post("/topology/pools", POOL)
     assert (answer.status_code, answer["Location"]) == (302, "/topology?settings=code")
@@ -145,7 +143,7 @@ def test_a_pool_is_created_with_a_new_region_and_policy(admin: Client) -> None:
     assert (Region.objects.count(), Policy.objects.count()) == (1, 1)
 
 
-def test_a_pool_that_is_wrong_creates_nothing_and_keeps_what_was_typed(admin: Client) -> None:
+def test_invalid_pool_creates_nothing_and_keeps_the_input(admin: Client) -> None:
     answer = admin.post("/topology/pools", {**POOL, "new_policy": "not a slug"})
     page = text_of(answer)
     assert answer.status_code == 422
@@ -154,7 +152,7 @@ def test_a_pool_that_is_wrong_creates_nothing_and_keeps_what_was_typed(admin: Cl
 
 
 @pytest.mark.parametrize("page", ["/", "/topology"])
-def test_a_block_size_that_is_not_the_engines_is_a_banner(page: str, admin: Client, feed: FleetFeed) -> None:
+def test_block_size_mismatch_shows_a_banner(page: str, admin: Client, feed: FleetFeed) -> None:
     engines = make_engines(make_pool(), 2)
     feed.take(sample_of(engines, e_0001={"block_tokens": 32}))
     shown = text_of(admin.get(page))
@@ -164,7 +162,7 @@ def test_a_block_size_that_is_not_the_engines_is_a_banner(page: str, admin: Clie
     assert "expects blocks of" not in text_of(admin.get(page))
 
 
-def test_the_block_size_is_set_in_the_pools_settings(admin: Client) -> None:
+def test_block_size_is_set_in_the_settings_of_the_pool(admin: Client) -> None:
     pool = make_pool()
     form = {"name": "Chat", "max_prompt_tokens": "4096", "revision": "1", "block_tokens": "32"}
     assert admin.post(f"/topology/pools/{pool.slug}/change", form).status_code == 302

@@ -1,4 +1,4 @@
-"""The Topology page shows registered engines and their state to the people who may see them, in few queries."""
+"""The Topology page shows registered engines to people who may see them, in few queries."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ def page(client: Client, query: str = "") -> str:
 
 
 def names(text: str) -> list[str]:
-    """Return the engines of the table in their order."""
+    """Return the names of the engines in the order of the table."""
     return re.findall(r"data-drawer>(e-\d+)</a>", text)
 
 
-def test_a_pool_that_gateways_share_names_its_owner_and_who_decides_alone(
+def test_shared_pool_names_its_owner_and_gateways_that_decide_alone(
     operator: Client, pool: Pool, feed: FleetFeed
 ) -> None:
     sample = sample_of(make_engines(pool, 1))
@@ -95,9 +95,7 @@ def test_a_pool_that_gateways_share_names_its_owner_and_who_decides_alone(
     assert "gw-2:8000: the owner is silent, since" in page(operator, f"?settings={pool.slug}")
 
 
-def test_a_pool_names_the_share_of_prompts_whose_keys_are_approximate(
-    operator: Client, pool: Pool, feed: FleetFeed
-) -> None:
+def test_pool_shows_the_share_of_prompts_with_approximate_keys(operator: Client, pool: Pool, feed: FleetFeed) -> None:
     sample = sample_of(make_engines(pool, 1))
     for share, shown in ((None, False), (0.0, False), (0.125, True)):
         changed = msgspec.structs.replace(sample.pools[0], approximate_share=share)
@@ -120,7 +118,7 @@ def test_engines_are_listed_under_their_pool_and_region(operator: Client, pool: 
     assert "blocks of 512 · policy v7" in text
 
 
-def test_a_row_shows_state_reason_load_hits_and_trust(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+def test_row_shows_state_reason_load_hits_and_trust(operator: Client, pool: Pool, feed: FleetFeed) -> None:
     engines = make_engines(pool, 2)
     lost = {"state": "lost", "reason": "3 connects rejected", "index_trust": "blind", "incarnation": 4}
     show(feed, sample_of(engines, e_0002=lost))
@@ -131,9 +129,7 @@ def test_a_row_shows_state_reason_load_hits_and_trust(operator: Client, pool: Po
     assert re.search(r'class="load-fill heat-\d" width="\d+"', text)
 
 
-def test_an_engine_the_gateway_does_not_report_is_unknown_not_zero(
-    operator: Client, pool: Pool, feed: FleetFeed
-) -> None:
+def test_engine_without_reports_is_unknown_not_zero(operator: Client, pool: Pool, feed: FleetFeed) -> None:
     make_engines(pool, 1)
     text = page(operator)
     assert "not reported by the gateway" in text
@@ -142,7 +138,7 @@ def test_an_engine_the_gateway_does_not_report_is_unknown_not_zero(
     assert "idle" not in text
 
 
-def test_an_old_sample_is_shown_as_old(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+def test_old_sample_is_shown_as_old(operator: Client, pool: Pool, feed: FleetFeed) -> None:
     sample = sample_of(make_engines(pool, 1))
     show(feed, msgspec.structs.replace(sample, at=time.time() - 60))
     assert "The gateway has not reported for 1\u202fmin" in page(operator)
@@ -164,7 +160,9 @@ def test_an_old_sample_is_shown_as_old(operator: Client, pool: Pool, feed: Fleet
         ("?page=99", ["e-0001", "e-0002", "e-0003"]),
     ],
 )
-def test_filters_and_orders(operator: Client, pool: Pool, feed: FleetFeed, query: str, shown: list[str]) -> None:
+def test_filters_and_sort_orders_apply(
+    operator: Client, pool: Pool, feed: FleetFeed, query: str, shown: list[str]
+) -> None:
     show(
         feed,
         sample_of(
@@ -176,19 +174,19 @@ def test_filters_and_orders(operator: Client, pool: Pool, feed: FleetFeed, query
     assert names(page(operator, query)) == shown
 
 
-def test_a_filter_that_leaves_nothing_says_which(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+def test_filter_without_matches_is_named(operator: Client, pool: Pool, feed: FleetFeed) -> None:
     make_engines(pool, 3)
     text = page(operator, "?q=nothing&state=lost")
     assert "Filter: text is nothing, state is lost. Engines without the filter: 3." in text
 
 
-def test_an_empty_installation_says_what_to_do(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+def test_empty_installation_shows_the_next_step(operator: Client, pool: Pool, feed: FleetFeed) -> None:
     assert "No engine in this pool." in page(operator)
     Pool.objects.all().delete()
     assert "No pool exists yet, or you have no role in one" in page(operator)
 
 
-def test_pages_are_cut_on_the_server(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+def test_pages_are_split_on_the_server(operator: Client, pool: Pool, feed: FleetFeed) -> None:
     show(feed, sample_of(make_engines(pool, 230)))
     assert len(names(page(operator))) == 100
     text = page(operator, "?page=3")
@@ -198,7 +196,7 @@ def test_pages_are_cut_on_the_server(operator: Client, pool: Pool, feed: FleetFe
 
 
 @pytest.mark.parametrize("count", [1, 200])
-def test_the_list_asks_the_same_few_queries_however_long_it_is(
+def test_list_takes_a_fixed_number_of_queries(
     operator: Client, pool: Pool, feed: FleetFeed, count: int, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     show(feed, sample_of(make_engines(pool, count)))
@@ -208,7 +206,7 @@ def test_the_list_asks_the_same_few_queries_however_long_it_is(
         assert operator.get("/topology/live").status_code == 200
 
 
-def test_the_drawer_asks_few_more(
+def test_drawer_takes_few_more_queries(
     operator: Client, pool: Pool, feed: FleetFeed, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     make_engines(pool, 20)
@@ -216,7 +214,7 @@ def test_the_drawer_asks_few_more(
         page(operator, "?engine=chat-3")
 
 
-def test_a_thousand_engines_take_little_time(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+def test_thousand_engines_take_little_time(operator: Client, pool: Pool, feed: FleetFeed) -> None:
     show(feed, sample_of(make_engines(pool, 1000)))
     page(operator)
     for query in ("/topology", "/topology?sort=load&q=e-0", "/topology/live"):
@@ -240,7 +238,7 @@ def _cpu_s(client: Client, address: str) -> float:
         (Role.VIEWER, True, False, False),
     ],
 )
-def test_only_operators_see_verbs(
+def test_only_operators_see_actions(
     client: Client, pool: Pool, feed: FleetFeed, role: Role, scoped: bool, verbs: bool, registers: bool
 ) -> None:
     make_engines(pool, 1)
@@ -252,7 +250,7 @@ def test_only_operators_see_verbs(
     assert ("engine-form" in page(client, "?do=register")) == registers
 
 
-def test_a_pools_operator_sees_no_other_pool(client: Client, pool: Pool, feed: FleetFeed) -> None:
+def test_pool_operator_sees_no_other_pool(client: Client, pool: Pool, feed: FleetFeed) -> None:
     other = make_pool("agents")
     show(feed, sample_of([*make_engines(pool, 1), *make_engines(other, 1, start=7)]))
     sign_in(client, Role.OPERATOR, other)
@@ -263,18 +261,18 @@ def test_a_pools_operator_sees_no_other_pool(client: Client, pool: Pool, feed: F
     assert "chat-1" not in client.get("/topology/live").json()["rows"]
 
 
-def test_a_person_without_a_role_sees_nothing(client: Client, pool: Pool, feed: FleetFeed) -> None:
+def test_person_without_a_role_sees_nothing(client: Client, pool: Pool, feed: FleetFeed) -> None:
     make_engines(pool, 1)
     assert "e-0001" not in page_text(sign_in(client, None).get("/topology"))
 
 
-def test_a_quarantined_engine_takes_no_work(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+def test_quarantined_engine_is_shown_without_new_work(operator: Client, pool: Pool, feed: FleetFeed) -> None:
     show(feed, sample_of(make_engines(pool, 2), e_0002={"state": "quarantined", "reason": "by admin"}))
     assert operator.get("/topology/live").json()["finding"] == "1 of 2 engines serve; 1 quarantined"
     assert "chat-2" in operator.get("/topology/live?state=not-serving").json()["rows"]
 
 
-def test_the_live_answer_has_the_words_of_the_rows(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+def test_live_update_has_the_texts_of_the_rows(operator: Client, pool: Pool, feed: FleetFeed) -> None:
     show(feed, sample_of(make_engines(pool, 2), e_0002={"state": "hot", "reason": "9 s of in-flight work"}))
     answer: dict[str, Any] = operator.get("/topology/live?engine=chat-2").json()
     assert answer["finding"] == "2 of 2 engines serve; 1 hot"
@@ -289,7 +287,7 @@ def test_the_live_answer_has_the_words_of_the_rows(operator: Client, pool: Pool,
     assert operator.get("/topology/live").json()["list"] != before
 
 
-def test_a_failed_preflight_is_shown_in_the_row_and_in_the_checklist(
+def test_failed_preflight_is_shown_in_the_row_and_in_the_checklist(
     operator: Client, pool: Pool, feed: FleetFeed
 ) -> None:
     (engine,) = make_engines(pool, 1)
@@ -314,7 +312,7 @@ def test_a_failed_preflight_is_shown_in_the_row_and_in_the_checklist(
     assert "<html" not in fragment
 
 
-def test_a_draining_engine_counts_down(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+def test_draining_engine_shows_a_countdown(operator: Client, pool: Pool, feed: FleetFeed) -> None:
     get_bus.cache_clear()
     engines = make_engines(pool, 1)
     Engine.objects.update(desired_state="draining")
@@ -329,7 +327,7 @@ def test_a_draining_engine_counts_down(operator: Client, pool: Pool, feed: Fleet
     get_bus.cache_clear()
 
 
-def test_names_and_reasons_cannot_carry_markup(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+def test_markup_in_names_and_reasons_is_escaped(operator: Client, pool: Pool, feed: FleetFeed) -> None:
     bad = {"reason": '"><img src=x onerror=alert(1)>', "state": "lost"}
     show(feed, sample_of(make_engines(pool, 1), e_0001=bad))
     text = page(operator, "?engine=chat-1&q=<script>alert(1)</script>")
@@ -338,13 +336,13 @@ def test_names_and_reasons_cannot_carry_markup(operator: Client, pool: Pool, fee
 
 
 @pytest.mark.parametrize("address", ["/topology", "/topology/live", "/topology/paste", "/topology/engines/x/checklist"])
-def test_strangers_are_sent_to_the_form(client: Client, address: str) -> None:
+def test_anonymous_visitors_are_redirected_to_the_login(client: Client, address: str) -> None:
     answer = client.get(address)
     assert answer.status_code == 302
     assert answer["Location"].startswith("/login")
 
 
-def test_an_engine_that_never_answered_is_neither_healthy_nor_idle_nor_ready_to_serve(
+def test_engine_without_any_response_is_not_healthy_idle_or_ready(
     operator: Client, pool: Pool, feed: FleetFeed
 ) -> None:
     (engine,) = make_engines(pool, 1)
@@ -372,7 +370,7 @@ def test_an_engine_that_never_answered_is_neither_healthy_nor_idle_nor_ready_to_
         ({"running": 33, "in_flight_tokens": 4_000, "in_flight_s": 0.3}, "4.0k tok, 0.3\u202fs"),
     ],
 )
-def test_an_engine_is_idle_only_when_it_generates_nothing_either(
+def test_engine_that_generates_tokens_is_not_idle(
     operator: Client, pool: Pool, feed: FleetFeed, engine: dict[str, object], words: str
 ) -> None:
     show(feed, sample_of(make_engines(pool, 1), e_0001={"in_flight_tokens": 0, "in_flight_s": 0.0} | engine))
@@ -381,7 +379,7 @@ def test_an_engine_is_idle_only_when_it_generates_nothing_either(
     assert loads == {words}
 
 
-def test_what_was_learned_of_its_kind_is_not_said_of_an_engine_that_never_answered(
+def test_learned_costs_are_hidden_for_an_engine_without_any_response(
     operator: Client, pool: Pool, feed: FleetFeed
 ) -> None:
     (engine,) = make_engines(pool, 1)

@@ -1,4 +1,4 @@
-"""Registering many engines: a preview first, lines put right in place, and only what was shown is registered."""
+"""Many engines are registered after a preview, in which lines can be corrected. Only previewed lines are registered."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def send(client: Client, **fields: Any) -> tuple[int, str]:
 
 
 def form_of(text: str) -> dict[str, Any]:
-    """Return what a browser would send back from a preview."""
+    """Return the form that a browser would send from a preview."""
     hidden = {name: re.findall(rf'name="{name}" value="([^"]*)"', text)[0] for name in ("header", "shown", "pool")}
     return hidden | {"line": re.findall(r'name="line" value="([^"]*)"', text)}
 
 
-def test_a_preview_shows_what_is_fine_and_what_is_not(operator: Client) -> None:
+def test_preview_shows_valid_and_invalid_lines(operator: Client) -> None:
     status, text = send(operator, text=MIXED)
     assert status == 200
     assert "2 engines can be registered; 1 line needs a change." in text
@@ -55,7 +55,7 @@ def test_a_preview_shows_what_is_fine_and_what_is_not(operator: Client) -> None:
     assert not Engine.objects.exists()
 
 
-def test_what_was_shown_is_registered_and_the_rest_is_kept(operator: Client) -> None:
+def test_previewed_lines_are_registered_and_the_others_are_kept(operator: Client) -> None:
     _, text = send(operator, text=MIXED)
     status, after = send(operator, **form_of(text) | {"do": "apply", "why": "new rack"})
     assert status == 200
@@ -65,7 +65,7 @@ def test_what_was_shown_is_registered_and_the_rest_is_kept(operator: Client) -> 
     assert form_of(after)["line"] == ["b http://8.8.8.8"]
 
 
-def test_a_corrected_line_is_checked_before_it_is_registered(operator: Client) -> None:
+def test_corrected_line_is_checked_before_it_is_registered(operator: Client) -> None:
     _, text = send(operator, text=MIXED)
     changed = form_of(text)
     changed["line"][1] = "b http://10.0.0.2:8000"
@@ -78,7 +78,7 @@ def test_a_corrected_line_is_checked_before_it_is_registered(operator: Client) -
     assert "1 engine registered" in page_text(operator.get("/topology"))
 
 
-def test_a_changed_pool_or_a_forged_preview_registers_nothing(operator: Client) -> None:
+def test_changed_pool_or_forged_preview_registers_nothing(operator: Client) -> None:
     make_pool("agents")
     _, text = send(operator, text=MIXED)
     for change in ({"pool": "agents"}, {"shown": "forged"}, {"shown": ""}):
@@ -87,14 +87,14 @@ def test_a_changed_pool_or_a_forged_preview_registers_nothing(operator: Client) 
     assert not Engine.objects.exists()
 
 
-def test_sending_it_twice_registers_once(operator: Client) -> None:
+def test_form_sent_twice_registers_once(operator: Client) -> None:
     _, text = send(operator, text=MIXED)
     for _ in range(2):
         send(operator, **form_of(text) | {"do": "apply"})
     assert Engine.objects.count() == 2
 
 
-def test_a_file_is_read_like_a_paste(operator: Client) -> None:
+def test_file_is_read_like_a_paste(operator: Client) -> None:
     file = SimpleUploadedFile("engines.csv", b"\xef\xbb\xbfname,url,pool\r\na,http://10.0.0.1:8000,\r\n")
     _, text = send(operator, file=file, text="")
     assert "1 engine can be registered." in text
@@ -112,7 +112,7 @@ def test_a_file_is_read_like_a_paste(operator: Client) -> None:
         ({"file": SimpleUploadedFile("x", b"\xff\xff")}, "not UTF-8"),
     ],
 )
-def test_what_cannot_be_read_keeps_what_was_typed(operator: Client, fields: dict[str, Any], words: str) -> None:
+def test_invalid_input_is_kept_in_the_form(operator: Client, fields: dict[str, Any], words: str) -> None:
     status, text = send(operator, **fields)
     assert status == 422
     assert words in text
@@ -120,7 +120,7 @@ def test_what_cannot_be_read_keeps_what_was_typed(operator: Client, fields: dict
         assert fields["text"].strip().splitlines()[0] in text
 
 
-def test_pasted_markup_stays_text(operator: Client) -> None:
+def test_pasted_markup_is_escaped(operator: Client) -> None:
     _, text = send(operator, text='"><script>alert(1)</script>')
     assert "<script>alert" not in text
 
@@ -134,7 +134,7 @@ def test_viewers_register_nothing(pool: Pool, feed: FleetFeed, role: str) -> Non
     assert ("Ask an admin" if role == "nobody" else "requires the role operator") in text
 
 
-def test_five_hundred_lines_come_back_whole(operator: Client) -> None:
+def test_five_hundred_lines_are_returned_completely(operator: Client) -> None:
     lines = [f"e-{number} http://10.0.{number // 250}.{number % 250}:8000" for number in range(500)]
     _, text = send(operator, text="\n".join(lines))
     assert form_of(text)["line"] == lines

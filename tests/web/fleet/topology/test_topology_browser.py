@@ -1,4 +1,4 @@
-"""The Topology page in a real browser over the whole program: register, read why not, fix, serve, drain, delete."""
+"""The Topology page in a browser over the whole program: register, diagnose, fix, serve, drain, and delete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONG_MS = 60_000
 
 @pytest.fixture
 def page(browser: Browser, program: Program, trouble: list[str]) -> Iterator[Page]:
-    """A browser on the Topology page, signed in as the first admin."""
+    """Open the Topology page in a browser, signed in as the first admin."""
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme="dark")
     page = watched_page(context, trouble)
     sign_in(page, f"{program.url}/login?next=/topology", "admin", program.secrets["admin_password"])
@@ -51,7 +51,7 @@ def register(page: Page, name: str, url: str) -> None:
 
 
 @pytest.mark.thorough
-def test_an_engine_goes_its_whole_way(
+def test_engine_is_registered_fixed_served_drained_and_deleted(
     page: Page,
     program: Program,
     trouble: list[str],
@@ -99,14 +99,14 @@ def test_an_engine_goes_its_whole_way(
     assert trouble == []
 
 
-def test_an_engine_with_work_is_not_deleted(page: Page) -> None:
+def test_engine_with_work_is_not_deleted(page: Page) -> None:
     page.click("tr[data-engine] >> text=e-02")
     page.click(".engine-verbs >> text=Delete")
     expect(page.locator(".confirm")).to_contain_text("e-02 is serving. Drain it first")
     expect(page.locator("#typed")).to_have_count(0)
 
 
-def test_figures_stay_live_and_drawers_open_without_a_page_load(page: Page, trouble: list[str]) -> None:
+def test_values_stay_live_and_drawers_open_without_a_page_load(page: Page, trouble: list[str]) -> None:
     page.evaluate("window.stayed = true")
     ages = page.locator('tr[data-engine] [data-cell="age"]')
     before = ages.all_inner_texts()
@@ -130,7 +130,7 @@ def test_figures_stay_live_and_drawers_open_without_a_page_load(page: Page, trou
     assert trouble == []
 
 
-def test_what_is_being_typed_is_never_replaced(page: Page) -> None:
+def test_input_in_progress_is_never_replaced(page: Page) -> None:
     page.click("tr[data-engine] >> text=e-06")
     page.click(".drawer >> text=Change")
     page.fill("#field-why", "half a sentence")
@@ -140,7 +140,7 @@ def test_what_is_being_typed_is_never_replaced(page: Page) -> None:
     expect(page.locator("#field-why")).to_have_value("half a sentence")
 
 
-def test_a_second_editor_is_shown_both_versions(page: Page) -> None:
+def test_second_editor_sees_both_versions(page: Page) -> None:
     other = page.context.new_page()
     for item in (page, other):
         item.goto(f"{page.url.split('/topology')[0]}/topology?engine=e-07&do=change")
@@ -156,7 +156,7 @@ def test_a_second_editor_is_shown_both_versions(page: Page) -> None:
     expect(page.locator(".settings")).to_contain_text("1.2×")
 
 
-def test_axe_finds_nothing_serious(page: Page, program: Program, trouble: list[str]) -> None:
+def test_pages_have_no_serious_axe_violation(page: Page, program: Program, trouble: list[str]) -> None:
     for query in ("", "?engine=e-01", "?engine=e-01&do=drain", "?engine=e-01&do=delete", "?do=register", "?q=nothing"):
         page.goto(f"{program.url}/topology{query}")
         assert serious_violations_in_both_themes(page) == [], query
@@ -194,13 +194,13 @@ def test_forms_work_without_scripts(browser: Browser, page: Page, program: Progr
 
 
 @pytest.mark.parametrize("drawer", ["connect", "pool"])
-def test_the_drawers_of_admins_are_readable_in_both_themes(page: Page, program: Program, drawer: str) -> None:
+def test_admin_drawers_are_readable_in_both_themes(page: Page, program: Program, drawer: str) -> None:
     page.goto(f"{program.url}/topology?do={drawer}")
     expect(page.locator("#topology-drawer h2")).to_be_visible()
     assert serious_violations_in_both_themes(page) == []
 
 
-def test_connecting_asks_the_engine_and_shows_its_preflight(
+def test_connecting_queries_the_engine_and_shows_its_preflight(
     page: Page, program: Program, start: Callable[[int], SimulatedEngine]
 ) -> None:
     page.goto(f"{program.url}/topology?do=connect")

@@ -1,4 +1,4 @@
-"""A stored topology and the sample that a gateway would publish of it, for tests of the Topology page."""
+"""A stored topology and the sample that a gateway would publish for it, for tests of the Topology page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make_pool(slug: str = "chat", region: str = "eu-west", **fields: Any) -> Poo
 
 
 def make_engines(pool: Pool, count: int, start: int = 1) -> list[Engine]:
-    """Store engines without the checks of registration, many at once."""
+    """Store many engines at once, without the checks of registration."""
     return Engine.objects.bulk_create(
         Engine(
             engine_id=f"{pool.slug}-{number}",
@@ -38,7 +38,7 @@ def make_engines(pool: Pool, count: int, start: int = 1) -> list[Engine]:
 
 
 def sample_of(engines: Iterable[Engine], **changes: Mapping[str, Any]) -> FleetSample:
-    """Return a fresh sample in which all serve; `changes` are fields of EngineSample by engine name, e_0001=…."""
+    """Return a current sample in which all engines serve. `changes` sets fields by engine name (e_0001=…)."""
     now = time.time()
     seen = []
     pools: dict[str, Pool] = {}
@@ -74,7 +74,7 @@ def sample_of(engines: Iterable[Engine], **changes: Mapping[str, Any]) -> FleetS
 
 
 def encoded(sample: FleetSample) -> bytes:
-    """Return the sample as it crosses the bus."""
+    """Return the sample as it is encoded on the bus."""
     return msgspec.msgpack.encode(sample)
 
 

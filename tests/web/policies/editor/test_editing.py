@@ -1,4 +1,4 @@
-"""The editor: everything wrong at once, nothing typed lost, drafts only when valid, roles, few queries."""
+"""The editor lists all errors at once, keeps all input, stores only valid drafts, and checks roles, in few queries."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def pool(policy: Policy) -> Pool:
     ("query", "queries"),
     [("", 15), ("?draft=3", 15), ("?draft=3&ask=publish", 17), ("?ask=roll-back&version=1", 17), ("?published=2", 15)],
 )
-def test_the_editor_takes_few_queries(
+def test_editor_takes_few_queries(
     policy: Policy, pool: Pool, query: str, queries: int, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     for _ in range(30):
@@ -61,7 +61,7 @@ def test_the_editor_takes_few_queries(
         assert client.get(URL + query).status_code == 200
 
 
-def test_pages_carry_nothing_inline(policy: Policy, pool: Pool) -> None:
+def test_pages_have_no_inline_code(policy: Policy, pool: Pool) -> None:
     stored = draft(policy, {"ttft_slo_s": 1.0}, actor=ACTOR)
     client = browser_of("operator", pool)
     pages = [client.get(URL + query) for query in ("", f"?draft={stored.number}&ask=publish", "/compare?from=1&to=2")]
@@ -87,7 +87,7 @@ def test_every_error_is_listed_at_once_with_its_path_and_nothing_is_stored(polic
     assert AuditEvent.objects.count() == before
 
 
-def test_errors_are_tied_to_their_fields(policy: Policy, pool: Pool) -> None:
+def test_errors_are_associated_with_their_fields(policy: Policy, pool: Pool) -> None:
     text = page_text(browser_of("operator", pool).post(URL, typed(WRONG)))
     control = re.search(r'<input type="text" id="field-ttft_slo_s"[^>]*>', text)
     assert control is not None
@@ -101,7 +101,7 @@ def test_errors_are_tied_to_their_fields(policy: Policy, pool: Pool) -> None:
     assert text.index('id="error-summary"') < text.index('id="policy-form"')
 
 
-def test_text_that_is_no_json_is_kept_in_the_form_and_over_a_visit_elsewhere(policy: Policy, pool: Pool) -> None:
+def test_invalid_json_is_kept_in_the_form_and_across_pages(policy: Policy, pool: Pool) -> None:
     client = browser_of("operator", pool)
     broken = '{"ttft_slo_s": 3, oops </textarea><b>'
     answer = client.post(URL, typed({}, document=broken, message="my  reason"))
@@ -116,7 +116,7 @@ def test_text_that_is_no_json_is_kept_in_the_form_and_over_a_visit_elsewhere(pol
     assert broken not in unescape(page_text(client.get(URL)))
 
 
-def test_a_valid_draft_is_stored_complete_with_its_base_and_the_kept_text_is_gone(policy: Policy, pool: Pool) -> None:
+def test_valid_draft_is_stored_with_defaults_and_base_and_clears_the_kept_text(policy: Policy, pool: Pool) -> None:
     client = browser_of("operator", pool)
     client.post(URL, typed(WRONG))
     answer = client.post(URL, {**typed({**LIVE, "max_wait_s": 30}), "do": "save"})
@@ -128,7 +128,7 @@ def test_a_valid_draft_is_stored_complete_with_its_base_and_the_kept_text_is_gon
     assert "Restored unsaved changes" not in page_text(client.get(URL))
 
 
-def test_saving_the_same_again_adds_no_version(policy: Policy, pool: Pool) -> None:
+def test_saving_the_same_document_again_adds_no_version(policy: Policy, pool: Pool) -> None:
     client = browser_of("operator", pool)
     document = {**LIVE, "max_wait_s": 30}
     client.post(URL, {**typed(document), "do": "save"})
@@ -138,7 +138,7 @@ def test_saving_the_same_again_adds_no_version(policy: Policy, pool: Pool) -> No
     assert PolicyVersion.objects.count() == 3
 
 
-def test_a_key_that_the_json_leaves_out_is_reported_once_as_missing(policy: Policy, pool: Pool) -> None:
+def test_key_omitted_in_the_json_is_reported_once_as_missing(policy: Policy, pool: Pool) -> None:
     posted = typed({})
     live = completed(SECOND)
     left = {name: item for name, item in live.items() if name != "admission"}
@@ -165,7 +165,7 @@ def test_a_key_that_the_json_leaves_out_is_reported_once_as_missing(policy: Poli
     assert listed_errors(answer)["placement.name"].startswith("is missing; known are")
 
 
-def test_without_a_script_the_form_alone_changes_the_document(policy: Policy, pool: Pool) -> None:
+def test_form_alone_changes_the_document_without_scripts(policy: Policy, pool: Pool) -> None:
     client = browser_of("operator", pool)
     posted = {**typed(LIVE), "max_wait_s": "30", "placement.name": "dual_map", "do": "save"}
     assert client.post(URL, posted).status_code == 302
@@ -175,7 +175,7 @@ def test_without_a_script_the_form_alone_changes_the_document(policy: Policy, po
     assert document["placement"]["params"].items() >= {"virtual_nodes": 100, "key_blocks": 2}.items()
 
 
-def test_publishing_needs_a_change_and_a_message(policy: Policy, pool: Pool) -> None:
+def test_publishing_requires_a_change_and_a_message(policy: Policy, pool: Pool) -> None:
     client = browser_of("operator", pool)
     answer = client.post(URL, {**typed(LIVE), "do": "publish"})
     assert listed_errors(answer) == {"": "No difference from the live version, so there is nothing to publish."}
@@ -188,7 +188,7 @@ def test_publishing_needs_a_change_and_a_message(policy: Policy, pool: Pool) -> 
     assert PolicyVersion.objects.count() == 2
 
 
-def test_a_form_based_on_an_older_version_leads_to_the_merge(policy: Policy, pool: Pool) -> None:
+def test_form_based_on_an_older_version_leads_to_the_merge(policy: Policy, pool: Pool) -> None:
     publish_meanwhile(policy, {"ttft_slo_s": 1.0})
     client = browser_of("operator", pool)
     answer = client.post(URL, {**typed({**LIVE, "max_wait_s": 30}, base=2), "do": "publish"})
@@ -196,7 +196,7 @@ def test_a_form_based_on_an_older_version_leads_to_the_merge(policy: Policy, poo
     assert PolicyVersion.objects.get(number=4).based_on == 2
 
 
-def test_the_check_for_scripts_lists_errors_and_diff_and_stores_nothing(policy: Policy, pool: Pool) -> None:
+def test_check_endpoint_lists_errors_and_diff_and_stores_nothing(policy: Policy, pool: Pool) -> None:
     client = browser_of("operator", pool)
     answer = client.post(f"{URL}/check", typed(WRONG))
     assert answer.status_code == 200
@@ -209,14 +209,14 @@ def test_the_check_for_scripts_lists_errors_and_diff_and_stores_nothing(policy: 
 
 
 @pytest.mark.parametrize("query", ["?draft=99", "?draft=x", "?draft=-1", "?version=1&ask=publish", "?ask=roll-back"])
-def test_an_address_that_names_nothing_shows_the_live_version(policy: Policy, pool: Pool, query: str) -> None:
+def test_unknown_address_shows_the_live_version(policy: Policy, pool: Pool, query: str) -> None:
     answer = browser_of("operator", pool).get(URL + query)
     assert answer.status_code == 200
     assert 'id="question"' not in page_text(answer)
 
 
 @pytest.mark.parametrize(("query", "said"), [("?draft=99", True), ("?draft=1", False), ("", False)])
-def test_a_version_that_does_not_exist_is_said(policy: Policy, pool: Pool, query: str, said: bool) -> None:
+def test_unknown_version_is_reported(policy: Policy, pool: Pool, query: str, said: bool) -> None:
     page = page_text(browser_of("operator", pool).get(URL + query))
     assert ("There is no v99; this is the live version." in page) is said
     assert ("There is no v" in page) is said
@@ -247,7 +247,7 @@ def test_viewers_read_and_operators_change(policy: Policy, pool: Pool, role: str
     assert PolicyVersion.objects.count() == (3 if drafts == 302 else 2)
 
 
-def test_who_operates_one_of_two_pools_may_draft_and_not_publish(policy: Policy, pool: Pool) -> None:
+def test_operator_of_one_of_two_pools_may_draft_and_not_publish(policy: Policy, pool: Pool) -> None:
     other = make_pool("other")
     other.policy = policy
     other.save()
@@ -260,7 +260,7 @@ def test_who_operates_one_of_two_pools_may_draft_and_not_publish(policy: Policy,
 
 
 @pytest.mark.parametrize("path", ["", "/check", "/publish", "/roll-back", "/merge"])
-def test_what_changes_or_checks_needs_the_csrf_token(policy: Policy, pool: Pool, path: str) -> None:
+def test_changes_and_checks_require_the_csrf_token(policy: Policy, pool: Pool, path: str) -> None:
     client = browser_of("superuser", pool, check_forgery=True)
     draft(policy, {"ttft_slo_s": 1.0}, actor=ACTOR)
     posted = {**typed(LIVE), "version": 3, "instead_of": 2, "draft": 3, "theirs": 2, "typed": "chat"}
@@ -268,15 +268,15 @@ def test_what_changes_or_checks_needs_the_csrf_token(policy: Policy, pool: Pool,
 
 
 @pytest.mark.parametrize("path", ["/check", "/publish", "/roll-back"])
-def test_reading_an_address_that_changes_things_is_rejected(policy: Policy, pool: Pool, path: str) -> None:
+def test_get_request_to_a_changing_address_is_rejected(policy: Policy, pool: Pool, path: str) -> None:
     assert browser_of("operator", pool).get(URL + path).status_code == 405
 
 
-def test_who_is_not_signed_in_is_sent_to_the_login(policy: Policy, client: Client) -> None:
+def test_anonymous_visitors_are_redirected_to_the_login(policy: Policy, client: Client) -> None:
     assert client.get(URL)["Location"].startswith("/login?next=")
 
 
-def test_the_history_is_paged(policy: Policy, pool: Pool) -> None:
+def test_history_is_paged(policy: Policy, pool: Pool) -> None:
     for _ in range(45):
         draft(policy, {"ttft_slo_s": 1.0}, actor=ACTOR)
     client = browser_of("viewer", pool)
@@ -287,7 +287,7 @@ def test_the_history_is_paged(policy: Policy, pool: Pool) -> None:
     assert ">v7</a>" in page_text(client.get(f"{URL}?below=8"))
 
 
-def test_a_comparison_shows_what_differs(policy: Policy, pool: Pool) -> None:
+def test_comparison_shows_the_differences(policy: Policy, pool: Pool) -> None:
     text = page_text(browser_of("viewer", pool).get(f"{URL}/compare?from=1&to=2"))
     assert "v1 to v2: 2 changes" in text
     assert "<mark>late_last</mark>" in text
@@ -295,11 +295,11 @@ def test_a_comparison_shows_what_differs(policy: Policy, pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("query", ["", "?from=1", "?from=1&to=99", "?from=x&to=2"])
-def test_a_comparison_of_nothing_is_not_found(policy: Policy, pool: Pool, query: str) -> None:
+def test_comparison_with_an_unknown_version_is_not_found(policy: Policy, pool: Pool, query: str) -> None:
     assert browser_of("viewer", pool).get(f"{URL}/compare{query}").status_code == 404
 
 
-def test_the_state_reports_what_is_live_and_how_far_it_has_spread(policy: Policy, pool: Pool, feed: FleetFeed) -> None:
+def test_state_reports_the_live_version_and_its_rollout(policy: Policy, pool: Pool, feed: FleetFeed) -> None:
     client = browser_of("viewer", pool)
     state = client.get(f"{URL}/state?version=2").json()
     assert (state["live"], state["author"]) == (2, "Headway")

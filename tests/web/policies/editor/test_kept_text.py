@@ -1,4 +1,4 @@
-"""What was typed stays in the session until it is stored, within limits."""
+"""Input is kept in the session until it is stored, within limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def request_with_session() -> HttpRequest:
     return request
 
 
-def test_what_was_kept_comes_back_with_its_time() -> None:
+def test_kept_text_is_restored_with_its_time() -> None:
     request = request_with_session()
     keep(request, "p", QueryDict("message=why&base=2&draft=5&csrfmiddlewaretoken=x"), "{oops", NOW)
     kept = kept_text(request, "p")
@@ -27,7 +27,7 @@ def test_what_was_kept_comes_back_with_its_time() -> None:
     assert kept_text(request, "p") is None
 
 
-def test_a_session_holds_a_few_texts_of_bounded_size() -> None:
+def test_session_holds_a_few_texts_of_limited_size() -> None:
     request = request_with_session()
     keep(request, "long", QueryDict(), "x" * (MAX_TEXT_BYTES + 1), NOW)
     assert kept_text(request, "long") is None

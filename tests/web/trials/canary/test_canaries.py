@@ -1,4 +1,4 @@
-"""The canaries under Trials: the form, the page with its pictures and verbs, holdbacks, and who may what."""
+"""Canaries under Trials: the form, the page with its charts and actions, holdbacks, and permissions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def operator(pool: Pool) -> Client:
 
 @pytest.fixture
 def canary(pool: Pool) -> Canary:
-    """Return a canary that was evaluated at."""
+    """Return a canary with an evaluation."""
     made = start_canary(version(pool.policy, "round_robin", ttft_slo_s=4.0), steps=(0.1, 0.5), actor=ACTOR)
     seen = [(1000.0 + 2 * number, item) for number, item in enumerate(slices(1, 20, 20, 6, slower=4.0))]
     Canary.objects.filter(pk=made.pk).update(evaluation=plain(evaluated(seen)))
@@ -71,11 +71,11 @@ def show(client: Client, path: str, status: int = 200) -> str:
     return page_text(answer)
 
 
-def test_the_first_visit_says_what_to_do(operator: Client) -> None:
+def test_first_visit_shows_the_next_step(operator: Client) -> None:
     assert "No canary yet" in show(operator, "/trials/canaries")
 
 
-def test_a_canary_is_started_from_a_draft(operator: Client, pool: Pool) -> None:
+def test_canary_is_started_from_a_draft(operator: Client, pool: Pool) -> None:
     number = version(pool.policy, "round_robin").number
     slug = pool.policy.slug
     link = f"/trials/canaries?new&amp;policy={slug}&amp;version={number}"
@@ -99,7 +99,7 @@ def test_a_canary_is_started_from_a_draft(operator: Client, pool: Pool) -> None:
     assert "Enter a number, not &#x27;x&#x27;." in page_text(rejected)
 
 
-def test_the_form_shows_all_errors_together(operator: Client, pool: Pool) -> None:
+def test_form_shows_all_errors_together(operator: Client, pool: Pool) -> None:
     number = version(pool.policy, "round_robin").number
     form = {
         "policy": pool.policy.slug, "version": str(number), "steps": "50, 20", "min_dwell_s": "-1", "advance": "soon",
@@ -118,7 +118,7 @@ def test_the_form_shows_all_errors_together(operator: Client, pool: Pool) -> Non
     assert not Canary.objects.exists()
 
 
-def test_its_page_compares_both_arms_and_says_what_is_not_tried(operator: Client, canary: Canary) -> None:
+def test_page_compares_both_arms_and_lists_what_is_not_tried(operator: Client, canary: Canary) -> None:
     page = show(operator, f"/trials/canaries/{canary.key}")
     assert "v2 serves 10\u202f% of sessions" in page
     assert "effective only on promotion: ttft_slo_s" in page
@@ -131,7 +131,7 @@ def test_its_page_compares_both_arms_and_says_what_is_not_tried(operator: Client
     assert f"{canary.policy.slug} v2" in show(operator, "/trials/canaries")
 
 
-def test_promoting_without_the_approval_that_is_asked_for_says_who_gives_it(operator: Client, canary: Canary) -> None:
+def test_promotion_without_the_required_approval_names_the_approvers(operator: Client, canary: Canary) -> None:
     Policy.objects.filter(pk=canary.policy_id).update(needs_approval=True)
     answer = operator.post(f"/trials/canaries/{canary.key}/promote", {"revision": "1", **FORCED})
     assert answer.status_code == 409
@@ -140,7 +140,7 @@ def test_promoting_without_the_approval_that_is_asked_for_says_who_gives_it(oper
     assert canary.running
 
 
-def test_its_verbs_act_on_what_was_seen(operator: Client, canary: Canary) -> None:
+def test_actions_apply_only_to_the_displayed_revision(operator: Client, canary: Canary) -> None:
     path = f"/trials/canaries/{canary.key}"
     assert operator.post(f"{path}/step", {"revision": "7", **FORCED}).status_code == 409
     assert operator.post(f"{path}/step", {"revision": "1", **FORCED}).status_code == 302
@@ -152,7 +152,7 @@ def test_its_verbs_act_on_what_was_seen(operator: Client, canary: Canary) -> Non
     assert operator.post(f"{path}/other", {"revision": "3"}).status_code == 404
 
 
-def test_its_buttons_say_when_there_is_evidence_and_without_it_they_ask(operator: Client, canary: Canary) -> None:
+def test_buttons_show_whether_there_is_evidence_and_ask_if_there_is_none(operator: Client, canary: Canary) -> None:
     Canary.objects.filter(pk=canary.pk).update(evaluation={}, min_dwell_s=298)
     path = f"/trials/canaries/{canary.key}"
     page = show(operator, path)
@@ -170,7 +170,7 @@ def test_its_buttons_say_when_there_is_evidence_and_without_it_they_ask(operator
     assert (canary.step, canary.running) == (0, True)
 
 
-def test_with_evidence_the_next_step_is_one_click(operator: Client, pool: Pool) -> None:
+def test_next_step_with_evidence_takes_one_click(operator: Client, pool: Pool) -> None:
     wide = {"late_more": 0.2, "failed_more": 0.2, "ttft_ratio": 2.0, "tail_ratio": 3.0}
     made = start_canary(
         version(pool.policy, "round_robin"), steps=(0.1, 0.5), min_dwell_s=0.0, guardrails=wide, actor=ACTOR
@@ -184,7 +184,7 @@ def test_with_evidence_the_next_step_is_one_click(operator: Client, pool: Pool) 
     assert operator.post(f"/trials/canaries/{made.key}/step", {"revision": "1"}).status_code == 302
 
 
-def test_a_guard_that_is_not_known_yet_says_what_it_takes(canary: Canary) -> None:
+def test_undetermined_guardrail_shows_what_it_requires(canary: Canary) -> None:
     def line(difference: float, upper: float) -> dict[str, Any]:
         reading = GuardrailReading("late", 0.05, 0.05 + difference, difference, -upper, upper, 0.03, "fine")
         known = certainty(reading, requests=100, least=40, since_s=60.0)
@@ -199,7 +199,9 @@ def test_a_guard_that_is_not_known_yet_says_what_it_takes(canary: Canary) -> Non
     assert float(holds["interval"]["upper"][:-1]) < float(holds["interval"]["limit"][:-1])
 
 
-def test_promoting_asks_for_the_pools_name_as_publishing_does(operator: Client, pool: Pool, canary: Canary) -> None:
+def test_promotion_requires_typing_the_name_of_the_pool_like_publishing(
+    operator: Client, pool: Pool, canary: Canary
+) -> None:
     url = "http://10.0.0.1:8000"
     Engine.objects.create(engine_id="e", pool=pool, name="e", url=url, connect_url=url, desired_state="ready")
     path = f"/trials/canaries/{canary.key}"
@@ -215,7 +217,7 @@ def test_promoting_asks_for_the_pools_name_as_publishing_does(operator: Client, 
     assert canary.state == "promoted"
 
 
-def test_an_aborted_one_speaks_against_its_draft_and_shows_where_it_ended(operator: Client, canary: Canary) -> None:
+def test_aborted_canary_marks_its_draft_and_shows_its_last_step(operator: Client, canary: Canary) -> None:
     assert "ended here" not in show(operator, f"/trials/canaries/{canary.key}")
     draft = f"/policies/{canary.policy.slug}?draft={canary.version.number}"
     assert 'class="step under-way" data-step="canary"' in show(operator, draft)
@@ -224,7 +226,7 @@ def test_an_aborted_one_speaks_against_its_draft_and_shows_where_it_ended(operat
     assert 'class="step against" data-step="canary"' in show(operator, draft)
 
 
-def test_points_have_a_true_minus_and_nothing_has_no_sign(canary: Canary) -> None:
+def test_points_have_a_true_minus_and_zero_has_no_sign(canary: Canary) -> None:
     evaluation = stored_evaluation(canary.evaluation)
     assert evaluation is not None
     known = known_guardrails(evaluation, GuardrailDocument(), canary.step_at)
@@ -236,7 +238,7 @@ def test_points_have_a_true_minus_and_nothing_has_no_sign(canary: Canary) -> Non
     assert "+0.0" not in words
 
 
-def test_a_viewer_reads_and_finds_no_verbs(canary: Canary) -> None:
+def test_viewer_sees_the_canary_without_actions(canary: Canary) -> None:
     viewer = client_of(make_person("viewer"))
     page = show(viewer, f"/trials/canaries/{canary.key}")
     assert "Abort" not in page
@@ -244,7 +246,7 @@ def test_a_viewer_reads_and_finds_no_verbs(canary: Canary) -> None:
     assert client_of(make_person("nobody")).get(f"/trials/canaries/{canary.key}").status_code in (403, 404)
 
 
-def test_a_pool_that_fell_back_is_shown_with_its_reason(operator: Client, pool: Pool) -> None:
+def test_pool_that_fell_back_is_shown_with_its_reason(operator: Client, pool: Pool) -> None:
     since = timezone.now() - timedelta(minutes=3)
     Holdback.objects.create(
         pool=pool, state="fallback", since=since, trial_id="t", share=1.0, reason="9 % of the policy is late"
@@ -254,7 +256,7 @@ def test_a_pool_that_fell_back_is_shown_with_its_reason(operator: Client, pool: 
     assert "9 % of the policy is late." in page
 
 
-def test_a_pool_is_tried_on_a_share_and_its_page_compares_it_with_the_others(operator: Client, pool: Pool) -> None:
+def test_pool_is_tried_with_a_share_and_compared_with_the_others(operator: Client, pool: Pool) -> None:
     fresh = Pool.objects.create(
         slug="fresh", name="Fresh", region=pool.region, served_model=pool.served_model, policy=pool.policy, weight=0
     )

@@ -1,4 +1,4 @@
-"""The canary page in a real browser: strict policy, axe in both themes, refreshed values, and promotion."""
+"""The canary page in a browser: strict policy, axe in both themes, refreshed values, and promotion."""
 
 from __future__ import annotations
 

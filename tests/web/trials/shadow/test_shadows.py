@@ -1,4 +1,4 @@
-"""The pages of shadows: how they start, what they report, and who may do what."""
+"""Pages of shadows: start, results, and permissions."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def show(client: Client, path: str, status: int = 200) -> str:
     return page_text(answer)
 
 
-def test_the_first_visit_says_what_to_do(operator: Client) -> None:
+def test_first_visit_shows_the_next_step(operator: Client) -> None:
     assert "No shadow yet" in show(operator, "/trials/shadows")
 
 
-def test_a_draft_is_started_from_the_form_and_stopped_on_its_page(operator: Client) -> None:
+def test_shadow_is_started_from_the_form_and_stopped_on_its_page(operator: Client) -> None:
     assert "Start a shadow</a>" in show(operator, "/policies/chat-policy?draft=2")
     assert '<option value="2" selected>v2 draft: second</option>' in show(operator, "/trials/shadows?new&draft=2")
     form = {"pool": "chat", "draft": "2", "minutes": "15", "max_per_s": "20"}
@@ -101,7 +101,7 @@ def test_errors_are_shown_at_their_field(operator: Client, field: str, value: st
     assert not Shadow.objects.exists()
 
 
-def test_figures_pictures_and_examples_are_shown(operator: Client, shadow: Shadow) -> None:
+def test_figures_charts_and_examples_are_shown(operator: Client, shadow: Shadow) -> None:
     store_reports([report(shadow, tally=tally(agreed=150, better=40, worse=10))])
     page = show(operator, f"/trials/shadows/{shadow.pk}")
     title = re.search(r"<h1>([^<]+)</h1>", page)
@@ -120,7 +120,7 @@ def test_figures_pictures_and_examples_are_shown(operator: Client, shadow: Shado
     assert title[1] in show(operator, "/trials/shadows")
 
 
-def test_parts_that_cannot_be_compared_are_named(operator: Client, pool: Pool) -> None:
+def test_incomparable_parts_are_named(operator: Client, pool: Pool) -> None:
     document = {"placement": {"name": "min_ttft"}, "order": {"name": "edf"}, "prefill_window_tokens": 4096}
     started = start_shadow(pool, draft(pool.policy, document, actor=ACTOR), actor=ACTOR)
     page = show(operator, f"/trials/shadows/{started.pk}")
@@ -137,7 +137,7 @@ def test_viewers_can_read_but_not_change(shadow: Shadow) -> None:
     assert stranger.get(address).status_code == 404
 
 
-def test_an_observing_pool_is_compared_with_others_and_begins_to_route_by_one_confirmed_click(pool: Pool) -> None:
+def test_observing_pool_is_compared_and_starts_to_route_after_a_confirmation(pool: Pool) -> None:
     change_pool(pool, {"mode": "observe"}, actor=ACTOR)
     observe_pools()
     observed = Shadow.objects.get()
@@ -158,7 +158,7 @@ def test_an_observing_pool_is_compared_with_others_and_begins_to_route_by_one_co
     assert "Let the pool route" not in show(admin, address)
 
 
-def test_an_admin_lets_a_pool_observe_in_its_settings_by_typing_its_name(pool: Pool) -> None:
+def test_admin_lets_a_pool_observe_by_typing_its_name(pool: Pool) -> None:
     operator, admin = client_of(make_person("operator")), client_of(make_person("admin"))
     settings = "/topology?settings=chat"
     assert "to stop routing it" not in show(operator, settings)
@@ -183,7 +183,7 @@ def words(shadow: Shadow, counted: ShadowTally) -> tuple[str, str]:
     return answer.kind, answer.title
 
 
-def test_findings_are_as_strong_as_their_figures(shadow: Shadow) -> None:
+def test_findings_are_as_certain_as_their_figures(shadow: Shadow) -> None:
     assert words(shadow, tally(5, 5, 0)) == ("", "Too few requests yet")
     assert words(shadow, tally(100, 0, 0)) == (EVEN, "Same choices on this traffic")
     assert words(shadow, tally(99, 0, 9)) == (EVEN, "Different engines, the same TTFT")
@@ -199,7 +199,7 @@ def test_findings_are_as_strong_as_their_figures(shadow: Shadow) -> None:
     assert words(shadow, tally(50, 50, 0)) == ("", "The shadow failed")
 
 
-def test_pictures_of_nothing_are_none() -> None:
+def test_charts_without_data_are_omitted() -> None:
     assert gain_picture(ShadowFigures(tally(5, 0, 0), ())) is None
     assert engine_shifts(ShadowFigures(ShadowTally(), ()), {}) == []
     shifts = engine_shifts(ShadowFigures(tally(0, 3, 1), ()), {"e-1": "first"})

@@ -1,4 +1,4 @@
-"""What a what-if says: only what all seeds show, the weightiest first, and how far to trust it."""
+"""Texts of a what-if: only differences shared by all seeds, most important first, and how far to trust them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CURVE = [0.1 + number / 50 for number in range(101)]
 
 
 def changed(figure: str, base: float, *drafts: float) -> Difference:
-    """Return a figure that is the same in all seeds under the base."""
+    """Return a figure that has the same value in all seeds of the baseline."""
     changes = [draft - base for draft in drafts]
     sign = -1 if figure == TTFT_MEAN else 1
     return Difference(
@@ -28,7 +28,7 @@ def changed(figure: str, base: float, *drafts: float) -> Difference:
 
 
 def result(*differences: Difference, **fields: Any) -> WhatIfResult:
-    """Return an answer of three seeds."""
+    """Return an answer with three seeds."""
     side = Side(figures={}, ttft_quantiles_s=CURVE, answered_share=0.9)
     band = Band(from_tokens=100, to_tokens=2500, requests=40, base=Spread(0.8, 0.8, 0.8), draft=Spread(0.9, 0.85, 0.95))
     known: dict[str, Any] = {
@@ -38,7 +38,7 @@ def result(*differences: Difference, **fields: Any) -> WhatIfResult:
     return WhatIfResult(**{**known, **fields}, differences=list(differences))
 
 
-def test_the_weightiest_change_is_the_finding() -> None:
+def test_most_important_change_is_the_finding() -> None:
     answer = finding(
         result(changed(ON_TIME, 0.943, 0.98, 0.982, 0.984), changed(TTFT_MEAN, 1.0, 0.7, 0.7, 0.8)), 7, "v6"
     )
@@ -48,7 +48,7 @@ def test_the_weightiest_change_is_the_finding() -> None:
     )
 
 
-def test_a_price_is_named() -> None:
+def test_drawback_is_named() -> None:
     answer = finding(result(changed(ON_TIME, 0.9, 0.95, 0.95, 0.96), changed(HIT_RATE, 0.7, 0.6, 0.6, 0.6)), 7, "v6")
     assert answer.kind == "mixed"
     assert answer.title == "Better on lateness, worse on cache hits"
@@ -56,18 +56,18 @@ def test_a_price_is_named() -> None:
 
 
 @pytest.mark.parametrize("drafts", [(0.95, 0.95, 0.89), (0.9, 0.9, 0.9), (0.9003, 0.9002, 0.9004)])
-def test_what_seeds_do_not_agree_on_or_is_tiny_is_no_difference(drafts: tuple[float, ...]) -> None:
+def test_tiny_or_inconsistent_differences_are_not_reported(drafts: tuple[float, ...]) -> None:
     answer = finding(result(changed(ON_TIME, 0.9, *drafts)), 7, "v6")
     assert (answer.kind, answer.title) == ("even", "No clear difference on this traffic")
 
 
-def test_worse_is_said() -> None:
+def test_worse_result_is_reported() -> None:
     answer = finding(result(changed(ON_TIME, 0.9, 0.9, 0.9, 0.9), changed(TTFT_MEAN, 1.0, 1.2, 1.3, 1.25)), 7, "v6")
     assert (answer.kind, answer.title) == ("worse", "Worse on TTFT")
     assert "a mean TTFT of 1.25\u202fs instead of 1.00\u202fs" in answer.sentence
 
 
-def test_a_model_far_from_what_happened_says_what_to_read() -> None:
+def test_large_model_error_names_the_figures_to_trust() -> None:
     side = Side(figures={ON_TIME: Spread(0.9, 0.9, 0.9)}, ttft_quantiles_s=CURVE, answered_share=1.0)
     assert model_words(result(actual=side, model_error=0.18)) == (
         "Model error on this window is 18.0\u202f%, above 15.0\u202f%: trust the ranking, not the magnitudes.", True,
@@ -77,12 +77,12 @@ def test_a_model_far_from_what_happened_says_what_to_read() -> None:
     assert "has no results" in model_words(result())[0]
 
 
-def test_a_coarse_recording_says_so() -> None:
+def test_coarse_recording_is_reported() -> None:
     assert coarse_words(result()) == ""
     assert "Make a new recording" in coarse_words(result(coarse_starts=True))
 
 
-def test_rows_carry_value_spread_and_change() -> None:
+def test_rows_have_value_spread_and_change() -> None:
     (row,) = figure_rows(result(changed(ON_TIME, 0.9, 0.94, 0.95, 0.96)))
     assert row["label"] == "On time, ≤\u202f1.5\u202fs"
     assert tuple(row[name] for name in ("actual", "base", "draft", "draft_spread")) == (
@@ -94,7 +94,7 @@ def test_rows_carry_value_spread_and_change() -> None:
     assert (row["change"], row["verdict"], row["agree"]) == ("+5.0\u202fpt", "better", "3 of 3")
 
 
-def test_pictures_stay_within_their_frame() -> None:
+def test_charts_stay_within_their_frame() -> None:
     picture, bands = distribution(result()), band_picture(result())
     assert [line.side for line in picture.lines] == ["base", "draft"]
     for line in picture.lines:
@@ -109,7 +109,7 @@ def test_pictures_stay_within_their_frame() -> None:
     assert picture.rows[2] == ("p50", "1.10\u202fs", "1.10\u202fs")
 
 
-def test_no_answered_request_is_no_error() -> None:
+def test_zero_answered_requests_raise_no_error() -> None:
     empty = Side(figures={}, ttft_quantiles_s=[], answered_share=0.0)
     assert distribution(result(base=empty, draft=empty)).lines == ()
     assert band_picture(result(bands=[]))["marks"] == []
