@@ -1,6 +1,4 @@
-"""An engine that is healthy but slow in every way that looks dead, and one that is dead, on the test's event
-loop.
-"""
+"""Engines for the test's event loop: one is healthy but slow in every way that appears dead, one is dead."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Two gateways of one pool: the one that decides keeps the state of an advisory, whichever received it, and both
-report it.
-"""
+"""Two gateways of one pool: the deciding one keeps an advisory's state, and both report it."""
 
 from __future__ import annotations
 

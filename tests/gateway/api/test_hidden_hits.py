@@ -189,7 +189,7 @@ def whole_answer(path: str, *, hit: bool) -> dict[str, Any]:
 
 
 def streamed_answer(path: str, *, hit: bool) -> list[bytes]:
-    """Return the same response as events: typed ones for messages and responses, with usage in the first and the last."""
+    """Return the same response as events: typed for messages and responses, with usage in the first and last one."""
     answer = whole_answer(path, hit=hit)
     if path == "/v1/messages":
         events = [{"type": "message_start", "message": answer}, {"type": "message_delta", "usage": answer["usage"]}]

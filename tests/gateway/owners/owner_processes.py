@@ -216,9 +216,7 @@ class Gateways:
 
     @asynccontextmanager
     async def callers(self, names: str, per_gateway: int = 3) -> AsyncIterator[None]:
-        """Send requests to these gateways during the block, this many at a time per gateway; every one must be
-        answered.
-        """
+        """Send requests to these gateways during the block, this many at a time each; every one must be answered."""
         stop = asyncio.Event()
 
         async def calling(name: str, number: int) -> None:

@@ -194,9 +194,7 @@ class Thief:
 
 @asynccontextmanager
 async def robbed(*, tampers: bool = False) -> AsyncIterator[tuple[PeerLinks, PeerLinks, Thief, list[bytes]]]:
-    """Yield a gateway that calls a dead one, a live one, the thief of the dead one's port, and the live one's
-    messages.
-    """
+    """Yield a gateway calling a dead one, a live one, the thief of the dead one's port, and the live one's messages."""
     asking, dead, living = (PeerLinks(PeerIdentity(8 * tag, "eu"), KEYRING) for tag in "bac")
     received: list[bytes] = []
 

@@ -1,6 +1,4 @@
-"""Waiting for an engine ends when it is lost or stuck, or at limits that no working engine meets; never for the
-client.
-"""
+"""Waiting for an engine ends when it is lost or stuck, or at limits that no working engine meets."""
 
 from __future__ import annotations
 

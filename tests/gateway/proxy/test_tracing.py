@@ -1,6 +1,4 @@
-"""Spans reach an OTLP/HTTP receiver and continue the client's trace to the engine; without tracing nothing is
-imported.
-"""
+"""Spans reach an OTLP/HTTP receiver and continue the client's trace; without tracing nothing is imported."""
 
 from __future__ import annotations
 

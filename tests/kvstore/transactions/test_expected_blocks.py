@@ -132,9 +132,7 @@ def test_a_prefetched_block_that_was_read_is_an_ordinary_block() -> None:
 
 
 def test_random_operations_lose_no_only_copy_to_a_prefetch() -> None:
-    """Orders, duplicates and demand in any order: neither a prefetch nor its SSD copy evicts a block that would be
-    lost.
-    """
+    """Orders, duplicates and demand in any order: no prefetch or its SSD copy evicts a block that would be lost."""
     for seed in range(8):
         held, rng = catalog(dram_slots=6, ssd_slots=6), random.Random(seed)
         transactions, came = Transactions(held), 0
