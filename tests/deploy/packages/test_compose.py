@@ -64,7 +64,7 @@ def test_the_compose_schema_accepts_the_file() -> None:
     jsonschema.Draft201909Validator(schema).validate(COMPOSE)
 
 
-def test_the_file_has_every_process_of_a_grown_installation() -> None:
+def test_compose_has_every_process_of_a_grown_installation() -> None:
     commands = {name: " ".join(service.get("command", ())) for name, service in SERVICES.items()}
     assert set(commands) == {"postgres", "redis", "migrate", "web", "worker", "gateway-1", "gateway-2", "nginx"}
     assert commands["migrate"] == "python manage.py migrate --no-input"
@@ -80,7 +80,7 @@ def test_dependencies_of_services_exist_and_can_be_met() -> None:
     assert {item for item in named if not item.startswith(".")} == set(COMPOSE["volumes"])
 
 
-def test_the_file_contains_no_secret_and_names_existing_settings() -> None:
+def test_compose_contains_no_secret_and_names_existing_settings() -> None:
     text = FILE.read_text()
     for name in SECRETS:
         assert re.findall(rf"\$\{{{name}(.)", text), name

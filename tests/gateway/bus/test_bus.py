@@ -40,14 +40,14 @@ def bus(request: pytest.FixtureRequest) -> Iterator[Bus]:
     bus.close()
 
 
-def test_it_keeps_the_last_value_of_a_topic(bus: Bus) -> None:
+def test_a_bus_keeps_the_last_value_of_a_topic(bus: Bus) -> None:
     assert bus.latest("snapshot") is None
     bus.publish("snapshot", b"1")
     bus.publish("snapshot", b"2")
     assert bus.latest("snapshot") == b"2"
 
 
-def test_it_delivers_the_last_value_on_subscribing(bus: Bus) -> None:
+def test_a_bus_delivers_the_last_value_on_subscribing(bus: Bus) -> None:
     bus.publish("load/a", b"1")
     bus.publish("load/b", b"2")
     bus.publish("loads", b"3")

@@ -42,7 +42,7 @@ def test_an_engine_gets_no_work_before_its_first_response() -> None:
 
 
 @pytest.mark.parametrize(("kind", "limit"), [(CONNECT, 3), (TIMEOUT, 3), (HTTP_5XX, 5), (BROKEN_STREAM, 5)])
-def test_consecutive_failures_open_it_at_the_limit(kind: str, limit: int) -> None:
+def test_consecutive_failures_open_the_breaker_at_the_limit(kind: str, limit: int) -> None:
     breaker = closed()
     for count in range(limit - 1):
         breaker.record_failure(kind, 10.0 + count)
@@ -67,13 +67,13 @@ def test_the_reason_names_an_unknown_kind_of_failure() -> None:
         closed().record_failure("teapot", 1.0)
 
 
-def test_a_refused_probe_connection_opens_it_immediately() -> None:
+def test_a_refused_probe_connection_opens_the_breaker_immediately() -> None:
     breaker = closed()
     breaker.observe_probe(False, "connection refused", 1.0, refused=True)
     assert breaker.state == OPEN
 
 
-def test_a_second_consecutive_probe_timeout_opens_it() -> None:
+def test_a_second_consecutive_probe_timeout_opens_the_breaker() -> None:
     breaker = closed()
     breaker.observe_probe(False, "timed out", 1.0)
     assert breaker.accepts
@@ -81,7 +81,7 @@ def test_a_second_consecutive_probe_timeout_opens_it() -> None:
     assert breaker.state == OPEN
 
 
-def test_a_healthy_probe_half_opens_it_and_a_success_closes_it() -> None:
+def test_a_healthy_probe_half_opens_the_breaker_and_a_success_closes_it() -> None:
     breaker = closed()
     breaker.observe_probe(False, "connection refused", 1.0, refused=True)
     breaker.record_success(2.0)
@@ -104,7 +104,7 @@ def test_an_idle_engine_is_closed_by_a_second_healthy_probe() -> None:
     assert breaker.state == CLOSED
 
 
-def test_a_failure_while_half_open_opens_it_again() -> None:
+def test_a_failure_while_half_open_opens_the_breaker_again() -> None:
     breaker = closed()
     breaker.observe_probe(False, "", 1.0, refused=True)
     breaker.observe_probe(True, "", 2.0)
@@ -277,7 +277,7 @@ def test_a_success_restores_a_timed_out_engine_and_not_one_that_refuses_connecti
     assert (slow.accepts, gone.accepts) == (True, False)
 
 
-def test_consecutive_rejections_open_it_unless_other_engines_reject_too() -> None:
+def test_consecutive_rejections_open_the_breaker_unless_other_engines_reject_too() -> None:
     alone, like_others = closed(), closed()
     for moment in (1.0, 2.0, 3.0):
         assert alone.accepts

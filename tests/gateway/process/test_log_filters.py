@@ -39,7 +39,7 @@ def test_any_other_error_keeps_its_traceback() -> None:
     assert "ValueError: broken" in str(line["traceback"])
 
 
-def test_the_servers_own_message_about_it_is_a_warning() -> None:
+def test_the_servers_own_log_of_a_cancelled_request_is_a_warning() -> None:
     record = logging.LogRecord(
         "uvicorn.error",
         logging.ERROR,

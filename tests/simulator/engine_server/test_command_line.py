@@ -62,7 +62,7 @@ def test_an_engine_whose_parent_is_gone_does_not_start() -> None:
 
 
 @pytest.mark.processes
-def test_a_taken_port_ends_it_with_a_plain_message() -> None:
+def test_a_taken_port_ends_the_engine_with_a_plain_message() -> None:
     port = free_port()
     with subprocess.Popen([*_COMMAND, "--port", str(port), "--parent-pid", str(os.getpid())]) as first:
         try:
@@ -113,7 +113,7 @@ def test_eviction_can_be_set_and_its_seed_follows_seed_and_port() -> None:
     assert by_chance[0] == by_chance[1] != by_chance[2]
 
 
-def test_an_invalid_profile_ends_it_with_a_message(tmp_path: Path) -> None:
+def test_an_invalid_profile_ends_the_engine_with_a_message(tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
     path.write_text('{"num_blocks": "many"}')
     with pytest.raises(SystemExit, match="num_blocks"):
