@@ -35,7 +35,7 @@ CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello " * 20}]
 
 
 async def ask(proxy: str, body: Any, path: str = "/v1/chat/completions", **headers: str) -> tuple[int, str, Any]:
-    """Return status, text and headers of an answer; repeats a 429 of a busy gateway after its Retry-After."""
+    """Return status, text and headers of a response; retry a busy gateway's 429 after its Retry-After."""
     async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as client:
         while True:
             data = io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
@@ -47,7 +47,7 @@ async def ask(proxy: str, body: Any, path: str = "/v1/chat/completions", **heade
 
 
 async def serves_other_apis(proxy: str, gateway: ServedGateway, engines: Sequence[ScriptedEngine]) -> None:
-    """Check that the decision reads bodies of other APIs by their path, and that their answers are counted."""
+    """Check that decisions parse bodies of other APIs by their path, and that their responses are counted."""
     for engine in engines:
         engine.scripts = {path: answer for path, (_, answer) in OTHER_APIS.items()}
     for path, (body, _) in OTHER_APIS.items():
@@ -58,7 +58,7 @@ async def serves_other_apis(proxy: str, gateway: ServedGateway, engines: Sequenc
 
 
 async def outlives_kept_connections(proxy: str, engine: ScriptedEngine) -> None:
-    """Check that no client sees an engine close an idle connection at the moment of its request."""
+    """Check that no client sees an error when an engine closes an idle connection as its request arrives."""
     engine.serves_once = True
     for _ in range(4):
         assert (await ask(proxy, CHAT))[0] == 200
@@ -86,7 +86,7 @@ async def lists_models(proxy: str) -> None:
 
 
 async def counted(gateway: ServedGateway, **wanted: float) -> None:
-    """Wait until the gateway's counts are these: completed, failed, cancelled, first_tokens, cached_tokens."""
+    """Wait until the gateway has these counts: completed, failed, cancelled, first_tokens, cached_tokens."""
     async with asyncio.timeout(PATIENCE_S):
         while (seen := await counts(gateway)) != wanted:
             await asyncio.sleep(0.02)
@@ -94,7 +94,7 @@ async def counted(gateway: ServedGateway, **wanted: float) -> None:
 
 
 async def counts(gateway: ServedGateway) -> dict[str, float]:
-    """Return those of the same counts that are not zero."""
+    """Return the same counts without zeros."""
     text = await gateway.metrics()
     ended = "completed|failed|cancelled"
     values = dict(re.findall(rf'headway_requests_total\{{outcome="({ended})",pool="pool"\}} (\S+)', text))

@@ -1,4 +1,4 @@
-"""Starts real proxies with our files, and reports which are missing."""
+"""Start real proxies with our files, and report missing ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ START_S = 60.0
 
 
 def binary(name: str) -> str:
-    """Return the path of a proxy, from PROXY_<NAME> or the PATH; skips without one, fails if it is required."""
+    """Return the path of a proxy, from PROXY_<NAME> or the PATH; without one skip, or fail if it is required."""
     path = os.environ.get(f"PROXY_{name.upper()}") or shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
     if not path:
         reason = f"no {name}: make test-proxies installs it where it can"
@@ -48,7 +48,7 @@ async def running(command: Sequence[str], port: int, log: Path, **env: str) -> A
 
 
 async def listening(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until the port has a listener; raises AssertionError if the process ends instead."""
+    """Wait until the port has a listener; raise AssertionError if the process ends instead."""
     async with asyncio.timeout(START_S):
         while True:
             assert process.poll() is None, log.read_text()

@@ -55,7 +55,7 @@ def settings(url: str, *engines: str) -> PickerSettings:
 
 @asynccontextmanager
 async def picker(chosen: PickerSettings) -> AsyncIterator[Any]:
-    """Serve a picker and open a stream as Envoy does for each request; yields the function that opens one."""
+    """Serve a picker and open a stream as Envoy does for each request; yield the function that opens one."""
     async with served(chosen) as (_, port), grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         stub = ext_proc_grpc.ExternalProcessorStub(channel)
         yield lambda: stub.Process(timeout=PATIENCE_S)
@@ -89,7 +89,7 @@ def status(code: int, served_by: str = "") -> Any:
 
 
 async def ask(opened: Any, request: Any = CHAT, subset: list[str] | None = None) -> tuple[Any, Any]:
-    """Send one request and return its stream and the first message; repeats a busy gateway's rejections."""
+    """Send one request and return its stream and the first message; retry a busy gateway's rejections."""
     data = request if isinstance(request, bytes) else json.dumps(request).encode()
     async with asyncio.timeout(PATIENCE_S):
         while True:
@@ -104,7 +104,7 @@ async def ask(opened: Any, request: Any = CHAT, subset: list[str] | None = None)
 
 
 def endpoint_of(message: Any) -> list[str]:
-    """Return the endpoints in a message's header, which are the same in its metadata."""
+    """Return the endpoints in a message's header, which equal those in its metadata."""
     mutation = message.request_headers.response.header_mutation
     named = next(
         set_header.header.raw_value.decode() for set_header in mutation.set_headers if set_header.header.key == ENDPOINT
@@ -117,7 +117,7 @@ def addresses(engines: list[ScriptedEngine]) -> list[str]:
     return [engine.url.removeprefix("http://") for engine in engines]
 
 
-async def test_an_endpoint_is_picked_and_the_answers_course_is_reported(
+async def test_an_endpoint_is_picked_and_the_response_is_reported(
     engines: list[ScriptedEngine], gateway: ServedGateway
 ) -> None:
     async with picker(settings(gateway.url)) as opened:
@@ -137,7 +137,7 @@ async def test_an_endpoint_is_picked_and_the_answers_course_is_reported(
         await counted(gateway, completed=1, first_tokens=1, cached_tokens=7)
 
 
-async def test_a_long_body_comes_back_whole_in_pieces(gateway: ServedGateway) -> None:
+async def test_a_long_body_is_returned_whole_in_pieces(gateway: ServedGateway) -> None:
     request = {**CHAT, "pad": "x" * (2 * CHUNK)}
     async with picker(settings(gateway.url)) as opened:
         stream, first = await ask(opened, request)
@@ -149,7 +149,9 @@ async def test_a_long_body_comes_back_whole_in_pieces(gateway: ServedGateway) ->
         assert len(pieces) == 3
 
 
-async def test_it_picks_inside_the_subset_or_not_at_all(engines: list[ScriptedEngine], gateway: ServedGateway) -> None:
+async def test_endpoints_are_picked_only_inside_the_given_subset(
+    engines: list[ScriptedEngine], gateway: ServedGateway
+) -> None:
     one, two = addresses(engines)
     async with picker(settings(gateway.url, *(engine.url for engine in engines))) as opened:
         for allowed in ([one], [two]):
@@ -160,7 +162,7 @@ async def test_it_picks_inside_the_subset_or_not_at_all(engines: list[ScriptedEn
             assert rejected.status.code == 503
 
 
-async def test_rejections_come_back_at_once(gateway: ServedGateway) -> None:
+async def test_rejections_are_returned_immediately(gateway: ServedGateway) -> None:
     async with picker(settings(gateway.url)) as opened:
         gone = (await ask(opened, {**CHAT, "model": "nobody"}))[1].immediate_response
         assert (gone.status.code, json.loads(gone.body)["error"]["code"]) == (404, "model_not_found")
@@ -172,7 +174,7 @@ async def test_rejections_come_back_at_once(gateway: ServedGateway) -> None:
         assert (await stream.read()).immediate_response.status.code == 413
 
 
-async def test_load_shed_by_headway_is_429_with_its_retry_after() -> None:
+async def test_rejected_load_is_429_with_headways_retry_after() -> None:
     async def shed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 429 X\r\nretry-after: 7\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
@@ -186,7 +188,7 @@ async def test_load_shed_by_headway_is_429_with_its_retry_after() -> None:
         assert named["retry-after"] == b"7"
 
 
-async def test_an_endpoint_replaced_by_another_and_one_that_failed_are_reported(gateway: ServedGateway) -> None:
+async def test_a_replaced_endpoint_and_a_failed_one_are_reported(gateway: ServedGateway) -> None:
     async with picker(settings(gateway.url)) as opened:
         for message in (status(200, "192.0.2.1:8000"), status(500)):
             stream, _ = await ask(opened)
@@ -198,14 +200,14 @@ async def test_an_endpoint_replaced_by_another_and_one_that_failed_are_reported(
         await counted(gateway, failed=2)
 
 
-async def test_a_stream_that_ends_early_cancels(gateway: ServedGateway) -> None:
+async def test_a_stream_that_ends_early_cancels_the_request(gateway: ServedGateway) -> None:
     async with picker(settings(gateway.url)) as opened:
         stream, _ = await ask(opened)
         stream.cancel()
         await counted(gateway, cancelled=1)
 
 
-async def test_a_picker_that_ends_reports_first(gateway: ServedGateway) -> None:
+async def test_a_stopping_picker_reports_first(gateway: ServedGateway) -> None:
     async with picker(settings(gateway.url)) as opened:
         for _ in range(5):
             stream, _ = await ask(opened)
@@ -214,7 +216,7 @@ async def test_a_picker_that_ends_reports_first(gateway: ServedGateway) -> None:
     assert (await counts(gateway)).get("cancelled") == 5
 
 
-async def test_a_salt_goes_into_the_body_and_a_clients_steering_fields_do_not(
+async def test_a_salt_is_added_to_the_body_and_a_clients_routing_fields_are_not_kept(
     engines: list[ScriptedEngine], tmp_path: Path
 ) -> None:
     async with (
@@ -228,7 +230,7 @@ async def test_a_salt_goes_into_the_body_and_a_clients_steering_fields_do_not(
         stream.cancel()
 
 
-async def test_it_fails_open_and_its_health_shows_whether_it_can(engines: list[ScriptedEngine]) -> None:
+async def test_the_picker_fails_open_and_its_health_shows_whether_it_can(engines: list[ScriptedEngine]) -> None:
     unused_url = f"http://127.0.0.1:{free_port()}"
     for given, healthy in ((engines, True), ([], False)):
         async with (
@@ -252,7 +254,7 @@ async def test_it_fails_open_and_its_health_shows_whether_it_can(engines: list[S
 
 
 async def checked(checks: Any, service: str) -> Any:
-    """Return a service's status; None if it was not set yet."""
+    """Return a service's status, or None if it is not set yet."""
     try:
         return (await checks.Check(health_pb2.HealthCheckRequest(service=service))).status
     except grpc.aio.AioRpcError as error:

@@ -43,7 +43,7 @@ class Envoy:
     admin_url: str
 
     async def counts(self, name: str, at_least: int) -> None:
-        """Wait until one of its own counters has reached this value."""
+        """Wait until one of Envoy's own counters has reached this value."""
         async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as client:
             while True:
                 async with client.get(f"{self.admin_url}/stats?filter={name}") as answer:
@@ -55,7 +55,7 @@ class Envoy:
 
 @asynccontextmanager
 async def envoy(tmp_path: Path, picker_port: int, engines: list[str]) -> AsyncIterator[Envoy]:
-    """Run Envoy with our file, moved to ports of the test's own."""
+    """Run Envoy with our file, changed to the test's ports."""
     program, port, admin = binary("envoy"), free_port(), free_port()
     text = (ROOT / "deploy/envoy/envoy.yaml").read_text()
     ports = [url.rpartition(":")[2] for url in engines]
@@ -85,7 +85,7 @@ def settings(url: str) -> PickerSettings:
     return PickerSettings(url, KEY, "127.0.0.1:0", late_s=PATIENCE_S)
 
 
-async def test_a_request_goes_to_the_decided_engine_and_its_course_is_reported(
+async def test_a_request_goes_to_the_decided_engine_and_its_outcome_is_reported(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     urls = [engine.url for engine in engines]
@@ -106,9 +106,7 @@ async def test_a_request_goes_to_the_decided_engine_and_its_course_is_reported(
         assert not any("authorization" in headers for engine in engines for headers in engine.headers)
 
 
-async def test_a_request_reaches_the_data_parallel_rank_that_was_decided(
-    engines: list[ScriptedEngine], tmp_path: Path
-) -> None:
+async def test_a_request_reaches_the_chosen_data_parallel_rank(engines: list[ScriptedEngine], tmp_path: Path) -> None:
     url = engines[0].url
     async with (
         served([url, url], tmp_path / "state", ranks=(0, 1)) as gateway,
@@ -119,7 +117,7 @@ async def test_a_request_reaches_the_data_parallel_rank_that_was_decided(
         await takes_requests_to_ranks(proxy.url, engines[0])
 
 
-async def test_other_apis_are_read_by_their_paths(
+async def test_bodies_of_other_apis_are_parsed_by_path(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     urls = [engine.url for engine in engines]
@@ -128,7 +126,7 @@ async def test_other_apis_are_read_by_their_paths(
         await serves_other_apis(proxy.url, gateway, engines)
 
 
-async def test_a_first_token_is_reported_during_the_answer_and_a_client_that_leaves_cancels(
+async def test_a_first_token_is_reported_during_the_response_and_a_disconnect_cancels(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     for engine in engines:

@@ -1,4 +1,4 @@
-"""Two webs, two workers and two gateways on PostgreSQL and Redis behind nginx: every process gives the same answers.
+"""Two webs, two workers and two gateways on PostgreSQL and Redis behind nginx: every process gives the same responses.
 
 All are restarted one after the other under load, and no request is lost.
 """
@@ -48,7 +48,7 @@ class Grown:
 
     @property
     def password(self) -> str:
-        """The first administrator's password."""
+        """Return the first administrator's password."""
         return str(json.loads((self.folder / "web-0" / "first_run.json").read_text())["admin_password"])
 
 
@@ -69,7 +69,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grown]:
 
 @asynccontextmanager
 async def front(grown: Grown) -> AsyncIterator[str]:
-    """Run nginx in front of the installation; yields its URL."""
+    """Run nginx in front of the installation; yield its URL."""
     port, made = free_port(), grown.installation
     text = (Path(__file__).parent / "grown_nginx.conf").read_text()
     for name, urls in (("GATEWAYS", made.gateway_urls), ("WEBS", made.web_urls)):
@@ -82,7 +82,7 @@ async def front(grown: Grown) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def traffic(grown: Grown, url: str) -> AsyncIterator[ClientHistory]:
-    """Send requests through nginx for the block, and wait for their ends."""
+    """Send requests through nginx during the block, and wait for their ends."""
     history, stop = ClientHistory([url], grown.inference_key, MODEL, 7, shape=SHAPE), asyncio.Event()
     sending = asyncio.create_task(history.run(lambda _: RATE, stop))
     try:
@@ -93,7 +93,7 @@ async def traffic(grown: Grown, url: str) -> AsyncIterator[ClientHistory]:
 
 
 async def until(holds: Callable[[], Awaitable[Any]]) -> Any:
-    """Return the first true answer."""
+    """Return the first true result."""
     async with asyncio.timeout(LIMIT_S):
         while not (answer := await holds()):
             await asyncio.sleep(0.3)
@@ -109,7 +109,7 @@ class Api:
         self._headers = {"authorization": f"Bearer {key}"}
 
     async def get(self, path: str) -> Any:
-        """Return the answer."""
+        """Return the response."""
         async with self._session.get(f"{self._url}/{path}", headers=self._headers) as answer:
             assert answer.status == 200, await answer.text()
             return await answer.json() if answer.content_type == "application/json" else await answer.read()
@@ -131,7 +131,7 @@ async def signed_in(session: aiohttp.ClientSession, url: str, password: str) -> 
         assert "/login" not in str(answer.url)
 
 
-async def test_every_process_gives_the_same_answers(grown: Grown) -> None:
+async def test_every_process_gives_the_same_responses(grown: Grown) -> None:
     began = datetime.now(UTC)
     jar = aiohttp.CookieJar(unsafe=True)
     async with front(grown) as url, aiohttp.ClientSession(cookie_jar=jar) as session:

@@ -56,7 +56,7 @@ class Haproxy:
 async def haproxy(
     tmp_path: Path, gateway_url: str, engines: list[ScriptedEngine] = (), late_ms: int = 30_000
 ) -> AsyncIterator[Haproxy]:
-    """Run HAProxy with our files, moved to the test's own ports."""
+    """Run HAProxy with our files, changed to the test's ports."""
     program, port, metrics = binary("haproxy"), free_port(), free_port()
     text = (ROOT / "deploy/haproxy/haproxy.cfg").read_text()
     for ours, here in (
@@ -91,7 +91,7 @@ async def gateway(engines: list[ScriptedEngine], tmp_path: Path) -> AsyncIterato
         yield gateway
 
 
-async def test_clients_find_models_and_readiness(tmp_path: Path) -> None:
+async def test_clients_get_models_and_readiness(tmp_path: Path) -> None:
     async with (
         ScriptedEngine() as engine,
         served([engine.url], tmp_path) as gateway,
@@ -100,7 +100,7 @@ async def test_clients_find_models_and_readiness(tmp_path: Path) -> None:
         await lists_models(proxy.url)
 
 
-async def test_a_request_goes_to_the_decided_engine_and_its_course_is_reported(
+async def test_a_request_goes_to_the_decided_engine_and_its_outcome_is_reported(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     async with haproxy(tmp_path, gateway.url) as proxy:
@@ -117,7 +117,7 @@ async def test_a_request_goes_to_the_decided_engine_and_its_course_is_reported(
         await proxy.counts("reports", "sent", 4)
 
 
-async def test_a_request_reaches_the_data_parallel_rank_that_was_decided(tmp_path: Path) -> None:
+async def test_a_request_reaches_the_chosen_data_parallel_rank(tmp_path: Path) -> None:
     async with (
         ScriptedEngine() as engine,
         served([engine.url, engine.url], tmp_path, ranks=(0, 1)) as gateway,
@@ -126,14 +126,14 @@ async def test_a_request_reaches_the_data_parallel_rank_that_was_decided(tmp_pat
         await takes_requests_to_ranks(proxy.url, engine)
 
 
-async def test_other_apis_are_read_by_their_paths(
+async def test_bodies_of_other_apis_are_parsed_by_path(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     async with haproxy(tmp_path, gateway.url) as proxy:
         await serves_other_apis(proxy.url, gateway, engines)
 
 
-async def test_a_first_token_is_reported_during_the_answer(
+async def test_a_first_token_is_reported_during_the_response(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     for engine in engines:
@@ -146,7 +146,7 @@ async def test_a_first_token_is_reported_during_the_answer(
         await counted(gateway, first_tokens=1, cancelled=1)
 
 
-async def test_errors_of_engines_fail_and_errors_of_clients_do_not(
+async def test_engine_errors_count_as_failures_and_client_errors_do_not(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     async with haproxy(tmp_path, gateway.url) as proxy:
@@ -197,7 +197,7 @@ async def test_rejections_and_their_retry_after_reach_the_client(
 
 
 @pytest.mark.parametrize("reason", ["down", "late"])
-async def test_without_an_answer_known_engines_take_turns_and_it_is_counted(
+async def test_without_a_response_known_engines_take_turns_and_it_is_counted(
     engines: list[ScriptedEngine], tmp_path: Path, reason: str
 ) -> None:
     async with silent() as hung:
@@ -212,7 +212,7 @@ async def test_without_an_answer_known_engines_take_turns_and_it_is_counted(
             await proxy.counts("requests", "unavailable")
 
 
-async def test_engines_named_by_decisions_serve_when_headway_is_gone(
+async def test_engines_named_by_decisions_serve_while_headway_is_down(
     engines: list[ScriptedEngine], tmp_path: Path
 ) -> None:
     async with served([engine.url for engine in engines], tmp_path) as gateway, haproxy(tmp_path, gateway.url) as proxy:
@@ -244,7 +244,7 @@ async def test_requests_that_haproxy_cannot_handle_are_rejected(engines: list[Sc
 
 @asynccontextmanager
 async def silent() -> AsyncIterator[str]:
-    """Serve a gateway that is live and answers no question."""
+    """Serve a gateway that is live and answers no request."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")

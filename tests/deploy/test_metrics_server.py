@@ -1,4 +1,4 @@
-"""The proxies' counters are served on loopback, however many connections other processes of the machine open."""
+"""The proxies' counters are served on loopback, however many connections other local processes open."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def scrape(port: int) -> str:
         return await answer.text()
 
 
-async def test_strangers_hold_few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_strangers_get_few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_server, "HEAD_S", 3600.0)
     port, strangers = free_port(), list[socket.socket]()
     with ExitStack() as stack:
@@ -38,7 +38,7 @@ async def test_strangers_hold_few_connections(monkeypatch: pytest.MonkeyPatch) -
             await until(lambda: sum(not is_closed(item) for item in strangers) <= MAX_CONNECTIONS)
 
 
-async def test_strangers_hold_a_connection_for_a_short_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_strangers_hold_a_connection_only_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_server, "HEAD_S", 0.3)
     port, strangers = free_port(), list[socket.socket]()
     with ExitStack() as stack:

@@ -44,7 +44,7 @@ class Fleet:
 
     @asynccontextmanager
     async def listed(self) -> AsyncIterator[str]:
-        """Serve both lists; yields the URL."""
+        """Serve both lists; yield the URL."""
         app = web.Application()
         app.router.add_get("/api/v1/engines", self._engines)
         app.router.add_get("/api/v1/pools", self._pools)
@@ -79,7 +79,7 @@ class Nginx:
 
 @asynccontextmanager
 async def nginx(tmp_path: Path, gateway_url: str, fleet: Fleet, late: str = "30s") -> AsyncIterator[Nginx]:
-    """Run nginx with our files, moved to the test's own folder and ports."""
+    """Run nginx with our files, changed to the test's folder and ports."""
     program, port = binary("nginx"), free_port()
     changes = {
         "proxy_read_timeout 1s": f"proxy_read_timeout {late}",
@@ -123,7 +123,7 @@ def fleet_of(engines: list[ScriptedEngine]) -> Fleet:
     return Fleet({f"engine-{number}": engine.url for number, engine in enumerate(engines)})
 
 
-async def test_a_request_goes_to_the_decided_engine_and_its_course_is_reported(
+async def test_a_request_goes_to_the_decided_engine_and_its_outcome_is_reported(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     async with nginx(tmp_path, gateway.url, fleet_of(engines)) as proxy:
@@ -140,9 +140,7 @@ async def test_a_request_goes_to_the_decided_engine_and_its_course_is_reported(
         assert proxy.agent.counts["requests", "decided"] == 2
 
 
-async def test_a_request_reaches_the_data_parallel_rank_that_was_decided(
-    engines: list[ScriptedEngine], tmp_path: Path
-) -> None:
+async def test_a_request_reaches_the_chosen_data_parallel_rank(engines: list[ScriptedEngine], tmp_path: Path) -> None:
     url = engines[0].url
     async with (
         served([url, url], tmp_path / "state", ranks=(0, 1)) as gateway,
@@ -151,21 +149,21 @@ async def test_a_request_reaches_the_data_parallel_rank_that_was_decided(
         await takes_requests_to_ranks(proxy.url, engines[0])
 
 
-async def test_clients_find_models_and_readiness(
+async def test_clients_get_models_and_readiness(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     async with nginx(tmp_path, gateway.url, fleet_of(engines)) as proxy:
         await lists_models(proxy.url)
 
 
-async def test_other_apis_are_read_by_their_paths(
+async def test_bodies_of_other_apis_are_parsed_by_path(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     async with nginx(tmp_path, gateway.url, fleet_of(engines)) as proxy:
         await serves_other_apis(proxy.url, gateway, engines)
 
 
-async def test_a_first_token_is_reported_during_the_answer(
+async def test_a_first_token_is_reported_during_the_response(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     for engine in engines:
@@ -179,7 +177,7 @@ async def test_a_first_token_is_reported_during_the_answer(
         await counted(gateway, first_tokens=1, cancelled=1)
 
 
-async def test_errors_of_engines_fail_and_errors_of_clients_do_not(
+async def test_engine_errors_count_as_failures_and_client_errors_do_not(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     async with nginx(tmp_path, gateway.url, fleet_of(engines)) as proxy:
@@ -232,7 +230,7 @@ async def test_rejections_and_their_retry_after_reach_the_client(
 
 
 @pytest.mark.parametrize("reason", ["down", "late"])
-async def test_without_an_answer_the_pools_engines_take_turns_and_it_is_counted(
+async def test_without_a_response_the_pools_engines_take_turns_and_it_is_counted(
     engines: list[ScriptedEngine], tmp_path: Path, reason: str
 ) -> None:
     with listen() as silent:
@@ -275,7 +273,7 @@ async def test_an_isolating_pool_gets_its_salt_and_no_request_without_it(
             assert (await ask(proxy.url, CHAT))[0] == 503
 
 
-async def test_engines_come_and_go_without_a_lost_request(
+async def test_engines_can_be_added_and_removed_without_losing_a_request(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     fleet = fleet_of(engines[:1])

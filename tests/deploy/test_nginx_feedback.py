@@ -1,4 +1,4 @@
-"""The meaning of nginx's datagrams."""
+"""Reports derived from nginx's datagrams."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def datagram(**changes: Any) -> bytes:
     return b"<190>Nov 23 02:00:00 nginx: " + json.dumps({**USUAL, **changes}, separators=(",", ":")).encode()
 
 
-def test_a_whole_answer_completes_with_the_engines_usage() -> None:
+def test_a_whole_response_is_reported_as_completed_with_the_engines_usage() -> None:
     assert read(datagram()) == ("decided", Report(ID, "complete", {"cached_tokens": 64, "output_tokens": 2}))
 
 
@@ -35,7 +35,7 @@ def test_a_whole_answer_completes_with_the_engines_usage() -> None:
         ({"whole": ""}, "cancel"),
     ],
 )
-def test_only_the_engines_own_failures_fail(changes: dict[str, str], verb: str) -> None:
+def test_only_the_engines_own_failures_are_reported_as_failed(changes: dict[str, str], verb: str) -> None:
     assert read(datagram(**changes)) == ("decided", Report(ID, verb))
 
 
@@ -57,10 +57,10 @@ DEEP = b'{"headway":' + b"[" * 60_000
 
 
 @pytest.mark.parametrize("forged", [datagram(**item) for item in FORGED] + [DEEP])
-def test_datagrams_of_other_processes_make_no_report(forged: bytes) -> None:
+def test_datagrams_of_other_processes_are_not_reported(forged: bytes) -> None:
     assert read(forged)[1] is None
 
 
 @pytest.mark.parametrize("noise", [b"", b"<190>nginx: client closed", b'{"headway"', datagram(status="x")])
-def test_noise_is_nothing(noise: bytes) -> None:
+def test_noise_is_ignored(noise: bytes) -> None:
     assert read(noise) == ("", None)

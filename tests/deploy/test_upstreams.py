@@ -1,4 +1,4 @@
-"""The configuration that nginx gets of the fleet."""
+"""The nginx configuration generated from the fleet."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ def test_a_model_fails_open_to_its_pool_unless_the_pool_is_salted() -> None:
     assert "headway_engine_p1" in text
 
 
-def test_of_two_pools_of_a_model_the_first_by_name_is_the_fallback() -> None:
+def test_with_two_pools_of_a_model_the_first_by_name_is_the_fallback() -> None:
     other = UpstreamPool("another", "m-8b", False, {"x1": "http://10.0.2.1:8000"})
     assert '"m-8b" headway_pool_another;' in render([CHAT, other])
     assert render([CHAT, other]) == render([other, CHAT])
 
 
-def test_a_fleet_without_engines_is_still_a_configuration() -> None:
+def test_a_fleet_without_engines_has_a_valid_configuration() -> None:
     text = render([UpstreamPool("empty", "m", False, {})])
     assert "upstream" not in text.replace("$headway_upstream", "").replace("# Written by", "")
     assert text.count("map $") == 2
 
 
 @pytest.mark.parametrize("url", ["https://10.0.0.1:8000", "http://10.0.0.1", "http://e:8000/base", "http://a b:1"])
-def test_an_address_that_nginx_cannot_use_is_logged_and_left_out(url: str) -> None:
+def test_an_address_that_nginx_cannot_use_is_logged_and_omitted(url: str) -> None:
     pool = UpstreamPool("chat", "m", False, {"bad": url, "good": "http://[fd00::1]:8000/"})
     assert skipped([pool]) == ["bad"]
     text = render([pool])
@@ -57,12 +57,12 @@ def test_an_address_that_nginx_cannot_use_is_logged_and_left_out(url: str) -> No
 
 
 @pytest.mark.parametrize("model", ['m"; evil', "m\\", "$host", "~.*", "a\nb"])
-def test_a_model_name_never_becomes_configuration(model: str) -> None:
+def test_a_model_name_is_never_interpreted_as_configuration(model: str) -> None:
     with pytest.raises(ValueError, match="cannot map"):
         render([UpstreamPool("chat", model, False, CHAT.engines)])
     with pytest.raises(ValueError, match="no slug"):
         render([UpstreamPool("chat {", "m", False, CHAT.engines)])
 
 
-def test_an_engine_id_never_becomes_configuration() -> None:
+def test_an_engine_id_is_never_interpreted_as_configuration() -> None:
     assert "evil" not in render([UpstreamPool("chat", "m", False, {"e; evil": "http://10.0.0.1:8000"})])

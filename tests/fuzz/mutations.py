@@ -1,4 +1,4 @@
-"""Inputs close to valid ones: a seed with a few of its bytes changed, cut, doubled or removed."""
+"""Inputs close to valid ones: a seed with a few bytes changed, cut, doubled or removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies of every endpoint as proxies pass them on, and engines' answers: all are read or rejected."""
+"""Bodies of every endpoint as proxies forward them, and engine responses: all are read or rejected."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_an_engines_stream_continues_with_any_content(data: bytes, cuts: list[in
 
 
 @given(near([ANSWER]) | VALUES.map(lambda value: json.dumps(value).encode()))
-def test_an_engines_answer_is_read_as_far_as_possible(data: bytes) -> None:
+def test_an_engines_response_is_read_as_far_as_possible(data: bytes) -> None:
     with suppress(UnreadableAnswerError):
         read_whole(data)
     read_prefill_answer(data)
@@ -125,7 +125,7 @@ def test_an_engines_answer_is_read_as_far_as_possible(data: bytes) -> None:
 
 
 @given(VALUES)
-def test_a_connectors_report_of_a_load_is_read_or_rejected(value: Any) -> None:
+def test_a_connectors_load_report_is_read_or_rejected(value: Any) -> None:
     for reported in (value, {"headway": value}):
         with suppress(ValueError):
             outcome = outcome_in(msgspec.json.decode(json.dumps(reported)))

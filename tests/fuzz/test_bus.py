@@ -1,4 +1,4 @@
-"""The bus delivers only what was sealed with the fleet secret, and no command hurts the hub or its clients."""
+"""The bus delivers only values sealed with the fleet secret, and no command harms the hub or its clients."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ FRAMES = [*GENUINE.values(), *FOREIGN]
     topic=st.sampled_from(["topic", "a/b", ""]) | st.text(max_size=4),
 )
 @example(data=FRAMES[0], kind="v", topic="topic")
-def test_a_frame_is_read_only_as_it_was_sealed(data: bytes, kind: str, topic: str) -> None:
+def test_a_frame_is_accepted_only_exactly_as_it_was_sealed(data: bytes, kind: str, topic: str) -> None:
     try:
         frame = SEAL.read(kind, topic, data)
     except UnreadableFrameError:
@@ -58,7 +58,7 @@ def test_a_frame_is_read_only_as_it_was_sealed(data: bytes, kind: str, topic: st
 
 
 class Session:
-    """The values that one process accepts from a server that anyone may have written to."""
+    """The values that one process accepts from a server to which anyone may have written."""
 
     def __init__(self) -> None:
         self.delivered: list[tuple[str, bytes]] = []
@@ -85,7 +85,9 @@ ENTRY_IDS = [b"", b"1795800000000-0", b"(", b"-", b"99999999999999999999-0", b"\
         max_size=5,
     )
 )
-def test_only_what_was_sealed_for_a_channel_is_delivered_once(messages: list[tuple[bytes, str, bytes, bytes]]) -> None:
+def test_only_values_sealed_for_a_channel_are_delivered_and_only_once(
+    messages: list[tuple[bytes, str, bytes, bytes]],
+) -> None:
     session = Session()
     for channel, kind, entry_id, frame in messages:
         session.session._take({"type": kind, "channel": channel, "data": entry_id + frame})
@@ -115,7 +117,7 @@ CALLS = [
 
 
 class FakeTransport(asyncio.Transport):
-    """Keeps the written bytes."""
+    """Store the written bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,11 +125,11 @@ class FakeTransport(asyncio.Transport):
         self.aborted = False
 
     def write(self, data: Any) -> None:
-        """Keep the bytes."""
+        """Store the bytes."""
         self.written += bytes(data)
 
     def abort(self) -> None:
-        """Note the abort."""
+        """Record the abort."""
         self.aborted = True
 
     def is_closing(self) -> bool:
@@ -162,7 +164,7 @@ _any = st.tuples(st.sampled_from(COMMANDS), st.lists(st.sampled_from(WORDS), max
     cut=st.integers(0, 3000),
 )
 @example(pieces=[_encoded([*CALLS[2][:-1], b"9" * 400])], cut=3000)
-def test_no_bytes_hurt_the_hub_or_its_other_clients(pieces: list[bytes], cut: int) -> None:
+def test_no_bytes_harm_the_hub_or_its_other_clients(pieces: list[bytes], cut: int) -> None:
     hub = _Hub()
     hub.store = HubStore(lambda: 1.0)
     (stranger, sent), (right, answers) = opened(hub), opened(hub)

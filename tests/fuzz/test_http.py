@@ -1,4 +1,4 @@
-"""All bytes that a client can send: answers are whole, apps see heads without trailers, and no state is left behind."""
+"""Any bytes from a client: responses are whole, apps see heads without trailers, and no state is left behind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LENGTH = re.compile(rb"content-length: (\d+)\r\n")
 
 
 class FakeTransport(asyncio.Transport):
-    """Keeps the written bytes."""
+    """Store the written bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,12 +40,12 @@ class FakeTransport(asyncio.Transport):
         return {"peername": ("10.0.0.1", 5), "sockname": ("10.0.0.2", 80)}.get(name, default)
 
     def write(self, data: Any) -> None:
-        """Keep the bytes."""
+        """Store the bytes."""
         assert not self.closed
         self.written += bytes(data)
 
     def close(self) -> None:
-        """Note the close."""
+        """Record the close."""
         self.closed = True
 
     def is_closing(self) -> bool:
@@ -77,7 +77,7 @@ class Served:
         await send({"type": "http.response.body", "body": b""})
 
     async def feed(self, pieces: list[bytes]) -> bytes:
-        """Send the pieces on one connection and return the answers."""
+        """Send the pieces on one connection and return the responses."""
         protocol = GuardedHttpProtocol(self._config, self._state, {}, self.loop)
         transport = FakeTransport()
         protocol.connection_made(transport)
@@ -106,7 +106,7 @@ def server() -> Iterator[Served]:
 @given(pieces=st.lists(st.sampled_from(LINES) | st.binary(max_size=20), max_size=14), joined=st.booleans())
 @example(pieces=[*LINES[1:3], LINES[5], b"\r\n", b"0\r\n", b"Host: evil\r\n", b"\r\n"], joined=True)
 @example(pieces=[LINES[0], LINES[2], b"x: " + b"y" * 70_000, b"\r\n", b"\r\n"], joined=True)
-def test_any_bytes_get_whole_answers(server: Served, pieces: list[bytes], joined: bool) -> None:
+def test_any_bytes_get_whole_responses(server: Served, pieces: list[bytes], joined: bool) -> None:
     server.heads.clear()
     written = server.loop.run_until_complete(server.feed([b"".join(pieces)] if joined else pieces))
     assert b" 500 " not in written

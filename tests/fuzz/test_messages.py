@@ -1,4 +1,4 @@
-"""All input on a wire is read or rejected; no other error is ever raised. `make fuzz` tries 10,000 of each."""
+"""All wire input is read or rejected; no other error is ever raised. `make fuzz` tries 10,000 inputs of each."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ EVENTS = encode_batch(
 QUESTION = b'{"model":"m","messages":[{"role":"user","content":"\\ud83d\\ude00"}],"block_hashes":[1,-2],"wait":false}'
 
 
-def test_the_bus_has_messages_to_try() -> None:
+def test_the_bus_has_messages_to_fuzz() -> None:
     assert len(BUS) >= 8
 
 

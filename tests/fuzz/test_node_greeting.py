@@ -1,4 +1,4 @@
-"""The greeting between nodes and their clients: only the secret passes it, and no bytes leave a trace.
+"""The greeting between nodes and clients: only the secret passes it, and other bytes leave no state behind.
 
 Behind it, bytes of a client with the secret are answered or end the connection.
 """
@@ -67,7 +67,7 @@ REQUESTS: list[bytes] = [
 
 
 class Node:
-    """A server of a real node with a frozen clock, so that no deadline helps it."""
+    """A server of a real node with a frozen clock, so that no timeout closes a connection."""
 
     def __init__(self, server: TransferServer) -> None:
         self.server = server
@@ -88,19 +88,19 @@ class Node:
         return _Connected(self.server.port)
 
     def tried(self, stack: ExitStack) -> tuple[socket.socket, bytes]:
-        """Return a new connection and the nonce of its challenge, once all earlier ones are gone from the count."""
+        """Return a new connection and its challenge's nonce, once all earlier connections have ended."""
         wait_until(lambda: self.server._threads == 0)
         return stack.enter_context(self._connect())
 
     def answer_to(self, sock: socket.socket, sent: bytes) -> bytes:
-        """Send bytes and the end; returns what follows the challenge until the node has closed the connection."""
+        """Send bytes and EOF; return all bytes after the challenge until the node closes the connection."""
         with suppress(OSError):
             sock.sendall(sent)
             sock.shutdown(socket.SHUT_WR)
         return self._read(sock)
 
     def check(self) -> None:
-        """Fail if a connection has left a trace, or a client with the secret is not served any more."""
+        """Fail if a connection has left state behind, or a client with the secret is no longer served."""
         wait_until(lambda: self.server._threads == 0)
         assert len(self.server) == len(self.server._unproven) == 0
         assert len(self.server.links.links()) <= MAX_LINKS
@@ -145,7 +145,7 @@ def served() -> Iterator[Node]:
 
 
 def greetings(nonce: bytes, seen: bytes) -> list[bytes]:
-    """Return greetings: the right one first, then those that prove nothing."""
+    """Return greetings: the right one first, then invalid ones."""
     proof, names = client_proof(KEYS.used, nonce, OURS), ("", "n" * 64)
     right = [encode(Hello(OURS, proof, name)) for name in names]
     wrong: list[Message] = [
@@ -164,7 +164,7 @@ def greetings(nonce: bytes, seen: bytes) -> list[bytes]:
 
 
 @given(data=st.data())
-def test_only_the_secret_gets_past_a_nodes_greeting(served: Node, data: st.DataObject) -> None:
+def test_only_the_secret_passes_a_nodes_greeting(served: Node, data: st.DataObject) -> None:
     with ExitStack() as stack:
         sock, nonce = served.tried(stack)
         seeds = greetings(nonce, served.seen)

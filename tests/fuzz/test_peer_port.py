@@ -1,4 +1,4 @@
-"""The peers' port: only a proof of the fleet secret, used once, reaches a handler, and other bytes leave nothing."""
+"""The peer port: only a single-use proof of the fleet secret reaches a handler; other bytes leave no state behind."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def fields_of(headers: dict[str, str]) -> Fields:
 
 
 def answer_to(listening: PeerProofs, keyring: Keyring = KEYRING) -> tuple[Fields, PeerSession]:
-    """Return the answer to a challenge of this gateway, and the session of the answering peer."""
+    """Return the response to a challenge of this gateway, and the session of the responding peer."""
     headers, session = PeerProofs(ME, keyring).answer(listening.challenge())
     return fields_of(headers), session
 
@@ -55,7 +55,7 @@ def as_headers(fields: Fields, names: tuple[str, ...]) -> dict[str, str]:
 
 @st.composite
 def offered(draw: st.DrawFn, made: list[Fields]) -> Fields:
-    """Draw a proof: parts of several, each changed or not, or arbitrary values."""
+    """Draw a proof: parts of several proofs, possibly changed, or arbitrary values."""
     parts = tuple(
         draw(st.sampled_from(column) | near(column) | st.binary(max_size=90))
         for column in map(list, zip(*made, strict=True))
@@ -64,7 +64,7 @@ def offered(draw: st.DrawFn, made: list[Fields]) -> Fields:
 
 
 @given(data=st.data())
-def test_only_an_answer_with_the_secret_to_an_own_challenge_opens_and_only_once(data: st.DataObject) -> None:
+def test_only_a_response_with_the_secret_to_our_challenge_is_accepted_and_only_once(data: st.DataObject) -> None:
     now = 1000.0
     proofs, elsewhere = (
         PeerProofs(PeerIdentity(tag, "eu"), KEYRING, clock=lambda: now) for tag in ("bbbbbbbb", "cccccccc")
@@ -109,7 +109,7 @@ LINES = [
 
 
 class Port:
-    """A peers' port with the routes of a gateway, on a loop of its own."""
+    """A peer port with a gateway's routes, on a separate loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -124,7 +124,7 @@ class Port:
         return web.Response()
 
     async def feed(self, data: bytes) -> bytes:
-        """Send bytes and the end; returns the answers until the port closes the connection."""
+        """Send bytes and EOF; return the responses until the port closes the connection."""
         client, answer = await RawConnection.open(self.url), b""
         with suppress(OSError):
             client._writer.write(data)
@@ -157,7 +157,7 @@ def lines_of(headers: dict[str, str]) -> list[bytes]:
 
 
 @given(data=st.data())
-def test_no_bytes_without_a_proof_reach_a_handler_and_a_peer_does(port: Port, data: st.DataObject) -> None:
+def test_bytes_without_a_proof_reach_no_handler_and_a_peer_does(port: Port, data: st.DataObject) -> None:
     before, links = port.reached, port.links
     connects, session = PeerProofs(ME, OTHER).answer(links._proofs.challenge())
     foreign = lines_of({**session.headers(b"head"), **connects})

@@ -1,4 +1,4 @@
-"""Records of requests, as tests of what reads them need them."""
+"""Request records for tests of code that reads them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from routing.values.decision import Decision
 def decision_record(
     name: str, arrived_s: float = 0.0, ttft_s: float | None = None, *, outcome: str = "", **fields: Any
 ) -> DecisionRecord:
-    """Return the record of a request with an objective of 1 s; `fields` are those of its decision."""
+    """Return the record of a request with an objective of 1 s; `fields` override those of its decision."""
     known: dict[str, Any] = {
         "decision_id": name, "pool_id": "pool", "engine_id": "here", "incarnation": 1, "placement": "least_cost",
         "order": "slack", "policy_version": 1, "reason": reasons.LEAST_COST, "prompt_tokens": 2000, "hit_tokens": 0,
@@ -38,7 +38,7 @@ def ended_record(
     engine_id: str = "a",
     key_source: str = "tokens",
 ) -> DecisionRecord:
-    """Return the record of a request that ended then."""
+    """Return the record of a request that ended at this time."""
     fields: dict[str, Any] = {"prompt_tokens": prompt, "hit_tokens": predicted, "engine_id": engine_id}
     made = decision_record("r", 0.0, ttft_s, outcome=outcome, **fields)
     made.key_source = key_source

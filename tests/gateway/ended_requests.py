@@ -1,4 +1,4 @@
-"""Default fields of a row of traffic, for tests that care about a few of them."""
+"""Default fields of a traffic row, for tests that need only a few of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An HTTP engine whose answers a test sets, and a KV-event publisher whose history a test writes."""
+"""An HTTP engine with responses set by a test, and a KV-event publisher with a history written by a test."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ vllm:cache_config_info{block_size="32",enable_prefix_caching="True",engine="0"} 
 
 
 class FakeEngine:
-    """Answers per path; each is a handler, and `set` makes one from status, body and headers."""
+    """Serve one handler per path; `set` creates a handler from status, body and headers."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -52,13 +52,13 @@ class FakeEngine:
         content_type: str = "application/json",
         headers: dict[str, str] | None = None,
     ) -> None:
-        """Answer `path` like this."""
+        """Set the response of `path`."""
         self.answers[path] = lambda: web.Response(
             status=status, body=body, headers={"Content-Type": content_type, **(headers or {})}
         )
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Record the request and answer it."""
+        """Record the request and respond."""
         self.asked.append((request.method, request.path, dict(request.headers), await request.read()))
         if self.hang or request.path == self.hangs_at:
             await asyncio.sleep(60)
@@ -83,7 +83,7 @@ async def fake_engine() -> AsyncIterator[FakeEngine]:
 
 
 class FakePublisher:
-    """A PUB and a ROUTER socket that speak vLLM's event protocol from a history that the test appends to."""
+    """Speak vLLM's event protocol on a PUB and a ROUTER socket from a history that the test extends."""
 
     def __init__(self, context: zmq.asyncio.Context, *, buffer: int = 10_000, topic_in_replay: bool = True) -> None:
         self.history: deque[tuple[int, bytes]] = deque(maxlen=buffer)
@@ -102,22 +102,22 @@ class FakePublisher:
         self._task = asyncio.create_task(self._serve())
 
     async def publish(self, payload: bytes, *, lose: bool = False) -> None:
-        """Number the batch, keep it, and send it unless it is to be lost."""
+        """Number and store the batch, and send it unless it is to be lost."""
         self.history.append((self.next_seq, payload))
         if not lose:
             await self.send(self.next_seq, payload)
         self.next_seq += 1
 
     async def send(self, seq: int, payload: bytes) -> None:
-        """Send any frames, history or not."""
+        """Send frames whether or not they are in the history."""
         await self._pub.send_multipart([b"kv@x", seq.to_bytes(8, "big"), payload])
 
     async def send_raw(self, *frames: bytes) -> None:
-        """Send frames as they are."""
+        """Send frames unchanged."""
         await self._pub.send_multipart(list(frames))
 
     def restart(self) -> None:
-        """Forget the history and number from 0 again, as a new process does."""
+        """Clear the history and number from 0 again, as a new process does."""
         self.history.clear()
         self.next_seq = 0
 

@@ -9,7 +9,7 @@ from kvstore.index.cache_tails import NO_TAIL, STATE, WINDOW, Tail
 
 
 class Held:
-    """Takes the changes of an event feed, and counts the engine's restarts."""
+    """Apply the changes of an event feed and count the engine's restarts."""
 
     def __init__(self) -> None:
         self.keys: set[int] = set()

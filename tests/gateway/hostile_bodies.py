@@ -1,4 +1,4 @@
-"""Request bodies that cost much to read: some are an attack, some are only long prompts."""
+"""Request bodies that are expensive to read: some are attacks, others only long prompts."""
 
 from __future__ import annotations
 

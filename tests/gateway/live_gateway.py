@@ -1,4 +1,4 @@
-"""A Gateway without an app in front, over engines and snapshots that a test brings."""
+"""A Gateway without an app in front, over engines and snapshots of the test."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LiveGateway:
 
     @property
     def pool(self) -> LivePool:
-        """The pool named "pool"."""
+        """Return the pool named "pool"."""
         return self.gateway.pools["pool"]
 
     def engine(self, engine_id: str) -> LiveEngine:
@@ -47,11 +47,11 @@ class LiveGateway:
         return self.pool.engines[engine_id]
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Put a snapshot on the bus."""
+        """Publish a snapshot on the bus."""
         self.bus.publish(SNAPSHOT_TOPIC, encode_snapshot(snapshot))
 
     def report(self, engine_id: str, **fields: Any) -> None:
-        """Put a report on the bus; healthy unless the fields say otherwise."""
+        """Publish an engine report on the bus; healthy unless the fields state otherwise."""
         known = {"engine_id": engine_id, "at": time.time(), "reachable": True, "healthy": True, "reason": ""}
         self.bus.publish(load_topic(engine_id), encode_report(EngineReport(**{**known, **fields})))
 
@@ -67,7 +67,7 @@ class LiveGateway:
 
 
 def pool_entry(**fields: Any) -> PoolEntry:
-    """Return a pool of blocks of two tokens."""
+    """Return a pool whose blocks have two tokens."""
     known: dict[str, Any] = {"pool_id": "pool", "name": "pool", "region": "here", "served_model": "m"}
     return PoolEntry(**{**known, "block_tokens": 2, **fields})
 
@@ -85,7 +85,7 @@ def snapshot(engines: Sequence[EngineEntry], *, version: int = 1, **pool: Any) -
 def request(
     name: str, keys: tuple[int, ...] = (), prompt_tokens: int = 100, ttft_slo_s: float = 5.0
 ) -> InferenceRequest:
-    """Return a request that arrives now."""
+    """Return a request with the current arrival time."""
     return InferenceRequest(name, keys, prompt_tokens, 2, time.monotonic(), ttft_slo_s)
 
 
@@ -96,7 +96,7 @@ async def live_gateway(
     settings: GatewaySettings = SETTINGS,
     bus: InProcessBus | None = None,
 ) -> AsyncIterator[LiveGateway]:
-    """Start a gateway on its own bus, with `first` published already."""
+    """Start a gateway on its own bus, with `first` published before."""
     bus = bus or InProcessBus()
     if first is not None:
         bus.publish(SNAPSHOT_TOPIC, encode_snapshot(first))

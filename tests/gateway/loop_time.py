@@ -1,4 +1,4 @@
-"""How long one callback holds the event loop: processor time of its thread, which other programs cannot stretch."""
+"""The time that one callback holds the event loop, in processor time of its thread, unaffected by other programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UNITS_A_TURN = 6
 
 
 def turn_limit_s() -> float:
-    """Return 20 ms, or as much more as this machine is slower at this moment: neighbors take caches and clock rate."""
+    """Return 20 ms, scaled up if this machine is currently slower because neighbors use caches and clock rate."""
     took = []
     for _ in range(5):
         begun_s = time.thread_time()
@@ -34,7 +34,7 @@ def turn_limit_s() -> float:
 
 
 class LoopTime:
-    """The longest callback of the loops that ran so far. Mutable."""
+    """The longest callback of the loops so far. Mutable."""
 
     def __init__(self) -> None:
         self.longest_s = 0.0
@@ -43,7 +43,7 @@ class LoopTime:
 
 @contextmanager
 def watched() -> Iterator[LoopTime]:
-    """Measure each callback of the running loop, which is asyncio's own, until the block ends."""
+    """Measure each callback of the running asyncio loop until the block ends."""
     seen, run, loop = LoopTime(), asyncio.events.Handle._run, asyncio.get_running_loop()
 
     def measured(self: asyncio.Handle) -> None:
@@ -72,7 +72,7 @@ FORM_START = b"--edge\r\n"
 
 
 async def post_from_thread(gateway: ServedGateway, way: str, body: bytes) -> tuple[int, bytes]:
-    """Send the body without taking time from the loop; return status and answer."""
+    """Send the body without using time of the loop; return status and response."""
 
     def post() -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(gateway.url.removeprefix("http://"), timeout=PATIENCE_S)
@@ -90,7 +90,7 @@ async def post_from_thread(gateway: ServedGateway, way: str, body: bytes) -> tup
 
 @asynccontextmanager
 async def engine_of_another_thread() -> AsyncIterator[str]:
-    """Run an engine on a loop of its own, so that its work is not measured; yields its address."""
+    """Run an engine on a separate loop, so that its work is not measured; yield its address."""
     ready, over, url = threading.Event(), threading.Event(), [""]
 
     async def serve() -> None:

@@ -8,7 +8,7 @@ from bench.live.loopback_ports import free_port
 
 
 def listen() -> socket.socket:
-    """Return a socket that listens on a free port, which no connection takes while nothing listens there."""
+    """Return a socket on a free port that refuses connections until something listens."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     # Its connections linger when it is closed, and its port has to be taken again at once.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

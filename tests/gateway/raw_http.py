@@ -25,17 +25,17 @@ class RawConnection:
 
     @classmethod
     async def open(cls, url: str) -> RawConnection:
-        """Connect."""
+        """Open the connection."""
         parts = urlsplit(url)
         return cls(*await asyncio.open_connection(parts.hostname, parts.port))
 
     async def send(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send bytes unchanged."""
         self._writer.write(data)
         await self._writer.drain()
 
     async def answer(self) -> tuple[int, dict[str, str], bytes]:
-        """Return status, headers and body of the next answer that has a Content-Length."""
+        """Return status, headers and body of the next response with a Content-Length."""
         head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
         lines = head.split("\r\n")
         headers = {
@@ -46,18 +46,18 @@ class RawConnection:
 
     @property
     def ended(self) -> bool:
-        """Whether the server has been seen to end the connection."""
+        """Return whether the server has ended the connection."""
         return self._reader.at_eof() or self._writer.is_closing()
 
     async def closed(self) -> bool:
-        """Return whether the server has closed the connection, waiting for what it may still send."""
+        """Return whether the server closes the connection, after reading any remaining bytes."""
         try:
             return not await self._reader.read(1)
         except ConnectionError:
             return True
 
     def reset(self) -> None:
-        """End it as a machine does that loses its power and comes back."""
+        """Reset the connection, as a machine does after a power loss."""
         sock = self._writer.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._writer.transport.abort()
@@ -76,14 +76,14 @@ async def _quietly_closed(writer: asyncio.StreamWriter) -> None:
 
 
 def post(path: str, body: bytes, *headers: str, host: str = "127.0.0.1") -> bytes:
-    """Return a POST with a Content-Length."""
+    """Return a POST request with a Content-Length."""
     lines = [f"POST {path} HTTP/1.1", f"Host: {host}", f"Content-Length: {len(body)}", *headers]
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
 
 
 @asynccontextmanager
 async def served_app(app: AsgiApp) -> AsyncIterator[str]:
-    """Serve an ASGI app over the gateway's HTTP protocol until the block ends; yields its address."""
+    """Serve an ASGI app over the gateway's HTTP protocol during the block; yield its address."""
     listener = listen()
     config = uvicorn.Config(app, http=GuardedHttpProtocol, lifespan="off", log_config=None, timeout_graceful_shutdown=1)  # type: ignore[arg-type]
     server = uvicorn.Server(config)

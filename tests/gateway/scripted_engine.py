@@ -1,4 +1,4 @@
-"""An engine scripted by the test: answers, fails, stalls, dies; and records its requests."""
+"""An engine scripted by the test: responds, fails, stalls or dies, and records its requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.gateway.ports import listen
 
 
 class ScriptedEngine:
-    """An aiohttp server on loopback with vLLM's paths. Change its attributes to change what it does."""
+    """An aiohttp server on loopback with vLLM's paths. Change its attributes to change its behavior."""
 
     def __init__(self) -> None:
         self.listener = listen()
@@ -85,7 +85,7 @@ class ScriptedEngine:
             self._held.close()
 
     async def stop(self) -> None:
-        """Stop listening and drop all connections; the port stays taken, so that no other test answers there."""
+        """Stop listening and drop all connections; the port stays reserved against other tests."""
         port = self.listener.getsockname()[1]
         await self._runner.cleanup()
         self._held = socket.socket()

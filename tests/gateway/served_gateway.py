@@ -1,4 +1,4 @@
-"""A real Gateway behind the real app, edge and server on loopback, over engines that a test brings."""
+"""A real Gateway behind the real app, edge and server on loopback, over engines of the test."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KEYRING = Keyring.of(SECRET)
 
 
 class ServedGateway:
-    """Its address and its parts."""
+    """The gateway's address and parts."""
 
     def __init__(self, url: str, gateway: Gateway, app: GatewayApp, client: aiohttp.ClientSession) -> None:
         self.url = url
@@ -43,13 +43,13 @@ class ServedGateway:
 
     @property
     def pool(self) -> Any:
-        """The only pool."""
+        """Return the only pool."""
         return self.gateway.pools["pool"]
 
     async def post(
         self, path: str, body: Any = None, *, key: str | None = KEY, headers: dict[str, str] | None = None
     ) -> tuple[int, Any, dict[str, str]]:
-        """Return status, decoded JSON body and headers of the answer."""
+        """Return status, decoded JSON body and headers of the response."""
         sent = {"content-type": "application/json", **(headers or {})}
         if key is not None:
             sent["authorization"] = f"Bearer {key}"
@@ -62,7 +62,7 @@ class ServedGateway:
             )
 
     async def get(self, path: str, *, key: str | None = KEY) -> tuple[int, Any]:
-        """Return status and decoded JSON body of the answer."""
+        """Return status and decoded JSON body of the response."""
         headers = {"authorization": f"Bearer {key}"} if key is not None else {}
         async with self.client.get(self.url + path, headers=headers) as response:
             return response.status, await response.json()
@@ -77,7 +77,7 @@ class ServedGateway:
 def snapshot(
     engine_urls: Sequence[str], *, roles: Sequence[str] = (), ranks: Sequence[int] = (), **pool: Any
 ) -> Snapshot:
-    """Return a snapshot of one pool over these engines, with an operator's key of tenant a, and one of tenant b."""
+    """Return a snapshot of one pool over these engines, with an operator's key of tenant a and a key of tenant b."""
     addresses = zip_longest(engine_urls, ranks)
     return Snapshot(
         version=1,
@@ -115,7 +115,7 @@ async def served(
     keyring: Keyring = KEYRING,
     **pool: Any,
 ) -> AsyncIterator[ServedGateway]:
-    """Serve a gateway over these engines until the block ends; a `bus` of its own may bring other snapshots."""
+    """Serve a gateway over these engines during the block; pass a `bus` to publish other snapshots."""
     bus = bus or InProcessBus()
     if engine_urls:
         bus.publish(SNAPSHOT_TOPIC, encode_snapshot(snapshot(engine_urls, **pool)))

@@ -1,6 +1,4 @@
-"""An engine that is slow and healthy, in every way that appears dead; and one that is dead. On the test's own event
-loop.
-"""
+"""Engines for the test's event loop: one is healthy but slow in every way that appears dead, one is dead."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ class Run:
 
 @dataclass
 class SlowEngine:
-    """Serves chats with delays from a generator. Mutable: what it does wrong, until when it compiles, what it did."""
+    """Serves chats with generated delays. Mutable: its fault, the end of its compilation, and its recorded runs."""
 
     rng: Random
     fault: str = WELL
@@ -72,13 +70,13 @@ class SlowEngine:
         await self._runner.cleanup()
 
     async def fail(self, fault: str) -> None:
-        """Be dead like this."""
+        """Fail in this way."""
         self.fault, self.fault_s = fault, time.monotonic()
         if fault == KILLED:
             await self._runner.cleanup()
 
     async def _api_server(self) -> None:
-        """Take the time that a busy API server takes, or for ever where the process is stopped."""
+        """Take as long as a busy API server, or forever if the process is stopped."""
         await asyncio.sleep(self.rng.uniform(0.0, LONGEST_PROBE_S) if self.rng.random() < 0.3 else 0.01)
         await self._while(FROZEN)
 

@@ -1,4 +1,4 @@
-"""A real gateway and a prober over slow engines, for tests under a virtual clock."""
+"""A real gateway and a prober over slow engines, for tests with a virtual clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.gateway.slow_engine import Run, SlowEngine
 
 @dataclass
 class Client:
-    """One request and its end. Mutable: filled when it ends."""
+    """One request and its outcome. Mutable: set when it ends."""
 
     seed: int
     body: dict[str, Any]
@@ -33,21 +33,21 @@ class Client:
 
     @property
     def whole(self) -> bool:
-        """Whether it got its whole answer."""
+        """Return whether it got its complete response."""
         return self.status == 200 and (not self.body["stream"] or self.text.endswith(b"data: [DONE]\n\n"))
 
 
 def chat(
     seed: int, text: str = "x", *, stream: bool = True, start_s: float = 0.1, answer_s: float = 2.0, **fields: Any
 ) -> Client:
-    """Return a request whose engine takes so long before the first token, and from then on."""
+    """Return a request with these engine delays before and after the first token."""
     body = {"model": MODEL, "messages": [{"role": "user", "content": text}], "stream": stream, "seed": seed}
     return Client(seed, {**body, "start_s": start_s, "answer_s": answer_s, **fields})
 
 
 @dataclass
 class Story:
-    """A run and its observations. Mutable: filled during the run."""
+    """A run and its observations. Mutable: recorded during the run."""
 
     engines: list[SlowEngine]
     gateway: ServedGateway
@@ -61,12 +61,12 @@ class Story:
         return engine
 
     def runs(self, seed: int) -> list[tuple[SlowEngine, Run]]:
-        """Return where a request was begun, in order."""
+        """Return the engines on which a request was started, in order."""
         matches = [(engine, run) for engine in self.engines for run in engine.runs if run.seed == seed]
         return sorted(matches, key=lambda item: item[1].begun_s)
 
     async def watch(self) -> None:
-        """Note the states of all engines until cancelled."""
+        """Record the states of all engines until cancelled."""
         while True:
             await asyncio.sleep(0.5)
             state = {
@@ -88,7 +88,7 @@ class Story:
 async def story(
     rng: Random, engines: int, state_dir: Path, limits: EngineLimits, policy: RoutingPolicy
 ) -> AsyncIterator[Story]:
-    """Run a gateway and a prober over so many engines."""
+    """Run a gateway and a prober over this many engines."""
     async with AsyncExitStack() as stack:
         made = [await stack.enter_async_context(SlowEngine(Random(rng.random()))) for _ in range(engines)]
         urls, bus = [item.url for item in made], InProcessBus()

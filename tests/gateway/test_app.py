@@ -1,4 +1,4 @@
-"""Health, readiness, metrics, and what happens on paths and methods that are not there."""
+"""Health, readiness, metrics, and unknown paths and methods."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def _app(tmp_path: Path, settings: AppSettings | None = None) -> GatewayApp:
         "/health",
     ],
 )
-def test_the_gateways_paths_are_its_own(tmp_path: Path, path: str) -> None:
+def test_gateway_paths_are_handled_by_the_gateway(tmp_path: Path, path: str) -> None:
     assert _app(tmp_path).handles(path)
 
 
 @pytest.mark.parametrize(
     "path", ["/", "/api/v1/pools", "/api/v1/routes", "/api/schema/", "/v1", "/metrics/x", "/static/a"]
 )
-def test_all_other_paths_are_not(tmp_path: Path, path: str) -> None:
+def test_other_paths_are_not_handled_by_the_gateway(tmp_path: Path, path: str) -> None:
     assert not _app(tmp_path).handles(path)
 
 
@@ -91,7 +91,7 @@ async def test_readiness_follows_the_engines(tmp_path: Path) -> None:
         ("HEAD", "/live", 200),
     ],
 )
-async def test_wrong_paths_and_methods_get_different_errors(
+async def test_wrong_paths_and_wrong_methods_get_different_errors(
     tmp_path: Path, method: str, path: str, status: int
 ) -> None:
     async with served(
@@ -109,7 +109,7 @@ def _keys() -> Any:
 
 
 @pytest.mark.parametrize("path", ["/v1/audio/speech", "/v2/embed", "/inference/v1/generate", "/invocations"])
-async def test_an_engines_path_that_is_not_served_names_those_that_are(tmp_path: Path, path: str) -> None:
+async def test_an_unsupported_engine_path_lists_the_supported_ones(tmp_path: Path, path: str) -> None:
     async with served([], tmp_path) as gateway:
         status, answer, _ = await gateway.post(path, {"model": MODEL})
     assert (status, answer["error"]["code"], answer["error"]["type"]) == (404, "not_found", "not_found_error")
@@ -117,7 +117,7 @@ async def test_an_engines_path_that_is_not_served_names_those_that_are(tmp_path:
         assert named in answer["error"]["message"]
 
 
-async def test_metrics_are_open_on_loopback_only(tmp_path: Path) -> None:
+async def test_metrics_are_open_only_on_loopback(tmp_path: Path) -> None:
     settings = AppSettings(scrape_token="scrape-me")
     async with served([], tmp_path, settings=settings) as gateway:
         assert (await _ask(gateway, "GET", "/metrics"))[0] == 200
@@ -138,7 +138,7 @@ ADDED_BY_PROXIES = (
 )  # fmt: skip
 
 
-async def test_whatever_a_proxy_adds_gives_it_away(tmp_path: Path) -> None:
+async def test_any_header_that_proxies_add_reveals_the_proxy(tmp_path: Path) -> None:
     async with served([], tmp_path) as gateway:
         asked = {name: (await _ask(gateway, "GET", "/metrics", **{name: "10.0.0.9"}))[0] for name in ADDED_BY_PROXIES}
         assert asked == dict.fromkeys(ADDED_BY_PROXIES, 401)
@@ -146,7 +146,7 @@ async def test_whatever_a_proxy_adds_gives_it_away(tmp_path: Path) -> None:
         assert (await _ask(gateway, "GET", "/metrics", **of_prometheus))[0] == 200
 
 
-async def test_a_proxy_that_adds_nothing_but_asks_in_http_1_0_is_noticed(tmp_path: Path) -> None:
+async def test_a_proxy_without_headers_is_detected_by_http_1_0(tmp_path: Path) -> None:
     async with served([], tmp_path) as gateway:
         for version, status in (("1.0", 401), ("1.1", 200)):
             connection = await RawConnection.open(gateway.url)
@@ -159,7 +159,7 @@ async def test_a_proxy_that_adds_nothing_but_asks_in_http_1_0_is_noticed(tmp_pat
     ("client", "status"),
     [(("127.0.0.1", 1), 200), (("::1", 1), 200), (("10.0.0.9", 1), 401), (None, 401), (("x", 1), 401)],
 )
-async def test_a_scrape_from_elsewhere_needs_the_token(tmp_path: Path, client: Any, status: int) -> None:
+async def test_a_remote_scrape_needs_the_token(tmp_path: Path, client: Any, status: int) -> None:
     sent: list[Any] = []
 
     async def receive() -> Any:
@@ -173,7 +173,7 @@ async def test_a_scrape_from_elsewhere_needs_the_token(tmp_path: Path, client: A
     assert sent[0]["status"] == status
 
 
-async def test_a_fault_in_a_handler_is_a_500_that_says_nothing_of_the_request(
+async def test_an_error_in_a_handler_is_a_500_that_reveals_nothing_of_the_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:

@@ -1,4 +1,4 @@
-"""The composition: snapshots in force, last-known-good, keys, models, clean stops."""
+"""The composition: active snapshot, last-known-good snapshot, keys, models, and clean shutdown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.patience import PATIENCE_S, until
 KEY = ApiKeyEntry(key_id="k", sha256="ab" * 32, tenant_id="t")
 
 
-async def test_without_any_snapshot_it_starts_empty(tmp_path: Path) -> None:
+async def test_without_a_snapshot_the_gateway_starts_empty(tmp_path: Path) -> None:
     async with live_gateway(tmp_path) as live:
         assert live.gateway.snapshot is None
         assert live.gateway.snapshot_version == 0
@@ -33,7 +33,7 @@ async def test_without_any_snapshot_it_starts_empty(tmp_path: Path) -> None:
         assert live.gateway.api_key("00") is None
 
 
-async def test_idle_connections_close_before_engines_close_theirs(tmp_path: Path) -> None:
+async def test_idle_connections_close_before_engines_close_them(tmp_path: Path) -> None:
     async with live_gateway(tmp_path) as live:
         session = live.gateway.session
         assert session is not None
@@ -42,7 +42,7 @@ async def test_idle_connections_close_before_engines_close_theirs(tmp_path: Path
         assert session.connector._keepalive_timeout < 5.0
 
 
-async def test_keys_and_models_come_from_the_snapshot_in_force(tmp_path: Path) -> None:
+async def test_keys_and_models_come_from_the_active_snapshot(tmp_path: Path) -> None:
     first = Snapshot(version=1, published_at=1.0, pools=(pool_entry(),), api_keys=(KEY,))
     async with live_gateway(tmp_path, first) as live:
         assert live.gateway.api_key(KEY.sha256) == KEY
@@ -54,7 +54,7 @@ async def test_keys_and_models_come_from_the_snapshot_in_force(tmp_path: Path) -
         assert live.gateway.api_key(KEY.sha256) is None
 
 
-async def test_several_pools_of_a_model_are_one_service(tmp_path: Path) -> None:
+async def test_several_pools_of_a_model_form_one_service(tmp_path: Path) -> None:
     pools = tuple(
         pool_entry(pool_id=f"{region}-{name}", region=region, name=name)
         for region, name in [("b", "x"), ("a", "y"), ("a", "x")]
@@ -75,7 +75,7 @@ async def test_an_older_snapshot_does_not_replace_a_newer_one(tmp_path: Path) ->
         assert live.gateway.snapshot_version == 6
 
 
-async def test_it_serves_the_last_known_good_when_none_is_published(tmp_path: Path) -> None:
+async def test_the_last_known_good_snapshot_is_used_when_none_is_published(tmp_path: Path) -> None:
     async with fake_engine() as one:
         async with live_gateway(tmp_path, snapshot([engine_entry("a", one.url)], version=9)):
             await until((tmp_path / FILE_NAME).exists)
@@ -84,7 +84,7 @@ async def test_it_serves_the_last_known_good_when_none_is_published(tmp_path: Pa
             assert isinstance(await live.pool.decide(request("r"), hold=False), Dispatched)
 
 
-async def test_a_pool_whose_snapshot_names_a_baseline_is_placed_as_a_new_one_and_says_so(
+async def test_a_pool_with_a_baseline_placement_gets_the_default_placement_and_logs_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     baseline = Stage(name="ray_prefix")
@@ -106,7 +106,7 @@ async def test_a_pool_whose_snapshot_names_a_baseline_is_placed_as_a_new_one_and
     assert "A canary's placement is a baseline" in caplog.text
 
 
-async def test_no_version_goes_back_over_a_restart(tmp_path: Path) -> None:
+async def test_the_snapshot_version_never_decreases_across_a_restart(tmp_path: Path) -> None:
     async with live_gateway(tmp_path, snapshot([], version=50)):
         await until((tmp_path / FILE_NAME).exists)
     # A database that was restored from a backup publishes this, and later its next version.
@@ -136,7 +136,7 @@ async def test_a_damaged_file_is_ignored(tmp_path: Path) -> None:
         assert live.gateway.snapshot is None
 
 
-async def test_a_state_directory_that_cannot_be_written_stops_nothing(
+async def test_an_unwritable_state_directory_does_not_stop_the_gateway(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     blocked = tmp_path / "file"
@@ -148,7 +148,7 @@ async def test_a_state_directory_that_cannot_be_written_stops_nothing(
                 assert isinstance(await live.pool.decide(request("r"), hold=False), Dispatched)
 
 
-async def test_snapshots_and_reports_may_come_from_any_thread(tmp_path: Path) -> None:
+async def test_snapshots_and_reports_can_arrive_from_any_thread(tmp_path: Path) -> None:
     async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
         threads = [threading.Thread(target=_publish_much, args=(live, one.url, base)) for base in (0, 100)]
         for thread in threads:
@@ -175,7 +175,7 @@ async def test_removing_a_pool_rejects_its_waiting_requests(tmp_path: Path) -> N
         assert live.gateway.pools == {}
 
 
-async def test_stopping_rejects_what_waits_and_leaves_no_task(tmp_path: Path) -> None:
+async def test_stopping_rejects_waiting_requests_and_leaves_no_task(tmp_path: Path) -> None:
     async with fake_engine() as one:
         one.set("/health", 503, b"")
         before = len(asyncio.all_tasks())
@@ -187,7 +187,7 @@ async def test_stopping_rejects_what_waits_and_leaves_no_task(tmp_path: Path) ->
         assert len(asyncio.all_tasks()) == before
 
 
-async def test_it_can_be_started_again(tmp_path: Path) -> None:
+async def test_the_gateway_can_be_restarted(tmp_path: Path) -> None:
     async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
         gateway = live.gateway
         await gateway.stop()
@@ -196,7 +196,7 @@ async def test_it_can_be_started_again(tmp_path: Path) -> None:
         assert isinstance(await live.pool.decide(request("r"), hold=False), Dispatched)
 
 
-async def test_keys_without_confirmation_for_too_long_open_nothing_until_the_bus_is_back(
+async def test_keys_unconfirmed_for_too_long_are_rejected_until_the_bus_returns(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = replace(SETTINGS, snapshot_refresh_s=0.02, snapshot_max_age_s=0.5)
@@ -220,7 +220,7 @@ def test_keys_are_confirmed_within_seven_days() -> None:
     assert GatewaySettings().snapshot_max_age_s <= 7 * 86_400
 
 
-async def test_a_start_from_disk_gives_keys_no_new_time(tmp_path: Path) -> None:
+async def test_a_start_from_disk_does_not_extend_the_validity_of_keys(tmp_path: Path) -> None:
     stored = Snapshot(version=1, published_at=1.0, pools=(pool_entry(),), api_keys=(KEY,))
     SnapshotStore(tmp_path, 100.0).save(stored, time.time() - 99.0)
     settings = replace(SETTINGS, snapshot_refresh_s=0.02, snapshot_max_age_s=100.0)

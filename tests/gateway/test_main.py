@@ -1,4 +1,4 @@
-"""`python -m gateway`: what it reads from the environment, and what it rejects."""
+"""`python -m gateway`: the environment variables that it reads and rejects."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[command.Gat
     return processes
 
 
-def test_the_limits_of_engines_are_settings(
-    started: list[command.GatewayProcess], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_engine_limits_are_settings(started: list[command.GatewayProcess], monkeypatch: pytest.MonkeyPatch) -> None:
     assert command.main() == 0
     for name, value in zip(LIMITS, ("7", "900", "7200"), strict=True):
         monkeypatch.setenv(name, value)
@@ -67,7 +65,7 @@ def test_sizes_idle_time_and_origins_are_settings(
         ("HEADWAY_ENGINE_CA", "/nowhere.pem", "HEADWAY_ENGINE_CA='/nowhere.pem' is no readable PEM file"),
     ],
 )
-def test_what_makes_no_sense_is_rejected_by_name(
+def test_invalid_values_are_rejected_by_name(
     started: list[command.GatewayProcess],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

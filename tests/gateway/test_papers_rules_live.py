@@ -1,4 +1,4 @@
-"""Rules of the papers, each once through a live gateway."""
+"""Placement rules of the papers, each tested once through a live gateway."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def policy(name: str, **params: Any) -> RoutingPolicy:
 
 
 async def decisions_of(name: str, state_dir: Path) -> list[Decision]:
-    """Return what is decided where one engine holds a long prompt that eight more begin with."""
+    """Return eight decisions for requests that share a long prompt held by one engine."""
     keys = tuple(range(1, 5001))
     async with fake_engine() as one, fake_engine() as two, fake_engine() as three:
         engines = [engine_entry(f"e-{number}", engine.url) for number, engine in enumerate((one, two, three))]
@@ -50,7 +50,7 @@ async def decisions_of(name: str, state_dir: Path) -> list[Decision]:
             return made
 
 
-async def test_mooncake_counts_on_no_blocks_without_a_transfer(tmp_path: Path) -> None:
+async def test_mooncake_without_transfers_plans_no_fetch(tmp_path: Path) -> None:
     mooncake = await decisions_of("mooncake", tmp_path / "a")
     least = await decisions_of("min_ttft", tmp_path / "b")
     assert [item.fetch for item in mooncake] == [None] * 8
@@ -68,7 +68,7 @@ async def test_mooncake_serves_chats(tmp_path: Path) -> None:
         assert len(one.bodies) + len(two.bodies) == 8
 
 
-async def test_lbgr_learns_from_what_live_engines_answer(tmp_path: Path) -> None:
+async def test_lbgr_learns_from_responses_of_live_engines(tmp_path: Path) -> None:
     async with ScriptedEngine() as one, ScriptedEngine() as two:
         one.pause_s = two.pause_s = 0.05
         async with served([one.url, two.url], tmp_path, policy=policy("lbgr")) as gateway:
@@ -81,7 +81,7 @@ async def test_lbgr_learns_from_what_live_engines_answer(tmp_path: Path) -> None
         assert all(any(engine.model.theta) and not engine.sent for engine in engines.values())
 
 
-async def test_skywalker_holds_requests_back_until_an_engine_has_nothing_pending(tmp_path: Path) -> None:
+async def test_skywalker_holds_requests_until_an_engine_has_nothing_pending(tmp_path: Path) -> None:
     async with ScriptedEngine() as one:
         one.pause_s = 0.05
         async with served([one.url], tmp_path, policy=policy("skywalker")) as gateway:
@@ -92,8 +92,8 @@ async def test_skywalker_holds_requests_back_until_an_engine_has_nothing_pending
         assert {item.reason for item in made} == {reasons.FREE_MATCH}
 
 
-async def test_queued_requests_leave_an_engine_that_its_decodes_hold_up(tmp_path: Path) -> None:
-    """DualMap A.8.3: nothing arrives, and the delay alone has the waiting request moved."""
+async def test_queued_requests_leave_an_engine_delayed_by_its_decodes(tmp_path: Path) -> None:
+    """DualMap A.8.3: nothing arrives, and the delay alone moves the waiting request."""
     rule = RoutingPolicy(
         placement=Stage(name="dual_map", params={"adaptive_key": False}),
         order=Stage(name="fifo"),
@@ -121,7 +121,7 @@ async def test_queued_requests_leave_an_engine_that_its_decodes_hold_up(tmp_path
 async def test_a_pool_with_roles_predicts_decodes_by_the_uniform_time(
     tmp_path: Path, decode_s: float, status: int
 ) -> None:
-    """Mooncake §4.3.4: the first answer decodes on; the second prompt's prefill is expected to take long."""
+    """Mooncake §4.3.4: the first request still decodes; the second prompt's prefill is expected to take long."""
     rule = RoutingPolicy(
         admission=AdmissionDocument(mode="predictive_system", decode_s=decode_s),
         prefill_cost=PrefillCostDocument(base_s=1.0, per_token_s=1e-9, per_token_squared_s=0.0, per_hit_token_s=0.0),

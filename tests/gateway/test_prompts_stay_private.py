@@ -1,4 +1,4 @@
-"""A canary in prompts and names shows up in no log, metric, explanation or error, on any path."""
+"""A canary text in prompts and names appears in no log, metric, explanation or error, on any path."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ BODIES: list[tuple[str, Any]] = [
 
 
 async def _send(gateway: ServedGateway, path: str, body: Any, **headers: str) -> tuple[int, str, str]:
-    """Return status, body and decision id of the answer."""
+    """Return status, body and decision id of the response."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     sent = {"authorization": f"Bearer {KEY}", **headers}
     async with gateway.client.post(gateway.url + path, data=data, headers=sent) as response:
@@ -66,7 +66,7 @@ async def _seen(gateway: ServedGateway, ids: list[str]) -> str:
     return await gateway.metrics() + "".join(explained)
 
 
-async def test_the_canary_is_seen_nowhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_canary_appears_nowhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     answers = []
     async with (
@@ -104,13 +104,13 @@ async def test_a_crash_does_not_quote_the_prompt(
 
 
 def _own_lines(caplog: pytest.LogCaptureFixture) -> str:
-    """Return what was logged, without the access lines of the test's own engines and of the test's server."""
+    """Return the log without the access lines of the test's engines and server."""
     records = [record for record in caplog.records if record.name not in {"aiohttp.access", "uvicorn.access"}]
     assert records
     return "\n".join(caplog.handler.format(record) for record in records)
 
 
-async def test_log_lines_are_one_line_of_json_each(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_each_log_entry_is_one_json_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         engine.status = 500

@@ -1,4 +1,4 @@
-"""A draft that decides next to the live policy at a gateway: counted, timed, reported, and unable to hurt."""
+"""A draft policy that decides next to the live policy: counted, timed, reported, and without effect on requests."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_requests_are_compared_and_reported(tmp_path: Path) -> None:
         assert 'headway_shadow_decisions_total{agreed="no",pool="pool"} 3.0' in text
 
 
-async def test_an_error_ends_the_shadow_and_not_the_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_error_ends_the_shadow_but_not_the_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def explode(*_: object) -> None:
         raise ZeroDivisionError("planted")
 
@@ -79,7 +79,7 @@ async def test_an_error_ends_the_shadow_and_not_the_request(tmp_path: Path, monk
         assert gateway.pool.router._dispatcher.observer is None
 
 
-async def test_a_draft_that_cannot_run_reports_so_and_disturbs_no_request(tmp_path: Path) -> None:
+async def test_an_invalid_draft_is_reported_and_disturbs_no_request(tmp_path: Path) -> None:
     unknown = shadow(policy=RoutingPolicy(placement=Stage(name="of_tomorrow")))
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, shadow=unknown) as gateway:
         await ask(gateway, 1)
@@ -87,7 +87,7 @@ async def test_a_draft_that_cannot_run_reports_so_and_disturbs_no_request(tmp_pa
         assert "of_tomorrow" in report.failed
 
 
-async def test_a_shadow_follows_the_snapshot(tmp_path: Path) -> None:
+async def test_a_shadow_starts_and_ends_with_the_snapshot(tmp_path: Path) -> None:
     engines = [engine_entry("a", "http://127.0.0.1:9")]
     async with live_gateway(tmp_path, snapshot(engines, shadow=shadow())) as live:
         first = live.pool.shadow.running
@@ -104,7 +104,7 @@ async def test_a_shadow_follows_the_snapshot(tmp_path: Path) -> None:
         assert [take_report.run_id for take_report in live.pool.shadow.take_reports(time.time())] == ["run", "other"]
 
 
-async def test_its_rate_and_its_time_are_limited(tmp_path: Path) -> None:
+async def test_the_rate_and_time_of_a_shadow_are_limited(tmp_path: Path) -> None:
     entry = shadow(max_per_s=2.0, until=time.time() + 30)
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, policy=LIVE, shadow=entry) as gateway:
         for number in range(10):

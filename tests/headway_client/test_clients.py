@@ -41,7 +41,7 @@ async def gateway(engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[Serve
 
 @asynccontextmanager
 async def outcomes(gateway: ServedGateway, **ended: int) -> AsyncIterator[None]:
-    """Wait at the end of the block until this many requests ended in each way."""
+    """Wait at the end of the block until this many requests have each outcome."""
     yield
     wanted = [f'headway_requests_total{{outcome="{name}",pool="pool"}} {count}.0' for name, count in ended.items()]
     async with asyncio.timeout(PATIENCE_S):
@@ -61,7 +61,7 @@ async def test_a_request_is_decided_and_reported(gateway: ServedGateway, engine:
     assert client.lost_reports == 0
 
 
-async def test_it_fails_open_to_known_engines_when_the_gateway_is_gone(engine: ScriptedEngine) -> None:
+async def test_the_client_fails_open_to_known_engines_when_the_gateway_is_down(engine: ScriptedEngine) -> None:
     with listen() as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         async with aclosing(AsyncHeadway(url, KEY, engines=[engine.url], late_s=0.05)) as late:
@@ -73,7 +73,7 @@ async def test_it_fails_open_to_known_engines_when_the_gateway_is_gone(engine: S
     assert down.decisions.fail_opens == {"down": 1}
 
 
-async def test_it_retries_after_the_stated_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_client_retries_after_the_stated_time(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr("headway_client.clients.time.sleep", slept.append)
     answers = [httpx2.Response(429, headers={"retry-after": "3"}, content=b"{}")] * 2
@@ -88,7 +88,7 @@ async def test_it_retries_after_the_stated_time(monkeypatch: pytest.MonkeyPatch)
         client.decide(CHAT, patience_s=600.0)
 
 
-async def test_the_openai_client_sends_its_request_straight_to_the_engine(
+async def test_the_openai_client_sends_its_request_directly_to_the_engine(
     gateway: ServedGateway, engine: ScriptedEngine
 ) -> None:
     def ask() -> tuple[str, list[str]]:
@@ -110,7 +110,7 @@ async def test_the_openai_client_sends_its_request_straight_to_the_engine(
     assert 'headway_ttft_seconds_count{pool="pool"} 3.0' in await gateway.metrics()
 
 
-async def test_the_asynchronous_openai_client_distinguishes_a_failed_engine_from_a_wrong_request(
+async def test_the_async_openai_client_distinguishes_engine_failures_from_bad_requests(
     gateway: ServedGateway, engine: ScriptedEngine
 ) -> None:
     headway = AsyncHeadway(gateway.url, KEY, late_s=PATIENCE_S)
@@ -131,7 +131,7 @@ async def test_the_asynchronous_openai_client_distinguishes_a_failed_engine_from
 
 
 async def _once(client: openai.AsyncOpenAI) -> None:
-    """Ask without retries, except after the Retry-After of a busy gateway."""
+    """Send a request without retries, except after the Retry-After of a busy gateway."""
     while True:
         try:
             await client.with_options(max_retries=0).chat.completions.create(**CHAT)
@@ -139,7 +139,7 @@ async def _once(client: openai.AsyncOpenAI) -> None:
             await asyncio.sleep(float(error.response.headers["retry-after"]))
 
 
-async def test_responses_and_messages_go_to_the_engine_that_was_chosen_for_them(
+async def test_responses_and_messages_go_to_the_engine_chosen_for_them(
     gateway: ServedGateway, engine: ScriptedEngine
 ) -> None:
     engine.scripts = {path: answer for path, (_, answer) in OTHER_APIS.items()}
@@ -152,9 +152,7 @@ async def test_responses_and_messages_go_to_the_engine_that_was_chosen_for_them(
     assert len(engine.bodies) + len(engine.raw_bodies) > 0
 
 
-async def test_a_request_reaches_the_data_parallel_rank_that_was_decided(
-    engine: ScriptedEngine, tmp_path: Path
-) -> None:
+async def test_a_request_reaches_the_chosen_data_parallel_rank(engine: ScriptedEngine, tmp_path: Path) -> None:
     async with served([engine.url, engine.url], tmp_path / "ranks", ranks=(0, 1)) as gateway:
         headway = AsyncHeadway(gateway.url, KEY, late_s=PATIENCE_S)
         http = httpx2.AsyncClient(transport=AsyncHeadwayTransport(headway), timeout=PATIENCE_S)
@@ -177,7 +175,7 @@ async def test_an_agent_announces_a_session_and_withdraws_it(gateway: ServedGate
             await client.advisory_token("a session", expires_in_s=7200)
 
 
-def test_an_advisory_without_an_answer_raises_nothing() -> None:
+def test_an_unanswered_advisory_raises_no_error() -> None:
     with closing(Headway("http://127.0.0.1:9", KEY)) as client:
         assert client.advise("a session") == ""
         client.withdraw("a session")

@@ -1,4 +1,4 @@
-"""The meaning of answers, and the fallback without one."""
+"""The client's reading of decision responses, and its fallback without one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def decided(decisions: Decisions, url: str, now: float, **body: object) -> Route
     return decisions.answered("m", 200, answer(url, **body), None, now)
 
 
-def test_without_an_answer_engines_named_by_decisions_take_turns() -> None:
+def test_without_a_response_engines_of_earlier_decisions_take_turns() -> None:
     decisions = Decisions(["http://given:1"])
     assert decisions.fallback("m", "down", 0.0).engine_url == "http://given:1"
     for url in ("http://a:1", "http://b:1"):
@@ -37,7 +37,7 @@ def test_without_an_answer_engines_named_by_decisions_take_turns() -> None:
     assert decisions.fail_opens == {"down": 5}
 
 
-def test_an_engine_that_decisions_stop_naming_expires_but_not_during_an_outage() -> None:
+def test_an_engine_no_longer_named_by_decisions_expires_except_during_an_outage() -> None:
     decisions = Decisions()
     decided(decisions, "http://old:1", 0.0)
     decided(decisions, "http://new:1", KNOWN_S + 1)
@@ -45,7 +45,7 @@ def test_an_engine_that_decisions_stop_naming_expires_but_not_during_an_outage()
     assert {decisions.fallback("m", "down", later).engine_url for _ in range(4)} == {"http://new:1"}
 
 
-def test_an_engine_that_failed_is_left_out_for_a_while() -> None:
+def test_a_failed_engine_is_avoided_for_a_while() -> None:
     decisions = Decisions(["http://a:1", "http://b:1"])
     decisions.avoid("http://a:1", 0.0)
     assert {decisions.fallback("m", "down", 1.0).engine_url for _ in range(4)} == {"http://b:1"}
@@ -53,7 +53,7 @@ def test_an_engine_that_failed_is_left_out_for_a_while() -> None:
     assert len({decisions.fallback("m", "down", later).engine_url for _ in range(4)}) == 2
 
 
-def test_after_a_question_without_an_answer_the_next_ones_do_not_wait() -> None:
+def test_after_an_unanswered_request_the_next_ones_do_not_wait() -> None:
     decisions = Decisions(["http://a:1"])
     decisions.fallback("m", "late", 10.0)
     assert decisions.away(10.0 + AWAY_S / 2)
@@ -66,7 +66,7 @@ def test_after_a_question_without_an_answer_the_next_ones_do_not_wait() -> None:
     ("status", "code", "reason"),
     [(500, "internal_error", "error"), (503, "shutting_down", "error"), (409, "pool_observes", "observes")],
 )
-def test_answers_without_a_decision_fail_open(status: int, code: str, reason: str) -> None:
+def test_responses_without_a_decision_fail_open(status: int, code: str, reason: str) -> None:
     decisions = Decisions(["http://a:1"])
     body = json.dumps({"error": {"code": code}}).encode()
     assert decisions.answered("m", status, body, None, 0.0) == Route("http://a:1")
@@ -85,7 +85,7 @@ def test_a_rejection_raises_and_reaches_no_engine(status: int, code: str) -> Non
     assert not decisions.fail_opens
 
 
-def test_where_caches_are_salted_no_request_reaches_an_engine_without_a_salt() -> None:
+def test_with_salted_caches_no_request_reaches_an_engine_without_a_salt() -> None:
     decisions = Decisions(["http://a:1"])
     route = decided(decisions, "http://a:1", 0.0, cache_salt="s")
     assert json.loads(route.merged(b'{"model":"m","cache_salt":"x","seed":1}')) == {
@@ -104,7 +104,7 @@ def usage_in(tail: bytes) -> dict[str, int]:
     return answer.usage()
 
 
-def test_usage_is_read_from_the_end_of_an_answer_of_each_api() -> None:
+def test_usage_is_read_from_the_end_of_a_response_of_each_api() -> None:
     tail = b'{"usage": {"prompt_tokens": 100, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 64}}}'
     assert usage_in(tail) == {"prompt_tokens": 100, "output_tokens": 2, "cached_tokens": 64}
     tail = b'{"usage": {"input_tokens": 100, "input_tokens_details": {"cached_tokens": 64}, "output_tokens": 2}}'
@@ -140,7 +140,7 @@ def test_the_first_token_of_a_stream_is_its_first_content(before: bytes, token: 
     assert not answer.failed
 
 
-def test_the_first_part_of_a_whole_answer_is_its_first_token() -> None:
+def test_the_first_part_of_a_whole_response_is_its_first_token() -> None:
     answer = AnswerTail()
     assert answer.first_token(b'{"id": "x", "choices": [')
     assert not answer.first_token(b"]}")
@@ -156,13 +156,13 @@ def test_the_first_part_of_a_whole_answer_is_its_first_token() -> None:
         b"event: response.created\ndata: {}\n\nevent: response.failed\ndata: {}\n\n",
     ],
 )
-def test_an_error_with_status_200_is_no_token_and_has_failed(error: bytes) -> None:
+def test_an_error_with_status_200_is_a_failure_and_not_a_token(error: bytes) -> None:
     answer = AnswerTail()
     assert not any(answer.first_token(error[begin : begin + 9]) for begin in range(0, len(error), 9))
     assert answer.failed
 
 
-def test_a_salt_concerns_the_requests_that_bring_one_and_a_pool_may_stop_isolating() -> None:
+def test_a_salt_applies_to_its_own_requests_and_a_pool_can_stop_isolating() -> None:
     decisions = Decisions(["http://a:1"])
     with pytest.raises(RejectedError):
         decisions.fallback(model_of({"model": "m", "cache_salt": "mine"}), "down", 0.0)
@@ -172,7 +172,7 @@ def test_a_salt_concerns_the_requests_that_bring_one_and_a_pool_may_stop_isolati
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"engine": 1, "decision_id": "d", "body": {}}'])
-def test_an_unreadable_answer_fails_open(body: bytes) -> None:
+def test_an_unreadable_response_fails_open(body: bytes) -> None:
     decisions = Decisions(["http://a:1"])
     assert decisions.answered("m", 200, body, None, 0.0) == Route("http://a:1")
     assert decisions.fail_opens == {"error": 1}

@@ -1,4 +1,4 @@
-"""Blocks, catalogs and nodes for the tests of the store."""
+"""Blocks, catalogs and nodes for tests of the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Made-up results of two arms, slice by slice."""
+"""Generated results of two arms, slice by slice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SLO_S = 1.0
 def window(
     rng: Random, requests: int, median_s: float, *, failing: float = 0.0, spread: float = 0.5, tokens: float = 2000.0
 ) -> ArmWindow:
-    """Return requests with log-normal times to first token, which grow with the prompts around `tokens`."""
+    """Return requests with log-normal times to first token that grow with prompts of around `tokens`."""
     tally = ArmTally()
     # Lengths have draws of their own, so that they change no others.
     state = rng.getstate()[1]

@@ -1,4 +1,4 @@
-"""Pools as planners see them, made of the facts that a test names."""
+"""Pools as planners see them, built from facts given by a test."""
 
 from planning.facts.fleet_facts import DemandPoint, EngineObservation, PoolFacts, PoolWindow, Role, RoleLoad
 

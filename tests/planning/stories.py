@@ -1,4 +1,4 @@
-"""Engines whose facts are a function of the moment, and their health round after round."""
+"""Engines whose facts are a function of time, and their health in every round."""
 
 from collections.abc import Callable, Iterator
 
@@ -47,7 +47,7 @@ def well(name: str) -> Story:
 
 
 def after(start_s: float, name: str, **changes: object) -> Story:
-    """Return an engine that is well until `start_s`, and then differs by `changes`; callables get the moment."""
+    """Return an engine that is healthy until `start_s` and then differs by `changes`; callables get the time."""
 
     def at(now_s: float) -> EngineObservation:
         facts = well(name)(now_s)
@@ -70,7 +70,7 @@ def stuck(start_s: float, name: str, **changes: object) -> Story:
 def rounds(
     stories: list[Story], seconds: float, document: HealthDocument = DOCUMENT, start_s: float = 0.0
 ) -> Iterator[HealthPlan]:
-    """Judge once per tick, the memory going over the wire each time as between jobs."""
+    """Judge once per tick, with the memory encoded and decoded each time as between jobs."""
     memory = HealthMemory()
     for tick in range(int(seconds / TICK_S)):
         now_s = start_s + tick * TICK_S

@@ -1,4 +1,4 @@
-"""Frozen metrics: detected by answers that came meanwhile, no proof from then on, and no false alarms."""
+"""Frozen metrics are detected by responses that arrived meanwhile, then prove nothing, and cause no false alarms."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ FROZEN = {"running": 4, "prompt_tokens_total": 1000 * BEGIN, "generated_tokens_t
 
 
 def states_of(story: Story, seconds: float = 100.0) -> list[tuple[float, str, str]]:
-    """Return (moment, state, code) of an engine beside three that are well."""
+    """Return (time, state, code) of an engine next to three healthy ones."""
     plans = rounds([*others(3), story], seconds)
     return [(plan.at_s, plan.verdicts[-1].state, plan.verdicts[-1].code) for plan in plans]
 
 
-def test_frozen_counters_are_a_doubt_as_soon_as_enough_answers_came() -> None:
+def test_frozen_counters_are_suspect_as_soon_as_enough_responses_arrived() -> None:
     at_s, verdict = first([*others(3), after(BEGIN, "sick", **FROZEN)], "suspect")
     assert (verdict.code, at_s) == ("frozen_metrics", BEGIN + 5.0)
 
 
-def test_counters_that_froze_in_a_moment_without_work_are_found_too() -> None:
+def test_counters_that_froze_while_idle_are_detected_too() -> None:
     story = after(BEGIN, "sick", **FROZEN | {"running": 0, "dispatched": lambda now: int(now) % 2, "prefilling": 0})
     assert first([*others(3), story], "suspect")[1].code == "frozen_metrics"
 
 
-def test_an_engine_that_hangs_with_frozen_metrics_is_quarantined_as_one_that_only_hangs() -> None:
+def test_a_hanging_engine_with_frozen_metrics_is_quarantined_like_a_hanging_one() -> None:
     for begin_s in (BEGIN, BEGIN + 30.0):
         hung = stuck(begin_s, "sick")
 
@@ -40,7 +40,7 @@ def test_an_engine_that_hangs_with_frozen_metrics_is_quarantined_as_one_that_onl
         assert (verdict.code, at_s) == ("no_progress", begin_s + DOCUMENT.stall_s + 2.0)
 
 
-def test_frozen_metrics_do_not_prove_that_a_whole_answer_is_stuck() -> None:
+def test_frozen_metrics_do_not_prove_that_a_non_streaming_response_is_stuck() -> None:
     def story(now_s: float) -> EngineObservation:
         facts = after(BEGIN, "sick", **FROZEN)(now_s)
         if now_s < 40.0:
@@ -53,7 +53,7 @@ def test_frozen_metrics_do_not_prove_that_a_whole_answer_is_stuck() -> None:
     assert states[71][1:] == ("quarantined", "no_progress")
 
 
-def test_a_frozen_engine_without_requests_for_a_while_is_not_taken_for_stuck() -> None:
+def test_a_frozen_engine_without_recent_requests_is_not_considered_stuck() -> None:
     def story(now_s: float) -> EngineObservation:
         facts = after(BEGIN, "sick", **FROZEN)(now_s)
         if now_s < 40.0 or now_s > 72.0:
@@ -65,7 +65,7 @@ def test_a_frozen_engine_without_requests_for_a_while_is_not_taken_for_stuck() -
     assert {state for _, state, _ in states_of(story)} == {"healthy", "suspect"}
 
 
-def test_requests_of_others_prove_nothing_about_a_new_one() -> None:
+def test_requests_of_other_engines_prove_nothing_about_a_new_one() -> None:
     def story(now_s: float) -> EngineObservation:
         asked = 1 if now_s % 40.0 > 38.0 else 0
         still = {"first_tokens_total": int(now_s // 40), "chunks_total": 0, "longest_prefill_s": 0.0}
@@ -75,7 +75,7 @@ def test_requests_of_others_prove_nothing_about_a_new_one() -> None:
 
 
 @pytest.mark.parametrize("late_s", [0.0, 1.0])
-def test_bursts_that_the_metrics_count_before_the_gateway_does_are_no_doubt(late_s: float) -> None:
+def test_bursts_counted_by_metrics_before_the_gateway_are_not_suspect(late_s: float) -> None:
     def burst(now_s: float) -> int:
         return 6 * int(now_s // 20)
 
@@ -92,7 +92,7 @@ def test_bursts_that_the_metrics_count_before_the_gateway_does_are_no_doubt(late
     assert {state for _, state, _ in states_of(story)} == {"healthy"}
 
 
-def test_a_long_prefill_under_frozen_metrics_has_its_time() -> None:
+def test_a_long_prefill_with_frozen_metrics_gets_its_time() -> None:
     slow = stuck(30.0, "sick", longest_prefill_s=12.0)
 
     def story(now_s: float) -> EngineObservation:
@@ -101,6 +101,6 @@ def test_a_long_prefill_under_frozen_metrics_has_its_time() -> None:
     assert first([*others(3), story], "quarantined", seconds=90.0)[0] >= 30.0 + DOCUMENT.stall_s + 24.0
 
 
-def test_an_engine_without_counters_has_none_that_could_freeze() -> None:
+def test_an_engine_without_counters_cannot_be_frozen() -> None:
     story = after(0.0, "sick", prompt_tokens_total=None, generated_tokens_total=None)
     assert {state for _, state, _ in states_of(story)} == {"healthy"}

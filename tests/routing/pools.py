@@ -73,7 +73,7 @@ def busy(
     wait_s: float | None = None,
     tokens: int | None = None,
 ) -> None:
-    """Give an engine this much work in the view."""
+    """Add this much work to an engine in the view."""
     target, view = router.fleet.target_of(engine_id), router.view
     assert target is not None
     if requests is not None:

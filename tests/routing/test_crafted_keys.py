@@ -23,12 +23,12 @@ KeyOf = Callable[[int, int], int]
 
 
 def text_key(seed: int, number: int) -> int:
-    """Return the second key of a prompt that differs from the others in a few bytes only."""
+    """Return the second key of a prompt that differs from others in only a few bytes."""
     return byte_block_keys(seed, (b"%016d" % number) * (2 * BLOCK_BYTES // 16), BLOCK_BYTES)[-1]
 
 
 def hash_key(seed: int, number: int) -> int:
-    """Return the key of a block hash that the caller chooses."""
+    """Return the key of a block hash chosen by the caller."""
     return rekey_hashes(seed, [number << 40 | number])[0]
 
 
@@ -41,13 +41,13 @@ def ring() -> HashRing:
 
 
 def crafted(ring: HashRing, key_of: KeyOf, guess: bytes) -> list[int]:
-    """Return the prompts that all go to one engine where the guess is right."""
+    """Return prompts that all go to one engine if the guess of the secret is right."""
     seed = key_seed(guess, "m")
     return list(islice((item for item in count() if ring.owner(key_of(seed, item)) == AIMED_AT), PROMPTS))
 
 
 def worst_ratio(ring: HashRing, key_of: KeyOf, prompts: list[int], secret: bytes) -> float:
-    """Return the largest ratio of an engine's load to that of random prompts, which is its part of the ring."""
+    """Return the largest ratio of an engine's load to its load from random prompts, which is its share of the ring."""
     seed = key_seed(secret, "m")
     loads = Counter(ring.owner(key_of(seed, prompt)) for prompt in prompts)
     return max(loads[engine] / (share * len(prompts)) for engine, share in enumerate(ring.shares()))
@@ -61,6 +61,6 @@ def test_prompts_crafted_without_the_secret_spread_like_any_others(ring: HashRin
 
 
 @pytest.mark.parametrize("key_of", KINDS)
-def test_the_same_crafting_with_the_secret_hits_one_engine(ring: HashRing, key_of: KeyOf) -> None:
+def test_prompts_crafted_with_the_secret_hit_one_engine(ring: HashRing, key_of: KeyOf) -> None:
     prompts = crafted(ring, key_of, SECRET)
     assert worst_ratio(ring, key_of, prompts, SECRET) > 5

@@ -1,4 +1,4 @@
-"""Blocks of queued requests given up by late-last attract no request, until theirs is dispatched after all."""
+"""Blocks of queued requests given up by late-last attract no request until the request is dispatched."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LATE_S = 30.0
 
 
 def with_a_queued_request_given_up(*, forget_blocks: bool) -> Router:
-    """Return a router of one engine that still computes its first prompt, long after the second one was given up."""
+    """Return a router of one engine that still computes its first prompt, after the second one was given up."""
     router = pool(size=1, order="late_last", order_params={"forget_blocks": forget_blocks}, prefill_window_tokens=0)
     router.submit(request(1, FIRST), 0.0)
     router.submit(request(2, SHARED), 0.0)
@@ -24,13 +24,13 @@ def with_a_queued_request_given_up(*, forget_blocks: bool) -> Router:
 
 
 @pytest.mark.parametrize(("forget_blocks", "blocks"), [(True, 0), (False, len(SHARED))])
-def test_a_newcomer_counts_on_them_only_where_they_are_kept(forget_blocks: bool, blocks: int) -> None:
+def test_a_new_request_expects_given_up_blocks_only_if_they_are_kept(forget_blocks: bool, blocks: int) -> None:
     router = with_a_queued_request_given_up(forget_blocks=forget_blocks)
     outcome = router.submit(request(4, SHARED, at=LATE_S), LATE_S)
     assert outcome.decision.hit_tokens == blocks * BLOCK  # type: ignore[union-attr]
 
 
-def test_they_are_on_their_way_again_once_the_queued_request_is_dispatched() -> None:
+def test_blocks_are_expected_again_once_their_queued_request_is_dispatched() -> None:
     router = with_a_queued_request_given_up(forget_blocks=True)
     dispatches = router.observe(FirstToken("request-00000003"), LATE_S + 2)
     assert [dispatch.decision.decision_id for dispatch in dispatches] == ["request-00000002"]  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Requests go where all cache groups of an engine can serve the longest prefix, not where most blocks are held."""
+"""Requests go to the engine whose cache groups can all serve the longest prefix, not to the one with most blocks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KEYS = request(1, BLOCKS).keys
 
 
 def hybrid() -> Router:
-    """Return a router of two engines: the first holds all of a prompt but its states, the second a half, servable."""
+    """Return a router of two engines: one holds all blocks but no states, the other a servable half of the prompt."""
     router = pool(size=2)
     for name, held, states in (("e-01", KEYS, KEYS[2:3]), ("e-02", KEYS[:10], KEYS[9:10])):
         router.fleet.declare_tail(name, Tail(window_blocks=2, states=True))
@@ -29,7 +29,7 @@ def test_a_servable_half_beats_blocks_whose_state_is_gone() -> None:
     router.index.check()
 
 
-def test_an_evicted_window_block_cuts_the_hit() -> None:
+def test_an_evicted_window_block_shortens_the_hit() -> None:
     router = hybrid()
     router.fleet.change_tail("e-02", WINDOW, False, KEYS[8:9])
     outcome = router.submit(request(1, BLOCKS), 0.0)
@@ -37,7 +37,7 @@ def test_an_evicted_window_block_cuts_the_hit() -> None:
     assert outcome.decision.hit_tokens == 3 * BLOCK  # type: ignore[union-attr]
 
 
-def test_a_prompt_on_its_way_is_a_hit_for_the_next_one() -> None:
+def test_a_prompt_in_flight_is_a_hit_for_the_next_one() -> None:
     router = hybrid()
     first = engine_of(router.submit(request(1, BLOCKS), 0.0))
     again = router.submit(request(2, BLOCKS), 0.0)
@@ -46,7 +46,7 @@ def test_a_prompt_on_its_way_is_a_hit_for_the_next_one() -> None:
     router.check()
 
 
-def test_an_engine_that_left_leaves_no_tail_to_its_successor() -> None:
+def test_a_removed_engine_leaves_no_tail_to_its_successor() -> None:
     router = hybrid()
     router.blocks_cleared("e-01")
     router.set_engines(engines(2)[1:], 0.0)
@@ -61,7 +61,7 @@ def test_an_engine_that_left_leaves_no_tail_to_its_successor() -> None:
     router.index.check()
 
 
-def test_what_an_engine_keeps_at_a_prompts_end_serves_prompts_that_go_on_from_there() -> None:
+def test_a_state_kept_at_the_end_of_a_prompt_serves_its_continuations() -> None:
     router = hybrid()
     router.blocks_stored("e-02", KEYS[:15])
     router.fleet.keep_tail("e-02", KEYS[:15])

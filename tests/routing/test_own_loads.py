@@ -1,4 +1,4 @@
-"""Choices by blocks in engines' own lower tiers, and by the LoRA adapters that engines have loaded."""
+"""Choices by blocks in engines' own lower tiers, and by LoRA adapters loaded on engines."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_engine_with_the_prefix_in_its_cpu_memory_is_preferred(placement: st
     assert decision.compute_s == pytest.approx(without + loading.seconds)
 
 
-def test_memory_goes_before_cpu_memory_and_that_before_a_disk() -> None:
+def test_gpu_memory_is_preferred_to_cpu_memory_and_that_to_a_disk() -> None:
     router = pool(size=4)
     router.blocks_stored("e-04", KEYS)
     for engine_id, tier in (("e-01", EXTERNAL), ("e-02", DISK), ("e-03", CPU)):
@@ -58,7 +58,7 @@ def test_memory_goes_before_cpu_memory_and_that_before_a_disk() -> None:
 
 
 @pytest.mark.parametrize("holder", ["e-01", "e-02"])
-def test_an_equal_prefix_in_memory_is_not_taken_for_one_in_cpu_memory(holder: str) -> None:
+def test_an_equal_prefix_in_memory_does_not_count_as_cpu_memory(holder: str) -> None:
     router = pool("min_ttft", size=2)
     router.blocks_stored(holder, KEYS)
     router.fleet.change_tier("e-02" if holder == "e-01" else "e-01", CPU, True, KEYS)
@@ -68,7 +68,7 @@ def test_an_equal_prefix_in_memory_is_not_taken_for_one_in_cpu_memory(holder: st
     assert other.compute_s == pytest.approx(one.compute_s + other.loading.seconds)
 
 
-def test_a_prefix_is_continued_by_the_tiers_of_its_engine() -> None:
+def test_a_prefix_is_extended_by_the_tiers_of_its_engine() -> None:
     router = pool(size=2)
     router.blocks_stored("e-01", KEYS[:4])
     router.fleet.change_tier("e-01", CPU, True, KEYS[2:10])
@@ -80,7 +80,7 @@ def test_a_prefix_is_continued_by_the_tiers_of_its_engine() -> None:
     assert chosen.loading.tier_tokens == {CPU: 6 * BLOCK, DISK: 2 * BLOCK}
 
 
-def test_a_tier_that_was_learned_to_be_slow_is_avoided_until_that_is_forgotten() -> None:
+def test_a_tier_learned_to_be_slow_is_avoided_until_that_is_forgotten() -> None:
     router = pool(size=2)
     router.fleet.change_tier("e-02", CPU, True, KEYS)
     costs = router.fleet.loading_costs
@@ -93,7 +93,7 @@ def test_a_tier_that_was_learned_to_be_slow_is_avoided_until_that_is_forgotten()
     assert engine_of(router.submit(request(2, BLOCKS), 10_000.0)) == "e-02"
 
 
-def test_what_was_loaded_is_in_memory_for_the_next_request() -> None:
+def test_loaded_blocks_are_in_memory_for_the_next_request() -> None:
     router = pool(size=2)
     router.fleet.change_tier("e-02", CPU, True, KEYS)
     decided(router, request(1, BLOCKS))
@@ -102,7 +102,7 @@ def test_what_was_loaded_is_in_memory_for_the_next_request() -> None:
     assert again.candidates[0].blocks == len(KEYS)
 
 
-def test_a_queued_request_is_dispatched_with_what_it_loads_by_then() -> None:
+def test_a_queued_request_is_dispatched_with_its_loads_at_that_time() -> None:
     router = pool(size=1, dispatch_limit=DispatchLimitDocument(), prefill_window_tokens=1, lookahead_s=0)
     router.fleet.change_tier("e-01", CPU, True, KEYS[:10])
     router.submit(request(1, [90, 91]), 0.0)
@@ -116,7 +116,7 @@ def test_a_queued_request_is_dispatched_with_what_it_loads_by_then() -> None:
     router.check()
 
 
-def test_tiers_of_an_engine_that_left_or_cleared_its_cache_are_forgotten() -> None:
+def test_tiers_of_a_removed_or_cleared_engine_are_forgotten() -> None:
     router = pool(size=2)
     router.fleet.change_tier("e-02", CPU, True, KEYS)
     router.blocks_cleared("e-02")
@@ -129,7 +129,7 @@ def test_tiers_of_an_engine_that_left_or_cleared_its_cache_are_forgotten() -> No
     assert router.index.tiers.targets == 0
 
 
-def test_a_shadow_sees_the_tiers_too() -> None:
+def test_a_shadow_uses_the_tiers_too() -> None:
     router = pool("round_robin", size=3)
     router.fleet.change_tier("e-03", CPU, True, KEYS)
     twin = router.view.twin(router.view._prefill_cost)
@@ -138,7 +138,7 @@ def test_a_shadow_sees_the_tiers_too() -> None:
 
 
 class Narrow:
-    """An observer that matches one engine alone, as the shadow of a placement by rings does."""
+    """Match one engine alone, as the shadow of a ring placement does."""
 
     def placed(self, request: InferenceRequest, choice: Choice, view: FleetView, now: float) -> None:
         view.match_among(request, 1)
@@ -177,7 +177,7 @@ def test_a_new_prompt_goes_to_the_engine_that_has_its_adapter_loaded() -> None:
     assert decided(router, with_adapter(10, "poems", range(950, 954))).engine_id == other.engine_id
 
 
-def test_an_adapter_is_worth_no_more_waiting_than_loading_it_takes() -> None:
+def test_a_loaded_adapter_is_worth_only_as_much_waiting_as_its_load_takes() -> None:
     router = pool(size=2)
     router.fleet.note_adapters("e-02", ["sql"])
     busy(router, "e-02", wait_s=1.0)
@@ -187,7 +187,7 @@ def test_an_adapter_is_worth_no_more_waiting_than_loading_it_takes() -> None:
     assert decision.loading.adapter == "sql"
 
 
-def test_an_engine_over_its_limit_has_dropped_the_adapter_unused_for_longest() -> None:
+def test_an_engine_over_its_adapter_limit_drops_the_longest_unused_one() -> None:
     router = pool(size=1)
     router.fleet.note_adapters("e-01", ["a", "b"], 2)
     router.fleet.note_adapters("e-01", ["a"])

@@ -35,7 +35,7 @@ def test_a_widened_prefix_keeps_its_candidates_and_gets_one_more() -> None:
     assert (len(usual), len(wider)) == (2, 3)
 
 
-def test_other_prefixes_stay_and_an_empty_table_undoes_it() -> None:
+def test_other_prefixes_are_unaffected_and_an_empty_table_reverts_it() -> None:
     made = router()
     usual, before = candidates(made, 1, ONE), candidates(made, 2, OTHER)
     widen(made, {prefix_of(made, ONE): 3})
@@ -53,7 +53,7 @@ def test_a_table_over_its_limits_is_rejected_whole() -> None:
     assert made.view.roster.widened == {}
 
 
-def test_so_many_queued_requests_move_at_most() -> None:
+def test_the_number_of_moved_queued_requests_is_limited() -> None:
     made = overloaded.router()
     overloaded.overload(made)
     waiting = {item: made.waiting.of(made.fleet.target_of(item)) for item in ("e-0", "e-1")}
@@ -67,5 +67,5 @@ def test_relieving_an_unknown_engine_does_nothing() -> None:
     assert relieve(router(), "nobody", 5, 0.0) == []
 
 
-def test_a_placement_that_may_choose_any_engine_keeps_no_prefixes() -> None:
+def test_a_placement_that_can_choose_any_engine_tracks_no_prefixes() -> None:
     assert sticky_placement_of(pool("least_cost")) is None

@@ -87,7 +87,7 @@ def test_an_excluded_engine_is_neither_chosen_nor_a_candidate(numbers: set[int],
         assert choice.fetch is None or choice.fetch.source_engine_id not in excluded
 
 
-def test_the_same_seed_makes_the_same_choice(placement: Placement) -> None:
+def test_the_same_seed_produces_the_same_choice(placement: Placement) -> None:
     one, two = busy_pool(6), busy_pool(6)
     asked = request(99, range(4))
     assert placement.choose(asked, one.view, 1.0, Random(5)) == placement.choose(asked, two.view, 1.0, Random(5))
@@ -100,7 +100,7 @@ def test_choosing_leaves_the_view_unchanged(placement: Placement) -> None:
     assert loads(router) == before
 
 
-def test_a_placement_takes_the_only_engine(placement: Placement) -> None:
+def test_a_placement_uses_the_only_engine(placement: Placement) -> None:
     router = busy_pool(1)
     choice = placement.choose(request(99), router.view, 0.0, Random(1))
     assert [candidate.engine_id for candidate in choice.candidates] == ["e-01"]
@@ -142,14 +142,14 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         build_queue_order(Stage(name="edff"))
 
 
-def test_the_simulator_adds_the_baselines_and_no_more() -> None:
+def test_the_simulator_adds_only_the_baselines() -> None:
     assert PLACEMENTS.keys() - LIVE.keys() == BASELINES
     assert [name for name in LIVE if PLACEMENTS[name] is not LIVE[name]] == ["mooncake"]
     assert issubclass(PLACEMENTS["mooncake"], LIVE["mooncake"])
 
 
 @pytest.mark.parametrize("name", sorted(BASELINES))
-def test_a_live_router_follows_no_baseline(name: str) -> None:
+def test_a_live_router_accepts_no_baseline(name: str) -> None:
     policy = RoutingPolicy(placement=Stage(name=name))
     says = f"placement.name: {name!r} is a baseline for simulation and what-if only; live ones are cache_affinity, "
     with pytest.raises(PolicyStageError, match=re.escape(says)):
@@ -170,9 +170,7 @@ def test_a_live_router_follows_no_baseline(name: str) -> None:
         ("skywalker", "late_binding", r"placement\.name: order 'late_binding' .* use 'central'"),
     ],
 )
-def test_a_placement_and_an_order_that_do_not_go_together_are_rejected(
-    placement: str, order: str, problem: str
-) -> None:
+def test_an_incompatible_placement_and_order_are_rejected(placement: str, order: str, problem: str) -> None:
     policy = RoutingPolicy(placement=Stage(name=placement), order=Stage(name=order))
     assert len(stage_problems(policy)) == 1
     with pytest.raises(PolicyStageError, match=problem):
@@ -191,7 +189,7 @@ def test_a_placement_and_an_order_that_do_not_go_together_are_rejected(
         ({"gamma": 1}, "placement.params: Object contains unknown field `gamma`"),
     ],
 )
-def test_wrong_parameters_are_rejected_with_their_path(params: dict[str, float | str], problem: str) -> None:
+def test_invalid_parameters_are_rejected_with_their_path(params: dict[str, float | str], problem: str) -> None:
     policy = RoutingPolicy(placement=Stage(name="least_cost", params=params), order=Stage(name="none"))
     problems = stage_problems(policy)
     assert problems[0].startswith(problem)

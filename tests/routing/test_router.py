@@ -14,7 +14,7 @@ LONG = range(20)
 """20 blocks, 10,240 tokens: about 0.93 s of prefill."""
 
 
-def test_a_prompt_goes_where_its_prefix_is() -> None:
+def test_a_prompt_goes_to_the_engine_with_its_prefix() -> None:
     router = pool(size=8)
     asked = request(1, LONG)
     router.blocks_stored("e-05", asked.keys)
@@ -25,7 +25,7 @@ def test_a_prompt_goes_where_its_prefix_is() -> None:
     assert outcome.decision.decision_id == asked.request_id
 
 
-def test_a_burst_of_one_new_prefix_follows_its_first_request() -> None:
+def test_a_burst_with_a_new_prefix_follows_its_first_request() -> None:
     router = pool(size=4)
     first = router.submit(request(1, LONG), 0.0)
     second = router.submit(request(2, LONG), 0.0)
@@ -75,21 +75,21 @@ def test_small_prompts_share_an_engine_within_the_token_budget() -> None:
     assert [type(outcome).__name__ for outcome in outcomes] == ["Dispatched", "Dispatched", "Queued"]
 
 
-def test_without_holding_an_engine_is_chosen_at_once() -> None:
+def test_without_hold_an_engine_is_chosen_immediately() -> None:
     router = pool(size=1)
     for number in range(5):
         assert isinstance(router.submit(request(number, LONG), 0.0, hold=False), Dispatched)
     assert router.loads(0.0)[0].running == 5
 
 
-def test_an_id_is_used_once() -> None:
+def test_an_id_can_be_used_once() -> None:
     router = pool()
     router.submit(request(1), 0.0)
     with pytest.raises(ValueError, match="already here"):
         router.submit(request(1), 0.0)
 
 
-def test_an_excluded_engine_is_chosen_only_if_no_other_takes_work() -> None:
+def test_an_excluded_engine_is_chosen_only_if_no_other_accepts_work() -> None:
     router = pool(size=2)
     asked = request(1, LONG)
     router.blocks_stored("e-01", asked.keys)
@@ -98,7 +98,7 @@ def test_an_excluded_engine_is_chosen_only_if_no_other_takes_work() -> None:
     assert engine_of(router.submit(request(2, LONG), 0.0, excluded=everywhere)) in everywhere
 
 
-def test_a_full_waiting_room_rejects_with_a_time_to_retry() -> None:
+def test_a_full_queue_rejects_with_a_retry_time() -> None:
     router = pool(size=1, queue_limit=1)
     router.submit(request(1, LONG), 0.0)
     router.submit(request(2, LONG), 0.0)
@@ -107,7 +107,7 @@ def test_a_full_waiting_room_rejects_with_a_time_to_retry() -> None:
     assert (rejected.code, rejected.retry_after_s >= 1.0) == ("queue_full", True)
 
 
-def test_a_queued_request_that_waited_too_long_is_rejected() -> None:
+def test_a_queued_request_that_waits_too_long_is_rejected() -> None:
     router = pool(size=1, max_wait_s=2.0)
     router.submit(request(1, LONG), 0.0, hold=False)
     for number in range(2, 9):
@@ -118,7 +118,7 @@ def test_a_queued_request_that_waited_too_long_is_rejected() -> None:
     router.check()
 
 
-def test_queued_requests_of_an_engine_that_stops_accepting_are_placed_again_and_running_work_stays() -> None:
+def test_queued_requests_of_a_non_accepting_engine_move_and_running_work_stays() -> None:
     router = pool(size=2)
     asked = request(1, LONG)
     router.blocks_stored("e-01", asked.keys)
@@ -148,7 +148,7 @@ def test_a_new_incarnation_starts_empty() -> None:
     router.check()
 
 
-def test_requests_wait_unbound_while_no_engine_takes_work_and_go_when_one_does() -> None:
+def test_requests_stay_unbound_without_an_accepting_engine_and_go_when_one_accepts() -> None:
     router = pool(size=0)
     assert isinstance(router.submit(request(1), 0.0), Queued)
     assert isinstance(router.submit(request(2), 0.0, hold=False), Rejected)
@@ -157,7 +157,7 @@ def test_requests_wait_unbound_while_no_engine_takes_work_and_go_when_one_does()
     assert dispatched[0].decision.queued_s == pytest.approx(1.5)  # type: ignore[union-attr]
 
 
-def test_unbound_requests_are_rejected_after_a_while() -> None:
+def test_unbound_requests_are_rejected_after_a_timeout() -> None:
     router = pool(size=0)
     router.submit(request(1), 0.0)
     assert router.tick(UNBOUND_WAIT_S - 0.1) == []
@@ -193,7 +193,7 @@ def test_a_stuck_prefill_keeps_its_engine_busy() -> None:
     assert busy.in_flight_s > 10.0
 
 
-def test_a_policy_that_cannot_run_changes_nothing() -> None:
+def test_an_invalid_policy_changes_nothing() -> None:
     router = pool()
     with pytest.raises(PolicyStageError, match="unknown"):
         router.set_policy(RoutingPolicy(placement=Stage(name="nope")), 2, 0.0)
@@ -201,14 +201,14 @@ def test_a_policy_that_cannot_run_changes_nothing() -> None:
     assert outcome.decision.policy_version == 1  # type: ignore[union-attr]
 
 
-def test_a_new_policy_is_named_by_every_decision_after_it() -> None:
+def test_every_later_decision_names_the_new_policy_version() -> None:
     router = pool()
     router.set_policy(RoutingPolicy(placement=Stage(name="round_robin")), 7, 0.0)
     decision = router.submit(request(1), 0.0).decision  # type: ignore[union-attr]
     assert (decision.policy_version, decision.placement) == (7, "round_robin")
 
 
-def test_an_engine_whose_first_tokens_come_late_is_not_counted_on_for_less() -> None:
+def test_late_first_tokens_do_not_lower_the_wait_estimate_of_an_engine() -> None:
     router = pool(size=1, order="late_last", prefill_window_tokens=1, lookahead_s=0.0)
     for number in range(1, 21):
         begins = 10.0 * number
@@ -223,7 +223,7 @@ def test_an_engine_whose_first_tokens_come_late_is_not_counted_on_for_less() -> 
     router.check()
 
 
-def test_a_newcomer_is_not_expected_to_wait_for_infeasible_queued_requests() -> None:
+def test_the_estimated_wait_of_a_new_request_ignores_infeasible_queued_requests() -> None:
     router = pool(size=1, order="late_last", prefill_window_tokens=1, lookahead_s=0.0)
     router.submit(request(1, LONG), 0.0)
     for number in range(2, 9):
@@ -241,7 +241,7 @@ def _from(number: int, tenant: str) -> InferenceRequest:
     return msgspec.structs.replace(request(number, range(number * 100, number * 100 + 20)), tenant_id=tenant)
 
 
-def test_a_full_waiting_room_still_takes_in_a_tenant_that_holds_less_than_its_part() -> None:
+def test_a_full_queue_still_accepts_a_tenant_below_its_share() -> None:
     router = pool(size=1, queue_limit=4, fairness=FairnessDocument(enabled=True))
     waits = [isinstance(router.submit(_from(number, "b"), 0.0), Queued) for number in range(1, 7)]
     assert waits == [False, True, True, True, True, False]
@@ -257,14 +257,14 @@ def test_a_full_waiting_room_still_takes_in_a_tenant_that_holds_less_than_its_pa
     }
 
 
-def test_tenants_get_in_beyond_a_full_waiting_room_up_to_a_limit() -> None:
+def test_tenants_are_accepted_beyond_a_full_queue_up_to_a_limit() -> None:
     router = pool(size=1, queue_limit=4, fairness=FairnessDocument(enabled=True))
     for number in range(1, 40):
         router.submit(_from(number, f"tenant-{number // 6}"), 0.0)
     assert len(router.waiting) <= 8
 
 
-def test_without_fairness_a_full_waiting_room_is_full_for_all() -> None:
+def test_without_fairness_a_full_queue_is_full_for_all_tenants() -> None:
     router = pool(size=1, queue_limit=2)
     for number in range(1, 4):
         router.submit(_from(number, "b"), 0.0)

@@ -18,7 +18,7 @@ from tests.routing.pools import engines, pool, request
 
 
 class Ledger:
-    """State of each request by the outcomes of a router."""
+    """The state of each request, derived from a router's outcomes."""
 
     def __init__(self) -> None:
         self.waiting: set[str] = set()
@@ -126,7 +126,7 @@ def test_no_request_is_lost_or_dispatched_twice(
     assert len(router.in_flight) == 0
 
 
-def test_two_routers_with_the_same_inputs_decide_the_same() -> None:
+def test_two_routers_with_the_same_inputs_make_the_same_decisions() -> None:
     def run() -> list[Outcome]:
         router, rng = pool(size=8), Random(4)
         outcomes: list[Outcome] = []

@@ -1,4 +1,4 @@
-"""A simulated engine inside the test's own event loop."""
+"""A simulated engine in the test's event loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.simulated_engine import serving
 
 @dataclass(frozen=True, slots=True)
 class RunningEngine:
-    """An engine that serves, and a client session for it."""
+    """A running engine, and a client session for it."""
 
     url: str
     settings: EngineSettings
@@ -31,7 +31,7 @@ StartEngine = Callable[..., Awaitable[RunningEngine]]
 
 @pytest.fixture
 async def start_engine() -> AsyncIterator[StartEngine]:
-    """Start engines with EngineSettings' fields; they stop with the test."""
+    """Start engines with fields of EngineSettings; they stop with the test."""
 
     async def start(**fields: object) -> RunningEngine:
         defaults = {"port": free_port(), "served_model": "demo", "seed": b"test", "time_scale": 20.0}
@@ -46,5 +46,5 @@ async def start_engine() -> AsyncIterator[StartEngine]:
 
 @pytest.fixture
 async def engine(start_engine: StartEngine) -> RunningEngine:
-    """One engine with small blocks, twenty times as fast as real."""
+    """Run one engine with small blocks, twenty times faster than real time."""
     return await start_engine(profile=EngineProfile(block_tokens=16, num_blocks=64, recompute_last_block=True))

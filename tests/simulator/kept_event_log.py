@@ -6,13 +6,13 @@ import hashlib
 
 
 class KeptEventLog:
-    """Keeps every event as one line of text."""
+    """Store every event as one line of text."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
     def note(self, at_s: float, kind: str, request_id: str, engine_id: str) -> None:
-        """Keep the event, its time to the last bit."""
+        """Store the event with its exact time."""
         self.lines.append(f"{at_s!r} {kind} {request_id} {engine_id}")
 
     def digest(self) -> str:

@@ -9,7 +9,7 @@ from tests.simulator.fleets import row
 
 
 def burst(count: int, output_tokens: int = 40) -> Workload:
-    """So many requests of 8,192 tokens of their own, one every 100 ms."""
+    """Return this many requests with unique prompts of 8,192 tokens, one every 100 ms."""
     return Workload([row(0.1 * n, range(1000 * n, 1000 * n + 16), output_tokens) for n in range(count)])
 
 
@@ -22,13 +22,13 @@ def policy(**parameters: bool | float | str) -> RoutingPolicy:
     return made
 
 
-def test_parameters_of_admission_are_set_by_name() -> None:
+def test_admission_parameters_are_set_by_name() -> None:
     made = policy(admission__mode="early", admission__defer_s=0.5, tpot_slo_s=0.05, decode_cost__base_s=0.02)
     assert (made.admission.mode, made.admission.defer_s) == ("early", 0.5)
     assert (made.tpot_slo_s, made.decode_cost.base_s) == (0.05, 0.02)
 
 
-def test_wrong_parameters_are_reported_with_their_path() -> None:
+def test_invalid_parameters_are_reported_with_their_path() -> None:
     base = evaluation_policy(Stage(name="least_cost"), Stage(name="fifo"))
     _, problems = set_parameters(base, {"admission.mode": "sometimes", "admission.nothing": 1})
     assert len(problems) == 2
@@ -47,7 +47,7 @@ def test_infeasible_requests_are_rejected_and_all_others_are_on_time() -> None:
     rejected.check()
 
 
-def test_deferred_requests_are_tried_again() -> None:
+def test_deferred_requests_are_retried() -> None:
     rows = burst(40)
     at_once = run(RunSpec(policy=policy(admission__mode="early"), engines=2), rows)
     deferred = run(RunSpec(policy=policy(admission__mode="early", admission__defer_s=0.3), engines=2), rows)
@@ -56,7 +56,7 @@ def test_deferred_requests_are_tried_again() -> None:
     deferred.check()
 
 
-def test_a_gate_after_prefill_wastes_the_prefill() -> None:
+def test_an_admission_check_after_prefill_wastes_the_prefill() -> None:
     simulation = simulation_of(RunSpec(policy=policy(), engines=2, engine_model="pd"), burst(10))
     simulation.decode_gate = lambda router, engine_id: False
     simulation.run()
@@ -66,7 +66,7 @@ def test_a_gate_after_prefill_wastes_the_prefill() -> None:
     simulation.check()
 
 
-def test_the_same_seed_gives_the_same_run() -> None:
+def test_the_same_seed_produces_the_same_run() -> None:
     spec = RunSpec(policy=policy(admission__mode="predictive_instance"), engines=2, engine_model="pd")
     runs = [run(spec, burst(30)) for _ in range(2)]
     assert [(item.status, item.first_token_s) for item in runs[0].history] == [

@@ -1,4 +1,4 @@
-"""A canary in virtual time: who gets its placement, what its requests came to, and what the guardrails make of it."""
+"""A canary in virtual time: its sessions, the results of its requests, and the guardrails' verdict."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def canary(tmp_path: Path, *options: str, placement: str = "round_robin") -> dic
     return dict(json.loads(out.read_text()))
 
 
-def test_a_session_stays_in_its_arm_and_the_arms_share_out_all_of_them(workload: Workload) -> None:
+def test_a_session_stays_in_its_arm_and_every_session_has_one(workload: Workload) -> None:
     simulation = run(spec(0.3), workload)
     simulation.check()
     arms: dict[str, set[str]] = {}
@@ -62,8 +62,8 @@ def test_a_session_stays_in_its_arm_and_the_arms_share_out_all_of_them(workload:
     assert 0.2 < tried < 0.4
 
 
-def test_the_canary_places_its_sessions_as_its_placement_does(workload: Workload) -> None:
-    """With all of them it is the policy."""
+def test_the_canary_uses_its_own_placement(workload: Workload) -> None:
+    """A canary with all sessions equals the policy."""
     engines = [[item.engine_id for item in run(variant, workload).history] for variant in (
         spec(1.0), spec(0.0, live=WORST), spec(0.0)
     )]  # fmt: skip
@@ -71,7 +71,7 @@ def test_the_canary_places_its_sessions_as_its_placement_does(workload: Workload
     assert engines[0] != engines[2]
 
 
-def test_the_figures_of_both_arms_make_up_the_run(workload: Workload) -> None:
+def test_the_figures_of_both_arms_add_up_to_the_run(workload: Workload) -> None:
     asked = spec(0.4, warmup=50)
     report = report_of(asked, workload, run(asked, workload), 0.0)
     assert isinstance(report.detail, msgspec.Struct)
@@ -98,7 +98,7 @@ def test_without_a_canary_nothing_is_compared(workload: Workload) -> None:
     assert render_canaries([msgspec.to_builtins(report)]) == ""
 
 
-def test_rejected_requests_are_late_ones_of_their_arm(workload: Workload) -> None:
+def test_rejected_requests_are_late_in_their_arm(workload: Workload) -> None:
     simulation = run(spec(0.5), workload)
     records, arms = simulation.history, simulation.router.arms
     for record in records:
@@ -118,7 +118,7 @@ def reject(record: RequestRecord) -> None:
     record.status, record.first_token_s, record.finished_s, record.hit_tokens = REJECTED, None, None, None
 
 
-def test_the_same_seed_gives_the_same_comparison_and_another_one_other_sessions(tmp_path: Path) -> None:
+def test_the_same_seed_repeats_the_comparison_and_another_one_has_other_sessions(tmp_path: Path) -> None:
     first, again, other = (canary(tmp_path, "--share", "0.2", "--seed", seed) for seed in ("3", "3", "4"))
     assert {**first, "wall_s": 0} == {**again, "wall_s": 0}
     requests = [[arm["requests"] for arm in item["detail"]["canary"]["arms"]] for item in (first, other)]
@@ -137,11 +137,11 @@ def test_a_worse_canary_is_reported_with_its_figures(tmp_path: Path, capsys: pyt
     assert "worse; a live canary would be given up" in shown
 
 
-def test_the_share_is_a_tenth_unless_it_is_said(tmp_path: Path) -> None:
+def test_the_default_share_is_a_tenth(tmp_path: Path) -> None:
     assert canary(tmp_path)["detail"]["canary"]["share"] == 0.1
 
 
-def test_seeds_are_compared_each_by_itself_in_children_as_here(
+def test_seeds_are_compared_separately_and_alike_in_child_processes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alone = canary(tmp_path, "--seed", "6")
@@ -150,7 +150,7 @@ def test_seeds_are_compared_each_by_itself_in_children_as_here(
     assert "of the sessions, seed 5" in capsys.readouterr().out
 
 
-def test_a_fleet_with_roles_has_canaries_too(tmp_path: Path) -> None:
+def test_a_fleet_with_roles_can_have_canaries(tmp_path: Path) -> None:
     detail = canary(tmp_path, "--prefill", "2", "--decode", "2", placement="least_loaded")["detail"]
     assert detail["prefill"] == 2
     requests = [arm["requests"] for arm in detail["canary"]["arms"]]
@@ -171,7 +171,7 @@ def test_a_fleet_with_roles_has_canaries_too(tmp_path: Path) -> None:
         ({"placements": {}}, [], "is no policy"),
     ],
 )
-def test_what_cannot_be_compared_is_rejected(
+def test_incomparable_policies_are_rejected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], document: dict[str, object], options: list[str], words: str
 ) -> None:
     assert main([*RUN, "--canary", draft(tmp_path, **document), *options]) == 2
@@ -183,7 +183,7 @@ def test_a_share_without_a_canary_is_rejected(capsys: pytest.CaptureFixture[str]
     assert "there is no --canary" in capsys.readouterr().err
 
 
-def test_what_of_the_draft_is_not_tried_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_untried_parts_of_the_draft_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     live = tmp_path / "live.json"
     live.write_text("{}")
     file = draft(tmp_path, placement={"name": "dual_map"}, order={"name": "slack"}, ttft_slo_s=2.0)
@@ -191,7 +191,7 @@ def test_what_of_the_draft_is_not_tried_is_said(tmp_path: Path, capsys: pytest.C
     assert f"{file}: only its placement is tried; it differs in order, ttft_slo_s too" in capsys.readouterr().err
 
 
-def test_a_draft_of_the_schema_before_is_tried_and_that_is_said(
+def test_a_draft_of_the_previous_schema_is_tried_with_a_note(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = SchemaLine("routing policies", 1, lambda old: {"placement": {"name": old["rule"]}})
@@ -202,7 +202,7 @@ def test_a_draft_of_the_schema_before_is_tried_and_that_is_said(
     assert "canary, dual_map" in output.out
 
 
-def test_a_guard_without_figures_is_shown_as_such() -> None:
+def test_a_guardrail_without_figures_is_shown_as_such() -> None:
     reading = GuardrailReading(TTFT, None, None, None, None, None, 1.3, TOO_FEW)
     arm = {"arm": LIVE, "placement": "least_cost", "requests": 0, "slo_share": None, "ttft_mean_s": None}
     comparison = msgspec.to_builtins(Comparison((reading,), 0, 0, enough=False))

@@ -1,4 +1,4 @@
-"""The fault proxy: bytes in order, stalls that lose nothing, resets, and rejection while the target does not listen."""
+"""The fault proxy: bytes in order, stalls that lose nothing, resets, and rejection while the target is down."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_a_reset_ends_open_connections() -> None:
         writer.close()
 
 
-async def test_it_rejects_while_the_target_does_not_listen() -> None:
+async def test_connections_are_rejected_while_the_target_does_not_listen() -> None:
     async with echoing() as (link, server):
         (await connected(link))[1].close()
         server.close()

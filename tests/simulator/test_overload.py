@@ -1,4 +1,4 @@
-"""Three times the load that a fleet can bear: what it serves in time stays, and its queue is bounded."""
+"""Three times the load that a fleet can serve: throughput in time stays, and the queue is bounded."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def loaded(qps: float) -> RunReport:
 
 @pytest.fixture(scope="module")
 def peak_per_s() -> float:
-    """Requests served in time per second at the best of two loads around what the fleet can bear."""
+    """Return the requests served in time per second at the better of two loads around the fleet's capacity."""
     return max(qps * loaded(qps).slo_share for qps in (BEARABLE_QPS, 1.5 * BEARABLE_QPS))
 
 
 @pytest.mark.parametrize("times", [3, 6])
-def test_what_is_served_in_time_stays_under_overload(peak_per_s: float, times: int) -> None:
+def test_throughput_in_time_stays_constant_under_overload(peak_per_s: float, times: int) -> None:
     qps = times * BEARABLE_QPS
     report = loaded(qps)
     assert qps * report.slo_share >= 0.9 * peak_per_s

@@ -1,4 +1,4 @@
-"""In virtual time the router's own pairs decide who decodes, as they do live."""
+"""In virtual time, the router's own pairs choose the decode engine, as they do live."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROLES = {"p-1": "prefill", "p-2": "prefill", "d-1": "decode", "d-2": "decode"}
 
 
 class Watched(DisaggregatedFleet):
-    """Keeps which decode engine each decision named, and which one made its last token."""
+    """Record the decode engine of each decision, and the engine that produced its last token."""
 
     def __init__(self, requests: int = 60) -> None:
         rows = [row(0.15 * number, (number % 7, 100 + number), output=40) for number in range(requests)]
@@ -42,7 +42,7 @@ class Watched(DisaggregatedFleet):
         super().start_decode(decoder, handover)  # type: ignore[arg-type]
 
 
-def test_each_request_decodes_where_its_decision_says() -> None:
+def test_each_request_decodes_on_the_engine_of_its_decision() -> None:
     fleet = Watched()
     fleet.run()
     fleet.check()
@@ -56,7 +56,7 @@ def test_each_request_decodes_where_its_decision_says() -> None:
     assert {record.engine_id for record in fleet.history} == {"p-1", "p-2"}
 
 
-def test_work_moves_when_a_decode_engine_dies_and_one_joins() -> None:
+def test_work_moves_when_a_decode_engine_dies_and_another_joins() -> None:
     fleet = Watched()
     fleet.call_at(3.0, lambda running: running.change(EngineDies(3.0, "d-1")))
     fleet.call_at(5.0, lambda running: running.change(EngineJoins(5.0, "d-3", role="decode")))
@@ -68,7 +68,7 @@ def test_work_moves_when_a_decode_engine_dies_and_one_joins() -> None:
     assert len(failed) < len(fleet.history) / 4
 
 
-def test_two_runs_are_the_same() -> None:
+def test_two_runs_are_equal() -> None:
     first, second = Watched(30), Watched(30)
     first.run()
     second.run()

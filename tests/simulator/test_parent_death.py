@@ -32,7 +32,7 @@ def _alive(pid: int) -> bool:
 
 @pytest.mark.processes
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_a_killed_parent_takes_its_child_along() -> None:
+def test_a_killed_parent_takes_its_child_with_it() -> None:
     with subprocess.Popen([sys.executable, "-c", _PARENT], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
@@ -43,7 +43,7 @@ def test_a_killed_parent_takes_its_child_along() -> None:
 
 
 @pytest.mark.processes
-def test_a_child_that_comes_too_late_ends_at_once() -> None:
+def test_a_child_started_after_its_parents_death_ends_immediately() -> None:
     ended = subprocess.run([sys.executable, "-c", _CHILD, "1"], capture_output=True, timeout=PATIENCE_S, check=False)
     assert (ended.returncode, ended.stdout) == (1, b"")
     assert b"is gone" in ended.stderr
@@ -54,7 +54,7 @@ def test_a_pid_below_one_is_rejected() -> None:
         die_with_parent(0)
 
 
-def test_without_the_kernels_help_a_thread_watches_the_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_kernel_support_a_thread_watches_the_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     parents = iter([41, 41, 1])
     killed: list[tuple[int, int]] = []
     monkeypatch.setattr(parent_death, "_POLL_S", 0)

@@ -10,5 +10,5 @@ def test_percentiles_are_nearest_ranks(percent: float, expected: float) -> None:
     assert percentile([1.0, 2.0, 3.0], percent) == expected
 
 
-def test_no_values_have_no_percentile() -> None:
+def test_an_empty_list_has_no_percentile() -> None:
     assert percentile([], 50) is None

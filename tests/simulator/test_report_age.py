@@ -1,4 +1,4 @@
-"""How old a report of an engine's load may be: the router counts its own dispatches, so reports matter little."""
+"""Tolerated age of engine load reports: the router counts its own dispatches, so reports matter little."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def requests() -> Workload:
 
 
 def on_time(order: str, age_s: float, *, good_for_s: float = 1.0) -> float:
-    """Return the share on time where decodes take memory and reports of it come so late."""
+    """Return the share on time if decodes use memory and reports of it arrive this late."""
     base = evaluation_policy(Stage(name="least_cost"), Stage(name=order))
     dispatch_limit = msgspec.structs.replace(base.dispatch_limit, report_ttl_s=good_for_s)
     policy = msgspec.structs.replace(base, dispatch_limit=dispatch_limit)
@@ -30,17 +30,17 @@ def on_time(order: str, age_s: float, *, good_for_s: float = 1.0) -> float:
 
 @pytest.mark.parametrize("order", ["fifo", "slack"])
 def test_reports_five_seconds_old_cost_less_than_three_points(order: str) -> None:
-    """They say nothing, so that placements do not count with the wait for memory: less than that brings is lost."""
+    """Placements ignore expired reports, so only the benefit of waiting for memory is lost."""
     fresh = on_time(order, 0.0)
     assert 0.9 < fresh < 1.0, "a load at which it could cost something"
     assert on_time(order, 5.0) > fresh - 0.03
 
 
-def test_old_reports_taken_for_fresh_would_cost_more() -> None:
+def test_treating_old_reports_as_fresh_would_cost_more() -> None:
     assert on_time("fifo", 5.0, good_for_s=60.0) < on_time("fifo", 5.0) - 0.05
 
 
-def test_where_load_is_our_own_dispatches_alone_old_reports_change_nothing() -> None:
+def test_if_load_is_only_our_own_dispatches_old_reports_change_nothing() -> None:
     policy = evaluation_policy(Stage(name="least_cost"), Stage(name="slack"))
     ends = []
     for age_s in (0.0, 5.0):

@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.thorough]
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_get_returns_what_was_put_or_a_miss_and_nothing_leaks(seed: int) -> None:
+def test_a_get_returns_the_stored_bytes_or_a_miss_and_nothing_leaks(seed: int) -> None:
     figures, wrong, _ = soak(8.0 * seed, seed=seed)
     assert wrong == []
     assert figures["get"] > 50

@@ -25,7 +25,7 @@ from tests.vllm.real_engine import MODEL, RealEngine
 
 @dataclass(frozen=True)
 class Answer:
-    """A client's answer, and the decision's prediction for it."""
+    """A client's response, and the decision's prediction for it."""
 
     status: int
     body: dict[str, Any]
@@ -35,12 +35,12 @@ class Answer:
 
     @property
     def cached(self) -> int:
-        """Prompt tokens that the engine found in its cache."""
+        """Return the prompt tokens that hit the engine's cache."""
         return int((self.body["usage"]["prompt_tokens_details"] or {}).get("cached_tokens") or 0)
 
     @property
     def text(self) -> str:
-        """The model's text."""
+        """Return the model's text."""
         choice = self.body["choices"][0]
         return str(choice["text"] if "text" in choice else choice["message"]["content"])
 
@@ -77,12 +77,12 @@ class Headway:
         return done.stdout
 
     def ask(self, path: str, *, key: str = "", **body: Any) -> Answer:
-        """Send one request once all events have arrived; a 429 is repeated after its Retry-After."""
+        """Send one request once all events have arrived; retry a 429 after its Retry-After."""
         self.settle()
         return self.send(path, key=key, **body)
 
     def send(self, path: str, *, key: str = "", **body: Any) -> Answer:
-        """Send one request now."""
+        """Send one request immediately."""
         key = key or self.key
         until_s = time.monotonic() + PATIENCE_S
         while True:
@@ -114,14 +114,14 @@ class Headway:
         return next(str(row["engine_id"]) for row in rows if row["url"] == url)
 
     def change_engine(self, engine_id: str, path: str, body: Any, *, method: str = "POST") -> None:
-        """Change one engine over REST as an admin; raises AssertionError if it is rejected."""
+        """Change one engine over REST as an admin; raise AssertionError if it is rejected."""
         etag = self._as_admin(f"/api/v1/engines/{engine_id}")[1].get("ETag", "")
         answer = self.call(f"/api/v1/engines/{engine_id}{path}", body, key=self.admin_key, method=method, etag=etag)
         assert answer[0] == 200, answer[1]
 
     @property
     def admin_key(self) -> str:
-        """An API key with all permissions over REST."""
+        """Return an API key with all permissions over REST."""
         if not self._admin:
             self._admin = self.manage("create_api_key", "--scopes", "manage", "--role", "admin").strip()
         return self._admin
@@ -137,7 +137,7 @@ class Headway:
             time.sleep(0.2)
 
     def settle(self) -> None:
-        """Wait until no more events arrive, so that the next prediction includes all that engines have cached."""
+        """Wait until no more events arrive, so that the next prediction includes all cached blocks."""
         quiet, before = 0, -1.0
         while quiet < 3:
             now = self.metric("headway_kv_events_total")
@@ -162,7 +162,7 @@ class Headway:
         return dict(re.findall(r'^headway_engine_state\{engine="([^"]+)",state="([^"]+)"\} 1', text, re.MULTILINE))
 
     def until_serving(self, count: int) -> None:
-        """Wait until this many engines serve; raises AssertionError at the time limit."""
+        """Wait until this many engines serve; raise AssertionError at the time limit."""
         until_s = time.monotonic() + PATIENCE_S
         while (states := list(self.states().values())).count("serving") != count:
             assert time.monotonic() < until_s, states
@@ -170,7 +170,7 @@ class Headway:
 
 
 def _decoded(data: bytes) -> dict[str, Any]:
-    """Return a whole answer, or of a stream the last chunk, which has the usage."""
+    """Return a whole response, or the last chunk of a stream, which has the usage."""
     if not data.startswith(b"data:"):
         return json.loads(data)
     chunks = [line[6:] for line in data.splitlines() if line.startswith(b"data: {")]
@@ -179,7 +179,7 @@ def _decoded(data: bytes) -> dict[str, Any]:
 
 @contextmanager
 def running_headway(state_dir: Path, *options: str, **variables: str) -> Iterator[Headway]:
-    """Run `manage.py up` on a free port, with these environment variables too, and end it afterwards."""
+    """Run `manage.py up` on a free port with additional environment variables, and end it afterward."""
     port = free_ports(1)[0]
     environment = {**os.environ, "HEADWAY_STATE_DIR": str(state_dir), **variables}
     command = [sys.executable, "manage.py", "up", "--port", str(port), *options]
@@ -192,6 +192,6 @@ def running_headway(state_dir: Path, *options: str, **variables: str) -> Iterato
 
 
 def words(count: int, about: str) -> str:
-    """Return about this many tokens of text that begins like no other `about`."""
+    """Return about this many tokens of text whose beginning is unique to `about`."""
     parts: Sequence[str] = [f"{about} {number} gateway" for number in range(count // 6 + 1)]
     return " ".join(parts)

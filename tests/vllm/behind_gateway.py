@@ -1,4 +1,4 @@
-"""Real engines with our KV connector and a node manager each, behind a gateway that orders loads of their blocks."""
+"""Real engines, each with our KV connector and a node manager, behind a gateway that orders loads of their blocks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOADING = RoutingPolicy(placement=Stage(name="mooncake"), prefill_cost=DEAR)
 
 
 class Node:
-    """A node manager that reports its blocks, and the engine that stores its own there."""
+    """A node manager that reports its blocks, and the engine that stores its blocks there."""
 
     def __init__(self, name: str, directory: Path, log: Path) -> None:
         self.name = name
@@ -51,7 +51,7 @@ class Node:
 
 @contextmanager
 def running_nodes(folder: Path, log: Path) -> Iterator[list[Node]]:
-    """Run two nodes with an engine each; `log`: the prefix of their logs' names."""
+    """Run two nodes with one engine each; `log` is the prefix of their logs' names."""
     made = [Node(name, folder / name, log.with_name(f"{log.name}-{name}.log")) for name in ("a", "b")]
     for item in made:
         item.store.directory.mkdir()
@@ -64,7 +64,7 @@ def running_nodes(folder: Path, log: Path) -> Iterator[list[Node]]:
 
 
 class Fleet:
-    """A gateway over both. Mutable: its current snapshot, and the newest row of each order by its id."""
+    """A gateway over both engines. Mutable: its current snapshot, and the newest row of each order by its id."""
 
     def __init__(self, gateway: ServedGateway, first: Snapshot, bus: InProcessBus) -> None:
         self.gateway, self._snapshot, self._bus = gateway, first, bus
@@ -83,7 +83,7 @@ class Fleet:
         await until(lambda: self.gateway.pool.accepting == {engine_id})
 
     async def ask(self, text: str, **fields: Any) -> tuple[dict[str, Any], StoredDecision]:
-        """Return the answer and the record of one chat."""
+        """Return the response and the record of one chat."""
         body = {"model": MODEL, "messages": [{"role": "user", "content": text}], "max_tokens": 24, "temperature": 0}
         status, answer, headers = await self.gateway.post(CHAT, {**body, "ignore_eos": True, **fields})
         assert status == 200, answer
@@ -92,7 +92,7 @@ class Fleet:
         return answer, current_decision(record)
 
     def node_blocks(self, name: str) -> float:
-        """Return the number of a node's blocks that the gateway knows."""
+        """Return the number of a node's blocks known to the gateway."""
         return float(self.gateway.gateway.metrics.kv_node_blocks._values.get((name,), -1.0))
 
     def _receive(self, _topic: str, value: bytes) -> None:
@@ -101,7 +101,7 @@ class Fleet:
 
 @asynccontextmanager
 async def serving(nodes: Sequence[Node], state_dir: Path, policy: RoutingPolicy = LOADING) -> AsyncIterator[Fleet]:
-    """Serve both engines, engine-0 with node a and engine-1 with node b, until the gateway knows all that they hold."""
+    """Serve engine-0 with node a and engine-1 with node b, and yield when the gateway knows all their blocks."""
     bus = InProcessBus()
     settings = GatewaySettings(probe_interval_s=0.1, kv_access=NodeAccess(Keyring.of(SECRET.encode(), kind=KV)))
     plain = snapshot([item.engine.url for item in nodes], policy=policy, block_tokens=BLOCK_TOKENS)

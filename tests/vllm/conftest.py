@@ -29,7 +29,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def engines(logs: Path) -> Iterator[list[RealEngine]]:
-    """Two engines of one model."""
+    """Run two engines of one model."""
     made = [RealEngine(PYTHON, MODEL, logs / f"engine-{number}.log", flags=TOOLS) for number in range(2)]
     with while_running(made):
         yield made
@@ -37,7 +37,7 @@ def engines(logs: Path) -> Iterator[list[RealEngine]]:
 
 @pytest.fixture
 def started(logs: Path) -> Iterator[StartEngines]:
-    """Start more engines, each with its own settings; they end with the test, since probes alone keep them busy."""
+    """Start more engines with separate settings; they end with the test, since probes alone keep them busy."""
     with ExitStack() as stack:
 
         def start(*settings: dict[str, Any]) -> list[RealEngine]:
@@ -52,13 +52,13 @@ def started(logs: Path) -> Iterator[StartEngines]:
 
 @pytest.fixture(scope="session")
 def transcript() -> list[str]:
-    """The output of `headway`'s connect command."""
+    """Return the output of `headway`'s connect command."""
     return []
 
 
 @pytest.fixture(scope="session")
 def headway(engines: list[RealEngine], logs: Path, transcript: list[str]) -> Iterator[Headway]:
-    """`manage.py up`, with both engines connected by one command."""
+    """Run `manage.py up` with both engines connected by one command."""
     with running_headway(logs / "var") as running:
         transcript.append(running.connect(*engines))
         yield running

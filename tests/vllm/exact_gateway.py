@@ -19,7 +19,7 @@ from tests.vllm.real_engine import BLOCK_TOKENS, RealEngine
 
 @asynccontextmanager
 async def exact_gateway(engines: Sequence[RealEngine], state_dir: Path, **pool: Any) -> AsyncIterator[ServedGateway]:
-    """Serve the engines once the gateway has all events of each; `pool`: fields of its entry in the snapshot."""
+    """Serve the engines once the gateway has all their events; `pool` overrides fields of its snapshot entry."""
     plain = snapshot([item.url for item in engines], block_tokens=BLOCK_TOKENS, **pool)
     entries = tuple(
         msgspec.structs.replace(entry, kv_events_endpoint=engine.events, kv_replay_endpoint=engine.replay)

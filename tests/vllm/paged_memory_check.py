@@ -1,4 +1,4 @@
-"""Copies blocks of KV caches in the forms that engines give them; run by the Python that has torch."""
+"""Copy blocks of KV caches in the forms that engines provide; run by the Python that has torch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def by_block(form: str, cache: torch.Tensor) -> torch.Tensor:
 
 
 def check(form: str) -> str:
-    """Copy blocks from one engine into other blocks of another; returns the layout's name."""
+    """Copy blocks of one engine into other blocks of another; return the layout's name."""
     with torch.inference_mode():
         source: Mapping[str, torch.Tensor] = caches(form)
         target = {name: torch.zeros_like(cache) for name, cache in source.items()}

@@ -1,4 +1,4 @@
-"""vLLM processes on loopback: how a test starts, breaks and ends them."""
+"""Start, break and end vLLM processes on loopback."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ ENVIRONMENT = {
 
 
 class RealEngine:
-    """One vLLM server. Mutable state: `process`, None while it does not run."""
+    """One vLLM server. Mutable: `process`, None while it does not run."""
 
     def __init__(
         self, python: str, model: Path, log: Path, *, name: str = MODEL, flags: Sequence[str] = (), **environment: str
     ) -> None:
-        """Describe a server; `name`: its served model (same name, same pool); `environment`: more variables."""
+        """Describe a server: `name` is its served model (same name, same pool), `environment` adds variables."""
         self.port, events, replay = free_ports(3)
         self.url = f"http://127.0.0.1:{self.port}"
         self.events, self.replay = f"tcp://127.0.0.1:{events}", f"tcp://127.0.0.1:{replay}"
@@ -62,7 +62,7 @@ class RealEngine:
         ]
 
     def start(self) -> None:
-        """Start the processes; `wait` returns once they answer."""
+        """Start the processes; `wait` returns once they respond."""
         with self._log.open("ab") as out:
             self.process = subprocess.Popen(
                 self._command, stdout=out, stderr=out, env=self._environment, start_new_session=True
@@ -72,7 +72,7 @@ class RealEngine:
             Path(f"/proc/{self.process.pid}/autogroup").write_text("10")
 
     def wait(self) -> None:
-        """Wait until the engine is healthy; raises with the end of its log if its process ended."""
+        """Wait until the engine is healthy; raise an error with the end of its log if its process ended."""
         until_s = time.monotonic() + START_S
         while True:
             with suppress(OSError):
@@ -108,7 +108,7 @@ class RealEngine:
         raise AssertionError("the engine has no core process")
 
     def terminate(self) -> None:
-        """Ask the server to end, as Kubernetes does."""
+        """Send SIGTERM to the server, as Kubernetes does."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
 
@@ -117,7 +117,7 @@ class RealEngine:
         return self._ask(urllib.request.Request(self.url + path))
 
     def post(self, path: str, body: Any = None) -> tuple[int, bytes]:
-        """Send JSON, or nothing, and return status and body."""
+        """Send JSON, or no body, and return status and body."""
         data = b"" if body is None else json.dumps(body).encode()
         return self._ask(urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}))
 
@@ -131,7 +131,7 @@ class RealEngine:
 
 @contextmanager
 def while_running(engines: list[RealEngine]) -> Iterator[list[RealEngine]]:
-    """Start the engines side by side, yield them once all are healthy, and kill them at the end."""
+    """Start the engines concurrently, yield them once all are healthy, and kill them at the end."""
     with ExitStack() as stack:
         for engine in engines:
             stack.callback(engine.kill)

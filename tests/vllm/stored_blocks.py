@@ -1,4 +1,4 @@
-"""Node managers as processes next to real engines, and the calls with which a test uses them."""
+"""Node managers as processes next to real engines, and the calls with which tests use them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class StoreProcess:
         slot_kib: int = 64,
         **variables: str,
     ) -> None:
-        """Describe a node; `options` and environment `variables` are added to its own."""
+        """Describe a node; `options` and environment `variables` extend the defaults."""
         self.port, self.metrics_port = free_ports(2)
         self.address = f"127.0.0.1:{self.port}"
         self.directory = directory
@@ -59,7 +59,7 @@ class StoreProcess:
         wait_until(self.serves, "the node does not serve")
 
     def serves(self) -> bool:
-        """Return whether it answers."""
+        """Return whether it responds."""
         try:
             return isinstance(self._client.call(self.address, ContentsPage(0, 1)), PageOf)
         except PeerError:
@@ -80,7 +80,7 @@ class StoreProcess:
             self.process = None
 
     def blocks(self) -> dict[int, BlockFacts]:
-        """Return its blocks by routing key; blocks without one are left out."""
+        """Return its blocks by routing key, without those that have none."""
         page = self._client.call(self.address, ContentsPage(0, 4096))
         assert isinstance(page, PageOf)
         return {facts.routing_key: facts for facts, _ in page.blocks if facts.routing_key}
@@ -127,7 +127,7 @@ class StoreProcess:
 
 @contextmanager
 def cut_after(address: str, size: int, cut: Callable[[], None]) -> Iterator[str]:
-    """Relay connections to a node and yield the relay's address; after `size` bytes, call `cut` and send no more."""
+    """Relay connections to a node and yield the relay's address; after `size` bytes, call `cut` and relay no more."""
     host, port = address.split(":")
     listener = socket.create_server(("127.0.0.1", 0))
 

@@ -1,4 +1,4 @@
-"""An engine with Headway's KV connector and a node of its own."""
+"""An engine with Headway's KV connector and its own node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.vllm.stored_blocks import SECRET, StoreProcess
 
 
 def storing_engine(store: StoreProcess, log: Path, **settings: Any) -> RealEngine:
-    """Return an engine that stores its blocks at a node and obeys each order to load; the tests start it."""
+    """Return an engine that stores its blocks at a node and follows each load order; tests start it."""
     transfer = {
         "kv_connector": "HeadwayConnector",
         "kv_connector_module_path": "kvstore.connector.vllm_connector",

@@ -39,7 +39,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory, logs: Path) -> Iterator[list
 
 
 class Turn(NamedTuple):
-    """A session's question, its answer, and the blocks of its prompt."""
+    """A session's question, its response, and the blocks of its prompt."""
 
     session: str
     text: str
@@ -48,12 +48,12 @@ class Turn(NamedTuple):
 
     @property
     def blocks(self) -> int:
-        """Number of the prompt's blocks that can be loaded: its last token is always computed."""
+        """Return the number of loadable blocks of the prompt, whose last token is always computed."""
         return int((self.answer["usage"]["prompt_tokens"] - 1) // BLOCK_TOKENS)
 
 
 async def turns_on_ssd_alone(fleet: Fleet, nodes: Sequence[Node], first: int, sessions: Sequence[str]) -> list[Turn]:
-    """Let sessions ask an engine until their KV is only on the SSD of its node; then the second engine serves."""
+    """Run sessions on one engine until their KV is only on its node's SSD, then let only the second engine serve."""
     node, turns = nodes[first], list[Turn]()
     await fleet.only(f"engine-{first}")
     for session in sessions:
@@ -76,7 +76,7 @@ async def turns_on_ssd_alone(fleet: Fleet, nodes: Sequence[Node], first: int, se
 
 
 async def forgets(fleet: Fleet, engine: RealEngine) -> None:
-    """Empty the second engine's cache, which it reports with its next step."""
+    """Clear the second engine's cache, which it reports with its next step."""
     cleared = all_cleared(fleet)
     assert engine.post("/reset_prefix_cache")[0] == 200
     prompt = {"model": "tiny", "prompt": words(40, "past the gateway"), "max_tokens": 1}
@@ -89,7 +89,7 @@ def all_cleared(fleet: Fleet) -> float:
 
 
 async def advised(fleet: Fleet, turn: Turn, target: Node) -> KvMoveRow:
-    """Announce a session's next request; returns the order that moved its blocks to DRAM, once that has ended."""
+    """Announce a session's next request; return the order that moved its blocks to DRAM, once it has ended."""
     known = set(fleet.orders)
     body = {"session_id": turn.session, "expected_arrival_s": 30}
     status, answer, _ = await fleet.gateway.post(ADVISORIES, body)
@@ -123,7 +123,7 @@ def loaded_from_dram(turn: Turn, answer: dict[str, Any], record: StoredDecision,
 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["ssd of another node", "ssd of its own node"])
-async def test_an_advisory_brings_a_sessions_kv_from_ssd_to_dram_before_its_request(
+async def test_an_advisory_moves_a_sessions_kv_from_ssd_to_dram_before_its_request(
     nodes: list[Node], tmp_path: Path, first: int
 ) -> None:
     async with serving(nodes, tmp_path, POLICY) as fleet:

@@ -32,7 +32,7 @@ def claude(headway: Headway) -> Iterator[anthropic.Anthropic]:
 
 
 def _hits(headway: Headway, ask: Callable[[], Any], cached: Callable[[Any], int]) -> None:
-    """Ask twice, and check that each answer's cached tokens are those that its decision predicted."""
+    """Send a request twice, and check that the cached tokens of each response equal its decision's prediction."""
     hits = []
     for _ in range(2):
         headway.settle()
@@ -43,7 +43,7 @@ def _hits(headway: Headway, ask: Callable[[], Any], cached: Callable[[Any], int]
     assert hits[0] < BLOCK_TOKENS * 2 < hits[1]
 
 
-def test_chat_completions(client: openai.OpenAI, headway: Headway) -> None:
+def test_chat_completions_hit_as_predicted(client: openai.OpenAI, headway: Headway) -> None:
     create = client.chat.completions.with_raw_response.create
     messages: Any = [{"role": "user", "content": words(200, "client chat")}]
 
@@ -58,7 +58,7 @@ def test_chat_completions(client: openai.OpenAI, headway: Headway) -> None:
     assert all(chunk.usage is None for chunk in chunks)
 
 
-def test_completions(client: openai.OpenAI) -> None:
+def test_completions_hit_as_predicted(client: openai.OpenAI) -> None:
     whole = client.completions.create(model=MODEL, prompt=words(60, "client text"), max_tokens=6, temperature=0)
     stream = client.completions.create(
         model=MODEL, prompt=words(60, "client text"), max_tokens=6, temperature=0, stream=True
@@ -66,7 +66,7 @@ def test_completions(client: openai.OpenAI) -> None:
     assert "".join(chunk.choices[0].text for chunk in stream if chunk.choices) == whole.choices[0].text
 
 
-def test_responses(client: openai.OpenAI, headway: Headway) -> None:
+def test_responses_hit_as_predicted(client: openai.OpenAI, headway: Headway) -> None:
     create = client.responses.with_raw_response.create
     asked: Any = {"model": MODEL, "input": words(200, "client response"), "instructions": "Be brief."}
     asked["max_output_tokens"] = 4
@@ -78,7 +78,7 @@ def test_responses(client: openai.OpenAI, headway: Headway) -> None:
     assert kinds[-1] in ("response.completed", "response.incomplete")
 
 
-def test_messages(claude: anthropic.Anthropic, headway: Headway) -> None:
+def test_messages_hit_as_predicted(claude: anthropic.Anthropic, headway: Headway) -> None:
     create = claude.messages.with_raw_response.create
     turns: Any = [{"role": "user", "content": words(200, "client message")}]
     asked: Any = {"model": MODEL, "system": "Be brief.", "messages": turns, "max_tokens": 4}
@@ -89,7 +89,7 @@ def test_messages(claude: anthropic.Anthropic, headway: Headway) -> None:
     assert claude.messages.count_tokens(model=MODEL, messages=turns).input_tokens > 200
 
 
-def test_tokens_and_models(client: openai.OpenAI, headway: Headway) -> None:
+def test_tokens_are_counted_and_models_listed(client: openai.OpenAI, headway: Headway) -> None:
     text = words(30, "client tokens")
     status, answer, _ = headway.call("/tokenize", {"model": MODEL, "prompt": text})
     assert (status, answer["count"]) == (200, len(answer["tokens"]))
@@ -98,7 +98,7 @@ def test_tokens_and_models(client: openai.OpenAI, headway: Headway) -> None:
     assert MODEL in [model.id for model in client.models.list()]
 
 
-def test_errors_are_those_of_each_client(client: openai.OpenAI, claude: anthropic.Anthropic) -> None:
+def test_each_client_raises_its_own_errors(client: openai.OpenAI, claude: anthropic.Anthropic) -> None:
     long = words(4000, "too long")
     with pytest.raises(openai.BadRequestError):
         client.completions.create(model=MODEL, prompt=long, max_tokens=2)

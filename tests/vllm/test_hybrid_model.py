@@ -1,4 +1,4 @@
-"""Real engines of models with sliding windows, or Mamba's states, next to full attention: their hits are predicted.
+"""Real engines of models with sliding windows, or Mamba states, next to full attention: their hits are predicted.
 
 vLLM 0.32 keeps the window's blocks, or the state, only before a prompt's end, and from the second prompt on before the
 end of the part that two prompts share. So a prefix whose full-attention blocks are all cached can be no hit, or a
@@ -29,7 +29,7 @@ STEP_TOKENS = 512
 
 @pytest.fixture(scope="module")
 def hybrids(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, RealEngine]]:
-    """One engine of each kind."""
+    """Run one engine of each kind."""
     flags = ("--max-num-batched-tokens", str(STEP_TOKENS), "--enable-prefix-caching")
     folder = tmp_path_factory.mktemp("hybrid")
     subprocess.run([PYTHON, tiny_hybrid_model.__file__, folder, TEXT_MODEL], check=True)
@@ -42,14 +42,14 @@ def hybrids(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[di
 async def gateway(
     request: pytest.FixtureRequest, hybrids: dict[str, RealEngine], tmp_path: Path
 ) -> AsyncIterator[ServedGateway]:
-    """A gateway over one of them, with an empty cache."""
+    """Run a gateway over one of them, with an empty cache."""
     engine = hybrids[request.param]
     assert engine.post("/reset_prefix_cache")[0] == 200
     async with exact_gateway([engine], tmp_path) as running:
         yield running
 
 
-async def test_a_shared_prefix_is_no_hit_until_its_end_is_kept(gateway: ServedGateway) -> None:
+async def test_a_shared_prefix_is_not_a_hit_until_its_end_is_kept(gateway: ServedGateway) -> None:
     made = HybridPrompts(gateway, 1)
     whole = made.after(made.tokens(8), 6)
     assert await made.ask(whole) == Asked(0, 0, 0)
@@ -66,7 +66,7 @@ async def test_a_shared_prefix_is_no_hit_until_its_end_is_kept(gateway: ServedGa
     assert await made.ask(made.after(short, 3)) == Asked(2, 2, 2)
 
 
-async def test_a_prompt_of_whole_blocks_is_predicted_by_what_is_kept_before_its_last_block(
+async def test_a_prompt_of_whole_blocks_is_predicted_by_state_before_its_last_block(
     gateway: ServedGateway,
 ) -> None:
     made = HybridPrompts(gateway, 2)
@@ -77,8 +77,8 @@ async def test_a_prompt_of_whole_blocks_is_predicted_by_what_is_kept_before_its_
     assert await made.ask(whole) == Asked(8, 8, 8)
 
 
-async def test_hits_stay_exact_while_blocks_of_all_groups_are_evicted(gateway: ServedGateway) -> None:
-    """Prompts that share beginnings of many lengths, several times as many as fit into the engine's blocks."""
+async def test_predicted_hits_stay_exact_while_blocks_of_all_groups_are_evicted(gateway: ServedGateway) -> None:
+    """Prompts share prefixes of many lengths and exceed the engine's blocks several times."""
     made = HybridPrompts(gateway, 3)
     removed, asked = made.removed, await made.ask_many(80)
     assert [item.predicted for item in asked] == [item.cached for item in asked]

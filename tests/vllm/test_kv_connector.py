@@ -1,4 +1,4 @@
-"""Two real engines with a node manager each: KV of one serves the other, and missing blocks are computed."""
+"""Two real engines with one node manager each: KV of one serves the other, and missing blocks are computed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BLOCK_BYTES = 16_384
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer."""
+    """One response."""
 
     token_ids: list[int]
     cached: int
@@ -42,17 +42,17 @@ class Reply:
 
 
 def prompt(number: int) -> list[int]:
-    """Return a prompt of its own tokens."""
+    """Return a prompt of unique tokens."""
     return random.Random(number).choices(range(10, 1900), k=TOKENS)
 
 
 def keys(number: int) -> tuple[int, ...]:
-    """Return the routing keys that a gateway would give the prompt's blocks."""
+    """Return the routing keys that a gateway would assign to the prompt's blocks."""
     return tuple(1000 * number + index + 1 for index in range(BLOCKS))
 
 
 def ask(engine: RealEngine, number: int, *, salt: str = "", **order: Any) -> Reply:
-    """Send a prompt, with an order to load if `order` has fields."""
+    """Send a prompt, with a load order if `order` has fields."""
     body: dict[str, Any] = {"model": "tiny", "prompt": prompt(number), "temperature": 0, "max_tokens": 32}
     body |= {"ignore_eos": True, "return_token_ids": True}
     if salt:
@@ -69,7 +69,7 @@ def ask(engine: RealEngine, number: int, *, salt: str = "", **order: Any) -> Rep
 
 @pytest.fixture(scope="module")
 def expected(logs: Path) -> list[list[int]]:
-    """The answers of an engine without a connector to each prompt."""
+    """Return the responses of an engine without a connector to each prompt."""
     plain = RealEngine(PYTHON, MODEL, logs / "kv-plain.log")
     try:
         plain.start()
@@ -81,7 +81,7 @@ def expected(logs: Path) -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[StoreProcess]]:
-    """A node manager for each engine."""
+    """Run a node manager for each engine."""
     with ExitStack() as stack:
         made = [StoreProcess(tmp_path_factory.mktemp("node")) for _ in range(2)]
         for item in made:
@@ -92,7 +92,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[StoreProce
 
 @pytest.fixture(scope="module")
 def pair(expected: list[list[int]], stores: list[StoreProcess], logs: Path) -> Iterator[list[RealEngine]]:
-    """Two engines, each with a node of its own; they start when the one without a connector has ended."""
+    """Run two engines with one node each; they start when the engine without a connector has ended."""
     made = [storing_engine(store, logs / f"kv-{number}.log") for number, store in enumerate(stores)]
     with while_running(made):
         yield made
@@ -100,7 +100,7 @@ def pair(expected: list[list[int]], stores: list[StoreProcess], logs: Path) -> I
 
 @pytest.fixture
 def computed(pair: list[RealEngine], stores: list[StoreProcess], expected: list[list[int]]) -> Any:
-    """Let the first engine compute a prompt, and wait until its node holds the blocks."""
+    """Compute a prompt on the first engine, and wait until its node holds the blocks."""
 
     def compute(number: int, **order: Any) -> None:
         reply = ask(pair[0], number, tenant="acme", **order)
@@ -110,7 +110,7 @@ def computed(pair: list[RealEngine], stores: list[StoreProcess], expected: list[
     return compute
 
 
-def test_an_engine_answers_from_another_engines_blocks(
+def test_an_engine_responds_using_another_engines_blocks(
     pair: list[RealEngine], stores: list[StoreProcess], expected: list[list[int]], computed: Any
 ) -> None:
     computed(0)
@@ -143,10 +143,10 @@ def test_the_node_stores_the_tenant_and_routing_key_of_each_block(stores: list[S
     assert {len(item.chain_hash) for item in chain} == {32}
 
 
-def test_the_bytes_matter_a_wrong_block_gives_other_tokens(
+def test_a_block_with_wrong_bytes_produces_other_tokens(
     pair: list[RealEngine], stores: list[StoreProcess], expected: list[list[int]], computed: Any
 ) -> None:
-    """The control of all other tests: the engine believes a block of another prompt under the key of this one."""
+    """The control of all other tests: the engine accepts a block of another prompt under this prompt's key."""
     computed(3)
     computed(4)
     blocks = stores[0].blocks()
@@ -253,7 +253,7 @@ def _loading(engine: RealEngine) -> float:
     return sum(map(float, re.findall(pattern, engine.get("/metrics")[1], re.MULTILINE)))
 
 
-def test_a_prompt_that_is_not_kept_is_not_stored(
+def test_an_ephemeral_prompt_is_not_stored(
     pair: list[RealEngine], stores: list[StoreProcess], expected: list[list[int]], computed: Any
 ) -> None:
     assert ask(pair[0], 13, hint="ephemeral").token_ids == expected[13]
@@ -261,7 +261,7 @@ def test_a_prompt_that_is_not_kept_is_not_stored(
     assert not set(keys(13)) & stores[0].blocks().keys()
 
 
-def test_without_an_order_an_engine_hits_the_blocks_of_its_own_node(
+def test_without_an_order_an_engine_hits_the_blocks_of_its_local_node(
     pair: list[RealEngine], stores: list[StoreProcess], expected: list[list[int]]
 ) -> None:
     before = stores[1].count()

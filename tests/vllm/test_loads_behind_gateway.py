@@ -1,4 +1,4 @@
-"""Two real engines with our KV connector and a node each: through a gateway, one loads what the other one computed.
+"""Two real engines with our KV connector and one node each: behind a gateway, one loads blocks of the other.
 
 In other files of this folder the tests give the orders; here the gateway names the blocks, learns them from the nodes,
 and decides the loads.
@@ -55,7 +55,7 @@ async def test_an_engine_loads_another_engines_blocks_by_the_gateways_order(node
         assert again["usage"]["prompt_tokens_details"]["cached_tokens"] == record.decision.hit_tokens
 
 
-async def test_a_node_that_is_gone_costs_the_load_and_not_the_answer(nodes: list[Node], tmp_path: Path) -> None:
+async def test_a_dead_node_costs_the_load_and_not_the_response(nodes: list[Node], tmp_path: Path) -> None:
     text = words(300, "a node that goes")
     async with serving(nodes, tmp_path) as fleet:
         before = fleet.node_blocks("a")

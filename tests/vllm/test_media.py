@@ -26,7 +26,7 @@ pytestmark = pytest.mark.vllm
 
 @pytest.fixture(scope="module")
 def vision_engines(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RealEngine]]:
-    """Two engines of a model that reads images."""
+    """Run two engines of a model that reads images."""
     folder = tmp_path_factory.mktemp("vision")
     subprocess.run([PYTHON, tiny_vision_model.__file__, folder, TEXT_MODEL], check=True)
     flags = ("--limit-mm-per-prompt", '{"image": 4}', "--mm-processor-cache-gb", "0.1")
@@ -37,13 +37,13 @@ def vision_engines(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture
 async def gateway(vision_engines: list[RealEngine], tmp_path: Path) -> AsyncIterator[ServedGateway]:
-    """A gateway over both, which keeps its tenants' caches apart."""
+    """Run a gateway over both, which isolates its tenants' caches."""
     async with exact_gateway(vision_engines, tmp_path, isolated=True) as running:
         yield running
 
 
 def image(shade: int, **more: str) -> dict[str, Any]:
-    """Return an image of one gray."""
+    """Return an image of one shade of gray."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -53,7 +53,7 @@ def image(shade: int, **more: str) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{b64encode(png).decode()}"}, **more}
 
 
-async def test_conversations_that_begin_with_an_image_stay_and_their_images_are_known_by_events(
+async def test_conversations_with_a_leading_image_stay_and_events_identify_their_images(
     gateway: ServedGateway,
 ) -> None:
     talks = {shade: [user(image(shade, uuid="picture"), "What is it?")] for shade in (10, 80, 150, 220)}
@@ -93,7 +93,7 @@ async def test_another_image_with_the_same_text_shares_the_blocks_before_it(gate
     assert 0 < predicted <= cached <= predicted + 2 * BLOCK_TOKENS
 
 
-async def test_an_engine_keeps_no_image_under_a_name_of_a_client(gateway: ServedGateway) -> None:
+async def test_an_engine_stores_no_image_under_a_name_of_a_client(gateway: ServedGateway) -> None:
     bare = {"type": "image_url", "image_url": None, "uuid": "wall"}
     await ask(gateway, [user(image(66, uuid="wall"), "What is it?")])
     for key in (KEY, OTHER_KEY):

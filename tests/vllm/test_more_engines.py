@@ -1,4 +1,4 @@
-"""Engines with settings of their own: admission limits, LoRA adapters, embeddings, and roles that hand over by NIXL."""
+"""Engines with special settings: admission limits, LoRA adapters, embeddings, and roles that hand over by NIXL."""
 
 from __future__ import annotations
 
@@ -78,9 +78,7 @@ def test_an_adapter_and_its_model_share_no_hit_and_each_is_predicted_exactly(
     assert cards["other"]["parent"] == ADAPTED
 
 
-def test_embeddings_are_those_of_the_engine_and_their_hits_are_predicted(
-    headway: Headway, started: StartEngines
-) -> None:
+def test_embeddings_equal_the_engines_and_their_hits_are_predicted(headway: Headway, started: StartEngines) -> None:
     (engine,) = started({"name": EMBEDS, "flags": EMBEDDING})
     _connected(headway, engine)
     text, before = words(200, "embedded"), _cached(engine)
@@ -97,17 +95,17 @@ def test_embeddings_are_those_of_the_engine_and_their_hits_are_predicted(
 
 
 def _cached(engine: RealEngine) -> float:
-    """Return the prompt tokens that the engine has hit in its cache since its start."""
+    """Return the prompt tokens that hit the engine's cache since its start."""
     text = engine.get("/metrics")[1].decode()
     values = re.findall(r"^vllm:prefix_cache_hits_total(?:\{[^}]*\})? (\S+)$", text, re.MULTILINE)
     assert values
     return sum(map(float, values))
 
 
-def test_prompts_go_from_a_prefill_to_a_decode_engine_and_none_is_lost(
+def test_prompts_move_from_a_prefill_to_a_decode_engine_and_none_is_lost(
     headway: Headway, started: StartEngines, engines: list[RealEngine]
 ) -> None:
-    """Each answer is the one that an engine gives alone. A failed hand-off is retried."""
+    """Each response equals that of a single engine. A failed handoff is retried."""
     pair = started(*(_nixl(port) for port in free_ports(2)))
     ids = _connected(headway, *pair)
     for engine, role in zip(pair, ("prefill", "decode"), strict=True):

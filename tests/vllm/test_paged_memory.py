@@ -1,4 +1,4 @@
-"""Blocks of an engine's KV caches survive the way into payloads and back, in every form of its caches."""
+"""Blocks of an engine's KV caches round-trip through payloads, in every form of its caches."""
 
 from __future__ import annotations
 

@@ -73,21 +73,21 @@ def _twice(headway: Headway, path: str, **body: Any) -> tuple[Answer, Answer]:
     ],
     ids=["chat", "text", "token-ids", "whole-blocks", "tools", "tool-choice", "parts", "stream"],
 )
-def test_the_second_time_a_prompt_is_cached_as_predicted(headway: Headway, path: str, body: dict[str, Any]) -> None:
+def test_a_repeated_prompt_is_cached_as_predicted(headway: Headway, path: str, body: dict[str, Any]) -> None:
     first, second = _twice(headway, path, max_tokens=4, **body)
     assert second.cached > max(first.cached, 2 * BLOCK_TOKENS)
     assert second.engine == first.engine
 
 
-def test_of_several_answers_to_one_prompt_the_last_is_counted(headway: Headway) -> None:
-    """vLLM computes the prompt for the first answer, and reports the hits of the last one."""
+def test_with_several_choices_the_hits_of_the_last_one_are_counted(headway: Headway) -> None:
+    """vLLM computes the prompt for the first choice, and reports the hits of the last one."""
     body = {"messages": [{"role": "user", "content": words(200, "several")}], "n": 2, "temperature": 1}
     first, second = (headway.ask(CHAT, max_tokens=2, **body) for _ in range(2))
     assert first.predicted == 0
     assert second.predicted == second.cached == first.cached > 0
 
 
-def test_each_turn_of_a_conversation_hits_the_turns_before(headway: Headway) -> None:
+def test_each_turn_of_a_conversation_hits_the_previous_turns(headway: Headway) -> None:
     messages: list[dict[str, str]] = [{"role": "system", "content": words(120, "turns")}]
     hits = []
     for turn in range(5):
@@ -100,7 +100,7 @@ def test_each_turn_of_a_conversation_hits_the_turns_before(headway: Headway) -> 
     assert hits[-1] > hits[1] > 0
 
 
-def test_salts_separate_equal_prompts_and_each_hits_its_own(headway: Headway) -> None:
+def test_salts_separate_equal_prompts_and_each_hits_its_own_blocks(headway: Headway) -> None:
     prompt = words(200, "salted")
     for salt in ("one", "two", None):
         body = {"prompt": prompt, "max_tokens": 2, **({"cache_salt": salt} if salt else {})}
@@ -108,7 +108,7 @@ def test_salts_separate_equal_prompts_and_each_hits_its_own(headway: Headway) ->
         assert (first.cached, second.cached >= 4 * BLOCK_TOKENS) == (0, True)
 
 
-def test_hits_stay_exact_while_a_small_cache_evicts(headway: Headway) -> None:
+def test_predicted_hits_stay_exact_while_a_small_cache_evicts(headway: Headway) -> None:
     prompts = [words(500, f"evicted {number}") for number in range(14)]
     wanted = random.Random(17).choices(prompts, k=40)
     removed = headway.metric("headway_kv_events_total", type="BlockRemoved")

@@ -1,4 +1,4 @@
-"""Each field that vLLM accepts, and each loose value, means the same to the gateway as to a real engine."""
+"""Each field that vLLM accepts, and each lenient value, means the same to the gateway as to a real engine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WITH_BEGIN = {
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory, logs: Path) -> Iterator[RealEngine]:
-    """An engine whose template reads every field, and whose tokenizer has a special token that begins texts."""
+    """Run an engine whose template reads every field, and whose tokenizer adds a special token before texts."""
     folder = tmp_path_factory.mktemp("parity")
     model = Path(shutil.copytree(MODEL_FOLDER, folder / "model"))
     tokenizer = json.loads((model / "tokenizer.json").read_text())
@@ -66,7 +66,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory, logs: Path) -> Iterator[Rea
 
 @pytest.fixture
 async def pool(engine: RealEngine) -> AsyncIterator[LivePool]:
-    """A pool with exact keys, whose only engine tokenizes as in a gateway."""
+    """Return a pool with exact keys, whose only engine tokenizes as in a gateway."""
     entry = PoolEntry(pool_id="p", name="p", region="r", served_model=MODEL, block_tokens=BLOCK_TOKENS)
     async with aiohttp.ClientSession() as session:
         live = SimpleNamespace(
@@ -94,13 +94,13 @@ def _tokens(engine: RealEngine, path: str, body: dict[str, Any]) -> list[int]:
 
 
 @pytest.mark.parametrize("path", SCHEMAS)
-def test_the_table_has_every_field_of_the_engines_own_schema(engine: RealEngine, path: str) -> None:
+def test_the_table_has_every_field_of_the_engines_schema(engine: RealEngine, path: str) -> None:
     schemas = json.loads(engine.get("/openapi.json")[1])["components"]["schemas"]
     assert set(schemas[SCHEMAS[path]]["properties"]) == set(FIELDS[path])
 
 
 @pytest.mark.parametrize(("path", "name"), [case for case in CASES if case[1] != "prompt_embeds"])
-async def test_a_field_gives_the_same_tokens_as_in_the_engine(
+async def test_a_field_produces_the_same_tokens_as_in_the_engine(
     engine: RealEngine, pool: LivePool, path: str, name: str
 ) -> None:
     wanted = FIELDS[path][name].tokens
@@ -117,7 +117,7 @@ async def test_a_field_gives_the_same_tokens_as_in_the_engine(
 
 
 async def test_the_engine_decides_on_a_prompt_of_embeddings(engine: RealEngine, pool: LivePool) -> None:
-    """This engine runs without the flag for them, with which vLLM renders chats in another way."""
+    """This engine runs without the flag for embeddings, with which vLLM renders chats differently."""
     body = bodies_of(COMPLETIONS, "prompt_embeds")[1]
     status, data = engine.post(COMPLETIONS, body)
     assert status == 400
@@ -176,7 +176,7 @@ async def test_responses_and_messages_have_as_many_tokens_as_in_the_engine(
     assert (keyed.source, keyed.prompt_tokens) == (TOKENIZED, counted)
 
 
-async def test_reasoning_of_earlier_turns_is_a_part_of_the_prompt(engine: RealEngine, pool: LivePool) -> None:
+async def test_reasoning_of_earlier_turns_is_part_of_the_prompt(engine: RealEngine, pool: LivePool) -> None:
     for name in ("reasoning", "reasoning_content"):
         answered = {"role": "assistant", "content": "The third", name: TEXT}
         body = {"model": MODEL, "messages": [*BODIES[CHAT]["messages"], answered, {"role": "user", "content": "Why?"}]}
@@ -186,7 +186,7 @@ async def test_reasoning_of_earlier_turns_is_a_part_of_the_prompt(engine: RealEn
 @pytest.mark.parametrize(
     "value", [2, 2.0, "2", " 2 ", "+2", "02", "2.0", "2.", True, 2.5, "2.5", "2e0", "two", "", [2]]
 )
-def test_a_loose_number_is_one_to_the_engine_too(engine: RealEngine, value: Any) -> None:
+def test_the_engine_reads_a_lenient_number_like_the_gateway(engine: RealEngine, value: Any) -> None:
     status, data = engine.post(COMPLETIONS, {"model": MODEL, "prompt": TEXT, "max_tokens": value, "ignore_eos": True})
     limit = lax_int(value)
     assert status == (400 if limit is None else 200), data
@@ -197,7 +197,7 @@ def test_a_loose_number_is_one_to_the_engine_too(engine: RealEngine, value: Any)
 @pytest.mark.parametrize(
     "value", [True, 1, 1.0, "1", "true", "YES", "on", "t", 0, 0.0, "no", "off", 2, "maybe", "", []]
 )
-def test_a_loose_flag_is_one_to_the_engine_too(engine: RealEngine, value: Any) -> None:
+def test_the_engine_reads_a_lenient_flag_like_the_gateway(engine: RealEngine, value: Any) -> None:
     status, data = engine.post(COMPLETIONS, {"model": MODEL, "prompt": TEXT, "max_tokens": 1, "stream": value})
     flag = lax_flag(value)
     assert status == (400 if flag is None else 200), data

@@ -1,4 +1,4 @@
-"""Real engines that answer /health and serve nothing, or end: no request is lost, and cached blocks stay known."""
+"""Real engines that answer /health but serve nothing, or end: no request is lost, and cached blocks stay known."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMPLETIONS = "/v1/completions"
 
 @contextmanager
 def traffic(headway: Headway, *, streams: int = 2) -> Iterator[list[Future[Answer]]]:
-    """Keep four clients asking until the block ends, `streams` of them for streams.
+    """Keep four clients sending until the block ends, `streams` of them with streaming requests.
 
     Yields their requests, including those still running.
     """
@@ -68,7 +68,7 @@ def _statuses(asked: list[Future[Answer]]) -> set[int]:
 
 
 def _exact_again(headway: Headway, about: str) -> None:
-    """Check that predictions match the engines on prompts that each of them may have cached."""
+    """Check that predictions match the engines on prompts that each engine may have cached."""
     prompts = [words(150, f"{about} {number}") for number in range(3)]
     answers = [headway.ask(COMPLETIONS, prompt=prompt, max_tokens=2) for prompt in prompts * 3]
     assert [answer.predicted for answer in answers] == [answer.cached for answer in answers]
@@ -76,7 +76,7 @@ def _exact_again(headway: Headway, about: str) -> None:
 
 
 @pytest.mark.parametrize(("stop", "go"), [("/pause", "/resume"), ("/sleep?level=1", "/wake_up")])
-def test_a_paused_engine_gets_no_more_work_until_it_is_resumed(
+def test_a_paused_engine_gets_no_more_work_until_it_resumes(
     engines: list[RealEngine], headway: Headway, stop: str, go: str
 ) -> None:
     headway.until_serving(2)
@@ -92,7 +92,7 @@ def test_a_paused_engine_gets_no_more_work_until_it_is_resumed(
 
 
 @pytest.mark.parametrize("streams", [4, 0], ids=["streams", "whole"])
-def test_an_engine_whose_core_makes_no_progress_gets_no_new_work_and_keeps_its_requests(
+def test_a_stuck_engine_gets_no_new_work_and_keeps_its_requests(
     engines: list[RealEngine], headway: Headway, streams: int
 ) -> None:
     headway.until_serving(2)
@@ -114,10 +114,10 @@ def test_an_engine_whose_core_makes_no_progress_gets_no_new_work_and_keeps_its_r
     assert _statuses([*asked, *more]) == {200}
 
 
-def test_after_a_reset_the_index_is_right_from_the_engines_next_step(
+def test_after_a_reset_the_index_is_correct_from_the_engines_next_step(
     engines: list[RealEngine], headway: Headway
 ) -> None:
-    """An idle engine reports its reset only when it schedules again, so one request may hit less than predicted."""
+    """An idle engine reports its reset only when it schedules again, so one request can hit less than predicted."""
     headway.until_serving(2)
     prompt = words(300, "reset")
     assert headway.ask(COMPLETIONS, prompt=prompt, max_tokens=2).status == 200
@@ -154,10 +154,10 @@ def test_a_drained_engine_finishes_its_requests_and_gets_no_new_ones(
     assert engine_id not in {item.result().engine for item in asked[before + 4 : before + 12]}
 
 
-def test_no_request_is_lost_while_an_ending_engine_still_reports_healthy(
+def test_no_request_is_lost_while_a_terminating_engine_reports_good_health(
     engines: list[RealEngine], headway: Headway
 ) -> None:
-    """From SIGTERM on, vLLM rejects each new request with 500 while its /health is 200."""
+    """After SIGTERM, vLLM rejects each new request with 500 while its /health is 200."""
     headway.until_serving(2)
     with traffic(headway) as asked:
         _until(lambda: _answered(asked, 8), headway)
@@ -171,7 +171,7 @@ def test_no_request_is_lost_while_an_ending_engine_still_reports_healthy(
     _exact_again(headway, "after its end")
 
 
-def test_a_killed_engine_is_out_at_once_and_comes_back_with_an_empty_cache(
+def test_a_killed_engine_is_ejected_immediately_and_returns_with_an_empty_cache(
     engines: list[RealEngine], headway: Headway
 ) -> None:
     headway.until_serving(2)

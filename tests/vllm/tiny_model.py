@@ -1,4 +1,4 @@
-"""Makes a tiny Llama with random weights, a tokenizer and a chat template; run by the Python that has vLLM.
+"""Make a tiny Llama with random weights, a tokenizer and a chat template; run by the Python that has vLLM.
 
 Its weights are wide enough for its output to depend on the whole prompt, so that a block of the wrong prefix gives
 other tokens. Nothing is downloaded.
@@ -23,7 +23,7 @@ TEXTS = [str(Path(__file__).resolve().parents[2] / "docs" / name) for name in ("
 
 
 def make_tokenizer(folder: Path) -> int:
-    """Store a byte-level BPE of the repository's own prose and return the size of its vocabulary."""
+    """Store a byte-level BPE trained on the repository's prose and return the size of its vocabulary."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -41,7 +41,7 @@ def make_tokenizer(folder: Path) -> int:
 
 
 def make_model(folder: Path, vocabulary: int) -> None:
-    """Store a model of random weights."""
+    """Store a model with random weights."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -64,7 +64,7 @@ def make_model(folder: Path, vocabulary: int) -> None:
 
 
 def make_adapter(folder: Path) -> None:
-    """Store a LoRA adapter of random weights for the model."""
+    """Store a LoRA adapter with random weights for the model."""
     import torch
     from safetensors.torch import save_file
 

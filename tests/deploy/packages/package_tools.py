@@ -12,7 +12,7 @@ DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 
 
 def tool(name: str) -> str:
-    """Return the path of a program, from PACKAGES_<NAME> or the PATH; skips without it."""
+    """Return the path of a program, from PACKAGES_<NAME> or the PATH; skip the test without it."""
     path = os.environ.get(f"PACKAGES_{name.upper().replace('-', '_')}") or shutil.which(name)
     if not path:
         pytest.skip(f"no {name}: make test-packages installs it where it can")
@@ -20,7 +20,7 @@ def tool(name: str) -> str:
 
 
 def installed() -> Path:
-    """Return the folder of the Python packages; skips without it."""
+    """Return the folder of the Python packages; skip the test without it."""
     folder = os.environ.get("PACKAGES")
     if not folder:
         pytest.skip("run by make test-packages, which installs what it needs")

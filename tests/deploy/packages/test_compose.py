@@ -1,4 +1,4 @@
-"""compose.yaml: the Compose specification's schema, its own consistency, and its commands as processes."""
+"""compose.yaml: the Compose specification's schema, its consistency, and its commands as processes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ EXAMPLE = (DEPLOY.parent / ".env.example").read_text()
 
 
 def filled(text: str, given: Mapping[str, str]) -> str:
-    """Interpolate a value as Compose does; raises KeyError for a required variable that is missing."""
+    """Interpolate a value as Compose does; raise KeyError for a missing required variable."""
 
     def value(match: re.Match[str]) -> str:
         name, kind, rest = match[1], match[2], match[3]
@@ -59,12 +59,12 @@ def filled(text: str, given: Mapping[str, str]) -> str:
     return re.sub(r"\$\{([A-Z_]+)(:[?-])([^}]*)\}", value, text)
 
 
-def test_the_schema_of_compose_accepts_it() -> None:
+def test_the_compose_schema_accepts_the_file() -> None:
     schema = json.loads((installed() / "compose" / "config" / "compose_spec.json").read_text())
     jsonschema.Draft201909Validator(schema).validate(COMPOSE)
 
 
-def test_it_has_every_process_of_a_grown_installation() -> None:
+def test_compose_has_every_process_of_a_grown_installation() -> None:
     commands = {name: " ".join(service.get("command", ())) for name, service in SERVICES.items()}
     assert set(commands) == {"postgres", "redis", "migrate", "web", "worker", "gateway-1", "gateway-2", "nginx"}
     assert commands["migrate"] == "python manage.py migrate --no-input"
@@ -80,7 +80,7 @@ def test_dependencies_of_services_exist_and_can_be_met() -> None:
     assert {item for item in named if not item.startswith(".")} == set(COMPOSE["volumes"])
 
 
-def test_it_holds_no_secret_and_names_settings_that_exist() -> None:
+def test_compose_contains_no_secret_and_names_existing_settings() -> None:
     text = FILE.read_text()
     for name in SECRETS:
         assert re.findall(rf"\$\{{{name}(.)", text), name
@@ -90,7 +90,7 @@ def test_it_holds_no_secret_and_names_settings_that_exist() -> None:
         assert set(SERVICES[name]["environment"]) <= settings, name
 
 
-def test_gateways_and_webs_own_one_reach_each_other() -> None:
+def test_only_gateways_and_webs_own_gateway_listen_for_peers() -> None:
     listening = {name for name, service in SERVICES.items() if LISTEN in service.get("environment", {})}
     assert listening == {"web", "gateway-1", "gateway-2"}
 
@@ -105,7 +105,7 @@ def test_processes_are_confined_and_have_time_to_drain() -> None:
 
 
 class Host:
-    """Runs the services' commands on this machine: names and ports of containers become addresses of loopback."""
+    """Run the services' commands on this machine; container names and ports become loopback addresses."""
 
     def __init__(self, folder: Path, database: str, redis_port: int, http: dict[str, int]) -> None:
         self.folder = folder
@@ -115,7 +115,7 @@ class Host:
         self._given = {**SECRETS, "HEADWAY_HOST": HOST, "HEADWAY_ENGINE_NETWORKS": "127.0.0.0/8"}
 
     def environment(self, name: str) -> dict[str, str]:
-        """Return what Compose would set for a service, with this machine's addresses."""
+        """Return the environment that Compose would set for a service, with this machine's addresses."""
         environment = {
             key: filled(str(value), self._given) for key, value in SERVICES[name].get("environment", {}).items()
         }
@@ -146,7 +146,7 @@ class Host:
 
     @contextmanager
     def service(self, name: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Run one service for the block."""
+        """Run one service during the block."""
         with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
                 self.command(SERVICES[name]["command"], name),
@@ -179,7 +179,7 @@ class Host:
 
 @contextmanager
 def redis_of(host: Host, port: int) -> Iterator[None]:
-    """Run the command of the Redis service on a port of loopback for the block, once its health check passes."""
+    """Run the Redis service's command on a loopback port during the block, once its health check passes."""
     binary("redis-server")
     service = SERVICES["redis"]
     command = [*host.command(service["command"], "redis"), "--port", str(port), "--bind", "127.0.0.1"]
@@ -198,7 +198,7 @@ def redis_of(host: Host, port: int) -> Iterator[None]:
 
 @contextmanager
 def front(host: Host) -> Iterator[str]:
-    """Run nginx with its file and a certificate made for the test; yields its address."""
+    """Run nginx with its file and a certificate made for the test; yield its address."""
     nginx, openssl = binary("nginx"), shutil.which("openssl")
     assert openssl is not None
     certificate, key, port = host.folder / "certificate.pem", host.folder / "key.pem", free_ports(1)[0]
@@ -228,7 +228,7 @@ def front(host: Host) -> Iterator[str]:
 
 
 def asked(url: str, body: dict[str, Any] | None = None, key: str = "") -> tuple[int, str]:
-    """Ask through nginx, under the public name, without verifying the test's own certificate."""
+    """Send a request through nginx to the public name, without verifying the test's certificate."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     headers = {"Host": HOST, "Content-Type": "application/json", "Authorization": f"Bearer {key}"}
@@ -241,7 +241,7 @@ def asked(url: str, body: dict[str, Any] | None = None, key: str = "") -> tuple[
         return error.code, error.read().decode()
 
 
-def test_its_nginx_gives_the_gateways_all_paths_that_are_theirs() -> None:
+def test_nginx_routes_all_gateway_paths_to_the_gateways() -> None:
     text = (DEPLOY / "compose" / "nginx.conf").read_text()
     locations = re.findall(r"location (~|=)? ?(\S+) { proxy_pass http://gateways; }", text)
     ours = [re.compile(path if how == "~" else re.escape(path) + ("$" if how else "")) for how, path in locations]
@@ -254,7 +254,7 @@ def test_its_nginx_gives_the_gateways_all_paths_that_are_theirs() -> None:
 
 @pytest.mark.processes
 @pytest.mark.thorough
-def test_its_commands_route_a_request(tmp_path: Path) -> None:
+def test_the_compose_commands_route_a_request(tmp_path: Path) -> None:
     binary("nginx")
     redis_port, *ports = free_ports(4)
     engine = SimulatedEngine(model="chat-8b", block_tokens=32)

@@ -1,4 +1,4 @@
-"""The container image: its Dockerfile against its steps, and the steps in a Debian root of their own without Docker."""
+"""The container image: its Dockerfile compared with its steps, and the steps in a separate Debian root."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LOOPBACK = {"0.0.0.0": "127.0.0.1"}  # noqa: S104 - what is replaced
 
 
 def instruction(name: str) -> str:
-    """Return the arguments of the last instruction of this name, which is that of the image itself."""
+    """Return the arguments of the last instruction of this name, which belongs to the final image."""
     return str(re.findall(rf"^{name}\s+(.*)$", DOCKERFILE, re.MULTILINE)[-1])
 
 
@@ -55,21 +55,21 @@ def test_the_dockerfile_runs_each_step_once_and_nothing_else() -> None:
     assert len(re.findall(r"^RUN ", DOCKERFILE, re.MULTILINE)) == len(STEPS)
 
 
-def test_the_image_runs_as_an_account_of_its_own_in_exec_form() -> None:
+def test_the_image_runs_as_an_unprivileged_account_in_exec_form() -> None:
     assert instruction("USER") == "10001:10001"
     assert instruction("CMD").startswith('["python", ')
     assert "/ready" in instruction("HEALTHCHECK")
     assert instruction("VOLUME") == environment()["HEADWAY_STATE_DIR"]
 
 
-def test_the_image_gets_every_room_of_the_program_and_no_test() -> None:
+def test_the_image_contains_every_package_of_the_program_and_no_test() -> None:
     (code,) = re.findall(r'^CODE="([^"]+)"', SCRIPT, re.MULTILINE)
     rooms = {path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()} - {"bench", "tests"}
     assert set(code.split()) - {"templates", "manage.py", "pyproject.toml"} == rooms
     assert all((ROOT / part).exists() for part in code.split())
 
 
-def test_its_packages_are_the_products_in_the_versions_of_the_whole_lock() -> None:
+def test_image_packages_are_the_products_dependencies_in_locked_versions() -> None:
     product, whole = pins("deploy/container/requirements.lock"), pins("requirements.lock")
     direct = (ROOT / "requirements.txt").read_text().partition("# Benchmarks")[0]
     wanted = set(re.findall(r"^([A-Za-z0-9_-]+)(?:\[\w+\])?==", direct, re.MULTILINE))
@@ -143,7 +143,7 @@ def image() -> Iterator[Image]:
 
 @contextmanager
 def started(image: Image, port: int) -> Iterator[None]:
-    """Run the image's own command on a port of loopback."""
+    """Run the image's own command on a loopback port."""
     command = [LOOPBACK.get(word, word) for word in words(instruction("CMD"))]
     command[command.index("8000")] = str(port)
     process = subprocess.Popen(image.program(command))
@@ -164,7 +164,7 @@ def status(url: str) -> int:
 
 @pytest.mark.processes
 @pytest.mark.thorough
-def test_the_program_in_the_image_gets_ready(image: Image) -> None:
+def test_the_program_in_the_image_becomes_ready(image: Image) -> None:
     (port,) = free_ports(1)
     engine = SimulatedEngine(model="chat-8b", block_tokens=32)
     engine.start()

@@ -1,4 +1,4 @@
-"""The Kubernetes manifests: Kubernetes' schemas, and that they fit the program and each other."""
+"""The Kubernetes manifests: valid by Kubernetes' schemas, and consistent with the program and each other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OWN = {"HEADWAY_HOST", "POD_IP", "POD_NAME"}
 
 @cache
 def objects() -> list[dict[str, Any]]:
-    """Return every object of every file but the kustomization."""
+    """Return every object of every file except the kustomization."""
     files = [path for path in sorted(FOLDER.glob("*.yaml")) if path.name != "kustomization.yaml"]
     return [made for file in files for made in yaml.safe_load_all(file.read_text())]
 
@@ -56,12 +56,12 @@ def test_kubernetes_schemas_accept_every_object() -> None:
         kubernetes_validate.validate(made, VERSION, strict=True)
 
 
-def test_the_kustomization_names_all_files_but_the_optional_one() -> None:
+def test_the_kustomization_names_all_files_except_the_optional_one() -> None:
     named = set(yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"])
     assert named == {path.name for path in FOLDER.glob("*.yaml")} - {"kustomization.yaml", "autoscaling.yaml"}
 
 
-def test_selectors_find_the_pods() -> None:
+def test_selectors_match_the_pods() -> None:
     labels = [pod["metadata"]["labels"] for pod in pods()]
     selectors = [item["spec"]["selector"]["matchLabels"] for item in of_kind("Deployment")]
     selectors += [item["spec"]["selector"] for item in of_kind("Service")]
@@ -77,7 +77,7 @@ def test_selectors_find_the_pods() -> None:
     assert matched == [["headway-web", "headway-gateway"]] * 2
 
 
-def test_there_are_two_gateways_that_go_one_by_one_and_drain() -> None:
+def test_two_gateways_are_replaced_one_by_one_and_drain() -> None:
     gateway = deployment("gateway")
     assert gateway["replicas"] == 2
     assert gateway["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
@@ -88,7 +88,7 @@ def test_there_are_two_gateways_that_go_one_by_one_and_drain() -> None:
     assert container["livenessProbe"]["httpGet"]["path"] == "/live"
 
 
-def test_only_gateways_and_webs_own_one_reach_each_other() -> None:
+def test_only_gateways_and_webs_own_gateway_reach_each_other() -> None:
     for name in ("gateway", "web"):
         (container,) = deployment(name)["template"]["spec"]["containers"]
         (listens,) = [item["value"] for item in container["env"] if item["name"] == LISTEN]
@@ -101,7 +101,7 @@ def test_only_gateways_and_webs_own_one_reach_each_other() -> None:
     assert {port["targetPort"] for item in of_kind("Service") for port in item["spec"]["ports"]} == {"http"}
 
 
-def test_variables_are_settings_of_the_program_and_secrets_are_no_settings() -> None:
+def test_variables_are_settings_of_the_program_and_secrets_are_not() -> None:
     (settings,) = of_kind("ConfigMap")
     named = set(settings["data"]) | {item["name"] for container in containers() for item in container.get("env", ())}
     assert named <= SETTINGS | OWN
@@ -110,7 +110,7 @@ def test_variables_are_settings_of_the_program_and_secrets_are_no_settings() -> 
     assert not of_kind("Secret")
 
 
-def test_nothing_runs_as_root_or_may_become_it() -> None:
+def test_nothing_runs_as_root_or_can_become_root() -> None:
     for pod in pods():
         security = pod["spec"]["securityContext"]
         assert (security["runAsNonRoot"], security["runAsUser"]) == (True, ACCOUNT)

@@ -1,4 +1,4 @@
-"""Dashboard and alerts: every metric and label that they name is one that the program exports."""
+"""Dashboard and alerts: the program exports every metric and label that they name."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("name", "expression"), list(expressions()), ids=lambda text: str(text)[:40])
-def test_metrics_and_labels_exist(name: str, expression: str) -> None:
+def test_the_named_metrics_and_labels_exist(name: str, expression: str) -> None:
     used = _METRIC.findall(expression)
     assert used or expression.startswith("up{"), name
     allowed = set(SCRAPES)
@@ -120,7 +120,7 @@ def test_each_alert_is_explained_in_the_docs() -> None:
             assert rule["annotations"]["summary"]
 
 
-def test_prometheus_reads_the_configuration_and_the_rules() -> None:
+def test_prometheus_accepts_the_configuration_and_the_rules() -> None:
     promtool = tool("promtool")
     for check, file in (("config", "prometheus.yml"), ("rules", "headway.rules.yml")):
         command = [promtool, "check", check, *(["--syntax-only"] if check == "config" else []), file]

@@ -1,4 +1,4 @@
-"""The table of docs/sizing.md is what the committed run measured."""
+"""The table of docs/sizing.md equals the measurements of the committed run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.gateway.sizing import SIZES
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_the_table_is_the_report() -> None:
+def test_the_table_equals_the_report() -> None:
     figures = json.loads((ROOT / "bench/results/reports/sizing.json").read_text())["figures"]
     text = (ROOT / "docs/sizing.md").read_text()
     rows = re.findall(r"^\| (\d+) \| ([\d.]+) \| (\d+) \| ([\d.]+) \|$", text, re.MULTILINE)

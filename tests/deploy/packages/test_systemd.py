@@ -1,4 +1,4 @@
-"""The systemd units: systemd's own checks of them, and that they fit the program."""
+"""The systemd units pass systemd's own checks and match the program."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def read(unit: Path) -> configparser.ConfigParser:
     return parser
 
 
-def test_there_is_a_unit_for_each_process() -> None:
+def test_each_process_has_a_unit() -> None:
     names = {item.stem for item in UNITS}
     assert names == {"headway", "headway-gateway@", "headway-web", "headway-worker"}
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
-def test_a_unit_starts_a_command_that_exists_and_waits_for_its_drain(unit: Path) -> None:
+def test_a_unit_starts_an_existing_command_and_waits_for_its_drain(unit: Path) -> None:
     service = read(unit)["Service"]
     interpreter, command = service["ExecStart"].split(" ", 1)
     assert interpreter == INTERPRETER
@@ -47,7 +47,7 @@ def test_a_unit_starts_a_command_that_exists_and_waits_for_its_drain(unit: Path)
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
-def test_systemd_finds_nothing_wrong_and_little_exposed(unit: Path, tmp_path: Path) -> None:
+def test_systemd_reports_no_fault_and_little_exposure(unit: Path, tmp_path: Path) -> None:
     analyze = tool("systemd-analyze")
     tried = tmp_path / unit.name.replace("@.", "@8001.")
     # systemd requires a program that exists, on any machine that runs the tests.

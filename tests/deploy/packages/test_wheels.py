@@ -18,7 +18,7 @@ PLATFORM = "x86_64-unknown-linux-gnu"
 @pytest.mark.thorough
 @pytest.mark.parametrize("lock", ["requirements.lock", "deploy/container/requirements.lock"])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_wheels_resolve(version: str, lock: str, tmp_path: Path) -> None:
+def test_every_locked_package_has_a_wheel(version: str, lock: str, tmp_path: Path) -> None:
     command = [installed() / "bin" / "uv", "pip", "install", "--no-config", "--dry-run", "--target", tmp_path]
     command += ["--python", sys.executable, "--python-version", version, "--python-platform", PLATFORM]
     command += ["--only-binary", ":all:", "--require-hashes", "-r", lock]
@@ -27,5 +27,5 @@ def test_wheels_resolve(version: str, lock: str, tmp_path: Path) -> None:
     assert "Would install" in done.stderr
 
 
-def test_the_supported_versions_are_those_that_the_project_names() -> None:
+def test_the_supported_versions_are_those_of_the_project_metadata() -> None:
     assert 'requires-python = ">=3.11,<3.14"' in (ROOT / "pyproject.toml").read_text()

@@ -8,7 +8,7 @@ from gateway.access.key_revocation import KeyRevocation
 
 
 def revocation(number: int = 0, **fields: Any) -> KeyRevocation:
-    """Return the revocation of a key whose SHA-256 ends in this number."""
+    """Return the revocation of the key whose SHA-256 ends in this number."""
     known: dict[str, Any] = {
         "sha256": f"{number:064x}",
         "key_id": f"key-{number}",

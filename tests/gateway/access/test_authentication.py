@@ -1,4 +1,4 @@
-"""API keys: known by hash, rejected with what to do, expired in time."""
+"""API keys are known by hash only, expire, and are rejected with advice for the caller."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Directory:
         self.entry = ApiKeyEntry(key_id="k", sha256=sha256(KEY).hexdigest(), tenant_id="tenant", expires_at=expires_at)
 
     def api_key(self, sha256: str) -> ApiKeyEntry | None:
-        """Return the key if this is its hash."""
+        """Return the key if the hash matches."""
         return self.entry if sha256 == self.entry.sha256 else None
 
 
@@ -40,7 +40,7 @@ def test_a_known_key_names_its_tenant(header: bytes) -> None:
         (b"Bearer \xff\xfe", "invalid_api_key"),
     ],
 )
-def test_anything_else_is_rejected_with_a_code_and_without_the_key(header: bytes | None, code: str) -> None:
+def test_unknown_keys_are_rejected_with_a_code_that_does_not_reveal_them(header: bytes | None, code: str) -> None:
     with pytest.raises(UnauthenticatedError) as caught:
         authenticate(header, Directory(), 0.0)
     assert caught.value.code == code
@@ -48,7 +48,7 @@ def test_anything_else_is_rejected_with_a_code_and_without_the_key(header: bytes
     assert KEY.decode() not in caught.value.message
 
 
-def test_a_key_ends_at_its_expiry() -> None:
+def test_a_key_stops_working_at_its_expiry() -> None:
     directory = Directory(expires_at=100.0)
     assert authenticate(b"Bearer " + KEY, directory, 99.9).key_id == "k"
     with pytest.raises(UnauthenticatedError) as caught:

@@ -22,14 +22,14 @@ def domains(**pool: Any) -> IsolationDomains:
     return IsolationDomains(Keyring.of(b"secret").used, pool_entry(**pool))
 
 
-def test_a_salt_is_the_tenants_and_the_secrets_alone() -> None:
+def test_a_cache_salt_depends_only_on_tenant_and_secret() -> None:
     salt = cache_salt(b"secret", "tenant")
     assert salt == cache_salt(b"secret", "tenant")
     assert len({salt, cache_salt(b"secret", "tenant2"), cache_salt(b"other", "tenant")}) == 3
     assert len(salt) == 32
 
 
-def test_seeds_of_keys_are_the_secrets() -> None:
+def test_block_key_seeds_depend_on_the_secret() -> None:
     seeds = {
         IsolationDomains(Keyring.of(secret).used, pool_entry()).seed(domain)
         for secret in (b"secret", b"other")
@@ -38,20 +38,20 @@ def test_seeds_of_keys_are_the_secrets() -> None:
     assert len(seeds) == 4
 
 
-def test_tenants_share_a_domain_only_where_the_pool_does_not_isolate() -> None:
+def test_tenants_share_a_domain_only_in_pools_without_isolation() -> None:
     shared, apart = domains(), domains(isolated=True)
     assert shared.of("a") == shared.of("b") == SHARED
     assert len({apart.of("a"), apart.of("b"), SHARED}) == 3
     assert shared.seed(shared.of("a")) != apart.seed(apart.of("a"))
 
 
-def test_the_unsalted_tenant_keeps_the_domain_that_it_had_before() -> None:
+def test_the_unsalted_tenant_keeps_its_domain_when_isolation_is_enabled() -> None:
     before, after = domains(), domains(isolated=True, unsalted_tenant="a")
     assert after.of("a") == before.of("a") == SHARED
     assert after.of("b") != SHARED
 
 
-def test_a_callers_own_salt_counts_inside_its_tenant_and_is_never_the_engines() -> None:
+def test_a_callers_salt_is_scoped_to_its_tenant_and_never_reaches_the_engine() -> None:
     for item in (domains(), domains(isolated=True, unsalted_tenant="a")):
         salts = {item.of("a"), item.of("a", "mine"), item.of("a", "other"), item.of("b", "mine")}
         assert len(salts) == 4
@@ -59,7 +59,7 @@ def test_a_callers_own_salt_counts_inside_its_tenant_and_is_never_the_engines() 
         assert item.of("a", "") == item.of("a", None)
 
 
-def test_many_domains_are_forgotten_at_a_limit() -> None:
+def test_cached_domains_are_bounded() -> None:
     isolated = domains(isolated=True)
     first = isolated.seed(isolated.of("t0"))
     assert len({isolated.seed(isolated.of(f"t{number}")) for number in range(5000)}) == 5000
@@ -68,14 +68,14 @@ def test_many_domains_are_forgotten_at_a_limit() -> None:
 
 
 async def _answered(live: LiveGateway, name: str, tokens: list[int]) -> None:
-    """Let tenant b's prompt be computed by the only engine."""
+    """Complete a prompt of tenant b on the only engine."""
     keys = token_block_keys(live.pool.seed(live.pool.domains.of("b")), tokens, 2)
     await live.pool.decide(request(name, keys), hold=False, salted=True)
     live.pool.observe(FirstToken(name))
     live.pool.observe(Completed(name, 0))
 
 
-async def test_an_isolating_pool_learns_from_events_what_each_tenant_has(tmp_path: Path) -> None:
+async def test_an_isolating_pool_attributes_blocks_to_tenants_by_event_salts(tmp_path: Path) -> None:
     context = zmq.asyncio.Context()
     publisher = FakePublisher(context)
     try:
@@ -97,7 +97,7 @@ async def test_an_isolating_pool_learns_from_events_what_each_tenant_has(tmp_pat
         context.destroy(linger=0)
 
 
-async def test_an_engine_whose_events_name_no_salts_is_fed_by_dispatches_until_they_do(tmp_path: Path) -> None:
+async def test_the_index_is_fed_by_dispatches_until_events_carry_salts(tmp_path: Path) -> None:
     context = zmq.asyncio.Context()
     publisher = FakePublisher(context)
     try:

@@ -1,4 +1,4 @@
-"""Scopes, rates and concurrency of API keys over HTTP, and that nothing holds a slot for ever."""
+"""Scopes, rate limits and concurrency limits of API keys over HTTP; every slot is eventually freed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_each_scope_opens_its_own_paths(tmp_path: Path) -> None:
         assert 'headway_rejected_input_total{cause="missing_scope"}' in await gateway.metrics()
 
 
-async def test_the_rate_holds_over_all_doors(tmp_path: Path) -> None:
+async def test_the_rate_limit_covers_all_endpoints(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         limit(gateway, rate_per_min=4)
         assert (await gateway.post("/api/v1/route", ROUTE))[0] == 200
@@ -67,14 +67,14 @@ async def test_the_rate_holds_over_all_doors(tmp_path: Path) -> None:
         assert 'headway_key_limited_total{reason="rate"} 1.0' in await gateway.metrics()
 
 
-async def test_a_batch_over_the_rate_is_rejected_whole(tmp_path: Path) -> None:
+async def test_a_batch_over_the_rate_limit_is_rejected_whole(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         limit(gateway, rate_per_min=3)
         assert (await gateway.post("/api/v1/route/batch", [ROUTE] * 4))[0] == 429
         assert (await gateway.post("/api/v1/route/batch", [ROUTE] * 3))[0] == 200
 
 
-async def test_feedback_is_never_limited_and_frees_the_slot(tmp_path: Path) -> None:
+async def test_feedback_is_not_rate_limited_and_frees_the_slot(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         limit(gateway, max_in_flight=1, rate_per_min=2)
         _, first, _ = await gateway.post("/api/v1/route", ROUTE)
@@ -87,7 +87,7 @@ async def test_feedback_is_never_limited_and_frees_the_slot(tmp_path: Path) -> N
         gateway.gateway.key_quotas.check()
 
 
-async def test_a_rejected_decision_gives_its_slot_back(tmp_path: Path) -> None:
+async def test_a_rejected_decision_releases_its_slot(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         limit(gateway, max_in_flight=1)
         await engine.stop()
@@ -100,7 +100,7 @@ async def test_a_rejected_decision_gives_its_slot_back(tmp_path: Path) -> None:
         assert gateway.gateway.key_quotas.in_flight("ka", time.monotonic()) == 0
 
 
-async def test_concurrent_answers_stay_within_the_limit_and_a_client_that_goes_frees_its_slot(tmp_path: Path) -> None:
+async def test_concurrent_requests_are_limited_and_a_disconnected_client_frees_its_slot(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         engine.stall = True
         limit(gateway, max_in_flight=2)
@@ -116,7 +116,7 @@ async def test_concurrent_answers_stay_within_the_limit_and_a_client_that_goes_f
         quotas.check()
 
 
-async def test_a_revoked_key_and_an_expired_one_are_rejected_at_once(tmp_path: Path) -> None:
+async def test_revoked_and_expired_keys_are_rejected_immediately(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         assert (await gateway.post("/api/v1/route", ROUTE))[0] == 200
         limit(gateway, expires_at=time.time() - 0.001)
@@ -127,7 +127,7 @@ async def test_a_revoked_key_and_an_expired_one_are_rejected_at_once(tmp_path: P
         assert (status, answer["error"]["code"]) == (401, "invalid_api_key")
 
 
-async def test_uses_reach_the_bus_and_rejected_keys_do_not(tmp_path: Path) -> None:
+async def test_key_uses_are_published_and_rejected_keys_are_not(tmp_path: Path) -> None:
     settings = GatewaySettings(probe_interval_s=0.1, key_usage_interval_s=0.05)
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, gateway_settings=settings) as gateway:
         received: list[dict[str, float]] = []
@@ -141,14 +141,14 @@ async def test_uses_reach_the_bus_and_rejected_keys_do_not(tmp_path: Path) -> No
         assert KEY not in str(received)
 
 
-def test_entries_of_an_older_snapshot_open_everything_and_have_no_limit() -> None:
+def test_entries_of_an_older_snapshot_allow_everything_without_limits() -> None:
     old = msgspec.msgpack.encode({"key_id": "k", "sha256": "0" * 64, "tenant_id": "t"})
     entry = msgspec.msgpack.decode(old, type=ApiKeyEntry)
     assert (entry.scopes, entry.rate_per_min, entry.max_in_flight) == (("infer", "route"), None, None)
 
 
 @pytest.mark.parametrize("path", ["/api/v1/route", "/v1/chat/completions"])
-async def test_a_key_over_its_limit_learns_it_in_openais_shape(tmp_path: Path, path: str) -> None:
+async def test_a_key_over_its_limit_gets_an_openai_error(tmp_path: Path, path: str) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         limit(gateway, rate_per_min=1)
         body = ROUTE if path == "/api/v1/route" else CHAT
@@ -159,7 +159,7 @@ async def test_a_key_over_its_limit_learns_it_in_openais_shape(tmp_path: Path, p
         assert answer["error"]["type"] == "rate_limit_error"
 
 
-async def test_no_key_is_logged_or_counted_by_its_text(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_key_text_appears_in_logs_or_metrics(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     canary = "hw_canary_of_a_key_9f31"
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:

@@ -1,4 +1,4 @@
-"""A key never gets more than its limits, and never loses what it gives back."""
+"""A key never exceeds its limits and gets back all that it releases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.http.openai_error import ApiError
 
 
 class Limited:
-    """Counts rejections."""
+    """Count rejections."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, ...]] = Counter()
@@ -34,7 +34,7 @@ def quotas() -> KeyQuotas:
     return KeyQuotas(Limited())
 
 
-def test_a_key_without_limits_leaves_no_trace() -> None:
+def test_a_key_without_limits_is_not_tracked() -> None:
     kept = quotas()
     for number in range(100):
         kept.spend(entry(), 0.0)
@@ -43,7 +43,7 @@ def test_a_key_without_limits_leaves_no_trace() -> None:
     kept.check()
 
 
-def test_a_minute_may_be_spent_at_once_and_then_fills_evenly() -> None:
+def test_a_minutes_allowance_can_be_spent_at_once_and_refills_evenly() -> None:
     kept, key = quotas(), entry(rate=60)
     for _ in range(60):
         kept.spend(key, 0.0)
@@ -67,7 +67,7 @@ def test_waiting_for_retry_after_is_enough() -> None:
     kept.spend(key, 3.0 + (rejected.value.retry_after_s or 0.0))
 
 
-def test_a_batch_counts_as_many_and_is_taken_whole_or_not_at_all() -> None:
+def test_a_batch_counts_each_entry_and_is_accepted_or_rejected_whole() -> None:
     kept, key = quotas(), entry(rate=10)
     kept.spend(key, 0.0, 6)
     with pytest.raises(ApiError):
@@ -77,7 +77,7 @@ def test_a_batch_counts_as_many_and_is_taken_whole_or_not_at_all() -> None:
         kept.spend(key, 1000.0, 11)
 
 
-def test_a_lower_limit_holds_at_once() -> None:
+def test_a_lowered_limit_applies_immediately() -> None:
     kept = quotas()
     kept.spend(entry(rate=1000), 0.0)
     kept.spend(entry(rate=2), 0.0)
@@ -86,7 +86,7 @@ def test_a_lower_limit_holds_at_once() -> None:
         kept.spend(entry(rate=2), 0.0)
 
 
-def test_a_clock_that_stops_or_returns_gives_nothing() -> None:
+def test_a_clock_that_stops_or_goes_back_adds_no_allowance() -> None:
     kept, key = quotas(), entry(rate=1)
     kept.spend(key, 100.0)
     for now in (100.0, 50.0, 0.0, 100.0):
@@ -94,7 +94,7 @@ def test_a_clock_that_stops_or_returns_gives_nothing() -> None:
             kept.spend(key, now)
 
 
-def test_slots_are_rejected_when_all_are_taken_and_come_back() -> None:
+def test_a_full_key_rejects_until_a_slot_is_released() -> None:
     limited = Limited()
     kept, key = KeyQuotas(limited), entry(in_flight=2)
     kept.enter(key, "a", 0.0)
@@ -110,7 +110,7 @@ def test_slots_are_rejected_when_all_are_taken_and_come_back() -> None:
     kept.check()
 
 
-def test_an_unreleased_slot_ends_with_its_reservation() -> None:
+def test_an_unreleased_slot_expires_with_its_reservation() -> None:
     kept, key = quotas(), entry(in_flight=1)
     kept.enter(key, "a", 0.0)
     kept.end_by("a", 30.0)
@@ -122,7 +122,7 @@ def test_an_unreleased_slot_ends_with_its_reservation() -> None:
     kept.check()
 
 
-def test_a_key_that_is_gone_is_forgotten_with_its_slots() -> None:
+def test_a_removed_key_is_forgotten_with_its_slots() -> None:
     kept, gone, stays = quotas(), entry("gone", in_flight=1), entry("stays", in_flight=1)
     kept.enter(gone, "a", 0.0)
     kept.enter(stays, "b", 0.0)
@@ -137,7 +137,7 @@ spends = st.lists(st.tuples(st.floats(0, 20, allow_nan=False), st.integers(1, 5)
 
 @settings(max_examples=300, deadline=None)
 @given(rate=st.integers(1, 300), steps=spends)
-def test_no_stretch_of_time_gets_more_than_its_share(rate: int, steps: list[tuple[float, int]]) -> None:
+def test_no_interval_exceeds_its_share_of_the_rate(rate: int, steps: list[tuple[float, int]]) -> None:
     kept, key, now = quotas(), entry(rate=rate), 0.0
     granted: list[tuple[float, int]] = []
     for pause, requests in steps:
@@ -167,7 +167,7 @@ moves = st.lists(
 
 @settings(max_examples=300, deadline=None)
 @given(limit=st.integers(1, 4), steps=moves)
-def test_slots_follow_a_plain_model_and_never_leak(limit: int, steps: list[tuple[str, str, float]]) -> None:
+def test_slots_match_a_simple_model_and_never_leak(limit: int, steps: list[tuple[str, str, float]]) -> None:
     kept, key, now = quotas(), entry(in_flight=limit), 0.0
     model: dict[str, float] = {}
     for number, (verb, name, pause) in enumerate(steps):

@@ -1,4 +1,4 @@
-"""A tenant uses the models that it was granted, and its requests are no more urgent than its key allows."""
+"""Tenants use only models granted to them, and request priorities are capped by the key."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def gateway(engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[Serve
         ("/v1/completions", {"model": MODEL, "prompt": "hello"}),
     ],
 )
-async def test_a_model_that_was_not_granted_does_not_exist(
+async def test_a_model_without_a_grant_is_reported_as_unknown(
     gateway: ServedGateway, engine: ScriptedEngine, path: str, body: dict[str, Any]
 ) -> None:
     assert (await gateway.post(path, body))[0] == 200
@@ -61,7 +61,7 @@ async def test_a_model_that_was_not_granted_does_not_exist(
     assert len(engine.bodies) == sent
 
 
-async def test_a_batch_rejects_each_model_by_itself(gateway: ServedGateway) -> None:
+async def test_a_batch_rejects_each_ungranted_model_separately(gateway: ServedGateway) -> None:
     _, answer, _ = await gateway.post(ROUTE + "/batch", [QUESTION], key=OTHER_KEY)
     assert answer["decisions"][0]["error"]["code"] == "model_not_found"
 
@@ -73,7 +73,7 @@ async def test_only_granted_models_are_listed(gateway: ServedGateway) -> None:
 
 
 @pytest.mark.parametrize(("asked", "got"), [(-100, 5), (5, 5), (9, 9), (None, None)])
-async def test_a_request_is_no_more_urgent_than_its_keys_ceiling(
+async def test_a_request_priority_is_capped_by_its_key(
     gateway: ServedGateway, engine: ScriptedEngine, asked: int | None, got: int | None
 ) -> None:
     wanted = {} if asked is None else {"priority": asked}

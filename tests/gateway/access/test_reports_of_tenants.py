@@ -1,4 +1,4 @@
-"""One tenant's reports judge no engine; those of several, the gateway's observations, and an operator's report do."""
+"""Reports of one tenant cannot discredit an engine; reports of several tenants, operators and the gateway can."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def _judged(gateway: ServedGateway) -> str:
 
 
 @pytest.mark.parametrize(("key", "grade"), [(OTHER_KEY, "degraded"), (KEY, "blind")])
-async def test_one_tenants_reports_blind_no_engine_and_an_operators_do(
+async def test_one_tenants_reports_discredit_no_index_and_an_operators_do(
     gateway: ServedGateway, key: str, grade: str
 ) -> None:
     await gateway.post("/v1/completions", {"model": MODEL, "prompt": PROMPT, "max_tokens": 2})
@@ -92,7 +92,7 @@ async def _with_a_third_tenant(gateway: ServedGateway, **fields: Any) -> None:
 @pytest.mark.parametrize(
     ("keys", "grade"), [((OTHER_KEY,), "degraded"), ((OTHER_KEY, THIRD_KEY), "blind"), ((KEY,), "blind")]
 )
-async def test_no_engine_is_blind_for_what_one_tenant_sends(
+async def test_one_tenants_requests_discredit_no_index(
     gateway: ServedGateway, engine: ScriptedEngine, keys: tuple[str, ...], grade: str
 ) -> None:
     await _with_a_third_tenant(gateway)
@@ -103,7 +103,9 @@ async def test_no_engine_is_blind_for_what_one_tenant_sends(
     assert await _judged(gateway) == grade
 
 
-async def test_the_only_tenant_of_a_pool_is_evidence_enough(gateway: ServedGateway, engine: ScriptedEngine) -> None:
+async def test_reports_of_a_pools_only_tenant_are_sufficient_evidence(
+    gateway: ServedGateway, engine: ScriptedEngine
+) -> None:
     now = gateway.gateway.snapshot
     assert now is not None
     keys = (msgspec.structs.replace(now.api_keys[0], scopes=("manage",)), now.api_keys[1])
@@ -118,7 +120,7 @@ async def test_the_only_tenant_of_a_pool_is_evidence_enough(gateway: ServedGatew
 @pytest.mark.parametrize(
     "fields", [{"prompt_logprobs": 0}, {"echo": True, "logprobs": 1}, {"truncate_prompt_tokens": 9}]
 )
-async def test_a_request_that_reads_no_cache_is_passed_on_and_judges_no_index(
+async def test_requests_that_bypass_the_cache_are_forwarded_and_judge_no_index(
     gateway: ServedGateway, engine: ScriptedEngine, fields: dict[str, Any]
 ) -> None:
     engine.cached_tokens = 0
@@ -132,7 +134,7 @@ async def test_a_request_that_reads_no_cache_is_passed_on_and_judges_no_index(
     assert not gateway.pool.engines["engine-0"].hits.recent()
 
 
-async def test_a_caller_says_that_its_prompts_hits_judge_no_index(gateway: ServedGateway) -> None:
+async def test_a_caller_can_exclude_a_prompt_from_judging_the_index(gateway: ServedGateway) -> None:
     for number in range(30):
         asked = {"model": MODEL, "prompt": PROMPT + str(number), "wait": False, "comparable": False}
         _, answer, _ = await gateway.post(ROUTE, asked)
@@ -140,7 +142,7 @@ async def test_a_caller_says_that_its_prompts_hits_judge_no_index(gateway: Serve
     assert await _judged(gateway) == "degraded"
 
 
-async def test_salts_that_engines_seem_to_omit_are_missed_only_for_requests_that_the_gateway_saw(
+async def test_omitted_salts_are_detected_only_from_requests_that_the_gateway_proxied(
     tmp_path: Path,
 ) -> None:
     context = zmq.asyncio.Context()
@@ -175,7 +177,7 @@ async def test_salts_that_engines_seem_to_omit_are_missed_only_for_requests_that
 
 
 @pytest.mark.parametrize(("key", "failures"), [(OTHER_KEY, 0), (KEY, 12)])
-async def test_one_tenants_failures_say_nothing_of_an_engine_and_an_operators_do(
+async def test_one_tenants_failures_do_not_affect_an_engine_and_an_operators_do(
     gateway: ServedGateway, key: str, failures: int
 ) -> None:
     for number in range(12):
@@ -183,7 +185,7 @@ async def test_one_tenants_failures_say_nothing_of_an_engine_and_an_operators_do
     assert gateway.pool.progress.engine("engine-0").failures_in_row == failures
 
 
-def test_failures_that_several_tenants_report_count_without_the_one_that_reports_most() -> None:
+def test_failures_of_several_tenants_count_without_the_most_frequent_reporter() -> None:
     engine = EngineProgress()
     for tenant, count in (("a", 3), ("b", 20)):
         for _ in range(count):
@@ -200,7 +202,7 @@ def test_failures_that_several_tenants_report_count_without_the_one_that_reports
 
 
 @pytest.mark.parametrize(("key", "counted"), [(OTHER_KEY, False), (KEY, True)])
-async def test_one_tenants_reports_move_no_guard_of_a_canary(tmp_path: Path, key: str, counted: bool) -> None:
+async def test_one_tenants_reports_do_not_move_canary_guardrails(tmp_path: Path, key: str, counted: bool) -> None:
     arm = ArmEntry(arm=CANARY, trial_id="t", share=1.0, policy_version=2, placement=Stage(name="round_robin"))
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, arms=(arm,), **POOL) as gateway:
         await _report(gateway, "x", "fail", {}, key)
@@ -209,7 +211,7 @@ async def test_one_tenants_reports_move_no_guard_of_a_canary(tmp_path: Path, key
     assert bool(tallies) == counted
 
 
-async def test_a_caller_has_no_say_in_what_the_gateway_forwards(tmp_path: Path) -> None:
+async def test_callers_cannot_report_outcomes_of_proxied_requests(tmp_path: Path) -> None:
     body = {"model": MODEL, "prompt": PROMPT, "max_tokens": 2, "stream": True}
     headers = {"authorization": f"Bearer {OTHER_KEY}"}
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, **POOL) as gateway:
@@ -223,7 +225,7 @@ async def test_a_caller_has_no_say_in_what_the_gateway_forwards(tmp_path: Path) 
         assert gateway.app.recent.get(name).outcome == "completed"  # type: ignore[union-attr]
 
 
-async def test_an_only_tenant_is_believed(gateway: ServedGateway) -> None:
+async def test_failure_reports_of_an_only_tenant_count(gateway: ServedGateway) -> None:
     made = snapshot([gateway.pool.engines["engine-0"].entry.url], **POOL)
     newer = msgspec.structs.replace(made, version=2, published_at=made.published_at + 1, api_keys=made.api_keys[1:])
     gateway.gateway._bus.publish(SNAPSHOT_TOPIC, encode_snapshot(newer))
@@ -238,7 +240,7 @@ class _Counted:
         pass
 
 
-def test_reports_have_a_minute_of_their_own_by_the_keys_requests() -> None:
+def test_reports_have_a_separate_rate_limit_derived_from_the_keys() -> None:
     key = ApiKeyEntry(key_id="k", sha256="", tenant_id="t", rate_per_min=2)
     quotas = KeyQuotas(_Counted(), calls="reports", per_request=FEEDBACK_CALLS)
     for _ in range(2 * FEEDBACK_CALLS):
@@ -248,7 +250,7 @@ def test_reports_have_a_minute_of_their_own_by_the_keys_requests() -> None:
     quotas.spend(key, 60.0)
 
 
-async def test_feedback_is_limited_by_the_keys_rate(gateway: ServedGateway) -> None:
+async def test_feedback_is_limited_in_proportion_to_the_keys_rate(gateway: ServedGateway) -> None:
     now = gateway.gateway.snapshot
     assert now is not None
     keys = tuple(msgspec.structs.replace(api_key, rate_per_min=1) for api_key in now.api_keys)

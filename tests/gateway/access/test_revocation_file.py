@@ -1,4 +1,4 @@
-"""Revocations on disk: whole or not at all, within space that was taken before."""
+"""Revocations on disk are written whole or not at all, in space allocated in advance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.gateway.access.revocations import revocation
 from tests.mounted_disk import small_disk
 
 
-def test_what_was_saved_is_there_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
+def test_a_saved_revocation_is_loaded_and_only_its_owner_can_read_the_file(tmp_path: Path) -> None:
     file = RevocationFile(tmp_path / "state")
     assert file.load() == []
     assert file.save(revocation(1))
@@ -38,7 +38,7 @@ def test_a_key_has_one_slot(tmp_path: Path) -> None:
     assert file.load() == [revocation(1, stored_as_of=7)]
 
 
-def test_a_full_file_says_so_and_those_that_are_stored_make_room(tmp_path: Path) -> None:
+def test_a_full_file_reports_it_and_stored_revocations_make_room(tmp_path: Path) -> None:
     file = RevocationFile(tmp_path)
     assert all(file.save(revocation(number)) for number in range(SLOTS))
     assert not file.save(revocation(SLOTS))
@@ -49,7 +49,7 @@ def test_a_full_file_says_so_and_those_that_are_stored_make_room(tmp_path: Path)
     assert file.path.stat().st_size == SLOTS * SLOT_BYTES
 
 
-def test_the_space_is_taken_at_the_start(tmp_path: Path) -> None:
+def test_space_is_allocated_at_startup(tmp_path: Path) -> None:
     file = RevocationFile(tmp_path)
     file.load()
     taken = file.path.stat().st_blocks
@@ -59,7 +59,7 @@ def test_the_space_is_taken_at_the_start(tmp_path: Path) -> None:
     assert file.path.stat().st_blocks == taken
 
 
-def test_a_full_disk_takes_revocations() -> None:
+def test_a_full_disk_still_accepts_revocations() -> None:
     with small_disk(mib=2) as disk:
         file = RevocationFile(disk.path)
         file.load()
@@ -69,7 +69,7 @@ def test_a_full_disk_takes_revocations() -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 1, 19, 20, 21, 100])
-def test_a_slot_that_a_kill_cut_off_is_free_and_the_others_stay(tmp_path: Path, cut: int) -> None:
+def test_a_slot_interrupted_by_a_kill_is_free_and_others_remain(tmp_path: Path, cut: int) -> None:
     file = RevocationFile(tmp_path)
     for number in (1, 2):
         file.save(revocation(number))
@@ -83,7 +83,7 @@ def test_a_slot_that_a_kill_cut_off_is_free_and_the_others_stay(tmp_path: Path, 
     assert file.load() == [revocation(1), revocation(2), revocation(4)]
 
 
-def test_a_file_that_is_cut_or_garbage_is_none(tmp_path: Path) -> None:
+def test_a_truncated_or_corrupt_file_is_empty(tmp_path: Path) -> None:
     for content in (b"", b"x" * 100, os.urandom(SLOTS * SLOT_BYTES)):
         (tmp_path / FILE_NAME).write_bytes(content)
         file = RevocationFile(tmp_path)
@@ -92,7 +92,7 @@ def test_a_file_that_is_cut_or_garbage_is_none(tmp_path: Path) -> None:
         assert file.load() == [revocation(1)]
 
 
-def test_processes_that_share_a_directory_lose_none_of_each_others(tmp_path: Path) -> None:
+def test_processes_that_share_a_directory_keep_each_others_revocations(tmp_path: Path) -> None:
     def save(first: int) -> None:
         file = RevocationFile(tmp_path)
         for number in range(first, first + 10):

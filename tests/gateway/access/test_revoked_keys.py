@@ -1,4 +1,4 @@
-"""A key that was revoked over the bus stays revoked: over stale snapshots, restarts, and the loss of the bus."""
+"""A key revoked over the bus stays revoked despite stale snapshots, restarts, and loss of the bus."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OTHER = ApiKeyEntry(key_id="key-2", sha256="ab" * 32, tenant_id="t")
 
 
 def published(version: int) -> Snapshot:
-    """Return a snapshot of a database that has not stored the revocation."""
+    """Return a snapshot of a database that does not contain the revocation yet."""
     return Snapshot(version=version, published_at=float(version), pools=(pool_entry(),), api_keys=(KEY, OTHER))
 
 
@@ -33,14 +33,14 @@ def say(bus: InProcessBus, said: KeyRevocation) -> None:
 
 
 def opens(live: LiveGateway) -> list[bool]:
-    """Return which of the two keys the gateway knows, by text and by id."""
+    """Return which of the two keys the gateway accepts, by text and by id."""
     gateway = live.gateway
     by_text = [gateway.api_key(key.sha256) is not None for key in (KEY, OTHER)]
     assert by_text == [gateway.key_with_id(key.key_id) is not None for key in (KEY, OTHER)]
     return by_text
 
 
-async def test_a_revocation_ends_the_key_and_a_stale_snapshot_does_not_bring_it_back(tmp_path: Path) -> None:
+async def test_a_revocation_disables_the_key_and_stale_snapshots_do_not_restore_it(tmp_path: Path) -> None:
     async with live_gateway(tmp_path, published(1)) as live:
         assert opens(live) == [True, True]
         admitted = live.gateway.snapshot
@@ -52,14 +52,14 @@ async def test_a_revocation_ends_the_key_and_a_stale_snapshot_does_not_bring_it_
         assert opens(live) == [False, True]
 
 
-async def test_a_gateway_that_starts_takes_it_from_the_bus(tmp_path: Path) -> None:
+async def test_a_starting_gateway_reads_revocations_from_the_bus(tmp_path: Path) -> None:
     bus = InProcessBus()
     say(bus, REVOKED)
     async with live_gateway(tmp_path, published(1), bus=bus) as live:
         assert opens(live) == [False, True]
 
 
-async def test_a_gateway_that_starts_takes_it_from_its_disk_and_the_bus_gets_it_again(
+async def test_a_starting_gateway_reads_revocations_from_disk_and_republishes_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(revoked_keys, "REPORT_S", 0.02)
@@ -79,7 +79,7 @@ async def test_a_gateway_that_starts_takes_it_from_its_disk_and_the_bus_gets_it_
         assert not lost, "the bus has it"
 
 
-async def test_the_last_known_good_snapshot_is_without_the_key(tmp_path: Path) -> None:
+async def test_the_last_known_good_snapshot_omits_a_revoked_key(tmp_path: Path) -> None:
     SnapshotStore(tmp_path, 1e9).save(published(1), time.time())
     RevocationFile(tmp_path).save(REVOKED)
     async with live_gateway(tmp_path, None) as live:
@@ -87,7 +87,7 @@ async def test_the_last_known_good_snapshot_is_without_the_key(tmp_path: Path) -
         assert opens(live) == [False, True]
 
 
-async def test_once_the_database_has_stored_it_snapshots_decide_again(tmp_path: Path) -> None:
+async def test_snapshots_decide_again_once_the_database_holds_the_revocation(tmp_path: Path) -> None:
     stored = revocation(1, stored_as_of=5)
     async with live_gateway(tmp_path, published(4)) as live:
         say(live.bus, REVOKED)
@@ -100,7 +100,7 @@ async def test_once_the_database_has_stored_it_snapshots_decide_again(tmp_path: 
         await until(lambda: opens(live) == [True, True])
 
 
-async def test_what_is_no_revocation_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_malformed_revocations_are_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with live_gateway(tmp_path, published(1)) as live:
         live.bus.publish("revoked-keys/x", b"rubbish")
         for wrong in ({"sha256": "short"}, {"at": -1.0}, {"at": 1e300}, {"at": float("nan")}):
@@ -110,7 +110,7 @@ async def test_what_is_no_revocation_is_ignored(tmp_path: Path, caplog: pytest.L
         assert opens(live) == [True, True]
 
 
-async def test_a_disk_that_takes_nothing_delays_no_revocation_and_is_tried_again(
+async def test_a_failing_disk_delays_no_revocation_and_is_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(revoked_keys, "REPORT_S", 0.02)
@@ -124,7 +124,7 @@ async def test_a_disk_that_takes_nothing_delays_no_revocation_and_is_tried_again
         await until(lambda: RevocationFile(tmp_path).load() == [REVOKED])
 
 
-async def test_more_than_may_be_known_leave_room_for_those_that_are_not_stored(
+async def test_over_the_limit_revocations_not_yet_stored_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(revoked_keys, "MAX_KNOWN", 10)

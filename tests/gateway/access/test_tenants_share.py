@@ -1,4 +1,4 @@
-"""One tenant's flood costs another little: unreported requests hold few engines, and tenants share dispatches."""
+"""A flood of one tenant barely delays another: unreported requests hold few engines, and tenants share dispatches."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def _flood(
 
 
 @pytest.mark.parametrize("tokens", [8000, 200])
-async def test_unreported_decisions_hardly_delay_another_tenant(tmp_path: Path, tokens: int) -> None:
+async def test_unreported_decisions_barely_delay_another_tenant(tmp_path: Path, tokens: int) -> None:
     async with ScriptedEngine() as a, ScriptedEngine() as b, served([a.url, b.url], tmp_path) as gateway:
         before = await _wait_s(gateway)
         await _flood(gateway, tokens)
@@ -55,7 +55,7 @@ async def test_unreported_decisions_hardly_delay_another_tenant(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("tokens", [8000, 200])
-async def test_a_tenant_with_three_keys_holds_what_two_keys_may(tmp_path: Path, tokens: int) -> None:
+async def test_a_tenant_with_three_keys_holds_as_much_as_with_two(tmp_path: Path, tokens: int) -> None:
     """A creator of API keys cannot hold more engines by making one more."""
     keys = [OTHER_KEY, "hw_second_key_of_tenant_b", "hw_third_key_of_tenant_b"]
     async with ScriptedEngine() as a, ScriptedEngine() as b, served([a.url, b.url], tmp_path) as gateway:
@@ -72,7 +72,7 @@ async def test_a_tenant_with_three_keys_holds_what_two_keys_may(tmp_path: Path, 
         assert 0 < held[0] < held[1] == held[2] <= 2 * FEW
 
 
-async def test_a_tenant_alone_may_hold_all(tmp_path: Path) -> None:
+async def test_an_only_tenant_can_hold_all_engines(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         made = snapshot([engine.url])
         _publish(gateway, msgspec.structs.replace(made, api_keys=made.api_keys[1:]))
@@ -81,7 +81,7 @@ async def test_a_tenant_alone_may_hold_all(tmp_path: Path) -> None:
         assert len(gateway.pool.router.reservations) == FLOOD
 
 
-async def test_a_reporting_caller_may_hold_as_many_requests_as_it_sends(tmp_path: Path) -> None:
+async def test_a_caller_that_reports_is_not_limited_in_reservations(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         first = (await _flood(gateway, 200))[0]
         held = len(gateway.pool.router.reservations)
@@ -90,7 +90,7 @@ async def test_a_reporting_caller_may_hold_as_many_requests_as_it_sends(tmp_path
         assert held < 20 < FLOOD <= len(gateway.pool.router.reservations)
 
 
-async def test_grants_go_round_the_tenants_as_soon_as_there_are_two(tmp_path: Path) -> None:
+async def test_fairness_starts_as_soon_as_there_are_two_tenants(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         made = snapshot([engine.url])
         assert gateway.pool.router.policy.fairness.enabled
@@ -100,7 +100,7 @@ async def test_grants_go_round_the_tenants_as_soon_as_there_are_two(tmp_path: Pa
         assert gateway.gateway.api_key(sha256(KEY.encode()).hexdigest()) is not None
 
 
-async def test_a_flood_of_prefixes_leaves_another_tenants_hits(tmp_path: Path) -> None:
+async def test_a_flood_of_prefixes_evicts_no_other_tenants_hits(tmp_path: Path) -> None:
     small = GatewaySettings(probe_interval_s=0.1, index_max_bytes=500_000)
     async with (
         ScriptedEngine() as engine,

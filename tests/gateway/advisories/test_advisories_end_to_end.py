@@ -1,4 +1,4 @@
-"""Engines, node managers and a gateway at work together: a session's KV moves before its request comes."""
+"""Engines, node managers and a gateway together: a session's KV moves before its request arrives."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def policy(rule: AdvisoryRule) -> RoutingPolicy:
 
 
 async def first_turn_on_engine_0(fleet: Fleet) -> None:
-    """Have the first engine compute the session's first turn, and leave it out from then on."""
+    """Have the first engine compute the session's first turn, then exclude it from routing."""
     await until(lambda: fleet.holding("a") and fleet.holding("b"))
     fleet.keep_out("engine-1")
     await until(lambda: fleet.gateway.pool.accepting == {"engine-0"})
@@ -50,7 +50,7 @@ async def asked(fleet: Fleet) -> StoredDecision:
     return record
 
 
-async def test_a_sessions_kv_is_beside_its_engine_before_its_request_comes(tmp_path: Path) -> None:
+async def test_a_sessions_kv_is_at_its_engine_before_its_request_arrives(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}, policy=policy("gated")) as fleet:
             rows = MoveRows(fleet)
@@ -83,7 +83,7 @@ async def test_a_sessions_kv_is_beside_its_engine_before_its_request_comes(tmp_p
             assert (pool.sessions, pool.requests, pool.loads) == (2, 2, 1)
 
 
-async def test_where_the_policy_takes_none_nothing_moves_and_nothing_is_remembered(tmp_path: Path) -> None:
+async def test_a_policy_without_advisories_moves_and_remembers_nothing(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}, policy=policy("off")) as fleet:
             await first_turn_on_engine_0(fleet)
@@ -94,7 +94,7 @@ async def test_where_the_policy_takes_none_nothing_moves_and_nothing_is_remember
             assert record.load.node == "a"
 
 
-async def test_a_tenant_never_touches_anothers_session(tmp_path: Path) -> None:
+async def test_a_tenant_cannot_touch_another_tenants_session(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}, policy=policy("gated")) as fleet:
             await first_turn_on_engine_0(fleet)
@@ -109,7 +109,7 @@ async def test_a_tenant_never_touches_anothers_session(tmp_path: Path) -> None:
             assert len(fleet.gateway.gateway.advisories) == 1
 
 
-async def test_a_session_that_guesses_anothers_prompt_sees_no_move(tmp_path: Path) -> None:
+async def test_guessing_another_sessions_prompt_reveals_no_move(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}, policy=policy("gated")) as fleet:
             await first_turn_on_engine_0(fleet)
@@ -129,7 +129,7 @@ async def test_a_session_that_guesses_anothers_prompt_sees_no_move(tmp_path: Pat
             assert [set(state) for state in states] == [{"session_id", "state", "expected_in_s", "expires_in_s"}] * 2
 
 
-async def test_a_page_with_a_token_may_advise_for_its_session_alone(tmp_path: Path) -> None:
+async def test_a_page_with_a_token_can_advise_only_for_its_session(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}, policy=policy("gated")) as fleet:
             await first_turn_on_engine_0(fleet)
@@ -154,7 +154,7 @@ async def test_a_page_with_a_token_may_advise_for_its_session_alone(tmp_path: Pa
             assert not [name for name in (b"tenant-a", b'"ka"', b"tiny") if name in held], "the page sees whose it is"
 
 
-async def test_an_invalidated_advisory_reserves_nothing(tmp_path: Path) -> None:
+async def test_a_withdrawn_advisory_reserves_nothing(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}, policy=policy("gated")) as fleet:
             await first_turn_on_engine_0(fleet)

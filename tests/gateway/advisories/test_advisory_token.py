@@ -1,4 +1,4 @@
-"""Tokens open the advisories of one session for a while, and nothing that was not signed opens anything."""
+"""Tokens allow advisories of one session for a limited time, and unsigned tokens are rejected."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ CLAIMS = TokenClaims("reference", "s-1", "llama", 1000.0)
 TOKENS = AdvisoryTokens(Keyring.of(b"the fleet's secret"))
 
 
-def test_a_token_says_what_it_was_made_for_until_its_time_is_over() -> None:
+def test_a_token_carries_its_claims_until_it_expires() -> None:
     token = TOKENS.token(CLAIMS)
     assert TOKENS.claims(token, 999.0) == CLAIMS
     assert TOKENS.claims(token, 1000.0) is None
 
 
-def test_another_fleets_token_opens_nothing() -> None:
+def test_a_token_of_another_fleet_is_rejected() -> None:
     assert TOKENS.claims(AdvisoryTokens(Keyring.of(b"another secret")).token(CLAIMS), 0.0) is None
 
 
-def test_while_the_secret_is_rotated_tokens_of_both_are_valid_and_the_old_ones_counted() -> None:
+def test_during_rotation_tokens_of_both_secrets_are_valid_and_old_ones_counted() -> None:
     old = AdvisoryTokens(Keyring.of(b"before")).token(CLAIMS)
     keyring = Keyring.of(b"after", b"before")
     within = AdvisoryTokens(keyring)
@@ -36,7 +36,7 @@ def test_while_the_secret_is_rotated_tokens_of_both_are_valid_and_the_old_ones_c
     assert finished.claims(old, 0.0) is None
 
 
-def test_no_changed_token_is_believed() -> None:
+def test_tampered_tokens_are_rejected() -> None:
     token, rng = TOKENS.token(CLAIMS), random.Random(3)
     for _ in range(500):
         at = rng.randrange(len(token))
@@ -46,11 +46,11 @@ def test_no_changed_token_is_believed() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "at_", "at_.", "at_e30.x", "hw_key", "at_" + "x" * 5000, "at_é.x"])
-def test_nonsense_is_no_token(text: str) -> None:
+def test_malformed_tokens_are_rejected(text: str) -> None:
     assert TOKENS.claims(text, 0.0) is None
 
 
-def test_a_token_names_its_api_key_to_gateways_alone() -> None:
+def test_only_gateways_can_read_the_api_key_of_a_token() -> None:
     keys = [ApiKeyEntry(key_id=f"key-{n}", sha256=str(n), tenant_id="acme") for n in range(3)]
     published = Snapshot(version=1, published_at=0.0, pools=(), engines=(), api_keys=tuple(keys))
     claims = TokenClaims(TOKENS.reference(keys[1]), "s-1", "llama", 1000.0)

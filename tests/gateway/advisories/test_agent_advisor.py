@@ -1,4 +1,4 @@
-"""Agents' requests advise the sessions of the agents that may come next, and withdraw what was false."""
+"""Requests of agents advise the sessions of the agents likely to follow, and withdraw wrong advisories."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def only(fleet: Fleet, engine_id: str) -> None:
     await until(lambda: fleet.gateway.pool.accepting == {engine_id})
 
 
-async def test_the_next_agents_kv_moves_while_the_agent_before_works(tmp_path: Path) -> None:
+async def test_the_next_agents_kv_moves_while_the_previous_agent_works(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         nodes = {"a": one, "b": other}
         async with serving(tmp_path, nodes, policy=policy("gated"), call_graph=GRAPH) as fleet:
@@ -74,7 +74,7 @@ async def test_without_a_call_graph_no_session_is_advised(tmp_path: Path) -> Non
             assert len(fleet.gateway.gateway.advisories) == 0
 
 
-def test_a_call_graph_is_read_from_the_file_that_the_variable_names(tmp_path: Path) -> None:
+def test_a_call_graph_is_read_from_the_configured_file(tmp_path: Path) -> None:
     file = tmp_path / "agents.json"
     file.write_bytes(msgspec.json.encode(GRAPH))
     assert read_call_graph(str(file)) == GRAPH

@@ -1,4 +1,4 @@
-"""No order, duplicate, loss or kill loses the only copy of a block to an advisory, or leaves a reservation behind.
+"""No order, duplicate, loss or kill of events loses the only copy of a block or leaks a reservation.
 
 A copy that an advisory brought may be the only one too: its source may have let its own go, or have ended.
 
@@ -60,22 +60,22 @@ def facts(name: int) -> BlockFacts:
 
 
 class Node:
-    """One machine's blocks."""
+    """The blocks of one machine."""
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
-        """Be there with nothing, as after the machine's end."""
+        """Start empty, as after a restart of the machine."""
         self.held = catalog(dram_slots=12, ssd_slots=12)
         self.transactions = Transactions(self.held)
 
     def blocks(self) -> dict[int, bool]:
-        """Return the readable blocks: block → whether it is in DRAM."""
+        """Return the readable blocks, each mapped to whether it is in DRAM."""
         return {item.facts.routing_key: DRAM in item.slots for item in self.held.page(-1, 1000) if item.visible}
 
     def store(self, names: Sequence[int], now: float, expected: Expected | None = None, *, ends: str = "whole") -> bool:
-        """Take blocks in; returns whether all are there. `ends` partway: no commit follows."""
+        """Store blocks; return whether all were stored. With `ends`, stop partway without a commit."""
         tx_id = f"{names} {now} {random.random()}"
         new = [facts(name) for name in names if self.held.find(key(name)) is None]
         if isinstance(self.transactions.allocate(tx_id, [], new, LEASE_S, now, expected), TransactionRejection):
@@ -87,7 +87,7 @@ class Node:
 
 
 class World(Mover):
-    """Two nodes, and a gateway that ends and restarts. Both threads use the state under `lock`."""
+    """Two nodes and a gateway that ends and restarts. Both threads use the state under `lock`."""
 
     def __init__(self, rule: AdvisoryRule, seed: int) -> None:
         self.rng, self.lock, self.now = random.Random(seed), threading.Lock(), 1000.0
@@ -99,7 +99,7 @@ class World(Mover):
         self.begin()
 
     def begin(self) -> None:
-        """Start the gateway, which remembers nothing."""
+        """Start the gateway without any state."""
         metrics = GatewayMetrics()
         kv_nodes = KvNodes(NodeAccess(), metrics)
         kv_nodes.entries = {name: KvNodeEntry(name=name, address=f"{name}:1") for name in self.nodes}
@@ -181,7 +181,7 @@ class World(Mover):
     # -- what happens
 
     def send(self) -> None:
-        """Send a session's advisory, which is now on its way."""
+        """Send an advisory for a session; `deliver` delivers it later."""
         rng = self.rng
         lead_s = rng.choice((None, rng.uniform(0.0, 40.0)))
         session = f"s-{rng.randrange(SESSIONS)}"
@@ -191,7 +191,7 @@ class World(Mover):
         self.on_their_way.append((advisory, self.now, rng.random() < 0.2))
 
     def deliver(self) -> None:
-        """Something that is on its way comes, whichever; it may come again, and some things never do."""
+        """Deliver any pending message. A message can be delivered twice or never."""
         if not self.on_their_way:
             return
         newest = min(len(self.on_their_way), self.rng.choice((1, 3, 30)))
@@ -209,7 +209,7 @@ class World(Mover):
             self.advisories.received(advisory, age_s)
 
     def ask(self) -> None:
-        """A session's request comes and is served; its blocks are read or stored at the engine's own node."""
+        """Serve a session's request; its blocks are read from or stored at the engine's own node."""
         self.requests += 1
         number = self.rng.randrange(SESSIONS)
         keys = blocks_of(number)
@@ -234,12 +234,12 @@ class World(Mover):
             self.lost |= before - self.all_blocks() - (held - plain.blocks().keys())
 
     def drain(self) -> None:
-        """One engine takes no more work, so that its sessions go to the other one; or both do again."""
+        """Drain one engine, so that its sessions move to the other one, or restore both."""
         out = self.rng.randrange(3)
         self.router.set_engines([engines(2, accepts=number != out)[number] for number in range(2)], self.now)
 
     def write_behind(self) -> None:
-        """A node writes blocks of its DRAM to its SSD."""
+        """Write blocks from a node's DRAM to its SSD."""
         with self.lock:
             node = self.nodes[self.rng.choice("ab")]
             in_dram = [name for name, in_dram in node.blocks().items() if in_dram]
@@ -291,7 +291,7 @@ class World(Mover):
 
 @pytest.mark.parametrize("rule", ["gated", "symphony"])
 @pytest.mark.parametrize("seed", range(6))
-async def test_no_order_of_events_loses_an_only_copy_or_leaves_a_reservation(rule: AdvisoryRule, seed: int) -> None:
+async def test_no_order_of_events_loses_an_only_copy_or_leaks_a_reservation(rule: AdvisoryRule, seed: int) -> None:
     world = World(rule, seed)
     for _ in range(STEPS):
         await world.step()

@@ -1,4 +1,4 @@
-"""A flood of advisories is shed by key, before any request is delayed; spurious sources lose their prefetches."""
+"""A flood of advisories is shed by key before it delays any request; spurious sources lose their prefetches."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Clock:
 
 
 async def flood(fleet: Fleet, calls: int) -> list[int]:
-    """Send advisories of another tenant for sessions that it has not."""
+    """Send advisories of another tenant for sessions that it does not have."""
     return [(await fleet.gateway.post(ADVISORIES, {"session_id": f"x-{n}"}, key=OTHER_KEY))[0] for n in range(calls)]
 
 
-async def test_a_flood_is_shed_and_others_are_served(tmp_path: Path) -> None:
+async def test_a_flood_of_one_tenant_is_shed_and_others_are_served(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}, policy=policy("gated")) as fleet:
             await first_turn_on_engine_0(fleet)
@@ -55,7 +55,7 @@ async def test_a_flood_is_shed_and_others_are_served(tmp_path: Path) -> None:
             assert (await asked(fleet)).outcome == "completed"
 
 
-async def test_a_page_that_floods_leaves_its_key_and_other_pages_their_allowance(
+async def test_a_flooding_page_leaves_its_key_and_other_pages_their_allowance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
@@ -79,7 +79,7 @@ async def test_a_page_that_floods_leaves_its_key_and_other_pages_their_allowance
             assert int(answer.headers["retry-after"]) >= 1
 
 
-async def test_a_gateway_that_is_behind_sheds_all_advisories_and_serves_requests(tmp_path: Path) -> None:
+async def test_an_overloaded_gateway_sheds_all_advisories_and_serves_requests(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}, policy=policy("gated")) as fleet:
             await first_turn_on_engine_0(fleet)
@@ -94,7 +94,7 @@ async def test_a_gateway_that_is_behind_sheds_all_advisories_and_serves_requests
             assert (await asked(fleet)).outcome == "completed"
 
 
-async def test_advisories_without_a_request_are_spurious_and_lose_their_moves(tmp_path: Path) -> None:
+async def test_sources_of_advisories_without_requests_lose_their_moves(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}, policy=policy("gated")) as fleet:
             await first_turn_on_engine_0(fleet)

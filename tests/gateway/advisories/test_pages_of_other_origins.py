@@ -1,4 +1,4 @@
-"""Pages of other sites: an API key lists the origins that may use its tokens, and browsers learn of no other."""
+"""Cross-origin pages: an API key lists the origins that can use its tokens, and browsers learn no others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALLOWED = "access-control-allow-origin"
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[ServedGateway]:
-    """A gateway whose two tenants list an origin each."""
+    """Run a gateway whose two tenants list one origin each."""
     bus = InProcessBus()
     async with ScriptedEngine() as engine:
         plain = snapshot([engine.url])
@@ -44,7 +44,7 @@ async def token(gateway: ServedGateway, key: str = KEY) -> str:
 async def send(
     gateway: ServedGateway, origin: str | None, *, method: str = "POST", path: str = ADVISORIES, **fields: str
 ) -> tuple[int, dict[str, str]]:
-    """Send what a page's script would, without a preflight; returns status and headers of the answer."""
+    """Send the request of a page's script without a preflight; return status and headers of the response."""
     headers = {"content-type": PLAIN} | ({"origin": origin} if origin is not None else {})
     data = msgspec.json.encode(fields) if method == "POST" else None
     async with gateway.client.request(method, gateway.url + path, data=data, headers=headers) as answer:
@@ -62,26 +62,26 @@ def taken(gateway: ServedGateway) -> float:
     return gateway.gateway.metrics.advisories.value("", "forwarded")
 
 
-async def test_a_listed_page_sends_text_and_is_allowed(gateway: ServedGateway) -> None:
+async def test_a_page_of_a_listed_origin_is_allowed(gateway: ServedGateway) -> None:
     status, headers = await send(gateway, LISTED, token=await token(gateway))
     assert (status, headers[ALLOWED], headers["vary"].lower()) == (202, LISTED, "origin")
     assert taken(gateway) == 1
 
 
 @pytest.mark.parametrize("origin", [NOBODYS, OTHERS, "null", LISTED + ".evil.example", "http://chat.example.com"])
-async def test_a_page_that_the_tokens_key_does_not_list_is_rejected(gateway: ServedGateway, origin: str) -> None:
+async def test_a_page_of_an_unlisted_origin_is_rejected(gateway: ServedGateway, origin: str) -> None:
     status, headers = await send(gateway, origin, token=await token(gateway))
     assert (status, ALLOWED in headers) == (403, False)
     assert taken(gateway) == 0
 
 
-async def test_each_key_has_its_own_list(gateway: ServedGateway) -> None:
+async def test_each_key_has_a_separate_origin_list(gateway: ServedGateway) -> None:
     others = await token(gateway, OTHER_KEY)
     assert (await send(gateway, OTHERS, token=others))[0] == 202
     assert (await send(gateway, LISTED, token=others))[0] == 403
 
 
-async def test_pages_of_the_gateways_own_host_and_programs_need_no_entry(gateway: ServedGateway) -> None:
+async def test_pages_of_the_gateways_host_and_programs_need_no_entry(gateway: ServedGateway) -> None:
     made = await token(gateway)
     status, headers = await send(gateway, gateway.url, token=made)
     assert (status, ALLOWED in headers) == (202, False)
@@ -103,7 +103,7 @@ async def test_a_preflight_does_not_reveal_which_origins_are_listed(gateway: Ser
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-async def test_a_call_that_needed_a_preflight_is_rejected_by_its_origin(gateway: ServedGateway, method: str) -> None:
+async def test_a_call_that_needs_a_preflight_is_rejected_by_its_origin(gateway: ServedGateway, method: str) -> None:
     made = {"authorization": f"Bearer {await token(gateway)}"}
     for origin, expected in ((LISTED, 200), (NOBODYS, 403)):
         sent = {**made, "origin": origin}
@@ -111,13 +111,13 @@ async def test_a_call_that_needed_a_preflight_is_rejected_by_its_origin(gateway:
             assert (answer.status, answer.headers.get(ALLOWED)) == (expected, origin if expected == 200 else None)
 
 
-async def test_no_other_path_answers_pages_of_other_origins(gateway: ServedGateway) -> None:
+async def test_no_other_path_serves_cross_origin_pages(gateway: ServedGateway) -> None:
     for path in (TOKENS, "/v1/chat/completions", "/api/v1/route"):
         _, headers = await preflight(gateway, LISTED, path)
         assert ALLOWED not in headers
 
 
-async def test_a_token_is_taken_from_the_body_and_from_no_address(gateway: ServedGateway) -> None:
+async def test_a_token_is_read_from_the_body_and_never_from_the_url(gateway: ServedGateway) -> None:
     made = await token(gateway)
     assert (await send(gateway, LISTED, path=f"{ADVISORIES}?token={made}"))[0] == 401
     assert (await send(gateway, LISTED, token=made))[0] == 202

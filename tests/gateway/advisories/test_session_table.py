@@ -1,4 +1,4 @@
-"""The memory of sessions: bounded, per tenant, and no tenant displaces all of another's."""
+"""The session table is bounded and per tenant; no tenant displaces all sessions of another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def note(table: SessionTable, tenant: str, session: str, keys: int = 2) -> None:
     table.note(tenant, session, "pool", "e-1", range(1, keys + 1), 16 * keys, 0.0)
 
 
-def test_the_newest_request_of_a_session_is_what_is_known() -> None:
+def test_the_table_keeps_the_newest_request_of_a_session() -> None:
     table = SessionTable()
     note(table, "a", "s", 2)
     note(table, "a", "s", 5)
@@ -22,7 +22,7 @@ def test_the_newest_request_of_a_session_is_what_is_known() -> None:
     table.check()
 
 
-def test_a_tenant_with_many_sessions_loses_its_own_oldest() -> None:
+def test_a_tenant_with_many_sessions_evicts_its_oldest() -> None:
     table = SessionTable(max_per_tenant=3)
     note(table, "b", "other")
     for number in range(5):
@@ -32,7 +32,7 @@ def test_a_tenant_with_many_sessions_loses_its_own_oldest() -> None:
     table.check()
 
 
-def test_over_the_limit_of_keys_the_largest_tenant_gives_way() -> None:
+def test_over_the_key_limit_the_largest_tenant_is_evicted_from() -> None:
     table = SessionTable(max_keys=100, max_keys_per_tenant=80)
     note(table, "small", "s", 20)
     for number in range(6):
@@ -41,7 +41,7 @@ def test_over_the_limit_of_keys_the_largest_tenant_gives_way() -> None:
     assert table.get("small", "s") is not None
 
 
-def test_random_work_keeps_counts_and_limits() -> None:
+def test_random_operations_keep_counts_and_limits() -> None:
     table, rng = SessionTable(20, 8, 100, 60), random.Random(7)
     for _ in range(2000):
         tenant, session = rng.choice("abcd"), f"s-{rng.randrange(12)}"

@@ -1,6 +1,4 @@
-"""Two gateways of one pool: whichever receives a session's advisory, the one that decides keeps its state, and both can
-report it.
-"""
+"""Two gateways of one pool: the deciding one keeps an advisory's state, and both report it."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ SESSION = Advisory(tenant_id="tenant-a", session_id="s-1", source="ka")
 
 @asynccontextmanager
 async def two(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Fleet]]:
-    """Serve two engines with a node each through two gateways; the pool's owner comes first."""
+    """Serve two engines with one node each through two gateways; the pool's owner comes first."""
     monkeypatch.setattr("gateway.owners.owner_client.ANSWER_S", 20.0)
     bus, clock = InProcessBus(), Clock()
     async with AsyncExitStack() as stack:
@@ -72,14 +70,14 @@ async def two(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 
 
 async def leave_out(fleets: list[Fleet], *engine_ids: str) -> None:
-    """Drain these engines, and no other, and return when both gateways know."""
+    """Drain only these engines, and return when both gateways have applied it."""
     fleets[OWNER].keep_out(*engine_ids)
     left = {"engine-0", "engine-1"} - set(engine_ids)
     await until(lambda: all(fleet.gateway.pool.accepting == left for fleet in fleets))
 
 
 async def first_turn(fleets: list[Fleet], through: int) -> None:
-    """Have the first engine compute the session's first turn, and leave it out from then on."""
+    """Have the first engine compute the session's first turn, then exclude it from routing."""
     await leave_out(fleets, "engine-1")
     await fleets[through].ask(session_id="s-1")
     await until(lambda: all(fleet.blocks("a") == BLOCKS for fleet in fleets))
@@ -95,7 +93,7 @@ def of(fleet: Fleet) -> Advisories:
     [(OTHER, OWNER, "prefetching"), (OWNER, OTHER, "unknown"), (OTHER, OTHER, "forwarded")],
     ids=["served by the other", "told to the other", "both by the other"],
 )
-async def test_the_owner_keeps_the_place_of_a_session_that_asks_through_the_other(
+async def test_the_owner_knows_the_engine_of_a_session_that_asks_through_the_other_gateway(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served_by: int, receiver: int, state: str
 ) -> None:
     async with two(tmp_path, monkeypatch) as fleets:
@@ -129,7 +127,7 @@ async def test_a_withdrawal_reaches_the_owner(tmp_path: Path, monkeypatch: pytes
         assert len(owner.gateway.pool.router.advised.sessions) == 0
 
 
-async def test_after_the_owners_end_the_other_takes_advisories_for_the_sessions_that_it_served(
+async def test_after_the_owner_dies_the_other_accepts_advisories_for_sessions_it_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with two(tmp_path, monkeypatch) as fleets:
@@ -146,7 +144,7 @@ async def test_after_the_owners_end_the_other_takes_advisories_for_the_sessions_
         assert len(of(other)) == len(other.gateway.pool.router.advised.sessions) == 0
 
 
-async def test_what_was_overtaken_or_is_too_old_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_overtaken_and_expired_advisories_do_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with two(tmp_path, monkeypatch) as fleets:
         owner = fleets[OWNER]
         await first_turn(fleets, OWNER)
@@ -175,7 +173,7 @@ async def test_what_was_overtaken_or_is_too_old_does_nothing(tmp_path: Path, mon
         assert len(of(owner)) == len(owner.gateway.pool.router.advised.sessions) == 0, "its request was there first"
 
 
-async def test_a_gateway_that_decides_no_more_holds_nothing_and_blames_no_source(
+async def test_a_gateway_that_no_longer_decides_drops_its_state_and_blames_no_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with two(tmp_path, monkeypatch) as fleets:

@@ -1,4 +1,4 @@
-"""Limits of a source: a bucket per API key, and less the more of its advisories are spurious."""
+"""Limits per source: one bucket per API key, which shrinks as more advisories are spurious."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.advisories.source_limits import (
 from planning.kv_moves.planner_trust import TRIAL_S
 
 
-def test_a_burst_is_taken_and_then_so_many_per_second() -> None:
+def test_a_source_gets_a_burst_and_then_a_constant_rate() -> None:
     limits = SourceLimits()
     assert all(limits.take("a", "k", 0.0) == 0.0 for _ in range(int(BURST)))
     assert 0.0 < limits.take("a", "k", 0.0) <= 1.0 / PER_S
@@ -23,7 +23,7 @@ def test_a_burst_is_taken_and_then_so_many_per_second() -> None:
     assert limits.take("a", "other", 1.0) == limits.take("b", "k", 1.0) == 0.0
 
 
-def test_a_source_of_spurious_advisories_moves_little_and_last() -> None:
+def test_a_spurious_source_moves_little_and_with_lowest_priority() -> None:
     limits = SourceLimits()
     good, bad = limits.rank("a", "good", 1, 0.0), limits.rank("a", "bad", 1, 0.0)
     assert good == bad
@@ -38,14 +38,14 @@ def test_a_source_of_spurious_advisories_moves_little_and_last() -> None:
     assert all(limits.may_move("a", "bad", TRIAL_S + 1) for _ in range(3))
 
 
-def test_the_sources_are_bounded() -> None:
+def test_sources_are_bounded() -> None:
     limits = SourceLimits()
     for number in range(MAX_SOURCES + 10):
         limits.take("a", f"k-{number}", 0.0)
     assert len(limits) == MAX_SOURCES
 
 
-def test_a_token_has_a_share_of_its_keys_allowance() -> None:
+def test_a_token_gets_a_share_of_its_keys_allowance() -> None:
     limits = TokenLimits()
     assert sum(limits.take("t", None, 0.0) == 0.0 for _ in range(1000)) == TOKEN_SHARE * BURST
     assert 0.0 < limits.take("t", None, 0.0) <= 1.0 / (TOKEN_SHARE * PER_S)
@@ -53,7 +53,7 @@ def test_a_token_has_a_share_of_its_keys_allowance() -> None:
     assert limits.take("other", None, 0.0) == 0.0
 
 
-def test_a_token_of_a_key_with_a_limit_has_a_share_of_that_and_one_call_at_least() -> None:
+def test_a_token_gets_a_share_of_a_limited_key_and_at_least_one_call() -> None:
     limits = TokenLimits()
     assert sum(limits.take("t", 600, 0.0) == 0.0 for _ in range(1000)) == TOKEN_SHARE * BURST
     assert sum(limits.take("t", 600, 60.0) == 0.0 for _ in range(1000)) == TOKEN_SHARE * BURST
@@ -61,7 +61,7 @@ def test_a_token_of_a_key_with_a_limit_has_a_share_of_that_and_one_call_at_least
     assert limits.take("u", 4, 0.0) == 60.0 / (4 * TOKEN_SHARE)
 
 
-def test_the_tokens_are_bounded() -> None:
+def test_tokens_are_bounded() -> None:
     limits = TokenLimits()
     for number in range(MAX_TOKENS + 10):
         limits.take(f"t-{number}", None, 0.0)

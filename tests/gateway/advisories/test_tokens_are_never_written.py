@@ -1,4 +1,4 @@
-"""Tokens of pages, used in every way, right and wrong, are found in nothing that the whole program writes."""
+"""Page tokens, used in valid and invalid ways, appear in no file that the program writes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SESSION = "s-1"
 
 
 async def every_way(running: LiveProgram) -> tuple[list[str], list[int]]:
-    """Have tokens made and send them; returns them, and the answers' statuses."""
+    """Create and send tokens in every way; return them and the response statuses."""
     tokens, statuses = list[str](), list[int]()
     key = {"authorization": f"Bearer {running.secrets.api_key}"}
 

@@ -1,4 +1,4 @@
-"""Why a request went where it went, and what came of it, for its own tenant only."""
+"""Explanations of a request's decision and outcome, for its own tenant only."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def _report(gateway: ServedGateway, decision_id: str, verb: str, body: Any
     return await gateway.post(f"/api/v1/requests/{decision_id}/{verb}", body or {}, **more)
 
 
-async def test_the_course_of_a_request_is_explained(gateway: ServedGateway) -> None:
+async def test_the_history_of_a_request_is_explained(gateway: ServedGateway) -> None:
     decision_id = await _decided(gateway)
     _, before = await gateway.get(f"/api/v1/explain/{decision_id}")
     await _report(gateway, decision_id, "first_token")
@@ -48,7 +48,7 @@ async def test_the_course_of_a_request_is_explained(gateway: ServedGateway) -> N
     assert " " in after["reason_words"]
 
 
-async def test_a_rejected_request_can_be_explained_too(tmp_path: Path) -> None:
+async def test_a_rejected_request_is_explained(tmp_path: Path) -> None:
     async with served(["http://127.0.0.1:9"], tmp_path) as gateway:
         question = {"model": MODEL, "block_hashes": [1], "wait": False}
         status, _, headers = await gateway.post("/api/v1/route", question)

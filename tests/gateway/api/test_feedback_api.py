@@ -1,4 +1,4 @@
-"""Callers' reports about requests reach router, counters and traffic, once."""
+"""Callers' reports about requests reach router, counters and traffic exactly once."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_cached_tokens_never_exceed_the_prompt(gateway: ServedGateway) -> 
 
 
 @pytest.mark.parametrize("body", [{"cached_tokens": -1}, {"cached_tokens": "many"}, {"output_tokens": 1.5}, [1]])
-async def test_a_report_that_cannot_be_is_rejected_and_changes_nothing(gateway: ServedGateway, body: Any) -> None:
+async def test_an_impossible_report_is_rejected_and_changes_nothing(gateway: ServedGateway, body: Any) -> None:
     decision_id = await _decided(gateway)
     assert (await _report(gateway, decision_id, "complete", body))[0] == 400
     _, explained = await gateway.get(f"/api/v1/explain/{decision_id}")
@@ -69,18 +69,18 @@ async def test_a_report_that_cannot_be_is_rejected_and_changes_nothing(gateway: 
 
 
 @pytest.mark.parametrize("path", ["/api/v1/requests/nobody/complete", "/api/v1/requests/nobody/explode"])
-async def test_unknown_ids_and_verbs_are_404(gateway: ServedGateway, path: str) -> None:
+async def test_unknown_ids_and_actions_get_404(gateway: ServedGateway, path: str) -> None:
     assert (await gateway.post(path, {}))[0] == 404
 
 
-async def test_tenants_see_and_touch_only_their_own(gateway: ServedGateway) -> None:
+async def test_tenants_see_and_change_only_their_own_requests(gateway: ServedGateway) -> None:
     decision_id = await _decided(gateway)
     assert (await _report(gateway, decision_id, "complete", key=OTHER_KEY))[0] == 404
     assert (await gateway.get(f"/api/v1/explain/{decision_id}", key=OTHER_KEY))[0] == 404
     assert (await gateway.get(f"/api/v1/explain/{decision_id}"))[0] == 200
 
 
-async def test_a_reported_cancellation_releases_the_engine_and_says_nothing_of_it(gateway: ServedGateway) -> None:
+async def test_a_reported_cancellation_releases_the_engine_without_judging_it(gateway: ServedGateway) -> None:
     decision_id = await _decided(gateway)
     status, answer, _ = await _report(gateway, decision_id, "cancel")
     assert (status, answer["outcome"]) == (200, "cancelled")

@@ -1,4 +1,4 @@
-"""One tenant's answers reveal nothing about another's requests: by figures, by sizes, by the time of an answer."""
+"""Responses to one tenant reveal nothing about another's requests: by numbers, sizes, or response times."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}]}
 
 
 def distinguishability(hits: Sequence[float], misses: Sequence[float]) -> float:
-    """Return the chance (AUC) that a figure distinguishes a hit from a miss, whichever way round it is read."""
+    """Return the area under the curve (AUC) at which a number separates hits from misses, in either direction."""
     ranks: dict[float, list[int]] = {}
     for values, kind in ((hits, 1), (misses, 0)):
         for value in values:
@@ -53,7 +53,7 @@ def numbers_in(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
 
 
 def _asked(gateway: ServedGateway, key: str, first_block: int, **fields: Any) -> tuple[Any, dict[str, float]]:
-    """Ask where a prompt should go; return the answer, and all that can be measured of it."""
+    """Ask for a decision on a prompt; return the response and everything measurable about it."""
     caller = gateway.gateway.api_key(sha256(key.encode()).hexdigest())
     assert caller is not None
     hashes = [first_block + block for block in range(8)]
@@ -69,7 +69,7 @@ def _asked(gateway: ServedGateway, key: str, first_block: int, **fields: Any) ->
 
 
 def _probed(gateway: ServedGateway, key: str, prompt: int) -> dict[str, float]:
-    """Reserve an engine for a prompt, and ask for others meanwhile, which no tenant has sent."""
+    """Reserve an engine for a prompt, and meanwhile ask for two fresh prompts that no tenant has sent."""
     fresh = 10_000_000 + prompt * 1000
     answers = {
         "guess": _asked(gateway, key, prompt * 100),
@@ -83,7 +83,7 @@ def _probed(gateway: ServedGateway, key: str, prompt: int) -> dict[str, float]:
 
 
 def _areas(gateway: ServedGateway, key: str, *, reports: bool = True) -> dict[str, float]:
-    """Return how well each figure separates tenant a's prompts from others, requested with this key."""
+    """Return how well each number separates tenant a's prompts from others when asked with this key."""
     numbers = list(range(1, PROBES + 1))
     random.Random(7).shuffle(numbers)
     known = set(numbers[: PROBES // 2])
@@ -102,7 +102,7 @@ def _areas(gateway: ServedGateway, key: str, *, reports: bool = True) -> dict[st
     }
 
 
-async def test_kept_apart_a_tenant_cannot_distinguish_anothers_prompts(tmp_path: Path) -> None:
+async def test_an_isolated_tenant_cannot_distinguish_anothers_prompts(tmp_path: Path) -> None:
     pool: dict[str, Any] = {"key_source": "approximate", "unsalted_tenant": "tenant-a", "isolated": True}
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, **pool) as gateway:
         assert max(_areas(gateway, OTHER_KEY).values()) <= 0.55
@@ -115,7 +115,7 @@ async def test_in_shared_pools_no_number_of_a_decision_reveals_anothers_prompts(
     assert max(area for name, area in areas.items() if not name.endswith("cpu_s")) <= 0.55
 
 
-async def test_an_operators_key_sees_hits_in_its_own_figures_and_in_the_waits_that_follow(tmp_path: Path) -> None:
+async def test_an_operators_key_sees_hits_in_its_figures_and_in_later_waits(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, key_source="approximate") as gateway:
         areas = _areas(gateway, KEY)
     assert areas["guess.predicted_hit_tokens"] == areas["guess.compute_s"] == 1.0
@@ -123,7 +123,7 @@ async def test_an_operators_key_sees_hits_in_its_own_figures_and_in_the_waits_th
 
 
 @pytest.mark.parametrize("wait", [True, False])
-async def test_where_tenants_share_caches_hit_figures_are_for_operators_keys(tmp_path: Path, wait: bool) -> None:
+async def test_with_shared_caches_only_operators_keys_see_hit_figures(tmp_path: Path, wait: bool) -> None:
     question = {"model": MODEL, "block_hashes": [1, 2], "wait": wait}
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         _, mine, _ = await gateway.post(ROUTE, question, key=OTHER_KEY)
@@ -140,7 +140,7 @@ async def test_where_tenants_share_caches_hit_figures_are_for_operators_keys(tmp
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_where_tenants_share_caches_usage_names_no_cached_tokens(tmp_path: Path, streamed: bool) -> None:
+async def test_with_shared_caches_usage_reports_no_cached_tokens(tmp_path: Path, streamed: bool) -> None:
     body = {**CHAT, "stream": streamed, **({"stream_options": {"include_usage": True}} if streamed else {})}
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         reported = [await _text(gateway, body, key) for key in (OTHER_KEY, KEY)]
@@ -156,7 +156,7 @@ async def _text(gateway: ServedGateway, body: dict[str, Any], key: str) -> str:
         return await response.text()
 
 
-async def test_a_prompt_that_no_tokenizer_reads_is_kept_apart_all_the_same(tmp_path: Path) -> None:
+async def test_a_prompt_that_cannot_be_tokenized_is_still_isolated(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, isolated=True) as gateway:
         engine.tokenizer_status = 500
         _, answer, _ = await gateway.post(ROUTE, {**CHAT, "wait": False})

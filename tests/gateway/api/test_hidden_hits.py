@@ -1,4 +1,4 @@
-"""Where tenants share caches, the answer to a right guess equals that to a wrong one: by number, size, and header."""
+"""With shared caches, responses to right and wrong guesses are equal in numbers, sizes, and headers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FullyScriptedEngine(ScriptedEngine):
-    """Answers chats, completions, and tokenizing by script, too."""
+    """Also answer chats, completions, and tokenizing by script."""
 
     @override
     async def _complete(self, request: web.Request) -> web.StreamResponse:
@@ -59,7 +59,7 @@ async def gateway(engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[Serve
 
 
 async def answer_to(gateway: ServedGateway, path: str, body: Any, *, key: str = OTHER_KEY) -> dict[str, float]:
-    """Return all numbers of an answer: in its JSON, its events, and its headers, its status and its length."""
+    """Return all numbers of a response: of its JSON, events and headers, and its status and length."""
     headers = {"authorization": f"Bearer {key}"}
     async with gateway.client.post(gateway.url + path, json=body, headers=headers) as response:
         raw, headers = await response.read(), response.headers
@@ -75,7 +75,7 @@ async def answer_to(gateway: ServedGateway, path: str, body: Any, *, key: str = 
 
 
 def worst(hits: Sequence[dict[str, float]], misses: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Return the area of every number that separates hits from misses; one that is missing counts as −1."""
+    """Return the AUC of every number that separates hits from misses; a missing number counts as −1."""
     names = {name for hit in (*hits, *misses) for name in hit}
     areas = {
         name: distinguishability([e.get(name, -1) for e in hits], [e.get(name, -1) for e in misses]) for name in names
@@ -95,7 +95,7 @@ async def learn(gateway: ServedGateway) -> None:
 
 
 async def decided(gateway: ServedGateway, prompt: str, **fields: Any) -> tuple[str, dict[str, float]]:
-    """Reserve an engine; return the decision's id, and the numbers of a batch that is asked for meanwhile."""
+    """Reserve an engine; return the decision's id, and the numbers of a batch requested meanwhile."""
     route = {"model": MODEL, "prompt": prompt, "wait": False, **fields}
     _, answer, _ = await gateway.post("/api/v1/route", route, key=OTHER_KEY)
     batch = [route, {"model": MODEL, "prompt": "fresh " * 100, "wait": False, "cache_salt": prompt[:11]}]
@@ -103,7 +103,7 @@ async def decided(gateway: ServedGateway, prompt: str, **fields: Any) -> tuple[s
 
 
 @pytest.mark.parametrize("wait", [True, False])
-async def test_decisions_batches_and_reports(gateway: ServedGateway, wait: bool) -> None:
+async def test_decisions_batches_and_reports_do_not_reveal_hits(gateway: ServedGateway, wait: bool) -> None:
     await learn(gateway)
     numbers: dict[bool, list[dict[str, float]]] = {True: [], False: []}
     for number in range(PROBES):
@@ -121,7 +121,7 @@ async def test_decisions_batches_and_reports(gateway: ServedGateway, wait: bool)
     assert worst(numbers[True], numbers[False]) == {}
 
 
-async def test_times_to_ask_again(engine: ScriptedEngine, tmp_path: Path) -> None:
+async def test_retry_after_does_not_reveal_hits(engine: ScriptedEngine, tmp_path: Path) -> None:
     policy = RoutingPolicy(admission=AdmissionDocument(mode="early"))
     numbers: dict[bool, list[dict[str, float]]] = {True: [], False: []}
     async with served([engine.url], tmp_path, policy=policy, **POOL) as gateway:
@@ -151,7 +151,7 @@ async def test_times_to_ask_again(engine: ScriptedEngine, tmp_path: Path) -> Non
     assert worst(numbers[True], numbers[False]) == {}
 
 
-async def test_a_keys_slot_is_free_again_as_late_after_a_hit_as_after_a_miss(gateway: ServedGateway) -> None:
+async def test_a_keys_slot_expires_as_late_after_a_hit_as_after_a_miss(gateway: ServedGateway) -> None:
     await learn(gateway)
     quotas, ends = gateway.gateway.key_quotas, list[float]()
     end_by = quotas.end_by
@@ -166,7 +166,7 @@ USAGE = {"prompt_tokens": 100, "completion_tokens": 2, "total_tokens": 102}
 
 
 def whole_answer(path: str, *, hit: bool) -> dict[str, Any]:
-    """Return an engine's answer with every figure that it may have of a hit."""
+    """Return an engine's response with every field that can reveal a hit."""
     cached = 64 if hit else 0
     extra = {
         "sglext": {"cached_tokens_details": {"device": cached, "host": 0}},
@@ -189,7 +189,7 @@ def whole_answer(path: str, *, hit: bool) -> dict[str, Any]:
 
 
 def streamed_answer(path: str, *, hit: bool) -> list[bytes]:
-    """Return the same as events: typed ones for messages and responses, with usage in the first and the last."""
+    """Return the same response as events: typed for messages and responses, with usage in the first and last one."""
     answer = whole_answer(path, hit=hit)
     if path == "/v1/messages":
         events = [{"type": "message_start", "message": answer}, {"type": "message_delta", "usage": answer["usage"]}]
@@ -231,7 +231,9 @@ async def proxied(
 @pytest.mark.parametrize(
     ("path", "streamed"), [*((item, False) for item in BODIES), *((item, True) for item in STREAMED)]
 )
-async def test_proxied_answers(engine: ScriptedEngine, gateway: ServedGateway, path: str, streamed: bool) -> None:
+async def test_proxied_responses_do_not_reveal_hits(
+    engine: ScriptedEngine, gateway: ServedGateway, path: str, streamed: bool
+) -> None:
     numbers = {
         hit: [await proxied(engine, gateway, path, streamed=streamed, hit=hit) for _ in range(3)]
         for hit in (True, False)
@@ -243,7 +245,7 @@ async def test_proxied_answers(engine: ScriptedEngine, gateway: ServedGateway, p
 
 
 @pytest.mark.parametrize("status", [400, 404, 429])
-async def test_an_engines_errors(engine: ScriptedEngine, gateway: ServedGateway, status: int) -> None:
+async def test_engine_errors_do_not_reveal_hits(engine: ScriptedEngine, gateway: ServedGateway, status: int) -> None:
     numbers = []
     for cached in (64, 0):
         engine.status, engine.error = status, {"message": "no", "cached_tokens": cached, "sglext": {"a": cached}}
@@ -252,7 +254,7 @@ async def test_an_engines_errors(engine: ScriptedEngine, gateway: ServedGateway,
     assert worst(*numbers) == {}
 
 
-async def test_fields_that_ask_for_hits_reach_the_engine_for_those_alone_who_may_see_them(
+async def test_fields_that_request_hits_reach_the_engine_only_for_operators_keys(
     engine: ScriptedEngine, gateway: ServedGateway
 ) -> None:
     body = {"model": MODEL, "prompt": "hello", "return_cached_tokens_details": True, "return_hidden_states": True}
@@ -262,7 +264,7 @@ async def test_fields_that_ask_for_hits_reach_the_engine_for_those_alone_who_may
     assert [len(item) for item in asked] == [0, 2]
 
 
-async def test_what_one_tenant_sent_is_not_remembered_for_another(engine: ScriptedEngine, tmp_path: Path) -> None:
+async def test_one_tenants_prompt_is_not_remembered_for_another(engine: ScriptedEngine, tmp_path: Path) -> None:
     body = {"model": MODEL, "prompt": guess(0, right=True), "wait": False}
     async with served([engine.url], tmp_path) as gateway:
         sources = [
@@ -271,7 +273,7 @@ async def test_what_one_tenant_sent_is_not_remembered_for_another(engine: Script
     assert sources == ["tokenized", "remembered", "tokenized"]
 
 
-async def test_an_answer_whose_hits_cannot_be_taken_out_is_not_passed_on(
+async def test_a_response_whose_hits_cannot_be_removed_is_not_forwarded(
     engine: ScriptedEngine, gateway: ServedGateway
 ) -> None:
     engine.scripts["/v1/completions"] = b'{"usage": {"prompt_tokens_details": {"cached_tokens": 64}}, "choices": [NaN]}'

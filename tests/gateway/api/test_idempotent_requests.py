@@ -1,4 +1,4 @@
-"""One name, one answer; failures leave nothing behind."""
+"""Idempotent requests: one name gets one response, and failures leave nothing behind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.api.idempotent_requests import RepeatedRequests
 
 
 class Maker:
-    """Makes a new number each time it is asked, after a pause."""
+    """Create a new number per call after a pause."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -24,7 +24,7 @@ class Maker:
         return self.made
 
 
-async def test_a_name_is_made_once_however_many_ask() -> None:
+async def test_a_name_is_created_once_for_many_concurrent_callers() -> None:
     repeated: RepeatedRequests[int] = RepeatedRequests()
     make = Maker()
     assert await asyncio.gather(*(repeated.once(("key", "name"), make) for _ in range(5))) == [1] * 5
@@ -32,7 +32,7 @@ async def test_a_name_is_made_once_however_many_ask() -> None:
     assert await repeated.once(("other key", "name"), make) == 2
 
 
-async def test_a_failure_is_its_callers_own_and_the_next_tries_again() -> None:
+async def test_a_failure_reaches_only_its_caller_and_the_next_retries() -> None:
     repeated: RepeatedRequests[int] = RepeatedRequests()
     make = Maker()
     make.fails = 1
@@ -41,7 +41,7 @@ async def test_a_failure_is_its_callers_own_and_the_next_tries_again() -> None:
     assert len(repeated) == 1
 
 
-async def test_a_cancelled_maker_hands_over_to_one_that_waits() -> None:
+async def test_a_cancelled_maker_hands_over_to_a_waiting_caller() -> None:
     repeated: RepeatedRequests[int] = RepeatedRequests()
     make = Maker()
     first = asyncio.create_task(repeated.once(("k", "n"), make))
@@ -54,7 +54,7 @@ async def test_a_cancelled_maker_hands_over_to_one_that_waits() -> None:
         await first
 
 
-async def test_it_remembers_no_more_than_its_capacity() -> None:
+async def test_the_table_is_bounded_by_its_capacity() -> None:
     repeated: RepeatedRequests[int] = RepeatedRequests(capacity=2)
     make = Maker()
     for name in "abc":

@@ -1,4 +1,4 @@
-"""A pool that only observes: nothing is routed, what others did is accounted for, and our choice is compared."""
+"""A pool that only observes routes nothing, accounts for decisions of others, and compares its own choice with them."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ async def outcomes(gateway: ServedGateway, wanted: int) -> list[str]:
 
 
 def when_due(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Return what will be due: a busy machine may take longer to answer a call than its observations wait."""
+    """Return the list that collects due observations, because a busy machine can answer later than they are due."""
     due: list[Any] = []
     monkeypatch.setattr(ObservationPlayback, "_begin", lambda *args: due.append(args))
     return due
 
 
-async def test_nothing_is_routed(tmp_path: Path) -> None:
+async def test_an_observing_pool_routes_nothing(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, observing([engine], tmp_path) as gateway:
         for wait in (True, False):
             body = {"model": MODEL, "block_hashes": [1], "wait": wait}
@@ -78,7 +78,7 @@ async def test_nothing_is_routed(tmp_path: Path) -> None:
         assert (status, answer["error"]["code"]) == (409, "pool_observes")
 
 
-async def test_what_others_did_is_accounted_for_and_compared(tmp_path: Path) -> None:
+async def test_decisions_of_others_are_accounted_for_and_compared(tmp_path: Path) -> None:
     async with ScriptedEngine() as one, ScriptedEngine() as two, observing([one, two], tmp_path) as gateway:
         # All requests go to one engine, the second time with their prompt cached there.
         first = lines(
@@ -105,7 +105,7 @@ async def test_what_others_did_is_accounted_for_and_compared(tmp_path: Path) -> 
         assert 'headway_observed_requests_total{pool="pool",result="accepted"} 5.0' in text
 
 
-async def test_lines_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+async def test_unusable_lines_are_named(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, observing([engine], tmp_path) as gateway:
         bad = [
             observation("of-elsewhere"),
@@ -122,14 +122,14 @@ async def test_lines_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         assert answer["error"]["message"].startswith("No line was accepted. Line 1: No engine of this pool")
 
 
-async def test_a_pool_that_routes_takes_no_observations(tmp_path: Path) -> None:
+async def test_a_routing_pool_accepts_no_observations(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         status, answer, _ = await gateway.post(OBSERVE, lines(observation()))
         assert status == 400
         assert "This pool routes its requests" in answer["error"]["message"]
 
 
-async def test_one_that_waits_when_the_pool_begins_to_route_is_dropped(
+async def test_observations_pending_when_the_pool_starts_to_route_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin, due = ObservationPlayback._begin, when_due(monkeypatch)
@@ -146,7 +146,7 @@ async def test_one_that_waits_when_the_pool_begins_to_route_is_dropped(
         assert len(gateway.app.recent) == 1
 
 
-async def test_each_line_costs_what_a_request_costs(tmp_path: Path) -> None:
+async def test_each_line_counts_as_one_request_of_the_rate_limit(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, observing([engine], tmp_path) as gateway:
         limit(gateway, rate_per_min=4)
         sent = lines(
@@ -173,7 +173,7 @@ async def test_each_line_costs_what_a_request_costs(tmp_path: Path) -> None:
         {"slo_class": "unknown"},
     ],
 )
-async def test_no_key_is_made_for_an_observation_over_a_limit(
+async def test_no_block_keys_are_computed_for_an_observation_over_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any]
 ) -> None:
     async def keys(*_: object) -> Any:
@@ -186,7 +186,7 @@ async def test_no_key_is_made_for_an_observation_over_a_limit(
         assert (status, answer["error"]["code"]) == (400, "bad_observations")
 
 
-async def test_observations_of_the_longest_prompt_wait_in_little_memory(
+async def test_pending_observations_of_the_longest_prompt_use_little_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     when_due(monkeypatch)
@@ -204,7 +204,7 @@ async def test_observations_of_the_longest_prompt_wait_in_little_memory(
         assert held_bytes < 4096 * MAX_OBSERVATIONS
 
 
-async def test_a_tenant_that_fills_its_share_keeps_no_other_out(
+async def test_a_tenant_that_fills_its_share_blocks_no_other_tenant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(observation_playback, "MAX_HELD", 4)
@@ -221,7 +221,7 @@ async def test_a_tenant_that_fills_its_share_keeps_no_other_out(
         assert 'headway_observed_requests_total{pool="pool",result="too_many"} 3.0' in await gateway.metrics()
 
 
-async def test_a_tenants_keys_have_a_share_of_bytes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tenants_block_keys_have_a_byte_limit_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observation_playback, "MAX_KEY_BYTES", 8 * 100)
     when_due(monkeypatch)
     long = observation(request={"block_hashes": list(range(60))})
@@ -232,7 +232,7 @@ async def test_a_tenants_keys_have_a_share_of_bytes_too(tmp_path: Path, monkeypa
         assert answer["accepted"] == 1
 
 
-async def test_what_is_played_back_keeps_to_the_share_and_frees_it_at_its_end(
+async def test_playback_stays_within_the_byte_limit_and_frees_it_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(observation_playback, "MAX_KEY_BYTES", 100 * PLAYED_BYTES)
@@ -247,7 +247,7 @@ async def test_what_is_played_back_keeps_to_the_share_and_frees_it_at_its_end(
         assert await outcomes(gateway, 2) == ["completed"] * 2
 
 
-async def test_no_prompt_is_kept_while_an_observation_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pending_observations_hold_no_prompt_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     due = when_due(monkeypatch)
     asked = {"block_hashes": None, "messages": [{"role": "user", "content": "a canary"}], "tools": [{"b": "a canary"}]}
     async with ScriptedEngine() as engine, observing([engine], tmp_path) as gateway:
@@ -258,7 +258,7 @@ async def test_no_prompt_is_kept_while_an_observation_waits(tmp_path: Path, monk
         assert "canary" not in repr(held)
 
 
-def test_too_many_or_no_lines_are_rejected() -> None:
+def test_too_many_or_zero_lines_are_rejected() -> None:
     with pytest.raises(BadBodyError, match="more than 1000 lines"):
         numbered_lines(b"{}\n" * (MAX_OBSERVATIONS + 1))
     with pytest.raises(BadBodyError, match="more than 1000 lines"):
@@ -269,7 +269,7 @@ def test_too_many_or_no_lines_are_rejected() -> None:
     assert numbered_lines(b"\n{}\n \n[1]") == [(2, b"{}"), (4, b"[1]")]
 
 
-async def test_a_line_that_is_no_object_is_rejected() -> None:
+async def test_a_line_that_is_not_an_object_is_rejected() -> None:
     with pytest.raises(BadBodyError, match="must be a JSON object"):
         await read_observation(b"[1]")
 
@@ -281,7 +281,7 @@ async def without_prompt(tokens: int, session: str | None) -> tuple[int, ...]:
     return await prompt.keys(7)
 
 
-async def test_requests_of_one_session_share_what_went_before() -> None:
+async def test_assumed_prompts_of_one_session_share_a_prefix() -> None:
     short, long = await without_prompt(50, "s"), await without_prompt(100, "s")
     assert (len(short), len(long)) == (3, 6)
     assert long[:3] == short
@@ -295,7 +295,7 @@ LINE = {
 }  # fmt: skip
 
 
-def test_a_line_of_nginx_becomes_an_observation() -> None:
+def test_an_nginx_log_line_becomes_an_observation() -> None:
     assert observation_of(json.dumps(LINE).encode(), "m") == {
         "request": {"model": "m", "prompt_tokens": 2000, "session_id": "s-1"},
         "engine": "10.0.0.2:8000",

@@ -1,4 +1,4 @@
-"""The decision API: where to, on what grounds, once per name, and only for those who may ask."""
+"""The decision API returns an engine with the reasons, once per name, to authorized callers only."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_every_form_of_prompt_gets_an_engine(
         ("/v1/rerank", {"query": "x" * 40, "documents": ["y"]}, False),
     ],
 )
-async def test_a_proxy_names_the_endpoint_of_its_clients_body(
+async def test_a_proxy_names_the_endpoint_of_the_forwarded_body(
     gateway: ServedGateway, path: str, body: dict[str, Any], same: bool
 ) -> None:
     asked = {"model": MODEL, "wait": False, **body}
@@ -79,7 +79,7 @@ async def test_a_proxy_names_the_endpoint_of_its_clients_body(
 
 
 @pytest.mark.parametrize("target", [f"{ROUTE}?wait=false", ROUTE])
-async def test_a_clients_body_that_need_not_wait_is_answered_where_it_is_parsed(
+async def test_a_forwarded_body_that_does_not_wait_is_answered_by_the_fast_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, key_source="approximate") as gateway:
@@ -106,21 +106,21 @@ async def test_a_clients_body_that_need_not_wait_is_answered_where_it_is_parsed(
         assert (await gateway.post(ROUTE, body, headers=headers))[0] == 500
 
 
-async def test_a_body_of_another_path_is_rejected_with_the_reason(gateway: ServedGateway) -> None:
+async def test_a_body_for_another_endpoint_is_rejected_with_the_reason(gateway: ServedGateway) -> None:
     asked = {"model": MODEL, "messages": CHAT, "wait": False}
     status, answer, _ = await gateway.post(ROUTE, asked, headers={"x-original-uri": "/v1/responses"})
     assert (status, answer["error"]["param"]) == (400, "input")
     assert (await gateway.post(ROUTE, asked, headers={"x-original-uri": "/somewhere"}))[0] == 200
 
 
-async def test_the_router_holds_a_reservation_until_its_end_is_reported(gateway: ServedGateway) -> None:
+async def test_the_router_holds_a_reservation_until_the_end_is_reported(gateway: ServedGateway) -> None:
     _, answer, _ = await gateway.post(ROUTE, {"model": MODEL, "block_hashes": [1], "wait": False})
     assert gateway.pool.router.reservations.get(answer["decision_id"]) is not None
     await gateway.post(f"/api/v1/requests/{answer['decision_id']}/complete", {})
     assert gateway.pool.router.reservations.get(answer["decision_id"]) is None
 
 
-async def test_a_prefix_that_an_engine_holds_is_predicted(gateway: ServedGateway) -> None:
+async def test_a_cached_prefix_is_predicted(gateway: ServedGateway) -> None:
     question = {"model": MODEL, "block_hashes": list(range(24)), "wait": False}
     _, first, _ = await gateway.post(ROUTE, question)
     _, second, _ = await gateway.post(ROUTE, question)
@@ -130,12 +130,12 @@ async def test_a_prefix_that_an_engine_holds_is_predicted(gateway: ServedGateway
     assert second["decision_id"] != first["decision_id"]
 
 
-async def test_priority_goes_into_the_ready_body(gateway: ServedGateway) -> None:
+async def test_the_returned_body_contains_the_priority(gateway: ServedGateway) -> None:
     _, answer, _ = await gateway.post(ROUTE, {"model": MODEL, "block_hashes": [1], "priority": -5, "wait": False})
     assert answer["body"] == {"priority": -5}
 
 
-async def test_an_isolating_pool_gives_each_tenant_a_salt_of_its_own(tmp_path: Path) -> None:
+async def test_an_isolating_pool_gives_each_tenant_a_different_salt(tmp_path: Path) -> None:
     question = {"model": MODEL, "block_hashes": [1], "wait": False}
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, isolated=True) as gateway:
         _, mine, _ = await gateway.post(ROUTE, question)
@@ -179,7 +179,9 @@ BAD: list[tuple[Any, int, str]] = [
 
 
 @pytest.mark.parametrize("number", range(len(BAD)))
-async def test_bad_input_gets_its_status_is_counted_and_disturbs_nothing(gateway: ServedGateway, number: int) -> None:
+async def test_invalid_input_gets_its_status_is_counted_and_has_no_side_effects(
+    gateway: ServedGateway, number: int
+) -> None:
     body, status, code = BAD[number]
     got, answer, _ = await gateway.post(ROUTE, body)
     assert (got, answer["error"]["code"]) == (status, code)
@@ -188,7 +190,7 @@ async def test_bad_input_gets_its_status_is_counted_and_disturbs_nothing(gateway
     assert (await gateway.post(ROUTE, {"model": MODEL, "block_hashes": [1], "wait": False}))[0] == 200
 
 
-async def test_the_query_says_not_to_wait_for_a_body_that_does_not(tmp_path: Path) -> None:
+async def test_the_query_parameter_disables_waiting(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, policy=TIGHT) as gateway:
         question = {"model": MODEL, "prompt": "y" * 64}
         decided = [await gateway.post(f"{ROUTE}?wait=false", question) for _ in range(4)]
@@ -209,7 +211,7 @@ async def test_a_repeated_name_gets_the_same_decision(gateway: ServedGateway) ->
     assert len(gateway.pool.router.reservations) == 2
 
 
-async def test_many_calls_under_one_name_at_once_reserve_once(gateway: ServedGateway) -> None:
+async def test_concurrent_calls_with_one_name_reserve_once(gateway: ServedGateway) -> None:
     question = {"model": MODEL, "prompt": "y" * 64}
     calls = [gateway.post(ROUTE, question, headers={"x-request-id": "job-2"}) for _ in range(10)]
     ids = {answer["decision_id"] for _, answer, _ in await asyncio.gather(*calls)}
@@ -217,13 +219,13 @@ async def test_many_calls_under_one_name_at_once_reserve_once(gateway: ServedGat
     assert len(gateway.pool.router.reservations) == 1
 
 
-async def test_a_name_whose_call_failed_may_be_used_again(gateway: ServedGateway) -> None:
+async def test_a_name_can_be_reused_after_a_failed_call(gateway: ServedGateway) -> None:
     named = {"x-request-id": "job-3"}
     assert (await gateway.post(ROUTE, {"model": "other", "block_hashes": [1]}, headers=named))[0] == 404
     assert (await gateway.post(ROUTE, {"model": MODEL, "block_hashes": [1]}, headers=named))[0] == 200
 
 
-async def test_a_waiting_question_is_answered_when_the_engine_is_free(tmp_path: Path) -> None:
+async def test_a_waiting_request_is_answered_when_the_engine_is_free(tmp_path: Path) -> None:
     policy = RoutingPolicy(prefill_window_tokens=1, lookahead_s=0.0)
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, policy=policy) as gateway:
         long = {"model": MODEL, "block_hashes": [1], "prompt_tokens": 100_000}
@@ -238,7 +240,7 @@ async def test_a_waiting_question_is_answered_when_the_engine_is_free(tmp_path: 
     assert answer["queued_s"] > 0.0
 
 
-async def test_a_request_with_too_long_a_wait_or_queue_gets_429(tmp_path: Path) -> None:
+async def test_a_full_queue_or_expired_wait_gets_429(tmp_path: Path) -> None:
     long = {"model": MODEL, "block_hashes": [1], "prompt_tokens": 100_000}
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, policy=TIGHT) as gateway:
         await gateway.post(ROUTE, long)
@@ -251,14 +253,14 @@ async def test_a_request_with_too_long_a_wait_or_queue_gets_429(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("wait", [True, False])
-async def test_a_fleet_without_engines_answers_503(tmp_path: Path, wait: bool) -> None:
+async def test_a_fleet_without_engines_gets_503(tmp_path: Path, wait: bool) -> None:
     async with served(["http://127.0.0.1:9"], tmp_path, policy=TIGHT) as gateway:
         status, answer, headers = await gateway.post(ROUTE, {"model": MODEL, "block_hashes": [1], "wait": wait})
     assert (status, answer["error"]["code"]) in {(503, "no_engine"), (429, "wait_expired")}
     assert int(headers["retry-after"]) >= 1
 
 
-async def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_a_client_that_disconnects_while_waiting_leaves_no_state(tmp_path: Path) -> None:
     policy = RoutingPolicy(prefill_window_tokens=1, lookahead_s=0.0)
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, policy=policy) as gateway:
         await gateway.post(ROUTE, {"model": MODEL, "block_hashes": [1], "prompt_tokens": 100_000})
@@ -274,7 +276,7 @@ async def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind(tmp_pat
         assert 'headway_requests_total{outcome="cancelled",pool="pool"} 1.0' in await gateway.metrics()
 
 
-async def test_a_batch_is_answered_entry_by_entry(gateway: ServedGateway) -> None:
+async def test_each_batch_entry_is_answered_separately(gateway: ServedGateway) -> None:
     good = {"model": MODEL, "block_hashes": [1], "wait": False}
     for body in ([good, {**good, "model": "other"}], {"requests": [good, {**good, "model": "other"}]}):
         status, answer, _ = await gateway.post("/api/v1/route/batch", body)
@@ -284,7 +286,7 @@ async def test_a_batch_is_answered_entry_by_entry(gateway: ServedGateway) -> Non
 
 
 @pytest.mark.parametrize("entry", [None, 1, "a", [None, None]])
-async def test_an_entry_of_a_batch_that_is_no_object_is_a_client_error(gateway: ServedGateway, entry: object) -> None:
+async def test_a_batch_entry_that_is_not_an_object_is_a_client_error(gateway: ServedGateway, entry: object) -> None:
     status, answer, _ = await gateway.post("/api/v1/route/batch", {"requests": [entry]})
     assert status == 400
     assert answer["error"]["code"] == "not_an_object"
@@ -300,13 +302,13 @@ async def test_a_named_batch_is_repeatable(gateway: ServedGateway) -> None:
 
 
 @pytest.mark.parametrize("count", [0, MAX_BATCH + 1])
-async def test_a_batch_has_a_size(gateway: ServedGateway, count: int) -> None:
+async def test_a_batch_size_is_limited(gateway: ServedGateway, count: int) -> None:
     body = [{"model": MODEL, "block_hashes": [1], "wait": False}] * count
     status, answer, _ = await gateway.post("/api/v1/route/batch", body)
     assert (status, answer["error"]["param"]) == (400, "requests")
 
 
-async def test_the_short_way_of_reading_agrees_with_the_long_one() -> None:
+async def test_flat_and_full_parsing_agree() -> None:
     body = json.dumps({"model": "m", "block_hashes": [1, 2], "prompt_tokens": 7, "wait": False}).encode()
     short = read_flat(body)
     assert isinstance(short, RouteRequest)
@@ -322,10 +324,10 @@ async def test_the_short_way_of_reading_agrees_with_the_long_one() -> None:
         b"nonsense",
     ],
 )
-def test_the_fast_path_declines_what_needs_more_checks(body: bytes) -> None:
+def test_the_fast_path_declines_bodies_that_need_more_checks(body: bytes) -> None:
     assert read_flat(body) is None
 
 
-async def test_a_nul_in_a_name_is_rejected() -> None:
+async def test_a_nul_character_in_a_name_is_rejected() -> None:
     with pytest.raises(BadBodyError):
         await read(b'{"model":"m\\u0000","block_hashes":[1]}')

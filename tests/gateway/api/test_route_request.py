@@ -1,4 +1,4 @@
-"""Bodies that the synchronous fast path reads, and the loose reading of all of them."""
+"""Request bodies on the synchronous fast path, and their lenient parsing on every path."""
 
 from typing import Any
 
@@ -17,13 +17,13 @@ CHAT_BODY = b'{"model": "m", "messages": [{"role": "user", "content": "one two"}
 
 
 @pytest.mark.parametrize("texts", [True, False])
-def test_token_ids_are_read_whether_or_not_engines_tokenize_texts(texts: bool) -> None:
+def test_the_fast_path_reads_token_ids_with_and_without_tokenizers(texts: bool) -> None:
     asked = read_at_once(FLAT, None, waits=True, texts=texts)
     assert asked is not None
     assert asked.token_ids is not None
 
 
-def test_texts_are_read_only_where_a_pool_keys_them_without_a_tokenizer() -> None:
+def test_the_fast_path_reads_texts_only_for_pools_without_a_tokenizer() -> None:
     assert read_at_once(TEXT, None, waits=True, texts=True) is not None
     assert read_at_once(CHAT_BODY, BY_PATH[CHAT], waits=False, texts=True) is not None
     # Decoded here they would be decoded once more on their way to the engine that tokenizes them.
@@ -31,7 +31,7 @@ def test_texts_are_read_only_where_a_pool_keys_them_without_a_tokenizer() -> Non
     assert read_at_once(CHAT_BODY, BY_PATH[CHAT], waits=False, texts=False) is None
 
 
-def test_a_request_that_may_be_queued_is_not_read() -> None:
+def test_the_fast_path_declines_a_request_that_can_be_queued() -> None:
     assert read_at_once(CHAT_BODY, BY_PATH[CHAT], waits=True, texts=True) is None
     assert read_at_once(FLAT.replace(b"false", b"true"), None, waits=True, texts=True) is None
 
@@ -41,7 +41,7 @@ STRICT = {"max_tokens": 16, "priority": 1, "add_generation_prompt": True, "conti
 
 
 @pytest.mark.parametrize("endpoint", [None, BY_PATH[CHAT]])
-async def test_loose_json_is_read_as_strict_json_is(endpoint: Endpoint | None) -> None:
+async def test_lenient_json_reads_like_strict_json(endpoint: Endpoint | None) -> None:
     chat = {"model": "m", "messages": [{"role": "user", "content": "one two"}], "wait": False}
     asked = [await read(msgspec.json.encode({**chat, **fields}), endpoint) for fields in (LOOSE, STRICT)]
     assert [(item.max_tokens, item.priority) for item in asked] == [(16, 1)] * 2
@@ -52,13 +52,13 @@ async def test_loose_json_is_read_as_strict_json_is(endpoint: Endpoint | None) -
 
 
 @pytest.mark.parametrize("field", [{"max_tokens": "many"}, {"max_tokens": 16.5}, {"priority": "first"}])
-async def test_what_no_engine_takes_for_a_number_is_rejected(field: dict[str, Any]) -> None:
+async def test_numbers_that_no_engine_accepts_are_rejected(field: dict[str, Any]) -> None:
     with pytest.raises(BadBodyError) as caught:
         await read(msgspec.json.encode({"model": "m", "prompt": "one two", **field}))
     assert caught.value.param == next(iter(field))
 
 
-async def test_an_observation_is_read_as_loosely() -> None:
+async def test_observations_are_parsed_as_leniently() -> None:
     request = {"model": "m", "prompt_tokens": "64", "max_tokens": 16.0}
     line = {"request": request, "engine": "e", "started_at": 1.0, "total_s": 1.0}
     observed = await read_observation(msgspec.json.encode(line))
@@ -67,7 +67,7 @@ async def test_an_observation_is_read_as_loosely() -> None:
 
 @pytest.mark.parametrize("endpoint", [None, BY_PATH[COMPLETIONS]])
 @pytest.mark.parametrize("fields", [{"truncate_prompt_tokens": 4}, {"prompt_embeds": "AAAA"}, {"echo": "true"}])
-async def test_hits_of_a_prompt_that_the_engine_changes_are_not_compared(
+async def test_hits_are_not_compared_for_a_prompt_that_the_engine_changes(
     fields: dict[str, Any], endpoint: Endpoint | None
 ) -> None:
     asked = await read(msgspec.json.encode({"model": "m", "prompt": "one two", **fields}), endpoint)
@@ -76,7 +76,7 @@ async def test_hits_of_a_prompt_that_the_engine_changes_are_not_compared(
     assert plain.comparable
 
 
-async def test_token_ids_that_an_engine_truncates_are_no_flat_question() -> None:
+async def test_the_fast_path_declines_token_ids_that_an_engine_truncates() -> None:
     body = FLAT.replace(b"}", b', "truncate_prompt_tokens": 2}')
     assert read_flat(body) is None
     asked = await read(body)

@@ -1,4 +1,4 @@
-"""Callers that never report the end of a request do not make its engine appear busy, slow or sick."""
+"""Callers that never report a request's end do not make its engine appear busy, slow or sick."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
 
 async def ended(gateway: ServedGateway, name: str) -> bool:
-    """Wait until the request's reservation is gone, as long as a test may take."""
+    """Wait until the request's reservation is gone, up to the test timeout."""
     for _ in range(100):
         if gateway.pool.router.reservations.get(name) is None:
             return True
@@ -36,7 +36,7 @@ async def ended(gateway: ServedGateway, name: str) -> bool:
 
 
 @pytest.mark.parametrize("wait", [True, False])
-async def test_an_unreported_request_is_over_by_its_estimate(gateway: ServedGateway, wait: bool) -> None:
+async def test_an_unreported_request_ends_at_its_estimate(gateway: ServedGateway, wait: bool) -> None:
     begin = time.time()
     _, answer, _ = await gateway.post(ROUTE, {**QUESTION, "wait": wait})
     name = answer["decision_id"]
@@ -46,7 +46,7 @@ async def test_an_unreported_request_is_over_by_its_estimate(gateway: ServedGate
     gateway.pool.router.check()
 
 
-async def test_it_says_nothing_of_its_engine(gateway: ServedGateway) -> None:
+async def test_an_unreported_request_does_not_judge_its_engine(gateway: ServedGateway) -> None:
     _, answer, _ = await gateway.post(ROUTE, QUESTION)
     progress = gateway.pool.progress.engine(answer["engine"]["id"])
     late = progress.counts(time.monotonic() + 60, 0)
@@ -55,7 +55,7 @@ async def test_it_says_nothing_of_its_engine(gateway: ServedGateway) -> None:
     assert gateway.pool.progress.work_s > 0
 
 
-async def test_a_caller_that_reported_one_request_is_trusted_to_report_the_next(gateway: ServedGateway) -> None:
+async def test_a_caller_that_reported_one_request_is_expected_to_report_the_next(gateway: ServedGateway) -> None:
     _, first, _ = await gateway.post(ROUTE, QUESTION)
     await gateway.post(f"/api/v1/requests/{first['decision_id']}/complete", {})
     _, answer, _ = await gateway.post(ROUTE, QUESTION)
@@ -76,7 +76,7 @@ async def test_a_late_report_is_still_counted(gateway: ServedGateway) -> None:
     gateway.pool.costs.check()
 
 
-def test_a_key_is_believed_for_a_while() -> None:
+def test_a_key_counts_as_reporting_for_a_limited_time() -> None:
     keys = ReportingKeys()
     assert not keys.reports("k", 0.0)
     keys.reported("k", 5.0)
@@ -84,7 +84,7 @@ def test_a_key_is_believed_for_a_while() -> None:
     assert not keys.reports("k", 6.0 + REPORTED_S)
 
 
-async def test_requests_end_in_the_order_of_their_times() -> None:
+async def test_requests_expire_in_the_order_of_their_deadlines() -> None:
     over: list[str] = []
     waiting = UntrackedRequests(over.append)  # type: ignore[arg-type]  # names replace records
     for name, life_s in (("late", 0.2), ("soon", 0.05), ("never", 60.0)):

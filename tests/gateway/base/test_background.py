@@ -1,4 +1,4 @@
-"""Background tasks start again after a surprise and end when cancelled."""
+"""Background tasks restart after an unexpected error and end when cancelled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.base import background
 from tests.patience import until
 
 
-async def test_a_failure_is_logged_and_the_task_starts_again(
+async def test_a_failed_task_is_logged_and_restarted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(background, "_RESTART_S", 0.01)

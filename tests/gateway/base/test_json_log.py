@@ -1,4 +1,4 @@
-"""One flat line of JSON per event, whatever it carries (R40)."""
+"""Every log event is one flat line of JSON (R40)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EVIL = [
 
 @pytest.fixture
 def written() -> Iterator[io.StringIO]:
-    """Return what the gateway's logger writes through the formatter."""
+    """Return the formatter's output for the gateway's logger."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter())
@@ -55,7 +55,7 @@ def line(message: str, *args: Any, extra: dict[str, Any] | None = None, exc_info
 
 
 @pytest.mark.parametrize("text", EVIL)
-def test_an_event_is_one_line_of_ascii(text: str) -> None:
+def test_an_event_is_one_ascii_line(text: str) -> None:
     made = line("engine %s", text, extra={"engine": text})
     assert made.isascii()
     assert made.isprintable()
@@ -63,7 +63,7 @@ def test_an_event_is_one_line_of_ascii(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", EVIL)
-def test_an_event_of_the_gateway_is_flat_and_cannot_break_out(written: io.StringIO, text: str) -> None:
+def test_a_gateway_event_is_flat_and_stays_on_one_line(written: io.StringIO, text: str) -> None:
     log_event("breaker", engine=text, count=3, ok=None)
     (made,) = written.getvalue().split("\n")[:-1]
     assert made.isascii()
@@ -80,7 +80,7 @@ def test_an_event_of_the_gateway_is_flat_and_cannot_break_out(written: io.String
     assert "message" not in event
 
 
-def test_names_that_every_record_has_are_kept_apart(written: io.StringIO) -> None:
+def test_names_reserved_by_log_records_are_kept_apart(written: io.StringIO) -> None:
     log_event("e", name="n", message="m", args="a", at=1.0, logger="l", msg="x", exc_info="y")
     event = json.loads(written.getvalue())
     assert (event["name_"], event["message_"], event["args_"], event["at_"], event["logger_"]) == (
@@ -94,7 +94,7 @@ def test_names_that_every_record_has_are_kept_apart(written: io.StringIO) -> Non
 
 
 @given(st.dictionaries(st.text(max_size=8), st.one_of(st.text(), st.floats(), st.integers(), st.none()), max_size=4))
-def test_no_field_makes_a_second_line(fields: dict[str, Any]) -> None:
+def test_no_field_starts_a_second_line(fields: dict[str, Any]) -> None:
     plain = vars(logging.makeLogRecord({}))
     made = line(
         "x", extra={name: value for name, value in fields.items() if name not in {*plain, "message", "asctime"}}
@@ -103,12 +103,12 @@ def test_no_field_makes_a_second_line(fields: dict[str, Any]) -> None:
     json.loads(made, parse_constant=pytest.fail)
 
 
-def test_the_fields_of_an_event() -> None:
+def test_events_carry_their_fields() -> None:
     event = json.loads(line("lost %s", "e-01", extra={"pool": "demo"}))
     assert (event["level"], event["logger"], event["message"], event["pool"]) == ("warning", "t", "lost e-01", "demo")
 
 
-def test_a_traceback_stays_in_its_line() -> None:
+def test_a_traceback_stays_on_the_events_line() -> None:
     try:
         raise ValueError("x")
     except ValueError:
@@ -117,7 +117,7 @@ def test_a_traceback_stays_in_its_line() -> None:
     assert "ValueError: x" in json.loads(made)["traceback"]
 
 
-def test_a_value_json_cannot_hold_is_written_as_text() -> None:
+def test_a_value_that_json_cannot_represent_is_written_as_text() -> None:
     endless: dict[str, Any] = {}
     endless["self"] = endless
     event = json.loads(line("x", extra={"path": Path("/a"), "share": float("nan"), "endless": endless}))
@@ -125,14 +125,14 @@ def test_a_value_json_cannot_hold_is_written_as_text() -> None:
     assert event["endless"].startswith("{")
 
 
-def test_the_settings_write_json(tmp_path: Path) -> None:
+def test_the_log_settings_select_json(tmp_path: Path) -> None:
     config = logging_settings("INFO", tmp_path / "log" / "x.log")
     assert config["handlers"]["stderr"]["level"] == "ERROR"
     assert {handler["formatter"] for handler in config["handlers"].values()} == {"json"}
     assert config["formatters"]["json"]["()"] == "gateway.base.json_log.JsonFormatter"
 
 
-def test_no_field_is_longer_than_a_client_should_choose() -> None:
+def test_fields_chosen_by_clients_are_limited_in_length() -> None:
     class Request:
         @override
         def __repr__(self) -> str:

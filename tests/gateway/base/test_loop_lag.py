@@ -1,4 +1,4 @@
-"""The loop's lag under an injected clock: what was lost, what may be concluded, when requests are rejected."""
+"""Event-loop lag under an injected clock: lost time, valid conclusions, and rejection of requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gateway.base.loop_lag import LAPSE_S, MAX_LAPSES, SUSTAINED_LAG_S, SUSTAINE
 
 
 def punctual(lag: LoopLag, since_s: float, until_s: float) -> float:
-    """Tick on time; returns the moment of the last tick."""
+    """Tick on time; return the time of the last tick."""
     now = since_s
     while now <= until_s:
         lag.tick(now)
@@ -17,7 +17,7 @@ def punctual(lag: LoopLag, since_s: float, until_s: float) -> float:
 
 
 def lagging(lag: LoopLag, since_s: float, until_s: float, lag_s: float) -> float:
-    """Tick so much too late each time; returns the moment of the last tick."""
+    """Delay each tick by this much; return the time of the last tick."""
     now = since_s
     while now <= until_s:
         now += TICK_S + lag_s
@@ -33,7 +33,7 @@ def test_a_punctual_loop_vouches_and_is_never_late() -> None:
     assert lag.retry_after_s(now) is None
 
 
-def test_a_loop_that_was_away_does_not_vouch_for_what_it_could_not_receive() -> None:
+def test_a_blocked_loop_does_not_vouch_for_the_time_it_was_blocked() -> None:
     lag = LoopLag()
     now = punctual(lag, 0.0, 1.0)
     lag.tick(now + 1.6)
@@ -43,14 +43,14 @@ def test_a_loop_that_was_away_does_not_vouch_for_what_it_could_not_receive() -> 
     assert lag.vouches(now + 1.6, until_s)
 
 
-def test_the_lapse_under_way_counts_before_the_ticker_has_its_turn() -> None:
+def test_a_lapse_in_progress_counts_before_the_next_tick() -> None:
     lag = LoopLag()
     now = punctual(lag, 0.0, 1.0)
     assert not lag.vouches(now, now + 1.0)
     assert lag.vouches(now, now + TICK_S + 0.9 * LAPSE_S)
 
 
-def test_a_short_lapse_in_a_long_wait_proves_as_much_as_none() -> None:
+def test_a_short_lapse_within_a_long_wait_does_not_matter() -> None:
     lag = LoopLag()
     now = punctual(lag, 0.0, 8.0)
     lag.tick(now + TICK_S + 0.9)
@@ -58,7 +58,7 @@ def test_a_short_lapse_in_a_long_wait_proves_as_much_as_none() -> None:
     assert lag.vouches(0.0, now)
 
 
-def test_it_is_late_from_the_first_lapse_until_it_has_lost_nothing_for_a_while() -> None:
+def test_the_loop_is_late_from_the_first_lapse_until_a_window_without_loss() -> None:
     lag = LoopLag()
     now = punctual(lag, 0.0, 10.0)
     for _ in range(2):
@@ -72,7 +72,7 @@ def test_it_is_late_from_the_first_lapse_until_it_has_lost_nothing_for_a_while()
     assert not lag.late
 
 
-def test_one_pause_however_long_rejects_no_request() -> None:
+def test_a_single_pause_of_any_length_rejects_no_request() -> None:
     lag = LoopLag()
     now = punctual(lag, 0.0, 1.0) + 16.0
     lag.tick(now)
@@ -81,7 +81,7 @@ def test_one_pause_however_long_rejects_no_request() -> None:
     assert lag.retry_after_s(punctual(lag, now + TICK_S, now + 1.0)) is None
 
 
-def test_a_standing_lag_rejects_until_one_tick_is_on_time() -> None:
+def test_sustained_lag_rejects_requests_until_one_tick_is_on_time() -> None:
     lag = LoopLag()
     now = lagging(lag, punctual(lag, 0.0, 1.0), 1.0 + 3 * SUSTAINED_S, SUSTAINED_LAG_S + 0.1)
     assert lag.retry_after_s(now) == 1.0
@@ -89,14 +89,14 @@ def test_a_standing_lag_rejects_until_one_tick_is_on_time() -> None:
     assert lag.retry_after_s(now + TICK_S) is None
 
 
-def test_retry_after_grows_with_the_lag_and_has_an_end() -> None:
+def test_retry_after_grows_with_the_lag_up_to_a_limit() -> None:
     for lag_s, expected_s in ((2.0, 4.0), (100.0, 30.0)):
         lag = LoopLag()
         now = lagging(lag, punctual(lag, 0.0, 1.0), 3 * lag_s, lag_s)
         assert lag.retry_after_s(now) == pytest.approx(expected_s)
 
 
-def test_each_tick_is_reported_and_lapses_are_bounded() -> None:
+def test_each_tick_is_reported_and_stored_lapses_are_bounded() -> None:
     lags: list[float] = []
     lag = LoopLag(lags.append)
     lagging(lag, punctual(lag, 0.0, 0.0), 2 * MAX_LAPSES * (TICK_S + 2 * LAPSE_S), 2 * LAPSE_S)

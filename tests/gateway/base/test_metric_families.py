@@ -1,4 +1,4 @@
-"""The families render their counts, in Prometheus' text format."""
+"""Metric families render their counts in Prometheus text format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _samples(registry: CollectorRegistry) -> dict[tuple[str, str], float]:
     }
 
 
-def test_a_counter_adds_up_per_label_values() -> None:
+def test_a_counter_sums_per_label_values() -> None:
     registry = CollectorRegistry()
     family = CounterFamily(registry, "things_total", "Things.", ("pool",))
     family.inc("a")
@@ -28,7 +28,7 @@ def test_a_counter_adds_up_per_label_values() -> None:
     assert family.value("never") == 0.0
 
 
-def test_a_gauge_is_what_it_was_set_to_last_until_it_is_removed() -> None:
+def test_a_gauge_keeps_its_last_value_until_it_is_removed() -> None:
     registry = CollectorRegistry()
     family = GaugeFamily(registry, "level", "Level.", ("engine",))
     family.set("e", value=1.0)
@@ -52,7 +52,7 @@ def test_a_histogram_counts_cumulatively_and_includes_its_bounds() -> None:
     assert samples["took_seconds_sum", "pool=a"] == 30.65
 
 
-def test_odd_label_values_cannot_break_the_format() -> None:
+def test_special_characters_in_label_values_are_escaped() -> None:
     registry = CollectorRegistry()
     CounterFamily(registry, "things_total", "Things.", ("pool",)).inc('a"\n}\\')
     assert _samples(registry) == {("things_total", 'pool=a"\n}\\'): 1.0}

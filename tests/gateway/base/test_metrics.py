@@ -1,4 +1,4 @@
-"""The names of the public contract are there, and stay there."""
+"""All metric names of the public contract are exported from the start."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_every_name_of_the_contract_is_exported_from_the_start() -> None:
         assert f"# HELP {name} " in text, name
 
 
-def test_two_gateways_in_one_process_count_apart() -> None:
+def test_two_gateways_in_one_process_count_separately() -> None:
     one, other = GatewayMetrics(), GatewayMetrics()
     one.decisions.inc("pool", "least_cost", "least_cost")
     line = 'headway_decisions_total{placement="least_cost",pool="pool",reason="least_cost"} 1.0'

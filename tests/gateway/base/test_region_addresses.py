@@ -1,4 +1,4 @@
-"""The gateways of other regions as the environment names them."""
+"""Gateways of other regions, set by the environment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gateway.base.peer_settings import PeerSettingsError, peer_settings
 from gateway.base.region_addresses import MAX_GATEWAYS, region_addresses
 
 
-def test_a_region_may_have_several_gateways() -> None:
+def test_a_region_can_have_several_gateways() -> None:
     assert region_addresses("us=10.0.0.1:7, asia=[::1]:8,us=10.0.0.2:7", "eu") == {
         "us": ("10.0.0.1:7", "10.0.0.2:7"),
         "asia": ("[::1]:8",),
@@ -28,12 +28,12 @@ def test_a_region_may_have_several_gateways() -> None:
         (",".join(f"us=10.0.0.1:{port}" for port in range(1, MAX_GATEWAYS + 2)), "eu", "at most"),
     ],
 )
-def test_what_is_wrong_is_rejected_with_its_reason(text: str, region: str, said: str) -> None:
+def test_invalid_addresses_are_rejected_with_the_reason(text: str, region: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         region_addresses(text, region)
 
 
-def test_a_gateway_with_regions_on_other_machines_listens_beyond_loopback() -> None:
+def test_a_gateway_with_remote_regions_listens_beyond_loopback() -> None:
     environment = {"HEADWAY_REGION": "eu", "HEADWAY_REGION_PEERS": "us=10.0.0.1:7"}
     with pytest.raises(PeerSettingsError, match=r"10\.0\.0\.1:7.*set HEADWAY_PEER_LISTEN"):
         peer_settings(environment)

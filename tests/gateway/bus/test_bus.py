@@ -1,4 +1,4 @@
-"""Promises of every bus: topics, prefixes, last values, isolation of subscribers, threads."""
+"""Guarantees of every bus: topics, prefixes, last values, isolation of subscribers, threads."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def bus(request: pytest.FixtureRequest) -> Iterator[Bus]:
     bus.close()
 
 
-def test_it_keeps_the_last_value_of_a_topic(bus: Bus) -> None:
+def test_a_bus_keeps_the_last_value_of_a_topic(bus: Bus) -> None:
     assert bus.latest("snapshot") is None
     bus.publish("snapshot", b"1")
     bus.publish("snapshot", b"2")
     assert bus.latest("snapshot") == b"2"
 
 
-def test_it_delivers_the_last_value_on_subscribing(bus: Bus) -> None:
+def test_a_bus_delivers_the_last_value_on_subscribing(bus: Bus) -> None:
     bus.publish("load/a", b"1")
     bus.publish("load/b", b"2")
     bus.publish("loads", b"3")
@@ -56,7 +56,7 @@ def test_it_delivers_the_last_value_on_subscribing(bus: Bus) -> None:
     assert sorted(received) == [("load/a", b"1"), ("load/b", b"2")]
 
 
-def test_a_prefix_receives_topics_below_it_and_no_others(bus: Bus) -> None:
+def test_a_prefix_subscription_receives_only_topics_below_it(bus: Bus) -> None:
     received: list[str] = []
     bus.subscribe("load/", lambda topic, _: received.append(topic))
     for topic in ("load/a", "load/a/b", "loads", "snapshot", "load/"):
@@ -64,7 +64,7 @@ def test_a_prefix_receives_topics_below_it_and_no_others(bus: Bus) -> None:
     assert received == ["load/a", "load/a/b", "load/"]
 
 
-def test_a_stream_topic_keeps_no_value(bus: Bus) -> None:
+def test_a_stream_topic_keeps_no_last_value(bus: Bus) -> None:
     received: list[bytes] = []
     bus.subscribe("records", lambda _, value: received.append(value))
     bus.append("records", b"1")
@@ -72,7 +72,7 @@ def test_a_stream_topic_keeps_no_value(bus: Bus) -> None:
     assert bus.latest("records") is None
 
 
-def test_a_subscriber_that_raises_does_not_disturb_the_others(bus: Bus, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_subscriber_that_raises_does_not_affect_others(bus: Bus, caplog: pytest.LogCaptureFixture) -> None:
     received: list[bytes] = []
 
     def broken(_topic: str, _value: bytes) -> None:
@@ -86,7 +86,7 @@ def test_a_subscriber_that_raises_does_not_disturb_the_others(bus: Bus, caplog: 
     assert "a subscriber of fleet failed" in caplog.text
 
 
-def test_unsubscribing_ends_delivery_and_may_be_repeated(bus: Bus) -> None:
+def test_unsubscribing_ends_delivery_and_can_be_repeated(bus: Bus) -> None:
     received: list[bytes] = []
     unsubscribe = bus.subscribe("fleet", lambda _, value: received.append(value))
     unsubscribe()
@@ -95,7 +95,7 @@ def test_unsubscribing_ends_delivery_and_may_be_repeated(bus: Bus) -> None:
     assert received == []
 
 
-def test_a_callback_may_publish_and_subscribe(bus: Bus) -> None:
+def test_a_callback_can_publish_and_subscribe(bus: Bus) -> None:
     received: list[bytes] = []
 
     def relay(_topic: str, value: bytes) -> None:
@@ -107,7 +107,7 @@ def test_a_callback_may_publish_and_subscribe(bus: Bus) -> None:
     assert received == [b"1"]
 
 
-def test_many_threads_lose_nothing(bus: Bus) -> None:
+def test_concurrent_threads_lose_no_message(bus: Bus) -> None:
     received: list[bytes] = []
     bus.subscribe("t/", lambda _, value: received.append(value))
 
@@ -124,7 +124,7 @@ def test_many_threads_lose_nothing(bus: Bus) -> None:
     assert all(bus.latest(f"t/{number}") == f"{number}:199".encode() for number in range(8))
 
 
-def test_a_notification_reaches_present_subscribers_and_returns_their_number(
+def test_a_notification_reaches_current_subscribers_and_returns_their_number(
     bus: Bus, request: pytest.FixtureRequest
 ) -> None:
     received: list[bytes] = []
@@ -141,7 +141,7 @@ def test_a_notification_reaches_present_subscribers_and_returns_their_number(
     assert bus.notify("nobody listens", b"2").result(5) == 0
 
 
-def test_the_first_to_claim_a_name_holds_it_until_it_is_replaced(bus: Bus, request: pytest.FixtureRequest) -> None:
+def test_the_first_claimant_of_a_name_holds_it_until_replaced(bus: Bus, request: pytest.FixtureRequest) -> None:
     assert bus.latest("told") is None, "connected, or known to be away"
     if "away" in request.node.name:
         return
@@ -151,7 +151,7 @@ def test_the_first_to_claim_a_name_holds_it_until_it_is_replaced(bus: Bus, reque
     assert bus.claim("other", "c").result(5) == "c"
 
 
-def test_a_claim_ends_with_its_time_unless_its_holder_claims_again(bus: Bus, request: pytest.FixtureRequest) -> None:
+def test_a_claim_expires_unless_its_holder_renews_it(bus: Bus, request: pytest.FixtureRequest) -> None:
     assert bus.latest("told") is None, "connected, or known to be away"
     if "away" in request.node.name:
         return

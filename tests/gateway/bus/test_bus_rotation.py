@@ -1,4 +1,4 @@
-"""The bus while the fleet secret is rotated: one order of values, one holder of a claim, and no gap, in all phases."""
+"""The bus during rotation of the fleet secret: one order of values, one holder of a claim, and no gap in any phase."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def server(
 
 @pytest.fixture
 def keyring(request: pytest.FixtureRequest) -> Callable[[int], Keyring]:
-    """Return the secrets of a process at a step; each test has an installation of its own."""
+    """Return the secrets of a process at a rotation step; each test has its own installation."""
     test = request.node.name.encode()
 
     def held(step: int) -> Keyring:
@@ -52,7 +52,7 @@ def keyring(request: pytest.FixtureRequest) -> Callable[[int], Keyring]:
 
 @pytest.fixture
 def made(server: PrivateRedis | PrivateHub, keyring: Callable[[int], Keyring]) -> Iterator[Made]:
-    """Return what makes the end of one more process at a step."""
+    """Return a factory of bus clients for one more process at a rotation step."""
     buses: list[RedisBus] = []
 
     def make(step: int, **more: Any) -> RedisBus:
@@ -98,7 +98,7 @@ def test_processes_before_and_after_a_step_share_values_entries_and_claims(made:
     assert [bus.state.unreadable for bus in (before, after)] == [0, 0]
 
 
-def test_values_pass_through_a_whole_rotation_although_their_publisher_has_ended(made: Made) -> None:
+def test_values_survive_a_whole_rotation_although_their_publisher_has_ended(made: Made) -> None:
     first = made(0)
     first.publish("snapshot", b"of the beginning")
     wait_until(lambda: made(0).latest("snapshot") == b"of the beginning")
@@ -115,7 +115,7 @@ def test_values_pass_through_a_whole_rotation_although_their_publisher_has_ended
     assert last.state.unreadable == 0
 
 
-def test_the_later_value_wins_across_secrets_although_its_publisher_has_a_slow_clock(made: Made) -> None:
+def test_the_later_value_wins_across_secrets_despite_its_publishers_slow_clock(made: Made) -> None:
     fast, slow = made(1, clock=lambda: time.time() + 3600), made(2, clock=lambda: time.time() - 3600)
     reader = received_by(made(1), "t")
     fast.publish("t", b"first")
@@ -125,8 +125,8 @@ def test_the_later_value_wins_across_secrets_although_its_publisher_has_a_slow_c
     wait_until(lambda: fast.latest("t") == b"second")
 
 
-def test_entries_that_came_while_a_process_changed_its_secret_are_received(made: Made) -> None:
-    """A worker restarts; what gateways append meanwhile is in the one stream that both secrets lead to."""
+def test_entries_appended_while_a_process_changes_its_secret_are_received(made: Made) -> None:
+    """A worker restarts; gateways meanwhile append to the one stream that both secrets lead to."""
     gateway, worker = made(1), made(1)
     received = received_by(worker, "stream")
     gateway.append("stream", b"1")
@@ -151,7 +151,7 @@ def test_a_process_two_steps_away_is_another_installation(made: Made) -> None:
 
 
 @of_redis
-def test_after_a_flush_in_the_middle_all_meet_again_wherever_they_start(
+def test_after_a_flush_during_rotation_all_processes_use_one_prefix_again(
     made: Made, server: PrivateRedis, keyring: Callable[[int], Keyring]
 ) -> None:
     before = made(1)
@@ -179,7 +179,7 @@ def test_after_a_flush_in_the_middle_all_meet_again_wherever_they_start(
 
 @of_redis
 @pytest.mark.parametrize("held", [b"", b"nonsense", b"headway:12", b"headway:" + b"g" * 24])
-def test_what_is_no_prefix_is_replaced(
+def test_an_invalid_prefix_is_replaced(
     made: Made, server: PrivateRedis, keyring: Callable[[int], Keyring], held: bytes
 ) -> None:
     point = meeting_point(keyring(0).used)
@@ -191,7 +191,7 @@ def test_what_is_no_prefix_is_replaced(
         assert client.get(point) == installation_prefix(keyring(0).used).encode()
 
 
-def test_a_process_follows_its_installation_to_another_prefix_with_all_that_it_knows(
+def test_a_process_follows_its_installation_to_another_prefix_with_its_state(
     made: Made, keyring: Callable[[int], Keyring]
 ) -> None:
     one, two = made(0), made(0)
@@ -228,7 +228,7 @@ def test_a_frame_is_readable_with_any_of_its_senders_secrets(keyring: Callable[[
                     seal.read("v", "t", b"7" + tail)
 
 
-def test_a_seal_of_neither_secret_is_rejected_whatever_is_next_to_it(keyring: Callable[[int], Keyring]) -> None:
+def test_a_seal_of_neither_secret_is_rejected_whatever_surrounds_it(keyring: Callable[[int], Keyring]) -> None:
     seal = FrameSeal(keyring(1))
     data = b"7" + seal.tail("v", "t", Frame(1, "a" * 16, 1, b"value"))
     head, _, value = data.partition(b"\n")
@@ -246,7 +246,7 @@ def test_a_seal_of_neither_secret_is_rejected_whatever_is_next_to_it(keyring: Ca
         seal.read("v", "t", head + b"\nother")
 
 
-def test_many_writers_at_all_steps_of_one_restart_lose_nothing(made: Made) -> None:
+def test_concurrent_writers_at_all_steps_of_a_restart_lose_nothing(made: Made) -> None:
     writers = [made(1) for _ in range(2)] + [made(2) for _ in range(2)]
     received = received_by(made(1), "stream")
     wait_until(lambda: all(writer.connected for writer in writers))

@@ -1,4 +1,4 @@
-"""The hub's own duties: its wire, its limits, and its access rights. The bus over it: test_bus, test_redis_bus."""
+"""The local hub's protocol, limits, and access rights. Tests of the bus over it: test_bus, test_redis_bus."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLOOD = 5000
 
 
 def asked(hub: PrivateHub, request: bytes) -> bytes:
-    """Send bytes and return what comes until the hub has no more to say; empty: it closed the connection."""
+    """Send bytes and return the hub's full reply; empty if it closed the connection."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(2)
         client.connect(urlsplit(hub.url).path)
@@ -33,7 +33,7 @@ def asked(hub: PrivateHub, request: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("cut", range(1, 33))
-def test_a_command_is_read_whole_however_its_bytes_come(cut: int) -> None:
+def test_a_command_is_read_whole_from_any_fragments(cut: int) -> None:
     data = b"*2\r\n$7\r\nPUBLISH\r\n$5\r\na\r\nbc\r\n*1"
     buffer = bytearray(data[:cut])
     read = read_command(buffer, 0)
@@ -45,28 +45,28 @@ def test_a_command_is_read_whole_however_its_bytes_come(cut: int) -> None:
 @pytest.mark.parametrize(
     "data", [b"GET / HTTP/1.1\r\n", b"*0\r\n", b"*-1\r\n", b"*1\r\n:1\r\n", b"*1\r\n$99999999999\r\n"]
 )
-def test_bytes_that_are_no_command_end_the_connection(data: bytes) -> None:
+def test_malformed_commands_end_the_connection(data: bytes) -> None:
     with pytest.raises(NoCommandError):
         read_command(bytearray(data + b"x" * 64), 0)
     with private_hub() as hub:
         assert asked(hub, data + b"x" * 64) == b""
 
 
-def test_commands_that_it_does_not_know_are_errors_and_the_connection_goes_on() -> None:
+def test_unknown_commands_are_errors_and_keep_the_connection() -> None:
     with private_hub() as hub:
         answer = asked(hub, encode([b"FLUSHALL"]) + encode([b"PSUBSCRIBE", b"no star"]) + encode([b"PING"]))
     first, second, last = answer.split(b"\r\n")[:3]
     assert (first[:4], second[:4], last) == (b"-ERR", b"-ERR", b"+PONG")
 
 
-def test_only_its_owner_may_open_it_and_nothing_stays() -> None:
+def test_only_its_owner_can_open_the_socket_and_no_file_remains() -> None:
     with private_hub() as hub:
         path = Path(urlsplit(hub.url).path)
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert not path.exists()
 
 
-def test_a_stream_is_bounded_in_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_is_also_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_store, "MAX_STREAM_BYTES", 100)
     store = HubStore(lambda: 1.0)
     for number in range(10):
@@ -74,7 +74,7 @@ def test_a_stream_is_bounded_in_bytes_too(monkeypatch: pytest.MonkeyPatch) -> No
     assert [frame[:1] for _, frame in store.entries_after(b"s", b"0-0")] == [b"7", b"8", b"9"]
 
 
-def test_ids_of_a_stream_rise_although_the_clock_goes_back() -> None:
+def test_stream_ids_increase_even_if_the_clock_goes_back() -> None:
     times = iter((5.0, 1.0, 5.0, 6.0))
     store = HubStore(lambda: next(times))
     ids = [store.append([b"streams", b"s"], [b"s", b"e", b"c", b"9", b"9"])[0] for _ in range(4)]
@@ -82,7 +82,7 @@ def test_ids_of_a_stream_rise_although_the_clock_goes_back() -> None:
     assert [entry_id for entry_id, _ in store.entries_after(b"s", ids[1])] == ids[2:]
 
 
-def test_the_oldest_claims_are_forgotten_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_claims_are_evicted_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_store, "MAX_CLAIMS", 2)
     store = HubStore(lambda: 1.0)
     for name in (b"a", b"b", b"c"):
@@ -90,7 +90,7 @@ def test_the_oldest_claims_are_forgotten_at_the_limit(monkeypatch: pytest.Monkey
     assert [store.claim(name, b"second", b"", 300) for name in (b"c", b"a")] == [b"first", b"second"]
 
 
-def test_what_a_process_sends_does_not_wait_for_all_that_it_receives() -> None:
+def test_sending_does_not_wait_for_a_backlog_of_received_messages() -> None:
     received: list[int] = []
     at: list[int] = []
     published = threading.Event()

@@ -1,4 +1,4 @@
-"""The bus between processes, over Redis and over the local hub: what others receive, and what a lost server costs."""
+"""The bus between processes over Redis and over the local hub, including the loss of a server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def server(
 
 @pytest.fixture
 def made(server: PrivateRedis | PrivateHub, request: pytest.FixtureRequest) -> Iterator[Made]:
-    """Return what makes one more process's end of the same bus."""
+    """Return a factory of bus clients for one more process."""
     buses: list[RedisBus] = []
     keyring = keyring_of(request.node.name)
 
@@ -56,7 +56,7 @@ def made(server: PrivateRedis | PrivateHub, request: pytest.FixtureRequest) -> I
 
 
 def keyring_of(test: str) -> Keyring:
-    """Return the secret of one test's installation."""
+    """Return the secret of this test's installation."""
     return Keyring.of(SECRET + test.encode())
 
 
@@ -80,7 +80,7 @@ def test_another_process_receives_values_and_entries(made: Made) -> None:
     assert two.latest("load/stream") is None
 
 
-def test_who_comes_late_gets_the_last_value_before_subscribe_returns(made: Made) -> None:
+def test_a_late_subscriber_gets_the_last_value_before_subscribe_returns(made: Made) -> None:
     one = made()
     for number in range(50):
         one.publish("snapshot", b"%d" % number)
@@ -109,7 +109,7 @@ def test_no_subscriber_gets_an_older_value_after_a_newer_one(made: Made) -> None
             assert of_one == sorted(of_one)
 
 
-def test_the_later_value_wins_although_its_publisher_has_a_slow_clock(made: Made) -> None:
+def test_the_later_value_wins_despite_its_publishers_slow_clock(made: Made) -> None:
     fast, slow = made(clock=lambda: time.time() + 3600), made(clock=lambda: time.time() - 3600)
     reader = received_by(made(), "t")
     fast.publish("t", b"first")
@@ -120,7 +120,7 @@ def test_the_later_value_wins_although_its_publisher_has_a_slow_clock(made: Made
     assert slow.latest("t") == b"second"
 
 
-def test_installations_on_one_server_do_not_reach_each_other(made: Made) -> None:
+def test_installations_on_one_server_are_isolated(made: Made) -> None:
     one, other = made(keyring=Keyring.of(b"one")), made(keyring=Keyring.of(b"other"))
     received = received_by(other, "t")
     one.publish("t", b"1")
@@ -131,7 +131,7 @@ def test_installations_on_one_server_do_not_reach_each_other(made: Made) -> None
     assert "one" not in installation_prefix(Keyring.of(b"one").used)
 
 
-def test_special_characters_of_patterns_mean_themselves(made: Made) -> None:
+def test_special_pattern_characters_are_literal(made: Made) -> None:
     one, two = made(), made()
     received = received_by(two, "a[b]*?\\/")
     one.publish("a[b]*?\\/x", b"1")
@@ -141,7 +141,7 @@ def test_special_characters_of_patterns_mean_themselves(made: Made) -> None:
     assert received == [("a[b]*?\\/x", b"1")]
 
 
-def test_a_callback_may_subscribe_from_the_thread_of_the_bus(made: Made) -> None:
+def test_a_callback_can_subscribe_from_the_bus_thread(made: Made) -> None:
     one, two = made(), made()
     one.publish("second", b"2")
     received: list[bytes] = []
@@ -154,7 +154,7 @@ def test_a_callback_may_subscribe_from_the_thread_of_the_bus(made: Made) -> None
     wait_until(lambda: received == [b"2"])
 
 
-def test_a_killed_server_is_found_again_and_filled_again(made: Made, server: PrivateRedis | PrivateHub) -> None:
+def test_clients_reconnect_to_a_restarted_server_and_republish(made: Made, server: PrivateRedis | PrivateHub) -> None:
     one, two = made(), made()
     received = received_by(two, "t/")
     one.publish("t/old", b"1")
@@ -176,7 +176,7 @@ def test_a_killed_server_is_found_again_and_filled_again(made: Made, server: Pri
 
 
 @of_redis
-def test_a_flushed_server_is_filled_again_without_a_reconnect(made: Made, server: PrivateRedis) -> None:
+def test_a_flushed_server_is_refilled_without_a_reconnect(made: Made, server: PrivateRedis) -> None:
     one = made()
     one.publish("t", b"1")
     wait_until(lambda: made().latest("t") == b"1")
@@ -189,7 +189,7 @@ def test_a_flushed_server_is_filled_again_without_a_reconnect(made: Made, server
 
 
 @of_redis
-def test_a_value_whose_message_was_lost_arrives_with_the_next_comparison(
+def test_a_value_whose_message_was_lost_arrives_at_the_next_comparison(
     made: Made, server: PrivateRedis, request: pytest.FixtureRequest
 ) -> None:
     one, two = made(), made()
@@ -207,7 +207,7 @@ def test_a_value_whose_message_was_lost_arrives_with_the_next_comparison(
 
 
 @of_redis
-def test_a_frozen_server_is_given_up_and_costs_publishers_nothing(made: Made, server: PrivateRedis) -> None:
+def test_a_frozen_server_is_abandoned_and_does_not_block_publishers(made: Made, server: PrivateRedis) -> None:
     one = made()
     wait_until(lambda: one.state.connected)
     server.freeze()
@@ -220,7 +220,7 @@ def test_a_frozen_server_is_given_up_and_costs_publishers_nothing(made: Made, se
     wait_until(lambda: made().latest("t") == b"999")
 
 
-def test_a_failed_session_ends_although_its_receiving_swallows_a_cancellation(
+def test_a_failed_session_ends_even_if_its_receiver_swallows_a_cancellation(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As asyncio.wait_for of Python 3.11 does, when the cancellation comes as what it waits for is done.
@@ -249,7 +249,7 @@ def test_a_failed_session_ends_although_its_receiving_swallows_a_cancellation(
 
 
 @of_redis
-def test_a_process_that_was_away_gets_the_entries_that_the_server_kept(made: Made, server: PrivateRedis) -> None:
+def test_a_disconnected_process_later_gets_the_entries_that_the_server_kept(made: Made, server: PrivateRedis) -> None:
     one, two = made(), made()
     received = received_by(two, "s")
     one.append("s", b"before")
@@ -262,7 +262,7 @@ def test_a_process_that_was_away_gets_the_entries_that_the_server_kept(made: Mad
     wait_until(lambda: [value for _, value in received] == [b"before", b"meanwhile"])
 
 
-def test_what_finds_no_place_is_counted(made: Made) -> None:
+def test_messages_beyond_the_limits_are_counted(made: Made) -> None:
     limits = RedisBusSettings(max_topics=2, max_entries=3, max_waiting_bytes=100, wait_s=0.1)
     away = RedisBus("redis://127.0.0.1:1/0", KEYRING, limits)
     for number in range(5):
@@ -277,7 +277,7 @@ def test_what_finds_no_place_is_counted(made: Made) -> None:
     away.close()
 
 
-def test_the_server_keeps_no_more_topics_than_allowed(made: Made) -> None:
+def test_the_server_keeps_a_bounded_number_of_topics(made: Made) -> None:
     one = made(RedisBusSettings(max_topics=2))
     for topic in ("a", "b"):
         one.publish(topic, b"1")
@@ -304,7 +304,7 @@ def test_a_stream_keeps_a_bounded_number_of_entries(
 
 @of_redis
 @pytest.mark.parametrize("data", [b"", b"1:2", b"x" * 500, b"1:" + b"a" * 16 + b":1", b"-1:" + b"a" * 16 + b":1\nv"])
-def test_a_stranger_on_the_channel_is_counted_and_disturbs_no_subscriber(
+def test_a_foreign_message_on_the_channel_is_counted_and_disturbs_no_subscriber(
     made: Made, server: PrivateRedis, data: bytes, request: pytest.FixtureRequest
 ) -> None:
     one, two = made(), made()
@@ -318,7 +318,7 @@ def test_a_stranger_on_the_channel_is_counted_and_disturbs_no_subscriber(
     assert one.state.unreadable == 2
 
 
-def test_closing_sends_what_waits_and_may_be_repeated(made: Made) -> None:
+def test_closing_sends_pending_messages_and_can_be_repeated(made: Made) -> None:
     one = made()
     one.publish("t", b"1")
     one.close()
@@ -328,7 +328,7 @@ def test_closing_sends_what_waits_and_may_be_repeated(made: Made) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://x", "nonsense", "redis://h:x/0"])
-def test_a_url_of_something_else_is_rejected_at_once(url: str) -> None:
+def test_an_unsupported_url_is_rejected_immediately(url: str) -> None:
     # The thread of an earlier test may still be on its way out.
     before = set(threading.enumerate())
     with pytest.raises(ValueError):
@@ -336,7 +336,7 @@ def test_a_url_of_something_else_is_rejected_at_once(url: str) -> None:
     assert not [item for item in threading.enumerate() if item.name == "redis bus" and item not in before]
 
 
-def test_the_password_is_in_no_log(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_the_password_appears_in_no_log(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     caplog.set_level("DEBUG")
     bus = RedisBus("redis://user:hunter2@127.0.0.1:1/0", KEYRING, QUICK)
     wait_until(lambda: "bus_lost" in caplog.text)
@@ -374,7 +374,7 @@ def test_a_value_published_without_the_secret_is_ignored_counted_and_logged_once
 
 
 @of_redis
-def test_an_old_value_is_not_taken_under_a_new_version(
+def test_an_old_value_with_a_new_version_is_rejected(
     made: Made, server: PrivateRedis, request: pytest.FixtureRequest
 ) -> None:
     one, two = made(), made()

@@ -1,4 +1,4 @@
-"""The last-known-good snapshot on disk: whole or ignored, private, of limited age."""
+"""The last-known-good snapshot on disk is complete or ignored, private, and of limited age."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ def store(tmp_path: Path) -> SnapshotStore:
     return SnapshotStore(tmp_path / "state", max_age_s=100.0)
 
 
-def test_nothing_saved_is_nothing_loaded(store: SnapshotStore) -> None:
+def test_an_empty_store_loads_nothing(store: SnapshotStore) -> None:
     assert store.load(0.0) is None
 
 
-def test_what_was_saved_is_loaded(store: SnapshotStore) -> None:
+def test_a_saved_snapshot_is_loaded(store: SnapshotStore) -> None:
     store.save(SNAPSHOT, 1000.0)
     store.save(SNAPSHOT, 1000.0)
     assert store.load(1050.0) == SNAPSHOT
 
 
-def test_only_its_owner_can_read_it_and_no_draft_is_left(store: SnapshotStore) -> None:
+def test_only_its_owner_can_read_it_and_no_temporary_file_remains(store: SnapshotStore) -> None:
     store.save(SNAPSHOT, 1000.0)
     assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
     assert list(store.path.parent.iterdir()) == [store.path]
 
 
-def test_the_disk_has_the_new_one_before_it_takes_the_old_ones_place(
+def test_a_new_snapshot_is_synced_before_it_replaces_the_old_one(
     store: SnapshotStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[str] = []
@@ -56,7 +56,7 @@ def test_the_disk_has_the_new_one_before_it_takes_the_old_ones_place(
     assert steps == ["sync .tmp", "replace", "sync directory"]
 
 
-def test_one_that_is_too_old_is_ignored_and_says_so(store: SnapshotStore, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_expired_snapshot_is_ignored_and_logged(store: SnapshotStore, caplog: pytest.LogCaptureFixture) -> None:
     store.save(SNAPSHOT, 1000.0)
     with caplog.at_level(logging.ERROR, logger="gateway"):
         assert store.load(1101.0) is None
@@ -64,7 +64,9 @@ def test_one_that_is_too_old_is_ignored_and_says_so(store: SnapshotStore, caplog
 
 
 @pytest.mark.parametrize("keep", [0, 1, 10, -1])
-def test_a_torn_file_is_ignored_and_says_so(store: SnapshotStore, keep: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_truncated_file_is_ignored_and_logged(
+    store: SnapshotStore, keep: int, caplog: pytest.LogCaptureFixture
+) -> None:
     store.save(SNAPSHOT, 1000.0)
     store.path.write_bytes(store.path.read_bytes()[:keep])
     with caplog.at_level(logging.ERROR, logger="gateway"):
@@ -72,7 +74,7 @@ def test_a_torn_file_is_ignored_and_says_so(store: SnapshotStore, keep: int, cap
     assert "last_known_good_ignored" in caplog.text
 
 
-def test_every_flipped_bit_is_noticed(store: SnapshotStore) -> None:
+def test_every_flipped_bit_is_detected(store: SnapshotStore) -> None:
     store.save(SNAPSHOT, 1000.0)
     good = store.path.read_bytes()
     for position in range(len(good)):
@@ -81,11 +83,11 @@ def test_every_flipped_bit_is_noticed(store: SnapshotStore) -> None:
         assert loaded is None or loaded == SNAPSHOT
 
 
-def test_a_file_of_a_newer_program_is_ignored(store: SnapshotStore) -> None:
+def test_a_file_of_a_newer_version_is_ignored(store: SnapshotStore) -> None:
     store.save(Snapshot(schema_version=99, version=1, published_at=0.0), 1000.0)
     assert store.load(1000.0) is None
 
 
-def test_a_directory_in_its_place_is_ignored(store: SnapshotStore) -> None:
+def test_a_directory_at_its_path_is_ignored(store: SnapshotStore) -> None:
     store.path.mkdir(parents=True)
     assert store.load(0.0) is None

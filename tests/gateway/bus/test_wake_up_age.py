@@ -1,4 +1,4 @@
-"""The age of the last wake-up, as /metrics shows it."""
+"""Age of the last wake-up in /metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gateway.bus.bus import InProcessBus
 from gateway.bus.wake_up_age import NAME, TOPIC, WakeUpAge
 
 
-def test_it_grows_until_a_job_is_woken() -> None:
+def test_the_age_grows_until_a_job_is_woken() -> None:
     registry, bus, now = CollectorRegistry(), InProcessBus(), [100.0]
     WakeUpAge(registry, bus, clock=lambda: now[0])
     now[0] += 5.0

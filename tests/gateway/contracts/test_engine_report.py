@@ -1,4 +1,4 @@
-"""Engine reports: the wire form and what they say about serving."""
+"""Engine reports: the wire format, and what they state about serving."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ def report(*, reachable: bool = True, healthy: bool = True, readable: bool = Tru
     return EngineReport(engine_id="e1", at=1.0, reachable=reachable, healthy=healthy, readable=readable, reason=reason)
 
 
-def test_a_report_survives_the_wire() -> None:
+def test_a_report_round_trips() -> None:
     sent = report(healthy=False, reason="health answered 503")
     assert decode_report(encode_report(sent)) == sent
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x93\x01\x02\x03", b"\x81\xa1a\x01", b"{}"])
-def test_garbage_is_rejected_as_unreadable(data: bytes) -> None:
+def test_malformed_reports_are_rejected_as_unreadable(data: bytes) -> None:
     with pytest.raises(UnreadableMessageError):
         decode_report(data)
 

@@ -1,4 +1,4 @@
-"""Orders of the rebalancing automation: read with care, followed once, given up when they are no longer renewed."""
+"""Rebalancing orders are validated, followed once, and dropped when they are no longer renewed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def order(**fields: Any) -> RebalanceOrder:
     return RebalanceOrder(**{**known, **fields})
 
 
-def test_an_order_reads_back_with_its_keys_as_numbers() -> None:
+def test_a_decoded_order_has_its_keys_as_numbers() -> None:
     moves = (MoveOrder("a", 2),)
     read, widened = decode_order(encode_order(order(moves=moves)))
     assert widened == {KEY: 3}
@@ -45,7 +45,7 @@ def test_an_order_reads_back_with_its_keys_as_numbers() -> None:
         encode_order(order(moves=tuple(MoveOrder("a", 1) for _ in range(MAX_MOVES + 1)))),
     ],
 )
-def test_what_is_no_order_or_out_of_bounds_is_rejected(data: bytes) -> None:
+def test_malformed_and_out_of_bounds_orders_are_rejected(data: bytes) -> None:
     with pytest.raises(UnreadableMessageError):
         decode_order(data)
 
@@ -68,7 +68,7 @@ async def test_a_pool_follows_newer_orders_of_the_newest_holder_until_they_expir
             assert live.pool.router.view.roster.widened == {}
 
 
-async def test_the_busiest_prefixes_are_reported_where_the_placement_keeps_them(tmp_path: Path) -> None:
+async def test_the_busiest_prefixes_are_reported_if_the_placement_tracks_them(tmp_path: Path) -> None:
     async with fake_engine() as engine:
         entries = [engine_entry(name, engine.url) for name in "abc"]
         async with live_gateway(tmp_path, snapshot(entries, policy=DUAL)) as live:

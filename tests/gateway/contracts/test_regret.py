@@ -1,4 +1,4 @@
-"""Regret: what the best other candidate would have spared, and why it was not chosen."""
+"""Regret: the time that the best other candidate would have saved, and why it was not chosen."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def courses(draw: st.DrawFn) -> Course:
 
 
 @given(options, courses())
-def test_parts_are_never_negative_and_sum_to_the_whole(options: list[RegretOption], course: Course) -> None:
+def test_parts_are_never_negative_and_add_up_to_the_total(options: list[RegretOption], course: Course) -> None:
     result = regret(options, course)
     assert result is not None
     assert result.seconds >= 0
@@ -68,7 +68,7 @@ def test_parts_are_never_negative_and_sum_to_the_whole(options: list[RegretOptio
 
 
 @given(options, courses())
-def test_the_whole_is_what_the_best_other_candidate_would_have_spared(
+def test_the_total_is_the_time_that_the_best_other_candidate_would_have_saved(
     options: list[RegretOption], course: Course
 ) -> None:
     result = regret(options, course)
@@ -80,7 +80,7 @@ def test_the_whole_is_what_the_best_other_candidate_would_have_spared(
     assert result.seconds == pytest.approx(spared_s + result.gateway_s, abs=1e-3)
 
 
-def test_a_request_that_waited_for_cache_is_split_as_its_terms_are() -> None:
+def test_a_request_that_waited_for_cache_is_split_by_its_score_terms() -> None:
     """The decision that UX.md draws: 2.73 s, of which 2.03 s were a choice."""
     course = Course(ttft_s=3.97, queued_s=3.36, compute_s=0.61, hit_tokens=6144, view_age_s=4.0)
     result = regret([CHOSEN, OTHER], course)
@@ -99,38 +99,38 @@ def cause_of(course: Course) -> str:
     return result.cause
 
 
-def test_a_wait_that_grew_under_an_old_report_is_a_stale_view() -> None:
+def test_a_wait_that_grew_under_an_old_report_is_attributed_to_a_stale_view() -> None:
     grown = Course(ttft_s=3.3, queued_s=3.1, compute_s=0.2, hit_tokens=512, view_age_s=5.0)
     assert cause_of(grown) == STALE_VIEW
 
 
 @pytest.mark.parametrize("age_s", [None, 0.06])
-def test_a_wait_that_grew_under_a_fresh_view_is_load(age_s: float | None) -> None:
+def test_a_wait_that_grew_under_a_fresh_view_is_attributed_to_load(age_s: float | None) -> None:
     assert cause_of(Course(ttft_s=3.3, queued_s=3.1, compute_s=0.2, hit_tokens=512, view_age_s=age_s)) == LOAD
 
 
-def test_blocks_that_were_gone_are_a_wrong_index() -> None:
+def test_missing_blocks_are_attributed_to_a_wrong_index() -> None:
     assert cause_of(Course(ttft_s=1.3, queued_s=0.1, compute_s=1.2, hit_tokens=0, view_age_s=5.0)) == WRONG_INDEX
 
 
-def test_younger_queued_requests_that_went_first_are_the_queue_order() -> None:
+def test_newer_requests_dispatched_first_are_attributed_to_the_queue_order() -> None:
     overtaken = Course(ttft_s=3.3, queued_s=3.1, compute_s=0.2, hit_tokens=512, overtaken_s=9.0, view_age_s=5.0)
     assert cause_of(overtaken) == QUEUE_ORDER
 
 
-def test_time_deferred_by_admission_is_admission() -> None:
+def test_time_deferred_by_admission_is_attributed_to_admission() -> None:
     deferred = Course(ttft_s=4.3, queued_s=4.1, compute_s=0.2, hit_tokens=512, before_s=4.0, deferred=True)
     assert cause_of(deferred) == ADMISSION
 
 
-def test_time_unbound_has_no_cause_where_admission_kept_nothing_back() -> None:
+def test_undispatched_time_has_no_cause_if_admission_deferred_nothing() -> None:
     result = regret([CHOSEN, OTHER], Course(6.0 + 3.16, 6.0 + 2.86, 0.30, 9216, before_s=6.0))
     assert result is not None
     assert result.seconds == pytest.approx(2.02 - 0.10, abs=0.01)
     assert result.admission_s == 0
 
 
-def test_a_slow_gateway_is_the_cause_and_no_engine_is_blamed() -> None:
+def test_a_slow_gateway_is_named_and_no_engine_is_blamed() -> None:
     prompt = Course(2.65, 0.0, 2.03, 4608)
     slow = Course(2.5 + 2.65, 0.0, 2.03, 4608, before_s=2.5, gateway_s=2.5)
     options = [RegretOption("e-03", 4608, 0.0, 2.03), RegretOption("e-04", 0, 0.3, 2.03)]
@@ -145,14 +145,14 @@ def test_a_slow_gateway_is_the_cause_and_no_engine_is_blamed() -> None:
     assert (alone.cause, alone.seconds) == (GATEWAY, 2.5)
 
 
-def test_the_usual_time_of_a_gateway_is_nothing_to_regret() -> None:
+def test_the_usual_gateway_time_causes_no_regret() -> None:
     usual_s = 0.9 * SLOW_GATEWAY_S
     result = regret([OTHER, CHOSEN], Course(usual_s + 1.13, 0.41, 0.72, 4608, before_s=usual_s, gateway_s=usual_s))
     assert result is not None
     assert (result.seconds, result.cause) == (0, "")
 
 
-def test_the_best_choice_is_nothing_to_regret() -> None:
+def test_the_best_choice_has_no_regret() -> None:
     result = regret([OTHER, CHOSEN], Course(1.13, 0.41, 0.72, 4608))
     assert result is not None
     assert (result.seconds, result.tokens, result.cause) == (0, 0, "")
@@ -162,14 +162,14 @@ def test_without_another_candidate_there_is_no_regret() -> None:
     assert regret([CHOSEN], Course(9.0, 1.0, 1.0, 0)) is None
 
 
-def test_rejecting_what_would_have_been_on_time_is_admissions_regret() -> None:
+def test_rejecting_an_on_time_request_is_attributed_to_admission() -> None:
     result = rejection_regret([CHOSEN, OTHER], slack_s=3.5)
     assert result is not None
     assert (result.best_engine_id, result.cause) == ("e-04", ADMISSION)
     assert result.seconds == result.admission_s == pytest.approx(3.5 - 1.24)
 
 
-def test_rejecting_what_would_have_been_late_is_not() -> None:
+def test_rejecting_a_late_request_has_no_regret() -> None:
     result = rejection_regret([CHOSEN, OTHER], slack_s=1.0)
     assert result is not None
     assert (result.seconds, result.cause) == (0, "")

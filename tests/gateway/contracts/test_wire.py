@@ -1,4 +1,4 @@
-"""Messages on the bus: read whole, within their limit, or rejected with what was wrong."""
+"""Bus messages are decoded whole and within their limit, or rejected with the reason."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Note(msgspec.Struct, frozen=True):
 NOTE = WireForm(Note, "a note", limit=64)
 
 
-def test_a_message_is_read_as_it_was_written() -> None:
+def test_a_message_round_trips() -> None:
     assert NOTE.decode(NOTE.encode(Note("x", 3))) == Note("x", 3)
 
 
-def test_a_message_at_the_limit_is_read_and_one_byte_more_is_not() -> None:
+def test_a_message_at_the_limit_is_accepted_and_one_byte_more_is_rejected() -> None:
     overhead = len(NOTE.encode(Note("x" * 40))) - 40
     at_the_limit = Note("x" * (64 - overhead))
     assert len(NOTE.encode(at_the_limit)) == 64
@@ -41,12 +41,12 @@ def test_a_message_at_the_limit_is_read_and_one_byte_more_is_not() -> None:
         (b"\x81\xa4text\xa2\xff\xff", "utf-8"),
     ],
 )
-def test_anything_else_is_rejected_with_what_was_wrong(data: bytes, why: str) -> None:
+def test_malformed_messages_are_rejected_with_the_reason(data: bytes, why: str) -> None:
     with pytest.raises(UnreadableMessageError, match=f"not a note: .*{why}"):
         NOTE.decode(data)
 
 
-def test_what_is_nested_too_deep_is_rejected() -> None:
+def test_deeply_nested_messages_are_rejected() -> None:
     deep = WireForm(list, "a list", limit=1 << 20)
     with pytest.raises(UnreadableMessageError, match=r"not a list: .*recursion"):
         deep.decode(b"\x91" * 100_000)

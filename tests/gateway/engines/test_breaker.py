@@ -1,4 +1,4 @@
-"""The breaker: what opens it, what brings the engine back, and that it never contradicts itself."""
+"""The circuit breaker: what opens it, what closes it, and consistency of its state."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def closed(settings: BreakerSettings = SETTINGS) -> Breaker:
     return breaker
 
 
-def test_it_takes_no_work_before_the_engine_answered() -> None:
+def test_an_engine_gets_no_work_before_its_first_response() -> None:
     breaker = Breaker(SETTINGS, 0.0)
     assert not breaker.accepts
     assert breaker.reason
@@ -42,7 +42,7 @@ def test_it_takes_no_work_before_the_engine_answered() -> None:
 
 
 @pytest.mark.parametrize(("kind", "limit"), [(CONNECT, 3), (TIMEOUT, 3), (HTTP_5XX, 5), (BROKEN_STREAM, 5)])
-def test_failures_in_a_row_open_it_at_the_limit(kind: str, limit: int) -> None:
+def test_consecutive_failures_open_the_breaker_at_the_limit(kind: str, limit: int) -> None:
     breaker = closed()
     for count in range(limit - 1):
         breaker.record_failure(kind, 10.0 + count)
@@ -62,18 +62,18 @@ def test_a_success_between_failures_resets_the_count() -> None:
     assert breaker.accepts
 
 
-def test_an_unknown_kind_of_failure_is_named() -> None:
+def test_the_reason_names_an_unknown_kind_of_failure() -> None:
     with pytest.raises(ValueError, match="http_5xx"):
         closed().record_failure("teapot", 1.0)
 
 
-def test_a_rejected_connection_of_its_own_probe_is_believed_at_once() -> None:
+def test_a_refused_probe_connection_opens_the_breaker_immediately() -> None:
     breaker = closed()
     breaker.observe_probe(False, "connection refused", 1.0, refused=True)
     assert breaker.state == OPEN
 
 
-def test_a_probe_that_times_out_is_believed_the_second_time() -> None:
+def test_a_second_consecutive_probe_timeout_opens_the_breaker() -> None:
     breaker = closed()
     breaker.observe_probe(False, "timed out", 1.0)
     assert breaker.accepts
@@ -81,7 +81,7 @@ def test_a_probe_that_times_out_is_believed_the_second_time() -> None:
     assert breaker.state == OPEN
 
 
-def test_only_a_healthy_probe_brings_it_back_and_a_success_closes_it() -> None:
+def test_a_healthy_probe_half_opens_the_breaker_and_a_success_closes_it() -> None:
     breaker = closed()
     breaker.observe_probe(False, "connection refused", 1.0, refused=True)
     breaker.record_success(2.0)
@@ -94,7 +94,7 @@ def test_only_a_healthy_probe_brings_it_back_and_a_success_closes_it() -> None:
     assert breaker.reason == ""
 
 
-def test_an_idle_engine_closes_after_a_second_healthy_probe() -> None:
+def test_an_idle_engine_is_closed_by_a_second_healthy_probe() -> None:
     breaker = closed()
     breaker.observe_probe(False, "", 1.0, refused=True)
     breaker.observe_probe(True, "", 3.0)
@@ -104,7 +104,7 @@ def test_an_idle_engine_closes_after_a_second_healthy_probe() -> None:
     assert breaker.state == CLOSED
 
 
-def test_one_failure_while_half_open_opens_it_again() -> None:
+def test_a_failure_while_half_open_opens_the_breaker_again() -> None:
     breaker = closed()
     breaker.observe_probe(False, "", 1.0, refused=True)
     breaker.observe_probe(True, "", 2.0)
@@ -112,7 +112,7 @@ def test_one_failure_while_half_open_opens_it_again() -> None:
     assert breaker.state == OPEN
 
 
-def test_an_engine_that_answers_errors_while_its_health_is_fine_stays_out_longer_each_time() -> None:
+def test_an_engine_with_good_health_and_repeated_errors_is_ejected_longer_each_time() -> None:
     breaker = closed()
     moment = 100.0
     held: list[float] = []
@@ -130,7 +130,7 @@ def test_an_engine_that_answers_errors_while_its_health_is_fine_stays_out_longer
     assert held[-1] == 300.0
 
 
-def test_an_ejected_engine_that_dies_counts_as_lost_and_returns_without_the_hold() -> None:
+def test_an_ejected_engine_that_dies_is_lost_and_returns_without_the_ejection_time() -> None:
     breaker = closed()
     for _ in range(5):
         breaker.record_failure(HTTP_5XX, 1.0)
@@ -140,7 +140,7 @@ def test_an_ejected_engine_that_dies_counts_as_lost_and_returns_without_the_hold
     assert breaker.state == HALF_OPEN
 
 
-def test_it_reports_each_change_once() -> None:
+def test_each_state_change_is_reported_once() -> None:
     changes: list[str] = []
     breaker = Breaker(SETTINGS, 0.0)
     breaker.on_change = lambda: changes.append(breaker.state)
@@ -176,7 +176,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_no_sequence_of_events_breaks_it(rows: list[tuple[str, bool, bool, float]]) -> None:
+def test_no_sequence_of_events_breaks_its_invariants(rows: list[tuple[str, bool, bool, float]]) -> None:
     breaker = Breaker(SETTINGS, 0.0)
     now = 0.0
     for kind, good, refused, pause_s in rows:
@@ -214,7 +214,7 @@ def test_a_stalled_engine_gets_no_work_and_is_not_lost() -> None:
 
 
 @pytest.mark.parametrize("kind", ["token", "trial"])
-def test_one_sign_of_work_ends_a_suspicion_at_once_however_often_it_comes(kind: str) -> None:
+def test_one_sign_of_progress_ends_a_suspicion_immediately_every_time(kind: str) -> None:
     breaker = closed()
     for moment in range(10, 60, 5):
         breaker.record_stall("2 streams have produced nothing", float(moment))
@@ -228,7 +228,7 @@ def test_one_sign_of_work_ends_a_suspicion_at_once_however_often_it_comes(kind: 
         breaker.check()
 
 
-def test_an_engine_that_has_stood_still_for_its_hang_limit_is_lost_until_it_works() -> None:
+def test_an_engine_stalled_for_its_hang_limit_is_lost_until_it_makes_progress() -> None:
     changes: list[str] = []
     breaker = closed()
     breaker.on_change = lambda: changes.append(breaker.reason)
@@ -242,7 +242,7 @@ def test_an_engine_that_has_stood_still_for_its_hang_limit_is_lost_until_it_work
     assert (breaker.state, breaker.hung) == (CLOSED, False)
 
 
-def test_failed_connections_and_late_requests_alone_give_up_nothing_that_runs() -> None:
+def test_failed_connections_and_late_requests_do_not_abandon_running_requests() -> None:
     for kind in (CONNECT, TIMEOUT):
         breaker = closed()
         for _ in range(3):
@@ -255,7 +255,7 @@ def test_failed_connections_and_late_requests_alone_give_up_nothing_that_runs() 
 
 
 @pytest.mark.parametrize("cause", [UNHEALTHY, PAUSED])
-def test_an_engine_that_answers_that_it_is_not_well_gets_no_work_and_is_not_lost(cause: str) -> None:
+def test_an_engine_that_reports_itself_unhealthy_gets_no_work_and_is_not_lost(cause: str) -> None:
     breaker = closed()
     for moment in (1.0, 2.0, 3.0):
         breaker.observe_probe(False, "health answered 503", moment, cause=cause)
@@ -266,7 +266,7 @@ def test_an_engine_that_answers_that_it_is_not_well_gets_no_work_and_is_not_lost
     assert breaker.accepts
 
 
-def test_an_engine_without_answer_to_probes_that_answers_a_request_is_back_unless_nothing_listens_there() -> None:
+def test_a_success_restores_a_timed_out_engine_and_not_one_that_refuses_connections() -> None:
     slow, gone = closed(), closed()
     for moment in (1.0, 2.0):
         slow.observe_probe(False, "timed out", moment)
@@ -277,7 +277,7 @@ def test_an_engine_without_answer_to_probes_that_answers_a_request_is_back_unles
     assert (slow.accepts, gone.accepts) == (True, False)
 
 
-def test_rejections_in_a_row_open_it_unless_the_others_reject_likewise() -> None:
+def test_consecutive_rejections_open_the_breaker_unless_other_engines_reject_too() -> None:
     alone, like_others = closed(), closed()
     for moment in (1.0, 2.0, 3.0):
         assert alone.accepts
@@ -291,7 +291,7 @@ def test_rejections_in_a_row_open_it_unless_the_others_reject_likewise() -> None
     assert like_others.doubted
 
 
-def test_an_engine_that_asks_for_a_pause_is_out_for_that_long_and_no_longer_the_next_time() -> None:
+def test_a_throttled_engine_is_out_for_exactly_the_requested_time_every_time() -> None:
     breaker, now = closed(), 100.0
     for _ in range(3):
         breaker.record_throttle(7.0, now)
@@ -304,7 +304,7 @@ def test_an_engine_that_asks_for_a_pause_is_out_for_that_long_and_no_longer_the_
         now += 8.0
 
 
-def test_what_all_engines_rejected_is_taken_back() -> None:
+def test_an_error_shared_by_all_engines_is_forgiven() -> None:
     breaker = closed()
     for moment in range(20):
         breaker.record_rejection(404, float(moment), shared=False)
@@ -319,7 +319,7 @@ def test_what_all_engines_rejected_is_taken_back() -> None:
 
 
 @pytest.mark.parametrize("kind", [HTTP_4XX, HTTP_5XX])
-def test_an_engine_that_a_forgiven_error_took_out_is_on_trial(kind: str) -> None:
+def test_an_engine_ejected_for_a_forgiven_error_is_half_open(kind: str) -> None:
     breaker = closed()
     for moment in range(5):
         if kind == HTTP_4XX:

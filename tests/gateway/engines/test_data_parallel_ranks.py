@@ -1,4 +1,4 @@
-"""An engine with two data-parallel ranks behind one address: each is a target with a cache and a queue of its own."""
+"""An engine with two data-parallel ranks behind one address: each is a target with its own cache and queue."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONVERSATIONS = [f"Conversation {number} about its own things. " * 8 for number 
 
 @pytest.fixture
 async def process() -> AsyncIterator[EngineSettings]:
-    """One simulated process with two ranks, whose sockets lie on successive ports."""
+    """One simulated process with two ranks, whose sockets use consecutive ports."""
     events, replay = _two_ports(), _two_ports()
     profile = EngineProfile(block_tokens=BLOCK, num_blocks=512, recompute_last_block=True)
     settings = EngineSettings(
@@ -43,7 +43,7 @@ async def process() -> AsyncIterator[EngineSettings]:
 
 
 def _two_ports() -> int:
-    """Return a free port after which the next one is free too."""
+    """Return a free port whose successor is free too."""
     while True:
         first, second = free_ports(2)
         if second == first + 1:
@@ -66,7 +66,7 @@ def ranks_at(url: str, **fields: Any) -> list[EngineEntry]:
     ]
 
 
-async def test_prompts_return_to_the_rank_that_has_them_cached(process: EngineSettings, tmp_path: Path) -> None:
+async def test_prompts_return_to_the_rank_that_cached_them(process: EngineSettings, tmp_path: Path) -> None:
     entries = ranks_at(
         f"http://127.0.0.1:{process.port}",
         kv_events_endpoint=lambda rank: f"tcp://127.0.0.1:{process.kv_events_port + rank}",
@@ -96,7 +96,7 @@ async def test_prompts_return_to_the_rank_that_has_them_cached(process: EngineSe
 
 
 async def ask(gateway: ServedGateway, text: str, sent: dict[str, int]) -> tuple[str, int, int]:
-    """Return the engine, the predicted and the reported cached tokens; its prompt tokens are added to `sent`."""
+    """Return the engine, the predicted and the reported cached tokens; append the prompt tokens to `sent`."""
     body = {"model": MODEL, "max_tokens": 2, "messages": [{"role": "user", "content": text}]}
     status, answer, headers = await gateway.post("/v1/chat/completions", body)
     assert status == 200, answer
@@ -106,7 +106,7 @@ async def ask(gateway: ServedGateway, text: str, sent: dict[str, int]) -> tuple[
     return engine, explained["decision"]["hit_tokens"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
-async def test_requests_and_answers_of_the_decision_api_name_the_rank(tmp_path: Path) -> None:
+async def test_the_decision_api_names_the_rank_in_requests_and_responses(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, gateway_over(ranks_at(engine.url), tmp_path) as gateway:
         body = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 40}]}
         status, answer, _ = await gateway.post("/api/v1/route", body)
@@ -123,7 +123,7 @@ async def test_requests_and_answers_of_the_decision_api_name_the_rank(tmp_path: 
         assert engine.headers[-1]["x-data-parallel-rank"] == chosen
 
 
-async def test_what_fails_at_one_rank_has_the_others_of_its_process_probed(tmp_path: Path) -> None:
+async def test_a_failure_of_one_rank_probes_the_other_ranks_of_its_process(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, ScriptedEngine() as elsewhere:
         other = EngineEntry(engine_id="other", name="other", pool_id="pool", url=elsewhere.url, rank=0)
         async with gateway_over([*ranks_at(engine.url), other], tmp_path) as gateway:

@@ -1,4 +1,4 @@
-"""Reading engines' metrics: vLLM's, and garbage of all kinds."""
+"""Parsing of engine metrics: vLLM's, SGLang's, and malformed text."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from gateway.engines.engine_metrics import MAX_BYTES, UnreadableMetricsError, pa
 from tests.gateway.fake_engine import METRICS
 
 
-def test_it_reads_what_vllm_exports() -> None:
+def test_vllm_metrics_are_parsed() -> None:
     metrics = parse_engine_metrics(METRICS)
     assert (metrics.running, metrics.waiting, metrics.kv_usage) == (3, 2, 0.25)
     assert (metrics.prefix_queries_total, metrics.prefix_hits_total) == (1658.0, 768.0)
     assert (metrics.process_start, metrics.block_size) == (1000.5, 32)
 
 
-def test_the_light_scan_agrees_with_the_full_reading() -> None:
+def test_the_light_scan_agrees_with_full_parsing() -> None:
     assert scan_load(METRICS) == (3, 2, 0.25)
 
 
-def test_the_size_of_the_memory_is_blocks_times_their_size() -> None:
+def test_memory_size_is_block_count_times_block_size() -> None:
     assert parse_engine_metrics(METRICS).kv_tokens is None
     sized = METRICS.replace(b'block_size="32"', b'block_size="32",num_gpu_blocks="100"')
     assert parse_engine_metrics(sized).kv_tokens == 3200
@@ -33,7 +33,7 @@ def test_ranks_are_summed_and_their_usage_is_averaged() -> None:
     assert (metrics.running, metrics.waiting, metrics.kv_usage, metrics.ranks) == (6, 4, 0.5, 2)
 
 
-def test_of_one_rank_only_its_own_series_and_those_of_the_process_count() -> None:
+def test_a_rank_counts_only_its_own_series_and_those_of_the_process() -> None:
     other = METRICS.replace(b'engine="0"', b'engine="1"').replace(b" 3.0\n", b" 7.0\n").replace(b" 0.25\n", b" 0.75\n")
     assert scan_load(METRICS + other, 1) == (7, 2, 0.75)
     metrics = parse_engine_metrics(METRICS + other, 0)
@@ -42,13 +42,13 @@ def test_of_one_rank_only_its_own_series_and_those_of_the_process_count() -> Non
         parse_engine_metrics(METRICS + other, 2)
 
 
-def test_old_names_are_understood() -> None:
+def test_old_metric_names_are_understood() -> None:
     text = METRICS.replace(b"kv_cache_usage", b"gpu_cache_usage").replace(b":prefix_cache", b":gpu_prefix_cache")
     metrics = parse_engine_metrics(text)
     assert (metrics.kv_usage, metrics.prefix_queries_total, metrics.prefix_hits_total) == (0.25, 1658.0, 768.0)
 
 
-def test_adapters_are_those_of_the_labels_set_last() -> None:
+def test_adapters_come_from_the_labels_with_the_newest_timestamp() -> None:
     assert (parse_engine_metrics(METRICS).adapters, parse_engine_metrics(METRICS).max_adapters) == (None, None)
     labels = b'vllm:lora_requests_info{max_lora="%d",running_lora_adapters="%s",waiting_lora_adapters="%s"} %s\n'
     text = METRICS + labels % (4, b"old", b"", b"1.7e9") + labels % (4, b"sql,law", b"poems", b"1.8e9")
@@ -76,7 +76,7 @@ sglang:cached_tokens_total{model_name="m",cache_source="host"} 5.0e+05
 """
 
 
-def test_it_reads_what_sglang_exports() -> None:
+def test_sglang_metrics_are_parsed() -> None:
     metrics = parse_engine_metrics(SGLANG)
     assert (metrics.running, metrics.waiting, metrics.kv_usage, metrics.ranks) == (4, 2, 0.375, 2)
     assert (metrics.prompt_tokens_total, metrics.generated_tokens_total) == (8128902.0, 7557572.0)
@@ -85,12 +85,12 @@ def test_it_reads_what_sglang_exports() -> None:
     assert scan_load(SGLANG) == (4, 2, 0.375)
 
 
-def test_timestamps_and_exemplars_are_not_taken_for_values() -> None:
+def test_timestamps_and_exemplars_are_not_read_as_values() -> None:
     text = METRICS.replace(b" 1658.0\n", b' 1658.0 1700000000 # {trace_id="a"} 7.0\n')
     assert parse_engine_metrics(text).prefix_queries_total == 1658.0
 
 
-def test_series_that_an_engine_lacks_are_unknown() -> None:
+def test_missing_series_are_unknown() -> None:
     text = b"vllm:num_requests_running 1\nvllm:num_requests_waiting 0\n"
     metrics = parse_engine_metrics(text)
     assert (metrics.kv_usage, metrics.process_start, metrics.block_size) == (None, None, None)
@@ -127,14 +127,14 @@ def test_ten_megabytes_are_unreadable() -> None:
         parse_engine_metrics(b"x" * (10 << 20))
 
 
-def test_a_label_bomb_is_unreadable() -> None:
+def test_too_many_labels_are_unreadable() -> None:
     bomb = b"".join(b'vllm:num_requests_running{engine="%d"} 1\n' % number for number in range(10_000))
     with pytest.raises(UnreadableMetricsError, match="samples"):
         parse_engine_metrics(bomb)
 
 
 @pytest.mark.parametrize("junk", [b"}", b"{", b'"', b"\\", b'="', b'{"'])
-def test_a_long_crooked_line_costs_little(junk: bytes) -> None:
+def test_a_long_malformed_line_is_cheap_to_parse(junk: bytes) -> None:
     crooked = b"vllm:num_requests_running{" + junk * (MAX_BYTES // 2 // len(junk))
     with pytest.raises(UnreadableMetricsError):
         parse_engine_metrics(crooked)
@@ -149,7 +149,7 @@ def test_the_reason_holds_no_control_characters() -> None:
 
 @given(st.binary(max_size=400), st.integers(0, len(METRICS)), st.integers(0, 40))
 @example(b"\x00", 200, 3)
-def test_any_damage_is_either_read_or_called_unreadable(damage: bytes, at: int, cut: int) -> None:
+def test_damaged_text_is_parsed_or_reported_as_unreadable(damage: bytes, at: int, cut: int) -> None:
     text = METRICS[:at] + damage + METRICS[at + cut :]
     try:
         metrics = parse_engine_metrics(text)

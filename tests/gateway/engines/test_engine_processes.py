@@ -1,4 +1,4 @@
-"""Real simulated engines in processes of their own: killed, stopped and started again under a live gateway."""
+"""Real simulated engines in separate processes are killed, stopped and restarted under a live gateway."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PROMPT = "All engines are equal, but some hold the prefix already. " * 20
 
 
 class EngineProcess:
-    """One simulated engine server on ports of its own."""
+    """One simulated engine server on fixed ports."""
 
     def __init__(self, engine_id: str) -> None:
         self.engine_id = engine_id
@@ -41,7 +41,7 @@ class EngineProcess:
 
     @property
     def entry(self) -> EngineEntry:
-        """Its line in the topology."""
+        """Return its line in the topology."""
         return engine_entry(
             self.engine_id,
             f"http://127.0.0.1:{self.port}",
@@ -50,7 +50,7 @@ class EngineProcess:
         )
 
     def start(self) -> None:
-        """Start it, on the same ports each time."""
+        """Start it on the same ports each time."""
         options = {
             "--port": self.port,
             "--served-model-name": "m",
@@ -64,14 +64,14 @@ class EngineProcess:
         self.process = subprocess.Popen([sys.executable, "-m", "simulator.engine_server", *arguments])
 
     def send(self, signal_number: int) -> None:
-        """Send it a signal; SIGKILL is waited for."""
+        """Send it a signal; wait for its end after SIGKILL."""
         assert self.process is not None
         self.process.send_signal(signal_number)
         if signal_number == signal.SIGKILL:
             self.process.wait(10)
 
     def end(self) -> None:
-        """End it for good."""
+        """End it permanently."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait(10)
@@ -104,7 +104,7 @@ def wait_for_port(port: int) -> None:
 
 @asynccontextmanager
 async def probed_gateway(tmp_path: Path, engines: list[EngineProcess]) -> AsyncIterator[LiveGateway]:
-    """A gateway with default settings and a separate prober, as in the running program."""
+    """Run a gateway with default settings and a separate prober, as in production."""
     entries = [engine.entry for engine in engines]
     first = snapshot(entries, block_tokens=BLOCK)
     async with live_gateway(tmp_path, first, GatewaySettings()) as live:
@@ -123,7 +123,7 @@ async def prompt_keys(live: LiveGateway, engine_id: str) -> tuple[int, ...]:
 
 
 async def complete(engine: EngineProcess) -> None:
-    """Have the engine answer the prompt, so that its cache holds it."""
+    """Have the engine complete the prompt, so that its cache holds it."""
     async with aiohttp.ClientSession() as session:
         body = {"model": "m", "prompt": PROMPT, "max_tokens": 2}
         async with session.post(f"http://127.0.0.1:{engine.port}/v1/completions", json=body) as response:
@@ -137,7 +137,7 @@ def held(live: LiveGateway, engine_id: str, keys: tuple[int, ...]) -> int:
     return sum(router.index.targets_of(key, 0) >> target & 1 for key in keys)
 
 
-async def test_a_gateway_learns_what_real_engines_hold_and_routes_by_it(
+async def test_a_gateway_learns_cached_blocks_of_real_engines_and_routes_by_them(
     tmp_path: Path, engines: list[EngineProcess]
 ) -> None:
     await complete(engines[1])
@@ -153,7 +153,7 @@ async def test_a_gateway_learns_what_real_engines_hold_and_routes_by_it(
         await until(lambda: live.shown("b").kv_usage is not None)
 
 
-async def test_a_killed_engine_is_lost_with_a_reason_and_comes_back_empty(
+async def test_a_killed_engine_is_lost_with_a_reason_and_returns_empty(
     tmp_path: Path, engines: list[EngineProcess]
 ) -> None:
     await complete(engines[0])
@@ -181,7 +181,7 @@ async def test_a_killed_engine_is_lost_with_a_reason_and_comes_back_empty(
         await until(lambda: held(live, "a", keys) == len(keys))
 
 
-async def test_an_engine_that_hangs_is_taken_out_and_returns(tmp_path: Path, engines: list[EngineProcess]) -> None:
+async def test_a_hanging_engine_is_ejected_and_returns(tmp_path: Path, engines: list[EngineProcess]) -> None:
     async with probed_gateway(tmp_path, engines) as live:
         await until(lambda: live.shown("a").report_age_s is not None)
         engines[0].send(signal.SIGSTOP)
@@ -193,7 +193,7 @@ async def test_an_engine_that_hangs_is_taken_out_and_returns(tmp_path: Path, eng
         await until(lambda: live.engine("a").breaker.accepts)
 
 
-async def test_a_restarted_gateway_does_not_forget_warm_caches(tmp_path: Path, engines: list[EngineProcess]) -> None:
+async def test_a_restarted_gateway_relearns_warm_caches(tmp_path: Path, engines: list[EngineProcess]) -> None:
     async with probed_gateway(tmp_path, engines) as live:
         await complete(engines[0])
         keys = await prompt_keys(live, "a")

@@ -1,4 +1,4 @@
-"""An engine's progress on its requests, and the pool's demand."""
+"""An engine's progress on its requests, and the demand of the pool."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from routing.values.decision import Candidate, Decision
 from routing.values.engine_pair import EnginePair
 
 
-def test_an_idle_engine_has_nothing_to_say() -> None:
+def test_an_idle_engine_has_no_slowness_or_tpot() -> None:
     counts = EngineProgress().counts(10.0, 3)
     assert (counts.dispatched, counts.prefilling, counts.slowness, counts.tpot_s, counts.event_gaps_total) == (
         0,
@@ -22,7 +22,7 @@ def test_an_idle_engine_has_nothing_to_say() -> None:
     )
 
 
-def test_first_tokens_are_compared_with_what_was_expected_in_line() -> None:
+def test_slowness_compares_first_tokens_with_the_expected_queue_time() -> None:
     progress = EngineProgress()
     progress.dispatched("a", 1.0, 0.0)
     progress.dispatched("b", 2.0, 0.0)
@@ -35,14 +35,14 @@ def test_first_tokens_are_compared_with_what_was_expected_in_line() -> None:
     assert (counts.slowness_samples, counts.first_tokens_total, counts.prefilling) == (2, 2, 0)
 
 
-def test_a_prefill_that_does_not_end_counts_as_slow_before_its_first_token() -> None:
+def test_an_unfinished_late_prefill_counts_as_slow_before_its_first_token() -> None:
     progress = EngineProgress()
     progress.dispatched("a", 1.0, 0.0)
     assert progress.counts(0.9, 0).slowness is None
     assert progress.counts(8.0, 0).slowness == pytest.approx(8.0)
 
 
-def test_several_late_requests_outweigh_what_was_quick_before_they_were_due() -> None:
+def test_several_late_requests_outweigh_earlier_quick_ones() -> None:
     progress = EngineProgress()
     for number in range(20):
         progress.dispatched(f"quick {number}", 0.1, 1.0 + number)
@@ -56,7 +56,7 @@ def test_several_late_requests_outweigh_what_was_quick_before_they_were_due() ->
     assert progress.counts(32.0, 0).slowness_samples == 4
 
 
-def test_what_is_watched_for_standing_still_are_streams_also_before_their_first_token() -> None:
+def test_streams_are_watched_for_stalls_before_their_first_token_too() -> None:
     progress = EngineProgress()
     progress.dispatched("a", 2.0, 0.0)
     progress.dispatched("b", 1.0, 0.0)
@@ -69,7 +69,7 @@ def test_what_is_watched_for_standing_still_are_streams_also_before_their_first_
     assert progress.counts(4.0, 0).streaming == 1
 
 
-def test_a_whole_answer_is_never_late_because_its_first_token_is_not_visible() -> None:
+def test_a_non_streaming_request_is_never_late_by_first_token() -> None:
     progress = EngineProgress()
     progress.dispatched("a", 0.1, 0.0)
     progress.whole("a")
@@ -77,7 +77,7 @@ def test_a_whole_answer_is_never_late_because_its_first_token_is_not_visible() -
     assert (counts.slowness, counts.dispatched, counts.prefilling, counts.longest_prefill_s) == (None, 1, 0, 0.1)
 
 
-def test_time_between_tokens_comes_from_whole_answers() -> None:
+def test_tpot_comes_from_completed_requests() -> None:
     progress = EngineProgress()
     progress.dispatched("a", 1.0, 0.0)
     progress.first_token("a", 1.0)
@@ -93,7 +93,7 @@ def test_time_between_tokens_comes_from_whole_answers() -> None:
     assert progress.counts(3.0 + WINDOW_S + 1, 0).tpot_s is None
 
 
-def test_failures_count_until_something_succeeds() -> None:
+def test_failures_are_counted_until_a_success() -> None:
     progress = EngineProgress()
     for name in "abc":
         progress.dispatched(name, 1.0, 0.0)
@@ -107,7 +107,7 @@ def test_failures_count_until_something_succeeds() -> None:
     assert progress.counts(1.0, 0).failures_in_row == 0
 
 
-def test_requests_without_an_end_are_forgotten_and_bounded() -> None:
+def test_requests_that_never_end_are_forgotten_and_bounded() -> None:
     progress = EngineProgress()
     for number in range(MAX_FOLLOWED + 5):
         progress.dispatched(str(number), 0.0, 0.0)
@@ -122,7 +122,7 @@ def decision(name: str, engine_id: str, hit: int, *others: int) -> Decision:
     )
 
 
-def test_the_pool_adds_up_work_and_what_was_computed_twice() -> None:
+def test_the_pool_sums_work_and_recomputed_tokens() -> None:
     progress = PoolProgress()
     progress.dispatched(decision("r1", "a", 200, 200, 900), 1.0)
     progress.dispatched(decision("r2", "b", 500, 500, 100), 1.0)
@@ -133,7 +133,7 @@ def test_the_pool_adds_up_work_and_what_was_computed_twice() -> None:
     progress.dropped(decision("r3", "", 0), failed=True)
 
 
-def test_each_of_two_engines_is_judged_by_its_own_part() -> None:
+def test_each_engine_of_a_pair_is_judged_by_its_own_leg() -> None:
     pool = PoolProgress()
     pair = EnginePair("1", "d", 1, "r", 0.02, 100)
     decision = Decision("x", "pool", "p", 1, "p", "o", 1, "reason", 100, 0, 0.0, 1.0, 0.0, pair=pair)
@@ -156,7 +156,7 @@ def test_each_of_two_engines_is_judged_by_its_own_part() -> None:
     assert (pool.engine("p").counts(5.1, 0).dispatched, pool.engine("d").counts(5.1, 0).dispatched) == (0, 0)
 
 
-def test_times_that_this_process_missed_are_no_measure_of_the_engine() -> None:
+def test_times_during_loop_lapses_do_not_judge_the_engine() -> None:
     progress = EngineProgress(lambda since_s, _now: since_s >= 100.0)
     for name, dispatched_s in (("missed", 0.0), ("waits", 1.0), ("heard", 100.0)):
         progress.dispatched(name, 1.0, dispatched_s)

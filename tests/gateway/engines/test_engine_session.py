@@ -1,4 +1,4 @@
-"""The session to engines: interim answers hold nothing up, a peer that is gone is noticed, TLS is as it is set."""
+"""HTTP sessions to engines: interim responses, dead peers, and TLS settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class Raw:
-    """A server that sends the bytes of a test. Mutable: how many were taken."""
+    """Serve the raw bytes of a test and count the connections it accepted."""
 
     def __init__(self, chunks: list[bytes]) -> None:
         self._chunks = chunks
@@ -56,14 +56,14 @@ async def raw(*chunks: bytes) -> AsyncIterator[tuple[Raw, aiohttp.ClientSession]
         yield server, session
 
 
-async def test_some_interim_answers_are_ignored_and_the_connection_is_kept() -> None:
+async def test_a_few_interim_responses_are_ignored_and_the_connection_is_kept() -> None:
     async with raw(MAX_INTERIM * INTERIM + ANSWER) as (server, session):
         for _ in range(3):
             async with session.get(server.url) as response:
                 assert await response.read() == b"ok"
 
 
-async def test_an_engine_that_sends_interim_answers_for_ever_is_cut_off() -> None:
+async def test_an_engine_that_sends_endless_interim_responses_is_disconnected() -> None:
     chunk = 2_000 * INTERIM
     async with raw(*[chunk] * 100, ANSWER) as (server, session), asyncio.timeout(PATIENCE_S):
         with pytest.raises(aiohttp.ClientError):
@@ -72,7 +72,7 @@ async def test_an_engine_that_sends_interim_answers_for_ever_is_cut_off() -> Non
         assert server.taken < 100 * len(chunk)
 
 
-async def test_a_connection_on_which_nothing_comes_for_minutes_is_kept_alive_and_checked() -> None:
+async def test_an_idle_connection_uses_tcp_keepalive() -> None:
     async with raw(ANSWER) as (server, session), session.get(server.url) as response:
         assert response.connection is None or response.connection.transport is not None
         async with session.get(server.url) as again:
@@ -101,7 +101,7 @@ def fresh() -> Iterator[None]:
 
 
 def both(files: TlsFiles, folder: Path) -> Path:
-    """Return one file with certificate and key."""
+    """Return one file that contains certificate and key."""
     path = folder / "client.pem"
     path.write_bytes(files.certificate.read_bytes() + files.key.read_bytes())
     return path
@@ -112,7 +112,9 @@ async def ask(url: str) -> None:
         await VllmAdapter(session, url).health()
 
 
-async def test_a_private_authority_is_trusted_once_it_is_set(files: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_private_certificate_authority_is_trusted_once_configured(
+    files: TlsFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with tls_engine(files) as url:
         with pytest.raises(EngineUnreachableError, match=UNTRUSTED):
             await ask(url)
@@ -121,13 +123,13 @@ async def test_a_private_authority_is_trusted_once_it_is_set(files: TlsFiles, mo
         await ask(url)
 
 
-async def test_openssl_s_own_variable_goes_on_to_count(files: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_ssl_cert_file_variable_is_still_honored(files: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(files.authority))
     async with tls_engine(files) as url:
         await ask(url)
 
 
-async def test_an_engine_that_asks_gets_the_certificate(
+async def test_an_engine_that_requests_a_client_certificate_gets_it(
     files: TlsFiles, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(AUTHORITY, str(files.authority))
@@ -139,7 +141,7 @@ async def test_an_engine_that_asks_gets_the_certificate(
         await ask(url)
 
 
-async def test_changed_files_count_for_new_connections(
+async def test_changed_files_apply_to_new_connections(
     files: TlsFiles, others: TlsFiles, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     authority = tmp_path / "authority.pem"
@@ -154,7 +156,7 @@ async def test_changed_files_count_for_new_connections(
         await ask(url)
 
 
-def test_a_file_that_cannot_be_used_is_named_with_its_setting(files: TlsFiles, tmp_path: Path) -> None:
+def test_an_unusable_file_is_reported_with_its_setting(files: TlsFiles, tmp_path: Path) -> None:
     (tmp_path / "empty.pem").write_text("")
     for name, path in (
         (AUTHORITY, tmp_path / "nowhere.pem"),

@@ -24,7 +24,7 @@ STAYS, MOVES, BREAKS = "stays", "moves", "breaks"
 
 
 class Row(NamedTuple):
-    """A fault, how long it lasts, and after how long which state is shown."""
+    """A fault, its duration, and the state shown after a given time."""
 
     fault: str
     lasts_s: float
@@ -48,7 +48,7 @@ ROWS = {
 
 
 def shown(fleet: Story) -> tuple[str, str]:
-    """Return the state and the reason of the engine with the fault, as people see them."""
+    """Return the displayed state and reason of the engine with the fault."""
     value = fleet.gateway.gateway._bus.latest("fleet")
     assert value is not None
     engine = next(item for item in decode_sample(value).engines if item.engine_id == "engine-0")
@@ -68,7 +68,7 @@ def became(fleet: Story, client: Client) -> str:
 
 
 @pytest.mark.parametrize("kind", ROWS)
-def test_evidence_has_the_effect_that_the_table_says(kind: str, tmp_path: Path) -> None:
+def test_evidence_has_the_effect_in_the_table(kind: str, tmp_path: Path) -> None:
     row = ROWS[kind]
 
     async def run() -> None:
@@ -105,7 +105,7 @@ def test_evidence_has_the_effect_that_the_table_says(kind: str, tmp_path: Path) 
     run_virtually(run())
 
 
-def test_the_total_time_ends_an_attempt_and_says_nothing_of_the_engine(tmp_path: Path) -> None:
+def test_the_total_timeout_ends_an_attempt_without_judging_the_engine(tmp_path: Path) -> None:
     async def run() -> None:
         limits = EngineLimits(hang_limit_s=1000.0, answer_limit_s=50.0)
         async with story(Random(1), 2, tmp_path, limits, TURNS) as fleet:

@@ -1,4 +1,4 @@
-"""Verdicts of engine health in a live pool: quarantine, the slow way back, and when they are not followed."""
+"""Engine health verdicts in a live pool: quarantine, slow start, and verdicts that are not applied."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def verdict(state: str, **fields: Any) -> dict[str, Any]:
         ("probation", 30.0, 1.0),
     ],
 )
-def test_the_share_follows_the_verdict(state: str, after_s: float, share: float) -> None:
+def test_the_traffic_share_follows_the_verdict(state: str, after_s: float, share: float) -> None:
     entry = engine_entry("a", "http://x", health=state, health_since=100.0, slow_start_from=0.1, slow_start_s=30.0)
     assert load_share(entry, 100.0 + after_s) == pytest.approx(share)
 
@@ -46,7 +46,7 @@ def accepting(live: LiveGateway) -> set[str]:
     return {name for name in NAMES if live.pool.accepts(name)}
 
 
-async def test_a_quarantined_engine_gets_no_work_and_says_why(tmp_path: Path) -> None:
+async def test_a_quarantined_engine_gets_no_work_and_states_why(tmp_path: Path) -> None:
     async with fake_engine() as engine, live_gateway(tmp_path, snapshot(entries(engine))) as live:
         assert accepting(live) == {"a", "b", "c"}
         live.publish(snapshot(entries(engine, b=verdict("quarantined")), version=2))
@@ -57,13 +57,13 @@ async def test_a_quarantined_engine_gets_no_work_and_says_why(tmp_path: Path) ->
         await until(lambda: accepting(live) == {"a", "b", "c"})
 
 
-async def test_verdicts_that_would_leave_no_engine_are_not_followed(tmp_path: Path) -> None:
+async def test_verdicts_that_would_leave_no_engine_are_not_applied(tmp_path: Path) -> None:
     all_out = {name: verdict("quarantined") for name in NAMES}
     async with fake_engine() as engine, live_gateway(tmp_path, snapshot(entries(engine, **all_out))) as live:
         await until(lambda: accepting(live) == {"a", "b", "c"})
 
 
-async def test_an_engine_in_probation_is_held_to_its_share(tmp_path: Path) -> None:
+async def test_an_engine_in_probation_is_limited_to_its_share(tmp_path: Path) -> None:
     coming_back = {"c": verdict("probation", slow_start_from=0.3, slow_start_s=1e6)}
     async with fake_engine() as engine, live_gateway(tmp_path, snapshot(entries(engine, **coming_back))) as live:
         for number in range(60):
@@ -76,7 +76,7 @@ async def test_an_engine_in_probation_is_held_to_its_share(tmp_path: Path) -> No
         assert accepting(live) == {"a", "b", "c"}
 
 
-async def test_where_all_engines_are_in_probation_none_holds_back(tmp_path: Path) -> None:
+async def test_no_engine_is_limited_if_all_are_in_probation(tmp_path: Path) -> None:
     coming_back = {name: verdict("probation", slow_start_from=0.1, slow_start_s=1e6) for name in NAMES}
     async with fake_engine() as engine, live_gateway(tmp_path, snapshot(entries(engine, **coming_back))) as live:
         slow_start(live.pool, dict.fromkeys(NAMES, 5), time.time())

@@ -1,4 +1,4 @@
-"""Causes planted into what engines report: the right one is named, and trust follows."""
+"""Causes injected into engine reports: the right cause is named, and trust follows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SHARED = PoolKeys(shared=True)
 
 
 def requests(count: int = 30, **fields: object) -> list[HitSample]:
-    """Return requests of which 1 to 20 blocks were believed and found, except as `fields` say."""
+    """Return requests with 1 to 20 predicted and reported blocks, except as `fields` override."""
     rng = Random(7)
     made = []
     for number in range(count):
@@ -60,21 +60,21 @@ def half(values: dict[str, int], rng: Random) -> int:
     return values["believed_tokens"] // BLOCK // rng.choice((2, 3, 4)) * BLOCK
 
 
-def test_hits_that_are_found_leave_the_index_exact() -> None:
+def test_confirmed_hits_leave_the_index_exact() -> None:
     assert hit_verdict(requests(), EVENTS) == HitVerdict(EXACT, 1.0, "", 30, 0)
 
 
-def test_a_recomputed_last_block_is_no_mismatch() -> None:
+def test_a_recomputed_last_block_is_not_a_mismatch() -> None:
     samples = requests(reported_tokens=lambda values, _: values["believed_tokens"] - BLOCK)
     assert hit_verdict(samples, EVENTS).cause == ""
 
 
-def test_a_wrong_salt_is_named_where_an_isolated_pool_finds_nothing() -> None:
+def test_a_wrong_salt_is_named_if_an_isolated_pool_hits_nothing() -> None:
     verdict = hit_verdict(requests(reported_tokens=0), ISOLATED)
     assert (verdict.grade, verdict.cause) == (BLIND, SALT)
 
 
-def test_a_wrong_tokenizer_is_named_by_its_other_counts() -> None:
+def test_a_wrong_tokenizer_is_named_by_different_token_counts() -> None:
     planted = requests(
         reported_tokens=0, engine_prompt_tokens=lambda values, rng: int(values["prompt_tokens"] * rng.uniform(1.1, 1.3))
     )
@@ -82,27 +82,27 @@ def test_a_wrong_tokenizer_is_named_by_its_other_counts() -> None:
     assert (verdict.grade, verdict.cause) == (BLIND, TOKENIZER)
 
 
-def test_a_wrong_tokenizer_is_named_where_the_index_never_knows_what_the_engine_has() -> None:
+def test_a_wrong_tokenizer_is_named_if_the_index_never_predicts_the_hits() -> None:
     planted = requests(believed_tokens=0, reported_tokens=lambda _, rng: rng.randint(1, 9) * BLOCK)
     verdict = hit_verdict(planted, EVENTS)
     assert (verdict.grade, verdict.cause) == (BLIND, TOKENIZER)
 
 
-def test_blocks_that_never_match_in_an_exact_pool_are_a_tokenizer() -> None:
+def test_blocks_that_never_match_in_an_exact_pool_indicate_a_tokenizer() -> None:
     assert hit_verdict(requests(reported_tokens=0), EVENTS).cause == TOKENIZER
 
 
-def test_a_wrong_template_is_named_by_its_constant_length() -> None:
+def test_a_wrong_template_is_named_by_a_constant_length_difference() -> None:
     planted = requests(reported_tokens=half, engine_prompt_tokens=lambda values, _: values["prompt_tokens"] + 23)
     assert hit_verdict(planted, EVENTS).cause == TEMPLATE
 
 
-def test_a_wrong_template_is_named_by_the_boundary_up_to_which_all_agree() -> None:
+def test_a_wrong_template_is_named_by_a_common_boundary_of_all_hits() -> None:
     planted = requests(reported_tokens=BLOCK, believed_tokens=lambda _, rng: rng.randint(3, 20) * BLOCK)
     assert hit_verdict(planted, EVENTS).cause == TEMPLATE
 
 
-def test_a_wrong_template_is_named_by_a_tail_that_is_always_missing() -> None:
+def test_a_wrong_template_is_named_by_a_tail_that_always_misses() -> None:
     planted = requests(
         believed_tokens=lambda _, rng: rng.randint(4, 20) * BLOCK,
         reported_tokens=lambda values, _: values["believed_tokens"] - 3 * BLOCK,
@@ -110,29 +110,29 @@ def test_a_wrong_template_is_named_by_a_tail_that_is_always_missing() -> None:
     assert hit_verdict(planted, EVENTS).cause == TEMPLATE
 
 
-def test_dropped_events_are_named_by_the_gap_near_the_requests() -> None:
+def test_dropped_events_are_named_by_an_event_gap_near_the_requests() -> None:
     verdict = hit_verdict(requests(reported_tokens=half, gap=True), EVENTS)
     assert (verdict.grade, verdict.cause) == (DEGRADED, LATE_EVENT)
 
 
-def test_removals_while_requests_ran_are_eviction() -> None:
+def test_removals_during_requests_indicate_eviction() -> None:
     assert hit_verdict(requests(reported_tokens=half, removed=True), EVENTS).cause == EVICTION
 
 
-def test_where_removals_are_not_reported_a_partial_hit_is_eviction() -> None:
+def test_without_removal_events_a_partial_hit_indicates_eviction() -> None:
     assert hit_verdict(requests(reported_tokens=half), DISPATCHES).cause == EVICTION
 
 
-def test_a_difference_without_a_sign_is_unknown() -> None:
+def test_a_mismatch_without_a_pattern_is_unknown() -> None:
     assert hit_verdict(requests(reported_tokens=half), EVENTS).cause == UNKNOWN
 
 
-def test_few_requests_say_nothing() -> None:
+def test_few_requests_give_no_verdict() -> None:
     verdict = hit_verdict(requests(LEAST_SAMPLES - 1, reported_tokens=0), EVENTS)
     assert (verdict.grade, verdict.share, verdict.cause) == (EXACT, None, "")
 
 
-def test_lost_trust_comes_back_only_well_above_where_it_was_lost() -> None:
+def test_lost_trust_returns_only_well_above_the_threshold_where_it_was_lost() -> None:
     wavering = requests(reported_tokens=lambda values, _: int(values["believed_tokens"] * 0.65))
     assert hit_verdict(wavering, EVENTS).grade == EXACT
     assert hit_verdict(wavering, EVENTS, before=DEGRADED).grade == DEGRADED
@@ -150,13 +150,13 @@ def test_lost_trust_comes_back_only_well_above_where_it_was_lost() -> None:
         ({"believed_tokens": 0, "removed": True}, "", UNKNOWN),
     ],
 )
-def test_one_request_shows_what_it_can(fields: dict[str, object], pattern: str, cause: str) -> None:
+def test_a_single_request_is_classified_by_its_evidence(fields: dict[str, object], pattern: str, cause: str) -> None:
     values: dict[str, object] = {"believed_tokens": 2048, "reported_tokens": 2048, **fields}
     sample = HitSample(at_s=0.0, prompt_tokens=4096, block_tokens=BLOCK, **values)  # type: ignore[arg-type]
     assert mismatch_of(sample, pattern) == cause
 
 
-def test_the_verdict_says_how_much_was_there_and_what_to_do() -> None:
+def test_the_verdict_states_the_hit_share_and_the_remedy() -> None:
     assert verdict_words(HitVerdict(DEGRADED, 0.41, SALT, 30, 20)) == (
         "it had 41% of the tokens in the index (30 requests): the engine uses another cache salt; check that nothing "
         "in between changes cache_salt"
@@ -164,7 +164,7 @@ def test_the_verdict_says_how_much_was_there_and_what_to_do() -> None:
     assert verdict_words(HitVerdict()) == ""
 
 
-def test_what_one_tenant_reports_alone_costs_an_engine_no_trust() -> None:
+def test_mismatches_reported_by_one_tenant_do_not_lower_trust() -> None:
     lies = requests(40, reported_tokens=0, tenant="b", reported=True)
     enough, few = (
         requests(count, reported_tokens=0, tenant="c", reported=True) for count in (LEAST_SAMPLES, LEAST_SAMPLES - 1)
@@ -174,7 +174,7 @@ def test_what_one_tenant_reports_alone_costs_an_engine_no_trust() -> None:
     assert hit_verdict([*lies, *enough], EVENTS).grade == BLIND
 
 
-def test_what_the_gateway_saw_outweighs_what_tenants_report() -> None:
+def test_gateway_observations_outweigh_tenant_reports() -> None:
     seen = requests(LEAST_SAMPLES, reported_tokens=0)
     praise = [request for who in "bcd" for request in requests(20, tenant=who, reported=True)]
     assert hit_verdict([*seen, *praise], EVENTS).grade == BLIND
@@ -190,7 +190,7 @@ def test_what_the_gateway_saw_outweighs_what_tenants_report() -> None:
         {"believed_tokens": 0, "reported_tokens": 9 * BLOCK},
     ],
 )
-def test_where_several_tenants_share_one_alone_lowers_no_trust(planted: dict[str, object]) -> None:
+def test_with_several_tenants_a_single_one_cannot_lower_trust(planted: dict[str, object]) -> None:
     alone = requests(60, tenant="b", **planted)
     assert hit_verdict(alone, PoolKeys()).grade != EXACT
     for others in ([], requests(8, tenant="a")):
@@ -199,13 +199,13 @@ def test_where_several_tenants_share_one_alone_lowers_no_trust(planted: dict[str
 
 
 @pytest.mark.parametrize(("others", "grade"), [(LEAST_OTHERS - 1, EXACT), (LEAST_OTHERS, BLIND)])
-def test_what_several_tenants_requests_show_lowers_trust(others: int, grade: str) -> None:
+def test_mismatches_of_several_tenants_lower_trust(others: int, grade: str) -> None:
     both = [*requests(60, reported_tokens=0, tenant="b"), *requests(others, reported_tokens=0, tenant="a")]
     verdict = hit_verdict(both, SHARED)
     assert (verdict.grade, verdict.cause) == (grade, TOKENIZER if grade == BLIND else "")
 
 
-def test_a_cause_is_named_only_where_no_tenants_requests_alone_suggest_it() -> None:
+def test_a_cause_is_not_named_if_only_one_tenants_requests_suggest_it() -> None:
     template = requests(
         60, tenant="b", reported_tokens=0, engine_prompt_tokens=lambda values, _: values["prompt_tokens"] + 23
     )
@@ -214,11 +214,11 @@ def test_a_cause_is_named_only_where_no_tenants_requests_alone_suggest_it() -> N
     assert (verdict.grade, verdict.cause) == (BLIND, UNKNOWN)
 
 
-def test_an_operators_requests_count_alone() -> None:
+def test_an_operators_requests_are_sufficient() -> None:
     assert hit_verdict(requests(reported_tokens=0), SHARED).grade == BLIND
 
 
-def test_a_busy_tenant_pushes_out_no_other_tenants_samples() -> None:
+def test_a_busy_tenant_evicts_no_other_tenants_samples() -> None:
     watch = IndexTrust()
     for sample in [*requests(5, tenant="a"), *requests(3 * MAX_SAMPLES, tenant="b")]:
         watch.take(sample)
@@ -227,7 +227,7 @@ def test_a_busy_tenant_pushes_out_no_other_tenants_samples() -> None:
     assert len(watch.recent()) == MAX_SAMPLES
 
 
-def test_the_samples_are_bounded_and_the_tenant_that_was_silent_longest_leaves() -> None:
+def test_samples_are_bounded_and_the_longest_silent_tenant_is_evicted() -> None:
     watch = IndexTrust()
     for number, sample in enumerate(requests(MAX_SOURCES + 3)):
         watch.take(msgspec.structs.replace(sample, tenant=f"t{number}" if number else "steady"))

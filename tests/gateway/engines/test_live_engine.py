@@ -1,4 +1,4 @@
-"""One engine: its reports, and which of them betray a new process."""
+"""One engine: its reports, and which of them reveal a new process."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def report(at: float, **fields: object) -> EngineReport:
     return EngineReport(engine_id="a", at=at, **{**known, **fields})  # type: ignore[arg-type]
 
 
-async def test_facts_say_what_the_router_needs(engine: LiveEngine) -> None:
+async def test_facts_contain_what_the_router_needs(engine: LiveEngine) -> None:
     facts = engine.facts(by_dispatches=True, accepts=True)
     assert (facts.engine_id, facts.incarnation, facts.accepts, facts.speed, facts.trust) == ("a", 3, True, 2.0, 0.5)
 
 
-async def test_without_event_endpoint_an_exact_index_is_blind(engine: LiveEngine) -> None:
+async def test_without_an_event_endpoint_an_exact_index_is_blind(engine: LiveEngine) -> None:
     assert engine.facts(by_dispatches=False, accepts=True).trust == 0.0
     assert engine.index_trust(by_dispatches=False).grade == "blind"
     assert engine.index_trust(by_dispatches=True).grade == "degraded"
@@ -59,7 +59,7 @@ async def test_older_reports_are_ignored(engine: LiveEngine) -> None:
     assert engine.report.running == 5
 
 
-async def test_a_stale_report_says_nothing_about_health(engine: LiveEngine) -> None:
+async def test_a_stale_report_does_not_affect_health(engine: LiveEngine) -> None:
     unix = time.time()
     engine.breaker.observe_probe(True, "", NOW)
     for count in range(20):
@@ -68,7 +68,7 @@ async def test_a_stale_report_says_nothing_about_health(engine: LiveEngine) -> N
     assert engine.report_age_s(NOW + 19.0) == pytest.approx(41.0)
 
 
-async def test_reports_of_a_prober_that_cannot_reach_the_engine_only_make_the_gateway_ask_itself(
+async def test_an_unreachable_report_of_the_prober_only_triggers_the_gateways_own_probe(
     engine: LiveEngine,
 ) -> None:
     engine.breaker.observe_probe(True, "", NOW)
@@ -80,7 +80,7 @@ async def test_reports_of_a_prober_that_cannot_reach_the_engine_only_make_the_ga
 
 
 @pytest.mark.parametrize("answers", [True, False])
-async def test_an_engine_that_answers_requests_is_not_silent_whatever_its_probes_do(
+async def test_an_engine_that_answers_requests_is_not_silent_despite_failed_probes(
     engine: LiveEngine, monkeypatch: pytest.MonkeyPatch, answers: bool
 ) -> None:
     signs = 0
@@ -99,7 +99,7 @@ async def test_an_engine_that_answers_requests_is_not_silent_whatever_its_probes
     assert engine.late == ("health timed out after 5 s, but requests are answered" if answers else "")
 
 
-async def test_only_recent_counters_show_whether_an_engine_moves(engine: LiveEngine) -> None:
+async def test_only_recent_full_counters_show_progress(engine: LiveEngine) -> None:
     unix = time.time()
     assert engine.counted(NOW) is None
     engine.take_report(report(unix, prompt_tokens_total=5.0, generated_tokens_total=2.0), NOW, unix)
@@ -111,7 +111,7 @@ async def test_only_recent_counters_show_whether_an_engine_moves(engine: LiveEng
     assert engine.counted(NOW + 1.0) == 7.0
 
 
-async def test_counters_are_read_where_they_are_wanted(engine: LiveEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_counters_are_read_only_when_requested(engine: LiveEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     async def probe() -> str:
         return ""
 
@@ -157,7 +157,7 @@ async def test_people_see_why_an_engine_gets_no_work_or_is_late(
     assert (seen[0], reason in seen[1]) == (state, True)
 
 
-async def test_report_age_is_measured_on_the_monotonic_clock(engine: LiveEngine) -> None:
+async def test_report_age_uses_the_monotonic_clock(engine: LiveEngine) -> None:
     assert engine.report_age_s(NOW) is None
     engine.take_report(report(500.0), NOW, 500.2)
     assert engine.report_age_s(NOW + 1.0) == pytest.approx(1.2)
@@ -165,7 +165,7 @@ async def test_report_age_is_measured_on_the_monotonic_clock(engine: LiveEngine)
     assert engine.report_age_s(NOW + 2.0) == 0.0
 
 
-async def test_a_restart_counted_already_is_not_counted_by_its_process_start(engine: LiveEngine) -> None:
+async def test_a_restart_is_not_counted_again_by_its_process_start(engine: LiveEngine) -> None:
     unix = time.time()
     assert not engine.take_report(report(unix, process_start=unix - 50.0), NOW, unix)
     engine.new_incarnation(NOW + 1.0)

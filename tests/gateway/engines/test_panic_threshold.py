@@ -1,4 +1,4 @@
-"""Limits of the engines that may be out at once."""
+"""Limits on how many engines can be ejected at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.engines.panic_threshold import excused_engines
 
 
 def fleet(engines: int, rejecting: int) -> list[Any]:
-    """Return engines of which the first ones are out for rejecting."""
+    """Return engines of which the first ones are ejected for rejecting."""
     breakers = [Breaker(BreakerSettings(), 0.0) for _ in range(engines)]
     for number, breaker in enumerate(breakers):
         breaker.observe_probe(True, "", 1.0)
@@ -41,7 +41,7 @@ DEAD: dict[str, Callable[[Breaker], object]] = {
 
 
 @pytest.mark.parametrize("cause", CAUSES)
-def test_no_cause_takes_the_last_engines_of_a_role_out(cause: str) -> None:
+def test_no_cause_ejects_the_last_engine_of_a_role(cause: str) -> None:
     engines = fleet(4, 0)
     for engine in engines[:2]:
         engine.entry.role = "decode"
@@ -55,7 +55,7 @@ def test_no_cause_takes_the_last_engines_of_a_role_out(cause: str) -> None:
 
 
 @pytest.mark.parametrize("cause", DEAD)
-def test_engines_that_are_gone_or_say_that_they_do_nothing_are_not_excused(cause: str) -> None:
+def test_dead_stalled_and_paused_engines_are_not_excused(cause: str) -> None:
     engines = fleet(3, 0)
     for engine in engines:
         DEAD[cause](engine.breaker)
@@ -64,18 +64,18 @@ def test_engines_that_are_gone_or_say_that_they_do_nothing_are_not_excused(cause
     assert excused_engines(engines) == {"engine-1"}
 
 
-def test_the_only_engine_has_the_pause_that_it_asks_for() -> None:
+def test_an_only_engine_gets_the_pause_that_it_asks_for() -> None:
     engines = fleet(1, 0)
     engines[0].breaker.record_throttle(9.0, 3.0)
     assert excused_engines(engines) == frozenset()
 
 
-def test_a_tenth_and_at_least_one_stays_out_where_the_fault_is_unknown() -> None:
+def test_a_tenth_and_at_least_one_stays_ejected_if_the_cause_is_unknown() -> None:
     assert len(excused_engines(fleet(8, 6))) == 5
     assert len(excused_engines(fleet(20, 6))) == 4
 
 
-def test_up_to_half_stays_out_where_others_took_what_they_rejected() -> None:
+def test_up_to_half_stays_ejected_if_others_accepted_the_rejected_requests() -> None:
     engines = fleet(8, 6)
     for engine in engines[1:4]:
         engine.breaker.contradicted = True

@@ -1,4 +1,4 @@
-"""Causes planted into a running gateway: records name the right one, and routing trusts the index accordingly."""
+"""Causes injected into a running gateway: records name the right one, and routing trusts the index accordingly."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ REQUESTS = 16
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[ServedGateway]:
-    """Serve one engine whose index is fed by events that the tests make up."""
+    """Serve one engine whose index is fed by events of the test."""
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, gateway_settings=SLOW) as gateway:
         trust_events(gateway)
         yield gateway
 
 
 def trust_events(gateway: ServedGateway) -> None:
-    """Let every engine's index be fed by complete events."""
+    """Feed every engine's index by complete events."""
     pool = gateway.gateway.pools["pool"]
     for engine in pool.engines.values():
         ledger = SimpleNamespace(counts={})
@@ -48,7 +48,7 @@ def trust_events(gateway: ServedGateway) -> None:
 
 
 async def asked(gateway: ServedGateway, tokens: list[int], report: dict[str, int]) -> str:
-    """Send one request of these tokens whose engine reports so; returns the decision's id."""
+    """Send one request of these tokens with this engine report; return the decision's id."""
     _, answer, _ = await gateway.post("/api/v1/route", {"model": MODEL, "token_ids": tokens, "wait": False})
     name = str(answer["decision_id"])
     await gateway.post(f"/api/v1/requests/{name}/first_token", {})
@@ -57,14 +57,14 @@ async def asked(gateway: ServedGateway, tokens: list[int], report: dict[str, int
 
 
 def known(gateway: ServedGateway, tokens: list[int]) -> None:
-    """Let the index believe that the engine holds these tokens."""
+    """Record in the index that the engine holds these tokens."""
     pool = gateway.gateway.pools["pool"]
     for engine_id in pool.engines:
         pool.router.blocks_stored(engine_id, token_block_keys(pool.seed(""), tokens, BLOCK))
 
 
 async def sent(gateway: ServedGateway) -> list[StoredDecision]:
-    """Return what is recorded now."""
+    """Return the current records."""
     batches: list[bytes] = []
     unsubscribe = gateway.gateway._bus.subscribe(TOPIC, lambda _topic, value: batches.append(value))
     await gateway.gateway.requests.flush()
@@ -80,7 +80,7 @@ def prompts(blocks: int = 6) -> list[list[int]]:
     return [[number * 1000 + index for index in range((blocks + number % 3) * BLOCK)] for number in range(REQUESTS)]
 
 
-async def test_hits_that_hold_are_no_mismatch(gateway: ServedGateway) -> None:
+async def test_confirmed_hits_are_not_a_mismatch(gateway: ServedGateway) -> None:
     for tokens in prompts():
         known(gateway, tokens)
         await asked(gateway, tokens, {"cached_tokens": len(tokens) - BLOCK, "prompt_tokens": len(tokens)})
@@ -91,7 +91,7 @@ async def test_hits_that_hold_are_no_mismatch(gateway: ServedGateway) -> None:
 @pytest.mark.parametrize(
     ("longer", "cause"), [(lambda number: 7, TEMPLATE), (lambda number: 5 + 3 * number, TOKENIZER)]
 )
-async def test_an_engine_that_counts_otherwise_is_named_and_no_longer_believed(
+async def test_an_engine_with_different_token_counts_is_named_and_no_longer_trusted(
     gateway: ServedGateway, longer: Any, cause: str
 ) -> None:
     for number, tokens in enumerate(prompts()):
@@ -110,7 +110,7 @@ async def test_an_engine_that_counts_otherwise_is_named_and_no_longer_believed(
     assert after.believed_tokens == len(tokens) - BLOCK
 
 
-async def test_every_ended_request_judges_the_index_whatever_the_request_log_keeps(tmp_path: Path) -> None:
+async def test_every_ended_request_judges_the_index_whatever_the_log_samples(tmp_path: Path) -> None:
     settings = replace(SLOW, decisions_kept_per_s=0.0, sample_interval_s=0.05)
     async with ScriptedEngine() as one, served([one.url], tmp_path, gateway_settings=settings) as gateway:
         trust_events(gateway)
@@ -123,7 +123,7 @@ async def test_every_ended_request_judges_the_index_whatever_the_request_log_kee
         assert await sent(gateway) == []
 
 
-async def test_another_salt_is_named_where_the_pool_isolates(tmp_path: Path) -> None:
+async def test_a_different_salt_is_named_if_the_pool_isolates(tmp_path: Path) -> None:
     async with (
         ScriptedEngine() as engine,
         served([engine.url], tmp_path, gateway_settings=SLOW, isolated=True) as gateway,
@@ -138,7 +138,7 @@ async def test_another_salt_is_named_where_the_pool_isolates(tmp_path: Path) -> 
         assert gateway.gateway.pools["pool"].router.view.roster.trusts[0] == 0.0
 
 
-async def test_dropped_events_are_named_by_the_gap(gateway: ServedGateway) -> None:
+async def test_dropped_events_are_named_by_the_event_gap(gateway: ServedGateway) -> None:
     (engine,) = gateway.gateway.pools["pool"].engines.values()
     assert engine.intake is not None
     engine.hits.note_events({"gaps": 1}, time.monotonic())
@@ -152,9 +152,7 @@ async def test_dropped_events_are_named_by_the_gap(gateway: ServedGateway) -> No
 
 
 @pytest.mark.parametrize(("age_s", "cause"), [(5.0, STALE_VIEW), (0.0, LOAD)])
-async def test_a_wait_that_grew_unseen_is_shown_by_the_age_of_the_report(
-    tmp_path: Path, age_s: float, cause: str
-) -> None:
+async def test_an_unseen_longer_wait_is_explained_by_the_report_age(tmp_path: Path, age_s: float, cause: str) -> None:
     async with (
         ScriptedEngine() as one,
         ScriptedEngine() as other,
@@ -184,7 +182,7 @@ async def test_a_wait_that_grew_unseen_is_shown_by_the_age_of_the_report(
     assert stored.regret.seconds == pytest.approx(3.0, abs=0.5)
 
 
-async def test_trust_returns_when_the_evidence_is_old(gateway: ServedGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_trust_returns_when_the_evidence_expires(gateway: ServedGateway, monkeypatch: pytest.MonkeyPatch) -> None:
     pool = gateway.gateway.pools["pool"]
     for number, tokens in enumerate(prompts()):
         known(gateway, tokens)
@@ -197,7 +195,7 @@ async def test_trust_returns_when_the_evidence_is_old(gateway: ServedGateway, mo
     assert pool.router.view.roster.trusts[0] == 1.0
 
 
-async def test_blocks_that_the_engine_removed_meanwhile_are_named_as_evicted(gateway: ServedGateway) -> None:
+async def test_blocks_removed_during_the_request_are_named_as_evicted(gateway: ServedGateway) -> None:
     (engine,) = gateway.gateway.pools["pool"].engines.values()
     for removed, tokens in enumerate(prompts(), start=1):
         known(gateway, tokens)

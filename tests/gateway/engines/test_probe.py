@@ -1,4 +1,4 @@
-"""A probe: what counts as an answer, and how long it waits for one. Under a virtual clock."""
+"""What counts as a response to a probe, and probe timeouts, under a virtual clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TIMEOUT_S = float(PROBE_TIMEOUT_S)
 
 
 class Probed:
-    """An engine that answers each path after so many seconds. Mutable: how, and how often it was asked."""
+    """An engine with a scripted delay per path that counts the requests to it."""
 
     def __init__(self, adapter: VllmAdapter) -> None:
         self.adapter = adapter
@@ -39,7 +39,7 @@ class Probed:
         return web.Response(status=self.status.get(path, 200), text="")
 
     async def probe(self) -> tuple[str, float]:
-        """Return a probe's result, and its duration."""
+        """Return a probe's result and duration."""
         begun_s = time.monotonic()
         try:
             said = await self.adapter.probe() or "well"
@@ -74,7 +74,7 @@ def virtually(test: Callable[[Probed], Awaitable[None]]) -> None:
     run_virtually(run())
 
 
-def test_health_that_is_late_is_no_silence_while_metrics_are_answered() -> None:
+def test_late_health_is_not_silence_while_metrics_respond() -> None:
     async def test(engine: Probed) -> None:
         engine.after_s["/health"] = inf
         said, took_s = await engine.probe()
@@ -86,7 +86,7 @@ def test_health_that_is_late_is_no_silence_while_metrics_are_answered() -> None:
     virtually(test)
 
 
-def test_silence_is_that_of_health_and_metrics_and_takes_no_longer_than_one_time_out() -> None:
+def test_silence_of_health_and_metrics_takes_no_longer_than_one_timeout() -> None:
     async def test(engine: Probed) -> None:
         engine.after_s |= {"/health": inf, "/metrics": inf}
         said, took_s = await engine.probe()
@@ -96,7 +96,7 @@ def test_silence_is_that_of_health_and_metrics_and_takes_no_longer_than_one_time
     virtually(test)
 
 
-def test_what_says_that_it_is_not_well_is_believed_at_once() -> None:
+def test_an_unhealthy_response_is_believed_immediately() -> None:
     async def test(engine: Probed) -> None:
         engine.status["/health"] = 503
         with pytest.raises(EngineAnswerError, match="health answered 503"):
@@ -108,7 +108,7 @@ def test_what_says_that_it_is_not_well_is_believed_at_once() -> None:
     virtually(test)
 
 
-def test_an_engine_that_answered_late_is_given_twice_that_time() -> None:
+def test_an_engine_that_responds_late_gets_twice_that_time() -> None:
     async def test(engine: Probed) -> None:
         engine.after_s["/metrics"] = inf
         for late_s in (4.0, 7.5, 14.0, 27.0):
@@ -120,7 +120,7 @@ def test_an_engine_that_answered_late_is_given_twice_that_time() -> None:
     virtually(test)
 
 
-def test_each_silent_probe_after_the_second_waits_twice_as_long_so_that_a_slow_engine_comes_back() -> None:
+def test_each_silent_probe_after_the_second_waits_twice_as_long() -> None:
     async def test(engine: Probed) -> None:
         engine.after_s |= {"/health": 18.0, "/metrics": inf}
         took = [await engine.probe() for _ in range(4)]
@@ -132,7 +132,7 @@ def test_each_silent_probe_after_the_second_waits_twice_as_long_so_that_a_slow_e
     virtually(test)
 
 
-def test_a_long_step_under_which_the_pause_is_not_answered_is_no_silence() -> None:
+def test_an_unanswered_pause_query_during_a_long_step_is_not_silence() -> None:
     async def test(engine: Probed) -> None:
         engine.after_s |= {"/is_paused": inf, "/metrics": inf}
         assert (await engine.probe())[0] == "well"

@@ -1,4 +1,4 @@
-"""The cheap reader: plain answers over a kept connection, and a clear rejection of everything else."""
+"""The lightweight HTTP reader handles plain responses on a kept connection and rejects everything else clearly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.engines.probe_http import NotPlainError, ProbeClient, TooLongError
 
 
 class Server:
-    """Answers each request with the next of `answers`; None closes the connection instead."""
+    """Answer each request with the next item of `answers`; None closes the connection instead."""
 
     def __init__(self) -> None:
         self.answers: list[bytes | None] = []
@@ -62,7 +62,7 @@ def whole(body: bytes, head: bytes = b"") -> bytes:
     )
 
 
-async def test_answers_come_over_one_connection_whole_or_in_pieces(server: Server, reader: ProbeClient) -> None:
+async def test_whole_and_fragmented_responses_arrive_over_one_connection(server: Server, reader: ProbeClient) -> None:
     server.answers = [whole(b"one"), b"HTTP/1.1 404 No|\r\nContent-Le|ngth: 2\r\n\r|\nn|o", whole(b"")]
     assert await reader.get("/load", limit=100, timeout_s=5) == (200, "text/plain", b"one")
     assert await reader.get("/load", limit=100, timeout_s=5) == (404, "", b"no")
@@ -93,13 +93,15 @@ async def test_a_connection_that_the_server_closed_between_requests_is_replaced(
         b"x" * 20_000,
     ],
 )
-async def test_any_other_form_is_left_to_a_full_client(server: Server, reader: ProbeClient, answer: bytes) -> None:
+async def test_other_response_forms_are_left_to_a_full_client(
+    server: Server, reader: ProbeClient, answer: bytes
+) -> None:
     server.answers = [answer]
     with pytest.raises(NotPlainError):
         await reader.get("/", limit=100, timeout_s=5)
 
 
-async def test_length_and_time_have_limits(server: Server, reader: ProbeClient) -> None:
+async def test_length_and_duration_are_limited(server: Server, reader: ProbeClient) -> None:
     server.answers = [whole(b"x" * 11), b"HTTP/1.1 200", whole(b"fine")]
     with pytest.raises(TooLongError):
         await reader.get("/", limit=10, timeout_s=5)
@@ -108,9 +110,7 @@ async def test_length_and_time_have_limits(server: Server, reader: ProbeClient) 
     assert (await reader.get("/", limit=10, timeout_s=5)).body == b"fine"
 
 
-async def test_an_answer_that_breaks_off_is_an_error_and_not_asked_for_twice(
-    server: Server, reader: ProbeClient
-) -> None:
+async def test_a_truncated_response_is_an_error_and_is_not_requested_again(server: Server, reader: ProbeClient) -> None:
     server.answers = [whole(b"one")]
     await reader.get("/", limit=10, timeout_s=5)
     server.answers = [None, None]

@@ -1,4 +1,4 @@
-"""The prober: light and full reads, sticky verdicts, isolation between engines, cost."""
+"""The prober: light and full reads, verdicts that persist, isolation between engines, and cost."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def engine() -> AsyncIterator[FakeEngine]:
         yield running
 
 
-async def test_it_publishes_light_and_full_reports(probing: Probing, engine: FakeEngine) -> None:
+async def test_light_and_full_reports_are_published(probing: Probing, engine: FakeEngine) -> None:
     probing.add("a", engine.url)
     # On a busy machine full reads may be due one after another; both kinds come in the end.
     await until(lambda: {report.full for report in probing.reports.get("a", [])} == {True, False})
@@ -82,7 +82,7 @@ async def test_the_verdict_of_a_full_read_holds_until_the_next(probing: Probing,
     await until(lambda: probing.last("a").healthy)
 
 
-async def test_garbage_metrics_mark_the_engine_and_no_other(probing: Probing, engine: FakeEngine) -> None:
+async def test_malformed_metrics_mark_only_their_engine(probing: Probing, engine: FakeEngine) -> None:
     async with fake_engine() as garbage:
         garbage.set("/metrics", 200, b"vllm:num_requests_running NaN\n", content_type="text/plain")
         probing.add("bad", garbage.url)
@@ -94,7 +94,7 @@ async def test_garbage_metrics_mark_the_engine_and_no_other(probing: Probing, en
         assert all(report.healthy for report in probing.reports["good"])
 
 
-async def test_a_dead_and_a_hanging_engine_do_not_slow_the_others(probing: Probing, engine: FakeEngine) -> None:
+async def test_a_dead_and_a_hanging_engine_do_not_slow_others(probing: Probing, engine: FakeEngine) -> None:
     async with fake_engine() as hanging:
         hanging.hang = True
         probing.add("dead", f"http://127.0.0.1:{free_port()}")
@@ -107,9 +107,7 @@ async def test_a_dead_and_a_hanging_engine_do_not_slow_the_others(probing: Probi
         assert all(report.healthy for report in probing.reports["good"])
 
 
-async def test_an_engine_whose_health_is_late_serves_and_the_report_says_so(
-    probing: Probing, engine: FakeEngine
-) -> None:
+async def test_an_engine_with_late_health_serves_and_the_report_states_it(probing: Probing, engine: FakeEngine) -> None:
     engine.hangs_at = "/health"
     probing.add("a", engine.url)
     await until(lambda: any(report.full for report in probing.reports.get("a", [])))
@@ -117,14 +115,14 @@ async def test_an_engine_whose_health_is_late_serves_and_the_report_says_so(
     assert probing.last("a").reason == "health timed out after 0.3 s, but metrics are answered"
 
 
-async def test_a_light_read_that_is_late_is_no_silence(probing: Probing, engine: FakeEngine) -> None:
+async def test_a_late_light_read_is_not_silence(probing: Probing, engine: FakeEngine) -> None:
     engine.hangs_at = "/load"
     probing.add("a", engine.url)
     await until(lambda: len(probing.reports.get("a", [])) >= 3)
     assert all(report.serves for report in probing.reports["a"])
 
 
-async def test_engines_come_and_go_while_it_runs(probing: Probing, engine: FakeEngine) -> None:
+async def test_engines_can_be_added_and_removed_at_runtime(probing: Probing, engine: FakeEngine) -> None:
     probing.add("a", engine.url)
     await until(lambda: "a" in probing.reports)
     probing.targets = []
@@ -136,16 +134,14 @@ async def test_engines_come_and_go_while_it_runs(probing: Probing, engine: FakeE
     await until(lambda: len(probing.reports["a"]) > count)
 
 
-async def test_a_report_carries_the_time_of_its_reading(probing: Probing, engine: FakeEngine) -> None:
+async def test_a_report_carries_its_read_time(probing: Probing, engine: FakeEngine) -> None:
     before = time.time()
     probing.add("a", engine.url)
     await until(lambda: probing.reports.get("a"))
     assert before <= probing.last("a").at <= time.time()
 
 
-async def test_a_read_that_times_out_while_its_loop_is_away_is_not_reported(
-    probing: Probing, engine: FakeEngine
-) -> None:
+async def test_a_read_that_times_out_during_a_loop_lapse_is_not_reported(probing: Probing, engine: FakeEngine) -> None:
     probing.add("a", engine.url)
     await until(lambda: "a" in probing.reports)
 

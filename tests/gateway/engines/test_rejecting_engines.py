@@ -1,4 +1,4 @@
-"""Engines that answer 4xx for reasons of their own: others serve the request, and the breaker learns of it."""
+"""Engines that answer 4xx for reasons of their own: other engines serve the request, and the breaker counts it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def breaker(gateway: ServedGateway, number: int = 0) -> Any:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("status", REJECTIONS)
-async def test_a_client_sees_no_rejection_that_another_engine_does_not_share(
+async def test_a_client_sees_no_rejection_that_only_one_engine_returns(
     tmp_path: Path, status: int, stream: bool
 ) -> None:
     async with (
@@ -53,7 +53,7 @@ async def test_a_client_sees_no_rejection_that_another_engine_does_not_share(
         assert len(bad.bodies) <= 3
 
 
-async def test_one_rejecting_engine_of_four_draws_no_requests_to_its_end(tmp_path: Path) -> None:
+async def test_one_rejecting_engine_of_four_does_not_attract_requests(tmp_path: Path) -> None:
     async with (
         ScriptedEngine() as bad,
         ScriptedEngine() as one,
@@ -77,7 +77,7 @@ async def test_one_rejecting_engine_of_four_draws_no_requests_to_its_end(tmp_pat
 
 
 @pytest.mark.parametrize("status", REJECTIONS)
-async def test_what_all_engines_answer_goes_to_the_client_and_opens_no_breaker(tmp_path: Path, status: int) -> None:
+async def test_an_error_of_all_engines_is_relayed_and_opens_no_breaker(tmp_path: Path, status: int) -> None:
     async with (
         ScriptedEngine() as one,
         ScriptedEngine() as two,
@@ -99,7 +99,7 @@ async def test_what_all_engines_answer_goes_to_the_client_and_opens_no_breaker(t
         assert len(gateway.pool.router.reservations) == 0
 
 
-async def test_an_engine_that_rejects_the_gateways_key_is_named_before_and_after_a_request_needs_it(
+async def test_an_engine_that_rejects_the_gateways_key_is_named_at_start_and_on_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ScriptedEngine() as good, ScriptedEngine() as bad:
@@ -132,9 +132,7 @@ async def test_an_engine_that_rejects_the_gateways_key_is_named_before_and_after
 
 
 @pytest.mark.parametrize("status", [429, 503])
-async def test_a_busy_engine_that_names_no_time_is_left_alone_for_a_moment_and_clients_get_retry_after(
-    tmp_path: Path, status: int
-) -> None:
+async def test_a_busy_engine_is_paused_briefly_and_clients_get_retry_after(tmp_path: Path, status: int) -> None:
     """vLLM at its --max-num-queued-reqs answers 503 without Retry-After."""
     async with (
         ScriptedEngine() as busy,
@@ -152,7 +150,7 @@ async def test_a_busy_engine_that_names_no_time_is_left_alone_for_a_moment_and_c
         assert (got, headers["retry-after"]) == (status, "1")
 
 
-async def test_a_rejection_of_the_only_engine_is_relayed_at_once(tmp_path: Path) -> None:
+async def test_a_rejection_of_the_only_engine_is_relayed_immediately(tmp_path: Path) -> None:
     async with ScriptedEngine() as only, served([only.url], tmp_path) as gateway:
         only.status = 404
         assert (await gateway.post(CHAT, BODY))[0] == 404
@@ -160,7 +158,7 @@ async def test_a_rejection_of_the_only_engine_is_relayed_at_once(tmp_path: Path)
 
 
 @pytest.mark.parametrize("status", [400, 422])
-async def test_a_fault_of_the_request_is_relayed_at_once(tmp_path: Path, status: int) -> None:
+async def test_a_fault_of_the_request_is_relayed_immediately(tmp_path: Path, status: int) -> None:
     async with (
         ScriptedEngine() as one,
         ScriptedEngine() as two,
@@ -173,7 +171,7 @@ async def test_a_fault_of_the_request_is_relayed_at_once(tmp_path: Path, status:
         assert breaker(gateway, 1).accepts
 
 
-async def test_of_several_rejecting_engines_none_keeps_drawing_requests(tmp_path: Path) -> None:
+async def test_several_rejecting_engines_do_not_attract_requests(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         engines = [await stack.enter_async_context(ScriptedEngine()) for _ in range(8)]
         gateway = await stack.enter_async_context(served([engine.url for engine in engines], tmp_path))
@@ -186,7 +184,7 @@ async def test_of_several_rejecting_engines_none_keeps_drawing_requests(tmp_path
 
 
 @pytest.mark.parametrize("status", [500, 404])
-async def test_a_request_that_fails_everywhere_takes_no_engine_out_of_a_large_pool(tmp_path: Path, status: int) -> None:
+async def test_a_request_that_fails_everywhere_ejects_no_engine_of_a_large_pool(tmp_path: Path, status: int) -> None:
     def answer(engine: ScriptedEngine) -> None:
         engine.status = status if "poison" in str(engine.bodies[-1]) else 200
 
@@ -205,7 +203,7 @@ async def test_a_request_that_fails_everywhere_takes_no_engine_out_of_a_large_po
         assert all(breaker(gateway, number).accepts for number in range(8))
 
 
-async def test_rejections_take_from_the_retry_budget(tmp_path: Path) -> None:
+async def test_rejections_consume_the_retry_budget(tmp_path: Path) -> None:
     async with (
         ScriptedEngine() as one,
         ScriptedEngine() as two,
@@ -220,7 +218,7 @@ async def test_rejections_take_from_the_retry_budget(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", [401, 404, 429])
-async def test_a_prefill_engine_that_rejects_is_left_out(tmp_path: Path, status: int) -> None:
+async def test_a_rejecting_prefill_engine_is_avoided(tmp_path: Path, status: int) -> None:
     async with serving(tmp_path) as fleet:
         fleet.prefill[0].status = status
         for number in range(8):
@@ -231,7 +229,7 @@ async def test_a_prefill_engine_that_rejects_is_left_out(tmp_path: Path, status:
 
 
 @pytest.mark.parametrize("status", [401, 429])
-async def test_a_decode_engine_that_rejects_is_left_out(tmp_path: Path, status: int) -> None:
+async def test_a_rejecting_decode_engine_is_avoided(tmp_path: Path, status: int) -> None:
     async with serving(tmp_path) as fleet:
         fleet.decode[0].status = status
         for number in range(8):
@@ -242,7 +240,7 @@ async def test_a_decode_engine_that_rejects_is_left_out(tmp_path: Path, status: 
 
 
 @pytest.mark.parametrize("status", [401, 404])
-async def test_what_all_prefill_engines_answer_goes_to_the_client(tmp_path: Path, status: int) -> None:
+async def test_an_error_of_all_prefill_engines_is_relayed(tmp_path: Path, status: int) -> None:
     async with serving(tmp_path) as fleet:
         for engine in fleet.prefill:
             engine.status = status

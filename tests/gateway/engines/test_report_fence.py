@@ -24,7 +24,7 @@ def test_tokens_of_different_shards_are_not_compared() -> None:
     assert fence.admits(report(1, 2))
 
 
-def test_it_remembers_a_bounded_number_of_shards() -> None:
+def test_a_bounded_number_of_shards_is_remembered() -> None:
     fence = ReportFence()
     for shard in range(MAX_SHARDS + 10):
         assert fence.admits(report(shard, 5))
@@ -32,7 +32,7 @@ def test_it_remembers_a_bounded_number_of_shards() -> None:
     assert fence.admits(report(MAX_SHARDS + 1, 4))
 
 
-def test_a_holder_that_is_gone_for_long_does_not_block_a_new_database() -> None:
+def test_a_long_gone_holder_does_not_block_a_new_database() -> None:
     fence = ReportFence()
     assert fence.admits(report(0, 90, at=100.0))
     assert not fence.admits(report(0, 1, at=100.0 + FORGOTTEN_S))

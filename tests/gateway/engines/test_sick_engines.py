@@ -1,4 +1,4 @@
-"""An engine that is well by /health and brings nothing: no new work, and its requests leave at the hang limit."""
+"""An engine with good /health that produces nothing gets no new work, and its requests move at the hang limit."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def ask(gateway: ServedGateway) -> bytes:
         return await answer.read()
 
 
-async def test_requests_on_a_hung_engine_move_at_the_hang_limit_and_it_returns_when_it_answers_one(
+async def test_requests_of_a_hung_engine_move_at_the_hang_limit_and_a_trial_restores_it(
     tmp_path: Path,
 ) -> None:
     async with two_engines(tmp_path) as (gateway, sick, _):
@@ -69,7 +69,7 @@ async def test_requests_on_a_hung_engine_move_at_the_hang_limit_and_it_returns_w
         assert not breaker.lost
 
 
-async def test_an_engine_whose_first_token_is_slow_gets_no_new_work_and_keeps_what_it_has(tmp_path: Path) -> None:
+async def test_an_engine_with_slow_first_tokens_gets_no_new_work_and_keeps_its_requests(tmp_path: Path) -> None:
     async with two_engines(tmp_path, PATIENT) as (gateway, slow, well):
         slow.start_s = 4.0
         # Another engine moves meanwhile, so the silence of this one means something.
@@ -87,7 +87,7 @@ async def test_an_engine_whose_first_token_is_slow_gets_no_new_work_and_keeps_wh
         assert list(map(len, asked_of)) == [1, 4], "no request was begun twice, and new ones went to the other engine"
 
 
-async def test_a_verdict_of_the_job_takes_new_work_only(tmp_path: Path) -> None:
+async def test_a_health_verdict_of_the_job_stops_only_new_work(tmp_path: Path) -> None:
     async with two_engines(tmp_path, PATIENT) as (gateway, sick, well):
         sick.start_s = 1.0
         asked = [asyncio.create_task(ask(gateway)) for _ in range(2)]
@@ -104,7 +104,7 @@ async def test_a_verdict_of_the_job_takes_new_work_only(tmp_path: Path) -> None:
         assert (len(sick.bodies), sick.disconnected.is_set()) == (1, False)
 
 
-async def test_streams_that_a_suspected_engine_has_begun_are_left_to_it(tmp_path: Path) -> None:
+async def test_streams_that_a_suspected_engine_has_started_stay_on_it(tmp_path: Path) -> None:
     async with two_engines(tmp_path, PATIENT) as (gateway, sick, well):
         sick.chunks, sick.pause_s = ["a", "b"], 3.0
         well.chunks, well.pause_s = ["on"] * 60, 0.1
@@ -114,7 +114,7 @@ async def test_streams_that_a_suspected_engine_has_begun_are_left_to_it(tmp_path
 
 
 @pytest.mark.parametrize("status", [500, 503])
-async def test_an_engine_that_answers_errors_to_the_trial_stays_out(tmp_path: Path, status: int) -> None:
+async def test_an_engine_that_fails_its_trial_request_stays_out(tmp_path: Path, status: int) -> None:
     async with two_engines(tmp_path) as (gateway, sick, _):
         sick.stall = True
         breaker = gateway.pool.engines["engine-0"].breaker
@@ -136,10 +136,10 @@ async def test_a_hung_engine_is_detected_without_samples_or_log(tmp_path: Path) 
         assert (breaker.stalled, breaker.trips) == (True, 1)
 
 
-async def test_requests_that_a_paused_engine_has_not_begun_to_answer_go_elsewhere_until_it_is_resumed(
+async def test_requests_not_yet_started_on_a_paused_engine_move_until_it_resumes(
     tmp_path: Path,
 ) -> None:
-    """Its answers come in one piece, so that only its own report shows that it is idle."""
+    """Its responses come in one piece, so only its own report shows that it is idle."""
     async with two_engines(tmp_path) as (gateway, sick, _):
         sick.paused = True
         breaker = gateway.pool.engines["engine-0"].breaker

@@ -1,4 +1,4 @@
-"""Standing still is a suspicion while others move, a hang after the hang limit, and never where anything moves."""
+"""A stall is a suspicion while others progress and a hang after the hang limit; any progress clears it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def busy(
 
 
 class Pool:
-    """Engines of which `still` bring nothing from second 0 on; judged twice a second.
+    """Engines of which `still` produce nothing from second 0 on; judged twice a second.
 
     `facts` are those of the still ones; `others` what the rest does: a function of the tick.
     """
@@ -58,7 +58,7 @@ class Pool:
         )
 
     def until(self, seconds: float, step_s: float = 0.5) -> dict[str, list[tuple[float, str]]]:
-        """Return when which verdicts came for each engine."""
+        """Return the times and verdicts of each engine."""
         verdicts: dict[str, list[tuple[float, str]]] = {}
         for tick in range(int(seconds / step_s) + 1):
             now = tick * step_s
@@ -72,7 +72,7 @@ class Pool:
         return verdicts
 
     def first(self, verdict: str, seconds: float = 20.0) -> dict[str, float]:
-        """Return when this verdict came first for each engine."""
+        """Return the time of this verdict's first occurrence per engine."""
         return {
             name: next(at for at, item in all_of if item == verdict)
             for name, all_of in self.until(seconds).items()
@@ -80,15 +80,15 @@ class Pool:
         }
 
 
-def test_an_engine_whose_streams_bring_nothing_is_suspected_in_time() -> None:
+def test_an_engine_whose_streams_produce_nothing_is_suspected_in_time() -> None:
     assert Pool("b").first(SUSPECTED) == {"b": STALL_S}
 
 
-def test_a_long_prefill_is_given_its_time() -> None:
+def test_a_long_prefill_gets_more_time() -> None:
     assert Pool("b", longest_s=4.0).first(SUSPECTED) == {"b": STALL_S + PREFILL_SHARE * 4.0}
 
 
-def test_work_of_others_gives_it_more_time() -> None:
+def test_work_of_other_requests_extends_the_time() -> None:
     pool = Pool("b")
     pool.holds = {"b": 3}
     assert pool.first(SUSPECTED) == {"b": OTHERS_WORK * STALL_S}
@@ -98,12 +98,12 @@ def test_an_idle_engine_never_stalls() -> None:
     assert Pool("b", streams=0).until(100.0) == {}
 
 
-def test_half_of_the_pool_at_most_is_suspected() -> None:
+def test_at_most_half_of_the_pool_is_suspected() -> None:
     assert len(Pool("a", "b", "c").first(SUSPECTED)) == 2
 
 
 @pytest.mark.parametrize("which", ["alone", "others idle", "others still", "other role"])
-def test_an_engine_is_not_suspected_while_no_other_of_its_role_moves(which: str) -> None:
+def test_an_engine_is_suspected_only_while_another_of_its_role_progresses(which: str) -> None:
     pool = Pool("a")
     if which == "alone":
         pool.engines = ("a",)
@@ -116,32 +116,32 @@ def test_an_engine_is_not_suspected_while_no_other_of_its_role_moves(which: str)
     assert pool.first(SUSPECTED, HANG_S - 1.0) == {}
 
 
-def test_counters_that_move_are_a_sign_of_work() -> None:
+def test_increasing_counters_are_a_sign_of_progress() -> None:
     pool = Pool("b")
     pool.counted = lambda _name, tick: float(tick // 4)
     verdicts = pool.until(10 * HANG_S).get("b", [])
     assert {verdict for _, verdict in verdicts} <= {LATE}, "as where a parser holds tokens back"
 
 
-def test_the_counters_of_an_engine_that_is_late_are_to_be_read() -> None:
+def test_the_counters_of_a_late_engine_are_requested() -> None:
     pool = Pool("b")
     assert pool.first(LATE) == {"b": STALL_S}
 
 
 @pytest.mark.parametrize("which", ["alone", "suspected"])
-def test_after_the_hang_limit_nothing_is_to_be_expected_whatever_others_do(which: str) -> None:
+def test_an_engine_is_hung_after_the_hang_limit_whatever_others_do(which: str) -> None:
     pool = Pool("b")
     if which == "alone":
         pool.engines = ("b",)
     assert pool.first(HUNG, 2 * HANG_S) == {"b": HANG_S}
 
 
-def test_the_hang_limit_is_above_the_longest_start_that_the_engine_has_shown() -> None:
+def test_the_hang_limit_exceeds_the_longest_observed_start_of_the_engine() -> None:
     assert Pool("b", start_s=40.0).first(HUNG, 100.0) == {"b": STARTS * 40.0}
     assert Pool("b", longest_s=40.0).first(HUNG, 100.0) == {"b": HANG_S + PREFILL_SHARE * 40.0}
 
 
-def test_an_engine_that_answers_a_trial_is_never_hung_and_suspected_ever_more_rarely() -> None:
+def test_an_engine_that_passes_trials_is_never_hung_and_suspected_ever_more_rarely() -> None:
     pool = Pool("b")
     pool.trial_s = 0.5
     verdicts = pool.until(10 * HANG_S)["b"]
@@ -152,7 +152,7 @@ def test_an_engine_that_answers_a_trial_is_never_hung_and_suspected_ever_more_ra
 
 
 @pytest.mark.parametrize(("counts", "hung"), [(None, {}), (5.0, {"b": HANG_S})])
-def test_answers_in_one_piece_are_judged_by_counters_alone(counts: float | None, hung: dict[str, float]) -> None:
+def test_non_streaming_responses_are_judged_by_counters_alone(counts: float | None, hung: dict[str, float]) -> None:
     pool = Pool("b", streams=0, requests=3)
     pool.counted = lambda name, _tick: counts if name == "b" else None
     verdicts = pool.until(10 * HANG_S).get("b", [])
@@ -162,14 +162,14 @@ def test_answers_in_one_piece_are_judged_by_counters_alone(counts: float | None,
     assert again.first(HUNG, 10 * HANG_S) == hung
 
 
-def test_a_pause_of_this_process_is_not_held_against_engines() -> None:
+def test_a_pause_of_this_process_does_not_count_against_engines() -> None:
     watch = StallWatch(STALL_S, HANG_S)
     engines = {item: Seen(work=busy(0)) for item in ALL}
     assert list(watch.evaluate(engines, 0.0)) == []
     assert list(watch.evaluate(engines, 600.0)) == []
 
 
-def test_the_reason_says_what_was_seen() -> None:
+def test_the_reason_states_the_observation() -> None:
     watch = StallWatch(0.5, 0.9)
     still, other = Seen(work=busy(0)), Seen(work=busy(0, streams=0))
     list(watch.evaluate({"a": still, "b": other}, 0.0))
@@ -180,7 +180,7 @@ def test_the_reason_says_what_was_seen() -> None:
     assert hung.reason == "2 streams have produced nothing for 1.0 s, which is the hang limit"
 
 
-def test_time_that_this_process_missed_is_no_silence_of_the_engines() -> None:
+def test_time_that_this_process_missed_does_not_count_as_silence() -> None:
     pool = Pool("b")
     pool.watch = StallWatch(STALL_S, HANG_S, lambda since_s, _now: since_s >= 10.0)
     assert pool.first(SUSPECTED) == {"b": 10.0 + STALL_S}

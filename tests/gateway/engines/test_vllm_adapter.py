@@ -1,4 +1,4 @@
-"""The vLLM adapter against an engine that answers well, badly, hugely, slowly or not at all."""
+"""The vLLM adapter against engines with correct, malformed, huge, slow, and missing responses."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ def adapter(engine: FakeEngine, session: aiohttp.ClientSession) -> VllmAdapter:
     return VllmAdapter(session, engine.url + "/", served_model="m", bearer="secret", timeout_s=0.5)
 
 
-async def test_load_comes_from_the_load_path(adapter: VllmAdapter) -> None:
+async def test_load_comes_from_the_load_endpoint(adapter: VllmAdapter) -> None:
     assert await adapter.load() == LightLoad(7, None)
 
 
-async def test_load_falls_back_to_metrics_and_remembers_that(adapter: VllmAdapter, engine: FakeEngine) -> None:
+async def test_load_falls_back_to_metrics_and_remembers_it(adapter: VllmAdapter, engine: FakeEngine) -> None:
     del engine.answers["/load"]
     assert await adapter.load() == LightLoad(3, 2, 0.25)
     assert await adapter.load() == LightLoad(3, 2, 0.25)
     assert [path for _, path, _, _ in engine.asked] == ["/load", "/v1/loads", "/metrics", "/metrics"]
 
 
-async def test_a_reading_of_what_waits_is_scanned_from_the_metrics(adapter: VllmAdapter, engine: FakeEngine) -> None:
+async def test_the_waiting_count_is_scanned_from_metrics(adapter: VllmAdapter, engine: FakeEngine) -> None:
     assert await adapter.load(with_waiting=True) == LightLoad(3, 2, 0.25)
     assert await adapter.load() == LightLoad(7, None)
     assert [path for _, path, _, _ in engine.asked] == ["/metrics", "/load"]
 
 
-async def test_one_rank_reads_its_own_load_and_asks_under_its_own_header(
+async def test_a_rank_reads_its_own_load_and_sends_its_header(
     engine: FakeEngine, session: aiohttp.ClientSession
 ) -> None:
     other = METRICS.replace(b'engine="0"', b'engine="1"').replace(b" 3.0\n", b" 5.0\n")
@@ -63,7 +63,9 @@ async def test_one_rank_reads_its_own_load_and_asks_under_its_own_header(
     assert {headers["X-data-parallel-rank"] for _, _, headers, _ in engine.asked} == {"1"}
 
 
-async def test_a_rejection_of_load_is_an_answer_error(adapter: VllmAdapter, engine: FakeEngine) -> None:
+async def test_an_error_status_of_the_load_endpoint_is_an_answer_error(
+    adapter: VllmAdapter, engine: FakeEngine
+) -> None:
     engine.set("/load", 500, b"")
     with pytest.raises(EngineAnswerError, match="load answered 500") as caught:
         await adapter.load()
@@ -71,15 +73,13 @@ async def test_a_rejection_of_load_is_an_answer_error(adapter: VllmAdapter, engi
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"server_load":"x"}', b'{"server_load":-1}', b"[" * 60_000, b"\xff"])
-async def test_a_load_that_makes_no_sense_is_an_answer_error(
-    adapter: VllmAdapter, engine: FakeEngine, body: bytes
-) -> None:
+async def test_an_invalid_load_is_an_answer_error(adapter: VllmAdapter, engine: FakeEngine, body: bytes) -> None:
     engine.set("/load", 200, body)
     with pytest.raises(EngineAnswerError):
         await adapter.load()
 
 
-async def test_full_metrics_are_read(adapter: VllmAdapter) -> None:
+async def test_full_metrics_are_parsed(adapter: VllmAdapter) -> None:
     metrics = await adapter.full_metrics()
     assert (metrics.running, metrics.process_start) == (3, 1000.5)
 
@@ -95,7 +95,7 @@ async def test_full_metrics_are_read(adapter: VllmAdapter) -> None:
         (404, b"", "text/plain"),
     ],
 )
-async def test_odd_metrics_are_called_unreadable(
+async def test_malformed_metrics_are_reported_as_unreadable(
     adapter: VllmAdapter, engine: FakeEngine, status: int, body: bytes, content_type: str
 ) -> None:
     engine.set("/metrics", status, body, content_type=content_type)
@@ -104,13 +104,13 @@ async def test_odd_metrics_are_called_unreadable(
     assert caught.value.status is None
 
 
-async def test_a_compressed_answer_is_not_unpacked(adapter: VllmAdapter, engine: FakeEngine) -> None:
+async def test_a_compressed_response_is_not_decompressed(adapter: VllmAdapter, engine: FakeEngine) -> None:
     engine.set("/metrics", 200, b"\x1f\x8b", content_type="text/plain", headers={"Content-Encoding": "gzip"})
     with pytest.raises(EngineAnswerError, match="compressed"):
         await adapter.full_metrics()
 
 
-async def test_redirects_are_not_followed_and_the_token_stays_here(
+async def test_redirects_are_not_followed_and_the_token_is_not_leaked(
     adapter: VllmAdapter, engine: FakeEngine, session: aiohttp.ClientSession
 ) -> None:
     async with fake_engine() as other:
@@ -121,7 +121,7 @@ async def test_redirects_are_not_followed_and_the_token_stays_here(
     assert engine.asked[0][2]["Authorization"] == "Bearer secret"
 
 
-async def test_the_load_of_sglang_is_that_of_its_ranks_together(adapter: VllmAdapter, engine: FakeEngine) -> None:
+async def test_the_sglang_load_is_the_sum_of_its_ranks(adapter: VllmAdapter, engine: FakeEngine) -> None:
     engine.set("/load", 404, b"")
     engine.set(
         "/v1/loads",
@@ -136,18 +136,14 @@ async def test_the_load_of_sglang_is_that_of_its_ranks_together(adapter: VllmAda
 @pytest.mark.parametrize(
     "loads", [b"[]", b'[{"num_running_reqs":-1,"num_waiting_reqs":0}]', b'[{"num_running_reqs":1}]', b'"x"']
 )
-async def test_loads_that_make_no_sense_are_an_answer_error(
-    adapter: VllmAdapter, engine: FakeEngine, loads: bytes
-) -> None:
+async def test_invalid_sglang_loads_are_an_answer_error(adapter: VllmAdapter, engine: FakeEngine, loads: bytes) -> None:
     engine.set("/load", 404, b"")
     engine.set("/v1/loads", 200, b'{"loads":%s}' % loads)
     with pytest.raises(EngineAnswerError, match="loads"):
         await adapter.load()
 
 
-async def test_an_engine_that_is_paused_is_not_well_although_it_answers_health(
-    adapter: VllmAdapter, engine: FakeEngine
-) -> None:
+async def test_a_paused_engine_is_unhealthy_although_health_responds(adapter: VllmAdapter, engine: FakeEngine) -> None:
     engine.set("/is_paused", 200, b'{"is_paused":true}')
     with pytest.raises(EngineAnswerError, match="it is paused"):
         await adapter.health()
@@ -156,7 +152,7 @@ async def test_an_engine_that_is_paused_is_not_well_although_it_answers_health(
 
 
 @pytest.mark.parametrize(("status", "body", "asked"), [(404, b"", 1), (403, b"", 1), (500, b"", 2), (200, b"pong", 2)])
-async def test_an_engine_that_does_not_say_whether_it_is_paused_is_well(
+async def test_an_engine_that_does_not_report_pauses_is_healthy(
     adapter: VllmAdapter, engine: FakeEngine, status: int, body: bytes, asked: int
 ) -> None:
     engine.set("/is_paused", status, body)
@@ -165,7 +161,7 @@ async def test_an_engine_that_does_not_say_whether_it_is_paused_is_well(
     assert [path for _, path, _, _ in engine.asked].count("/is_paused") == asked
 
 
-async def test_an_engine_whose_core_is_within_a_long_step_is_well(adapter: VllmAdapter, engine: FakeEngine) -> None:
+async def test_an_engine_whose_core_is_in_a_long_step_is_healthy(adapter: VllmAdapter, engine: FakeEngine) -> None:
     """The core reports whether it is paused; /health is answered separately."""
     engine.hangs_at = "/is_paused"
     await adapter.health()
@@ -174,7 +170,7 @@ async def test_an_engine_whose_core_is_within_a_long_step_is_well(adapter: VllmA
         await adapter.health()
 
 
-async def test_an_engine_that_generates_nothing_is_tried_with_an_embedding(
+async def test_a_trial_of_an_engine_without_completions_uses_an_embedding(
     adapter: VllmAdapter, engine: FakeEngine
 ) -> None:
     with pytest.raises(EngineAnswerError, match="404"):
@@ -186,14 +182,14 @@ async def test_an_engine_that_generates_nothing_is_tried_with_an_embedding(
         await adapter.generate_one()
 
 
-async def test_health_says_why_not(adapter: VllmAdapter, engine: FakeEngine) -> None:
+async def test_an_unhealthy_response_carries_the_reason(adapter: VllmAdapter, engine: FakeEngine) -> None:
     await adapter.health()
     engine.set("/health", 503, b"")
     with pytest.raises(EngineAnswerError, match="health answered 503"):
         await adapter.health()
 
 
-async def test_without_a_process_there_the_connection_is_rejected(session: aiohttp.ClientSession) -> None:
+async def test_a_closed_port_is_a_refused_connection(session: aiohttp.ClientSession) -> None:
     with pytest.raises(EngineUnreachableError, match="connection refused") as caught:
         await VllmAdapter(session, f"http://127.0.0.1:{free_port()}").health()
     assert caught.value.refused
@@ -206,7 +202,7 @@ async def test_silence_is_a_timeout(adapter: VllmAdapter, engine: FakeEngine) ->
     assert caught.value.timed_out
 
 
-async def test_an_answer_that_breaks_off_is_an_error_of_ours(adapter: VllmAdapter, engine: FakeEngine) -> None:
+async def test_a_truncated_response_raises_our_error(adapter: VllmAdapter, engine: FakeEngine) -> None:
     def cut() -> web.StreamResponse:
         response = web.Response(body=b"short", headers={"Content-Length": "5"})
         response.content_length = 5000
@@ -218,7 +214,7 @@ async def test_an_answer_that_breaks_off_is_an_error_of_ours(adapter: VllmAdapte
 
 
 @pytest.mark.parametrize("url", ["http://", "http://[::1", "not a url", "http://127.0.0.1:99999"])
-async def test_a_crooked_url_is_an_error_of_ours(session: aiohttp.ClientSession, url: str) -> None:
+async def test_a_malformed_url_raises_our_error(session: aiohttp.ClientSession, url: str) -> None:
     with pytest.raises((EngineAnswerError, EngineUnreachableError)):
         await VllmAdapter(session, url).health()
 
@@ -234,7 +230,7 @@ async def test_a_text_is_tokenized(adapter: VllmAdapter, engine: FakeEngine) -> 
     assert msgspec.json.decode(engine.asked[0][3]) == {"prompt": "hello", "model": "m", "add_special_tokens": False}
 
 
-async def test_messages_are_tokenized_as_they_are(adapter: VllmAdapter, engine: FakeEngine) -> None:
+async def test_messages_are_tokenized_unchanged(adapter: VllmAdapter, engine: FakeEngine) -> None:
     engine.set("/tokenize", 200, b'{"tokens":[5]}')
     messages = [{"role": "user", "content": "hello"}]
     assert await adapter.tokenize(msgspec.Raw(msgspec.json.encode(messages))) == array("I", [5])
@@ -242,7 +238,7 @@ async def test_messages_are_tokenized_as_they_are(adapter: VllmAdapter, engine: 
 
 
 @pytest.mark.parametrize("tokens", [b"[-1]", b"[4294967296]", b'["a"]', b"[1.5]", b"null"])
-async def test_token_ids_outside_their_range_are_an_answer_error(
+async def test_out_of_range_token_ids_are_an_answer_error(
     adapter: VllmAdapter, engine: FakeEngine, tokens: bytes
 ) -> None:
     engine.set("/tokenize", 200, b'{"tokens":%s}' % tokens)
@@ -250,7 +246,9 @@ async def test_token_ids_outside_their_range_are_an_answer_error(
         await adapter.tokenize("x")
 
 
-async def test_event_sources_are_seen_from_here(adapter: VllmAdapter, engine: FakeEngine) -> None:
+async def test_event_source_addresses_are_resolved_to_the_engines_host(
+    adapter: VllmAdapter, engine: FakeEngine
+) -> None:
     engine.set(
         "/kv_event_sources",
         200,
@@ -263,7 +261,7 @@ async def test_event_sources_are_seen_from_here(adapter: VllmAdapter, engine: Fa
     )
 
 
-async def test_an_engine_without_event_sources_differs_from_one_that_does_not_report_them(
+async def test_an_empty_list_of_event_sources_differs_from_a_missing_one(
     adapter: VllmAdapter, engine: FakeEngine
 ) -> None:
     assert await adapter.kv_event_sources() is None

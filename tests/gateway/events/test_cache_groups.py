@@ -1,4 +1,4 @@
-"""Events of hybrid models lead to the hits that the engine's coordinator finds.
+"""Events of hybrid models lead to the hits that the engine's coordinator computes.
 
 The engine here is a small model of vLLM's block pool and hybrid coordinator, and the captures are written from their
 sources (`vllm/v1/core/block_pool.py`, `kv_cache_coordinator.py`, `single_type_kv_cache_manager.py`). Real engines of
@@ -31,7 +31,7 @@ Prompt = tuple[int, ...]
 
 
 class Indexed:
-    """Feeds one target of a prefix index, as a pool does; another target holds every block it is given."""
+    """Feed one target of a prefix index, as a pool does; another target holds every block it is given."""
 
     def __init__(self) -> None:
         self.index = PrefixIndex()
@@ -54,7 +54,7 @@ class Indexed:
         self.index.change_tier(TARGET, tier, stored, keys)
 
     def medium_stored(self, name: str, blocks: int) -> None:
-        """These models have none."""
+        """Ignore media, which these models do not have."""
 
     def cleared(self) -> None:
         self.index.clear(TARGET)
@@ -83,7 +83,7 @@ class Group(NamedTuple):
 
 
 class HybridEngine:
-    """The truth: blocks per group, the coordinator's hit, and the events that the pool publishes."""
+    """Model the engine: blocks per group, the coordinator's hit, and the events that the pool publishes."""
 
     def __init__(self, groups: Sequence[Group]) -> None:
         self.groups = groups
@@ -91,7 +91,7 @@ class HybridEngine:
         self.events: list[dict[str, Any]] = []
 
     def hit(self, prompt: Prompt) -> int:
-        """Return the fixed point: each group in turn takes the candidate or shortens it, until all take it."""
+        """Return the fixed point: each group in turn accepts or shortens the candidate until all accept it."""
         candidate = len(prompt)
         while True:
             before = candidate
@@ -102,7 +102,7 @@ class HybridEngine:
                 return candidate
 
     def run(self, prompt: Prompt, masks: Sequence[int]) -> None:
-        """Compute what is no hit. Sparse groups keep the blocks of their mask and list only those."""
+        """Compute the blocks that are not hits. Sparse groups keep and list only the blocks of their mask."""
         hit = self.hit(prompt)
         if hit == len(prompt):
             return
@@ -196,20 +196,20 @@ def drive(groups: Sequence[Group], steps: Sequence[tuple[str, Any, Any]]) -> tup
 
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from([1, 2, 3, 4, 5, 8, 40]).flatmap(lambda window: hybrids(st.just(window))), operations)
-def test_hits_are_those_of_the_coordinator(groups: list[Group], steps: list[tuple[str, Any, Any]]) -> None:
+def test_hits_equal_those_of_the_coordinator(groups: list[Group], steps: list[tuple[str, Any, Any]]) -> None:
     engine, sink = drive(groups, steps)
     assert {item: sink.hit(item) for item in PROMPTS} == {item: engine.hit(item) for item in PROMPTS}
 
 
 @settings(max_examples=100, deadline=None)
 @given(hybrids(st.integers(1, 12)), operations)
-def test_windows_of_several_sizes_invent_no_hit(groups: list[Group], steps: list[tuple[str, Any, Any]]) -> None:
+def test_windows_of_several_sizes_cause_no_false_hit(groups: list[Group], steps: list[tuple[str, Any, Any]]) -> None:
     engine, sink = drive(groups, steps)
     assert all(sink.hit(item) <= engine.hit(item) for item in PROMPTS)
 
 
 def stored(group: int, kind: str | None, blocks: Sequence[int], prompt: Prompt, **fields: Any) -> dict[str, Any]:
-    """Return a capture: the blocks of `prompt` with these ends, and the token ids of all."""
+    """Return a capture: the blocks of `prompt` with these ends, and the token ids of all blocks."""
     return {
         "type": "BlockStored", "block_hashes": [hash_of(prompt[:end]) for end in blocks], "parent_block_hash": None,
         "token_ids": tokens_of(prompt), "block_size": BLOCK, "lora_id": None, "medium": "GPU", "lora_name": None,
@@ -221,7 +221,7 @@ LONG = (1, 2, 3, 4, 5, 6)
 ALL = range(1, 7)
 
 
-def test_a_window_model_whose_early_blocks_left_still_hits_and_its_beginning_does_not() -> None:
+def test_a_window_model_still_hits_after_its_early_blocks_left() -> None:
     """Gemma and gpt-oss: the sliding groups come first, then full attention."""
     sink = Indexed()
     ledger = ledger_of(sink)
@@ -238,8 +238,8 @@ def test_a_window_model_whose_early_blocks_left_still_hits_and_its_beginning_doe
 
 
 @pytest.mark.parametrize("salt", [None, "salt"])
-def test_an_image_is_a_hit_as_far_as_its_window_is_kept(salt: str | None) -> None:
-    """It is in the second and the third block, and the window needs two."""
+def test_an_image_is_a_hit_if_the_window_after_it_is_kept(salt: str | None) -> None:
+    """The image is in the second and the third block, and the window needs two."""
     sink = Indexed()
     ledger = ledger_of(sink)
     image = [[["cat", 0]], [["cat", -2]]]
@@ -266,7 +266,7 @@ def test_an_image_is_a_hit_as_far_as_its_window_is_kept(salt: str | None) -> Non
     ledger.check()
 
 
-def test_a_mamba_model_hits_only_where_a_state_is_kept() -> None:
+def test_a_mamba_model_hits_only_at_kept_states() -> None:
     """Qwen3-Next with `--mamba-cache-mode align`: hashes of the kept states, token ids of all blocks."""
     sink = Indexed()
     ledger = ledger_of(sink)
@@ -276,7 +276,7 @@ def test_a_mamba_model_hits_only_where_a_state_is_kept() -> None:
     assert sink.hit(LONG) == 3
 
 
-def test_positions_name_the_group_too() -> None:
+def test_positional_events_carry_the_group_too() -> None:
     sink = Indexed()
     ledger = ledger_of(sink)
     begin = [None, tokens_of(LONG), BLOCK, None, "GPU", None, None]
@@ -300,7 +300,7 @@ def test_positions_name_the_group_too() -> None:
         ({**stored(1, "mamba", [3], LONG[:3]), "block_size": 4}, "blocks of 4 tokens"),
     ],
 )
-def test_a_group_that_is_not_understood_degrades_its_engine_until_it_restarts(event: Any, reason: str) -> None:
+def test_an_unknown_group_degrades_its_engine_until_it_restarts(event: Any, reason: str) -> None:
     sink = Indexed()
     ledger = ledger_of(sink)
     ledger.live(0, wire(stored(0, "full_attention", ALL, LONG), event))
@@ -313,14 +313,14 @@ def test_a_group_that_is_not_understood_degrades_its_engine_until_it_restarts(ev
     assert ledger.trust.grade == EXACT
 
 
-def test_full_attention_of_another_block_size_still_blinds() -> None:
+def test_full_attention_with_another_block_size_still_blinds() -> None:
     sink = Indexed()
     ledger = ledger_of(sink)
     ledger.live(0, wire({**stored(0, "full_attention", [1], LONG[:2]), "block_size": 4}))
     assert ledger.trust.grade == BLIND
 
 
-def test_a_model_of_one_window_group_is_matched_block_by_block() -> None:
+def test_a_model_with_a_single_window_group_is_matched_block_by_block() -> None:
     sink = Indexed()
     ledger = ledger_of(sink)
     ledger.live(0, wire(stored(0, "sliding_window", ALL, LONG, kv_cache_spec_sliding_window=5)))
@@ -330,7 +330,7 @@ def test_a_model_of_one_window_group_is_matched_block_by_block() -> None:
     assert ledger.trust.grade == EXACT
 
 
-def test_a_group_that_shows_late_voids_what_was_counted_without_it() -> None:
+def test_a_group_discovered_late_voids_earlier_counts() -> None:
     sink = Indexed()
     ledger = ledger_of(sink)
     ledger.live(0, wire(stored(0, "full_attention", ALL, LONG)))
@@ -367,7 +367,7 @@ def test_counts_of_a_group_are_bounded() -> None:
     assert sum(sink.hit((number,)) for number in range(40)) <= 8
 
 
-def test_tiers_below_engine_memory_are_no_hits_in_memory() -> None:
+def test_tiers_below_engine_memory_are_not_hits_in_memory() -> None:
     """vLLM offloads, then evicts: the copy in CPU memory keeps nothing among the blocks in memory."""
     sink = Indexed()
     ledger = ledger_of(sink)
@@ -386,7 +386,7 @@ def test_tiers_below_engine_memory_are_no_hits_in_memory() -> None:
 
 
 @pytest.mark.parametrize("length", [6, 200], ids=["walked", "searched"])
-def test_blocks_on_their_way_are_hits_and_states_that_are_not_there_are_none(length: int) -> None:
+def test_blocks_in_flight_are_hits_and_missing_states_are_not(length: int) -> None:
     index, keys = PrefixIndex(), tuple(range(1, length + 1))
     coming = InFlightBlocks(index)
     index.tails.declare(TARGET, Tail(states=True))
@@ -402,7 +402,7 @@ def test_blocks_on_their_way_are_hits_and_states_that_are_not_there_are_none(len
     assert index.match(keys, both).blocks(TARGET) == 3
 
 
-def test_tails_count_towards_the_budget_of_the_index() -> None:
+def test_tails_count_toward_the_index_budget() -> None:
     index = PrefixIndex(max_bytes=150 * 64)
     index.tails.declare(TARGET, Tail(states=True))
     for first in range(1, 2000, 10):

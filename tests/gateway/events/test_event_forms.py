@@ -1,4 +1,4 @@
-"""The intake takes in what older engines send: positions for names, replays without topic or delimiter."""
+"""The intake accepts events of older engines: positional fields, and replays without topic or delimiter."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def ledger_of(*payloads: bytes) -> tuple[EventLedger, Held]:
     return ledger, held
 
 
-def test_positions_reach_the_index() -> None:
+def test_positional_events_reach_the_index() -> None:
     ledger, held = ledger_of(
         payload(stored(1), stored(2, None, "GPU", {"session_id": "s"})), payload(["BlockRemoved", [-1]])
     )
@@ -51,11 +51,11 @@ def test_positions_reach_the_index() -> None:
 
 
 @pytest.mark.parametrize("more", [(7,), (None, "CPU_PINNED"), (7, "CPU", "sql")])
-def test_what_our_requests_cannot_hit_stays_out(more: tuple[Any, ...]) -> None:
+def test_blocks_that_our_requests_cannot_hit_are_not_indexed(more: tuple[Any, ...]) -> None:
     assert ledger_of(payload(stored(1, *more)))[1].keys == set()
 
 
-def test_pairs_of_tokens_lower_the_trust_and_say_why() -> None:
+def test_token_pairs_lower_the_trust_with_a_reason() -> None:
     ledger, held = ledger_of(payload(["BlockStored", [1], None, [[1, 2], [2, 3]], 2]))
     assert held.keys == set()
     assert ledger.trust.grade == DEGRADED
@@ -63,7 +63,7 @@ def test_pairs_of_tokens_lower_the_trust_and_say_why() -> None:
 
 
 @pytest.mark.parametrize("before", [[b"", b"kv@x@m"], [b""], []], ids=["topic", "no topic", "no delimiter"])
-async def test_replays_are_read_with_and_without_the_frames_before(before: list[bytes]) -> None:
+async def test_replays_are_read_with_and_without_the_leading_frames(before: list[bytes]) -> None:
     context = zmq.asyncio.Context()
     router, publisher = context.socket(zmq.ROUTER), context.socket(zmq.PUB)
     replay_port, port = router.bind_to_random_port("tcp://127.0.0.1"), publisher.bind_to_random_port("tcp://127.0.0.1")

@@ -1,4 +1,4 @@
-"""The ledger: events in, index changes out, equal to the engine's truth whatever the wire does."""
+"""The event ledger turns events into index changes that equal the engine's cache, whatever the wire does."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def key(prompt: int) -> int:
 
 
 def stored(prompt: int, process: int = 0, **fields: object) -> BlockStored:
-    """Return the event of one block, under a hash that differs from process to process."""
+    """Return the event of one block, with a hash that differs between processes."""
     return BlockStored([process * 1000 + prompt], None, [prompt, prompt], BLOCK, **fields)  # type: ignore[arg-type]
 
 
@@ -42,7 +42,7 @@ def seed_of(domain: str, lora: str = "") -> int:
 
 
 def replay(book: EventLedger, history: Sequence[tuple[int, bytes]]) -> None:
-    """Answer the replays that the ledger wants from `history`, as an engine would."""
+    """Answer the replays that the ledger requests from `history`, as an engine would."""
     for _ in range(20):
         if not book.wanted:
             return
@@ -66,14 +66,14 @@ def whole(*payloads: bytes) -> tuple[EventLedger, Held, list[tuple[int, bytes]]]
     return book, held, history
 
 
-def test_it_is_blind_until_something_is_received() -> None:
+def test_the_ledger_is_blind_until_the_first_message() -> None:
     book = ledger(Held())
     assert book.trust.grade == BLIND
     replay(book, [])
     assert book.trust.grade == EXACT
 
 
-def test_the_first_replay_brings_back_a_warm_cache() -> None:
+def test_the_first_replay_restores_a_warm_cache() -> None:
     book, held, _ = whole(batch(stored(1)), batch(stored(2)), batch(BlockRemoved([1])))
     assert held.keys == {key(2)}
     assert book.trust.grade == EXACT
@@ -91,7 +91,7 @@ def test_live_batches_wait_for_the_replay_and_follow_it() -> None:
     assert not book.wanted
 
 
-def test_a_batch_that_waited_and_came_with_the_replay_is_not_applied_again() -> None:
+def test_a_waiting_batch_that_the_replay_contains_is_not_applied_twice() -> None:
     held = Held()
     book = ledger(held)
     book.start_replay()
@@ -102,7 +102,7 @@ def test_a_batch_that_waited_and_came_with_the_replay_is_not_applied_again() -> 
     assert held.keys == set()
 
 
-def test_a_gap_is_degraded_until_it_is_replayed() -> None:
+def test_a_gap_degrades_trust_until_it_is_replayed() -> None:
     book, held, history = whole(batch(stored(1)))
     history += [(1, batch(BlockRemoved([1]))), (2, batch(stored(3)))]
     book.live(2, history[2][1])
@@ -125,7 +125,7 @@ def test_a_restart_clears_the_index_and_is_reported() -> None:
 
 
 @pytest.mark.parametrize("answered", [0, 1, 3], ids=["empty", "one batch", "all"])
-def test_a_replay_that_was_asked_for_before_a_resync_counts_no_second_restart(answered: int) -> None:
+def test_a_replay_requested_before_a_resync_counts_no_second_restart(answered: int) -> None:
     book, held, _ = whole(batch(stored(1)), batch(stored(2)))
     book.disconnected()
     asked_from = book.start_replay()
@@ -142,7 +142,7 @@ def test_a_replay_that_was_asked_for_before_a_resync_counts_no_second_restart(an
     assert (held.restarts, book.trust.grade) == (0, EXACT)
 
 
-def test_a_buffer_that_lost_the_gap_costs_the_index_and_the_trust_until_it_is_rebuilt() -> None:
+def test_a_gap_lost_from_the_replay_buffer_clears_the_index_and_degrades_trust() -> None:
     book, held, history = whole(batch(stored(1)))
     history += [(seq, batch(stored(seq))) for seq in range(1, 50)]
     book.live(*history[-1])
@@ -161,7 +161,7 @@ def test_a_buffer_that_lost_the_gap_costs_the_index_and_the_trust_until_it_is_re
     assert book.trust.grade == EXACT
 
 
-def test_a_batch_that_the_engine_does_not_know_is_a_stray() -> None:
+def test_a_batch_missing_from_the_engines_replay_is_ignored_as_a_stray() -> None:
     book, held, history = whole(batch(stored(1)))
     book.live(5, batch(stored(5)))
     replay(book, history)
@@ -170,7 +170,7 @@ def test_a_batch_that_the_engine_does_not_know_is_a_stray() -> None:
     assert book.trust.grade == EXACT
 
 
-def test_replays_that_never_close_the_gap_are_given_up() -> None:
+def test_replays_that_never_close_the_gap_are_abandoned() -> None:
     book, held, history = whole(batch(stored(1)))
     for count in range(SETTINGS.max_replays + 1):
         if not book.wanted and count:
@@ -209,7 +209,7 @@ def test_a_broken_connection_is_verified_and_nothing_is_cleared() -> None:
     assert held.restarts == 0
 
 
-def test_a_restart_that_hides_behind_the_next_number_is_found_after_a_reconnection() -> None:
+def test_a_restart_hidden_by_a_matching_sequence_number_is_detected_on_reconnect() -> None:
     book, held, _ = whole(batch(stored(1)), batch(stored(2)))
     book.disconnected()
     fresh = [(seq, batch(stored(10 + seq, process=1), ts=9.0)) for seq in range(3)]
@@ -219,7 +219,7 @@ def test_a_restart_that_hides_behind_the_next_number_is_found_after_a_reconnecti
     assert held.keys == {key(10), key(11), key(12)}
 
 
-def test_an_unreadable_batch_is_counted_and_costs_trust_only() -> None:
+def test_an_unreadable_batch_is_counted_and_only_lowers_trust() -> None:
     book, held, _ = whole(batch(stored(1)))
     book.live(1, b"\xc1 garbage")
     book.live(2, batch(stored(2)))
@@ -231,7 +231,7 @@ def test_an_unreadable_batch_is_counted_and_costs_trust_only() -> None:
     assert book.trust.grade == EXACT
 
 
-def test_all_blocks_cleared_clears_and_makes_exact() -> None:
+def test_an_all_blocks_cleared_event_clears_the_index_and_makes_it_exact() -> None:
     book, held, history = whole(batch(stored(1)))
     book.live(7, batch(stored(7)))
     replay(book, [*history, (7, batch(stored(7)))])
@@ -264,7 +264,7 @@ def test_blocks_that_our_requests_cannot_hit_are_not_indexed(event: BlockStored)
     ],
     ids=["vLLM from 0.27", "vLLM up to 0.26", "SGLang"],
 )
-def test_a_salt_in_an_event_keys_its_blocks_and_their_children_by_its_domain(salted: dict[str, object]) -> None:
+def test_a_salt_keys_its_blocks_and_their_children_by_its_domain(salted: dict[str, object]) -> None:
     first = BlockStored([1, 2], None, [1, 1, 2, 2], BLOCK, **salted)  # type: ignore[arg-type]
     child = BlockStored([3], 2, [3, 3], BLOCK)
     _, held, _ = whole(batch(first), batch(child))
@@ -282,7 +282,7 @@ def test_a_salt_in_an_event_keys_its_blocks_and_their_children_by_its_domain(sal
     ],
     ids=["by its field alone", "by its name", "by a tagged name", "with a salt", "with a salt of its name, untagged"],
 )
-def test_an_adapters_blocks_and_their_children_have_its_keys(extra: list[object] | None, salt: str) -> None:
+def test_blocks_of_an_adapter_and_their_children_have_its_keys(extra: list[object] | None, salt: str) -> None:
     first = BlockStored([1, 2], None, [1, 1, 2, 2], BLOCK, lora_name="sql", lora_id=1, extra_keys=extra)
     child = BlockStored([3], 2, [3, 3], BLOCK, lora_name="sql", extra_keys=None if extra is None else [extra[-1]])
     book, held, _ = whole(batch(first), batch(child))
@@ -290,7 +290,7 @@ def test_an_adapters_blocks_and_their_children_have_its_keys(extra: list[object]
     assert book.trust.grade == EXACT
 
 
-def test_an_adapter_known_by_its_number_alone_degrades_the_index_and_has_no_keys() -> None:
+def test_an_adapter_known_only_by_number_degrades_the_index_and_gets_no_keys() -> None:
     book, held, _ = whole(batch(stored(1, lora_id=3)), batch(stored(2)))
     assert held.keys == {key(2)}
     assert book.trust.grade == DEGRADED
@@ -299,7 +299,7 @@ def test_an_adapter_known_by_its_number_alone_degrades_the_index_and_has_no_keys
     assert book.trust.grade == EXACT
 
 
-def test_another_block_size_blinds_and_says_what_to_do() -> None:
+def test_a_different_block_size_blinds_the_index_and_states_the_remedy() -> None:
     book, held, _ = whole(batch(BlockStored([1], None, [1, 2, 3], 3)))
     assert held.keys == set()
     assert book.trust.grade == BLIND
@@ -319,7 +319,7 @@ def test_waiting_batches_are_bounded() -> None:
 
 
 class Engine:
-    """The truth: an engine with a cache, an event history of limited length, and restarts."""
+    """Reference engine with a cache, an event history of limited length, and restarts."""
 
     def __init__(self, buffer: int) -> None:
         self.buffer = buffer
@@ -371,7 +371,7 @@ actions = st.lists(
 
 
 class Wire:
-    """Delivers, loses, doubles and reorders live batches; those held come last."""
+    """Deliver, lose, duplicate and reorder live batches; held batches come last."""
 
     def __init__(self, book: EventLedger) -> None:
         self._book = book
@@ -396,7 +396,7 @@ class Wire:
 
 @settings(max_examples=300, deadline=None)
 @given(actions, st.sampled_from([3, 10_000]))
-def test_the_index_equals_the_engines_truth_whatever_the_wire_does(
+def test_the_index_equals_the_engines_cache_whatever_the_wire_does(
     rows: list[tuple[str, int, str, bool]], buffer: int
 ) -> None:
     held, engine = Held(), Engine(buffer)

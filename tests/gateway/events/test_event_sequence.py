@@ -1,4 +1,4 @@
-"""The order of event batches: gaps, doubles, restarts and truncated histories."""
+"""The sequence of event batches: gaps, duplicates, restarts and truncated histories."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def following(*payloads: bytes) -> EventSequence:
     return sequence
 
 
-def test_nothing_live_is_believed_before_the_first_replay() -> None:
+def test_no_live_batch_is_applied_before_the_first_replay() -> None:
     assert EventSequence().live(0, b"a") == ASK
 
 
@@ -26,7 +26,7 @@ def test_an_engine_without_history_is_complete_from_the_start() -> None:
     assert sequence.live(0, b"a") == APPLY
 
 
-def test_batches_in_order_are_applied_and_doubles_ignored() -> None:
+def test_batches_in_order_are_applied_and_duplicates_ignored() -> None:
     sequence = following(b"a", b"b")
     assert sequence.live(2, b"c") == APPLY
     assert sequence.live(1, b"b") == IGNORE
@@ -34,7 +34,7 @@ def test_batches_in_order_are_applied_and_doubles_ignored() -> None:
     sequence.check()
 
 
-def test_a_gap_is_asked_for_from_the_last_applied_batch() -> None:
+def test_a_gap_requests_a_replay_from_the_last_applied_batch() -> None:
     sequence = following(b"a", b"b")
     assert sequence.live(4, b"e") == ASK
     assert sequence.start_replay() == 1
@@ -49,7 +49,7 @@ def test_a_gap_is_asked_for_from_the_last_applied_batch() -> None:
     assert sequence.next_seq == 5
 
 
-def test_another_batch_under_the_last_number_is_a_restart() -> None:
+def test_a_different_batch_with_the_last_number_is_a_restart() -> None:
     sequence = following(b"a", b"b")
     assert sequence.live(0, b"A") == ASK
     assert sequence.start_replay() == 1
@@ -58,14 +58,14 @@ def test_another_batch_under_the_last_number_is_a_restart() -> None:
     assert sequence.start_replay() == 0
 
 
-def test_a_counter_behind_ours_is_a_restart() -> None:
+def test_a_sequence_number_behind_ours_is_a_restart() -> None:
     sequence = following(b"a", b"b")
     sequence.start_replay()
     assert sequence.end_replay() == RESTARTED
     assert sequence.start_replay() == 0
 
 
-def test_a_history_that_no_longer_reaches_back_is_lost_and_goes_on() -> None:
+def test_a_history_that_starts_after_the_gap_is_lost_and_resumes() -> None:
     sequence = following(b"a", b"b")
     sequence.start_replay()
     assert sequence.replayed(7, b"h") == LOST
@@ -77,7 +77,7 @@ def test_a_history_that_no_longer_reaches_back_is_lost_and_goes_on() -> None:
     assert sequence.complete
 
 
-def test_a_hole_within_a_replay_is_a_loss() -> None:
+def test_a_gap_within_a_replay_is_a_loss() -> None:
     sequence = following(b"a")
     sequence.start_replay()
     assert sequence.replayed(0, b"a") == IGNORE
@@ -101,7 +101,7 @@ def test_an_abandoned_replay_changes_nothing() -> None:
     assert sequence.complete
 
 
-def test_without_a_replay_socket_it_jumps_and_says_what_that_costs() -> None:
+def test_without_a_replay_socket_a_gap_is_skipped_and_reported_as_lost() -> None:
     sequence = EventSequence()
     assert sequence.jump(0, b"a") == APPLY
     assert sequence.complete
@@ -110,7 +110,7 @@ def test_without_a_replay_socket_it_jumps_and_says_what_that_costs() -> None:
     assert sequence.live(6, b"g") == APPLY
 
 
-def test_it_remembers_a_bounded_number_of_batches() -> None:
+def test_a_bounded_number_of_batches_is_remembered() -> None:
     sequence = following()
     for seq in range(5000):
         assert sequence.live(seq, b"%d" % seq) == APPLY

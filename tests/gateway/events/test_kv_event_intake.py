@@ -1,4 +1,4 @@
-"""The intake over real ZMQ sockets, on asyncio's loop and on uvloop."""
+"""The KV event intake over real ZMQ sockets, on asyncio's loop and on uvloop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTINGS = EventSettings(replay_timeout_s=0.3, verify_after_s=0.3, retry_min_s=0
 
 
 class Listening:
-    """An intake that runs against a publisher."""
+    """An intake connected to a publisher."""
 
     def __init__(self, publisher: FakePublisher, context: zmq.asyncio.Context, *, replay: bool = True) -> None:
         self.held = Held()
@@ -145,16 +145,18 @@ CASES = [
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 @pytest.mark.parametrize("case", CASES, ids=[case.__name__ for case in CASES])
-def test_over_sockets(case: Callable[[], Awaitable[None]], run: Callable[[Awaitable[None]], None]) -> None:
+def test_events_over_sockets_reach_the_index(
+    case: Callable[[], Awaitable[None]], run: Callable[[Awaitable[None]], None]
+) -> None:
     run(case())
 
 
-async def test_replies_without_topic_of_older_engines_are_understood() -> None:
+async def test_replies_without_topic_from_older_engines_are_understood() -> None:
     async with listening(before=[1], topic_in_replay=False) as running:
         await until(lambda: running.keys(1))
 
 
-async def test_it_is_blind_until_anything_answers_and_degraded_once_that_falls_silent() -> None:
+async def test_the_intake_is_blind_before_the_first_reply_and_degraded_during_silence() -> None:
     async with listening() as running:
         running.publisher.answers = False
         assert running.intake.trust.grade == BLIND
@@ -170,7 +172,7 @@ async def test_it_is_blind_until_anything_answers_and_degraded_once_that_falls_s
         assert running.trusts == [EXACT, DEGRADED, EXACT]
 
 
-async def test_without_a_replay_socket_it_follows_what_it_receives() -> None:
+async def test_without_a_replay_socket_the_intake_applies_live_batches() -> None:
     async with listening(replay=False) as running:
         await asyncio.sleep(0.3)
         for prompt in range(5):
@@ -183,7 +185,7 @@ async def test_without_a_replay_socket_it_follows_what_it_receives() -> None:
         assert running.intake.trust.grade == DEGRADED
 
 
-async def test_a_resync_asks_from_the_start_again() -> None:
+async def test_a_resync_replays_from_the_start() -> None:
     async with listening(before=[1, 2]) as running:
         await until(lambda: running.keys(1, 2))
         running.held.cleared()
@@ -191,7 +193,7 @@ async def test_a_resync_asks_from_the_start_again() -> None:
         await until(lambda: running.keys(1, 2))
 
 
-def test_only_tcp_endpoints_are_taken() -> None:
+def test_only_tcp_endpoints_are_accepted() -> None:
     ledger = EventLedger(Held(), lambda *_: 7, 2, SETTINGS)
     with zmq.asyncio.Context() as context, pytest.raises(ValueError, match="tcp://"):
         KvEventIntake("e1", "ipc:///run/secret", "", ledger, context, SETTINGS, lambda: None)

@@ -1,4 +1,4 @@
-"""Events of media below engine memory, as vLLM, SGLang and LMCache write them."""
+"""Events of tiers below engine memory, in the forms of vLLM, SGLang and LMCache."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GONE = {"type": "BlockRemoved", "block_hashes": HASHES, "medium": "GPU", "group_
 
 
 def offloaded(*hashes: int, medium: str = "CPU", **fields: object) -> dict[str, object]:
-    """Return a store of vLLM's OffloadingConnector as it is by default: hashes alone."""
+    """Return a store event of vLLM's OffloadingConnector in its default form, which has only hashes."""
     return {
         "type": "BlockStored", "block_hashes": list(hashes), "parent_block_hash": None, "token_ids": [],
         "block_size": 0, "lora_id": None, "medium": medium, "lora_name": None, "group_idx": 0, **fields,
@@ -33,7 +33,7 @@ def offloaded(*hashes: int, medium: str = "CPU", **fields: object) -> dict[str, 
 
 
 def fed(*batches: list[object], max_blocks: int = 0) -> Held:
-    """Return what is held after the batches; the ledger's own state is checked."""
+    """Return the stored blocks after the batches, and check the ledger's state."""
     held = Held()
     book = ledger(held, replace(SETTINGS, max_blocks=max_blocks) if max_blocks else SETTINGS)
     replay(book, [])
@@ -55,12 +55,12 @@ def test_vllm_moves_blocks_to_cpu_memory_and_back() -> None:
     assert held.tiers == {CPU: set(KEYS[:2])}
 
 
-def test_a_hash_that_the_engine_does_not_hold_says_nothing_without_tokens() -> None:
+def test_an_unknown_hash_without_tokens_is_ignored() -> None:
     assert fed([offloaded(*HASHES)]).tiers == {CPU: set()}
     assert fed([GPU], [GONE], [offloaded(*HASHES)]).tiers == {CPU: set()}
 
 
-def test_vllms_self_describing_events_are_keyed_by_their_tokens() -> None:
+def test_vllm_events_with_tokens_are_keyed_by_them() -> None:
     described = {**GPU, "medium": "STORAGE", "locality": "LOCAL", "extra_keys": None}
     assert fed([described]).tiers == {DISK: set(KEYS)}
     assert fed([{**described, "locality": "REMOTE"}]).tiers == {EXTERNAL: set(KEYS)}
@@ -70,7 +70,7 @@ def test_vllms_self_describing_events_are_keyed_by_their_tokens() -> None:
     assert twice.tiers == {DISK: set(KEYS)}, "chunks announce shared blocks once each"
 
 
-def test_a_salt_that_offloading_leaves_out_is_not_guessed() -> None:
+def test_a_salt_omitted_by_offloading_is_not_guessed() -> None:
     salted = {**GPU, "extra_keys": [["cache_salt", "s"], None, None, None]}
     keys = set(token_block_keys(seed_of("s"), TOKENS, BLOCK))
     assert fed([salted, {**GPU, "medium": "CPU", "extra_keys": None}]).tiers == {CPU: keys}, "known by its hashes"
@@ -78,7 +78,7 @@ def test_a_salt_that_offloading_leaves_out_is_not_guessed() -> None:
     assert fed([salted, other]).tiers == {CPU: set()}
 
 
-def test_sglang_brings_tokens_and_parents_for_host_memory() -> None:
+def test_sglang_sends_tokens_and_parents_for_host_memory() -> None:
     page = {
         "type": "BlockStored", "parent_block_hash": None, "block_size": BLOCK, "lora_id": None, "medium": "CPU_PINNED",
     }  # fmt: skip
@@ -93,7 +93,7 @@ def test_sglang_brings_tokens_and_parents_for_host_memory() -> None:
     assert fed(pages, arrays).tiers == {CPU: {KEYS[1]}, EXTERNAL: {KEYS[0]}}
 
 
-def test_a_chunk_of_lmcache_represents_all_its_blocks() -> None:
+def test_an_lmcache_chunk_represents_all_its_blocks() -> None:
     chunk = {**GPU, "block_hashes": [b"c" * 8], "block_size": 8, "medium": "cpu", "group_idx": None}
     assert fed([chunk]).tiers == {CPU: set(KEYS)}
     more = {**chunk, "block_hashes": [b"d" * 8], "parent_block_hash": b"c" * 8, "token_ids": list(range(8, 16))}
@@ -108,7 +108,7 @@ def test_clearing_empties_every_tier() -> None:
     assert fed([GPU, offloaded(*HASHES), described], [{"type": "AllBlocksCleared"}]).tiers == {}
 
 
-def test_an_unknown_medium_is_never_counted_on() -> None:
+def test_an_unknown_medium_is_ignored() -> None:
     held = fed([GPU, offloaded(*HASHES, medium="QUANTUM")], [GONE, {**GPU, "medium": "QUANTUM"}])
     assert (held.keys, held.tiers) == (set(), {})
 
@@ -119,7 +119,7 @@ def test_tiers_of_hybrid_models_are_not_used() -> None:
     assert fed([{**GPU, "medium": "CPU"}], [GPU, window]).tiers == {}
 
 
-def test_a_tier_is_bounded_and_what_leaves_is_forgotten() -> None:
+def test_a_tier_is_bounded_and_evicted_blocks_are_forgotten() -> None:
     described = {**GPU, "medium": "CPU"}
     blocks = [{**described, "block_hashes": [number], "token_ids": [number, number]} for number in range(200)]
     held = fed(*[[block] for block in blocks], max_blocks=16)
@@ -127,7 +127,7 @@ def test_a_tier_is_bounded_and_what_leaves_is_forgotten() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["CPU", "DISK", "GPU"]), st.booleans(), st.integers(0, 5)), max_size=60))
-def test_counts_hold_under_any_events(moves: list[tuple[str, bool, int]]) -> None:
+def test_counts_stay_consistent_under_any_events(moves: list[tuple[str, bool, int]]) -> None:
     events: list[list[object]] = []
     for medium, is_store, number in moves:
         one = {**GPU, "medium": medium, "block_hashes": [number], "token_ids": [number % 3] * 2}

@@ -1,4 +1,4 @@
-"""Events of blocks with media, as vLLM 0.32 writes them (v1/core/kv_cache_utils.py, to_event_extra_keys)."""
+"""Events of blocks with media, in the form of vLLM 0.32 (v1/core/kv_cache_utils.py, to_event_extra_keys)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def text(domain: str = "", lora: str = "") -> set[int]:
     [IMAGE, [item and [["mm", *item[0]]] for item in IMAGE]],
     ids=["as events have it", "as blocks are hashed"],
 )
-def test_a_medium_is_kept_by_its_name_and_the_text_before_it_by_its_tokens(extra: list[Any]) -> None:
+def test_a_medium_is_keyed_by_its_name_and_the_text_before_it_by_its_tokens(extra: list[Any]) -> None:
     book, held, _ = whole(batch(event(extra)))
     image = {key("cat", index) for index in range(3)}
     assert held.keys == text() | image
@@ -53,7 +53,7 @@ def test_a_medium_is_kept_by_its_name_and_the_text_before_it_by_its_tokens(extra
     book.check()
 
 
-def test_a_medium_that_two_prompts_hold_is_gone_with_the_last_one() -> None:
+def test_a_medium_of_two_prompts_is_removed_with_the_last_one() -> None:
     twin = BlockStored([7], None, [8, 9], BLOCK, extra_keys=[[["cat", 1]]])
     book, held, _ = whole(batch(event(IMAGE), twin))
     book.live(1, batch(BlockRemoved([2])))
@@ -63,21 +63,21 @@ def test_a_medium_that_two_prompts_hold_is_gone_with_the_last_one() -> None:
 
 
 @pytest.mark.parametrize("salt", ["salt", ["cache_salt", "salt"]])
-def test_a_salt_and_an_adapter_beside_media_are_read(salt: object) -> None:
+def test_a_salt_and_an_adapter_next_to_media_are_read(salt: object) -> None:
     first = [["sql", salt], *(["sql", *(item or ())] for item in IMAGE[1:])]
     book, held, _ = whole(batch(event(first, lora_name="sql", lora_id=1)))
     assert held.keys == text("salt", "sql") | {key("cat", index, "sql") for index in range(3)}
     assert book.counts["salted"] == 1
 
 
-def test_a_salt_of_a_prompt_that_begins_with_an_image_proves_that_events_name_salts() -> None:
+def test_a_salt_on_a_prompt_that_begins_with_an_image_shows_that_events_carry_salts() -> None:
     stored = BlockStored([1, 2], None, [9, 9, 9, 9], BLOCK, extra_keys=[[["cat", 0], "salt"], [["cat", -2]]])
     book, held, _ = whole(batch(stored))
     assert held.keys == {key("cat", 0), key("cat", 1)}
     assert book.counts["salted"] == 1
 
 
-def test_several_media_in_one_block_are_all_kept_and_all_removed() -> None:
+def test_several_media_in_one_block_are_all_stored_and_all_removed() -> None:
     stored = BlockStored([1], None, [9, 9], BLOCK, extra_keys=[[["cat", 0], ["dog", 1]]])
     book, held, _ = whole(batch(stored))
     assert held.keys == {key("cat", 0), key("dog", 0)}
@@ -85,7 +85,7 @@ def test_several_media_in_one_block_are_all_kept_and_all_removed() -> None:
     assert held.keys == set()
 
 
-def test_blocks_after_a_medium_have_no_keys_of_ours() -> None:
+def test_blocks_after_a_medium_get_no_keys() -> None:
     child = BlockStored([6, 7], 5, [1, 2, 3, 4], BLOCK, extra_keys=[None, None])
     _, held, _ = whole(batch(event(IMAGE), child))
     assert held.keys == text() | {key("cat", index) for index in range(3)}
@@ -100,7 +100,7 @@ def test_a_cleared_cache_holds_no_media() -> None:
 
 
 @pytest.mark.parametrize("extra", [[["cat", True]], [[5, 1]], [["cat", 1, 2]], [["cat"]], ["cat", 1], [[]], 7])
-def test_what_names_no_medium_is_left_alone(extra: object) -> None:
+def test_extra_keys_without_a_medium_are_ignored(extra: object) -> None:
     assert media_of(BlockStored([1], None, [9, 9], BLOCK, extra_keys=[extra])) == []
 
 
@@ -110,10 +110,10 @@ def test_what_names_no_medium_is_left_alone(extra: object) -> None:
     st.integers(0, 12),
     st.booleans(),
 )
-def test_every_medium_has_one_key_for_each_block_that_it_is_in(
+def test_every_medium_has_one_key_per_block_that_contains_it(
     gaps: list[tuple[int, int]], size: int, after: int, split: bool
 ) -> None:
-    """However an engine splits the prompt over events, each medium is in consecutive blocks from its first one on."""
+    """However an engine splits the prompt over events, each medium covers consecutive blocks from its first one on."""
     media, end = [], 0
     for number, (gap, length) in enumerate(gaps):
         media.append(PlacedMedium(f"m{number}", end + gap, length))

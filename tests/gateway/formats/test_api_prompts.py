@@ -1,4 +1,4 @@
-"""The prompts of responses, messages and pairs become what engines make of them."""
+"""Prompts of responses, messages and text pairs become what engines make of them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ JSON = st.recursive(
 PARAMETERS = {"type": "object", "properties": {}}
 
 
-def test_a_response_to_a_text_is_a_chat_of_instructions_and_user() -> None:
+def test_a_response_to_a_text_becomes_a_chat_of_instructions_and_user() -> None:
     prompt = responses_chat({"input": "hi", "instructions": "Be brief.", "chat_template_kwargs": {"x": 1}})
     assert prompt.messages == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
     assert prompt.template == {"add_special_tokens": True, "chat_template_kwargs": {"x": 1}}
 
 
-def test_items_of_one_turn_of_the_assistant_are_one_message() -> None:
+def test_items_of_one_assistant_turn_become_one_message() -> None:
     items = [
         {"role": "user", "content": [{"type": "input_text", "text": "weather?"}]},
         {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}]},
@@ -49,7 +49,7 @@ def test_items_of_one_turn_of_the_assistant_are_one_message() -> None:
     ]
 
 
-def test_tools_of_a_response_are_those_of_a_chat() -> None:
+def test_tools_of_a_response_become_those_of_a_chat() -> None:
     tools = [{"type": "function", "name": "look", "parameters": PARAMETERS}, {"type": "web_search"}]
     assert responses_chat({"input": "hi", "tools": tools}).template == {
         "add_special_tokens": True,
@@ -58,7 +58,7 @@ def test_tools_of_a_response_are_those_of_a_chat() -> None:
     assert responses_chat({"input": "hi", "tools": []}).template == {"add_special_tokens": True}
 
 
-def test_messages_are_a_chat_with_results_before_the_rest_of_their_turn() -> None:
+def test_messages_become_a_chat_with_tool_results_first_in_their_turn() -> None:
     body: dict[str, Any] = {
         "system": [{"type": "text", "text": "x-anthropic-billing-header: 1"}, {"type": "text", "text": "Be brief."}],
         "messages": [
@@ -97,7 +97,7 @@ def test_messages_are_a_chat_with_results_before_the_rest_of_their_turn() -> Non
     assert prompt.template == {"tools": [{"type": "function", "function": function}]}
 
 
-def test_images_in_messages_and_in_results_are_opaque() -> None:
+def test_images_in_messages_and_tool_results_are_opaque() -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
     result = {"type": "tool_result", "tool_use_id": "c", "content": [image]}
     content = [result, {"type": "text", "text": "And this?"}, image]
@@ -109,7 +109,7 @@ def test_images_in_messages_and_in_results_are_opaque() -> None:
 
 
 @pytest.mark.parametrize("messages", [None, [], "x", [5]])
-def test_messages_that_are_none_are_rejected(messages: Any) -> None:
+def test_malformed_messages_are_rejected(messages: Any) -> None:
     with pytest.raises(BadBodyError) as caught:
         messages_prompt({"messages": messages})
     assert caught.value.param == "messages"
@@ -124,12 +124,12 @@ def test_messages_that_are_none_are_rejected(messages: Any) -> None:
         ({"queries": "q", "documents": [{"text": "dd"}, {"content": [{"type": "text", "text": "d"}]}]}, 6, 3),
     ],
 )
-def test_each_pair_is_a_prompt(body: dict[str, Any], longest: int, others: int) -> None:
+def test_each_text_pair_is_a_prompt(body: dict[str, Any], longest: int, others: int) -> None:
     assert rerank_prompt(body) == UnmatchedPrompt(longest, others)
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(WORDS), JSON, max_size=5), min_size=1, max_size=3), JSON)
-def test_whatever_a_client_sends_is_a_prompt_or_rejected(items: list[Any], other: Any) -> None:
+def test_any_client_input_is_a_prompt_or_is_rejected(items: list[Any], other: Any) -> None:
     for body in (
         {"input": items, "instructions": other, "tools": other},
         {"messages": items, "system": other, "tools": other},

@@ -1,4 +1,4 @@
-"""A streamed answer begins with its content, its usage is read in passing, and its errors are seen."""
+"""A streamed response is forwarded from its content on; usage and errors are read in passing."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ ENDS = st.sampled_from([b"\n", b"\r\n", b"\r"])
     "first", [TEXT, DELTA, BLOCK, _event(_choice(text="x")), _event(_choice(delta={}, finish_reason="stop"))]
 )
 @given(cuts=CUTS)
-def test_nothing_goes_on_before_the_first_event_with_content(before: bytes, first: bytes, cuts: list[int]) -> None:
+def test_no_bytes_are_forwarded_before_the_first_event_with_content(
+    before: bytes, first: bytes, cuts: list[int]
+) -> None:
     stream = AnswerStream(strip=False)
     for part in _cut(before, cuts):
         assert stream.feed(part) == b""
@@ -77,7 +79,7 @@ def test_nothing_goes_on_before_the_first_event_with_content(before: bytes, firs
         {"audio": {"id": "a"}},
     ],
 )
-def test_whatever_an_engine_generates_is_content(delta: dict[str, Any]) -> None:
+def test_every_kind_of_generated_delta_is_content(delta: dict[str, Any]) -> None:
     stream = AnswerStream(strip=False)
     assert stream.feed(_event(_choice(delta={"role": "assistant", "content": None, "tool_calls": [], **delta}))) != b""
 
@@ -103,7 +105,7 @@ def test_an_event_of_an_unknown_form_is_content(event: bytes) -> None:
         ({**ERROR, "choices": []}, 500),
     ],
 )
-def test_an_error_before_the_content_is_no_answer(
+def test_an_error_before_the_content_is_not_forwarded(
     error: Any, status: int, cuts: list[int], end: bytes, strip: bool
 ) -> None:
     stream = AnswerStream(strip=strip)
@@ -116,7 +118,7 @@ def test_an_error_before_the_content_is_no_answer(
 
 
 @given(cuts=CUTS)
-def test_an_error_after_content_goes_on_and_is_seen(cuts: list[int]) -> None:
+def test_an_error_after_content_is_forwarded_and_recorded(cuts: list[int]) -> None:
     stream, sent = AnswerStream(strip=True), TEXT + _event(ERROR) + DONE
     assert _passed(stream, _cut(sent, cuts)) == sent
     assert stream.error is not None
@@ -124,14 +126,14 @@ def test_an_error_after_content_goes_on_and_is_seen(cuts: list[int]) -> None:
 
 
 @pytest.mark.parametrize("event", [{"error": None, "choices": [1]}, _choice(delta={"content": '{"error": "x"}'})])
-def test_an_answer_about_errors_is_none(event: dict[str, Any]) -> None:
+def test_generated_text_about_errors_is_not_an_error(event: dict[str, Any]) -> None:
     stream = AnswerStream(strip=False)
     assert stream.feed(_event(event)) != b""
     assert stream.error is None
 
 
 @given(cuts=CUTS, end=ENDS)
-def test_however_the_stream_is_cut_the_extra_event_is_stripped_and_nothing_else(cuts: list[int], end: bytes) -> None:
+def test_only_the_extra_usage_event_is_stripped_however_the_stream_is_fragmented(cuts: list[int], end: bytes) -> None:
     text, extra, done = (item.replace(b"\n", end) for item in (TEXT, EXTRA, DONE))
     stream = AnswerStream(strip=True)
     passed = _passed(stream, _cut(text + text + extra + done, cuts))
@@ -142,7 +144,7 @@ def test_however_the_stream_is_cut_the_extra_event_is_stripped_and_nothing_else(
 
 
 @given(cuts=CUTS)
-def test_usage_of_every_event_is_stripped_where_the_client_asked_for_none(cuts: list[int]) -> None:
+def test_usage_is_stripped_from_every_event_if_the_client_did_not_ask(cuts: list[int]) -> None:
     said = _choice(delta={"content": "é"})
     stream = AnswerStream(strip=True)
     passed = _passed(stream, _cut(_event({**said, "usage": USAGE}) * 2 + EXTRA + DONE, cuts))
@@ -151,7 +153,7 @@ def test_usage_of_every_event_is_stripped_where_the_client_asked_for_none(cuts: 
 
 
 @given(cuts=CUTS)
-def test_without_stripping_every_chunk_of_the_answer_goes_on_unchanged_and_at_once(cuts: list[int]) -> None:
+def test_without_stripping_every_chunk_is_forwarded_unchanged_and_immediately(cuts: list[int]) -> None:
     stream = AnswerStream(strip=False)
     assert stream.feed(TEXT) == TEXT
     for part in _cut(TEXT + EXTRA + DONE, cuts):
@@ -170,7 +172,7 @@ def test_whole_events_are_not_held_back() -> None:
 
 @pytest.mark.parametrize("strip", [False, True])
 @pytest.mark.parametrize("piece", [b"x", b": x\n\n"])
-def test_a_beginning_without_content_is_not_held_for_ever(strip: bool, piece: bytes) -> None:
+def test_a_beginning_without_content_is_held_up_to_a_limit(strip: bool, piece: bytes) -> None:
     stream, piece = AnswerStream(strip=strip), piece * 10_000
     sent, passed = b"", b""
     while len(sent) <= MAX_HELD_BYTES:
@@ -181,21 +183,21 @@ def test_a_beginning_without_content_is_not_held_for_ever(strip: bool, piece: by
     assert stream.begun
 
 
-def test_an_event_without_end_is_not_held_for_ever() -> None:
+def test_an_event_without_end_is_held_up_to_a_limit() -> None:
     stream = AnswerStream(strip=True)
     stream.feed(TEXT)
     sent = b"".join(stream.feed(b"x" * 65_536) for _ in range(2 * MAX_HELD_BYTES // 65_536))
     assert len(sent) >= MAX_HELD_BYTES
 
 
-def test_a_complete_answer_without_content_goes_on_at_its_end() -> None:
+def test_a_complete_response_without_content_is_forwarded_at_its_end() -> None:
     stream = AnswerStream(strip=True)
     assert stream.feed(ROLE + EXTRA + DONE) == b""
     assert (stream.begun, stream.ended, stream.rest()) == (False, True, ROLE + DONE)
 
 
 @given(cuts=CUTS, strip=st.booleans())
-def test_another_engines_figure_replaces_the_cached_tokens_and_nothing_else(cuts: list[int], strip: bool) -> None:
+def test_the_other_engines_cached_tokens_replace_the_figure_and_nothing_else(cuts: list[int], strip: bool) -> None:
     stream = AnswerStream(strip=strip, cached_tokens=5)
     passed = _passed(stream, _cut(TEXT + EXTRA + DONE, cuts))
     corrected = {**USAGE, "prompt_tokens_details": {"cached_tokens": 5}}
@@ -210,7 +212,7 @@ RESPONSES = {"input_tokens": 100, "input_tokens_details": {"cached_tokens": 64},
 
 
 @pytest.mark.parametrize("reported", [USAGE, MESSAGES, RESPONSES])
-def test_each_apis_usage_says_the_same(reported: dict[str, object]) -> None:
+def test_usage_of_every_api_form_is_read_alike(reported: dict[str, object]) -> None:
     usage, _ = read_whole(json.dumps({"usage": reported, "message": "text", "response": "text"}).encode())
     stream = AnswerStream(strip=False)
     stream.feed(_event({"type": "response.completed", "response": {"usage": reported}}))
@@ -219,7 +221,7 @@ def test_each_apis_usage_says_the_same(reported: dict[str, object]) -> None:
         assert (used.counted_tokens, used.cached_tokens, used.output_tokens) == (100, 64, 7)
 
 
-def test_what_the_end_of_a_stream_leaves_out_stays_as_it_began() -> None:
+def test_usage_missing_at_the_end_of_a_stream_keeps_its_first_values() -> None:
     stream = AnswerStream(strip=False)
     for event in ({"message": {"usage": {**MESSAGES, "output_tokens": 1}}}, {"usage": {"output_tokens": 7}}):
         stream.feed(b"event: message_x\n" + _event(event))
@@ -234,7 +236,7 @@ def test_what_the_end_of_a_stream_leaves_out_stays_as_it_began() -> None:
         (5, {"input_tokens": 95, "cache_read_input_tokens": 5, "output_tokens": 7}),
     ],
 )
-def test_messages_count_as_input_what_was_not_cached(cached: int, left: dict[str, int]) -> None:
+def test_messages_count_only_uncached_tokens_as_input(cached: int, left: dict[str, int]) -> None:
     event = b"event: message_delta\n" + _event({"type": "message_delta", "usage": MESSAGES})
     stream = AnswerStream(strip=False, cached_tokens=cached)
     sent = stream.feed(event) + stream.rest()
@@ -243,7 +245,7 @@ def test_messages_count_as_input_what_was_not_cached(cached: int, left: dict[str
 
 
 @given(cuts=CUTS, end=ENDS)
-def test_what_is_taken_out_of_marked_events_is_gone_however_the_stream_is_cut(cuts: list[int], end: bytes) -> None:
+def test_removed_fields_are_gone_from_marked_events_however_fragmented(cuts: list[int], end: bytes) -> None:
     marked = _event({"mark": "secret", "choices": []}, end + end)
     stream = _event({"choices": [1]}, end + end) + marked + b"data: [DONE]" + end + end
     seen: list[bytes] = []
@@ -257,7 +259,7 @@ def test_what_is_taken_out_of_marked_events_is_gone_however_the_stream_is_cut(cu
     assert seen == [json.dumps({"mark": "secret", "choices": []}).encode()]
 
 
-def test_it_reads_usage_from_a_whole_body() -> None:
+def test_usage_is_read_from_a_whole_body() -> None:
     usage, error = read_whole(json.dumps({"choices": [{"x": 1}], "usage": USAGE, "error": None}).encode())
     assert usage is not None
     assert (usage.cached_tokens, usage.output_tokens, error) == (64, 7, None)
@@ -269,20 +271,20 @@ def test_a_body_without_usage_has_none(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"not json", b'{"choices": [', b"\xff", b"<html></html>"])
-def test_what_is_no_json_is_no_answer(body: bytes) -> None:
+def test_a_body_that_is_not_json_is_not_a_response(body: bytes) -> None:
     with pytest.raises(UnreadableAnswerError):
         read_whole(body)
 
 
 @pytest.mark.parametrize("error", [ERROR, {"object": "error", "message": "x", "code": 500}, {"error": "x"}])
-def test_a_whole_error_is_seen(error: dict[str, Any]) -> None:
+def test_an_error_in_a_whole_body_is_recorded(error: dict[str, Any]) -> None:
     _, seen = read_whole(json.dumps(error).encode())
     assert seen is not None
     assert seen.status == 500
 
 
 @pytest.mark.parametrize("cached", [None, -1, 101])
-def test_cached_tokens_that_cannot_be_are_not_believed(cached: int | None) -> None:
+def test_impossible_cached_token_counts_are_ignored(cached: int | None) -> None:
     usage, _ = read_whole(json.dumps({"usage": {**USAGE, "prompt_tokens_details": {"cached_tokens": cached}}}).encode())
     assert usage is not None
     assert usage.cached_tokens is None

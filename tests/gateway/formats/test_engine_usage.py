@@ -1,4 +1,4 @@
-"""The usage in an answer as the client sees it."""
+"""Usage in a response as the client sees it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RESPONSES = {"input_tokens": 100, "input_tokens_details": {"cached_tokens": 64},
 
 
 @pytest.mark.parametrize("body", [b"", b"[1]", b"not json", b'{"usage":null}', b'{"a":1}'])
-def test_an_answer_without_usage_stays_as_it_is(body: bytes) -> None:
+def test_a_response_without_usage_is_unchanged(body: bytes) -> None:
     assert with_cached_tokens(body, 5) == body
 
 
@@ -25,6 +25,8 @@ def test_an_answer_without_usage_stays_as_it_is(body: bytes) -> None:
         (RESPONSES, 5, {"cached_tokens": 5}),
     ],
 )
-def test_details_show_what_the_client_may_know(usage: dict[str, object], cached: int, left: dict[str, int]) -> None:
+def test_usage_details_show_only_what_the_client_can_see(
+    usage: dict[str, object], cached: int, left: dict[str, int]
+) -> None:
     only = json.loads(with_cached_tokens(json.dumps({"usage": usage}).encode(), cached))["usage"]
     assert (only.get("prompt_tokens_details") or only.get("input_tokens_details") or {}) == left

@@ -1,4 +1,4 @@
-"""Event streams are read to the standard, however they are written and cut, and pass on byte for byte."""
+"""Event streams are parsed as the standard requires, however fragmented, and forwarded byte for byte."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIELDS = st.sampled_from(
 
 
 def standard(stream: bytes) -> list[tuple[bytes, bytes]]:
-    """Return kind and data of each event that a client is notified of; the standard, read as simply as possible."""
+    """Return kind and data of each dispatched event, from a simple reference implementation of the standard."""
     events, kind, data = [], b"", []
     text = stream.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     for line in text.split(b"\n")[:-1]:
@@ -35,7 +35,7 @@ def standard(stream: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def read(parts: list[bytes]) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """Return the same as read here, and all bytes that went on."""
+    """Return the parsed events, and all forwarded bytes."""
     cutter, events, passed = EventCutter(), [], b""
     for part in parts:
         whole = cutter.feed(part)
@@ -59,7 +59,7 @@ def cut(stream: bytes, cuts: list[int]) -> list[bytes]:
     st.lists(st.integers(0, 500), max_size=12),
     st.booleans(),
 )
-def test_any_mixture_of_line_ends_comments_and_cuts_reads_as_the_standard_says(blocks, cuts, bom: bool) -> None:
+def test_mixed_line_ends_comments_and_fragments_parse_as_the_standard_requires(blocks, cuts, bom: bool) -> None:
     stream = b"\xef\xbb\xbf" * bom
     for lines, ends in blocks:
         stream += b"".join(line + end for line, end in zip([*lines, b""], ends, strict=False))
@@ -69,7 +69,7 @@ def test_any_mixture_of_line_ends_comments_and_cuts_reads_as_the_standard_says(b
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=8))
-def test_any_bytes_pass_unchanged(stream: bytes, cuts: list[int]) -> None:
+def test_any_bytes_are_forwarded_unchanged(stream: bytes, cuts: list[int]) -> None:
     assert read(cut(stream, cuts))[1] == stream
 
 
@@ -82,18 +82,18 @@ def test_a_comment_is_complete_without_a_blank_line(end: bytes) -> None:
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
-def test_an_event_is_complete_with_the_first_byte_of_its_blank_line(end: bytes) -> None:
+def test_an_event_is_complete_at_the_first_byte_of_its_blank_line(end: bytes) -> None:
     cutter = EventCutter()
     assert cutter.feed(b"data: a" + end + end[:1]) == b"data: a" + end + end[:1]
 
 
-def test_other_data_keeps_the_other_lines_and_their_ends() -> None:
+def test_replacing_data_keeps_the_other_lines_and_line_ends() -> None:
     (event,) = events_in(b"\xef\xbb\xbfdata: {\r\nid: 7\revent: x\ndata: }\n\n")
     assert event.data == b"{\n}"
     assert event.with_data(b"new") == b"data: new\r\nid: 7\revent: x\n\n"
 
 
-def test_a_large_event_in_small_pieces_is_searched_once() -> None:
+def test_a_large_event_in_small_pieces_is_scanned_once() -> None:
     cutter = EventCutter()
     for _ in range(200_000):
         assert cutter.feed(b"xxxxx") == b""

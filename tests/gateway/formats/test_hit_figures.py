@@ -1,4 +1,4 @@
-"""A caller who may not see hits gets the answer of a miss, whatever an engine puts into it and wherever."""
+"""A caller without access to hit figures gets the response of a miss, wherever an engine reports hits."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def encoded(value: object) -> bytes:
 
 
 @pytest.mark.parametrize("api", MISSES)
-def test_a_hit_and_a_miss_are_the_same_bytes(api: str) -> None:
+def test_responses_of_a_hit_and_a_miss_are_equal_bytes(api: str) -> None:
     hit, miss = (with_cached_tokens(encoded(item[api]), HIDDEN) for item in (HITS, MISSES))
     assert hit == miss
 
 
 @pytest.mark.parametrize("api", MISSES)
 @given(cuts=st.lists(st.integers(1, 400), max_size=6), end=st.sampled_from([b"\n\n", b"\r\n\r\n"]))
-def test_so_they_are_in_a_stream_however_it_is_cut(api: str, cuts: list[int], end: bytes) -> None:
+def test_streams_of_a_hit_and_a_miss_are_equal_however_fragmented(api: str, cuts: list[int], end: bytes) -> None:
     def passed(body: object) -> bytes:
         event = b"event: x" + end[: len(end) // 2] + b"data: " + encoded(body) + end
         sent, stream = (
@@ -85,7 +85,7 @@ def test_so_they_are_in_a_stream_however_it_is_cut(api: str, cuts: list[int], en
     assert passed(HITS[api]) == passed(MISSES[api])
 
 
-def test_what_the_model_and_the_client_wrote_keeps_its_names() -> None:
+def test_names_written_by_the_model_and_the_client_are_kept() -> None:
     own = {"cached_tokens": 5, "metrics": {"a": 1}}
     answer = {
         "content": [{"type": "tool_use", "input": own}],
@@ -98,7 +98,7 @@ def test_what_the_model_and_the_client_wrote_keeps_its_names() -> None:
     assert json.loads(with_cached_tokens(hit, HIDDEN)) == {**answer, "usage": CHAT_USAGE}
 
 
-def test_an_answer_that_reveals_nothing_is_the_engines_own_bytes() -> None:
+def test_a_response_that_reveals_nothing_is_forwarded_byte_for_byte() -> None:
     body = b'{ "choices": [1e-05], "text": "mine", "usage": {"prompt_tokens": 5 } }'
     assert with_cached_tokens(body, HIDDEN) is body
     event = b"data: " + body + b"\n\n"
@@ -114,7 +114,7 @@ def test_fields_next_to_a_hit_keep_their_bytes() -> None:
 @pytest.mark.parametrize(
     "body", [b'{"cached_tokens": 5', b'[{"cached_tokens": 5}]', b'{"cached_tokens": NaN}', b'"cached_tokens"']
 )
-def test_hits_that_cannot_be_taken_out_stop_the_answer(body: bytes) -> None:
+def test_hits_that_cannot_be_removed_stop_the_response(body: bytes) -> None:
     with pytest.raises(HitsUnreadableError):
         with_cached_tokens(body, HIDDEN)
     with pytest.raises(HitsUnreadableError):
@@ -130,7 +130,7 @@ def test_a_long_event_is_read_whole_and_one_beyond_the_limit_stops_the_stream() 
         AnswerStream(strip=False, cached_tokens=HIDDEN).feed(b"data: " + b"x" * (MAX_HIDDEN_BYTES + 1))
 
 
-def test_an_event_without_its_end_is_left_out() -> None:
+def test_an_incomplete_event_is_omitted() -> None:
     stream = AnswerStream(strip=False, cached_tokens=HIDDEN)
     assert stream.feed(b'data: {"cached_tokens": 5}') + stream.rest() == b""
     assert stream.feed(b"data: [DONE]") + stream.rest() == b"data: [DONE]"

@@ -1,4 +1,4 @@
-"""Media in prompts are opaque: a digest represents each part, and its length is a bounded guess."""
+"""Media in prompts are opaque: a digest represents each part, and its length is a bounded estimate."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_each_kind_of_media_becomes_a_digest(part: dict[str, Any]) -> None:
     assert medium.tokens == LINKED_TOKENS
 
 
-def test_equal_parts_have_equal_digests_and_others_have_not() -> None:
+def test_equal_parts_have_equal_digests_and_different_parts_differ() -> None:
     reported = [
         without_media([_message(part)])[0][0]["content"][0]["text"]
         for part in (
@@ -63,12 +63,12 @@ def test_equal_parts_have_equal_digests_and_others_have_not() -> None:
 
 
 @pytest.mark.parametrize(("size", "tokens"), [(5000, LEAST_TOKENS), (512_000, 2000), (4_000_000, MOST_TOKENS)])
-def test_the_guess_grows_with_the_part_between_bounds(size: int, tokens: int) -> None:
+def test_the_length_estimate_grows_with_the_part_between_bounds(size: int, tokens: int) -> None:
     (medium,) = without_media([_message(_image("data:" + "x" * size))])[1]
     assert medium.tokens == pytest.approx(tokens, abs=1)
 
 
-def test_parts_do_not_run_into_each_other() -> None:
+def test_field_boundaries_change_the_digest() -> None:
     first = without_media([_message({"type": "image", "a": "xy", "b": "z"})])[0]
     second = without_media([_message({"type": "image", "a": "x", "b": "yz"})])[0]
     assert first != second
@@ -79,7 +79,7 @@ FOREIGN = ("file:///etc/passwd", "FILE:///a.png", "/etc/hostname.png", "a.jpg", 
 
 @pytest.mark.parametrize("address", FOREIGN)
 @pytest.mark.parametrize("kind", ["image_url", "audio_url", "video_url", "input_image", "document", "image"])
-def test_media_that_an_engine_would_read_from_its_own_files_are_rejected(kind: str, address: str) -> None:
+def test_media_read_from_the_engines_own_files_are_rejected(kind: str, address: str) -> None:
     for held in ({"url": address}, {"source": {"type": "url", "url": address}}):
         with pytest.raises(BadBodyError, match="data:, http:, or https: URL"):
             without_media([_message({"type": kind, kind: held})])
@@ -88,18 +88,18 @@ def test_media_that_an_engine_would_read_from_its_own_files_are_rejected(kind: s
 
 
 @pytest.mark.parametrize("address", ["data:image/png;base64,AAAA", "https://example.org/a.png", "HTTP://example.org/a"])
-def test_media_in_the_body_or_on_the_web_pass(address: str) -> None:
+def test_inline_and_web_media_are_accepted(address: str) -> None:
     (medium,) = without_media([_message(_image(address))])[1]
     assert (medium.tokens, medium.linked) == (LINKED_TOKENS, not address.startswith("data:"))
 
 
 @pytest.mark.parametrize("part", [{"type": "image_url"}, {"type": "text", "text": "a"}])
-def test_media_under_a_name_that_other_clients_may_use_are_rejected(part: dict[str, Any]) -> None:
+def test_media_named_for_use_by_other_clients_are_rejected(part: dict[str, Any]) -> None:
     with pytest.raises(BadBodyError, match="Leave uuid out"):
         without_media([_message({**part, "image_url": None, "uuid": "logo"})])
 
 
-def test_the_content_decides_and_a_name_alone_represents_itself() -> None:
+def test_a_digest_covers_the_content_or_else_the_name() -> None:
     image, bare = _image("data:a"), {"type": "image_url", "image_url": None}
     parts = (image, {**image, "uuid": "logo"}, {**bare, "uuid": "logo"}, {**bare, "uuid": "icon"}, bare)
     media = without_media([_message(*parts)], named=True)[1]
@@ -114,7 +114,7 @@ def test_no_content_has_the_digest_of_a_name() -> None:
     assert len({item.digest for item in media}) == 3
 
 
-def test_a_hash_that_a_client_gives_its_medium_is_rejected() -> None:
+def test_a_client_supplied_media_hash_is_rejected() -> None:
     part = {"type": "image_url", "image_url": {"url": "data:a", "content_hash": "0" * 64}}
     for named in (False, True):
         with pytest.raises(BadBodyError, match="Leave content_hash out"):
@@ -122,7 +122,7 @@ def test_a_hash_that_a_client_gives_its_medium_is_rejected() -> None:
 
 
 @pytest.mark.parametrize("name", [5, "", ["logo"]])
-def test_a_name_is_a_string(name: object) -> None:
+def test_a_media_name_must_be_a_string(name: object) -> None:
     with pytest.raises(BadBodyError, match="non-empty string"):
         without_media([_message({**_image("data:a"), "uuid": name})], named=True)
 
@@ -130,7 +130,7 @@ def test_a_name_is_a_string(name: object) -> None:
 @pytest.mark.parametrize(
     "path", ["/v1/embeddings", "/v1/responses", "/v1/messages", "/tokenize", "/pooling", "/rerank", "/score"]
 )
-def test_only_chats_take_names(path: str) -> None:
+def test_only_chats_accept_media_names(path: str) -> None:
     part = {"type": "image", "source": {"type": "base64", "data": "AAAA"}, "uuid": "logo"}
     chat = [_message({"type": "text", "text": "a"}, part)]
     pairs = path in ("/rerank", "/score")
@@ -140,7 +140,7 @@ def test_only_chats_take_names(path: str) -> None:
     BY_PATH["/v1/chat/completions"].prompt({"messages": chat})
 
 
-def test_engines_get_our_names_and_none_of_the_clients() -> None:
+def test_engines_get_our_media_names_and_none_of_the_clients() -> None:
     text = {"type": "text", "text": "look"}
     linked = {**_image("https://example.org/a.png"), "uuid": "theirs"}
     messages = [{"role": "system", "content": "s"}, _message(text, {**_image("data:a"), "uuid": "logo"}, linked)]
@@ -167,6 +167,6 @@ RESULT = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"
         ("/v1/score", {"data_1": {"content": [IMAGE]}, "data_2": "b"}),
     ],
 )
-def test_every_endpoint_rejects_them(path: str, body: dict[str, Any]) -> None:
+def test_every_endpoint_rejects_client_media_names(path: str, body: dict[str, Any]) -> None:
     with pytest.raises(BadBodyError, match="data:, http:, or https: URL"):
         BY_PATH[path].prompt(body)

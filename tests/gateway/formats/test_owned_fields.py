@@ -1,4 +1,4 @@
-"""Fields that name engines' caches, sessions, and routes are Headway's: left out, replaced, or rejected by name."""
+"""Fields that name engines' caches, sessions, and routes belong to Headway: removed, replaced, or rejected by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BODY = {"model": MODEL, "prompt": "hello", "max_tokens": 2}
 
 
 @pytest.mark.parametrize("name", REJECTED)
-def test_a_field_that_changes_the_answer_is_rejected_with_what_to_send(name: str) -> None:
+def test_a_field_that_changes_the_response_is_rejected_with_an_alternative(name: str) -> None:
     with pytest.raises(
         BadBodyError, match=f"Only Headway sets {name}, which .*{re.escape(OWNED[name].remedy)}"
     ) as error:
@@ -31,7 +31,7 @@ def test_a_field_that_changes_the_answer_is_rejected_with_what_to_send(name: str
 
 @pytest.mark.parametrize("holder", ["extra_body", "nvext", "sampling_params", "vllm_xargs"])
 @pytest.mark.parametrize("name", sorted(OWNED))
-def test_a_nested_copy_is_rejected_by_its_place(holder: str, name: str) -> None:
+def test_a_nested_copy_is_rejected_with_its_path(holder: str, name: str) -> None:
     with pytest.raises(BadBodyError, match=re.escape(f"{holder}.{name}")):
         reject_owned({**BODY, holder: {"top_k": 5, name: "x"}})
     reject_owned({**BODY, holder: {"top_k": 5}})
@@ -42,7 +42,7 @@ def test_a_nested_copy_is_rejected_by_its_place(holder: str, name: str) -> None:
     ["user", "metadata", "top_k", "min_p", "guided_json", "structured_outputs", "session_id", "return_token_ids",
      "chat_template_kwargs", "mm_processor_kwargs", "stop_token_ids", "reasoning_effort", "logit_bias", "service_tier"],
 )  # fmt: skip
-def test_what_concerns_one_answer_alone_passes(field: str) -> None:
+def test_fields_that_affect_only_one_response_pass(field: str) -> None:
     reject_owned({**BODY, field: "x"})
     assert field not in REMOVED
 
@@ -63,12 +63,12 @@ def test_what_concerns_one_answer_alone_passes(field: str) -> None:
         ({"previous_response_id": "r"}, False),
     ],
 )
-def test_hits_are_compared_where_the_engine_uses_the_routed_prompt(fields: dict[str, Any], comparable: bool) -> None:
+def test_hits_are_compared_if_the_engine_uses_the_routed_prompt(fields: dict[str, Any], comparable: bool) -> None:
     assert is_comparable({**BODY, **fields}) == comparable
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/tokenize", "/api/v1/route", "/api/v1/route/batch"])
-async def test_no_door_lets_a_rejected_field_through(tmp_path: Path, path: str) -> None:
+async def test_no_endpoint_accepts_a_rejected_field(tmp_path: Path, path: str) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         for body in ({**BODY, "extra_key": "mine"}, {**BODY, "extra_body": {"rid": "x"}}):
             sent = [body] if path.endswith("batch") else body
@@ -77,7 +77,7 @@ async def test_no_door_lets_a_rejected_field_through(tmp_path: Path, path: str) 
         assert not engine.bodies
 
 
-async def test_an_engine_gets_none_of_the_fields(tmp_path: Path) -> None:
+async def test_an_engine_gets_none_of_the_owned_fields(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         plain = dict.fromkeys(REMOVED - {"priority", "cache_hint", "cache_salt"}, "x")
         status, _, _ = await gateway.post("/v1/completions", {**BODY, **plain, "cache_hint": "ephemeral"})
@@ -85,8 +85,8 @@ async def test_an_engine_gets_none_of_the_fields(tmp_path: Path) -> None:
     assert [item for body in engine.bodies for item in body if item in OWNED] == []
 
 
-def test_the_proxies_in_front_take_out_the_same_fields() -> None:
-    """HAProxy rejects a body with such a name anywhere, so two words that tools often use are left out there."""
+def test_nginx_and_haproxy_remove_the_same_fields() -> None:
+    """HAProxy rejects a body with such a name anywhere, so its list omits two words that tools often use."""
     ours = set(OWNED) - {"cache_hint"}
     assert ours == OWNED_FIELDS
     nginx = re.search(r'const OWNED = /"\(\?:(.*)\)"/;', (ROOT / "deploy/nginx/headway.js").read_text())

@@ -1,4 +1,4 @@
-"""The gateway's reading of each vLLM field matches its effect on a prompt's tokens, at each entry."""
+"""The gateway's reading of each vLLM field matches the field's effect on prompt tokens at each endpoint."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def _read(door: str, path: str, body: Mapping[str, Any]) -> Prompt:
 
 
 def _asked(prompt: Prompt) -> tuple[Any, ...]:
-    """Return what an engine's tokenizer is asked."""
+    """Return the question to an engine's tokenizer."""
     if isinstance(prompt, ChatPrompt):
         return prompt.messages, {name: value for name, value in prompt.template.items() if name not in OF_MEDIA}
     assert isinstance(prompt, TextPrompt)
@@ -42,7 +42,7 @@ def _is_unknown(prompt: Prompt) -> bool:
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize(("path", "name"), CASES)
-async def test_a_tokenizer_is_asked_for_the_prompt_that_the_engine_makes(path: str, name: str, door: str) -> None:
+async def test_the_tokenizer_question_matches_the_engines_prompt(path: str, name: str, door: str) -> None:
     tokens = FIELDS[path][name].tokens
     without, with_it = [await _read(door, path, body) for body in bodies_of(path, name)]
     assert _is_unknown(with_it) == (tokens == UNKNOWN)
@@ -50,7 +50,7 @@ async def test_a_tokenizer_is_asked_for_the_prompt_that_the_engine_makes(path: s
         assert (_asked(without) == _asked(with_it)) == (tokens == SAME)
 
 
-def test_every_way_to_read_a_field_has_an_example() -> None:
+def test_every_kind_of_field_reading_has_an_example() -> None:
     assert {field.tokens for fields in FIELDS.values() for field in fields.values()} == {SAME, OTHER, UNKNOWN}
     assert set(FIELDS[CHAT]) & set(OWNED)
 
@@ -69,7 +69,7 @@ def test_every_way_to_read_a_field_has_an_example() -> None:
         ({"reasoning_effort": "high", "chat_template_kwargs": "x"}, "x"),
     ],
 )
-def test_fields_that_become_variables_go_before_those_of_the_same_name(fields: dict[str, Any], kwargs: Any) -> None:
+def test_fields_that_become_template_variables_override_equal_names(fields: dict[str, Any], kwargs: Any) -> None:
     prompt = chat_prompt({"messages": [{"role": "user", "content": "hi"}], **fields})
     assert prompt.template == {"chat_template_kwargs": kwargs}
 
@@ -89,12 +89,12 @@ def test_fields_that_become_variables_go_before_those_of_the_same_name(fields: d
         ),
     ],
 )
-def test_a_response_has_the_variables_of_its_own_fields_alone(fields: dict[str, Any], template: Any) -> None:
+def test_a_response_uses_only_its_own_template_variables(fields: dict[str, Any], template: Any) -> None:
     assert responses_chat({"input": "hi", **fields}).template == {"add_special_tokens": True, **template}
 
 
 @pytest.mark.parametrize("name", ["previous_response_id", "previous_input_messages"])
-def test_a_response_to_one_that_the_engine_remembers_is_searched_in_no_cache(name: str) -> None:
+def test_a_response_that_continues_a_stored_one_is_matched_with_no_cache(name: str) -> None:
     prompt = responses_prompt({"input": "x" * 400, name: "resp_1"})
     assert isinstance(prompt, UnmatchedPrompt)
     assert prompt.text_bytes > 400
@@ -105,7 +105,7 @@ def test_a_response_to_one_that_the_engine_remembers_is_searched_in_no_cache(nam
     ("fields", "keeps"),
     [({}, None), ({"truncation": "disabled"}, None), ({"truncation": "auto"}, -1), ({"truncation": None}, -1)],
 )
-def test_a_response_may_be_truncated_to_what_its_output_leaves(fields: dict[str, Any], keeps: int | None) -> None:
+def test_a_response_is_truncated_to_leave_room_for_its_output(fields: dict[str, Any], keeps: int | None) -> None:
     assert responses_chat({"input": "hi", **fields}).keeps == keeps
     longer = responses_chat({"input": "hi", "max_output_tokens": 9, **fields})
     assert longer.keeps == (None if keeps is None else keeps - 9)
@@ -127,12 +127,12 @@ def test_a_response_may_be_truncated_to_what_its_output_leaves(fields: dict[str,
         ({"chat_template": "x", "documents": [{"text": "x"}], "reasoning_effort": "high"}, {}),
     ],
 )
-def test_messages_have_the_variables_of_their_own_fields_alone(fields: dict[str, Any], template: Any) -> None:
+def test_messages_use_only_their_own_template_variables(fields: dict[str, Any], template: Any) -> None:
     body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, **fields}
     assert messages_prompt(body).template == template
 
 
-def test_embeddings_of_a_prompt_count_as_work_and_never_as_too_long() -> None:
+def test_prompt_embeddings_count_as_work_and_are_never_too_long() -> None:
     read = BY_PATH[COMPLETIONS].prompt
     assert read({"prompt_embeds": "A" * 81_920}) == UnmatchedPrompt(0, 40)
     assert read({"prompt_embeds": ["A" * 81_920, "A"], "prompt": "x" * 8}) == UnmatchedPrompt(0, 52)

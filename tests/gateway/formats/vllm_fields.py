@@ -1,4 +1,4 @@
-"""Every field of vLLM's chats and completions: a value that it accepts, and what the value does to the prompt's tokens.
+"""Every vLLM chat and completion field: a valid value, and its effect on the prompt's tokens.
 
 `tests/vllm/test_token_parity.py` compares the table with the OpenAPI document and the tokens of a real engine, and
 `test_vllm_fields.py` with what the gateway reads.
@@ -43,7 +43,7 @@ _ANSWERED = [*BODIES[CHAT]["messages"], {"role": "assistant", "content": "The th
 
 
 class Field(NamedTuple):
-    """vLLM's use of one value of a field."""
+    """The effect of one field value in vLLM."""
 
     value: Any
     tokens: str = SAME
@@ -136,7 +136,7 @@ CASES = [(path, name) for path, fields in FIELDS.items() for name in fields]
 
 
 def bodies_of(path: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a body without the field and one with it, which are otherwise alike."""
+    """Return a body without the field and an otherwise equal one with it."""
     field = FIELDS[path][name]
     without = {"model": "tiny", **BODIES[path], **field.beside}
     return without, {**without, name: field.value}

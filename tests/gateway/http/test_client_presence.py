@@ -1,4 +1,4 @@
-"""Work ends with its client, and leaves nothing behind."""
+"""Work ends with its client and leaves no state behind."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class Client:
         self.leave = asyncio.Event()
 
     async def receive(self) -> Any:
-        """Wait for the end."""
+        """Wait for the disconnect."""
         await self.leave.wait()
         return {"type": "http.disconnect"}
 
     async def send(self, _: Any) -> None:
-        """Take nothing."""
+        """Ignore sent messages."""
 
     @property
     def exchange(self) -> Exchange:
-        """Its request."""
+        """Return its request."""
         return Exchange({"type": "http", "method": "POST", "path": "/", "headers": []}, self.receive, self.send)
 
 
-async def test_it_returns_what_the_work_returns() -> None:
+async def test_the_result_of_the_work_is_returned() -> None:
     async def work() -> int:
         await asyncio.sleep(0)
         return 7
@@ -39,7 +39,7 @@ async def test_it_returns_what_the_work_returns() -> None:
     assert await while_connected(Client().exchange, work()) == 7
 
 
-async def test_it_raises_what_the_work_raises() -> None:
+async def test_an_error_of_the_work_is_raised() -> None:
     async def work() -> int:
         raise ZeroDivisionError
 
@@ -47,7 +47,7 @@ async def test_it_raises_what_the_work_raises() -> None:
         await while_connected(Client().exchange, work())
 
 
-async def test_work_is_cancelled_and_awaited_when_the_client_leaves() -> None:
+async def test_work_is_cancelled_and_awaited_when_the_client_disconnects() -> None:
     client = Client()
     ended = []
 
@@ -65,7 +65,7 @@ async def test_work_is_cancelled_and_awaited_when_the_client_leaves() -> None:
     assert ended == [True]
 
 
-async def test_a_result_that_came_too_late_is_undone() -> None:
+async def test_a_result_after_the_disconnect_is_undone() -> None:
     client = Client()
     undone: list[int] = []
 
@@ -86,7 +86,7 @@ async def test_a_result_that_came_too_late_is_undone() -> None:
     assert undone == [7]
 
 
-async def test_a_cancellation_from_outside_ends_the_work() -> None:
+async def test_an_external_cancellation_ends_the_work() -> None:
     ended = asyncio.Event()
 
     async def work() -> None:

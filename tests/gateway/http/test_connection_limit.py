@@ -1,4 +1,4 @@
-"""Limits of the connections to one process, in all and from one address."""
+"""Connection limits of one process, in total and per address."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_one_address_gets_half_of_the_connections() -> None:
     assert limit.enter("10.0.0.1", 3)
 
 
-def test_a_proxy_on_this_machine_gets_all_of_them() -> None:
+def test_a_local_proxy_can_use_all_connections() -> None:
     limit = ConnectionLimit(4)
     assert [limit.enter("127.0.0.1", number + 1) for number in range(5)] == ["", "", "", "", None]
 
@@ -41,7 +41,7 @@ class Held:
         self.closed = True
 
 
-def test_the_connection_that_is_idle_for_longest_makes_room() -> None:
+def test_the_longest_idle_connection_makes_room() -> None:
     limit = ConnectionLimit(2)
     for number in (1, 2):
         assert limit.enter(f"10.0.0.{number}", number)
@@ -55,7 +55,7 @@ def test_the_connection_that_is_idle_for_longest_makes_room() -> None:
     assert not new.closed
 
 
-def test_one_that_was_used_past_the_parser_is_not_idle_for_long() -> None:
+def test_requests_that_bypass_the_parser_reset_the_idle_time() -> None:
     limit = ConnectionLimit(2)
     used, idle = Held(1.0), Held(2.0)
     for number, item in enumerate((used, idle)):
@@ -66,7 +66,7 @@ def test_one_that_was_used_past_the_parser_is_not_idle_for_long() -> None:
     assert (used.closed, idle.closed) == (False, True)
 
 
-def test_an_address_at_its_half_displaces_its_own_connections_only() -> None:
+def test_an_address_at_its_half_displaces_only_its_own_connections() -> None:
     limit = ConnectionLimit(4)
     others, own = Held(1.0), Held(2.0)
     assert limit.enter("10.0.0.9", 1)
@@ -90,7 +90,7 @@ async def url(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
 ASK = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 
-async def test_a_new_connection_takes_the_place_of_one_that_is_idle(url: str) -> None:
+async def test_a_new_connection_replaces_an_idle_one(url: str) -> None:
     held = []
     async with asyncio.timeout(PATIENCE_S):
         for _ in range(3):
@@ -110,7 +110,7 @@ async def test_a_new_connection_takes_the_place_of_one_that_is_idle(url: str) ->
         await item.close()
 
 
-async def test_a_connection_too_many_gets_retry_after(url: str) -> None:
+async def test_a_connection_over_the_limit_gets_503_with_retry_after(url: str) -> None:
     held = [await RawConnection.open(url) for _ in range(3)]
     await asyncio.sleep(0.05)
     one_more = await RawConnection.open(url)

@@ -1,4 +1,4 @@
-"""Pages of the origins that are allowed may call the inference API, and no others."""
+"""Only pages of allowed origins can call the inference API."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def options(gateway: ServedGateway, path: str, **headers: str) -> aiohttp.
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_preflight_is_answered_without_a_key(gateway: ServedGateway, path: str, origins: tuple[str]) -> None:
+async def test_a_preflight_needs_no_key(gateway: ServedGateway, path: str, origins: tuple[str]) -> None:
     answer = await options(gateway, path)
     assert answer.status == 204
     assert answer.headers[ALLOW] == ("*" if origins == ("*",) else PAGE)
@@ -54,7 +54,7 @@ async def test_a_preflight_is_answered_without_a_key(gateway: ServedGateway, pat
     assert ("vary" in answer.headers) == (origins != ("*",))
 
 
-async def test_answers_carry_the_headers_and_so_do_errors(gateway: ServedGateway) -> None:
+async def test_responses_and_errors_carry_cors_headers(gateway: ServedGateway) -> None:
     body = {"model": MODEL, "messages": [{"role": "user", "content": "x"}]}
     route = {"model": MODEL, "token_ids": [1], "wait": False}
     big = b"x" * (65 << 20)
@@ -71,7 +71,7 @@ async def test_answers_carry_the_headers_and_so_do_errors(gateway: ServedGateway
         assert "x-headway-decision" in headers["access-control-expose-headers"]
 
 
-async def test_another_origin_gets_the_name_of_the_setting(tmp_path: Path) -> None:
+async def test_a_disallowed_origin_gets_the_name_of_the_setting(tmp_path: Path) -> None:
     edge = EdgeSettings(cors_origins=(PAGE,))
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, edge=edge) as gateway:
         answer = await options(gateway, "/v1/chat/completions", Origin="https://other.example.com")
@@ -80,18 +80,18 @@ async def test_another_origin_gets_the_name_of_the_setting(tmp_path: Path) -> No
         assert ALLOW not in headers
 
 
-async def test_paths_of_the_console_stay_closed(gateway: ServedGateway) -> None:
+async def test_console_paths_allow_no_other_origin(gateway: ServedGateway) -> None:
     for path in ("/", "/api/v1/pools", "/metrics"):
         assert ALLOW not in (await options(gateway, path)).headers
 
 
-async def test_by_default_no_origin_may_call(tmp_path: Path) -> None:
+async def test_no_origin_is_allowed_by_default(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         answer = await options(gateway, "/v1/chat/completions")
         assert (answer.status, ALLOW in answer.headers) == (403, False)
 
 
-def test_origins_are_read_as_browsers_send_them() -> None:
+def test_origins_are_normalized_as_browsers_send_them() -> None:
     assert read_origins(["https://App.example.com/", " http://localhost:3000", "*", ""], "X") == (
         "https://app.example.com",
         "http://localhost:3000",

@@ -1,4 +1,4 @@
-"""The edge rejects what no app should see, and lets the rest through with an id."""
+"""The edge rejects requests that no app should see, and forwards others with an id."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMIT = 1000
 
 
 class Echo:
-    """An app that reads the whole body and answers its length."""
+    """An app that reads the whole body and responds with its length."""
 
     def __init__(self) -> None:
         self.scopes: list[Scope] = []
@@ -51,29 +51,29 @@ class Visit:
         self.sent: list[Message] = []
 
     async def receive(self) -> Message:
-        """Give the next chunk, then nothing more."""
+        """Return the next chunk, and nothing after the last."""
         if self._messages:
             return self._messages.pop(0)
         await asyncio.sleep(60)
         raise AssertionError("nobody waits that long")
 
     async def send(self, message: Message) -> None:
-        """Keep what is sent."""
+        """Store the sent message."""
         self.sent.append(message)
 
     @property
     def status(self) -> int:
-        """Status of the answer."""
+        """Return the response status."""
         return int(self.sent[0]["status"])
 
     @property
     def headers(self) -> dict[bytes, bytes]:
-        """Headers of the answer."""
+        """Return the response headers."""
         return dict(self.sent[0]["headers"])
 
     @property
     def code(self) -> str:
-        """Code of the error in the answer."""
+        """Return the error code in the response."""
         body = b"".join(message.get("body", b"") for message in self.sent[1:])
         return str(json.loads(body)["error"]["code"])
 
@@ -108,7 +108,7 @@ async def test_loopback_names_are_served_by_default(host: bytes) -> None:
 @pytest.mark.parametrize(
     "host", [None, b"evil.example", b"localhost.evil.example", b"evil.example:127.0.0.1", b"", b"\xff"]
 )
-async def test_any_other_host_is_rejected_and_counted(host: bytes | None) -> None:
+async def test_other_hosts_are_rejected_and_counted(host: bytes | None) -> None:
     visit, echo, counted = await _visit(_scope(host=host), [b""])
     assert (visit.status, visit.code) == (400, "host_not_allowed")
     assert counted == ["host_not_allowed"]
@@ -119,7 +119,7 @@ async def test_any_other_host_is_rejected_and_counted(host: bytes | None) -> Non
     ("host", "served"),
     [(b"a.example.com", True), (b"example.com:1", True), (b"badexample.com", False), (b"gate.test", True)],
 )
-async def test_the_allow_list_knows_names_and_domains(host: bytes, served: bool) -> None:
+async def test_the_allow_list_accepts_names_and_domains(host: bytes, served: bool) -> None:
     visit, _, _ = await _visit(_scope(host=host), [b""], allowed_hosts=(".example.com", "gate.test"))
     assert (visit.status == 200) == served
 
@@ -148,7 +148,7 @@ async def test_a_body_at_the_limit_passes() -> None:
 
 
 @pytest.mark.parametrize("length", [str(LIMIT + 1), "9" * 30, "-1", "1e3"])
-async def test_a_stated_length_over_the_limit_is_rejected_unread(length: str) -> None:
+async def test_a_declared_length_over_the_limit_is_rejected_unread(length: str) -> None:
     visit, echo, counted = await _visit(_scope(content_length=length), [b"x"])
     assert (visit.status, visit.code) == (413, "body_too_large")
     assert echo.scopes == []
@@ -163,7 +163,7 @@ async def test_a_body_without_length_is_cut_off_at_the_limit() -> None:
     assert counted == ["body_too_large"]
 
 
-async def test_the_proxy_has_a_limit_of_its_own() -> None:
+async def test_the_proxy_has_a_separate_limit() -> None:
     allowed, _, _ = await _visit(_scope("/v1/chat/completions"), [b"x" * 5 * LIMIT])
     rejected, _, _ = await _visit(_scope("/v1/chat/completions"), [b"x" * 5 * LIMIT, b"x"])
     assert (allowed.status, rejected.status) == (200, 413)
@@ -177,7 +177,7 @@ async def test_bodies_in_unknown_encodings_are_rejected(encoding: str) -> None:
     assert echo.scopes == []
 
 
-async def test_what_is_behind_the_edge_sees_no_encoding() -> None:
+async def test_apps_behind_the_edge_see_no_encoding() -> None:
     data = gzip.compress(b"x" * LIMIT)
     scope = _scope("/pages", content_encoding="gzip", content_length=str(len(data)), content_type="text/plain")
     visit, echo, _ = await _visit(scope, [data])
@@ -188,8 +188,8 @@ async def test_what_is_behind_the_edge_sees_no_encoding() -> None:
     assert (too_long.status, too_long.code) == (413, "body_too_large")
 
 
-async def test_bodies_under_way_take_no_more_memory_than_there_is() -> None:
-    """Eight of the largest; a ninth finds no room until one of them is over."""
+async def test_bodies_being_read_share_a_memory_limit() -> None:
+    """Eight bodies of the largest size fit; a ninth is rejected until one of them ends."""
     big = FREE_BYTES * 3
     over = asyncio.Event()
     reads: list[int] = []
@@ -215,7 +215,7 @@ async def test_bodies_under_way_take_no_more_memory_than_there_is() -> None:
     assert again.status == 200
 
 
-async def test_identity_is_no_encoding() -> None:
+async def test_identity_counts_as_no_encoding() -> None:
     visit, _, _ = await _visit(_scope(content_encoding="Identity"), [b"x"])
     assert visit.status == 200
 
@@ -227,7 +227,7 @@ async def test_a_body_that_stalls_is_answered_with_408() -> None:
     assert counted == ["body_timeout"]
 
 
-async def test_a_body_that_drips_is_answered_with_408() -> None:
+async def test_a_body_that_trickles_in_is_answered_with_408() -> None:
     class Drip(Visit):
         async def receive(self) -> Message:
             await asyncio.sleep(0.05)
@@ -240,7 +240,7 @@ async def test_a_body_that_drips_is_answered_with_408() -> None:
     assert drip.status == 408
 
 
-async def test_waiting_for_the_end_of_the_connection_is_no_stall() -> None:
+async def test_waiting_for_a_disconnect_after_the_body_is_not_a_stall() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         async with asyncio.timeout(2.0):
@@ -260,13 +260,13 @@ async def test_a_cancelled_request_stays_cancelled() -> None:
         await task
 
 
-async def test_lifespan_passes_through() -> None:
+async def test_lifespan_events_pass_through() -> None:
     _, echo, _ = await _visit({"type": "lifespan"}, [])
     assert [scope["type"] for scope in echo.scopes] == ["lifespan"]
 
 
 @pytest.mark.parametrize(("host", "served"), [(b"127.0.0.1:8000", True), (b"evil.example", False), (None, False)])
-async def test_websockets_are_checked_for_their_host(host: bytes | None, served: bool) -> None:
+async def test_the_host_of_websockets_is_checked(host: bytes | None, served: bool) -> None:
     scope = {**_scope("/ws/fleet", host), "type": "websocket"}
     visit, echo, counted = await _visit(scope, [b""])
     assert bool(echo.scopes) == served

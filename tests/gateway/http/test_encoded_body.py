@@ -1,4 +1,4 @@
-"""Bodies with a Content-Encoding are decoded piece by piece, and no further than their limit."""
+"""Bodies with a Content-Encoding are decoded piece by piece, up to their limit."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ def cut(data: bytes, size: int) -> list[bytes]:
 
 @pytest.mark.parametrize("size", [1, 100, 1 << 20])
 @pytest.mark.parametrize("encoding", COMPRESS)
-async def test_a_body_is_decoded_however_it_is_cut(encoding: str, size: int) -> None:
+async def test_a_body_is_decoded_however_fragmented(encoding: str, size: int) -> None:
     assert b"".join(await decoded(cut(COMPRESS[encoding](TEXT), size), f" {encoding.upper()} ")) == TEXT
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
-async def test_streams_that_follow_each_other_are_one_body(encoding: str) -> None:
+async def test_concatenated_compressed_streams_are_one_body(encoding: str) -> None:
     parts = COMPRESS[encoding](b"one, ") + COMPRESS[encoding](b"") + COMPRESS[encoding](b"two")
     assert b"".join(await decoded([parts], encoding)) == b"one, two"
 
 
-async def test_no_body_at_all_is_an_empty_one() -> None:
+async def test_an_empty_body_decodes_to_an_empty_body() -> None:
     assert await decoded([b""], "gzip") == [b""]
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
-async def test_a_bomb_ends_at_the_limit_and_takes_no_more_memory(encoding: str) -> None:
+async def test_a_decompression_bomb_stops_at_the_limit_and_uses_no_more_memory(encoding: str) -> None:
     bomb = COMPRESS[encoding](bytes(256 << 20))
     assert len(bomb) < LIMIT
     tracemalloc.start()
@@ -78,7 +78,7 @@ async def test_a_bomb_ends_at_the_limit_and_takes_no_more_memory(encoding: str) 
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
-async def test_pieces_are_short_so_that_others_have_their_turn(encoding: str) -> None:
+async def test_decoded_pieces_are_short_so_that_other_tasks_run(encoding: str) -> None:
     turns = 0
 
     async def others() -> None:
@@ -113,7 +113,7 @@ async def test_a_damaged_body_is_rejected(encoding: str, data: bytes) -> None:
     assert (rejected.value.status, rejected.value.code) == (400, "damaged_encoding")
 
 
-async def test_a_window_that_no_http_body_may_have_is_not_allocated() -> None:
+async def test_an_oversized_compression_window_is_not_allocated() -> None:
     noise = bytes(number * number >> 3 & 255 for number in range(1 << 18)) * 80
     stream = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 24})
     data = stream.compress(noise) + stream.flush()
@@ -121,7 +121,7 @@ async def test_a_window_that_no_http_body_may_have_is_not_allocated() -> None:
         await decoded([data], "zstd", limit=64 << 20)
 
 
-async def test_the_decoded_body_takes_the_room_that_it_needs() -> None:
+async def test_the_decoded_body_counts_toward_the_memory_limit() -> None:
     room = BodyRoom(LIMIT)
     read = guarded([gzip.compress(bytes(2 * LIMIT))], room)
     receive = DecodedReceive(read, b"gzip", 8 * LIMIT)
@@ -134,7 +134,7 @@ async def test_the_decoded_body_takes_the_room_that_it_needs() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
-async def test_an_engine_gets_the_plain_body(tmp_path: Path, encoding: str) -> None:
+async def test_an_engine_gets_the_decoded_body(tmp_path: Path, encoding: str) -> None:
     body = json.dumps(CHAT).encode()
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         headers = {"content-encoding": encoding}
@@ -148,7 +148,7 @@ async def test_an_engine_gets_the_plain_body(tmp_path: Path, encoding: str) -> N
         assert (status, decision["engine"]["id"]) == (200, "engine-0")
 
 
-async def test_an_unknown_encoding_is_answered_with_those_that_are_known(tmp_path: Path) -> None:
+async def test_an_unknown_encoding_is_answered_with_the_supported_ones(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, edge=EdgeSettings()) as gateway:
         status, error, headers = await gateway.post("/v1/chat/completions", b"x", headers={"content-encoding": "br"})
     assert (status, error["error"]["code"], headers["accept-encoding"]) == (415, "encoded_body", "gzip, zstd")

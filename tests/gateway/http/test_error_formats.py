@@ -1,4 +1,4 @@
-"""Errors in the words of each API."""
+"""Errors in the format of each API."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from gateway.http.openai_error import ApiError
         ("/api/v1/route", OPENAI),
     ],
 )
-def test_only_messages_have_anthropics(path: str, known: ErrorFormat) -> None:
+def test_only_the_messages_api_uses_anthropic_errors(path: str, known: ErrorFormat) -> None:
     assert format_of(path) is known
 
 
 @pytest.mark.parametrize(
     ("status", "kind"), [(401, "authentication_error"), (429, "rate_limit_error"), (503, "overloaded_error")]
 )
-def test_anthropics_types_follow_from_the_status(status: int, kind: str) -> None:
+def test_the_anthropic_error_type_follows_from_the_status(status: int, kind: str) -> None:
     assert json.loads(ANTHROPIC.of(ApiError(status, "Later.", "queue_full", param="model"))) == {
         "type": "error",
         "error": {"type": kind, "message": "Later.", "code": "queue_full", "param": "model"},
     }
 
 
-def test_the_last_event_of_a_stream_is_apart_from_a_half_sent_one() -> None:
+def test_a_final_error_event_is_separated_from_a_partial_event() -> None:
     reported = OPENAI.event(502, "Retry.", "broken_stream")
     assert reported.startswith(b"\n\ndata: ")
     assert json.loads(reported[8:])["error"]["code"] == "broken_stream"

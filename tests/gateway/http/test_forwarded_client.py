@@ -24,19 +24,19 @@ async def seen_behind(headers: list[tuple[bytes, bytes]], peer: tuple[str, int] 
 
 
 @pytest.mark.parametrize("client", [("10.1.2.3", 4567), ("2001:db8::1", 1), ("::ffff:10.0.0.1", 65535)])
-async def test_an_address_crosses_as_it_is(client: tuple[str, int]) -> None:
+async def test_an_address_is_relayed_unchanged(client: tuple[str, int]) -> None:
     scope = await seen_behind([(b"host", b"localhost"), client_header({"client": client})])
     assert scope["client"] == client
     assert scope["headers"] == [(b"host", b"localhost")]
 
 
 @pytest.mark.parametrize("header", [b"", b"10.0.0.1", b" 5", b"10.0.0.1 x", b"\xff"])
-async def test_a_client_without_address_stays_one(header: bytes) -> None:
+async def test_a_client_without_address_stays_without_one(header: bytes) -> None:
     assert (await seen_behind([(HEADER, header)]))["client"] is None
     assert (await seen_behind([]))["client"] is None
 
 
-async def test_a_client_that_connects_over_tcp_cannot_name_another_address() -> None:
+async def test_a_client_over_tcp_cannot_claim_another_address() -> None:
     scope = await seen_behind([client_header({"client": ("10.1.2.3", 4567)})], peer=("192.0.2.1", 5))
     assert scope["client"] == ("192.0.2.1", 5)
     assert scope["headers"] == []

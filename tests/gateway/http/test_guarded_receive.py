@@ -1,4 +1,4 @@
-"""Time limits of a body, by a clock of the test's own."""
+"""Time limits of a body, with a clock of the test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def receive() -> Any:
 
 
 @pytest.mark.parametrize(("bytes_of_sweep", "closed"), [(0, True), (1, True), (100, True), (16_000, False)])
-def test_a_slow_body_is_over_within_ten_seconds(bytes_of_sweep: int, closed: bool) -> None:
+def test_a_slow_body_ends_within_ten_seconds(bytes_of_sweep: int, closed: bool) -> None:
     settings = EdgeSettings()
     read = GuardedReceive(receive, settings.body_limit, BodyWatch(settings.stall_s, settings.min_bytes_per_s))
     now_s = 0.0
@@ -30,5 +30,5 @@ def test_a_slow_body_is_over_within_ten_seconds(bytes_of_sweep: int, closed: boo
     assert (now_s < MOST_S) is closed
 
 
-def test_heads_and_what_follows_an_answer_have_no_longer() -> None:
+def test_heads_and_data_after_a_response_have_no_longer_limit() -> None:
     assert max(HEAD_TIMEOUT_S, REST_TIMEOUT_S) <= MOST_S

@@ -1,4 +1,4 @@
-"""Bodies in pieces, answers with their decision, clients that are gone."""
+"""Bodies in pieces, responses with their decision, and disconnected clients."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ async def test_a_body_is_read_whole() -> None:
 
 
 @pytest.mark.parametrize("messages", [[{"type": "http.disconnect"}], [_part(b"a", True), {"type": "http.disconnect"}]])
-async def test_a_client_that_leaves_before_its_body_is_whole_is_gone(messages: list[Any]) -> None:
+async def test_a_disconnect_before_the_end_of_the_body_is_a_gone_client(messages: list[Any]) -> None:
     with pytest.raises(ClientGoneError):
         await _exchange(*messages)[0].body()
 
 
-async def test_an_answer_names_its_decision_once_it_has_one() -> None:
+async def test_a_response_names_its_decision_once_made() -> None:
     exchange, sent = _exchange()
     exchange.decision_id = "id-1"
     await exchange.answer(200, b"{}")
@@ -55,7 +55,7 @@ async def test_an_answer_names_its_decision_once_it_has_one() -> None:
     assert b"x-headway-decision" not in dict(sent[0]["headers"])
 
 
-async def test_a_server_that_says_the_client_is_gone_is_believed() -> None:
+async def test_a_disconnect_reported_by_the_server_counts_as_a_gone_client() -> None:
     for act in (
         lambda item: item.answer(200, b""),
         lambda item: item.start(200, []),

@@ -1,4 +1,4 @@
-"""Half-open, endless and pipelined requests on real sockets; and what the fast path must not change."""
+"""Half-open, endless and pipelined requests on real sockets, which the fast path treats like the ordinary path."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_a_second_half_open_head_is_closed_too(gateway: ServedGateway) -> 
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_a_stalling_body_on_the_fast_path_is_answered_with_408(gateway: ServedGateway) -> None:
+async def test_a_stalled_body_on_the_fast_path_is_answered_with_408(gateway: ServedGateway) -> None:
     connection = await RawConnection.open(gateway.url)
     await connection.send(post("/api/v1/route", QUESTION, AUTHORIZED)[:-5])
     async with asyncio.timeout(PATIENCE_S):
@@ -80,7 +80,7 @@ async def test_blank_lines_do_not_keep_an_idle_connection(gateway: ServedGateway
     await connection.close()
 
 
-async def test_a_body_that_dribbles_on_after_its_answer_is_cut_off(
+async def test_a_body_that_trickles_on_after_its_response_is_cut_off(
     gateway: ServedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(GuardedHttpProtocol, "rest_timeout_s", 0.3)
@@ -101,7 +101,7 @@ async def test_a_body_that_dribbles_on_after_its_answer_is_cut_off(
     await connection.close()
 
 
-async def test_a_body_that_comes_whole_after_its_answer_keeps_the_connection(
+async def test_a_body_that_completes_after_its_response_keeps_the_connection(
     gateway: ServedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(GuardedHttpProtocol, "rest_timeout_s", 0.3)
@@ -145,7 +145,7 @@ CHUNKED = b"%x\r\n%s\r\n0\r\n\r\n" % (len(QUESTION), QUESTION)
         ("GET ftp://127.0.0.1/live HTTP/1.1", b""),
     ],
 )
-async def test_a_head_that_servers_read_in_two_ways_is_rejected(gateway: ServedGateway, head: str, body: bytes) -> None:
+async def test_an_ambiguous_head_is_rejected(gateway: ServedGateway, head: str, body: bytes) -> None:
     connection = await RawConnection.open(gateway.url)
     await connection.send(head.encode() + b"\r\nHost: 127.0.0.1\r\n\r\n" + body)
     async with asyncio.timeout(PATIENCE_S):
@@ -155,7 +155,7 @@ async def test_a_head_that_servers_read_in_two_ways_is_rejected(gateway: ServedG
 
 
 @pytest.mark.parametrize(("target", "status"), [("http://127.0.0.1/live", 200), ("/live%23", 404), ("*", 404)])
-async def test_a_whole_address_and_an_escaped_hash_are_proper_targets(
+async def test_an_absolute_url_and_an_escaped_hash_are_valid_targets(
     gateway: ServedGateway, target: str, status: int
 ) -> None:
     connection = await RawConnection.open(gateway.url)
@@ -181,7 +181,7 @@ async def test_an_endless_head_is_cut_off(gateway: ServedGateway) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 30, 150, -1])
-async def test_a_question_in_two_parts_is_answered(gateway: ServedGateway, cut: int) -> None:
+async def test_a_request_in_two_fragments_is_answered(gateway: ServedGateway, cut: int) -> None:
     request = post("/api/v1/route", QUESTION, AUTHORIZED)
     connection = await RawConnection.open(gateway.url)
     await connection.send(request[:cut])
@@ -193,7 +193,7 @@ async def test_a_question_in_two_parts_is_answered(gateway: ServedGateway, cut: 
     await connection.close()
 
 
-async def test_pipelined_questions_are_answered_in_order(gateway: ServedGateway) -> None:
+async def test_pipelined_requests_are_answered_in_order(gateway: ServedGateway) -> None:
     connection = await RawConnection.open(gateway.url)
     waiting = json.dumps({"model": MODEL, "block_hashes": [9], "wait": True}).encode()
     unknown = json.dumps({"model": "none", "block_hashes": [9], "wait": False}).encode()
@@ -203,14 +203,14 @@ async def test_pipelined_questions_are_answered_in_order(gateway: ServedGateway)
     await connection.close()
 
 
-async def test_a_body_too_big_for_the_fast_path_takes_the_ordinary_way(gateway: ServedGateway) -> None:
+async def test_a_body_too_big_for_the_fast_path_takes_the_ordinary_path(gateway: ServedGateway) -> None:
     body = {"model": MODEL, "block_hashes": [1] * (MAX_BODY_BYTES // 2), "wait": False, "prompt_tokens": 16}
     status, answer, _ = await gateway.post("/api/v1/route", body)
     assert status == 200
     assert answer["key_source"] == "hashes"
 
 
-async def test_connection_close_is_honoured(gateway: ServedGateway) -> None:
+async def test_connection_close_is_honored(gateway: ServedGateway) -> None:
     connection = await RawConnection.open(gateway.url)
     await connection.send(post("/api/v1/route", QUESTION, AUTHORIZED, "Connection: close"))
     assert (await connection.answer())[0] == 200
@@ -229,7 +229,7 @@ async def test_connection_close_is_honoured(gateway: ServedGateway) -> None:
         ((AUTHORIZED, "Expect: 100-continue"), "127.0.0.1", 100),
     ],
 )
-async def test_the_fast_path_leaves_what_is_not_plain_to_the_ordinary_way(
+async def test_the_fast_path_leaves_unusual_requests_to_the_ordinary_path(
     gateway: ServedGateway, headers: tuple[str, ...], host: str, status: int
 ) -> None:
     connection = await RawConnection.open(gateway.url)
@@ -238,7 +238,7 @@ async def test_the_fast_path_leaves_what_is_not_plain_to_the_ordinary_way(
     await connection.close()
 
 
-async def test_a_fault_in_the_fast_path_is_answered_by_the_ordinary_way(
+async def test_an_error_in_the_fast_path_is_answered_by_the_ordinary_path(
     gateway: ServedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
@@ -273,7 +273,7 @@ async def ask(connection: RawConnection, *pieces: bytes) -> int:
 
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The chunks that the parser had to read."""
+    """Record the chunks that the parser had to read."""
     read: list[bytes] = []
     whole = HttpToolsProtocol.data_received
 
@@ -285,7 +285,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return read
 
 
-async def test_a_head_that_is_known_is_not_parsed_again(gateway: ServedGateway, parsed: list[bytes]) -> None:
+async def test_a_known_head_is_not_parsed_again(gateway: ServedGateway, parsed: list[bytes]) -> None:
     connection = await RawConnection.open(gateway.url)
     question = post("/api/v1/route", QUESTION, AUTHORIZED)
     ids = set()
@@ -325,7 +325,7 @@ async def test_a_known_head_with_a_bad_length_is_rejected(gateway: ServedGateway
     await connection.close()
 
 
-async def test_short_and_long_questions_in_a_row_are_answered_in_their_order(gateway: ServedGateway) -> None:
+async def test_alternating_short_and_long_requests_are_answered_in_order(gateway: ServedGateway) -> None:
     connection = await RawConnection.open(gateway.url)
     short = post("/api/v1/route", QUESTION, AUTHORIZED)
     long = post("/api/v1/route", b"{" + b" " * 2 * MAX_HELD_BODY_BYTES + QUESTION[1:], AUTHORIZED)
@@ -337,7 +337,7 @@ async def test_short_and_long_questions_in_a_row_are_answered_in_their_order(gat
     await connection.close()
 
 
-async def test_a_known_head_in_pieces_or_in_a_row_is_read_by_the_parser(
+async def test_a_known_head_that_is_fragmented_or_pipelined_is_read_by_the_parser(
     gateway: ServedGateway, parsed: list[bytes]
 ) -> None:
     connection = await RawConnection.open(gateway.url)
@@ -356,7 +356,7 @@ async def test_a_known_head_in_pieces_or_in_a_row_is_read_by_the_parser(
     await connection.close()
 
 
-async def test_a_body_in_the_form_of_a_known_request_is_still_a_body(gateway: ServedGateway) -> None:
+async def test_a_body_that_contains_a_known_request_is_only_a_body(gateway: ServedGateway) -> None:
     connection = await RawConnection.open(gateway.url)
     question = post("/api/v1/route", QUESTION, AUTHORIZED)
     assert await ask(connection, question) == 200
@@ -372,7 +372,7 @@ async def test_a_body_in_the_form_of_a_known_request_is_still_a_body(gateway: Se
     await connection.close()
 
 
-async def test_a_known_head_ends_with_its_key(gateway: ServedGateway) -> None:
+async def test_a_known_head_expires_with_its_key(gateway: ServedGateway) -> None:
     connection = await RawConnection.open(gateway.url)
     question = post("/api/v1/route", QUESTION, AUTHORIZED)
     assert await ask(connection, question) == 200
@@ -384,7 +384,7 @@ async def test_a_known_head_ends_with_its_key(gateway: ServedGateway) -> None:
     await connection.close()
 
 
-async def test_fields_that_were_admitted_are_read_once_and_end_with_their_key(
+async def test_admitted_header_fields_are_read_once_and_expire_with_their_key(
     gateway: ServedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admit, admitted = gateway.app.admit, []
@@ -420,7 +420,7 @@ async def test_a_known_head_with_a_bad_body_gets_its_error(gateway: ServedGatewa
     await connection.close()
 
 
-async def test_an_idle_connection_is_closed_though_its_last_requests_passed_the_parser_by(
+async def test_an_idle_connection_is_closed_even_if_its_last_requests_bypassed_the_parser(
     gateway: ServedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = GuardedHttpProtocol.connection_made

@@ -1,4 +1,4 @@
-"""Bodies that are wrong in every way get a 4xx that names the fault, fast, and without their text."""
+"""Malformed bodies of every kind get a fast 4xx that names the fault without quoting them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_it_names_what_is_wrong_with_a_body(name: str) -> None:
+def test_the_error_names_the_fault_in_a_body(name: str) -> None:
     body, cause = BAD[name]
     with pytest.raises(BadBodyError) as caught:
         decode_object(body)
@@ -53,7 +53,7 @@ def test_it_names_what_is_wrong_with_a_body(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_it_spends_little_time_on_a_bad_body(name: str) -> None:
+def test_a_malformed_body_is_rejected_quickly(name: str) -> None:
     best_s = min(_time_of(BAD[name][0]) for _ in range(5))
     # In one go; the turns of the event loop that long bodies take are in test_loop_time.py.
     assert best_s < 15 * turn_limit_s()
@@ -77,7 +77,7 @@ def _time_of(body: bytes) -> float:
         (b'{"a":"' + b"\\\\" * 9 + b'", "b":[' + b"[]," * 70 + b"[]]}", {"a": "\\" * 9, "b": [[]] * 71}),
     ],
 )
-def test_it_reads_what_is_odd_but_right(body: bytes, value: object) -> None:
+def test_unusual_but_valid_bodies_are_read(body: bytes, value: object) -> None:
     assert decode_object(body) == value
 
 
@@ -95,24 +95,24 @@ WHOLE: list[tuple[object, int | None]] = [
 
 
 @pytest.mark.parametrize(("value", "flag"), FLAGS)
-def test_a_flag_is_read_as_engines_read_it(value: object, flag: bool | None) -> None:
+def test_a_flag_is_parsed_as_engines_parse_it(value: object, flag: bool | None) -> None:
     assert lax_flag(value) is flag
     assert _in_pydantic(bool, value) is flag
 
 
 @pytest.mark.parametrize(("value", "number"), WHOLE)
-def test_a_whole_number_is_read_as_engines_read_it(value: object, number: int | None) -> None:
+def test_an_integer_is_parsed_as_engines_parse_it(value: object, number: int | None) -> None:
     assert (lax_int(value), type(lax_int(value))) == (number, type(number))
     assert _in_pydantic(int, value) == number
 
 
 @pytest.mark.parametrize("value", [[], {}, [1], {"a": 1}])
-def test_what_is_no_scalar_is_neither_flag_nor_number(value: object) -> None:
+def test_a_non_scalar_is_neither_flag_nor_number(value: object) -> None:
     assert (lax_flag(value), lax_int(value)) == (None, None)
 
 
 def _in_pydantic(kind: type, value: object) -> Any:
-    """Return what the library reads that engines read their bodies with."""
+    """Return the value as parsed by Pydantic, the library that engines use."""
     try:
         return pydantic.TypeAdapter(kind).validate_python(value)
     except pydantic.ValidationError:
@@ -120,14 +120,14 @@ def _in_pydantic(kind: type, value: object) -> Any:
 
 
 @pytest.mark.parametrize("body", [b'{"a":"x\\u0000"}', b'{"a":"\\\\\\u0000"}'])
-def test_a_nul_is_found_where_none_may_be(body: bytes) -> None:
+def test_a_nul_is_detected_in_fields_that_forbid_it(body: bytes) -> None:
     with pytest.raises(BadBodyError):
         reject_nul(body)
     reject_nul(b'{"a":"\\\\u0000"}')
     assert "\0" in decode_object(body)["a"]
 
 
-def test_it_allows_the_depth_it_states() -> None:
+def test_the_documented_depth_is_allowed() -> None:
     inner = MAX_DEPTH - 1
     body = b'{"a":' + b"[" * inner + b"]" * inner + b',"b":[],"c":[]}'
     assert "a" in decode_object(body)
@@ -151,7 +151,7 @@ TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
         max_leaves=60,
     )
 )
-def test_it_reads_back_what_was_encoded(value: object) -> None:
+def test_an_encoded_value_round_trips(value: object) -> None:
     assert decode_object(msgspec.json.encode({"value": value})) == {"value": value}
 
 
@@ -161,7 +161,7 @@ class Wanted(msgspec.Struct):
     count: Annotated[int, msgspec.Meta(ge=0)]
 
 
-def test_a_wrong_field_is_named_and_its_value_is_not() -> None:
+def test_the_error_names_an_invalid_field_without_its_value() -> None:
     with pytest.raises(BadBodyError) as caught:
         typed({"count": "CANARY"}, Wanted)
     assert caught.value.param == "count"

@@ -1,4 +1,4 @@
-"""The counts of a large body, and that strings are distinguished from the text between them."""
+"""Element counts of a large body, distinguishing strings from the syntax between them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.sampled_from([None, 2]))
-def test_what_lies_outside_of_strings_is_what_a_parser_sees_there(value: object, indent: int | None) -> None:
+def test_syntax_outside_strings_matches_a_parser(value: object, indent: int | None) -> None:
     def bare(part: Any) -> Any:
         if isinstance(part, str):
             return ""
@@ -54,7 +54,7 @@ def test_what_lies_outside_of_strings_is_what_a_parser_sees_there(value: object,
 
 
 @given(st.binary(max_size=300))
-def test_no_bytes_break_it(body: bytes) -> None:
+def test_no_input_bytes_break_the_scanner(body: bytes) -> None:
     for item in (body, body + b'\\"' * 20 + body):
         try:
             surveyed_at_once(item)
@@ -66,7 +66,7 @@ def test_no_bytes_break_it(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("backslashes", [0, 1, 2, 3, 63, 64, 65, 1000, 1001])
-def test_a_quote_is_escaped_by_an_odd_number_of_backslashes(backslashes: int) -> None:
+def test_a_quote_after_an_odd_number_of_backslashes_is_escaped(backslashes: int) -> None:
     body = b'"' + b"\\" * backslashes + b'" [1] "'
     assert surveyed_at_once(body).outside == (b"[1]" if backslashes % 2 == 0 else b"")
 
@@ -81,13 +81,13 @@ def test_a_quote_is_escaped_by_an_odd_number_of_backslashes(backslashes: int) ->
         (b'"\\n",', MAX_PARTS * 4 // 9),
     ],
 )
-async def test_a_body_may_have_so_many_parts(part: bytes, most: int) -> None:
+async def test_the_number_of_parts_is_limited(part: bytes, most: int) -> None:
     await surveyed(b"[" + part * (most * 9 // 10) + b"1]", takes_lists=True)
     with pytest.raises(TooManyPartsError):
         await surveyed(b"[" + part * (most * 11 // 10) + b"1]", takes_lists=True)
 
 
-async def test_a_large_body_is_read_as_a_small_one() -> None:
+async def test_a_large_body_is_parsed_like_a_small_one() -> None:
     value = {"messages": [{"role": "user", "content": 'é "quoted", [1] and \\ "\n' * 20_000}], "ids": [1, 2] * 5000}
     body = msgspec.json.encode(value)
     assert len(body) > large_body.SMALL_BYTES
@@ -103,14 +103,14 @@ async def test_a_large_body_is_read_as_a_small_one() -> None:
         (b'"\xc3"}', "bad_utf8"),
     ],
 )
-async def test_a_large_body_is_rejected_as_a_small_one(end: bytes, cause: str) -> None:
+async def test_a_large_body_is_rejected_like_a_small_one(end: bytes, cause: str) -> None:
     for body in (b'{"a":"x","b":' + end, b'{"a":"' + b"x" * 2 * large_body.SMALL_BYTES + b'","b":' + end):
         with pytest.raises(BadBodyError) as caught:
             await decode_object_in_turns(body)
         assert caught.value.cause == cause
 
 
-async def test_numbers_with_blanks_between_them_are_short_numbers() -> None:
+async def test_numbers_separated_by_blanks_count_as_short_numbers() -> None:
     await surveyed(json.dumps(list(range(1000)), indent=8).encode(), takes_lists=True)
     with pytest.raises(TooManyPartsError):
         await surveyed(b"[" + b"1,\n" * 1000 + b"9" * 100 + b"]", takes_lists=True)
@@ -118,7 +118,7 @@ async def test_numbers_with_blanks_between_them_are_short_numbers() -> None:
 
 @pytest.mark.parametrize("blank", ["", " ", "\n    "])
 @pytest.mark.parametrize("shape", ['{"prompt":%s,"n":1}', '{"prompt":[%s,[7]],"n":1}', '{"a":[1],"prompt":%s}'])
-async def test_a_long_list_is_read_in_pieces(blank: str, shape: str) -> None:
+async def test_a_long_list_is_parsed_in_pieces(blank: str, shape: str) -> None:
     body = (shape % ("[" + f",{blank}".join(map(str, range(300_000))) + "]")).encode()
     survey = await surveyed(body, takes_lists=True)
     assert len(survey.rest) < 100
@@ -126,14 +126,14 @@ async def test_a_long_list_is_read_in_pieces(blank: str, shape: str) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Return the value with lists in place of arrays."""
+    """Return the value with arrays replaced by lists."""
     if isinstance(value, dict):
         return {name: plain(entry) for name, entry in value.items()}
     return [plain(item) for item in value] if isinstance(value, list | array) else value
 
 
 @pytest.mark.parametrize("name", ["prompt", "token_ids", "block_hashes"])
-async def test_a_question_may_hold_a_long_list(name: str) -> None:
+async def test_a_route_request_can_hold_a_long_list(name: str) -> None:
     numbers = list(range(60_000))
     body = json.dumps({"model": "m", name: numbers, "other": numbers}).encode()
     asked = await read(body)
@@ -143,7 +143,7 @@ async def test_a_question_may_hold_a_long_list(name: str) -> None:
 
 @pytest.mark.parametrize("wrong", ["1,,2", "1 2", ",", "01", "", "-", "[[1]]"])
 @pytest.mark.parametrize("field", [0, 70_000, 140_000])
-async def test_a_fault_in_a_long_list_is_no_number(wrong: str, field: int) -> None:
+async def test_an_invalid_item_of_a_long_list_is_reported_as_not_json(wrong: str, field: int) -> None:
     numbers = list(map(str, range(140_000)))
     body = ('{"a":[' + ",".join([*numbers[:field], wrong, *numbers[field:]]) + "]}").encode()
     if wrong == "[[1]]":
@@ -155,7 +155,7 @@ async def test_a_fault_in_a_long_list_is_no_number(wrong: str, field: int) -> No
 
 
 @pytest.mark.parametrize("shape", ['{"a":{"b":%s}}', '[{"a":%s}]', '{"prompt":[[1],%s]}'])
-async def test_a_long_list_at_another_place_is_read_with_everything_else(shape: str) -> None:
+async def test_a_long_list_in_another_field_is_parsed_with_the_document(shape: str) -> None:
     body = (shape % ("[" + "1," * large_body.SMALL_BYTES + "1]")).encode()
     assert plain((await _read_in_turns(body, takes_lists=True))[0]) == json.loads(body)
     with pytest.raises(BadBodyError, match="quarters"):
@@ -170,7 +170,7 @@ def chat(*parts: dict[str, Any], **fields: Any) -> bytes:
     return json.dumps({"model": "m", "messages": [{"role": "user", "content": list(parts)}], **fields}).encode()
 
 
-async def test_long_media_are_held_apart_and_come_back_as_they_were() -> None:
+async def test_long_media_are_held_separately_and_restored_unchanged() -> None:
     body = chat(image("A"), image("B"), image("A"), {"type": "text", "text": 'with "quotes"'})
     value, held = await read_object_in_turns(body)
     assert held is not None
@@ -184,7 +184,7 @@ async def test_long_media_are_held_apart_and_come_back_as_they_were() -> None:
     assert held.size(changed) == len(sent)
 
 
-async def test_the_same_image_has_the_same_digest_in_a_body_of_any_size() -> None:
+async def test_an_image_has_the_same_digest_in_bodies_of_any_size() -> None:
     alone, _ = await read_object_in_turns(chat(image("A")))
     among, held = await read_object_in_turns(chat(image("A"), image("B")))
     assert held is not None
@@ -193,7 +193,7 @@ async def test_the_same_image_has_the_same_digest_in_a_body_of_any_size() -> Non
 
 
 @pytest.mark.parametrize("field", ["content", "unknown", "prompt"])
-async def test_text_is_not_held_and_has_a_limit_of_its_own(field: str) -> None:
+async def test_text_is_not_held_separately_and_has_its_own_limit(field: str) -> None:
     text = "A" * (MAX_TEXT_BYTES // 2)
     inner = json.dumps({field: text})
     value, held = await read_object_in_turns(f'{{"a":{inner},"b":[{json.dumps(image("B"))}]}}'.encode())
@@ -203,7 +203,7 @@ async def test_text_is_not_held_and_has_a_limit_of_its_own(field: str) -> None:
         await read_object_in_turns(json.dumps({field: text, "a": text + "A"}).encode())
 
 
-async def test_no_client_can_write_the_name_of_a_held_text() -> None:
+async def test_no_client_can_forge_the_name_of_a_held_text() -> None:
     value, _ = await read_object_in_turns(chat(image("A"), image("B")))
     name = value["messages"][0]["content"][0]["image_url"]["url"]
     assert held_text(name) is not None

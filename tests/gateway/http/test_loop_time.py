@@ -1,4 +1,4 @@
-"""No request body holds the event loop: neither an attack nor a long prompt."""
+"""No request body blocks the event loop: neither an attack nor a long prompt."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[ServedGateway]:
 
 
 async def longest_turn_s(gateway: ServedGateway, way: str, body: bytes) -> tuple[float, int, bytes]:
-    """Return the loop's longest turn, the shortest of several tries: the first one also faults memory in.
+    """Return the loop's longest callback, the shortest of several tries, because the first one also faults memory in.
 
     A body that is rejected because this machine is late (429) is sent again.
     """
@@ -48,7 +48,7 @@ async def longest_turn_s(gateway: ServedGateway, way: str, body: bytes) -> tuple
 
 
 @pytest.mark.parametrize("name", GOOD)
-async def test_a_long_prompt_is_served_without_holding_the_loop(gateway: ServedGateway, name: str) -> None:
+async def test_a_long_prompt_is_served_without_blocking_the_loop(gateway: ServedGateway, name: str) -> None:
     way, body = GOOD[name]
     longest_s, status, _ = await longest_turn_s(gateway, way, body())
     assert status == 200
@@ -56,7 +56,7 @@ async def test_a_long_prompt_is_served_without_holding_the_loop(gateway: ServedG
 
 
 @pytest.mark.parametrize("name", BAD)
-async def test_a_hostile_body_does_not_hold_the_loop(gateway: ServedGateway, name: str) -> None:
+async def test_a_hostile_body_does_not_block_the_loop(gateway: ServedGateway, name: str) -> None:
     way, body = BAD[name]
     longest_s, status, answer = await longest_turn_s(gateway, way, body())
     assert status == 400
@@ -64,7 +64,7 @@ async def test_a_hostile_body_does_not_hold_the_loop(gateway: ServedGateway, nam
     assert longest_s < turn_limit_s()
 
 
-async def test_hostile_feedback_does_not_hold_the_loop(gateway: ServedGateway) -> None:
+async def test_hostile_feedback_does_not_block_the_loop(gateway: ServedGateway) -> None:
     _, decision, _ = await gateway.post("/api/v1/route", {"model": MODEL, "token_ids": [1, 2, 3], "wait": False})
     hostile = b'{"a":"' + b'\\"' * 500_000 + b'"}'
     for verb in ("complete", "handed_over"):

@@ -1,4 +1,4 @@
-"""Errors have OpenAI's shape and state when to retry."""
+"""Errors have OpenAI's format and state when to retry."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def test_the_body_has_the_four_fields_that_clients_read() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "header"), [(0.0, b"1"), (0.2, b"1"), (1.5, b"2"), (1e12, b"86400")])
-def test_retry_after_is_whole_seconds_rounded_up(seconds: float, header: bytes) -> None:
+def test_retry_after_is_rounded_up_to_whole_seconds(seconds: float, header: bytes) -> None:
     assert ApiError(429, "Later.", "queue_full", retry_after_s=seconds).headers == [(b"retry-after", header)]
 
 
-def test_a_401_asks_for_a_bearer() -> None:
+def test_a_401_requests_a_bearer_token() -> None:
     assert ApiError(401, "Who?", "missing_api_key").headers == [(b"www-authenticate", b"Bearer")]

@@ -1,6 +1,4 @@
-"""Paths other than the gateway's own are relayed unchanged, both ways; without a process that serves pages they get
-503.
-"""
+"""Requests outside the gateway's paths are relayed unchanged both ways, and get 503 if no process serves pages."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ BODY_LIMIT = 100_000
 
 
 class Pages:
-    """An app that keeps what it was asked, and answers by path."""
+    """An app that stores its requests and responds by path."""
 
     def __init__(self) -> None:
         self.scopes: list[Scope] = []
@@ -108,7 +106,7 @@ async def pages_at(path: Path, pages: Pages) -> AsyncIterator[uvicorn.Server]:
 
 
 class Relayed:
-    """A relay in front of pages that come and go."""
+    """A relay in front of a pages process that starts and stops."""
 
     def __init__(self, url: str, path: Path, client: aiohttp.ClientSession) -> None:
         self.url = url
@@ -121,13 +119,13 @@ class Relayed:
 
     @property
     def over(self) -> bool:
-        """Whether it had one, and has none under way."""
+        """Return whether it had a request and has none in progress."""
         return self.begun > 0 and self.server is not None and not self.server.server_state.tasks
 
 
 @pytest.fixture
 async def away() -> AsyncIterator[Relayed]:
-    """The relay, while no process serves pages."""
+    """Return a relay without a pages process behind it."""
     listener = listen()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     with tempfile.TemporaryDirectory() as directory:
@@ -155,7 +153,7 @@ async def relayed(away: Relayed) -> AsyncIterator[Relayed]:
         yield away
 
 
-async def test_a_request_arrives_as_it_was_sent_and_so_does_its_answer(relayed: Relayed) -> None:
+async def test_requests_and_responses_are_relayed_unchanged(relayed: Relayed) -> None:
     target = "/a%2Fb/%C3%A4//c?q=1&r=%20+"
     sent = {"cookie": "s=1; t=2", "x-forwarded-for": "10.9.9.9", "accept-encoding": "gzip"}
     async with relayed.client.post(
@@ -184,14 +182,14 @@ async def test_a_body_without_length_is_relayed_in_chunks(relayed: Relayed) -> N
     assert relayed.pages.bodies == [b"one two"]
 
 
-async def test_an_answer_is_relayed_while_it_comes(relayed: Relayed) -> None:
+async def test_a_response_is_relayed_while_it_arrives(relayed: Relayed) -> None:
     async with relayed.client.get(relayed.url + "/slow") as answer:
         assert await answer.content.readany() == b"first "
         relayed.pages.go_on.set()
         assert await answer.read() == b"whole"
 
 
-async def test_the_clients_address_comes_from_the_gateway_alone(relayed: Relayed) -> None:
+async def test_the_client_address_comes_only_from_the_gateway(relayed: Relayed) -> None:
     connection = await RawConnection.open(relayed.url)
     await connection.send(
         b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Headway-Client: 10.0.0.1 1\r\nx-headway-client: 10.0.0.2 2\r\n"
@@ -227,7 +225,7 @@ async def test_without_pages_a_browser_gets_a_page_and_a_program_an_error(away: 
         assert (answer.status, await answer.read()) == (503, b"")
 
 
-async def test_pages_that_come_back_are_found_by_the_next_request(away: Relayed) -> None:
+async def test_restarted_pages_serve_the_next_request(away: Relayed) -> None:
     for _ in range(2):
         async with away.client.get(away.url + "/") as answer:
             assert answer.status == 503
@@ -235,7 +233,7 @@ async def test_pages_that_come_back_are_found_by_the_next_request(away: Relayed)
             assert answer.status == 207
 
 
-async def test_an_answer_that_breaks_off_is_seen_to_be_incomplete(relayed: Relayed) -> None:
+async def test_a_truncated_response_is_visibly_incomplete(relayed: Relayed) -> None:
     async with pages_at(relayed.path, Pages()) as server, relayed.client.get(relayed.url + "/slow") as answer:
         assert await answer.content.readany() == b"first "
         server.force_exit = server.should_exit = True
@@ -245,7 +243,7 @@ async def test_an_answer_that_breaks_off_is_seen_to_be_incomplete(relayed: Relay
             await answer.read()
 
 
-async def test_a_websocket_is_relayed_both_ways_with_its_codes(relayed: Relayed) -> None:
+async def test_a_websocket_is_relayed_both_ways_with_its_close_codes(relayed: Relayed) -> None:
     url = relayed.url + "/ws/fleet?x=1"
     async with relayed.client.ws_connect(url, protocols=("v1",), headers={"origin": relayed.url}) as ws:
         assert ws.protocol == "v1"
@@ -261,7 +259,7 @@ async def test_a_websocket_is_relayed_both_ways_with_its_codes(relayed: Relayed)
     assert dict(scope["headers"])[b"origin"].decode() == relayed.url
 
 
-async def test_a_client_that_leaves_ends_the_websocket_behind_the_relay(relayed: Relayed) -> None:
+async def test_a_client_disconnect_ends_the_websocket_behind_the_relay(relayed: Relayed) -> None:
     async with relayed.client.ws_connect(relayed.url + "/ws/fleet"):
         pass
     async with asyncio.timeout(PATIENCE_S):
@@ -298,7 +296,7 @@ CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n"
         b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ],
 )
-async def test_a_client_that_leaves_a_request_half_sent_or_half_answered_is_no_error(
+async def test_a_client_that_disconnects_midway_is_not_an_error(
     relayed: Relayed, caplog: pytest.LogCaptureFixture, sent: bytes, resets: bool
 ) -> None:
     connection = await RawConnection.open(relayed.url)
@@ -314,7 +312,7 @@ async def test_a_client_that_leaves_a_request_half_sent_or_half_answered_is_no_e
         assert answer.status == 207
 
 
-async def test_a_body_over_the_limit_behind_an_early_answer_is_no_error(
+async def test_a_body_over_the_limit_after_an_early_response_is_not_an_error(
     relayed: Relayed, caplog: pytest.LogCaptureFixture
 ) -> None:
     connection = await RawConnection.open(relayed.url)
@@ -352,7 +350,7 @@ BAD_FRAMES = {
 }
 
 
-async def test_a_client_that_leaves_its_websocket_is_no_error(
+async def test_a_client_that_drops_its_websocket_is_not_an_error(
     relayed: Relayed, caplog: pytest.LogCaptureFixture
 ) -> None:
     connection = await RawConnection.open(relayed.url)
@@ -365,7 +363,7 @@ async def test_a_client_that_leaves_its_websocket_is_no_error(
 
 
 @pytest.mark.parametrize("upgrade", [UPGRADE.replace(b"13", b"99"), UPGRADE.replace(b"dGhl", b"!")])
-async def test_a_websocket_that_asks_for_the_impossible_is_no_error(
+async def test_an_invalid_websocket_request_is_not_an_error(
     relayed: Relayed, caplog: pytest.LogCaptureFixture, upgrade: bytes
 ) -> None:
     connection = await RawConnection.open(relayed.url)
@@ -377,7 +375,7 @@ async def test_a_websocket_that_asks_for_the_impossible_is_no_error(
 
 
 @pytest.mark.parametrize("name", BAD_FRAMES)
-async def test_a_websocket_that_breaks_the_rules_is_no_error(
+async def test_a_websocket_protocol_violation_is_not_an_error(
     relayed: Relayed, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     connection = await RawConnection.open(relayed.url)

@@ -1,4 +1,4 @@
-"""Only the head of a request identifies its sender and destination: not its trailers, and no field twice."""
+"""Only the head of a request identifies its sender and destination: no trailers and no duplicate fields."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ async def status_of(url: str, request: bytes) -> int:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_key_in_a_trailer_opens_nothing(gateway: ServedGateway, way: str) -> None:
+async def test_a_key_in_a_trailer_does_not_authenticate(gateway: ServedGateway, way: str) -> None:
     assert await status_of(gateway.url, chunked(way, WAYS[way], (AUTHORIZED,))) == 401
     wrong = b"Authorization: Bearer hw_wrong"
     assert await status_of(gateway.url, chunked(way, WAYS[way], (AUTHORIZED,), wrong)) == 401
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_trailers_change_nothing_about_the_request(gateway: ServedGateway, way: str) -> None:
+async def test_trailers_do_not_change_the_request(gateway: ServedGateway, way: str) -> None:
     trailers = (b"Authorization: Bearer hw_wrong", b"Host: evil.example", b"Content-Encoding: gzip", b"X-Checksum: 1")
     assert await status_of(gateway.url, chunked(way, WAYS[way], trailers, AUTHORIZED)) == 200
 
@@ -99,7 +99,7 @@ async def test_apps_never_see_trailers() -> None:
 
 
 @pytest.mark.parametrize("name", ["Host", "Authorization", "Content-Type", "Content-Encoding"])
-async def test_a_field_that_may_come_once_only_is_rejected_twice(gateway: ServedGateway, name: str) -> None:
+async def test_a_duplicate_of_a_singleton_field_is_rejected(gateway: ServedGateway, name: str) -> None:
     values = {"Host": "127.0.0.1", "Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
     line = f"{name}: {values.get(name, 'identity')}".encode()
     twice = (line,) if name == "Host" else (line, line)
@@ -122,7 +122,7 @@ async def test_a_head_is_read_up_to_its_limit(
     await connection.close()
 
 
-async def test_a_head_after_a_long_body_in_one_piece_is_not_taken_for_a_long_head(gateway: ServedGateway) -> None:
+async def test_a_short_head_after_a_long_body_in_one_chunk_is_not_a_long_head(gateway: ServedGateway) -> None:
     body = b'{"model":"none","x":"' + b"a" * 200_000 + b'"}'
     request = chunked("/api/v1/route", body, (), AUTHORIZED)
     connection = await RawConnection.open(gateway.url)
@@ -134,7 +134,9 @@ async def test_a_head_after_a_long_body_in_one_piece_is_not_taken_for_a_long_hea
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_dribbling_trailers_are_a_slow_body(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_trickling_trailers_count_as_a_slow_body(
+    tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(GuardedHttpProtocol, "head_timeout_s", 1.5)
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, edge=EdgeSettings(stall_s=1.5)) as gateway:
         connection = await RawConnection.open(gateway.url)

@@ -1,4 +1,4 @@
-"""The fast path is found behind wrappers, and only where there is one."""
+"""The fast path is discovered behind wrappers, and only if the app has one."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class _Inner:
         return FastAnswer(200, b"", admission.caller.key_id.encode() + body)
 
 
-def test_it_is_found_behind_a_wrapper() -> None:
+def test_the_fast_path_is_discovered_behind_a_wrapper() -> None:
     edge = Edge(_app, fast_path=_Inner())
     assert edge.fast_path is not None
     assert fast_path_of(SimpleNamespace(app=SimpleNamespace(app=edge))) is edge.fast_path
 
 
-def test_other_apps_have_none() -> None:
+def test_apps_without_a_fast_path_report_none() -> None:
     assert fast_path_of(_app) is None
     assert fast_path_of(SimpleNamespace(app=None)) is None
     assert fast_path_of(Edge(_app)) is None
 
 
-def test_the_edge_checks_what_takes_the_fast_path() -> None:
+def test_the_edge_checks_fast_path_requests() -> None:
     fast_path = Edge(_app, fast_path=_Inner()).fast_path
     assert fast_path is not None
     admission = fast_path.admit(PATH, HEADERS)

@@ -1,4 +1,4 @@
-"""Answers of one turn go out together, in order, and none is lost to what happens to its connection meanwhile."""
+"""Responses of one loop iteration are written together and in order; none is lost when its connection changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEAD = b"POST /api/v1/route HTTP/1.1\r\nHost: here\r\nContent-Length: 1\r\n\r\n"
 
 
 class _Wire(asyncio.Transport):
-    """A transport that keeps what is written."""
+    """A transport that stores written bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class _Wire(asyncio.Transport):
 
 
 class _App:
-    """An app with a fast path that answers each body with itself; `!` is declined."""
+    """An app with a fast path that echoes each body and declines `!`."""
 
     @property
     def fast_path(self) -> _App:
@@ -63,7 +63,7 @@ class _App:
 
 @pytest.fixture
 async def connection() -> tuple[GuardedHttpProtocol, _Wire]:
-    """A connection on which the head is known, so that its answers are held."""
+    """Return a connection with a known head, so that its responses are held."""
     config = uvicorn.Config(_App(), http=GuardedHttpProtocol, lifespan="off", log_config=None)  # type: ignore[arg-type]
     config.load()
     protocol, wire = GuardedHttpProtocol(config, ServerState(), {}), _Wire()
@@ -75,16 +75,18 @@ async def connection() -> tuple[GuardedHttpProtocol, _Wire]:
 
 
 def bodies(wire: _Wire) -> bytes:
-    """Return the last byte of each answer, which is its body."""
+    """Return the last byte of each response, which is its body."""
     return b"".join(part[-1:] for part in wire.written.split(b"HTTP/1.1 200 OK")[1:])
 
 
 async def a_turn() -> None:
-    """Let the loop come to the end of its turn."""
+    """Let the loop finish its current iteration."""
     await asyncio.sleep(0)
 
 
-async def test_answers_of_one_turn_go_out_at_its_end_in_order(connection: tuple[GuardedHttpProtocol, _Wire]) -> None:
+async def test_responses_of_one_iteration_are_written_at_its_end_in_order(
+    connection: tuple[GuardedHttpProtocol, _Wire],
+) -> None:
     protocol, wire = connection
     for body in (b"1", b"2", b"3"):
         protocol.data_received(HEAD + body)
@@ -96,7 +98,7 @@ async def test_answers_of_one_turn_go_out_at_its_end_in_order(connection: tuple[
     assert bodies(wire) == b"1234"
 
 
-async def test_no_answer_waits_for_more_than_a_few_others(connection: tuple[GuardedHttpProtocol, _Wire]) -> None:
+async def test_no_response_waits_for_more_than_a_few_others(connection: tuple[GuardedHttpProtocol, _Wire]) -> None:
     protocol, wire = connection
     for _ in range(MAX_HELD + 1):
         protocol.data_received(HEAD + b"1")
@@ -105,7 +107,7 @@ async def test_no_answer_waits_for_more_than_a_few_others(connection: tuple[Guar
     assert bodies(wire) == b"1" * (MAX_HELD + 1)
 
 
-async def test_what_takes_another_way_comes_after_what_is_held(connection: tuple[GuardedHttpProtocol, _Wire]) -> None:
+async def test_ordinary_writes_follow_held_responses(connection: tuple[GuardedHttpProtocol, _Wire]) -> None:
     protocol, wire = connection
     protocol.data_received(HEAD + b"1")
     protocol.data_received(b"this is no request\r\n\r\n")
@@ -115,7 +117,7 @@ async def test_what_takes_another_way_comes_after_what_is_held(connection: tuple
 
 
 @pytest.mark.parametrize("end", ["eof_received", "shutdown"])
-async def test_a_connection_that_ends_gets_its_answer_first(
+async def test_a_closing_connection_gets_its_response_first(
     connection: tuple[GuardedHttpProtocol, _Wire], end: str
 ) -> None:
     protocol, wire = connection
@@ -126,7 +128,7 @@ async def test_a_connection_that_ends_gets_its_answer_first(
     await a_turn()
 
 
-async def test_a_connection_that_is_gone_takes_no_other_answer_with_it() -> None:
+async def test_a_lost_connection_does_not_drop_other_responses() -> None:
     writes, gone, here = WriteCoalescer(), _Wire(), _Wire()
     loop = asyncio.get_running_loop()
     for wire in (gone, here):
@@ -136,7 +138,7 @@ async def test_a_connection_that_is_gone_takes_no_other_answer_with_it() -> None
     assert (gone.written, here.written) == (b"", b"!")
 
 
-def test_connections_of_one_loop_share_a_coalescer_that_goes_with_it() -> None:
+def test_connections_of_one_loop_share_a_coalescer_that_ends_with_it() -> None:
     one, other = asyncio.new_event_loop(), asyncio.new_event_loop()
     assert coalescer_of(one) is coalescer_of(one) is not coalescer_of(other)
     known = weakref.ref(coalescer_of(one))

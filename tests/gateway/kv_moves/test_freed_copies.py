@@ -1,4 +1,4 @@
-"""Detects wrong shrinks: their blocks were missed soon on the node that dropped them."""
+"""Detects wrong shrinks, whose blocks are soon missed on the node that dropped them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_shrink_whose_blocks_are_missed_on_its_node_is_useless_once() -> None:
     freed.check()
 
 
-def test_a_shrink_that_was_not_missed_for_long_enough_is_useful() -> None:
+def test_a_shrink_not_missed_for_long_enough_is_useful() -> None:
     freed = FreedCopies()
     freed.went(shrink(), (1, 2, 3), 10.0)
     assert freed.sweep(10.0 + MISSED_S - 0.1) == []
@@ -40,7 +40,7 @@ def test_a_shrink_that_was_not_missed_for_long_enough_is_useful() -> None:
     freed.check()
 
 
-def test_nothing_that_went_and_more_than_the_limit_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_shrinks_and_shrinks_beyond_the_limit_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(freed_copies, "MAX_KEYS", 4)
     freed = FreedCopies()
     assert freed.went(shrink(), (), 0.0).worth == "none"

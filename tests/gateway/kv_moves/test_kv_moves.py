@@ -1,4 +1,4 @@
-"""How orders are carried out: within limits, the urgent ones first, and only while they are wanted."""
+"""Execution of move orders: within limits, urgent ones first, and only while they are needed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BLOCK = 1000
 
 
 class SlowMover(Mover):
-    """Moves a part whenever it is let to. Mutable: what it was asked, under a lock."""
+    """Move a part only when released. Mutable: the received calls, under a lock."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, int, FlowPriority]] = []
@@ -73,7 +73,7 @@ class Clock:
 
 
 class Asked:
-    """Orders between nodes a to d, and the mover and clock they have."""
+    """Orders between nodes a to d, with a mover and a clock."""
 
     def __init__(self) -> None:
         self.metrics, self.mover, self.clock = GatewayMetrics(), SlowMover(), Clock()
@@ -86,7 +86,7 @@ class Asked:
     def ask(
         self, first: int, target: str = "b", planner: Planner = PREFETCH, blocks: int = 3, request: str = ""
     ) -> bool:
-        """Ask for blocks with these keys; a prefetch is for a request of that name where none is given."""
+        """Order blocks with these keys; without `request` a prefetch gets a generated request name."""
         move = KvMove(planner, "a", target, tuple(range(first, first + blocks)), 0.01)
         request = request or (f"r-{first}" if planner == PREFETCH else "")
         return self.orders.ask(move, "pool", 16, self.clock.now, request)
@@ -111,7 +111,7 @@ async def asked() -> AsyncIterator[Asked]:
         made.orders.book.check()
 
 
-async def test_few_move_at_a_time_and_fewer_to_one_node() -> None:
+async def test_concurrent_moves_are_limited_in_total_and_further_per_node() -> None:
     async with asked() as made:
         for number, target in enumerate("bbbbccccdddd"):
             assert made.ask(100 * number + 1, target)
@@ -123,7 +123,7 @@ async def test_few_move_at_a_time_and_fewer_to_one_node() -> None:
         assert len(made.orders) == 0
 
 
-async def test_what_a_request_waits_for_goes_before_replicas() -> None:
+async def test_moves_that_a_request_waits_for_precede_replicas() -> None:
     async with asked() as made:
         made.ask(1)
         made.ask(101)
@@ -138,13 +138,13 @@ async def test_what_a_request_waits_for_goes_before_replicas() -> None:
         assert made.mover.asked[3] == ("a:1", "b:1", 201, FlowPriority.REPLICATION)
 
 
-async def test_beyond_the_limit_nothing_is_asked() -> None:
+async def test_orders_beyond_the_limit_are_not_executed() -> None:
     async with asked() as made:
         known = [made.ask(10 * number + 1) for number in range(MAX_WAITING + MAX_PER_TARGET + 5)]
         assert known == [True] * (MAX_WAITING + MAX_PER_TARGET) + [False] * 5
 
 
-async def test_what_is_asked_already_is_not_asked_again() -> None:
+async def test_a_pending_order_is_not_repeated() -> None:
     async with asked() as made:
         made.ask(1, request="r-1")
         made.ask(1, request="r-2")
@@ -169,7 +169,7 @@ async def test_an_order_is_dropped_with_its_request() -> None:
         assert sorted(first for _, _, first, _ in made.mover.asked) == [1, 101]
 
 
-async def test_one_that_has_begun_ends_after_its_part_and_what_came_may_still_be_of_use() -> None:
+async def test_a_started_order_stops_after_its_part_and_keeps_the_moved_blocks() -> None:
     async with asked() as made:
         made.ask(1, blocks=5 * PART_BLOCKS)
         await until(lambda: len(made.mover.asked) == 1)
@@ -184,7 +184,7 @@ async def test_one_that_has_begun_ends_after_its_part_and_what_came_may_still_be
         assert [tokens for _, tokens in made.orders.book.loaded("b", (1, 2))] == [32]
 
 
-async def test_an_order_that_fails_says_so_with_what_came_before() -> None:
+async def test_a_failed_order_reports_the_blocks_moved_before() -> None:
     async with asked() as made:
         made.mover.outcomes = {PART_BLOCKS + 1: MISSING, 1001: FAILED}
         made.ask(1, blocks=3 * PART_BLOCKS)
@@ -196,14 +196,14 @@ async def test_an_order_that_fails_says_so_with_what_came_before() -> None:
         assert (reported["failed"].blocks, reported["failed"].worth) == (0, "none")
 
 
-async def test_nodes_that_are_followed_no_more_are_not_asked() -> None:
+async def test_nodes_no_longer_followed_get_no_orders() -> None:
     async with asked() as made:
         made.ask(1, target="x")
         await until(lambda: made.counted("prefetch", "failed") == 1)
         assert made.mover.asked == []
 
 
-async def test_a_planner_whose_orders_are_useless_backs_off_and_the_other_does_not() -> None:
+async def test_a_planner_with_useless_orders_backs_off_and_others_do_not() -> None:
     async with asked() as made:
         made.mover.let(1000)
         for number in range(30):
@@ -223,7 +223,7 @@ async def test_a_planner_whose_orders_are_useless_backs_off_and_the_other_does_n
         assert made.ask(9101, planner=REPLICATE)
 
 
-async def test_what_was_there_already_makes_no_row() -> None:
+async def test_an_order_that_moves_nothing_makes_no_row() -> None:
     class Nothing(SlowMover):
         @override
         def move(
@@ -242,7 +242,7 @@ async def test_what_was_there_already_makes_no_row() -> None:
 
 
 class Dropped:
-    """Receives advisories' orders. Mutable: those that gave way."""
+    """Receives the orders of advisories. Mutable: those dropped for others."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -257,7 +257,7 @@ class Dropped:
     def used(self, row: KvMoveRow, tokens: int) -> None: ...
 
 
-async def test_the_asker_of_an_order_that_gives_way_is_notified() -> None:
+async def test_the_source_of_a_dropped_order_is_notified() -> None:
     made, received = Asked(), Dropped()
     made.orders.listener = received
     for number in range(MAX_PER_TARGET):
@@ -273,7 +273,7 @@ async def test_the_asker_of_an_order_that_gives_way_is_notified() -> None:
     await made.orders.stop()
 
 
-async def test_an_end_while_something_moves_leaves_nothing_behind() -> None:
+async def test_stopping_during_a_move_leaves_nothing_behind() -> None:
     made = Asked()
     made.ask(1)
     made.ask(101)
@@ -288,7 +288,7 @@ async def test_an_end_while_something_moves_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("planner", [PREFETCH, REPLICATE])
-async def test_a_mover_that_breaks_costs_its_order_alone(planner: Planner) -> None:
+async def test_a_failing_mover_fails_only_its_order(planner: Planner) -> None:
     class Broken(SlowMover):
         @override
         def move(
@@ -304,7 +304,7 @@ async def test_a_mover_that_breaks_costs_its_order_alone(planner: Planner) -> No
 
 
 @pytest.mark.parametrize("planner", [REPLICATE, ADVISORY])
-async def test_an_unused_copy_is_dropped_while_another_node_has_it(planner: Planner) -> None:
+async def test_an_unused_copy_is_dropped_if_another_node_has_the_block(planner: Planner) -> None:
     async with asked() as made:
         held = made.nodes.holdings
         for name in "ab":
@@ -330,7 +330,7 @@ async def test_an_unused_copy_is_dropped_while_another_node_has_it(planner: Plan
         assert made.metrics.kv_move_useless.value("shrink") == 0
 
 
-async def test_shrinks_whose_blocks_are_missed_soon_are_useless_and_make_their_planner_back_off() -> None:
+async def test_shrinks_whose_blocks_are_soon_missed_make_their_planner_back_off() -> None:
     async with asked() as made:
         for number in range(30):
             made.clock.now += 1.0
@@ -347,7 +347,7 @@ async def test_shrinks_whose_blocks_are_missed_soon_are_useless_and_make_their_p
         made.mover.let(1)
 
 
-async def test_a_long_prefix_goes_from_its_end_and_no_further_than_its_node_lets_it() -> None:
+async def test_a_long_prefix_shrinks_from_its_end_until_the_node_keeps_a_part() -> None:
     async with asked() as made:
         made.mover.outcomes[PART_BLOCKS // 2 + 1] = KEPT
         move = KvMove(SHRINK, "a", "b", tuple(range(1, 2 * PART_BLOCKS + PART_BLOCKS // 2 + 1)), 0.0)

@@ -1,4 +1,4 @@
-"""Worth of copies: the loads from them before they leave."""
+"""The value of copies: the loads served from them before they are removed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.controlplane.kv_nodes.some_orders import row
 
 
 class Kept:
-    """A book, and what its nodes hold."""
+    """A ledger and the contents of its nodes."""
 
     def __init__(self) -> None:
         self.gone: set[tuple[str, int]] = set()
@@ -28,11 +28,11 @@ class Kept:
 
 
 def saved(kept: Kept, node: str, keys: tuple[int, ...]) -> dict[str, int]:
-    """Return the tokens that copies on a node save a request with these blocks, by their planners."""
+    """Return the tokens that copies on a node save a request with these blocks, by planner."""
     return {row.planner: tokens for row, tokens in kept.book.loaded(node, keys)}
 
 
-def test_a_copy_that_is_loaded_from_is_useful_and_its_tokens_add_up() -> None:
+def test_a_copy_that_serves_a_load_is_useful_and_its_tokens_add_up() -> None:
     kept = Kept()
     kept.book.ended(row(), (1, 2, 3), 16, 0.0)
     assert kept.rows()["o-1"].worth == "open"
@@ -44,7 +44,7 @@ def test_a_copy_that_is_loaded_from_is_useful_and_its_tokens_add_up() -> None:
     kept.book.check()
 
 
-def test_loads_from_another_node_or_of_other_blocks_count_for_nothing() -> None:
+def test_loads_from_another_node_or_of_other_blocks_do_not_count() -> None:
     kept = Kept()
     kept.book.ended(row(), (1, 2, 3), 16, 0.0)
     assert saved(kept, "kv-1", (1, 2, 3)) == {}
@@ -52,7 +52,7 @@ def test_loads_from_another_node_or_of_other_blocks_count_for_nothing() -> None:
     assert kept.judged == []
 
 
-def test_a_copy_that_leaves_without_a_load_is_useless() -> None:
+def test_a_copy_removed_without_a_load_is_useless() -> None:
     kept = Kept()
     kept.book.ended(row(), (1, 2, 3), 16, 0.0)
     kept.gone = {("kv-2", 1)}
@@ -65,7 +65,7 @@ def test_a_copy_that_leaves_without_a_load_is_useless() -> None:
     kept.book.check()
 
 
-def test_a_copy_that_was_useful_stays_so_when_it_leaves() -> None:
+def test_a_useful_copy_stays_useful_after_its_removal() -> None:
     kept = Kept()
     kept.book.ended(row(), (1,), 16, 0.0)
     kept.book.loaded("kv-2", (1,))
@@ -75,7 +75,7 @@ def test_a_copy_that_was_useful_stays_so_when_it_leaves() -> None:
     assert kept.rows()["o-1"].worth == "useful"
 
 
-def test_an_old_copy_is_judged_though_it_is_still_there() -> None:
+def test_an_old_copy_is_judged_although_it_remains() -> None:
     kept = Kept()
     kept.book.ended(row(), (1,), 16, 0.0)
     kept.book.sweep(MAX_AGE_S - 1)
@@ -84,14 +84,14 @@ def test_an_old_copy_is_judged_though_it_is_still_there() -> None:
     assert kept.judged == [("o-1", "useless")]
 
 
-def test_an_order_that_brought_nothing_is_reported_and_not_judged() -> None:
+def test_an_order_that_moved_nothing_is_reported_and_not_judged() -> None:
     kept = Kept()
     kept.book.ended(row(outcome="failed", blocks=0, bytes=0), (), 16, 0.0)
     kept.book.sweep(MAX_AGE_S + 1)
     assert (kept.rows()["o-1"].worth, kept.judged, len(kept.book)) == ("none", [], 0)
 
 
-def test_a_later_copy_of_a_block_gets_the_credit() -> None:
+def test_the_latest_copy_of_a_block_gets_the_credit() -> None:
     kept = Kept()
     kept.book.ended(row("o-1"), (1, 2), 16, 0.0)
     kept.book.ended(row("o-2", planner="replicate"), (2, 3), 16, 1.0)
@@ -99,7 +99,7 @@ def test_a_later_copy_of_a_block_gets_the_credit() -> None:
     kept.book.check()
 
 
-def test_rows_are_reported_once_and_in_their_last_state() -> None:
+def test_rows_are_reported_once_and_in_their_final_state() -> None:
     kept = Kept()
     kept.book.ended(row(), (1,), 16, 0.0)
     kept.book.loaded("kv-2", (1,))
@@ -107,7 +107,7 @@ def test_rows_are_reported_once_and_in_their_last_state() -> None:
     assert kept.book.take_rows(10) == []
 
 
-def test_random_work_keeps_within_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_operations_stay_within_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(move_ledger, "MAX_COPIES", 8)
     monkeypatch.setattr(move_ledger, "MAX_KEYS", 40)
     rng, kept = random.Random(3), Kept()

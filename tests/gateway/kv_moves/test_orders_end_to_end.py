@@ -1,4 +1,4 @@
-"""Engines, node managers and a gateway at work together: blocks come to a node before they are needed there."""
+"""Engines, node managers and a gateway together: blocks arrive at a node before they are needed there."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class MoveRows:
 
 
 async def computed_on_engine_0(fleet: Fleet) -> None:
-    """Have the first engine compute the prompt, and leave the second one alone from then on."""
+    """Have the first engine compute the prompt, then route nothing to the second one."""
     await until(lambda: fleet.holding("a") and fleet.holding("b"))
     fleet.keep_out("engine-1")
     await until(lambda: fleet.gateway.pool.accepting == {"engine-0"})
@@ -58,7 +58,7 @@ def orders(fleet: Fleet, planner: str, outcome: str) -> float:
 
 
 async def queued_behind_another(fleet: Fleet) -> tuple[asyncio.Task[Any], asyncio.Task[Any]]:
-    """Keep the second engine busy, and have the prompt wait for it."""
+    """Keep the second engine busy and queue the prompt for it."""
     engine = fleet.engines["engine-1"]
     engine.free.clear()
     first = asyncio.create_task(fleet.ask(messages=OTHER))
@@ -68,7 +68,7 @@ async def queued_behind_another(fleet: Fleet) -> tuple[asyncio.Task[Any], asynci
     return first, waiting
 
 
-async def test_what_a_queued_request_will_load_comes_beside_its_engine_meanwhile(tmp_path: Path) -> None:
+async def test_blocks_of_a_queued_request_are_prefetched_next_to_its_engine(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}, policy=ONE_AT_A_TIME) as fleet:
             rows = MoveRows(fleet)
@@ -98,7 +98,7 @@ async def test_what_a_queued_request_will_load_comes_beside_its_engine_meanwhile
             fleet.gateway.gateway.kv_moves.book.check()
 
 
-async def test_blocks_that_are_loaded_from_afar_again_and_again_come_to_stay(tmp_path: Path) -> None:
+async def test_blocks_repeatedly_loaded_from_a_remote_node_are_replicated(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
             rows = MoveRows(fleet)
@@ -121,7 +121,7 @@ async def test_blocks_that_are_loaded_from_afar_again_and_again_come_to_stay(tmp
             assert (row.loads, row.saved_tokens) == (1, 16 * BLOCKS)
 
 
-async def test_a_replica_that_went_cold_leaves_its_node_and_the_other_copy_serves(
+async def test_a_cold_replica_is_dropped_and_the_other_copy_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replica_count, "COLD_S", 0.0)
@@ -150,7 +150,7 @@ async def test_a_replica_that_went_cold_leaves_its_node_and_the_other_copy_serve
             assert 'headway_kv_moves_useless_total{planner="shrink"} 1.0' in await fleet.gateway.metrics()
 
 
-async def test_an_order_whose_holder_is_gone_fails_and_its_request_is_served(tmp_path: Path) -> None:
+async def test_an_order_whose_source_node_is_gone_fails_and_its_request_is_served(tmp_path: Path) -> None:
     with a_node("a") as (manager, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}, policy=ONE_AT_A_TIME) as fleet:
             rows = MoveRows(fleet)

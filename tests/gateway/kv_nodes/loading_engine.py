@@ -1,4 +1,4 @@
-"""An engine that keeps its blocks on a node manager and loads the ordered ones, as a KV connector does."""
+"""An engine that stores its blocks on a node manager and loads the ordered ones, as a KV connector does."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def block_of(routing_key: int, tenant: str = "") -> tuple[BlockFacts, memoryview
 
 
 class LoadingEngine(ScriptedEngine):
-    """Holds nothing between two requests, so that each loads what it may."""
+    """Keep no block between two requests, so that each request loads what it can."""
 
     def __init__(self, node: str) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class LoadingEngine(ScriptedEngine):
         self._client = TransferClient(KEYRING, time.monotonic)
 
     def close(self) -> None:
-        """Close its connections to nodes."""
+        """Close the connections to nodes."""
         self._client.close()
 
     @override

@@ -1,4 +1,4 @@
-"""The table of nodes as snapshots change it, over followers that the test scripts."""
+"""The table of nodes as snapshots change it, with followers scripted by the test."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.patience import until
 
 
 class Scripted(NodeFollower):
-    """Starts nothing; the test speaks for it, from any thread."""
+    """A follower that starts nothing; the test reports in its name, from any thread."""
 
     def __init__(self, entry: KvNodeEntry, sink: NodeSink) -> None:
         self.entry, self.sink = entry, sink
@@ -54,7 +54,7 @@ class Scripted(NodeFollower):
 
 
 class Nodes(KvNodes):
-    """Nodes whose followers are scripted."""
+    """Nodes with scripted followers."""
 
     def __init__(self, keyring: Keyring | None = KEYRING) -> None:
         self.made: list[Scripted] = []
@@ -74,7 +74,7 @@ def entry(name: str, **fields: str) -> KvNodeEntry:
     return KvNodeEntry(name=name, slot_bytes=4096, **{**known, **fields})  # type: ignore[arg-type]
 
 
-async def test_a_node_counts_once_it_is_known_in_full() -> None:
+async def test_a_node_counts_once_its_contents_are_completely_known() -> None:
     nodes = Nodes()
     nodes.apply([entry("a")])
     (follower,) = nodes.made
@@ -110,7 +110,7 @@ async def test_a_snapshot_with_the_same_nodes_disturbs_none() -> None:
         [entry("a", address="127.0.0.1:99")],
     ],
 )
-async def test_a_node_that_left_drains_or_moved_is_forgotten(after: list[KvNodeEntry]) -> None:
+async def test_a_node_that_is_removed_drained_or_moved_is_forgotten(after: list[KvNodeEntry]) -> None:
     nodes = Nodes()
     nodes.apply([entry("a")])
     first = nodes.made[0]
@@ -127,7 +127,7 @@ async def test_a_node_that_left_drains_or_moved_is_forgotten(after: list[KvNodeE
     nodes.holdings.check()
 
 
-async def test_without_the_secret_no_node_is_followed_and_the_log_says_so_once(
+async def test_without_the_secret_no_node_is_followed_and_this_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     nodes = Nodes(None)
@@ -139,14 +139,14 @@ async def test_without_the_secret_no_node_is_followed_and_the_log_says_so_once(
     assert sum("kv_nodes_not_followed" in record.getMessage() for record in caplog.records) == 1
 
 
-async def test_addresses_and_names_are_found_both_ways() -> None:
+async def test_addresses_and_names_map_both_ways() -> None:
     nodes = Nodes()
     nodes.apply([entry("a"), entry("bb")])
     assert nodes.addresses(["bb", "gone", "a"]) == ["127.0.0.1:2", "127.0.0.1:1"]
     assert [nodes.name_at(name) for name in ("127.0.0.1:2", "bb", "127.0.0.1:3", "")] == ["bb", "bb", "", ""]
 
 
-async def test_a_follower_waits_for_a_loop_that_is_busy_and_goes_when_it_is_over() -> None:
+async def test_a_follower_waits_for_a_busy_loop_and_stops_when_the_loop_closes() -> None:
     nodes = Nodes()
     nodes.apply([entry("a")])
     (follower,) = nodes.made
@@ -167,14 +167,14 @@ async def test_a_follower_waits_for_a_loop_that_is_busy_and_goes_when_it_is_over
     assert len(nodes.holdings) == 0
 
 
-async def test_the_number_of_nodes_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_nodes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kv_nodes, "MAX_NODES", 2)
     nodes = Nodes()
     nodes.apply([entry("c"), entry("a"), entry("b")])
     assert sorted(nodes.entries) == ["a", "b"]
 
 
-async def test_a_node_behind_tls_is_followed_with_certificates_only(tmp_path: Path) -> None:
+async def test_a_node_behind_tls_is_followed_only_with_certificates(tmp_path: Path) -> None:
     files = certificates(tmp_path)
     events_port, replay_port = free_ports(2)
     with (

@@ -1,4 +1,4 @@
-"""Engines, node managers and a gateway at work together: what one engine computed another one loads."""
+"""Engines, node managers and a gateway together: one engine loads blocks that another one computed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def entry_of(manager: NodeManager, name: str, events_port: int, replay_port: int
 
 
 class Fleet:
-    """Two engines, each with a node manager of its own, behind a gateway."""
+    """Two engines, each with its own node manager, behind a gateway."""
 
     def __init__(
         self, gateway: ServedGateway, engines: Mapping[str, LoadingEngine], first: Snapshot, bus: InProcessBus
@@ -65,12 +65,12 @@ class Fleet:
         self.gateway, self.engines, self.first, self.bus = gateway, engines, first, bus
 
     def publish(self, **fields: Any) -> None:
-        """Publish the snapshot with other fields."""
+        """Publish the snapshot with these fields changed."""
         self.first = msgspec.structs.replace(self.first, version=self.first.version + 1, **fields)
         self.bus.publish(SNAPSHOT_TOPIC, encode_snapshot(self.first))
 
     def keep_out(self, *engine_ids: str) -> None:
-        """Drain these engines, and no other."""
+        """Drain only these engines."""
         engines = [
             msgspec.structs.replace(engine, desired_state="draining" if engine.engine_id in engine_ids else "ready")
             for engine in self.first.engines
@@ -78,7 +78,7 @@ class Fleet:
         self.publish(engines=tuple(engines))
 
     async def ask(self, **fields: Any) -> tuple[dict[str, Any], StoredDecision]:
-        """Return the answer and the record of one request."""
+        """Return the response and the record of one request."""
         status, answer, headers = await self.gateway.post(CHAT, body(**fields))
         assert status == 200, answer
         record = self.gateway.app.recent.get(headers["x-headway-decision"])
@@ -124,7 +124,7 @@ async def serving(
 
 
 @pytest.mark.parametrize("placement", ["mooncake", "least_cost"])
-async def test_what_one_engine_computed_another_one_loads(tmp_path: Path, placement: str) -> None:
+async def test_blocks_that_one_engine_computed_are_loaded_by_another(tmp_path: Path, placement: str) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}, placement) as fleet:
             await until(lambda: fleet.holding("a") and fleet.holding("b"))
@@ -159,8 +159,8 @@ async def test_what_one_engine_computed_another_one_loads(tmp_path: Path, placem
             assert fleet.gateway.pool.loads.learned.block_bytes == BLOCK_BYTES
 
 
-async def test_the_record_says_what_was_there_and_no_hit_is_a_surprise(tmp_path: Path) -> None:
-    """A load is no error of the index, which covers the engine's own memory."""
+async def test_the_record_states_the_available_blocks_and_no_hit_is_a_mismatch(tmp_path: Path) -> None:
+    """A load does not contradict the index, which covers only the engine's own memory."""
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
             await until(lambda: fleet.holding("a") and fleet.holding("b"))
@@ -171,7 +171,7 @@ async def test_the_record_says_what_was_there_and_no_hit_is_a_surprise(tmp_path:
             assert (record.cached_tokens, record.believed_tokens, record.mismatch) == (16 * BLOCKS, 0, "")
 
 
-async def test_a_stream_s_client_sees_nothing_of_the_load(tmp_path: Path) -> None:
+async def test_a_streaming_client_does_not_see_the_load(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
             await until(lambda: fleet.holding("a") and fleet.holding("b"))
@@ -187,7 +187,7 @@ async def test_a_stream_s_client_sees_nothing_of_the_load(tmp_path: Path) -> Non
             await until(lambda: fleet.loads("whole") == 1)
 
 
-async def test_nothing_is_counted_on_a_node_that_is_gone(tmp_path: Path) -> None:
+async def test_blocks_of_a_dead_node_are_not_expected(tmp_path: Path) -> None:
     with ExitStack() as stack:
         manager, one = stack.enter_context(a_node("a"))
         _, other = stack.enter_context(a_node("b"))
@@ -206,7 +206,7 @@ async def test_nothing_is_counted_on_a_node_that_is_gone(tmp_path: Path) -> None
             assert (after.outcome, after.load, after.decision.fetch) == ("completed", None, None)
 
 
-async def test_a_load_that_fails_costs_a_prefill_and_its_node_is_left_alone(tmp_path: Path) -> None:
+async def test_a_failed_load_costs_a_prefill_and_its_node_is_avoided(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
             await until(lambda: fleet.holding("a") and fleet.holding("b"))
@@ -224,7 +224,7 @@ async def test_a_load_that_fails_costs_a_prefill_and_its_node_is_left_alone(tmp_
             assert record.decision.fetch is None
 
 
-async def test_another_tenant_s_keys_are_others_where_caches_are_separated(tmp_path: Path) -> None:
+async def test_another_tenants_keys_differ_if_caches_are_separated(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}, isolated=True) as fleet:
             await until(lambda: fleet.holding("a") and fleet.holding("b"))
@@ -240,7 +240,7 @@ async def test_another_tenant_s_keys_are_others_where_caches_are_separated(tmp_p
 
 
 @pytest.mark.parametrize("hint", ["ephemeral", "context_cache", "default"])
-async def test_engines_get_the_callers_hint_about_its_prompt(tmp_path: Path, hint: str) -> None:
+async def test_engines_get_the_callers_cache_hint(tmp_path: Path, hint: str) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
             for engine in fleet.engines.values():
@@ -254,7 +254,7 @@ async def test_engines_get_the_callers_hint_about_its_prompt(tmp_path: Path, hin
             assert not any("cache_hint" in sent for engine in fleet.engines.values() for sent in engine.bodies)
 
 
-async def test_a_hint_that_is_none_is_rejected(tmp_path: Path) -> None:
+async def test_an_invalid_hint_is_rejected(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
             for said in ("forever", 3, None, ["ephemeral"]):
@@ -264,7 +264,7 @@ async def test_a_hint_that_is_none_is_rejected(tmp_path: Path) -> None:
             assert (status, answer["error"]["param"]) == (400, "x-headway-cache-hint")
 
 
-async def test_a_client_s_own_order_reaches_no_engine(tmp_path: Path) -> None:
+async def test_a_clients_own_load_order_reaches_no_engine(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
             own = {"headway": {"load_blocks": 3, "holders": ["198.51.100.7:1"]}}
@@ -273,7 +273,7 @@ async def test_a_client_s_own_order_reaches_no_engine(tmp_path: Path) -> None:
             assert [(order.load_blocks, order.holders) for order in orders] == [(0, [])]
 
 
-async def test_an_engine_that_says_nothing_of_its_load_is_counted_so(tmp_path: Path) -> None:
+async def test_an_engine_that_does_not_report_its_load_is_counted(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
             await until(lambda: fleet.holding("a") and fleet.holding("b"))
@@ -289,7 +289,7 @@ async def test_an_engine_that_says_nothing_of_its_load_is_counted_so(tmp_path: P
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_a_prompt_is_loaded_by_the_engine_that_prefills_and_handed_over(tmp_path: Path, streams: bool) -> None:
+async def test_a_prompt_is_loaded_by_the_prefill_engine_and_handed_over(tmp_path: Path, streams: bool) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}, roles=["prefill", "decode"]) as fleet:
             await until(lambda: fleet.holding("a") and fleet.holding("b"))
@@ -316,8 +316,8 @@ async def test_a_prompt_is_loaded_by_the_engine_that_prefills_and_handed_over(tm
             assert (load.node, load.blocks, load.saved_tokens) == ("a", BLOCKS, 16 * BLOCKS)
 
 
-async def test_a_decision_that_others_carry_out_counts_on_no_load(tmp_path: Path) -> None:
-    """A caller that sends the request to the engine by itself has no order for it."""
+async def test_a_decision_for_a_direct_caller_expects_no_load(tmp_path: Path) -> None:
+    """A caller that sends the request to the engine itself has no load order."""
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
             await until(lambda: fleet.holding("a") and fleet.holding("b"))
@@ -332,7 +332,7 @@ async def test_a_decision_that_others_carry_out_counts_on_no_load(tmp_path: Path
             assert proxied.decision.fetch is not None
 
 
-async def test_of_several_prompts_none_is_loaded(tmp_path: Path) -> None:
+async def test_requests_with_several_prompts_load_nothing(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
             await until(lambda: fleet.holding("a") and fleet.holding("b"))

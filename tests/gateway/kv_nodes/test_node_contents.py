@@ -28,14 +28,14 @@ def applied(contents: NodeContents, *events: KvEvent) -> list[ContentsChange]:
     return changes
 
 
-def test_a_page_reports_blocks_whose_key_is_known() -> None:
+def test_a_page_reports_blocks_with_known_keys() -> None:
     contents = NodeContents(100)
     blocks = [(facts(1), ["CPU"]), (facts(0), ["CPU"]), (facts(2), ["CPU", "STORAGE"]), (facts(3), [])]
     assert contents.page(blocks) == [ContentsChange(True, [1, 2])]  # type: ignore[arg-type]
     assert len(contents) == 2
 
 
-def test_a_block_is_held_while_one_of_its_copies_is() -> None:
+def test_a_block_is_held_while_any_of_its_copies_exists() -> None:
     contents = NodeContents(100)
     assert applied(contents, stored(1, 2)) == [ContentsChange(True, [1, 2])]
     assert applied(contents, stored(1, medium="STORAGE")) == []
@@ -51,7 +51,7 @@ def test_payloads_of_two_ranks_are_two_copies() -> None:
     assert applied(contents, removed(1, payload="rank 1")) == [ContentsChange(False, [1])]
 
 
-def test_events_that_repeat_what_a_page_showed_change_nothing() -> None:
+def test_events_already_covered_by_a_page_change_nothing() -> None:
     contents = NodeContents(100)
     contents.page([(facts(1), ["CPU", "STORAGE"])])
     assert applied(contents, stored(1), stored(1, medium="STORAGE")) == []
@@ -63,7 +63,7 @@ def test_events_that_repeat_what_a_page_showed_change_nothing() -> None:
     ]
 
 
-def test_a_page_reports_blocks_on_ssd_alone() -> None:
+def test_a_page_reports_blocks_that_are_only_on_ssd() -> None:
     contents = NodeContents(100)
     assert contents.page([(facts(1), ["STORAGE"]), (facts(2), ["CPU"])]) == [
         ContentsChange(True, [2]),
@@ -71,7 +71,7 @@ def test_a_page_reports_blocks_on_ssd_alone() -> None:
     ]
 
 
-def test_a_clearing_drops_everything_and_what_follows_it_counts() -> None:
+def test_clearing_drops_everything_and_later_events_count() -> None:
     contents = NodeContents(100)
     applied(contents, stored(1, 2))
     assert applied(contents, AllBlocksCleared(), stored(2)) == [ContentsChange(False, None), ContentsChange(True, [2])]
@@ -79,13 +79,13 @@ def test_a_clearing_drops_everything_and_what_follows_it_counts() -> None:
 
 
 @pytest.mark.parametrize("medium", ["GPU", None, "TAPE"])
-def test_other_media_are_no_node_s(medium: str | None) -> None:
+def test_events_of_other_media_are_ignored(medium: str | None) -> None:
     contents = NodeContents(100)
     assert applied(contents, stored(1, medium=medium)) == []
     assert applied(contents, stored(1), removed(1, medium=medium)) == [ContentsChange(True, [1])]
 
 
-def test_blocks_beyond_the_limit_are_counted_and_not_known() -> None:
+def test_blocks_over_the_limit_are_counted_but_not_tracked() -> None:
     contents = NodeContents(2)
     assert applied(contents, stored(1, 2, 3)) == [ContentsChange(True, [1, 2])]
     assert contents.dropped == 1
@@ -93,7 +93,7 @@ def test_blocks_beyond_the_limit_are_counted_and_not_known() -> None:
     assert applied(contents, removed(1), stored(4)) == [ContentsChange(False, [1]), ContentsChange(True, [4])]
 
 
-def test_changes_lead_to_what_the_copies_say() -> None:
+def test_deltas_produce_the_same_contents_as_full_copies() -> None:
     random, contents, held = Random(5), NodeContents(1000), dict[int, bool]()
     copies: set[tuple[int, str, Medium]] = set()
     media: tuple[Medium, ...] = ("CPU", "STORAGE")

@@ -1,4 +1,4 @@
-"""A follower of a real node manager, or of a scripted one where the node must misbehave."""
+"""A follower of a real node manager, or of a scripted one if the node must misbehave."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ QUICK = FollowSettings(timeout_s=0.5, beat_s=0.05, retry_min_s=0.02, retry_max_s
 
 
 class RecordingSink(NodeSink):
-    """Records a follower's results as routing would see them."""
+    """Record a follower's results as routing receives them."""
 
     def __init__(self) -> None:
         self.keys: set[int] = set()
@@ -98,7 +98,7 @@ def put(client: TransferClient, manager: NodeManager, *keys: int) -> None:
     client.put(address(manager), [block_of(item, "acme") for item in keys])
 
 
-def test_what_was_there_and_what_comes_and_goes_is_known(tmp_path: Path) -> None:
+def test_initial_contents_and_later_changes_are_known(tmp_path: Path) -> None:
     with a_node(tmp_path, free_ports(2)) as (manager, entry), a_client() as client:
         put(client, manager, 1, 2, 3)
         with following(entry) as (sink, _):
@@ -127,7 +127,7 @@ def test_a_restarted_node_is_read_again(tmp_path: Path) -> None:
         follow.__exit__(None, None, None)
 
 
-def test_without_the_secret_nothing_is_read(tmp_path: Path) -> None:
+def test_nothing_is_read_without_the_secret(tmp_path: Path) -> None:
     with a_node(tmp_path, free_ports(2)) as (manager, entry), a_client() as client:
         put(client, manager, 1)
         with following(entry, Keyring.of(b"another secret")) as (sink, _):
@@ -135,7 +135,7 @@ def test_without_the_secret_nothing_is_read(tmp_path: Path) -> None:
             assert (sink.keys, sink.followed) == (set(), False)
 
 
-def test_many_blocks_come_in_pages_and_one_replay() -> None:
+def test_many_blocks_arrive_in_pages_and_one_replay() -> None:
     scripted = ScriptedNode()
     scripted.blocks = [facts(number) for number in range(1, 12_501)]
     with scripted.serving() as entry, following(entry, settings=FollowSettings(beat_s=60.0)) as (sink, _):
@@ -154,7 +154,7 @@ def stored(*numbers: int) -> KvEvent:
 
 
 class ScriptedNode:
-    """Implements a node's protocol as far as followers use it, scripted by the test."""
+    """The part of a node's protocol that followers use, scripted by the test."""
 
     def __init__(self) -> None:
         self.blocks: list[BlockFacts] = []
@@ -167,7 +167,7 @@ class ScriptedNode:
         self._lock = threading.Lock()
 
     def publish(self, *events: KvEvent, lost: bool = False) -> None:
-        """Publish a batch; a lost one reaches no subscriber."""
+        """Publish a batch; a lost batch reaches no subscriber."""
         with self._lock:
             number, payload = len(self.batches), encode_batch(EventBatch(0.0, list(events), 0))
             self.batches.append(payload)
@@ -252,7 +252,7 @@ def scripted() -> ScriptedNode:
     return made
 
 
-def test_what_was_published_while_the_pages_came_is_replayed(scripted: ScriptedNode) -> None:
+def test_events_published_while_pages_are_read_are_replayed(scripted: ScriptedNode) -> None:
     def once() -> None:
         scripted.on_page = lambda: None
         scripted.publish(stored(3), lost=True)
@@ -263,7 +263,7 @@ def test_what_was_published_while_the_pages_came_is_replayed(scripted: ScriptedN
         assert sink.keys == {1, 2, 3}
 
 
-def test_events_that_were_lost_are_missed_at_the_next_one(scripted: ScriptedNode) -> None:
+def test_lost_events_are_detected_at_the_next_event(scripted: ScriptedNode) -> None:
     with scripted.serving() as entry, following(entry, settings=FollowSettings(beat_s=60.0)) as (sink, _):
         wait_until(lambda: sink.followed)
         scripted.publish(stored(3), lost=True)
@@ -272,7 +272,7 @@ def test_events_that_were_lost_are_missed_at_the_next_one(scripted: ScriptedNode
         assert sink.completions == 1
 
 
-def test_events_that_were_lost_are_missed_at_the_next_sign_of_life(scripted: ScriptedNode) -> None:
+def test_lost_events_are_detected_at_the_next_heartbeat(scripted: ScriptedNode) -> None:
     with scripted.serving() as entry, following(entry) as (sink, _):
         wait_until(lambda: sink.followed)
         scripted.publish(stored(3), lost=True)
@@ -280,7 +280,7 @@ def test_events_that_were_lost_are_missed_at_the_next_sign_of_life(scripted: Scr
         assert sink.completions == 1
 
 
-def test_where_lost_events_are_not_kept_the_node_is_read_again(scripted: ScriptedNode) -> None:
+def test_a_node_is_read_again_if_its_lost_events_are_not_retained(scripted: ScriptedNode) -> None:
     with scripted.serving() as entry, following(entry) as (sink, _):
         wait_until(lambda: sink.followed)
         scripted.blocks = [facts(5)]
@@ -291,7 +291,7 @@ def test_where_lost_events_are_not_kept_the_node_is_read_again(scripted: Scripte
         assert sink.keys == {5}
 
 
-def test_a_silent_node_holds_nothing_until_it_speaks(scripted: ScriptedNode) -> None:
+def test_a_silent_node_holds_nothing_until_it_responds(scripted: ScriptedNode) -> None:
     with scripted.serving() as entry, following(entry) as (sink, _):
         wait_until(lambda: sink.followed)
         scripted.silent = True
@@ -302,14 +302,14 @@ def test_a_silent_node_holds_nothing_until_it_speaks(scripted: ScriptedNode) -> 
         assert sink.keys == {1, 2}
 
 
-def test_a_node_that_replays_nothing_is_never_taken_for_known(scripted: ScriptedNode) -> None:
+def test_a_node_without_replay_is_never_considered_known(scripted: ScriptedNode) -> None:
     scripted.deaf = True
     with scripted.serving() as entry, following(entry) as (sink, _):
         wait_until(lambda: scripted.pages >= 4)
         assert (sink.followed, sink.completions) == (False, 0)
 
 
-def test_a_node_whose_pages_do_not_go_on_is_never_taken_for_known(scripted: ScriptedNode) -> None:
+def test_a_node_whose_paging_stalls_is_never_considered_known(scripted: ScriptedNode) -> None:
     scripted.stuck = True
     with scripted.serving() as entry, following(entry) as (sink, _):
         wait_until(lambda: scripted.pages >= 4)
@@ -319,9 +319,7 @@ def test_a_node_whose_pages_do_not_go_on_is_never_taken_for_known(scripted: Scri
         assert sink.keys == {1, 2}
 
 
-def test_a_follower_that_breaks_leaves_nothing_behind_that_is_counted_on(
-    scripted: ScriptedNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_follower_leaves_no_blocks_that_count(scripted: ScriptedNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     with scripted.serving() as entry, following(entry) as (sink, follower):
         wait_until(lambda: sink.followed)
@@ -335,7 +333,7 @@ def test_a_follower_that_breaks_leaves_nothing_behind_that_is_counted_on(
         assert sink.keys == set()
 
 
-def test_a_node_that_counts_from_the_start_again_is_read_again(scripted: ScriptedNode) -> None:
+def test_a_node_whose_sequence_restarts_is_read_again(scripted: ScriptedNode) -> None:
     with scripted.serving() as entry, following(entry) as (sink, _):
         wait_until(lambda: sink.followed)
         for _ in range(3):
@@ -346,7 +344,7 @@ def test_a_node_that_counts_from_the_start_again_is_read_again(scripted: Scripte
         wait_until(lambda: sink.followed and sink.keys == {9})
 
 
-def test_an_unreadable_event_has_the_node_read_again(scripted: ScriptedNode) -> None:
+def test_an_unreadable_event_causes_the_node_to_be_read_again(scripted: ScriptedNode) -> None:
     with scripted.serving() as entry, following(entry) as (sink, _):
         wait_until(lambda: sink.followed)
         with scripted._lock:

@@ -1,4 +1,4 @@
-"""Gateway processes that share one pool over a local bus, with engines and callers in the test's own loop."""
+"""Gateway processes that share one pool over a local bus, with engines and callers in the test's loop."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ STAYS = "stays"
 
 
 class Engine(ScriptedEngine):
-    """Records the id of each request; one whose text demands it waits for `goes_on`."""
+    """Record the id of each request; a request with the marker text waits for `goes_on`."""
 
     @property
     def ids(self) -> list[str]:
-        """The decision ids of all requests."""
+        """Return the decision ids of all requests."""
         return [headers["x-request-id"] for headers in self.headers]
 
     @override
@@ -55,7 +55,7 @@ class Engine(ScriptedEngine):
 
 
 class Gateways:
-    """The processes by name, what they say of themselves, and what callers got."""
+    """The processes by name, their published samples, and the responses to callers."""
 
     def __init__(self, directory: Path, hub_url: str, engines: list[Engine], session: aiohttp.ClientSession) -> None:
         self.engines = engines
@@ -71,7 +71,7 @@ class Gateways:
         self._urls: dict[str, str] = {}
 
     def follow(self, keyring: Keyring | None = None) -> None:
-        """Take the samples of all gateways; with a keyring as another process, which has that."""
+        """Collect the samples of all gateways; with a keyring, as another process with that secret."""
         if keyring is not None:
             self._unsubscribe()
             self.bus.close()
@@ -87,7 +87,7 @@ class Gateways:
         self.bus.close()
 
     def start(self, name: str, **variables: str) -> None:
-        """Start a gateway with these variables in its environment."""
+        """Start a gateway with these environment variables."""
         port = free_port()
         self._urls[name] = f"http://127.0.0.1:{port}"
         environment = {**os.environ, "HEADWAY_FLEET_SECRET": SECRET, "REDIS_URL": self._hub_url, **variables}
@@ -97,13 +97,13 @@ class Gateways:
             self.processes[name] = subprocess.Popen(command, env=environment, stderr=log)
 
     def signal(self, name: str, number: signal.Signals) -> None:
-        """Send a signal to a gateway; SIGKILL is waited for."""
+        """Send a signal to a gateway; wait for its end after SIGKILL."""
         self.processes[name].send_signal(number)
         if number == signal.SIGKILL:
             self.processes[name].wait()
 
     def receive(self, name: str, value: bytes) -> None:
-        """Take the sample of a gateway."""
+        """Store the sample of a gateway."""
         self.samples[name] = decode_sample(value)
         self.received_s[name] = time.monotonic()
 
@@ -113,7 +113,7 @@ class Gateways:
         return sample.pools[0].roles[0] if sample is not None and sample.pools and sample.pools[0].roles else None
 
     def owned(self, names: str, after: int = 0) -> tuple[str, int] | None:
-        """Return who of these owns the pool for all of them, and its epoch above `after`; None: they do not agree."""
+        """Return the owner and an epoch above `after` on which all of these agree, or None."""
         roles = {name: role for name in names if (role := self.role(name)) is not None and role.epoch > after}
         owners = [name for name, role in roles.items() if role.role == OWNER]
         asking = [name for name, role in roles.items() if role.role == ASKS]
@@ -121,23 +121,24 @@ class Gateways:
         return (owners[0], roles[owners[0]].epoch) if agree and len(asking) == len(names) - 1 else None
 
     async def owner(self, names: str, after: int = 0) -> tuple[str, int]:
-        """Return the owner and its epoch, once all of these agree on one."""
+        """Return the owner and its epoch once all of these agree."""
         await self.until(lambda: self.owned(names, after) is not None)
         owned = self.owned(names, after)
         assert owned is not None
         return owned
 
     def in_flight(self, names: str) -> int:
-        """Return how many dispatched requests the owner last knew of; -1 while these agree on none."""
+        """Return the owner's last reported number of dispatched requests, or -1 without agreement on an owner."""
         owned = self.owned(names)
         return -1 if owned is None else sum(engine.running for engine in self.samples[owned[0]].engines)
 
     def roles_logged(self, name: str) -> list[tuple[str, int]]:
-        """Return the roles that a gateway took, each with the epoch that it knew then."""
+        """Return the roles that a gateway took, each with the epoch known at that time."""
         return [(role, epoch) for role, _owner, epoch in self._pool_owners(name)]
 
     def check_epochs(self) -> None:
-        """Raise AssertionError where a gateway forgot an epoch, or owned the pool under one that it knew as another's.
+        """Raise AssertionError if a gateway forgot an epoch, or owned the pool under an epoch that it knew as
+        another's.
 
         Two that have not met yet may choose the same number; their tags order them.
         """
@@ -152,7 +153,7 @@ class Gateways:
         return [(line["role"], line["owner"], line["epoch"]) for line in self.events(name, "pool_owner")]
 
     def check_requests(self) -> None:
-        """Raise AssertionError unless each request reached one engine once, and was answered."""
+        """Raise AssertionError unless each request reached one engine once and was answered."""
         reached = Counter(name for engine in self.engines for name in engine.ids)
         assert set(reached.values()) == {1}
         assert sorted(reached) == sorted(self.answered)
@@ -178,7 +179,7 @@ class Gateways:
                 await asyncio.sleep(0.05)
 
     async def chat(self, name: str, text: str) -> str:
-        """Send a request to a gateway and return its decision id; one that is rejected as busy (429) is sent again."""
+        """Send a request to a gateway and return its decision id; a request rejected as busy (429) is sent again."""
         body = {"model": MODEL, "messages": [{"role": "user", "content": text}]}
         headers = {"authorization": f"Bearer {KEY}"}
         async with asyncio.timeout(PATIENCE_S):
@@ -195,7 +196,7 @@ class Gateways:
         return decision_id
 
     async def decided_by(self, name: str, decision_id: str) -> str:
-        """Return who chose the engine, as a gateway explains it."""
+        """Return the gateway that chose the engine, according to a gateway's explanation."""
         headers = {"authorization": f"Bearer {KEY}"}
         async with self._session.get(f"{self._urls[name]}/api/v1/explain/{decision_id}", headers=headers) as answer:
             assert answer.status == 200
@@ -215,7 +216,7 @@ class Gateways:
 
     @asynccontextmanager
     async def callers(self, names: str, per_gateway: int = 3) -> AsyncIterator[None]:
-        """Send requests to these gateways for the block, so many at once to each; every one must be answered."""
+        """Send requests to these gateways during the block, this many at a time each; every one must be answered."""
         stop = asyncio.Event()
 
         async def calling(name: str, number: int) -> None:
@@ -232,12 +233,12 @@ class Gateways:
             await asyncio.gather(*tasks)
 
     def events(self, name: str, event: str) -> list[dict[str, Any]]:
-        """Return what a gateway has logged under this name of an event."""
+        """Return a gateway's log events of this name."""
         lines = [json.loads(line) for line in self._log(name).read_text().splitlines() if line.startswith("{")]
         return [line for line in lines if line.get("event") == event]
 
     async def post(self, name: str, path: str, body: dict[str, Any], **headers: str) -> tuple[int, dict[str, Any]]:
-        """Send a call to a gateway and return its answer."""
+        """Send a call to a gateway and return the response."""
         headers = {"authorization": f"Bearer {KEY}", **headers}
         async with self._session.post(f"{self._urls[name]}{path}", json=body, headers=headers) as answer:
             return answer.status, await answer.json()
@@ -248,7 +249,7 @@ class Gateways:
 
 @asynccontextmanager
 async def gateway_processes(directory: Path, names: str) -> AsyncIterator[Gateways]:
-    """Run gateways with these names and two engines; yields when one of them owns the pool."""
+    """Run gateways with these names and two engines; yield when one gateway owns the pool."""
     async with AsyncExitStack() as stack:
         hub = stack.enter_context(private_hub())
         engines = [await stack.enter_async_context(Engine()) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Several gateways of one fleet in this process: real links between them, and a bus of each over one server."""
+"""Several gateways of one fleet in this process: real links between them, and one bus client each on one server."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from tests.gateway.live_gateway import KEYRING, SETTINGS
 
 
 def owners(gateway: Gateway) -> PoolOwners:
-    """Return the gateway's part in who owns what."""
+    """Return the gateway's ownership component."""
     assert gateway.peering.owners is not None
     return gateway.peering.owners
 
 
 def shared(gateway: Gateway) -> SharedPool:
-    """Return what the gateway shares of the pool named "pool"."""
+    """Return the gateway's shared state of the pool named "pool"."""
     return owners(gateway).shared["pool"]
 
 
 def ownership(gateway: Gateway) -> Ownership:
-    """Return the gateway's view of who owns that pool."""
+    """Return the gateway's view of that pool's ownership."""
     return shared(gateway).ownership
 
 
 class Clock:
-    """Seconds that pass only while a test waits, and no faster than its machine works."""
+    """A clock that advances only while a test waits, and no faster than the machine works."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -47,7 +47,7 @@ class Clock:
         return self.now
 
     async def until(self, condition: Callable[[], bool], patience_s: float = 60.0) -> float:
-        """Return once the condition holds, and the seconds of this clock that it took."""
+        """Wait until the condition holds; return the seconds of this clock that it took."""
         began = self.now
         async with asyncio.timeout(patience_s):
             while not condition():
@@ -56,7 +56,7 @@ class Clock:
         return self.now - began
 
     async def passes(self, seconds: float) -> None:
-        """Return once so many seconds of this clock have passed."""
+        """Wait until this many seconds of this clock have passed."""
         until = self.now + seconds
         await self.until(lambda: self.now > until)
 
@@ -70,7 +70,7 @@ def unstarted(
     tls: TlsFiles | None = None,
     keyrings: Mapping[str, Keyring] = MappingProxyType({}),
 ) -> list[Gateway]:
-    """Return gateways with these names, which have not begun; those in `keyrings` have secrets of their own."""
+    """Return gateways with these names that are not started; those in `keyrings` use these secrets."""
     gateways = []
     make_bus().publish(SNAPSHOT_TOPIC, encode_snapshot(snapshot))
     for name in names:
@@ -85,7 +85,7 @@ def unstarted(
 
 @asynccontextmanager
 async def started(gateways: list[Gateway]) -> AsyncIterator[None]:
-    """Run gateways for the block."""
+    """Run gateways during the block."""
     try:
         for gateway in gateways:
             await gateway.start()
@@ -105,7 +105,7 @@ async def fleet(
     tls: TlsFiles | None = None,
     keyrings: Mapping[str, Keyring] = MappingProxyType({}),
 ) -> AsyncIterator[list[Gateway]]:
-    """Start gateways with these names; returns when one of them owns the pool and the others ask it."""
+    """Start gateways with these names; return when one of them owns the pool and the others ask it."""
     clock, one = clock or Clock(), InProcessBus()
     gateways = unstarted(state_dir, snapshot, names, make_bus or (lambda: one), clock, tls, keyrings)
     async with started(gateways):
@@ -124,7 +124,7 @@ def settled(gateways: list[Gateway]) -> bool:
 
 
 async def kill(gateway: Gateway) -> None:
-    """End the gateway as SIGKILL would, for the others: its port refuses connections, its lease is left behind."""
+    """End the gateway as SIGKILL appears to others: its port refuses connections and its lease remains."""
     (task,) = [item for item in gateway._tasks if item.get_name() == "pool owners"]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

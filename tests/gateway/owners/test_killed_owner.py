@@ -1,4 +1,4 @@
-"""The owner's process is killed, or stopped and let go on, while requests flow through the other gateways."""
+"""The owner's process is killed, or stopped and continued, while requests flow through the other gateways."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def more(gateways: Gateways) -> None:
     await gateways.until(lambda: len(gateways.answered) >= wanted)
 
 
-async def test_a_killed_owner_costs_no_request_of_the_others_and_its_successor_knows_what_runs(tmp_path: Path) -> None:
+async def test_a_killed_owner_fails_no_other_requests_and_its_successor_knows_all_running(tmp_path: Path) -> None:
     async with gateway_processes(tmp_path, "abc") as gateways:
         dead, epoch = await gateways.owner("abc")
         others = "abc".replace(dead, "")
@@ -57,7 +57,7 @@ async def test_a_killed_owner_costs_no_request_of_the_others_and_its_successor_k
         assert before[0] == ALONE_ROLE, "it decided alone, and said so, until it was elected"
 
 
-async def test_an_owner_that_was_stopped_finds_its_epoch_stale_and_asks_its_successor(tmp_path: Path) -> None:
+async def test_a_resumed_owner_sees_that_its_epoch_is_stale_and_asks_its_successor(tmp_path: Path) -> None:
     async with gateway_processes(tmp_path, "abc") as gateways:
         stopped, epoch = await gateways.owner("abc")
         others = "abc".replace(stopped, "")

@@ -1,4 +1,4 @@
-"""Gateways that use different secrets while these are rotated share a pool, and never each other's block keys."""
+"""Gateways with different secrets during a rotation share a pool but never each other's block keys."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def pool(gateway: Gateway) -> LivePool:
 
 
 @pytest.mark.parametrize(("secrets", "finds"), [(WITHIN, False), (SAME, True)], ids=["another secret", "the same"])
-async def test_an_owner_with_another_secret_in_use_finds_no_hit_and_keeps_no_key(
+async def test_an_owner_with_another_secret_matches_and_stores_no_keys(
     tmp_path: Path, secrets: dict[str, tuple[bytes, bytes]], finds: bool
 ) -> None:
     async with two(tmp_path, secrets) as (clock, gateways):
@@ -66,7 +66,7 @@ async def test_an_owner_with_another_secret_in_use_finds_no_hit_and_keeps_no_key
 
 
 @pytest.mark.parametrize(("secrets", "keys"), [(WITHIN, ()), (SAME, KEYS)], ids=["another secret", "the same"])
-async def test_what_runs_at_a_gateway_with_another_secret_is_taken_over_by_its_length(
+async def test_requests_of_a_gateway_with_another_secret_are_taken_over_by_length(
     tmp_path: Path, secrets: dict[str, tuple[bytes, bytes]], keys: tuple[int, ...]
 ) -> None:
     async with two(tmp_path, secrets) as (clock, gateways):
@@ -82,7 +82,7 @@ async def test_what_runs_at_a_gateway_with_another_secret_is_taken_over_by_its_l
         assert (reserved.request.keys, reserved.request.prompt_tokens) == (keys, 9)
 
 
-def test_only_an_owner_with_another_secret_did_not_know_the_blocks() -> None:
+def test_only_decisions_by_an_owner_with_another_secret_ignore_the_blocks() -> None:
     decision = msgspec.convert(
         {
             "decision_id": "d", "pool_id": "p", "engine_id": "e", "incarnation": 1, "placement": "p", "order": "o",

@@ -1,4 +1,4 @@
-"""The owner dies, hangs, is cut off, or the bus forgets: one owner per epoch, and no request is dispatched twice."""
+"""The owner dies, hangs, or is cut off, or the bus is flushed: one owner per epoch and no duplicate dispatch."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ from tests.private_redis import PrivateRedis, private_redis
 
 
 class History:
-    """The history: the owners of the pool with their epochs, and each dispatch that a gateway took up."""
+    """The owners of the pool with their epochs, and each dispatch that a gateway made."""
 
     def __init__(self) -> None:
         self.elected: list[OwnerEpoch] = []
         self.dispatched: Counter[str] = Counter()
 
     def check(self) -> None:
-        """Raise AssertionError where two owned the pool under one epoch, or a request was dispatched twice."""
+        """Raise AssertionError if two gateways owned the pool under one epoch, or a request was dispatched twice."""
         numbers = Counter(epoch.number for epoch in self.elected)
         assert max(numbers.values()) == 1, self.elected
         assert [item.number for item in self.elected] == sorted(numbers), self.elected
@@ -106,7 +106,7 @@ def owned_by(gateways: list[Gateway], after: int) -> bool:
     return settled(gateways) and ownership(gateways[0]).seen.number > after
 
 
-async def test_a_dead_owner_is_replaced_and_the_new_one_knows_what_runs(
+async def test_a_dead_owner_is_replaced_and_the_new_owner_knows_running_requests(
     three: list[Gateway], clock: Clock, history: History
 ) -> None:
     owner, others = split(three)
@@ -130,7 +130,7 @@ async def test_a_dead_owner_is_replaced_and_the_new_one_knows_what_runs(
     await clock.until(lambda: len(pool(new).router.reservations) == 1)
 
 
-async def test_what_a_dead_gateway_had_running_is_given_back(
+async def test_reservations_of_a_dead_gateway_are_released(
     three: list[Gateway], clock: Clock, history: History
 ) -> None:
     owner, (dead, _) = split(three)
@@ -141,7 +141,7 @@ async def test_what_a_dead_gateway_had_running_is_given_back(
     assert ownership(owner).role == OWNER
 
 
-async def test_an_owner_that_hangs_costs_a_bounded_wait_and_its_late_answers_count_for_nothing(
+async def test_a_hanging_owner_costs_a_bounded_wait_and_its_late_answers_are_ignored(
     three: list[Gateway], clock: Clock, history: History
 ) -> None:
     owner, others = split(three)
@@ -179,7 +179,7 @@ async def test_an_owner_with_a_stale_epoch_steps_down(three: list[Gateway], cloc
     await clock.until(lambda: settled(three))
 
 
-async def test_what_is_asked_under_another_epoch_is_rejected_and_decided_alone(
+async def test_a_request_under_another_epoch_is_rejected_and_decided_alone(
     three: list[Gateway], clock: Clock, history: History
 ) -> None:
     owner, (other, _) = split(three)
@@ -194,7 +194,7 @@ async def test_what_is_asked_under_another_epoch_is_rejected_and_decided_alone(
     assert other.metrics.owner_asks.value("pool", "rejected") == 1
 
 
-async def test_a_request_that_waits_at_the_owner_is_withdrawn_with_its_client(
+async def test_a_request_queued_at_the_owner_is_withdrawn_when_its_client_disconnects(
     three: list[Gateway], clock: Clock
 ) -> None:
     owner, (other, _) = split(three)
@@ -231,7 +231,7 @@ async def over_redis(
         bus.close()
 
 
-async def test_flushall_changes_no_owner_and_epochs_go_on_from_what_peers_have_seen(
+async def test_flushall_changes_no_owner_and_epochs_continue_from_what_peers_have_seen(
     over_redis: list[Gateway], redis: PrivateRedis, clock: Clock
 ) -> None:
     owner, others = split(over_redis)
@@ -246,10 +246,10 @@ async def test_flushall_changes_no_owner_and_epochs_go_on_from_what_peers_have_s
     assert ownership(others[0]).seen.number == 2
 
 
-async def test_a_gateway_that_has_seen_no_owner_is_elected_above_what_its_peers_have_seen(
+async def test_a_gateway_that_has_seen_no_owner_is_elected_above_the_epochs_of_its_peers(
     over_redis: list[Gateway], redis: PrivateRedis, clock: Clock, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither the bus nor the claimant knows of an epoch: it started when the bus was flushed and the owner died."""
+    """Neither the bus nor the claimant knows an epoch: it started when the bus was flushed and the owner died."""
     owner, (newcomer, witness) = split(over_redis)
     assert newcomer.peering.links is not None
     newcomer.peering.links.on_notice(BEATS, lambda _peer, _body: None)
@@ -264,7 +264,7 @@ async def test_a_gateway_that_has_seen_no_owner_is_elected_above_what_its_peers_
 
 
 def announces_another_port(gateway: Gateway) -> None:
-    """Let it announce an address without a listener, like a gateway that listens on loopback of another machine."""
+    """Make it announce an address without a listener, like a gateway on the loopback of another machine."""
     listen = gateway.peering.listen
 
     async def listen_on_another_port() -> None:
@@ -274,9 +274,7 @@ def announces_another_port(gateway: Gateway) -> None:
     gateway.peering.listen = listen_on_another_port  # type: ignore[method-assign]
 
 
-async def test_an_unreachable_holder_leaves_the_pool_to_those_who_reach_each_other(
-    tmp_path: Path, clock: Clock
-) -> None:
+async def test_an_unreachable_lease_holder_loses_the_pool_to_connected_gateways(tmp_path: Path, clock: Clock) -> None:
     bus = InProcessBus()
     async with ScriptedEngine() as engine:
         topology = snapshot([engine_entry("e1", engine.url)])
@@ -293,7 +291,7 @@ async def test_an_unreachable_holder_leaves_the_pool_to_those_who_reach_each_oth
             assert ownership(cut_off).role == ALONE_ROLE
 
 
-async def test_gateways_that_do_not_reach_each_other_say_so_instead_of_taking_each_other_for_ended(
+async def test_gateways_that_cannot_reach_each_other_report_it_instead_of_assuming_death(
     tmp_path: Path, clock: Clock
 ) -> None:
     bus = InProcessBus()
@@ -316,7 +314,7 @@ def reported_roles(gateway: Gateway) -> tuple[PoolRole, ...]:
     return sampled.roles
 
 
-async def test_while_redis_is_away_the_owner_stays_and_no_other_is_elected(
+async def test_without_redis_the_owner_stays_and_no_other_is_elected(
     over_redis: list[Gateway], redis: PrivateRedis, clock: Clock, history: History
 ) -> None:
     owner, others = split(over_redis)

@@ -1,4 +1,4 @@
-"""Epochs of a pool's owner as one gateway knows them: each number belongs to one gateway."""
+"""One gateway's view of the epochs of a pool's owner: each number belongs to one gateway."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gateway.owners.ownership import ONLY, UNREACHED, Around, Ownership
 
 
 @pytest.mark.parametrize("claimant", ["a", "z"])
-def test_a_number_that_an_owner_had_is_no_other_gateways(claimant: str) -> None:
+def test_an_epoch_number_of_an_owner_is_never_promised_to_another_gateway(claimant: str) -> None:
     witness = Ownership("w", 0.0)
     witness.receive(OwnerEpoch(1, "m"), "m", 0.0)
     assert witness.promise(OwnerEpoch(1, claimant)) == OwnerEpoch(1, "m")
     assert witness.promise(OwnerEpoch(2, claimant)) == OwnerEpoch(2, claimant)
 
 
-def test_a_number_is_promised_once_and_to_its_gateway_again() -> None:
+def test_a_promised_number_is_promised_again_only_to_its_gateway() -> None:
     witness = Ownership("w", 0.0)
     assert witness.promise(OwnerEpoch(3, "a")) == OwnerEpoch(3, "a")
     assert witness.promise(OwnerEpoch(3, "z")) == OwnerEpoch(3, "a")
@@ -33,7 +33,7 @@ def test_a_stale_epoch_is_ignored() -> None:
     assert ownership.seen == OwnerEpoch(4, "a")
 
 
-def test_of_gateways_that_all_reach_a_witness_no_two_are_promised_one_number() -> None:
+def test_gateways_with_a_common_witness_are_never_promised_the_same_number() -> None:
     for seed in range(200):
         rng = random.Random(seed)
         witness, holders = Ownership("w", 0.0), dict[int, str]()
@@ -54,7 +54,7 @@ def test_of_gateways_that_all_reach_a_witness_no_two_are_promised_one_number() -
         ("b", "wc", ""),
     ],
 )
-def test_the_lease_of_a_holder_that_rejects_connections_is_taken_by_who_reaches_most(
+def test_the_lease_of_an_unreachable_holder_goes_to_the_best_connected_gateway(
     connected: str, gone: str, taken: str
 ) -> None:
     ownership = Ownership("a", 0.0)
@@ -66,7 +66,7 @@ def test_the_lease_of_a_holder_that_rejects_connections_is_taken_by_who_reaches_
     assert ownership.claims(around, 0, 10.0)[1] == taken
 
 
-def test_a_gateway_that_reaches_none_of_the_others_that_live_says_so() -> None:
+def test_a_gateway_that_reaches_no_live_gateway_reports_it() -> None:
     ownership, one = Ownership("a", 0.0), frozenset("b")
     ownership.settle(Around(one, frozenset(), one, one, bus=True), 3.0)
     assert (ownership.role, ownership.reason, ownership.since_s) == (ONLY, UNREACHED, 3.0)

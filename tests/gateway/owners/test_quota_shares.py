@@ -1,4 +1,4 @@
-"""A key's limits hold over all gateways together, wherever its calls come in."""
+"""A key's limits hold across all gateways together, whichever receives its calls."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def shares(gateway: Gateway) -> QuotaShares:
 
 
 def calls(gateway: Gateway, clock: Clock, wanted: int) -> int:
-    """Return how many of so many calls the gateway lets through now."""
+    """Return how many of this many calls the gateway admits now."""
     passed = 0
     for _ in range(wanted):
         try:
@@ -57,7 +57,7 @@ def parts_sum(gateways: list[Gateway]) -> tuple[float, int]:
 
 
 @pytest.mark.thorough
-async def test_the_sum_never_exceeds_the_limit_and_follows_the_calls(three: list[Gateway], clock: Clock) -> None:
+async def test_the_sum_of_shares_never_exceeds_the_limit_and_follows_demand(three: list[Gateway], clock: Clock) -> None:
     rng = random.Random(1)
     began, passed = clock.now, 0
     for favored in (0, 2):
@@ -76,7 +76,7 @@ async def test_the_sum_never_exceeds_the_limit_and_follows_the_calls(three: list
     assert passed >= 0.6 * 600 * seconds / 60
 
 
-async def test_requests_under_way_are_limited_together(three: list[Gateway], clock: Clock) -> None:
+async def test_concurrent_requests_are_limited_together(three: list[Gateway], clock: Clock) -> None:
     held = 0
     for number in range(40):
         gateway = three[number % 3]
@@ -90,7 +90,7 @@ async def test_requests_under_way_are_limited_together(three: list[Gateway], clo
         three[number % 3].key_quotas.release(f"r{number}")
 
 
-async def test_the_part_of_a_dead_gateway_goes_to_the_others(three: list[Gateway], clock: Clock) -> None:
+async def test_the_share_of_a_dead_gateway_goes_to_the_others(three: list[Gateway], clock: Clock) -> None:
     *living, dead = three
     await kill(dead)
     for task in dead._tasks:
@@ -106,7 +106,7 @@ async def test_the_part_of_a_dead_gateway_goes_to_the_others(three: list[Gateway
     assert parts_sum(living)[0] <= 1.0 + 1e-9
 
 
-def test_parts_add_up() -> None:
+def test_shares_add_up_to_the_limit() -> None:
     assert sum(shared_out([3.0, 0.0, 1.0])) == pytest.approx(1.0)
     assert shared_out([0.0, 0.0]) == [0.5, 0.5]
     assert min(shared_out([1.0, 0.0])) > 0

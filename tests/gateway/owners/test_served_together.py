@@ -1,4 +1,4 @@
-"""Clients of two gateways that share a pool: whichever a balancer chooses, requests and calls about them are right."""
+"""Clients of two gateways that share a pool get correct responses from whichever a balancer chooses."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def owner_and_other(
         yield both[0], both[1]
 
 
-async def test_a_request_through_the_other_gateway_is_relayed_there_and_accounted_for_at_the_owner(
+async def test_a_request_through_the_other_gateway_is_served_there_and_counted_at_owner(
     owner_and_other: tuple[ServedGateway, ServedGateway],
 ) -> None:
     owner, other = owner_and_other
@@ -66,7 +66,7 @@ def _first(gateway: ServedGateway) -> bool:
 
 
 @pytest.mark.parametrize("decides", [0, 1], ids=["the owner decides", "the other decides"])
-async def test_feedback_explanations_and_repetitions_are_right_at_either(
+async def test_feedback_explanations_and_repetitions_work_at_either_gateway(
     owner_and_other: tuple[ServedGateway, ServedGateway], decides: int
 ) -> None:
     owner = owner_and_other[0]

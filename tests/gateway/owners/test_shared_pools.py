@@ -1,4 +1,4 @@
-"""Two gateways of one fleet over real links: one decides for both, and both know what runs."""
+"""Two gateways of one fleet over real links: one decides for both, and both know the running requests."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_the_owner_decides_for_both_and_both_account_for_it(two: list[Gate
     assert other.metrics.owner_asks.value("pool", "answered") == 1
 
 
-async def test_the_owners_own_requests_take_the_way_of_a_single_gateway(two: list[Gateway]) -> None:
+async def test_the_owner_decides_its_own_requests_like_a_single_gateway(two: list[Gateway]) -> None:
     owner, (other,) = split(two)
     assert pool(owner).decide == pool(owner).driver.place
     assert pool(owner).answers_at_once

@@ -1,4 +1,4 @@
-"""Feedback, explanations and named repetitions are answered alike by whichever gateway a balancer chooses."""
+"""Feedback, explanations and named repetitions get the same response from whichever gateway a balancer chooses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
 
 @pytest.fixture
 def shared(redis: PrivateRedis) -> Iterator[Callable[[], Bus]]:
-    """Return what makes one more process's end of a bus over Redis."""
+    """Return a factory of bus clients over Redis for one more process."""
     buses: list[RedisBus] = []
 
     def make() -> Bus:
@@ -81,7 +81,7 @@ async def test_feedback_reaches_the_gateway_that_decided(two: Two) -> None:
     assert (record.outcome, record.output_tokens) == ("completed", 7)
 
 
-async def test_explanations_are_the_owners(two: Two) -> None:
+async def test_explanations_come_from_the_owner(two: Two) -> None:
     one, other = two
     name = (await decided(one))["decision_id"]
     at_owner, elsewhere = await one.get(f"/api/v1/explain/{name}"), await other.get(f"/api/v1/explain/{name}")
@@ -89,7 +89,7 @@ async def test_explanations_are_the_owners(two: Two) -> None:
     assert elsewhere[0] == 200
 
 
-async def test_the_owner_rejects_other_tenants_and_says_what_is_wrong_with_a_body(two: Two) -> None:
+async def test_the_owner_rejects_other_tenants_and_names_the_fault_of_a_body(two: Two) -> None:
     one, other = two
     name = (await decided(one))["decision_id"]
     for gateway in (one, other):
@@ -100,7 +100,7 @@ async def test_the_owner_rejects_other_tenants_and_says_what_is_wrong_with_a_bod
     assert one.app.recent.get(name).outcome == ""  # type: ignore[union-attr]
 
 
-async def test_a_named_request_has_one_answer_at_all_gateways(two: Two) -> None:
+async def test_a_named_request_has_one_response_at_all_gateways(two: Two) -> None:
     one, other = two
     first, _, again = [
         (await gateway.post("/api/v1/route", ASKED, headers={"x-request-id": "job-1"}))[1]
@@ -114,7 +114,7 @@ async def test_a_named_request_has_one_answer_at_all_gateways(two: Two) -> None:
 
 @pytest.mark.parametrize("step", range(3))
 @pytest.mark.parametrize("forth", [True, False])
-async def test_a_named_request_has_one_answer_before_and_after_each_step_of_a_rotation(
+async def test_a_named_request_has_one_response_before_and_after_each_rotation_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, forth: bool
 ) -> None:
     monkeypatch.setattr("gateway.peers.request_claims.CLAIM_WAIT_S", 20.0)
@@ -133,7 +133,7 @@ async def test_a_named_request_has_one_answer_before_and_after_each_step_of_a_ro
         assert len(one.app.recent) + len(other.app.recent) == 1
 
 
-async def test_a_named_batch_has_one_answer_at_all_gateways(two: Two) -> None:
+async def test_a_named_batch_has_one_response_at_all_gateways(two: Two) -> None:
     one, other = two
     asked, named = [ASKED, ASKED], {"x-request-id": "jobs"}
     first = (await one.post("/api/v1/route/batch", asked, headers=named))[1]["decisions"]
@@ -141,7 +141,7 @@ async def test_a_named_batch_has_one_answer_at_all_gateways(two: Two) -> None:
     assert len({item["decision_id"] for item in first}) == 2
 
 
-async def test_a_failed_named_request_is_tried_again_elsewhere(two: Two) -> None:
+async def test_a_failed_named_request_is_retried_at_another_gateway(two: Two) -> None:
     one, other = two
     named = {"x-request-id": "job-2"}
     assert (await one.post("/api/v1/route", {**ASKED, "model": "unknown"}, headers=named))[0] == 404
@@ -150,7 +150,7 @@ async def test_a_failed_named_request_is_tried_again_elsewhere(two: Two) -> None
     assert (await one.post("/api/v1/route", ASKED, headers=named))[1]["decision_id"] == answer["decision_id"]
 
 
-async def test_what_a_gateway_that_is_gone_decided_is_404_at_once_and_its_names_are_free(two: Two) -> None:
+async def test_requests_of_a_dead_gateway_get_404_immediately_and_free_their_names(two: Two) -> None:
     one, other = two
     named = {"x-request-id": "job-3"}
     first = (await one.post("/api/v1/route", ASKED, headers=named))[1]["decision_id"]
@@ -166,10 +166,10 @@ async def test_what_a_gateway_that_is_gone_decided_is_404_at_once_and_its_names_
 
 
 async def say_nothing(_call: Any) -> None:
-    """Leave a call without an answer."""
+    """Leave a call unanswered."""
 
 
-async def test_a_repetition_waits_for_the_first_one_and_takes_over_from_one_that_says_nothing(
+async def test_a_repetition_waits_for_the_first_request_and_takes_over_if_it_is_silent(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = two
@@ -196,7 +196,7 @@ async def test_a_repetition_waits_for_the_first_one_and_takes_over_from_one_that
     assert (status, new["decision_id"] == (await first)[1]["decision_id"]) == (200, False)
 
 
-async def test_an_owner_that_says_nothing_costs_a_bounded_wait(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_owner_costs_a_bounded_wait(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = two
     name = (await decided(one))["decision_id"]
     monkeypatch.setattr(one.gateway.peers, "_answer", say_nothing)
@@ -205,7 +205,7 @@ async def test_an_owner_that_says_nothing_costs_a_bounded_wait(two: Two, monkeyp
     assert (status, answer["error"]["code"], headers["retry-after"]) == (503, "peer_unavailable", "1")
 
 
-async def test_without_redis_each_gateway_answers_for_itself(tmp_path: Path) -> None:
+async def test_without_redis_each_gateway_answers_alone(tmp_path: Path) -> None:
     bus = RedisBus("redis://127.0.0.1:1", KEYRING)
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, bus=bus) as one:
         named = {"x-request-id": "job-4"}
@@ -217,7 +217,7 @@ async def test_without_redis_each_gateway_answers_for_itself(tmp_path: Path) -> 
     bus.close()
 
 
-def test_an_id_names_its_gateway_and_is_a_version_7() -> None:
+def test_an_id_names_its_gateway_and_is_a_version_7_uuid() -> None:
     ids = TaggedIds()
     made = [ids() for _ in range(1000)]
     assert len(set(made)) == 1000
@@ -229,5 +229,5 @@ def test_an_id_names_its_gateway_and_is_a_version_7() -> None:
 @pytest.mark.parametrize(
     "text", ["", "job-1", "x" * 36, MADE.upper(), MADE + "0", "../" + MADE, MADE.replace("-7", "-4")]
 )
-def test_what_no_gateway_made_names_none(text: str) -> None:
+def test_foreign_ids_name_no_gateway(text: str) -> None:
     assert tag_of(text) == ""

@@ -1,4 +1,4 @@
-"""Links between gateways: calls, notices, proofs, and what a caller learns of a peer that has ended or hangs."""
+"""Links between gateways: calls, notices, proofs, and detection of peers that end or hang."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_a_notice_is_received() -> None:
             assert await received == ("aaaaaaaa", b"7")
 
 
-async def test_a_handler_that_fails_is_no_silence() -> None:
+async def test_a_failing_handler_is_not_silence() -> None:
     async with linked() as (asking, answering):
 
         async def fail(_peer: PeerIdentity, _body: bytes) -> bytes:
@@ -73,7 +73,7 @@ async def test_a_handler_that_fails_is_no_silence() -> None:
             await asking.ask("eu", "of another version", b"", 30)
 
 
-async def test_who_hangs_is_silent_and_who_has_ended_is_gone() -> None:
+async def test_a_hanging_peer_is_silent_and_an_ended_peer_is_gone() -> None:
     async with linked() as (asking, answering):
 
         async def hang(_peer: PeerIdentity, _body: bytes) -> bytes:
@@ -94,7 +94,7 @@ async def test_who_hangs_is_silent_and_who_has_ended_is_gone() -> None:
             await asking.ask("eu", "hang", b"", 30)
 
 
-async def test_another_secret_opens_nothing() -> None:
+async def test_a_peer_with_another_secret_is_rejected() -> None:
     async with linked(Keyring.of(b"the secret of another fleet")) as (asking, _):
         await asyncio.sleep(0.3)
         assert not asking.connected("eu")
@@ -122,7 +122,7 @@ GARBAGE = (
 )
 
 
-async def test_garbage_on_the_peers_port_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+async def test_garbage_on_the_peer_port_is_not_an_error(caplog: pytest.LogCaptureFixture) -> None:
     links = PeerLinks(PeerIdentity("aaaaaaaa", "us"), KEYRING)
     port = await links.start("127.0.0.1", 0)
     try:
@@ -140,7 +140,7 @@ async def test_garbage_on_the_peers_port_is_no_error(caplog: pytest.LogCaptureFi
 
 
 class Thief:
-    """A process without the secret that has taken the port of a dead gateway, and knows the address of a living one."""
+    """A process without the secret that has taken a dead gateway's port and knows a live gateway's address."""
 
     def __init__(self, living: int) -> None:
         self.proofs: list[dict[str, str]] = []
@@ -166,7 +166,7 @@ class Thief:
         return web.Response()
 
     async def _connected(self, request: web.Request) -> web.StreamResponse:
-        """Pass the connection on to the living gateway, there and back, and add a message where it tampers."""
+        """Relay the connection to the live gateway and back, and add a message when tampering."""
         sent = {name: value for name, value in request.headers.items() if name.lower().startswith("x-headway")}
         async with aiohttp.ClientSession() as session:
             if not sent:
@@ -194,9 +194,7 @@ class Thief:
 
 @asynccontextmanager
 async def robbed(*, tampers: bool = False) -> AsyncIterator[tuple[PeerLinks, PeerLinks, Thief, list[bytes]]]:
-    """Yield a gateway that calls a dead one, a living one, the thief of the dead one's port, and the living one's
-    messages.
-    """
+    """Yield a gateway calling a dead one, a live one, the thief of the dead one's port, and the live one's messages."""
     asking, dead, living = (PeerLinks(PeerIdentity(8 * tag, "eu"), KEYRING) for tag in "bac")
     received: list[bytes] = []
 
@@ -219,7 +217,7 @@ async def robbed(*, tampers: bool = False) -> AsyncIterator[tuple[PeerLinks, Pee
         await thief.leave()
 
 
-async def test_who_takes_a_dead_gateways_port_can_pass_a_connection_on_and_not_add_to_it() -> None:
+async def test_a_thief_of_a_dead_gateways_port_can_relay_a_connection_but_not_add_to_it() -> None:
     async with robbed() as (asking, living, thief, received):
         await connected(asking)
         assert await asking.ask("eu", "anything", b"of the peer", 30) == b"done"
@@ -236,7 +234,7 @@ async def test_who_takes_a_dead_gateways_port_can_pass_a_connection_on_and_not_a
         assert received == []
 
 
-async def test_a_request_that_was_signed_for_one_gateway_opens_nothing_at_another() -> None:
+async def test_a_request_signed_for_one_gateway_is_rejected_by_another() -> None:
     async with robbed() as (asking, living, thief, _):
         await connected(asking)
         async with asking.post("eu", "/forward", b"body", {}, b"head") as answer:
@@ -288,7 +286,7 @@ async def test_nothing_is_sent_to_a_process_that_does_not_prove_itself(welcome: 
 
 
 @pytest.mark.parametrize("step", range(3))
-async def test_gateways_before_and_after_a_step_of_a_rotation_call_each_other(step: int) -> None:
+async def test_gateways_one_rotation_step_apart_call_each_other(step: int) -> None:
     held = (b"before", b""), (b"before", b"after"), (b"after", b"before"), (b"after", b"")
     rejected: list[str] = []
     ends = [

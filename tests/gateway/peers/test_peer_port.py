@@ -1,4 +1,4 @@
-"""Limits of strangers at the port where gateways connect, and their effect on gateways of the fleet."""
+"""Limits on strangers at the peer port, without effect on gateways of the fleet."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def rejection(_request: web.Request) -> web.Response:
 
 
 class Door:
-    """A peers' port in front of one handler; `?secret` in a header proves a peer, and the test sets the clock."""
+    """A peer port in front of one handler; `?secret` in a header proves a peer, and the test sets the clock."""
 
     def __init__(self, tls: TlsFiles | None = None) -> None:
         self.rejected: Counter[str] = Counter()
@@ -80,7 +80,7 @@ class Door:
         self.fail: Exception | None = None
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Note who it is."""
+        """Record the caller."""
         self.served.append(request[PEER])
         if self.fail is not None:
             raise self.fail
@@ -112,7 +112,7 @@ async def ended(strangers: list[RawConnection]) -> None:
 
 @asynccontextmanager
 async def linked(tls: TlsFiles | None, rejected: Counter[str]) -> AsyncIterator[tuple[PeerLinks, PeerLinks, int]]:
-    """Yield a gateway, its peer that answers, and the peer's port."""
+    """Yield a gateway, its responding peer, and the peer's port."""
 
     def links(tag: str) -> PeerLinks:
         me, live = PeerIdentity(tag, "eu"), FileTls(tls) if tls else None
@@ -134,7 +134,7 @@ async def linked(tls: TlsFiles | None, rejected: Counter[str]) -> AsyncIterator[
 
 
 @RUNS
-def test_1500_dripping_strangers_take_few_descriptors_and_peers_and_clients_are_served(
+def test_1500_slow_strangers_use_few_descriptors_while_peers_and_clients_are_served(
     run: Run, tls: TlsFiles | None, many_descriptors: None
 ) -> None:
     strangers: list[socket.socket] = []
@@ -174,7 +174,7 @@ def test_1500_dripping_strangers_take_few_descriptors_and_peers_and_clients_are_
 
 
 @RUNS
-def test_a_silent_connection_to_the_tls_port_ends_with_the_handshakes_time(
+def test_a_silent_connection_to_the_tls_port_ends_at_the_handshake_timeout(
     run: Run, files: TlsFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peer_port, "HANDSHAKE_S", 0.05)
@@ -188,7 +188,7 @@ def test_a_silent_connection_to_the_tls_port_ends_with_the_handshakes_time(
     run(scenario())
 
 
-async def test_the_time_for_a_head_does_not_start_again_with_each_byte() -> None:
+async def test_the_head_timeout_does_not_restart_with_each_byte() -> None:
     async with door() as opened:
         stranger = await RawConnection.open(opened.url)
         await until(lambda: len(opened.port._unproven) == 1)
@@ -203,7 +203,7 @@ async def test_the_time_for_a_head_does_not_start_again_with_each_byte() -> None
         assert opened.rejected == Counter(late=1)
 
 
-async def test_a_connection_without_proof_is_answered_and_closed_at_once() -> None:
+async def test_a_connection_without_proof_is_answered_and_closed_immediately() -> None:
     async with door() as opened:
         for request in (b"GET /peer HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n"):
             stranger = await RawConnection.open(opened.url)
@@ -214,7 +214,7 @@ async def test_a_connection_without_proof_is_answered_and_closed_at_once() -> No
         assert not opened.served
 
 
-async def test_a_body_without_proof_is_not_waited_for() -> None:
+async def test_a_body_without_proof_is_not_awaited() -> None:
     async with door() as opened:
         stranger = await RawConnection.open(opened.url)
         await stranger.send(post("/peer", b"x" * 100)[:-50])
@@ -225,7 +225,7 @@ async def test_a_body_without_proof_is_not_waited_for() -> None:
         assert not opened.served
 
 
-async def test_one_proof_serves_one_request_and_the_next_without_ends_the_connection() -> None:
+async def test_each_request_needs_its_own_proof() -> None:
     async with door() as opened:
         peer = await RawConnection.open(opened.url)
         await peer.send(post("/peer", b"", "Secret: eu"))
@@ -258,7 +258,7 @@ async def test_a_proven_connection_gets_no_more_time_for_its_next_head(monkeypat
         await ended([peer])
 
 
-async def test_a_head_without_end_is_cut_at_its_limit() -> None:
+async def test_an_endless_head_is_cut_off_at_its_limit() -> None:
     async with door() as opened:
         stranger = await RawConnection.open(opened.url)
         sent = 0
@@ -272,7 +272,7 @@ async def test_a_head_without_end_is_cut_at_its_limit() -> None:
         assert sent > MAX_HEAD_BYTES
 
 
-async def test_a_long_body_behind_a_short_head_is_no_large_head() -> None:
+async def test_a_long_body_after_a_short_head_is_not_a_large_head() -> None:
     async with door() as opened:
         peer = await RawConnection.open(opened.url)
         request = post("/peer", b"x" * 2 * MAX_HEAD_BYTES, "Secret: eu")
@@ -288,7 +288,7 @@ async def test_a_long_body_behind_a_short_head_is_no_large_head() -> None:
         await peer.close()
 
 
-async def test_there_is_a_limit_of_connections_that_strangers_do_not_reach() -> None:
+async def test_peers_can_open_connections_beyond_the_limit_of_strangers() -> None:
     async with door() as opened:
         opened.port._limit = ConnectionLimit(2)
         peers = []
@@ -309,7 +309,9 @@ ODD = [b"\xff\xfe", b"\xc3\xa9", b"\xed\xa0\x80", b"nan.00.\xff", b"." * 5000, b
 
 
 @pytest.mark.parametrize("odd", ODD)
-async def test_headers_of_any_bytes_are_no_proof_and_no_fault(odd: bytes, caplog: pytest.LogCaptureFixture) -> None:
+async def test_headers_with_arbitrary_bytes_are_no_proof_and_cause_no_error(
+    odd: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     rejected: Counter[str] = Counter()
     async with linked(None, rejected) as (asking, _, port):
         asking.set_peers({"eu": f"127.0.0.1:{port}"})
@@ -340,7 +342,7 @@ async def test_malformed_requests_are_not_logged(request_: bytes, caplog: pytest
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-async def test_a_handler_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_handler_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async with door() as opened:
         opened.fail = LookupError("of ours")
         peer = await RawConnection.open(opened.url)
@@ -376,7 +378,7 @@ async def test_a_port_out_of_descriptors_accepts_again_later(
 
 
 @pytest.mark.parametrize("host", ["localhost", "::1"])
-async def test_it_listens_at_names_and_at_addresses_of_ipv6(host: str) -> None:
+async def test_the_port_listens_on_names_and_ipv6_addresses(host: str) -> None:
     opened = Door()
     app = web.Application(middlewares=[opened.port.prove])
     app.router.add_get("/peer", opened.handle)

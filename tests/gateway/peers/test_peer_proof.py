@@ -1,4 +1,4 @@
-"""Proofs between gateways: each is for one gateway and for once, and what it opens cannot be added to."""
+"""Each proof between gateways is valid for one gateway and one use, and protects all messages of its session."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def met(client: End, server: End) -> tuple[PeerSession, PeerSession]:
     return ours, theirs
 
 
-def test_both_ends_prove_themselves_and_the_one_that_connects_is_named() -> None:
+def test_both_ends_prove_themselves_and_the_connecting_one_is_named() -> None:
     ours, theirs = met(End(), End())
     assert theirs.peer == ME
     assert ours.welcome == theirs.welcome != ours.proof.encode()
 
 
-def test_a_proof_opens_nothing_at_another_gateway_nor_a_second_time() -> None:
+def test_a_proof_is_rejected_at_another_gateway_and_on_reuse() -> None:
     client, server, other = End(), End(), End()
     headers, _ = client.proofs.answer(server.proofs.challenge())
     assert other.proofs.accept(headers) is None
@@ -58,7 +58,7 @@ def test_a_proof_opens_nothing_at_another_gateway_nor_a_second_time() -> None:
     assert server.proofs.accept(headers) is None
 
 
-def test_a_challenge_is_answered_in_time_whatever_the_clock_of_the_other_gateway() -> None:
+def test_a_challenge_is_valid_whatever_the_other_gateways_clock() -> None:
     client, server = End(now=0.0), End()
     in_time, late = (client.proofs.answer(server.proofs.challenge())[0] for _ in range(2))
     server.now += CHALLENGE_S
@@ -72,7 +72,7 @@ def test_a_challenge_is_answered_in_time_whatever_the_clock_of_the_other_gateway
 
 
 @pytest.mark.parametrize("forged", ["", "x", "0" * 112, "f" * 112, "0" * 111 + "é", "-" * 112])
-def test_a_challenge_that_the_gateway_did_not_give_opens_nothing(forged: str) -> None:
+def test_a_challenge_that_the_gateway_did_not_issue_is_rejected(forged: str) -> None:
     headers, _ = End().proofs.answer(forged)
     assert End().proofs.accept(headers) is None
 
@@ -89,13 +89,13 @@ def test_a_challenge_that_the_gateway_did_not_give_opens_nothing(forged: str) ->
         {IDENTITY_HEADER: "ff" * 5000},
     ],
 )
-def test_other_headers_open_nothing(change: dict[str, str]) -> None:
+def test_unsigned_headers_are_rejected(change: dict[str, str]) -> None:
     client, server = End(), End()
     headers, _ = client.proofs.answer(server.proofs.challenge())
     assert server.proofs.accept({**headers, **change}) is None
 
 
-def test_an_identity_is_part_of_its_proof() -> None:
+def test_a_proof_covers_the_identity() -> None:
     client, impostor, server = End(), End(me=PeerIdentity("bbbbbbbb", "us")), End()
     headers, _ = client.proofs.answer(server.proofs.challenge())
     other, _ = impostor.proofs.answer(server.proofs.challenge())
@@ -104,7 +104,7 @@ def test_an_identity_is_part_of_its_proof() -> None:
 
 @pytest.mark.parametrize("client", range(4))
 @pytest.mark.parametrize("server", range(4))
-def test_gateways_accept_each_other_up_to_one_step_of_a_rotation_apart(client: int, server: int) -> None:
+def test_gateways_up_to_one_rotation_step_apart_accept_each_other(client: int, server: int) -> None:
     ours, theirs = End(Keyring.of(*STEPS[client])), End(Keyring.of(*STEPS[server]))
     headers, session = ours.proofs.answer(theirs.proofs.challenge())
     accepted = theirs.proofs.accept(headers)
@@ -118,7 +118,7 @@ def test_gateways_accept_each_other_up_to_one_step_of_a_rotation_apart(client: i
         assert counted == ({"connections of gateways": (1, "a")} if by_other else {})
 
 
-def test_messages_are_read_in_their_order_only_and_unchanged() -> None:
+def test_messages_are_accepted_only_in_order_and_unchanged() -> None:
     ours, theirs = met(End(), End())
     first, second = (ours.from_client.seal(text) for text in (b"first", b"second"))
     for other in (second, first[:-1] + b"!", b"", first[:10], theirs.from_server.seal(b"first")):
@@ -131,7 +131,7 @@ def test_messages_are_read_in_their_order_only_and_unchanged() -> None:
         theirs.from_client.open(second)
 
 
-def test_a_signed_request_counts_once_and_at_its_gateway_only() -> None:
+def test_a_signed_request_is_accepted_once_and_only_by_its_gateway() -> None:
     client, server, other = End(), End(), End()
     ours, theirs = met(client, server)
     met(client, other)
@@ -145,7 +145,7 @@ def test_a_signed_request_counts_once_and_at_its_gateway_only() -> None:
     assert server.proofs.proved(unused) is None
 
 
-def test_signed_requests_may_arrive_in_any_order_within_the_window() -> None:
+def test_signed_requests_can_arrive_in_any_order_within_the_window() -> None:
     server = End()
     ours, _ = met(End(), server)
     made = [ours.headers(b"%d" % number) for number in range(WINDOW + 1)]
@@ -158,7 +158,7 @@ def test_signed_requests_may_arrive_in_any_order_within_the_window() -> None:
 
 
 @pytest.mark.parametrize("number", ["", "x", "1" * 17, "-1", "１"])
-def test_a_signed_request_without_a_number_is_rejected(number: str) -> None:
+def test_a_signed_request_without_a_sequence_number_is_rejected(number: str) -> None:
     server = End()
     ours, _ = met(End(), server)
     name, _, signature = ours.headers(b"head")[PROOF_HEADER].split(".")

@@ -1,4 +1,4 @@
-"""Between hosts the links of gateways are mutual TLS: owners' messages, heartbeats and forwarded requests alike."""
+"""Links of gateways on different hosts use mutual TLS for owner messages, heartbeats and forwarded requests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
 
 @pytest.fixture(params=["files", "derived"])
 def tls(request: pytest.FixtureRequest, files: TlsFiles, tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
-    """The files that gateways were given, and those that they make themselves."""
+    """Certificate files provided to gateways, and those that gateways create."""
     return files if request.param == "files" else derived(tmp_path_factory.mktemp("derived"))
 
 
@@ -53,7 +53,7 @@ def derived(folder: Path, host: str = "127.0.0.1", keyring: Keyring = KEYRING) -
 
 @asynccontextmanager
 async def listening(tls: TlsFiles | LiveTls) -> AsyncIterator[int]:
-    """Run a gateway's end of the links; yields its port."""
+    """Run the server side of a gateway's links; yield its port."""
     live = FileTls(tls) if isinstance(tls, TlsFiles) else tls
     links = PeerLinks(PeerIdentity("bbbbbbbb", "eu"), KEYRING, live)
     try:
@@ -63,7 +63,7 @@ async def listening(tls: TlsFiles | LiveTls) -> AsyncIterator[int]:
 
 
 async def answer_to(port: int, tls: ssl.SSLContext | None) -> int:
-    """Return the status of a connection without proof, once TLS is established."""
+    """Return the response status of a connection without proof, once TLS is established."""
     scheme = "http" if tls is None else "https"
     async with (
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session,
@@ -72,9 +72,7 @@ async def answer_to(port: int, tls: ssl.SSLContext | None) -> int:
         return answer.status
 
 
-async def test_only_certificates_of_the_fleets_authority_get_as_far_as_the_proof(
-    files: TlsFiles, tmp_path: Path
-) -> None:
+async def test_only_certificates_of_the_fleets_authority_reach_the_proof(files: TlsFiles, tmp_path: Path) -> None:
     foreign = certificates(tmp_path)
     bare = ssl.create_default_context(cafile=files.authority)
     from_elsewhere = ssl.create_default_context(cafile=files.authority)
@@ -96,7 +94,7 @@ async def test_a_certificate_for_another_host_is_rejected(tmp_path: Path) -> Non
             await answer_to(port, other.client())
 
 
-async def test_who_holds_the_fleet_secret_makes_a_certificate_that_the_fleet_knows(tmp_path: Path) -> None:
+async def test_a_holder_of_the_fleet_secret_creates_a_certificate_that_the_fleet_accepts(tmp_path: Path) -> None:
     async with listening(derived(tmp_path / "one")) as port:
         assert await answer_to(port, derived(tmp_path / "two").client()) == 401
         for without in (
@@ -111,7 +109,7 @@ async def test_who_holds_the_fleet_secret_makes_a_certificate_that_the_fleet_kno
 
 
 @pytest.mark.parametrize("host", ["10.0.0.7", "fd00::7", "gateway-1"])
-def test_beyond_loopback_gateways_use_tls_though_they_were_given_no_files(host: str, tmp_path: Path) -> None:
+def test_beyond_loopback_gateways_use_tls_without_configured_files(host: str, tmp_path: Path) -> None:
     for where, secure in ((host, True), ("127.0.0.1", False)):
         peering = Peering(InProcessBus(), PeerSettings(host=where), "aaaaaaaa", KEYRING, tmp_path, GatewayMetrics())
         assert peering.links is not None
@@ -120,7 +118,7 @@ def test_beyond_loopback_gateways_use_tls_though_they_were_given_no_files(host: 
 
 
 def shown_at(port: int) -> x509.Certificate:
-    """Return the certificate that a gateway shows to anyone."""
+    """Return the certificate that a gateway presents to anyone."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with socket.create_connection(("127.0.0.1", port)) as sock, context.wrap_socket(sock) as connection:
@@ -131,7 +129,7 @@ def shown_at(port: int) -> x509.Certificate:
 
 @asynccontextmanager
 async def linked(one: LiveTls, other: LiveTls) -> AsyncIterator[tuple[PeerLinks, int]]:
-    """Yield a gateway that is connected to another one, and the port of that."""
+    """Yield a gateway connected to another one, and the port of that other one."""
     ends = [PeerLinks(PeerIdentity(8 * tag, "eu"), KEYRING, tls) for tag, tls in (("a", one), ("b", other))]
 
     async def echo(_peer: PeerIdentity, body: bytes) -> bytes:
@@ -171,7 +169,7 @@ async def test_a_gateway_renews_its_certificate_at_half_its_life_and_drops_no_li
     assert LIFETIME.total_seconds() == 7 * DAY_S
 
 
-def test_a_certificate_is_made_again_where_the_clock_went_back_before_it() -> None:
+def test_a_certificate_is_renewed_if_the_clock_goes_back_before_its_start() -> None:
     now = time.time()
     tls = FleetTls(KEYRING, "127.0.0.1", lambda: now)
     now -= 1
@@ -179,7 +177,7 @@ def test_a_certificate_is_made_again_where_the_clock_went_back_before_it() -> No
     assert not tls.refresh()
 
 
-async def test_an_expired_certificate_opens_nothing() -> None:
+async def test_an_expired_certificate_is_rejected() -> None:
     long_ago = time.time() - 8 * DAY_S
     expired = FleetTls(KEYRING, "127.0.0.1", lambda: long_ago)
     current = FleetTls(KEYRING, "127.0.0.1")
@@ -194,7 +192,7 @@ async def test_an_expired_certificate_opens_nothing() -> None:
 
 @pytest.mark.parametrize("listens", range(4))
 @pytest.mark.parametrize("calls", range(4))
-async def test_while_the_secret_is_rotated_the_authorities_of_both_are_accepted(calls: int, listens: int) -> None:
+async def test_during_rotation_the_authorities_of_both_secrets_are_accepted(calls: int, listens: int) -> None:
     steps = (b"before", b""), (b"before", b"after"), (b"after", b"before"), (b"after", b"")
     caller, listener = (FleetTls(Keyring.of(*steps[step]), "127.0.0.1") for step in (calls, listens))
     async with listening(listener) as port:
@@ -205,7 +203,7 @@ async def test_while_the_secret_is_rotated_the_authorities_of_both_are_accepted(
                 await answer_to(port, caller.client)
 
 
-async def test_changed_files_are_read_again_and_drop_no_link(tmp_path: Path) -> None:
+async def test_changed_files_are_reloaded_and_drop_no_link(tmp_path: Path) -> None:
     files, other = certificates(tmp_path / "own"), certificates(tmp_path / "new")
     live = FileTls(files)
     async with linked(live, live) as (asking, port):

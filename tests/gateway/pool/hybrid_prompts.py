@@ -1,4 +1,4 @@
-"""Prompts that share beginnings, for a gateway with one engine of a hybrid model: what it predicts, and what comes."""
+"""Prompts with shared prefixes for a gateway with one hybrid-model engine, compared with its predictions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT_BLOCKS = 12
 
 
 class Asked(NamedTuple):
-    """Blocks of one prompt: in the cache as predicted and as reported, and those that full attention had."""
+    """Blocks of one prompt: predicted and reported in the cache, and those that full attention had."""
 
     predicted: int
     cached: int
@@ -22,7 +22,7 @@ class Asked(NamedTuple):
 
 
 class HybridPrompts:
-    """Asks the gateway's only engine. Mutable state: the generator of tokens and of what is asked."""
+    """Sends prompts to the gateway's only engine. Mutable: the generators of tokens and prompts."""
 
     def __init__(self, gateway: ServedGateway, seed: int) -> None:
         self._gateway = gateway
@@ -32,20 +32,20 @@ class HybridPrompts:
 
     @property
     def removed(self) -> int:
-        """Events of evicted blocks so far."""
+        """Return the number of eviction events so far."""
         (engine,) = self._pool.engines.values()
         return int(engine.intake.ledger.counts["BlockRemoved"])
 
     def tokens(self, blocks: int) -> list[int]:
-        """Return random tokens, all of them ordinary words."""
+        """Return random tokens, all ordinary words."""
         return self._random.choices(range(10, 1900), k=blocks * self._size)
 
     def after(self, prefix: list[int], blocks: int) -> list[int]:
-        """Return a prompt that continues a prefix in its own way, and does not end with a block's end."""
+        """Return a prompt that extends a prefix with unique tokens and does not end at a block boundary."""
         return [*prefix, *self.tokens(blocks), *self.tokens(1)[:9]]
 
     async def ask(self, prompt: list[int]) -> Asked:
-        """Send a prompt, and return once the gateway has the events of it."""
+        """Send a prompt, and return once the gateway has its events."""
         keys = self._keys(prompt[:-1])
         held = [self._holds(key) for key in keys]
         body = {"model": MODEL, "prompt": prompt, "max_tokens": 1, "temperature": 0}
@@ -59,7 +59,7 @@ class HybridPrompts:
         return Asked(hits[0] // self._size, hits[1] // self._size, [*held, False].index(False))
 
     async def ask_many(self, count: int) -> list[Asked]:
-        """Ask prompts again, longer, and from beginnings of any length on."""
+        """Send prompts again, extended, and truncated to any length."""
         drawn, asked = self._random, list[Asked]()
         roots = [self.tokens(ROOT_BLOCKS) for _ in range(5)]
         before = [self._from_root(roots) for _ in range(5)]
@@ -82,7 +82,7 @@ class HybridPrompts:
         return bool(self._pool.router.index.targets_of(key, 0))
 
     async def _events_came(self) -> None:
-        """Return once the event of one more prompt came, which the engine got past the gateway.
+        """Return once the event of one more prompt, sent to the engine directly, has arrived.
 
         It is one block: of a longer one the engine may publish evictions after it has stored the last block.
         """

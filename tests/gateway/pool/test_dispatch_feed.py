@@ -1,4 +1,4 @@
-"""The blocks that dispatches leave at engines get into the index, long prompts over several turns of the event loop."""
+"""Blocks that dispatches leave at engines enter the index; long prompts do so over several loop iterations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONG = 20_000
 
 
 class Fed:
-    """A feed whose router keeps the stored blocks, in the order of the calls."""
+    """A feed whose router records the stored blocks in call order."""
 
     def __init__(self, *, feeds: bool = True, guessed: bool = False) -> None:
         self.stored: list[int] = []
@@ -38,7 +38,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_long_prompt_gets_in_over_several_turns_leaf_first() -> None:
+async def test_a_long_prompt_is_indexed_over_several_loop_iterations_leaf_first() -> None:
     fed = Fed()
     fed.feed.observed(FirstToken("r"))
     assert 0 < len(fed.stored) < LONG
@@ -47,7 +47,7 @@ async def test_a_long_prompt_gets_in_over_several_turns_leaf_first() -> None:
     assert fed.ends == [LONG - 1]
 
 
-async def test_nothing_more_gets_in_once_keys_mean_something_else_or_the_engine_restarted() -> None:
+async def test_indexing_stops_after_a_clear_or_an_engine_restart() -> None:
     cleared, restarted = Fed(), Fed()
     for fed in (cleared, restarted):
         fed.feed.observed(FirstToken("r"))
@@ -58,7 +58,7 @@ async def test_nothing_more_gets_in_once_keys_mean_something_else_or_the_engine_
     assert len(cleared.stored) == len(restarted.stored) == before
 
 
-async def test_where_events_feed_the_index_only_guessed_keys_get_in() -> None:
+async def test_if_events_feed_the_index_only_guessed_keys_are_added() -> None:
     exact, guessed = Fed(feeds=False), Fed(feeds=False, guessed=True)
     for fed in (exact, guessed):
         fed.feed.observed(FirstToken("r"))

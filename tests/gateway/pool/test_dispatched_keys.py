@@ -1,18 +1,18 @@
-"""Keys of requests under way."""
+"""Block keys of requests in progress."""
 
 from __future__ import annotations
 
 from gateway.pool.dispatched_keys import Dispatch, DispatchedKeys
 
 
-def test_a_dispatch_is_taken_once() -> None:
+def test_a_dispatch_can_be_taken_once() -> None:
     dispatched = DispatchedKeys(10)
     dispatched.add("r", Dispatch("e", 1, (1, 2)))
     assert dispatched.take("r") == Dispatch("e", 1, (1, 2))
     assert dispatched.take("r") is None
 
 
-def test_the_oldest_leave_at_the_limit() -> None:
+def test_the_oldest_are_evicted_at_the_limit() -> None:
     dispatched = DispatchedKeys(3)
     for number in range(5):
         dispatched.add(str(number), Dispatch("e", 1, ()))

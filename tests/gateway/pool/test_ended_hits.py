@@ -1,4 +1,4 @@
-"""Predicted and reported hits of one request, side by side."""
+"""Predicted and reported hits of one request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _ended(decision: Decision, key_source: str) -> DecisionRecord:
     return record
 
 
-def test_a_request_that_counted_on_a_fetch_is_compared_too() -> None:
+def test_a_request_that_expected_a_fetch_is_compared_too() -> None:
     chosen = Candidate("e-1", 96, 0.0, 0.1, 0.1, 2)
     decision = Decision(
         "d", "pool", "e-1", 1, "mooncake", "fifo", 1, "fetch", 100, 96, 0.0, 0.1, 50.0,
@@ -32,20 +32,20 @@ def test_a_request_that_counted_on_a_fetch_is_compared_too() -> None:
     assert (sample.believed_tokens, sample.reported_tokens) == (32, 32)
 
 
-def test_a_prompt_that_was_known_in_part_proves_nothing_of_the_index() -> None:
+def test_a_prompt_known_only_by_its_prefix_does_not_judge_the_index() -> None:
     decision = Decision("d", "pool", "e-1", 1, "mooncake", "fifo", 1, "fetch", 100, 16, 0.0, 0.1, 50.0)
     assert hit_sample(_ended(decision, "tokenized")) is not None
     assert hit_sample(_ended(decision, "prefix")) is None
 
 
-def test_a_request_whose_hits_are_not_those_of_its_blocks_proves_nothing_of_the_index() -> None:
+def test_a_request_without_a_witness_does_not_judge_the_index() -> None:
     decision = Decision("d", "pool", "e-1", 1, "mooncake", "fifo", 1, "fetch", 100, 16, 0.0, 0.1, 50.0)
     record = _ended(decision, "tokenized")
     record.witness = None
     assert hit_sample(record) is None
 
 
-def test_a_prompt_whose_blocks_were_unknown_to_the_gateway_that_decided_proves_nothing_of_the_index() -> None:
+def test_a_decision_made_without_knowing_the_blocks_does_not_judge_the_index() -> None:
     decision = Decision("d", "pool", "e-1", 1, "mooncake", "fifo", 1, "fetch", 100, 0, 0.0, 0.1, 50.0)
     for decided_by, compared in (("a, epoch 3", True), (f"a, epoch 3{OTHER_KEYS}", False)):
         sample = hit_sample(_ended(msgspec.structs.replace(decision, decided_by=decided_by), "tokens"))

@@ -1,4 +1,4 @@
-"""Simulated engines of hybrid models over HTTP and KV events: their hits are predicted, evicted windows included."""
+"""Simulated hybrid-model engines over HTTP and KV events: their hits are predicted, evicted windows included."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROFILE = EngineProfile(block_tokens=BLOCK, num_blocks=200, recompute_last_block
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[ServedGateway]:
-    """One engine with 200 blocks, and 25 for its window."""
+    """Run one engine with 200 blocks, of which its window has 25."""
     port, events, replay = free_ports(3)
     settings = EngineSettings(
         port=port, served_model=MODEL, sliding_window=WINDOW, seed=b"hybrid", time_scale=1000.0, profile=PROFILE,
@@ -43,7 +43,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[ServedGateway]:
         yield running
 
 
-async def test_a_shared_prefix_is_no_hit_until_its_window_is_kept(gateway: ServedGateway) -> None:
+async def test_a_shared_prefix_is_not_a_hit_until_its_window_is_kept(gateway: ServedGateway) -> None:
     made = HybridPrompts(gateway, 1)
     whole = made.after(made.tokens(8), 6)
     assert await made.ask(whole) == Asked(0, 0, 0)
@@ -54,7 +54,7 @@ async def test_a_shared_prefix_is_no_hit_until_its_window_is_kept(gateway: Serve
         assert await made.ask(made.after(whole[: blocks * BLOCK], 3)) == Asked(blocks, blocks, blocks)
 
 
-async def test_hits_stay_exact_while_windows_and_prompts_are_evicted(gateway: ServedGateway) -> None:
+async def test_predicted_hits_stay_exact_while_windows_and_prompts_are_evicted(gateway: ServedGateway) -> None:
     made = HybridPrompts(gateway, 3)
     asked = await made.ask_many(120)
     assert [item.predicted for item in asked] == [item.cached for item in asked]

@@ -1,4 +1,4 @@
-"""The way from a hybrid engine's bytes to the router's decision."""
+"""The path from a hybrid engine's bytes to the router's decision."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def stored(group: int, kind: str, hashes: list[int]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("salts_missing", "blocks"), [(False, 7), (True, 0)])
-def test_events_of_groups_reach_the_match(salts_missing: bool, blocks: int) -> None:
+def test_group_events_affect_the_match(salts_missing: bool, blocks: int) -> None:
     router, restarted = pool(size=1), []
     engine: Any = SimpleNamespace(entry=SimpleNamespace(engine_id="e-01"), salts_seen=SaltsSeen())
     engine.salts_seen.missing = salts_missing

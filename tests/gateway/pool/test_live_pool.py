@@ -1,4 +1,4 @@
-"""A pool at work: health decides which engines get work, restarts empty indices, new snapshots disturb no others."""
+"""A live pool: health decides which engines get work, restarts empty indices, new snapshots disturb no other engine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.patience import PATIENCE_S, until
 
 
 def held_blocks(live: LiveGateway, engine_id: str, keys: tuple[int, ...]) -> int:
-    """Return how many of these blocks this engine holds, by the index."""
+    """Return how many of these blocks the index attributes to this engine."""
     router = live.pool.router
     target = router.fleet.target_of(engine_id)
     if target is None:
@@ -38,13 +38,13 @@ async def engine_of(live: LiveGateway, name: str, **kwargs: object) -> str:
     return outcome.decision.engine_id
 
 
-async def test_engines_that_answer_get_work_as_soon_as_start_returns(tmp_path: Path) -> None:
+async def test_engines_that_respond_get_work_as_soon_as_start_returns(tmp_path: Path) -> None:
     async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
         assert await engine_of(live, "r1") == "a"
         assert live.engine("a").breaker.state == CLOSED
 
 
-async def test_an_engine_that_never_answered_gets_none(tmp_path: Path) -> None:
+async def test_an_engine_that_never_responded_gets_no_work(tmp_path: Path) -> None:
     dead = engine_entry("dead", f"http://127.0.0.1:{free_port()}")
     async with live_gateway(tmp_path, snapshot([dead])) as live:
         outcome = await live.pool.decide(request("r1"), hold=False)
@@ -52,7 +52,7 @@ async def test_an_engine_that_never_answered_gets_none(tmp_path: Path) -> None:
         assert outcome.code == "no_engine"
 
 
-async def test_a_waiting_request_goes_as_soon_as_an_engine_answers(tmp_path: Path) -> None:
+async def test_a_waiting_request_is_dispatched_as_soon_as_an_engine_responds(tmp_path: Path) -> None:
     async with fake_engine() as one:
         one.set("/health", 503, b"")
         async with live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
@@ -64,7 +64,7 @@ async def test_a_waiting_request_goes_as_soon_as_an_engine_answers(tmp_path: Pat
                 assert isinstance(await waiting, Dispatched)
 
 
-async def test_connection_failures_of_requests_lead_to_a_probe_that_decides(tmp_path: Path) -> None:
+async def test_connection_failures_of_requests_trigger_a_probe_that_decides(tmp_path: Path) -> None:
     async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
         live.report("a")
         await asyncio.sleep(0.05)
@@ -74,7 +74,7 @@ async def test_connection_failures_of_requests_lead_to_a_probe_that_decides(tmp_
         assert live.engine("a").breaker.accepts
 
 
-async def test_reports_of_a_dead_engine_take_it_out_and_its_return_is_a_new_incarnation(tmp_path: Path) -> None:
+async def test_a_dead_engine_is_ejected_by_reports_and_returns_as_a_new_incarnation(tmp_path: Path) -> None:
     async with fake_engine() as other, live_gateway(tmp_path) as live, fake_engine() as one:
         live.publish(snapshot([engine_entry("a", one.url), engine_entry("b", other.url)]))
         await until(lambda: live.gateway.pools and live.engine("a").breaker.accepts)
@@ -100,7 +100,7 @@ async def test_unreadable_metrics_leave_the_engine_in_service(tmp_path: Path) ->
         assert live.shown("a").reason == "metrics are unreadable: NaN"
 
 
-async def test_garbage_on_the_bus_disturbs_nothing(tmp_path: Path) -> None:
+async def test_garbage_on_the_bus_is_ignored(tmp_path: Path) -> None:
     async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
         live.bus.publish("load/a", b"\xc1garbage")
         live.bus.publish("snapshot", b"\xc1garbage")
@@ -120,7 +120,7 @@ async def test_a_changed_process_start_is_a_new_incarnation_counted_once(tmp_pat
         assert live.engine("a").incarnation == 2
 
 
-async def test_draining_and_maintenance_stop_new_work_only(tmp_path: Path) -> None:
+async def test_draining_and_maintenance_stop_only_new_work(tmp_path: Path) -> None:
     async with fake_engine() as one, fake_engine() as two:
         entries = [engine_entry("a", one.url), engine_entry("b", two.url)]
         async with live_gateway(tmp_path, snapshot(entries)) as live:
@@ -135,7 +135,7 @@ async def test_draining_and_maintenance_stop_new_work_only(tmp_path: Path) -> No
             await until(lambda: live.shown("a").state == "draining")
 
 
-async def test_a_new_snapshot_adds_and_removes_without_disturbing_the_rest(tmp_path: Path) -> None:
+async def test_a_new_snapshot_adds_and_removes_engines_without_disturbing_others(tmp_path: Path) -> None:
     async with fake_engine() as one, fake_engine() as two:
         a, b = engine_entry("a", one.url), engine_entry("b", two.url)
         async with live_gateway(tmp_path, snapshot([a])) as live:
@@ -162,7 +162,7 @@ async def test_the_same_id_at_another_url_is_another_process(tmp_path: Path) -> 
         assert live.engine("a").incarnation == 2
 
 
-async def test_a_policy_change_carries_its_version_into_decisions(tmp_path: Path) -> None:
+async def test_decisions_carry_the_new_policy_version_after_a_change(tmp_path: Path) -> None:
     async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
         changed = RoutingPolicy(placement=Stage(name="round_robin"), order=Stage(name="fifo"))
         live.publish(snapshot([engine_entry("a", one.url)], version=2, policy=changed, policy_version=7))
@@ -172,7 +172,7 @@ async def test_a_policy_change_carries_its_version_into_decisions(tmp_path: Path
         assert (outcome.decision.placement, outcome.decision.policy_version) == ("round_robin", 7)
 
 
-async def test_a_policy_that_cannot_run_leaves_the_pool_as_it_was(tmp_path: Path) -> None:
+async def test_an_invalid_policy_leaves_the_pool_unchanged(tmp_path: Path) -> None:
     async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
         wrong = RoutingPolicy(placement=Stage(name="no_such_placement"))
         live.publish(snapshot([engine_entry("a", one.url)], version=2, policy=wrong, policy_version=8))
@@ -194,7 +194,7 @@ async def test_an_approximate_pool_learns_from_its_own_first_tokens(tmp_path: Pa
             await until(lambda: live.shown(where).index_trust == "degraded")
 
 
-async def test_isolated_tenants_have_their_own_keys(tmp_path: Path) -> None:
+async def test_isolated_tenants_have_different_block_keys(tmp_path: Path) -> None:
     async with fake_engine() as one:
         async with live_gateway(tmp_path, snapshot([engine_entry("a", one.url)], isolated=True)) as live:
             domains = live.pool.domains
@@ -247,7 +247,7 @@ async def test_a_new_model_name_resets_all_indices(tmp_path: Path) -> None:
             assert held_blocks(live, "a", (1, 2)) == 0
 
 
-async def test_a_crooked_event_endpoint_blinds_that_engine_only(tmp_path: Path) -> None:
+async def test_a_malformed_event_endpoint_blinds_only_its_engine(tmp_path: Path) -> None:
     async with fake_engine() as one:
         entries = [
             engine_entry("a", one.url, kv_events_endpoint="ipc:///run/other"),
@@ -259,7 +259,7 @@ async def test_a_crooked_event_endpoint_blinds_that_engine_only(tmp_path: Path) 
             await until(lambda: {engine.index_trust for engine in live.sample().engines} == {"blind"})
 
 
-async def test_few_ejections_count_where_many_engines_appear_wrong(tmp_path: Path) -> None:
+async def test_ejections_are_limited_if_many_engines_appear_faulty(tmp_path: Path) -> None:
     async with fake_engine() as one:
         entries = [engine_entry(name, one.url) for name in "abcd"]
         async with live_gateway(tmp_path, snapshot(entries)) as live:
@@ -275,7 +275,7 @@ def stored(tokens: list[int], ts: float = 0.0, extra: list[object] | None = None
     return encode_batch(EventBatch(ts, [BlockStored(hashes, None, tokens, 2, extra_keys=extra)]))
 
 
-async def test_what_an_engine_reports_as_pending_reaches_the_router(tmp_path: Path) -> None:
+async def test_pending_tokens_reported_by_an_engine_reach_the_router(tmp_path: Path) -> None:
     async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
         pool = live.pool
         assert pool.router.loads(time.monotonic())[0].stepped_down
@@ -289,9 +289,7 @@ async def test_what_an_engine_reports_as_pending_reaches_the_router(tmp_path: Pa
         assert EngineReport(**reading, kv_usage=0.75, kv_tokens=10_000).room_tokens == 2500
 
 
-async def test_engines_may_take_roles_and_give_them_up_while_requests_run(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_engines_can_change_roles_while_requests_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with fake_engine() as one, fake_engine() as two, live_gateway(tmp_path) as live:
         urls = {"a": one.url, "b": two.url}
 

@@ -1,4 +1,4 @@
-"""Aliases and LoRA adapters: listed, routed to the engines that serve them, and apart in every cache."""
+"""Aliases and LoRA adapters are listed, routed to the engines that serve them, and separate in every cache."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def chat(model: str, text: str = "hello") -> dict[str, Any]:
 
 @pytest.fixture
 async def engines() -> AsyncIterator[tuple[ScriptedEngine, ScriptedEngine]]:
-    """Two engines of one model; only the second has the alias and the adapter."""
+    """Run two engines of one model; only the second has the alias and the adapter."""
     async with ScriptedEngine() as plain, ScriptedEngine() as able:
         plain.cards, able.cards = CARDS[:1], list(CARDS)
         yield plain, able
@@ -52,7 +52,7 @@ async def gateway(engines: tuple[ScriptedEngine, ScriptedEngine], tmp_path: Path
 
 
 async def reread(gateway: ServedGateway) -> None:
-    """Return when each engine was asked again for its models."""
+    """Return when each engine's models were read again."""
     engines = gateway.pool.engines.values()
     for engine in engines:
         engine.doubt_models()
@@ -97,7 +97,7 @@ async def test_only_engines_that_serve_the_name_get_its_requests(
     assert (await gateway.post("/tokenize", {"model": name, "prompt": "x"}))[0] == 200
 
 
-async def test_an_adapter_that_was_unloaded_is_unknown_after_the_next_reading(
+async def test_an_unloaded_adapter_is_unknown_after_the_next_reading(
     gateway: ServedGateway, engines: tuple[ScriptedEngine, ScriptedEngine]
 ) -> None:
     plain, able = engines
@@ -117,7 +117,7 @@ async def test_an_adapter_that_was_unloaded_is_unknown_after_the_next_reading(
     assert [body["model"] for body in plain.bodies] == ["sql"]
 
 
-async def test_no_other_engine_gets_it_when_the_only_one_with_the_adapter_is_out(
+async def test_no_other_engine_gets_the_request_when_the_only_one_with_the_adapter_is_out(
     gateway: ServedGateway, engines: tuple[ScriptedEngine, ScriptedEngine]
 ) -> None:
     plain, able = engines
@@ -131,7 +131,7 @@ async def test_no_other_engine_gets_it_when_the_only_one_with_the_adapter_is_out
     assert (await gateway.post(CHAT, chat(MODEL)))[0] == 200
 
 
-async def test_a_failed_request_is_tried_again_where_its_adapter_is(
+async def test_a_failed_request_is_retried_on_an_engine_with_its_adapter(
     gateway: ServedGateway, engines: tuple[ScriptedEngine, ScriptedEngine]
 ) -> None:
     plain, able = engines
@@ -141,7 +141,7 @@ async def test_a_failed_request_is_tried_again_where_its_adapter_is(
     assert len(able.bodies) > 1
 
 
-async def test_a_request_whose_queue_gives_it_to_an_engine_without_the_adapter_is_placed_again(
+async def test_a_request_queued_for_an_engine_without_the_adapter_is_placed_again(
     gateway: ServedGateway, engines: tuple[ScriptedEngine, ScriptedEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain, able = engines
@@ -159,7 +159,7 @@ async def test_a_request_whose_queue_gives_it_to_an_engine_without_the_adapter_i
     assert not len(gateway.pool.router.reservations)
 
 
-async def test_a_key_may_use_the_adapters_of_the_models_it_may_use(
+async def test_a_key_can_use_adapters_of_its_granted_models(
     engines: tuple[ScriptedEngine, ScriptedEngine], tmp_path: Path
 ) -> None:
     plain, able = engines
@@ -191,7 +191,7 @@ async def test_a_key_may_use_the_adapters_of_the_models_it_may_use(
     assert [body["model"] for body in plain.bodies] == ["both", "both"]
 
 
-async def test_a_sglang_adapter_is_not_routed_because_its_engine_would_serve_the_base_model(
+async def test_sglang_adapters_are_not_routed_because_engines_would_serve_the_base_model(
     engines: tuple[ScriptedEngine, ScriptedEngine], gateway: ServedGateway
 ) -> None:
     engines[1].cards = [{**card, "owned_by": "sglang"} for card in CARDS]
@@ -202,7 +202,7 @@ async def test_a_sglang_adapter_is_not_routed_because_its_engine_would_serve_the
 
 @pytest.fixture
 async def simulated() -> AsyncIterator[EngineSettings]:
-    """A simulated engine with an adapter, which publishes events as vLLM does."""
+    """Run a simulated engine with an adapter that publishes events as vLLM does."""
     port, events, replay = free_ports(3)
     profile = EngineProfile(block_tokens=16, num_blocks=512, recompute_last_block=True)
     settings = EngineSettings(
@@ -238,7 +238,7 @@ async def test_adapters_and_their_base_share_no_hit_and_each_is_predicted_exactl
 
 
 async def hits(gateway: ServedGateway, model: str) -> tuple[int, int]:
-    """Return the cached tokens of one and the same prompt, as predicted and as reported."""
+    """Return the predicted and the reported cached tokens of the same prompt."""
     status, answer, headers = await gateway.post(CHAT, {**chat(model, "The same text. " * 20), "max_tokens": 2})
     assert status == 200, answer
     _, explained = await gateway.get(f"/api/v1/explain/{headers['x-headway-decision']}")

@@ -1,4 +1,4 @@
-"""Engines' own CPU tiers and loaded adapters over HTTP: indexed, preferred, predicted exactly, shown and learned."""
+"""Engines' CPU tiers and loaded adapters over HTTP: indexed, preferred, predicted exactly, shown and learned."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PROFILE = EngineProfile(block_tokens=16, num_blocks=48, cpu_blocks=512, recomput
 
 @asynccontextmanager
 async def simulated(number: int) -> AsyncIterator[EngineEntry]:
-    """Run an engine with little memory, copies in CPU memory and an adapter; it publishes events as vLLM does."""
+    """Run an engine with little memory, a CPU tier and an adapter that publishes events as vLLM does."""
     port, events, replay = free_ports(3)
     settings = EngineSettings(
         port=port, served_model=MODEL, lora=("sql",), lora_load_s=25.0, seed=b"own", time_scale=50.0, profile=PROFILE,
@@ -76,7 +76,7 @@ async def asked(gateway: ServedGateway, text: str, model: str = MODEL) -> tuple[
 
 
 async def pushed_out(gateway: ServedGateway, engine_id: str, number: int) -> None:
-    """Return when other prompts, sent past the gateway, have taken the engine's memory."""
+    """Send prompts to the engine directly, and return when they have filled its memory."""
     live = gateway.pool.engines[engine_id]
     async with aiohttp.ClientSession() as http:
         for item in range(3):
@@ -85,7 +85,7 @@ async def pushed_out(gateway: ServedGateway, engine_id: str, number: int) -> Non
                 assert answer.status == 200
 
 
-async def test_a_prefix_in_an_engines_cpu_memory_draws_its_requests_and_is_predicted_exactly(
+async def test_a_prefix_in_cpu_memory_attracts_requests_and_is_predicted_exactly(
     gateway: ServedGateway,
 ) -> None:
     await warmed(gateway)
@@ -133,13 +133,13 @@ def latest_sample(gateway: ServedGateway) -> bytes:
 
 
 async def warmed(gateway: ServedGateway) -> None:
-    """Return when enough prefills have shown what computing takes."""
+    """Return when enough prefills have shown the cost of computing."""
     for number in range(10):
         await asked(gateway, f"Warming up, prompt {number}. ")
     await until(lambda: gateway.pool.costs.samples["taken"] >= 10)
 
 
-async def test_new_prompts_of_an_adapter_go_where_it_is_loaded(gateway: ServedGateway) -> None:
+async def test_new_prompts_of_an_adapter_go_to_an_engine_that_has_loaded_it(gateway: ServedGateway) -> None:
     await warmed(gateway)
     first, _ = await asked(gateway, "First prompt of the adapter. ", "sql")
     assert first["candidates"][0]["loading"]["adapter"] == "sql"

@@ -1,4 +1,4 @@
-"""The ring of recent decisions forgets the oldest first and keeps tenants apart."""
+"""The ring of recent decisions evicts the oldest first and separates tenants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _record(number: int, tenant: str = "a") -> DecisionRecord:
     return DecisionRecord(decision, cast("Any", SimpleNamespace()), tenant, "hashes", 10.0, 5.0, 0.0, ("engine",))
 
 
-def test_the_oldest_leaves_when_it_is_full() -> None:
+def test_the_oldest_is_evicted_when_the_ring_is_full() -> None:
     recent = RecentDecisions(3)
     for number in range(5):
         recent.add(_record(number))
@@ -27,7 +27,7 @@ def test_the_oldest_leaves_when_it_is_full() -> None:
     assert [recent.get(f"id-{number}") is not None for number in range(5)] == [False, False, True, True, True]
 
 
-def test_a_decision_is_found_by_its_tenant_only() -> None:
+def test_only_the_tenant_of_a_decision_can_read_it() -> None:
     recent = RecentDecisions(3)
     recent.add(_record(1, "a"))
     assert recent.find("id-1", "a") is not None
@@ -35,14 +35,14 @@ def test_a_decision_is_found_by_its_tenant_only() -> None:
     assert recent.find("id-2", "a") is None
 
 
-def test_the_same_id_takes_one_place() -> None:
+def test_a_repeated_id_uses_one_entry() -> None:
     recent = RecentDecisions(2)
     for number in (1, 2, 2, 2):
         recent.add(_record(number))
     assert recent.get("id-1") is not None
 
 
-def test_each_is_returned_once_and_those_that_waited_apart() -> None:
+def test_each_decision_is_returned_once_and_waiting_ones_separately() -> None:
     recent, records = RecentDecisions(10), [_record(number) for number in range(3)]
     for record, queued_s in zip(records, (0.0, 0.5, 0.0), strict=True):
         record.decision = msgspec.structs.replace(record.decision, queued_s=queued_s)
@@ -60,7 +60,7 @@ def test_ttft_counts_from_arrival() -> None:
     assert record.ttft_s == 2.5
 
 
-def test_a_ring_without_room_is_rejected() -> None:
+def test_a_ring_without_capacity_is_rejected() -> None:
     with pytest.raises(ValueError, match="capacity"):
         RecentDecisions(0)
 
@@ -71,7 +71,7 @@ def _moved(number: int, engine_id: str) -> DecisionRecord:
     return record
 
 
-def test_an_engines_last_decisions_are_at_hand_newest_first_and_bounded() -> None:
+def test_an_engines_last_decisions_are_listed_newest_first_and_bounded() -> None:
     recent = RecentDecisions(1000)
     for number in range(50):
         recent.add(_moved(number, f"engine-{number % 2}"))
@@ -80,7 +80,7 @@ def test_an_engines_last_decisions_are_at_hand_newest_first_and_bounded() -> Non
     assert recent.of_engine("nowhere") == []
 
 
-def test_a_decision_that_moved_to_another_engine_is_found_there_only() -> None:
+def test_a_decision_moved_to_another_engine_is_listed_only_there() -> None:
     recent = RecentDecisions(10)
     record = _moved(1, "first")
     recent.add(record)
@@ -91,13 +91,13 @@ def test_a_decision_that_moved_to_another_engine_is_found_there_only() -> None:
     assert len(recent) == 1
 
 
-def test_a_rejected_request_belongs_to_no_engine() -> None:
+def test_a_rejected_request_is_listed_at_no_engine() -> None:
     recent = RecentDecisions(10)
     recent.add(_moved(1, ""))
     assert recent.of_engine("") == []
 
 
-def test_engines_that_came_and_went_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removed_engines_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recent_decisions, "MAX_ENGINES", 3)
     recent = RecentDecisions(1000)
     for number in range(6):
@@ -110,7 +110,7 @@ def test_engines_that_came_and_went_are_forgotten(monkeypatch: pytest.MonkeyPatc
     assert len(recent.of_engine("engine-0")) == 7
 
 
-def test_a_decision_for_two_engines_is_found_at_both() -> None:
+def test_a_decision_for_two_engines_is_listed_at_both() -> None:
     recent, record = RecentDecisions(), _record(1)
     record.decision = msgspec.structs.replace(record.decision, pair=EnginePair("1", "decoder", 1, "r", 0.1, 100))
     recent.add(record)

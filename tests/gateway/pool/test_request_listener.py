@@ -1,4 +1,4 @@
-"""Listeners receive the moments that they want, in their order; each request's end is reported once."""
+"""Listeners receive the events they subscribe to, in order; each request's end is reported once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Ends(RequestListener):
         self._received.append((self._name, record))
 
 
-def test_listeners_of_a_moment_receive_it_in_order_and_others_are_not_called() -> None:
+def test_listeners_of_an_event_receive_it_in_order_and_others_are_not_called() -> None:
     received: list[Any] = []
     listeners = RequestListeners([_Ends("a", received), RequestListener(), _Ends("b", received)])
     assert [len(item) for item in (listeners.dispatched, listeners.first_token, listeners.ended)] == [0, 0, 2]
@@ -30,7 +30,7 @@ def test_listeners_of_a_moment_receive_it_in_order_and_others_are_not_called() -
     assert received == [("a", "record"), ("b", "record")]
 
 
-async def test_an_end_that_is_reported_twice_is_received_once(tmp_path: Path) -> None:
+async def test_an_end_reported_twice_is_received_once(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         ends: list[str] = []
         lifecycle = gateway.app.proxy._lifecycle

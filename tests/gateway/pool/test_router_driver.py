@@ -1,4 +1,4 @@
-"""The driver: dispatches reach those who wait, withdrawn requests leave nothing behind, time is kept."""
+"""The driver delivers dispatches to waiting requests, removes withdrawn requests, and enforces time limits."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def request(name: str, prompt_tokens: int = 900) -> InferenceRequest:
     return InferenceRequest(name, (), prompt_tokens, 16, time.monotonic(), 5.0)
 
 
-async def test_a_free_engine_is_granted_at_once() -> None:
+async def test_a_free_engine_is_granted_immediately() -> None:
     outcome = await driver().place(request("r"), hold=True, excluded=NONE)
     assert isinstance(outcome, Dispatched)
     assert outcome.decision.engine_id == "a"
 
 
-async def test_a_queued_request_is_granted_when_the_engine_gets_free() -> None:
+async def test_a_queued_request_is_granted_when_the_engine_becomes_free() -> None:
     driven = driver()
     await driven.place(request("r1"), hold=True, excluded=NONE)
     second = asyncio.create_task(driven.place(request("r2"), hold=True, excluded=NONE))
@@ -54,7 +54,7 @@ async def test_a_queued_request_is_granted_when_the_engine_gets_free() -> None:
     driven.stop()
 
 
-async def test_a_report_of_room_grants_what_waited_for_it() -> None:
+async def test_a_report_of_free_capacity_grants_a_waiting_request() -> None:
     driven = driver()
     await driven.place(request("r1"), hold=True, excluded=NONE)
     second = asyncio.create_task(driven.place(request("r2"), hold=True, excluded=NONE))
@@ -89,7 +89,7 @@ async def test_cancelling_withdraws_the_queued_request() -> None:
     driven.stop()
 
 
-async def test_cancelling_in_the_moment_of_the_grant_releases_the_reservation() -> None:
+async def test_cancelling_at_the_moment_of_the_grant_releases_the_reservation() -> None:
     driven = driver()
     await driven.place(request("r1"), hold=True, excluded=NONE)
     waiting = asyncio.create_task(driven.place(request("r2"), hold=True, excluded=NONE))
@@ -102,7 +102,7 @@ async def test_cancelling_in_the_moment_of_the_grant_releases_the_reservation() 
     driven.stop()
 
 
-async def test_time_alone_rejects_a_queued_request_that_waits_too_long() -> None:
+async def test_a_timer_rejects_a_queued_request_that_waits_too_long() -> None:
     driven = driver()
     await driven.place(request("r1", 100_000), hold=True, excluded=NONE)
     async with asyncio.timeout(PATIENCE_S):
@@ -129,7 +129,7 @@ async def test_queued_requests_move_to_another_engine_when_theirs_stops_acceptin
     driven.stop()
 
 
-async def test_stopping_rejects_what_waits() -> None:
+async def test_stopping_rejects_waiting_requests() -> None:
     driven = driver(engines=())
     waiting = asyncio.create_task(driven.place(request("r"), hold=True, excluded=NONE))
     await asyncio.sleep(0)
@@ -137,7 +137,7 @@ async def test_stopping_rejects_what_waits() -> None:
     assert isinstance(await waiting, Rejected)
 
 
-async def test_an_idle_driver_sleeps() -> None:
+async def test_an_idle_driver_does_not_wake_up() -> None:
     driven = driver()
     await driven.place(request("r"), hold=True, excluded=NONE)
     driven.observe(Completed("r"))

@@ -1,4 +1,4 @@
-"""The choice among several pools of a model."""
+"""The choice among several pools of one model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def chosen(service: Service, count: int = 4000) -> dict[str, str]:
     return {f"s{number}": service.choose(f"s{number}".encode, NOW).entry.pool_id for number in range(count)}
 
 
-def test_each_pool_gets_its_share_and_a_session_stays() -> None:
+def test_each_pool_gets_its_share_and_sessions_stay() -> None:
     service = Service([pool("old", 90), pool("new", 10)])
     first = chosen(service)
     shares = Counter(first.values())
@@ -35,7 +35,7 @@ def test_each_pool_gets_its_share_and_a_session_stays() -> None:
     assert chosen(service) == first
 
 
-def test_a_new_weight_moves_no_more_sessions_than_it_must() -> None:
+def test_a_new_weight_moves_the_minimum_of_sessions() -> None:
     before = chosen(Service([pool("old", 90), pool("new", 10)]))
     after = chosen(Service([pool("old", 80), pool("new", 20)]))
     moved = Counter((before[name], after[name]) for name in before if before[name] != after[name])
@@ -43,13 +43,13 @@ def test_a_new_weight_moves_no_more_sessions_than_it_must() -> None:
     assert moved["old", "new"] / len(before) == pytest.approx(0.1, abs=0.02)
 
 
-def test_a_pool_that_comes_takes_sessions_and_moves_none_between_the_others() -> None:
+def test_a_new_pool_takes_sessions_and_moves_none_between_the_others() -> None:
     before = chosen(Service([pool("a"), pool("b")]))
     after = chosen(Service([pool("a"), pool("b"), pool("c")]))
     assert {after[name] for name in before if before[name] != after[name]} == {"c"}
 
 
-def test_an_overloaded_pool_gives_way_and_a_slightly_busier_one_does_not() -> None:
+def test_an_overloaded_pool_gives_sessions_away_and_a_slightly_busier_one_does_not() -> None:
     assert set(chosen(Service([pool("a", wait_s=PATIENCE_S + 0.1), pool("b")])).values()) == {"b"}
     assert set(chosen(Service([pool("a", wait_s=PATIENCE_S), pool("b")])).values()) == {"a", "b"}
 
@@ -59,13 +59,13 @@ def test_a_pool_without_engines_gets_nothing_while_another_has_some() -> None:
     assert set(chosen(Service([pool("a", engines=0), pool("b", engines=0)])).values()) == {"a", "b"}
 
 
-def test_weight_zero_is_for_want_of_another_only() -> None:
+def test_a_pool_of_weight_zero_is_used_only_without_an_alternative() -> None:
     assert set(chosen(Service([pool("a", 0), pool("b", wait_s=60.0)])).values()) == {"b"}
     assert set(chosen(Service([pool("a", 0), pool("b", engines=0)])).values()) == {"a"}
     assert set(chosen(Service([pool("a", 0), pool("c", 0)])).values()) == {"a", "c"}
 
 
-def test_pools_that_observe_are_not_chosen_while_one_routes() -> None:
+def test_observing_pools_are_not_chosen_while_one_routes() -> None:
     watched = pool("a", mode="observe")
     service = Service([watched, pool("b")])
     assert set(chosen(service).values()) == {"b"}
@@ -73,7 +73,7 @@ def test_pools_that_observe_are_not_chosen_while_one_routes() -> None:
     assert Service([watched]).choose(bytes, NOW) is watched
 
 
-def test_one_pool_is_chosen_without_reading_the_prompt() -> None:
+def test_an_only_pool_is_chosen_without_reading_the_prompt() -> None:
     only = pool("a", engines=0)
 
     def never() -> bytes:
@@ -88,7 +88,7 @@ def on_trial(weight: float, **changes: Any) -> Any:
     return made
 
 
-def test_a_pool_on_trial_gets_its_share_and_nothing_that_others_give_away() -> None:
+def test_a_pool_on_trial_gets_its_share_and_no_overflow_of_others() -> None:
     before = chosen(Service([pool("a"), pool("b", 300)]))
     small = chosen(Service([pool("a"), pool("b", 300), on_trial(400 * 0.1 / 0.9)]))
     large = chosen(Service([pool("a"), pool("b", 300), on_trial(400 * 0.5 / 0.5)]))
@@ -101,6 +101,6 @@ def test_a_pool_on_trial_gets_its_share_and_nothing_that_others_give_away() -> N
     assert busy == small
 
 
-def test_a_pool_on_trial_that_is_overloaded_gives_its_requests_away() -> None:
+def test_an_overloaded_pool_on_trial_gives_its_requests_away() -> None:
     busy = chosen(Service([pool("a"), on_trial(100.0, wait_s=PATIENCE_S + 0.1)]))
     assert set(busy.values()) == {"a"}

@@ -27,7 +27,7 @@ async def engines() -> AsyncIterator[dict[str, ScriptedEngine]]:
 
 @pytest.fixture
 async def gateway(engines: dict[str, ScriptedEngine], tmp_path: Path) -> AsyncIterator[ServedGateway]:
-    """Serve each engine in a pool of its own, of which the second is meant for a quarter of the sessions."""
+    """Serve each engine in its own pool; the second pool gets a quarter of the sessions."""
     made = snapshot([engine.url for engine in engines.values()])
     pools = tuple(
         msgspec.structs.replace(made.pools[0], pool_id=name, name=name, region=name, weight=weight)
@@ -56,7 +56,7 @@ async def pool_of(gateway: ServedGateway, session: str) -> str:
     return {"engine-0": "one", "engine-1": "two"}[answer["engine"]["id"]]
 
 
-async def test_both_pools_serve_and_a_session_keeps_its_own(
+async def test_both_pools_serve_and_a_session_stays_in_its_pool(
     gateway: ServedGateway, engines: dict[str, ScriptedEngine]
 ) -> None:
     asked = {name: await pool_of(gateway, name) for name in (f"s{number}" for number in range(SESSIONS))}
@@ -68,7 +68,7 @@ async def test_both_pools_serve_and_a_session_keeps_its_own(
         assert grown == {pool}, "the proxy and the decision API agree"
 
 
-async def test_a_pool_whose_engine_is_gone_leaves_its_sessions_to_the_other(
+async def test_a_pool_whose_engine_is_gone_gives_its_sessions_to_the_other(
     gateway: ServedGateway, engines: dict[str, ScriptedEngine]
 ) -> None:
     await engines["one"].stop()
@@ -76,7 +76,7 @@ async def test_a_pool_whose_engine_is_gone_leaves_its_sessions_to_the_other(
     assert {await pool_of(gateway, f"s{number}") for number in range(SESSIONS)} == {"two"}
 
 
-async def test_a_share_on_trial_goes_there_and_back_and_its_decisions_say_so(
+async def test_a_trial_share_moves_there_and_back_and_decisions_record_it(
     engines: dict[str, ScriptedEngine], tmp_path: Path
 ) -> None:
     made = snapshot([engine.url for engine in engines.values()])

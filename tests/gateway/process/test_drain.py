@@ -1,4 +1,4 @@
-"""A gateway that ends: new work goes elsewhere, running requests may end, and each request gets an answer."""
+"""A gateway that shuts down: new work goes elsewhere, running requests can finish, and each request gets a response."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def _ready(gateway: ServedGateway) -> int:
     return (await gateway.get("/ready", key=None))[0]
 
 
-async def test_it_is_not_ready_but_lives_as_soon_as_the_drain_begins(gateway: ServedGateway) -> None:
+async def test_a_draining_gateway_is_not_ready_but_alive(gateway: ServedGateway) -> None:
     assert await _ready(gateway) == 200
     gateway.app.drain.begin()
     assert await _ready(gateway) == 503
@@ -51,7 +51,7 @@ async def test_it_is_not_ready_but_lives_as_soon_as_the_drain_begins(gateway: Se
     ("path", "body"),
     [("/api/v1/route", PROMPT), ("/api/v1/route/batch", [PROMPT]), (CHAT, BODY), ("/v1/completions", BODY)],
 )
-async def test_new_work_is_sent_elsewhere_on_another_connection(
+async def test_new_work_is_redirected_to_another_connection(
     gateway: ServedGateway, engine: ScriptedEngine, path: str, body: Any
 ) -> None:
     gateway.app.drain.begin()
@@ -64,14 +64,14 @@ async def test_new_work_is_sent_elsewhere_on_another_connection(
     assert len(gateway.pool.router.reservations) == 0
 
 
-async def test_a_head_that_was_known_before_the_drain_gets_no_decision(gateway: ServedGateway) -> None:
+async def test_a_head_known_before_the_drain_gets_no_decision(gateway: ServedGateway) -> None:
     for _ in range(3):
         assert (await gateway.post("/api/v1/route", PROMPT))[0] == 200
     gateway.app.drain.begin()
     assert (await gateway.post("/api/v1/route", PROMPT))[0] == 503
 
 
-async def test_the_end_of_a_decided_request_is_still_received(gateway: ServedGateway) -> None:
+async def test_the_end_of_a_decided_request_is_still_accepted(gateway: ServedGateway) -> None:
     _, decision, _ = await gateway.post("/api/v1/route", PROMPT)
     gateway.app.drain.begin()
     status, _, _ = await gateway.post(f"/api/v1/requests/{decision['decision_id']}/complete", {})
@@ -79,7 +79,7 @@ async def test_the_end_of_a_decided_request_is_still_received(gateway: ServedGat
     assert len(gateway.pool.router.reservations) == 0
 
 
-async def test_a_stream_under_way_goes_on_to_its_end(gateway: ServedGateway, engine: ScriptedEngine) -> None:
+async def test_a_running_stream_continues_to_its_end(gateway: ServedGateway, engine: ScriptedEngine) -> None:
     engine.chunks, engine.pause_s = ["tok "] * 20, 0.02
     async with _asking(gateway, {**BODY, "stream": True}) as response:
         await response.content.readany()
@@ -92,7 +92,7 @@ async def test_a_stream_under_way_goes_on_to_its_end(gateway: ServedGateway, eng
     assert gateway.app.drain.under_way == 0
 
 
-async def test_a_stream_that_is_cut_off_ends_with_an_error_event_and_its_own_outcome(
+async def test_a_stream_cut_off_by_shutdown_ends_with_an_error_event_and_outcome(
     gateway: ServedGateway, engine: ScriptedEngine
 ) -> None:
     engine.chunks, engine.pause_s = ["tok "] * 1000, 0.05
@@ -109,9 +109,7 @@ async def test_a_stream_that_is_cut_off_ends_with_an_error_event_and_its_own_out
     assert len(gateway.pool.router.reservations) == 0
 
 
-async def test_an_answer_that_had_not_begun_is_a_503_to_be_sent_again(
-    gateway: ServedGateway, engine: ScriptedEngine
-) -> None:
+async def test_a_response_not_yet_begun_becomes_a_503_to_retry(gateway: ServedGateway, engine: ScriptedEngine) -> None:
     engine.stall = True
     asking = asyncio.create_task(gateway.post(CHAT, BODY))
     await engine.received.wait()
@@ -120,9 +118,7 @@ async def test_an_answer_that_had_not_begun_is_a_503_to_be_sent_again(
     assert (status, answer["error"]["code"], headers["retry-after"]) == (503, "shutting_down", "1")
 
 
-async def test_a_request_that_still_waits_for_an_engine_is_rejected_when_the_drain_is_over(
-    engine: ScriptedEngine, tmp_path: Path
-) -> None:
+async def test_a_request_still_queued_when_the_drain_ends_is_rejected(engine: ScriptedEngine, tmp_path: Path) -> None:
     engine.stall = True
     policy = RoutingPolicy(prefill_window_tokens=1, lookahead_s=0.0)
     async with served([engine.url], tmp_path, policy=policy) as gateway:
@@ -138,7 +134,7 @@ async def test_a_request_that_still_waits_for_an_engine_is_rejected_when_the_dra
         assert "rejected" in await gateway.metrics()
 
 
-async def test_a_client_that_left_before_is_not_counted_as_cut_off(
+async def test_a_client_that_disconnected_before_is_not_counted_as_cut_off(
     gateway: ServedGateway, engine: ScriptedEngine
 ) -> None:
     engine.chunks, engine.pause_s = ["tok "] * 1000, 0.05

@@ -1,4 +1,4 @@
-"""When a server that was asked to end stops serving: after the grace and the last request, or at the limit."""
+"""A server asked to end stops serving after the grace period and the last request, or at the limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.process.shutdown import ProcessEnd
 
 
 class Ended:
-    """A server with a clock in the test's hands."""
+    """A server with a clock controlled by the test."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -37,12 +37,12 @@ def ended() -> Iterator[Ended]:
     assert not ended.end.asked or ended.gone.wait(30.0)
 
 
-async def test_it_serves_until_it_is_asked_to_end(ended: Ended) -> None:
+async def test_the_server_runs_until_it_is_asked_to_end(ended: Ended) -> None:
     assert not await ended.stops_after(1e6)
     assert not ended.drain.begun
 
 
-async def test_without_work_it_listens_for_the_grace_only(ended: Ended) -> None:
+async def test_without_work_it_listens_only_for_the_grace_period(ended: Ended) -> None:
     ended.end.ask("SIGTERM")
     assert not await ended.stops_after(0.0)
     assert ended.drain.begun
@@ -50,7 +50,7 @@ async def test_without_work_it_listens_for_the_grace_only(ended: Ended) -> None:
     assert await ended.stops_after(0.2)
 
 
-async def test_requests_under_way_are_waited_for_up_to_the_limit(ended: Ended) -> None:
+async def test_running_requests_are_awaited_up_to_the_limit(ended: Ended) -> None:
     ended.drain.under_way = 1
     ended.end.ask("SIGTERM")
     await ended.stops_after(0.0)
@@ -67,7 +67,7 @@ async def test_the_last_request_ends_the_drain(ended: Ended) -> None:
     assert await ended.stops_after(0.1)
 
 
-async def test_ctrl_c_does_not_wait_for_anything(ended: Ended) -> None:
+async def test_ctrl_c_waits_for_nothing(ended: Ended) -> None:
     ended.drain.under_way = 1
     ended.end.ask("SIGINT", drains=False)
     assert await ended.stops_after(0.0)

@@ -1,4 +1,4 @@
-"""A gateway whose own loop stalls: it condemns no engine, rejects what it cannot serve, and recovers."""
+"""A gateway whose event loop stalls blames no engine, rejects requests that it cannot serve, and recovers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUESTION = {"model": MODEL, "block_hashes": [1]}
 
 
 def make_late(lag: LoopLag) -> None:
-    """Let the loop have been away for three seconds."""
+    """Make the loop appear blocked for three seconds."""
     now = time.monotonic()
     lag.tick(now - 3.0)
     lag.tick(now)
@@ -38,7 +38,7 @@ def make_late(lag: LoopLag) -> None:
 
 @asynccontextmanager
 async def starved_loop() -> AsyncIterator[None]:
-    """Hold this loop up again and again, as a machine does that has no time for it."""
+    """Block this loop repeatedly, as on an overloaded machine."""
 
     async def hold_up() -> None:
         while True:
@@ -53,7 +53,7 @@ async def starved_loop() -> AsyncIterator[None]:
 
 
 def slow_health(engine: FakeEngine, seconds: float) -> None:
-    """Let each answer to a probe hold up the loop that the gateway shares with this engine."""
+    """Let each health probe of this engine block the loop that it shares with the gateway."""
 
     def answer() -> web.StreamResponse:
         time.sleep(seconds)
@@ -62,7 +62,7 @@ def slow_health(engine: FakeEngine, seconds: float) -> None:
     engine.answers["/health"] = answer
 
 
-async def test_a_probe_that_times_out_while_the_loop_is_away_condemns_no_engine(tmp_path: Path) -> None:
+async def test_a_probe_that_times_out_while_the_loop_is_blocked_blames_no_engine(tmp_path: Path) -> None:
     async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
         breaker = live.engine("a").breaker
         await until(lambda: breaker.state == CLOSED)
@@ -74,7 +74,7 @@ async def test_a_probe_that_times_out_while_the_loop_is_away_condemns_no_engine(
 
 
 @pytest.mark.parametrize("roles", [(), ("prefill", "decode")], ids=["one engine", "a pair"])
-async def test_an_attempt_that_times_out_while_the_loop_is_away_speaks_against_no_engine(
+async def test_an_attempt_that_times_out_while_the_loop_is_blocked_blames_no_engine(
     roles: tuple[str, ...], tmp_path: Path
 ) -> None:
     settings = AppSettings(relay=RelaySettings(answer_s=0.5, hang_s=0.5))
@@ -93,7 +93,7 @@ async def test_an_attempt_that_times_out_while_the_loop_is_away_speaks_against_n
             asking.cancel()
 
 
-async def test_under_a_standing_lag_requests_are_rejected_and_served_again_after_it(tmp_path: Path) -> None:
+async def test_requests_are_rejected_during_sustained_lag_and_served_again_after_it(tmp_path: Path) -> None:
     async with fake_engine() as one, served([one.url], tmp_path) as gateway:
         await until(lambda: gateway.pool.accepts("engine-0"))
         async with starved_loop():
@@ -115,7 +115,7 @@ async def test_under_a_standing_lag_requests_are_rejected_and_served_again_after
         assert (await gateway.post(ROUTE, QUESTION))[0] == 200
 
 
-async def test_a_late_gateway_holds_no_more_than_its_engines_can_begin_in_time(tmp_path: Path) -> None:
+async def test_a_late_gateway_holds_no_more_than_its_engines_can_start_in_time(tmp_path: Path) -> None:
     policy = RoutingPolicy(prefill_window_tokens=1, lookahead_s=0.0)
     async with (
         fake_engine() as one,
@@ -135,7 +135,7 @@ async def test_a_late_gateway_holds_no_more_than_its_engines_can_begin_in_time(t
             item.cancel()
 
 
-async def test_the_sample_and_the_metrics_say_that_the_gateway_is_late(tmp_path: Path) -> None:
+async def test_the_sample_and_the_metrics_show_a_late_gateway(tmp_path: Path) -> None:
     async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
         await until(lambda: live.bus.latest("fleet"))
         assert live.sample().lateness is None
@@ -151,7 +151,7 @@ async def test_the_sample_and_the_metrics_say_that_the_gateway_is_late(tmp_path:
         assert 'headway_loop_lag_seconds_bucket{le="+Inf"}' in text
 
 
-async def test_the_record_separates_the_gateway_s_own_time_from_the_engine_s(tmp_path: Path) -> None:
+async def test_the_record_separates_gateway_time_from_engine_time(tmp_path: Path) -> None:
     async with fake_engine() as one, served([one.url], tmp_path) as gateway:
         await until(lambda: gateway.pool.accepts("engine-0"))
         keys = gateway.pool.seed

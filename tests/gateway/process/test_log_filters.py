@@ -1,4 +1,4 @@
-"""Requests cut off by the program's end, and faults of clients, are logged in one line, below the level of alerts."""
+"""Requests cut off by shutdown, and client faults, are logged in one line below alert level."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_any_other_error_keeps_its_traceback() -> None:
     assert "ValueError: broken" in str(line["traceback"])
 
 
-def test_the_server_s_own_word_of_it_is_a_warning() -> None:
+def test_the_servers_own_log_of_a_cancelled_request_is_a_warning() -> None:
     record = logging.LogRecord(
         "uvicorn.error",
         logging.ERROR,
@@ -53,7 +53,7 @@ def test_the_server_s_own_word_of_it_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize("error", [too_large(1), BadHttpMessage("no colon in a header")])
-def test_what_a_client_causes_is_a_warning_without_a_traceback(error: Exception) -> None:
+def test_client_faults_are_warnings_without_a_traceback(error: Exception) -> None:
     record = record_of(error)
     assert ClientFaults().filter(record)
     line = json.loads(JsonFormatter().format(record))
@@ -61,7 +61,7 @@ def test_what_a_client_causes_is_a_warning_without_a_traceback(error: Exception)
     assert "traceback" not in line
 
 
-def test_an_answer_that_blames_the_client_is_one_and_a_fault_of_ours_is_none() -> None:
+def test_a_client_error_status_is_a_client_fault_and_a_server_error_is_not() -> None:
     for status, level in ((400, "warning"), (431, "warning"), (500, "error"), (302, "error")):
         record = record_of(ValueError("broken"))
         record.status_code = status
@@ -73,5 +73,5 @@ def test_an_answer_that_blames_the_client_is_one_and_a_fault_of_ours_is_none() -
     assert plain.exc_info
 
 
-def test_a_handler_of_errors_alone_gets_none_of_them() -> None:
+def test_a_handler_for_errors_gets_none_of_them() -> None:
     assert not ClientFaults("ERROR").filter(record_of(too_large(1)))

@@ -41,5 +41,5 @@ def arenas(mode: str) -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
-def test_threads_share_the_arenas_of_a_limited_process() -> None:
+def test_a_limited_process_shares_malloc_arenas_among_threads() -> None:
     assert arenas("limited") <= MAX_ARENAS < arenas("unlimited")

@@ -1,4 +1,4 @@
-"""Time slices, each tried in a process of its own: they stay with their thread."""
+"""Scheduler time slices, each tested in a separate process because they apply to a thread."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _asked(before: str = "") -> list[float | bool]:
     return slices
 
 
-def test_a_process_and_its_threads_get_what_was_asked_for_where_the_kernel_can() -> None:
+def test_a_process_and_its_threads_get_the_requested_slice_if_the_kernel_supports_it() -> None:
     taken, own, of_thread = _asked()
     release = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2])
     if release >= (6, 12) and platform.machine() in ("x86_64", "aarch64"):
@@ -36,6 +36,6 @@ def test_a_process_and_its_threads_get_what_was_asked_for_where_the_kernel_can()
     assert of_thread == own
 
 
-def test_a_policy_that_an_operator_chose_stays() -> None:
+def test_a_scheduling_policy_set_by_an_operator_is_kept() -> None:
     taken, *_ = _asked("os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))")
     assert taken is False

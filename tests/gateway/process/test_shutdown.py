@@ -1,4 +1,4 @@
-"""The end of a process: requested once, forced by a second signal, and by a watchdog where a step hangs."""
+"""Process shutdown: requested once, forced by a second signal, and by a watchdog if a step hangs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WAIT_S = 30.0
 
 
 class Process:
-    """The end of a process, with its clock in the test's hands."""
+    """A shutdown with a clock controlled by the test."""
 
     def __init__(self, drain_s: float = 60.0) -> None:
         self.now = 1000.0
@@ -41,7 +41,7 @@ def process() -> Iterator[Process]:
 
 
 @pytest.mark.parametrize(("sign", "drain_s"), [(signal.SIGTERM, 60.0), (signal.SIGINT, 0.0)])
-def test_only_sigterm_lets_requests_go_on(process: Process, sign: signal.Signals, drain_s: float) -> None:
+def test_only_sigterm_lets_requests_finish(process: Process, sign: signal.Signals, drain_s: float) -> None:
     process.end.handle_signals()
     os.kill(os.getpid(), sign)
     assert process.end.asked
@@ -49,14 +49,14 @@ def test_only_sigterm_lets_requests_go_on(process: Process, sign: signal.Signals
     assert process.did == []
 
 
-def test_a_second_signal_ends_children_and_process_at_once(process: Process) -> None:
+def test_a_second_signal_ends_children_and_process_immediately(process: Process) -> None:
     process.end.handle_signals()
     os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGINT)
     assert process.did == ["children", "exit 130"]
 
 
-def test_a_shutdown_that_hangs_is_ended_by_the_watchdog_which_says_so(
+def test_a_hanging_shutdown_is_ended_and_logged_by_the_watchdog(
     process: Process, capfd: pytest.CaptureFixture[str]
 ) -> None:
     process.end.ask("SIGTERM")
@@ -68,14 +68,14 @@ def test_a_shutdown_that_hangs_is_ended_by_the_watchdog_which_says_so(
     assert "the shutdown hung" in capfd.readouterr().err
 
 
-def test_once_drained_the_rest_of_the_shutdown_has_seconds_only(process: Process) -> None:
+def test_after_the_drain_the_last_steps_have_only_seconds(process: Process) -> None:
     process.end.ask("SIGTERM")
     process.end.drained()
     process.now += LAST_STEPS_S + 0.1
     assert process.gone.wait(WAIT_S)
 
 
-def test_the_first_reason_counts(process: Process) -> None:
+def test_the_first_shutdown_reason_determines_status_and_drain(process: Process) -> None:
     process.end.ask("jobs ended", status=1)
     process.end.ask("SIGINT", drains=False)
     assert (process.end.status, process.end.drain_s) == (1, 60.0)

@@ -1,4 +1,4 @@
-"""An engine that answers every endpoint in the form of its API, and can be given one fault for all of them."""
+"""An engine that serves every endpoint in the form of its API, with one optional fault for all of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMENT = b": keep-alive\n\n"
 
 
 def body_for(path: str, model: str, *, stream: bool = False) -> dict[str, Any]:
-    """Return a small request to this path."""
+    """Return a small request body for this path."""
     bodies: dict[str, dict[str, Any]] = {
         COMPLETIONS: {"prompt": "hi", "max_tokens": 4},
         RESPONSES: {"input": "hi", "max_output_tokens": 4},
@@ -44,7 +44,7 @@ def _usage(path: str) -> dict[str, Any]:
 
 
 def _stream_of(path: str) -> tuple[bytes, list[bytes], bytes]:
-    """Return what comes before the content of a stream, its content, and its end."""
+    """Return the events before the content of a stream, its content, and its end."""
     if path == CHAT:
         role = _event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
         content = [_event({"choices": [{"index": 0, "delta": {"content": text}}]}) for text in ("Hel", "lo")]
@@ -65,7 +65,7 @@ def _stream_of(path: str) -> tuple[bytes, list[bytes], bytes]:
 
 
 class FaultyEngine:
-    """An aiohttp server on loopback. Set `fault` to one of the words that `_answer` and `_stream` know."""
+    """An aiohttp server on loopback. Set `fault` to one of the names that `_answer` and `_stream` handle."""
 
     def __init__(self) -> None:
         self.listener = listen()

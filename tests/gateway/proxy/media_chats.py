@@ -1,4 +1,4 @@
-"""Chats with media: their messages, and what a gateway predicts of one and its engine finds."""
+"""Chats with media: their messages, and predicted and actual hits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def user(*parts: str | dict[str, Any]) -> dict[str, Any]:
 
 
 async def ask(gateway: ServedGateway, messages: list[Any], key: str = KEY) -> tuple[str, int, int, int]:
-    """Return the engine, the cached tokens as predicted and as reported, and the prompt's length."""
+    """Return the engine, the predicted and the reported cached tokens, and the prompt's length."""
     body = {"model": MODEL, "messages": messages, "max_tokens": 1}
     status, answer, headers = await gateway.post(CHAT, body, key=key)
     assert status == 200, answer

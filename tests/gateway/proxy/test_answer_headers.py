@@ -1,4 +1,4 @@
-"""Content types of engines' answers: they come from the console's origin, where no page may come from an engine."""
+"""Content types of engine responses: they share the console's origin, so no engine can serve a page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}]}
 
 
 class OddEngine(ScriptedEngine):
-    """Answers chats as the test sets it."""
+    """Answer chats as the test sets it."""
 
     def __init__(self, status: int, body: bytes, **headers: str) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class OddEngine(ScriptedEngine):
         ("", "application/octet-stream"),
     ],
 )
-async def test_no_answer_of_an_engine_is_a_page_or_a_script(tmp_path: Path, kind: str, shown: str) -> None:
+async def test_no_engine_response_is_a_page_or_a_script(tmp_path: Path, kind: str, shown: str) -> None:
     async with OddEngine(400, b"<script>", content_type=kind) as engine, served([engine.url], tmp_path) as gateway:
         headers = {"authorization": f"Bearer {KEY}"}
         async with gateway.client.post(gateway.url + "/v1/chat/completions", json=CHAT, headers=headers) as answer:
@@ -60,7 +60,7 @@ async def test_no_answer_of_an_engine_is_a_page_or_a_script(tmp_path: Path, kind
             assert answer.headers.getall("x-content-type-options") == ["nosniff"]
 
 
-async def test_a_header_that_is_no_latin_text_is_passed_on_as_it_came(tmp_path: Path) -> None:
+async def test_a_non_latin_header_is_forwarded_unchanged(tmp_path: Path) -> None:
     odd = OddEngine(400, b"{}", content_type="application/json", cache_control="語")
     async with odd as engine, served([engine.url], tmp_path) as gateway:
         status, _, headers = await gateway.post("/v1/chat/completions", CHAT)
@@ -69,9 +69,7 @@ async def test_a_header_that_is_no_latin_text_is_passed_on_as_it_came(tmp_path: 
 
 @pytest.mark.parametrize("status", [200, 400, 404])
 @pytest.mark.parametrize("coding", ["gzip", "br", "identity, gzip"])
-async def test_an_answer_that_the_engine_packed_is_a_fault_of_the_engine(
-    tmp_path: Path, status: int, coding: str
-) -> None:
+async def test_a_compressed_response_is_an_engine_fault(tmp_path: Path, status: int, coding: str) -> None:
     body = gzip.compress(b'{"choices": []}')
     odd = OddEngine(status, body, content_type="application/json", content_encoding=coding)
     async with odd as engine, served([engine.url], tmp_path) as gateway:
@@ -79,14 +77,14 @@ async def test_an_answer_that_the_engine_packed_is_a_fault_of_the_engine(
         assert (answered, answer["error"]["type"]) == (502, "server_error")
 
 
-async def test_another_engine_answers_in_the_place_of_one_that_packs(tmp_path: Path) -> None:
+async def test_another_engine_replaces_one_that_compresses(tmp_path: Path) -> None:
     odd = OddEngine(200, gzip.compress(b"{}"), content_type="application/json", content_encoding="gzip")
     async with odd as packing, ScriptedEngine() as plain, served([packing.url, plain.url], tmp_path) as gateway:
         for _ in range(4):
             assert (await gateway.post("/v1/chat/completions", CHAT))[0] == 200
 
 
-async def test_an_answer_that_says_it_is_plain_is_passed_on(tmp_path: Path) -> None:
+async def test_a_response_marked_as_identity_is_forwarded(tmp_path: Path) -> None:
     odd = OddEngine(400, b'{"a": 1}', content_type="application/json", content_encoding="Identity")
     async with odd as engine, served([engine.url], tmp_path) as gateway:
         status, answer, headers = await gateway.post("/v1/chat/completions", CHAT)
@@ -105,13 +103,13 @@ async def test_an_answer_that_says_it_is_plain_is_passed_on(tmp_path: Path) -> N
         ("/api/v1/observe", b"\n", 400),
     ],
 )
-async def test_no_browser_may_guess_the_type_of_an_answer(tmp_path: Path, path: str, body: Any, status: int) -> None:
+async def test_browsers_cannot_guess_the_type_of_a_response(tmp_path: Path, path: str, body: Any, status: int) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         answered, _, headers = await gateway.post(path, body)
         assert (answered, headers["x-content-type-options"]) == (status, "nosniff")
 
 
-async def test_nor_that_of_an_answer_of_the_edge(tmp_path: Path) -> None:
+async def test_browsers_cannot_guess_the_type_of_an_edge_response(tmp_path: Path) -> None:
     async with served([], tmp_path) as gateway:
         connection = await RawConnection.open(gateway.url)
         await connection.send(post("/v1/chat/completions", b"{}", host="evil.example"))

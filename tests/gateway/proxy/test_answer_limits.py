@@ -1,4 +1,4 @@
-"""Time limits of an attempt, from the request and from its engine's record."""
+"""Timeouts of an attempt, derived from the request and its engine's history."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def shown(start_s: float, tokens: int, answer_s: float) -> EngineProgress:
     ],
     ids=["the setting", "tokens", "all that fit", "a slow engine"],
 )
-def test_the_total_is_the_setting_or_generous_for_what_is_asked(
+def test_the_total_timeout_is_the_setting_or_generous_for_the_request(
     asked: int, progress: EngineProgress, whole_s: float
 ) -> None:
     limits = SETTINGS.limits(pool(progress), "e", request(asked))
@@ -54,22 +54,22 @@ def test_the_total_is_the_setting_or_generous_for_what_is_asked(
     assert limits.start_s == inf
 
 
-def test_a_prompt_that_takes_long_to_prefill_adds_its_time() -> None:
+def test_a_prompt_with_a_long_prefill_adds_its_time() -> None:
     limits = SETTINGS.limits(pool(EngineProgress()), "e", request(10), 200.0)
     assert limits.whole_s == pytest.approx(GENEROUS * (200.0 + 10 * ASSUMED_TPOT_S))
 
 
-def test_what_generates_nothing_has_the_setting() -> None:
+def test_requests_that_generate_nothing_use_the_setting() -> None:
     assert SETTINGS.limits(pool(EngineProgress()), "e", request(0, "/v1/embeddings")).whole_s == 100.0
 
 
-def test_a_leg_must_begin_before_its_engine_would_count_as_hung() -> None:
+def test_a_leg_must_start_before_its_engine_counts_as_hung() -> None:
     slow = shown(40.0, 101, 50.0)
     assert SETTINGS.limits(pool(EngineProgress()), "e", request(), leg=True).start_s == 30.0
     assert SETTINGS.limits(pool(slow), "e", request(), 10.0, leg=True).start_s == STARTS * 40.0 + PREFILL_SHARE * 10.0
 
 
-def test_answers_in_one_piece_teach_the_time_per_token_too() -> None:
+def test_non_streaming_responses_also_teach_the_time_per_token() -> None:
     progress = EngineProgress()
     progress.dispatched("a", 1.0, 0.0)
     progress.whole("a")

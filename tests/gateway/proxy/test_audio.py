@@ -1,4 +1,4 @@
-"""Forms of the audio API: routed by load, and engines get them byte for byte."""
+"""Forms of the audio API are routed by load and reach engines byte for byte."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def gateway(engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[Serve
         yield gateway
 
 
-async def test_an_engine_gets_the_form_as_it_came(gateway: ServedGateway, engine: ScriptedEngine) -> None:
+async def test_an_engine_gets_the_form_unchanged(gateway: ServedGateway, engine: ScriptedEngine) -> None:
     body = form(language="de", response_format="verbose_json")
     status, answer, headers = await post(gateway, body)
     assert (status, answer) == (200, WHOLE)
@@ -76,7 +76,7 @@ async def test_an_engine_gets_the_form_as_it_came(gateway: ServedGateway, engine
     assert 'headway_proxied_requests_total{path="/v1/audio/transcriptions",pool="pool"} 1' in await gateway.metrics()
 
 
-async def test_a_stream_is_one(gateway: ServedGateway, engine: ScriptedEngine) -> None:
+async def test_a_streaming_form_is_streamed(gateway: ServedGateway, engine: ScriptedEngine) -> None:
     engine.scripts[PATH] = CHUNKS
     status, answer, headers = await post(gateway, form(stream="true"))
     assert (status, answer) == (200, b"".join(CHUNKS))
@@ -86,14 +86,14 @@ async def test_a_stream_is_one(gateway: ServedGateway, engine: ScriptedEngine) -
 
 
 @pytest.mark.parametrize("text", ["hello\n", "1\n00:00:00,000 --> 00:00:01,000\nhello\n", "WEBVTT\n\nhello\n"])
-async def test_plain_texts_pass(gateway: ServedGateway, engine: ScriptedEngine, text: str) -> None:
+async def test_plain_text_responses_pass(gateway: ServedGateway, engine: ScriptedEngine, text: str) -> None:
     engine.scripts[PATH] = text
     status, answer, headers = await post(gateway, form(response_format="srt"))
     assert (status, answer.decode()) == (200, text)
     assert headers["content-type"].startswith("text/plain")
 
 
-async def test_long_audio_goes_where_less_is_under_way(engine: ScriptedEngine, tmp_path: Path) -> None:
+async def test_long_audio_goes_to_the_engine_with_less_work(engine: ScriptedEngine, tmp_path: Path) -> None:
     async with ScriptedEngine() as other:
         least = RoutingPolicy(placement=Stage(name="least_cost"))
         for item in (engine, other):
@@ -112,7 +112,7 @@ async def test_long_audio_goes_where_less_is_under_way(engine: ScriptedEngine, t
             assert [status for status, _, _ in await asyncio.gather(*tasks)] == [200] * 4
 
 
-async def test_another_engine_takes_over_a_form(engine: ScriptedEngine, tmp_path: Path) -> None:
+async def test_another_engine_takes_over_a_failed_form(engine: ScriptedEngine, tmp_path: Path) -> None:
     async with ScriptedEngine() as other:
         other.scripts[PATH] = WHOLE
         engine.status = 503
@@ -140,7 +140,7 @@ async def test_another_engine_takes_over_a_form(engine: ScriptedEngine, tmp_path
         (form(prompt="x").replace(b"\r\nx\r\n", b"\r\n\xff\r\n"), TYPE, None),
     ],
 )
-async def test_a_form_that_cannot_be_served_is_rejected(
+async def test_an_unserviceable_form_is_rejected(
     gateway: ServedGateway, engine: ScriptedEngine, body: bytes, kind: str, param: str | None
 ) -> None:
     status, answer, _ = await post(gateway, body, kind=kind)
@@ -148,7 +148,7 @@ async def test_a_form_that_cannot_be_served_is_rejected(
     assert engine.raw_bodies == []
 
 
-async def test_keys_and_limits_hold_as_for_other_endpoints(engine: ScriptedEngine, tmp_path: Path) -> None:
+async def test_keys_and_limits_apply_as_for_other_endpoints(engine: ScriptedEngine, tmp_path: Path) -> None:
     edge = EdgeSettings(proxy_body_limit=len(form()))
     async with served([engine.url], tmp_path, edge=edge) as gateway:
         assert (await post(gateway, form(), key=None))[0] == 401
@@ -165,13 +165,13 @@ async def test_a_pool_that_isolates_tenants_serves_no_form(engine: ScriptedEngin
         assert engine.raw_bodies == []
 
 
-async def test_a_proxy_that_asks_where_a_form_goes_is_directed_to_send_it(gateway: ServedGateway) -> None:
+async def test_a_proxy_that_asks_for_a_decision_on_a_form_is_referred_to_the_proxy_path(gateway: ServedGateway) -> None:
     headers = {"x-original-uri": PATH}
     status, error, _ = await gateway.post("/api/v1/route?wait=false", form(), headers=headers)
     assert (status, error["error"]["code"]) == (400, "is_a_form")
 
 
-async def test_a_client_that_leaves_ends_the_work(gateway: ServedGateway, engine: ScriptedEngine) -> None:
+async def test_a_client_disconnect_ends_the_work(gateway: ServedGateway, engine: ScriptedEngine) -> None:
     engine.scripts[PATH] = CHUNKS
     engine.goes_on.clear()
     headers = {"content-type": TYPE, "authorization": f"Bearer {KEY}"}

@@ -1,4 +1,4 @@
-"""SGLang's hand-off: both engines get the request at once, and meet in a room."""
+"""SGLang's bootstrap handoff: both engines get the request at once and meet in a room."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_both_legs_name_the_same_room_at_the_prefill_engine(tmp_path: Path
 
 
 @pytest.mark.parametrize("how", ["dies", "fails"])
-async def test_a_prefill_that_fails_ends_the_decode_leg_and_another_pair_serves(tmp_path: Path, how: str) -> None:
+async def test_a_failed_prefill_ends_the_decode_leg_and_another_pair_serves(tmp_path: Path, how: str) -> None:
     async with scripted(tmp_path) as (engines, gateway):
         bad, good, decode = engines
         bad.die_before_first_byte = how == "dies"
@@ -132,7 +132,7 @@ async def test_a_prefill_that_fails_ends_the_decode_leg_and_another_pair_serves(
         await until(lambda: is_idle(gateway))
 
 
-async def test_an_answer_that_came_before_the_prefill_failed_reaches_no_client(tmp_path: Path) -> None:
+async def test_a_response_before_the_prefill_failed_reaches_no_client(tmp_path: Path) -> None:
     async with scripted(tmp_path, prefill=1) as ((first, second), gateway):
         first.pause_s, first.status = 0.0, 200
         first.stall = True
@@ -148,7 +148,7 @@ async def test_an_answer_that_came_before_the_prefill_failed_reaches_no_client(t
         await until(lambda: is_idle(gateway))
 
 
-async def test_an_error_of_the_client_is_relayed_from_the_prefill_engine(tmp_path: Path) -> None:
+async def test_a_client_error_is_relayed_from_the_prefill_engine(tmp_path: Path) -> None:
     async with scripted(tmp_path, prefill=1) as ((first, second), gateway):
         first.status = second.status = 400
         status, answer, headers = await gateway.post(CHAT, BODY)
@@ -159,7 +159,7 @@ async def test_an_error_of_the_client_is_relayed_from_the_prefill_engine(tmp_pat
         assert is_idle(gateway)
 
 
-async def test_a_client_that_leaves_ends_both_legs(tmp_path: Path) -> None:
+async def test_a_client_disconnect_ends_both_legs(tmp_path: Path) -> None:
     async with scripted(tmp_path, prefill=1) as ((first, second), gateway):
         first.stall = second.stall = True
         asked = asyncio.create_task(gateway.post(CHAT, BODY))

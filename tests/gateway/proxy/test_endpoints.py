@@ -1,4 +1,4 @@
-"""Every endpoint of the table: what goes to the engine, what is read of its answer, and the form of its errors."""
+"""Every endpoint of the table: the body sent to the engine, the parsed response, and the error format."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def gateway(engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[Serve
 
 
 async def stream(gateway: ServedGateway, path: str, key: str = KEY) -> tuple[bytes, str]:
-    """Return a streamed answer and the id of its decision."""
+    """Return a streamed response and the id of its decision."""
     body = {"model": MODEL, "stream": True, **BODIES[path]}
     async with gateway.client.post(
         gateway.url + path, json=body, headers={"authorization": f"Bearer {key}"}
@@ -107,12 +107,14 @@ def is_idle(gateway: ServedGateway) -> bool:
     return len(router.reservations) == 0 and len(router.waiting) == 0
 
 
-def test_every_endpoint_is_tried_here() -> None:
+def test_every_endpoint_is_covered_here() -> None:
     assert set(BODIES) == {item.path for item in ENDPOINTS if not item.is_form}
 
 
 @pytest.mark.parametrize("path", [path for path in BODIES if path != "/tokenize"])
-async def test_unknown_fields_go_on_byte_for_byte(gateway: ServedGateway, engine: ScriptedEngine, path: str) -> None:
+async def test_unknown_fields_are_forwarded_byte_for_byte(
+    gateway: ServedGateway, engine: ScriptedEngine, path: str
+) -> None:
     known = json.dumps({"model": MODEL, **BODIES[path]})[1:]
     raw = ('{ "of_tomorrow" : {"a":[1.50, "\\u00e9"]}, ' + known).encode()
     status, _, headers = await gateway.post(path, raw)
@@ -123,7 +125,7 @@ async def test_unknown_fields_go_on_byte_for_byte(gateway: ServedGateway, engine
 
 
 @pytest.mark.parametrize("path", ROUTED)
-async def test_a_callers_salt_counts_inside_its_tenant_and_is_not_passed_on(
+async def test_a_callers_salt_is_scoped_to_its_tenant_and_not_forwarded(
     gateway: ServedGateway, engine: ScriptedEngine, path: str
 ) -> None:
     body = {"model": MODEL, **BODIES[path], "cache_salt": "guess"}
@@ -134,7 +136,7 @@ async def test_a_callers_salt_counts_inside_its_tenant_and_is_not_passed_on(
 
 
 @pytest.mark.parametrize("path", UNPLACED)
-async def test_what_computes_no_tokens_is_passed_on_without_salt_and_reservation(
+async def test_requests_without_token_work_are_forwarded_without_salt_and_reservation(
     gateway: ServedGateway, path: str
 ) -> None:
     assert (await gateway.post(path, {"model": MODEL, **BODIES[path], "cache_salt": "guess"}))[0] == 200
@@ -142,7 +144,7 @@ async def test_what_computes_no_tokens_is_passed_on_without_salt_and_reservation
 
 
 @pytest.mark.parametrize("path", UNPLACED)
-async def test_another_engine_answers_where_one_is_gone(tmp_path: Path, path: str) -> None:
+async def test_another_engine_replaces_a_dead_one(tmp_path: Path, path: str) -> None:
     async with ScriptedEngine() as gone, ScriptedEngine() as engine:
         scripted(engine)
         async with served([gone.url, engine.url], tmp_path) as gateway:
@@ -177,7 +179,7 @@ async def test_a_stream_passes_unchanged_and_its_usage_is_read(
 
 
 @pytest.mark.parametrize("path", STREAMS)
-async def test_a_whole_answers_usage_is_read(gateway: ServedGateway, engine: ScriptedEngine, path: str) -> None:
+async def test_the_usage_of_a_whole_response_is_read(gateway: ServedGateway, engine: ScriptedEngine, path: str) -> None:
     engine.scripts[path] = json.dumps(WHOLE[path]).encode()
     _, answer, headers = await gateway.post(path, {"model": MODEL, **BODIES[path]})
     assert answer == WHOLE[path]
@@ -186,7 +188,7 @@ async def test_a_whole_answers_usage_is_read(gateway: ServedGateway, engine: Scr
 
 
 @pytest.mark.parametrize("path", STREAMS)
-async def test_what_comes_before_the_engine_has_begun_is_no_first_token(
+async def test_events_before_generation_are_not_a_first_token(
     gateway: ServedGateway, engine: ScriptedEngine, path: str
 ) -> None:
     engine.scripts[path] = STREAMS[path]
@@ -203,7 +205,7 @@ async def test_what_comes_before_the_engine_has_begun_is_no_first_token(
 
 
 @pytest.mark.parametrize("path", STREAMS)
-async def test_an_engine_that_dies_before_its_first_token_costs_no_request(tmp_path: Path, path: str) -> None:
+async def test_an_engine_that_dies_before_its_first_token_fails_no_request(tmp_path: Path, path: str) -> None:
     async with ScriptedEngine() as dies, ScriptedEngine() as lives:
         for engine in (dies, lives):
             scripted(engine).scripts[path] = STREAMS[path]
@@ -215,7 +217,7 @@ async def test_an_engine_that_dies_before_its_first_token_costs_no_request(tmp_p
         assert dies.bodies
 
 
-async def test_a_stream_that_is_cut_ends_in_the_words_of_its_api(
+async def test_a_broken_stream_ends_with_an_error_in_the_format_of_its_api(
     gateway: ServedGateway, engine: ScriptedEngine
 ) -> None:
     engine.die_after_chunks = 3
@@ -230,7 +232,7 @@ async def test_a_stream_that_is_cut_ends_in_the_words_of_its_api(
 
 
 @pytest.mark.parametrize("path", STREAMS)
-async def test_a_tenant_that_may_not_see_hits_reads_none(
+async def test_a_tenant_without_access_to_hits_sees_none(
     gateway: ServedGateway, engine: ScriptedEngine, path: str
 ) -> None:
     engine.scripts[path] = STREAMS[path]
@@ -241,7 +243,7 @@ async def test_a_tenant_that_may_not_see_hits_reads_none(
     assert (reported["usage"]["input_tokens"], "64" in json.dumps(reported)) == (100, False)
 
 
-async def test_anthropic_clients_send_their_key_in_a_header_of_its_own(
+async def test_anthropic_clients_can_send_their_key_in_x_api_key(
     gateway: ServedGateway, engine: ScriptedEngine
 ) -> None:
     body = {"model": MODEL, **BODIES["/v1/messages"]}
@@ -259,14 +261,14 @@ async def test_anthropic_clients_send_their_key_in_a_header_of_its_own(
         ("/v1/messages/count_tokens", b"[", KEY, 400, "invalid_request_error"),
     ],
 )
-async def test_errors_below_messages_have_anthropics_shape(
+async def test_errors_below_messages_have_the_anthropic_format(
     gateway: ServedGateway, path: str, body: Any, key: str | None, status: int, kind: str
 ) -> None:
     got, answer, _ = await gateway.post(path, body if isinstance(body, bytes) else {"model": MODEL, **body}, key=key)
     assert (got, answer["type"], answer["error"]["type"]) == (status, "error", kind)
 
 
-async def test_the_edge_speaks_anthropic_too(gateway: ServedGateway) -> None:
+async def test_edge_errors_have_the_anthropic_format_too(gateway: ServedGateway) -> None:
     headers = {"content-encoding": "br"}
     status, answer, _ = await gateway.post("/v1/messages", b"{}", headers=headers)
     assert (status, answer["type"], answer["error"]["code"]) == (415, "error", "encoded_body")
@@ -283,7 +285,7 @@ async def test_the_edge_speaks_anthropic_too(gateway: ServedGateway) -> None:
         ("/score", {"text_2": "x"}, "query"),
     ],
 )
-async def test_a_prompt_that_is_none_is_rejected_by_name(
+async def test_a_malformed_prompt_is_rejected_by_field_name(
     gateway: ServedGateway, engine: ScriptedEngine, path: str, body: dict[str, Any], param: str
 ) -> None:
     status, answer, _ = await gateway.post(path, {"model": MODEL, **body})
@@ -291,7 +293,7 @@ async def test_a_prompt_that_is_none_is_rejected_by_name(
 
 
 @pytest.mark.parametrize("asked", [{"n": 2, "best_of": 3}, {"n": "2", "best_of": 3.0}, {"n": "3"}])
-async def test_several_answers_are_several_decodes(
+async def test_several_choices_count_as_several_decodes(
     gateway: ServedGateway, engine: ScriptedEngine, asked: dict[str, Any]
 ) -> None:
     engine.pause_s = 5.0
@@ -303,7 +305,9 @@ async def test_several_answers_are_several_decodes(
     await until(lambda: is_idle(gateway))
 
 
-async def test_rankings_are_routed_by_load_with_what_they_read(gateway: ServedGateway, engine: ScriptedEngine) -> None:
+async def test_rankings_are_routed_by_load_with_their_read_tokens(
+    gateway: ServedGateway, engine: ScriptedEngine
+) -> None:
     body = {"model": MODEL, "query": "q" * 400, "documents": ["d" * 400] * 3}
     _, _, headers = await gateway.post("/rerank", body)
     record = gateway.app.recent.get(headers["x-headway-decision"])
@@ -311,7 +315,7 @@ async def test_rankings_are_routed_by_load_with_what_they_read(gateway: ServedGa
     assert engine.tokenize_calls == 0
 
 
-async def test_an_image_is_a_key_of_its_own_and_never_too_long(engine: ScriptedEngine, tmp_path: Path) -> None:
+async def test_an_image_is_a_separate_key_and_never_too_long(engine: ScriptedEngine, tmp_path: Path) -> None:
     def ask(image: str) -> dict[str, Any]:
         parts = [
             {"type": "text", "text": "What is this?"},
@@ -358,7 +362,7 @@ async def test_prefill_and_decode_engines_share_a_request(tmp_path: Path, path: 
             assert (await explained(gateway, decision_id))["outcome"]["cached_tokens"] == 64
 
 
-async def test_what_cannot_be_handed_over_stays_on_the_decode_engine(tmp_path: Path) -> None:
+async def test_a_request_without_handoff_support_stays_on_the_decode_engine(tmp_path: Path) -> None:
     async with ScriptedEngine() as prefill, ScriptedEngine() as decode:
         scripted(decode)
         async with served([prefill.url, decode.url], tmp_path, roles=["prefill", "decode"]) as gateway:

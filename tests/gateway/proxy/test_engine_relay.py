@@ -1,4 +1,4 @@
-"""Engines that fail: another one in time, an honest end where it is too late, no storm of retries."""
+"""Failing engines: another engine takes over in time, a started response ends with an error, retries are bounded."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def gateway(engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[Serve
 
 
 async def _stream(gateway: ServedGateway, body: dict[str, Any] = STREAM, **headers: str) -> tuple[list[bytes], Any]:
-    """Return the chunks of a streamed answer and its headers."""
+    """Return the chunks of a streamed response and its headers."""
     async with gateway.client.post(
         gateway.url + CHAT, json=body, headers={"authorization": f"Bearer {KEY}", **headers}
     ) as response:
@@ -79,7 +79,7 @@ async def test_a_failure_before_the_first_byte_is_retried_elsewhere(
         assert _idle(gateway)
 
 
-async def test_a_killed_engine_costs_no_request_that_had_no_first_byte(tmp_path: Path) -> None:
+async def test_a_killed_engine_fails_no_request_without_a_first_byte(tmp_path: Path) -> None:
     async with (
         ScriptedEngine() as one,
         ScriptedEngine() as two,
@@ -115,9 +115,7 @@ async def test_a_stream_whose_engine_dies_ends_with_an_error_within_a_second(
     assert _idle(gateway)
 
 
-async def test_the_openai_client_sees_a_broken_stream_as_an_error(
-    gateway: ServedGateway, engine: ScriptedEngine
-) -> None:
+async def test_the_openai_client_raises_on_a_broken_stream(gateway: ServedGateway, engine: ScriptedEngine) -> None:
     engine.die_after_chunks = 1
     async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=KEY, max_retries=0) as client:
         stream = await client.chat.completions.create(
@@ -128,7 +126,7 @@ async def test_the_openai_client_sees_a_broken_stream_as_an_error(
                 pass
 
 
-async def test_when_all_engines_answer_503_retries_stay_within_the_budget(tmp_path: Path) -> None:
+async def test_when_all_engines_return_503_retries_stay_within_the_budget(tmp_path: Path) -> None:
     async with (
         ScriptedEngine() as one,
         ScriptedEngine() as two,
@@ -143,7 +141,7 @@ async def test_when_all_engines_answer_503_retries_stay_within_the_budget(tmp_pa
         assert _idle(gateway)
 
 
-async def test_engines_that_cannot_be_reached_end_in_503_with_retry_after(tmp_path: Path) -> None:
+async def test_unreachable_engines_result_in_503_with_retry_after(tmp_path: Path) -> None:
     policy = RoutingPolicy(max_wait_s=0.3)
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, policy=policy) as gateway:
         await engine.stop()
@@ -155,7 +153,7 @@ async def test_engines_that_cannot_be_reached_end_in_503_with_retry_after(tmp_pa
 
 
 @pytest.mark.parametrize("body", [BODY, STREAM])
-async def test_an_answer_that_never_ends_is_given_up_and_never_begun_twice(
+async def test_a_response_that_never_ends_is_abandoned_and_never_started_twice(
     tmp_path: Path, body: dict[str, Any]
 ) -> None:
     settings = AppSettings(relay=RelaySettings(answer_s=0.5, hang_s=60.0))
@@ -172,7 +170,7 @@ async def test_an_answer_that_never_ends_is_given_up_and_never_begun_twice(
         assert _idle(gateway)
 
 
-async def test_an_engine_that_drips_bytes_does_not_hold_a_request_for_ever(tmp_path: Path) -> None:
+async def test_an_engine_that_trickles_bytes_does_not_hold_a_request_forever(tmp_path: Path) -> None:
     settings = AppSettings(relay=RelaySettings(answer_s=1.5, hang_s=60.0))
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, settings=settings) as gateway:
         engine.chunks, engine.pause_s = ["drip"] * 10_000, 0.1
@@ -183,7 +181,7 @@ async def test_an_engine_that_drips_bytes_does_not_hold_a_request_for_ever(tmp_p
         assert _idle(gateway)
 
 
-async def test_a_first_attempt_is_over_at_its_engine_before_the_second_begins(tmp_path: Path) -> None:
+async def test_a_first_attempt_ends_at_its_engine_before_the_second_begins(tmp_path: Path) -> None:
     order: list[str] = []
     async with (
         ScriptedEngine() as one,
@@ -202,8 +200,8 @@ async def test_a_first_attempt_is_over_at_its_engine_before_the_second_begins(tm
         assert order[moved:] == ["one is cancelled", "two begins"]
 
 
-async def test_a_whole_answer_that_takes_longer_than_any_start_runs_once(tmp_path: Path) -> None:
-    """The engine's work until the answer is not visible, and no time to the first byte is too long."""
+async def test_a_slow_non_streaming_response_runs_once(tmp_path: Path) -> None:
+    """The engine's progress is not visible before the response, so no time to the first byte is too long."""
     settings = AppSettings(relay=RelaySettings(answer_s=60.0, hang_s=0.5))
     async with (
         ScriptedEngine() as one,

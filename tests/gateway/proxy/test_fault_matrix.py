@@ -1,4 +1,4 @@
-"""Each fault, at each endpoint, streamed and whole, of one engine and of all: who gets what, and who is blamed."""
+"""Each fault at each endpoint, streaming or not, of one engine or all: the client's response, and the blamed engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROUND_ROBIN = RoutingPolicy(placement=Stage(name="round_robin"), order=Stage(nam
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Results of a fault: for the client where all engines have it, and for the engine that has it."""
+    """Expected results of a fault: for the client if all engines have it, and for the faulty engine."""
 
     status: int
     text: str
@@ -59,7 +59,7 @@ IDS = [f"{path}-{'stream' if stream else 'whole'}" for path, stream in WAYS]
 
 
 async def check_all_faults(check: Callable[[str, Expected], Awaitable[None]], *, stream: bool) -> None:
-    """Run the check for all faults at once, since each mostly waits for its servers to start and stop."""
+    """Run the check for all faults concurrently, since each mostly waits for its servers to start and stop."""
     left_out = ("no_json",) if stream else STREAMS_ONLY
     checked = [fault for fault in FAULTS if fault not in left_out]
     results = await asyncio.gather(*(check(fault, FAULTS[fault]) for fault in checked), return_exceptions=True)
@@ -82,7 +82,7 @@ async def two_engines(directory: Path) -> AsyncIterator[tuple[FaultyEngine, Faul
 
 
 async def ask(gateway: ServedGateway, engines: list[FaultyEngine], path: str, *, stream: bool) -> tuple[int, str, dict]:
-    """Return status and text of an answer, and how its request ended."""
+    """Return status and text of a response, and the outcome of its request."""
     for engine in engines:
         engine.waits.clear()
     sent = {"authorization": f"Bearer {KEY}"}
@@ -99,7 +99,7 @@ async def ask(gateway: ServedGateway, engines: list[FaultyEngine], path: str, *,
 
 
 def blamed_for(gateway: ServedGateway, number: int) -> str:
-    """Return what an engine's breaker holds against it."""
+    """Return the failure that an engine's breaker recorded."""
     breaker = gateway.pool.engines[f"engine-{number}"].breaker
     if breaker.state == OPEN:
         return "open"
@@ -108,7 +108,7 @@ def blamed_for(gateway: ServedGateway, number: int) -> str:
 
 
 @pytest.mark.parametrize(("path", "stream"), WAYS, ids=IDS)
-async def test_a_fault_of_one_engine(tmp_path: Path, path: str, stream: bool) -> None:
+async def test_a_fault_of_one_engine_is_handled_as_the_table_says(tmp_path: Path, path: str, stream: bool) -> None:
     async def check(fault: str, expected: Expected) -> None:
         async with two_engines(tmp_path / fault) as (bad, good, gateway):
             bad.fault = fault
@@ -136,7 +136,7 @@ async def test_a_fault_of_one_engine(tmp_path: Path, path: str, stream: bool) ->
 
 
 @pytest.mark.parametrize(("path", "stream"), WAYS, ids=IDS)
-async def test_a_fault_of_all_engines(tmp_path: Path, path: str, stream: bool) -> None:
+async def test_a_fault_of_all_engines_is_handled_as_the_table_says(tmp_path: Path, path: str, stream: bool) -> None:
     async def check(fault: str, expected: Expected) -> None:
         async with two_engines(tmp_path / fault) as (one, two, gateway):
             one.fault = two.fault = fault
@@ -157,7 +157,7 @@ async def test_a_fault_of_all_engines(tmp_path: Path, path: str, stream: bool) -
     await check_all_faults(check, stream=stream)
 
 
-async def test_a_prompt_that_every_engine_fails_takes_none_of_them_out(tmp_path: Path) -> None:
+async def test_a_prompt_that_fails_on_every_engine_ejects_none(tmp_path: Path) -> None:
     async with two_engines(tmp_path) as (one, two, gateway):
         for _ in range(12):
             one.fault = two.fault = "500"

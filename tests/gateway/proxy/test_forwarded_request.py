@@ -1,4 +1,4 @@
-"""The engine gets the client's request, without the fields that are ours."""
+"""The engine gets the client's request without the fields that belong to Headway."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def _forward(body: dict[str, Any], *, salt: str | None = None, **headers: bytes)
     return forwarded_request(BY_PATH[CHAT], original, body, sent, request_id="id-1", salt=salt)
 
 
-def test_an_unchanged_body_is_the_clients_own_bytes() -> None:
+def test_an_unchanged_body_is_forwarded_byte_for_byte() -> None:
     assert _forward(BODY).body == json.dumps(BODY).encode()
 
 
 @pytest.mark.parametrize("field", sorted(REMOVED))
-def test_our_fields_are_taken_out_and_nothing_else(field: str) -> None:
+def test_only_our_fields_are_removed(field: str) -> None:
     assert json.loads(_forward({**BODY, field: "theirs"}).body) == BODY
 
 
-def test_a_salt_replaces_the_clients() -> None:
+def test_a_salt_replaces_the_clients_salt() -> None:
     assert json.loads(_forward({**BODY, "cache_salt": "theirs"}, salt="ours").body) == {**BODY, "cache_salt": "ours"}
 
 
@@ -59,13 +59,13 @@ def test_streams_always_report_usage(options: Any, sent: Any, strip: bool) -> No
 
 
 @pytest.mark.parametrize("stream", [False, None, 0, "false", "Off", "n", "maybe", 2, []])
-def test_what_an_engine_takes_for_no_stream_is_none(stream: Any) -> None:
+def test_stream_values_that_an_engine_reads_as_false_do_not_stream(stream: Any) -> None:
     forwarded = _forward({**BODY, "stream": stream})
     assert (forwarded.streams, forwarded.strip_usage) == (False, False)
 
 
 @pytest.mark.parametrize("stream", [True, 1, 1.0, "true", "Yes", "ON", "1", "t", "y"])
-def test_what_an_engine_takes_for_a_stream_is_one_and_goes_on_in_plain_form(stream: Any) -> None:
+def test_stream_values_that_an_engine_reads_as_true_stream_and_are_normalized(stream: Any) -> None:
     forwarded = _forward({**BODY, "stream": stream})
     assert (forwarded.streams, forwarded.strip_usage) == (True, True)
     assert json.loads(forwarded.body)["stream"] is True
@@ -74,12 +74,12 @@ def test_what_an_engine_takes_for_a_stream_is_one_and_goes_on_in_plain_form(stre
 @pytest.mark.parametrize(
     ("given", "sent"), [(16, "16"), (16.0, "16"), ("16", "16"), (True, "1"), ("x", '"x"'), (1.5, "1.5"), (None, "null")]
 )
-def test_a_loose_number_goes_on_in_plain_form(given: Any, sent: str) -> None:
+def test_a_lenient_number_is_forwarded_in_normalized_form(given: Any, sent: str) -> None:
     body = msgspec.json.decode(_forward({**BODY, "max_tokens": given}).body, type=dict[str, msgspec.Raw])
     assert bytes(body["max_tokens"]).decode() == sent
 
 
-def test_credentials_stay_here() -> None:
+def test_credentials_are_not_forwarded() -> None:
     headers = _forward(BODY, authorization=b"Bearer hw_secret", cookie=b"a", traceparent=b"00-1-2-3").headers
     assert "authorization" not in headers
     assert headers["traceparent"] == "00-1-2-3"
@@ -99,7 +99,7 @@ async def test_large_bodies_are_sent_in_pieces() -> None:
 
 
 @pytest.mark.parametrize("fields", [{}, {"stream": True, "request_id": "mine", "cache_salt": "x"}])
-async def test_long_media_reach_the_engine_as_they_came(tmp_path: Path, fields: dict[str, Any]) -> None:
+async def test_long_media_reach_the_engine_unchanged(tmp_path: Path, fields: dict[str, Any]) -> None:
     url = "data:image/png;base64," + "iVBORw0K" * (9 << 17)
     parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "image_url", "image_url": {"url": url[:-8]}}]
     body = {"model": MODEL, "messages": [{"role": "user", "content": parts}], **fields}

@@ -1,4 +1,4 @@
-"""Requests on two engines: what each leg is sent, and what becomes of the request when either fails."""
+"""Requests on two engines: the body sent to each leg, and the outcome when either leg fails."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def bodies(engines: list[ScriptedEngine]) -> list[dict[str, Any]]:
     return [body for engine in engines for body in engine.bodies]
 
 
-async def test_one_engine_prefills_and_another_answers(fleet: Fleet) -> None:
+async def test_one_engine_prefills_and_another_responds(fleet: Fleet) -> None:
     text, headers = await fleet.stream()
     assert "Hel" in text
     (first,), (second,) = bodies(fleet.prefill), bodies(fleet.decode)
@@ -113,12 +113,12 @@ async def test_the_client_gets_the_cached_tokens_of_the_prefill(fleet: Fleet, st
     assert fleet.is_idle()
 
 
-async def test_what_a_client_sends_of_a_hand_off_never_reaches_an_engine(fleet: Fleet) -> None:
+async def test_handoff_fields_of_a_client_never_reach_an_engine(fleet: Fleet) -> None:
     await fleet.stream({**STREAM, "kv_transfer_params": {"remote_host": "evil"}})
     assert "evil" not in json.dumps(bodies(fleet.prefill) + bodies(fleet.decode))
 
 
-async def test_an_error_of_the_client_comes_from_the_prefill_engine_alone(fleet: Fleet) -> None:
+async def test_a_client_error_comes_only_from_the_prefill_engine(fleet: Fleet) -> None:
     for engine in fleet.prefill:
         engine.status = 400
     status, _, headers = await fleet.gateway.post(CHAT, BODY)
@@ -129,7 +129,7 @@ async def test_an_error_of_the_client_comes_from_the_prefill_engine_alone(fleet:
 
 
 @pytest.mark.parametrize("how", ["dies", "fails", "stalls", "keeps"])
-async def test_a_prefill_that_fails_is_tried_on_another_engine(fleet: Fleet, how: str) -> None:
+async def test_a_failed_prefill_is_retried_on_another_engine(fleet: Fleet, how: str) -> None:
     await fleet.stream()
     bad = fleet.prefill[0] if fleet.prefill[0].bodies else fleet.prefill[1]
     bad.die_before_first_byte = how == "dies"
@@ -150,7 +150,7 @@ async def test_a_prefill_that_fails_is_tried_on_another_engine(fleet: Fleet, how
 
 
 @pytest.mark.parametrize("how", ["dies", "fails", "rejects", "stalls"])
-async def test_a_decode_leg_that_fails_is_paired_again(fleet: Fleet, how: str) -> None:
+async def test_a_failed_decode_leg_gets_a_new_pair(fleet: Fleet, how: str) -> None:
     await fleet.stream()
     bad, good = sorted(fleet.decode, key=lambda engine: -len(engine.bodies))
     bad.die_before_first_byte = how == "dies"
@@ -167,7 +167,7 @@ async def test_a_decode_leg_that_fails_is_paired_again(fleet: Fleet, how: str) -
     assert fleet.is_idle()
 
 
-async def test_where_nothing_is_handed_over_the_decode_engine_prefills_by_itself(fleet: Fleet) -> None:
+async def test_without_handoff_the_decode_engine_prefills_itself(fleet: Fleet) -> None:
     for engine in fleet.decode:
         engine.handoff_status = 500
     text, headers = await fleet.stream()
@@ -182,7 +182,7 @@ async def test_where_nothing_is_handed_over_the_decode_engine_prefills_by_itself
     assert fleet.is_idle()
 
 
-async def test_a_decode_engine_that_dies_amid_its_answer_ends_it_with_an_error(fleet: Fleet) -> None:
+async def test_a_decode_engine_that_dies_during_its_response_ends_it_with_an_error(fleet: Fleet) -> None:
     for engine in fleet.decode:
         engine.die_after_chunks = 1
     text, headers = await fleet.stream()
@@ -193,7 +193,7 @@ async def test_a_decode_engine_that_dies_amid_its_answer_ends_it_with_an_error(f
 
 
 @pytest.mark.parametrize("leg", ["prefill", "decode"])
-async def test_a_client_that_leaves_ends_the_leg_that_runs(fleet: Fleet, leg: str) -> None:
+async def test_a_client_disconnect_ends_the_running_leg(fleet: Fleet, leg: str) -> None:
     running = fleet.prefill if leg == "prefill" else fleet.decode
     for engine in running:
         engine.stall = True
@@ -207,7 +207,7 @@ async def test_a_client_that_leaves_ends_the_leg_that_runs(fleet: Fleet, leg: st
         assert bodies(fleet.decode) == []
 
 
-async def test_a_prefill_is_not_waited_for_when_its_decode_engine_is_lost(tmp_path: Path) -> None:
+async def test_a_prefill_is_not_awaited_when_its_decode_engine_is_lost(tmp_path: Path) -> None:
     async with serving(tmp_path, decode=1, policy=RoutingPolicy(max_wait_s=0.5)) as fleet:
         for engine in fleet.prefill:
             engine.stall = True
@@ -246,7 +246,7 @@ async def test_the_decision_api_names_both_engines_with_their_fragments(fleet: F
     assert fleet.is_idle()
 
 
-async def test_a_failure_that_a_caller_reports_frees_both_legs(fleet: Fleet) -> None:
+async def test_a_failure_reported_by_a_caller_frees_both_legs(fleet: Fleet) -> None:
     for verbs in (["fail"], ["handed_over", "fail"]):
         _, answer, _ = await fleet.gateway.post("/api/v1/route", {"model": MODEL, "token_ids": [1], "wait": False})
         for verb in verbs:

@@ -41,7 +41,7 @@ async def engine_server(window: int) -> AsyncIterator[EngineSettings]:
 
 @pytest.fixture
 async def engines(request: pytest.FixtureRequest) -> AsyncIterator[list[EngineSettings]]:
-    """The engines; a test's parameter is the tokens of their sliding window, where they have one."""
+    """Run the engines; a test's parameter sets the tokens of their sliding window, if any."""
     async with AsyncExitStack() as stack:
         yield [await stack.enter_async_context(engine_server(getattr(request, "param", 0))) for _ in ENGINES]
 
@@ -97,7 +97,7 @@ async def test_a_conversation_that_begins_with_an_image_stays_on_its_engine(
         assert grades == {"exact"}
 
 
-async def test_a_conversation_with_an_image_behind_an_address_stays_although_no_event_names_it(
+async def test_a_conversation_with_an_image_url_stays_although_no_event_names_it(
     engines: list[EngineSettings], tmp_path: Path
 ) -> None:
     talks = [
@@ -114,7 +114,7 @@ async def test_a_conversation_with_an_image_behind_an_address_stays_although_no_
     assert set(homes) == set(ENGINES)
 
 
-async def test_what_is_before_the_image_has_the_keys_of_text(engines: list[EngineSettings], tmp_path: Path) -> None:
+async def test_text_before_the_image_has_text_keys(engines: list[EngineSettings], tmp_path: Path) -> None:
     system = {"role": "system", "content": "Be brief and kind. " * 40}
     async with gateway_over(engines, tmp_path) as gateway:
         engine, *_ = await ask(gateway, [system, {"role": "user", "content": "hello"}])
@@ -140,7 +140,7 @@ async def test_equal_images_of_two_tenants_share_no_hit(engines: list[EngineSett
             assert min(predicted, cached) >= MEDIA_TOKENS
 
 
-async def test_another_gateway_finds_the_image_by_the_engines_events(
+async def test_another_gateway_matches_the_image_through_the_engines_events(
     engines: list[EngineSettings], tmp_path: Path
 ) -> None:
     talks = {letter: [user(image(letter), "What is it?")] for letter in "ABCD"}
@@ -154,7 +154,7 @@ async def test_another_gateway_finds_the_image_by_the_engines_events(
             assert cached >= MEDIA_TOKENS
 
 
-async def test_an_image_that_the_engine_dropped_is_no_hit(engines: list[EngineSettings], tmp_path: Path) -> None:
+async def test_an_image_that_the_engine_dropped_is_not_a_hit(engines: list[EngineSettings], tmp_path: Path) -> None:
     talk = [user(image("A"), "What is it?")]
     async with gateway_over(engines, tmp_path) as gateway:
         engine, *_ = await ask(gateway, talk)
@@ -171,7 +171,7 @@ async def test_an_image_that_the_engine_dropped_is_no_hit(engines: list[EngineSe
         assert (predicted, cached) == (0, 0)
 
 
-async def test_engines_get_names_of_media_that_reveal_nothing_of_the_clients(tmp_path: Path) -> None:
+async def test_media_names_sent_to_engines_reveal_nothing_about_clients(tmp_path: Path) -> None:
     linked = {"type": "image_url", "image_url": {"url": "https://example.org/now.png"}, "uuid": "logo"}
     bare = {"type": "image_url", "image_url": None, "uuid": "logo"}
     parts = (image("A", uuid="logo"), image("A"), image("B"), bare, linked)

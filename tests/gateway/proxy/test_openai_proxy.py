@@ -1,4 +1,4 @@
-"""The OpenAI-compatible proxy: bytes through at once, another engine in time, nothing left behind."""
+"""The OpenAI-compatible proxy forwards bytes at once, switches engines in time, and leaves no state behind."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def gateway(engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[Serve
 
 
 async def _stream(gateway: ServedGateway, body: dict[str, Any] = STREAM, **headers: str) -> tuple[list[bytes], Any]:
-    """Return the chunks of a streamed answer and its headers."""
+    """Return the chunks of a streamed response and its headers."""
     async with gateway.client.post(
         gateway.url + CHAT, json=body, headers={"authorization": f"Bearer {KEY}", **headers}
     ) as response:
@@ -52,7 +52,7 @@ def _idle(gateway: ServedGateway) -> bool:
     return len(router.reservations) == 0 and len(router.waiting) == 0
 
 
-async def test_the_openai_client_streams_through_it(gateway: ServedGateway, engine: ScriptedEngine) -> None:
+async def test_the_openai_client_streams_through_the_proxy(gateway: ServedGateway, engine: ScriptedEngine) -> None:
     async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=KEY) as client:
         stream = await client.chat.completions.create(
             model=MODEL, messages=[{"role": "user", "content": "hi"}], stream=True, max_tokens=5
@@ -63,7 +63,7 @@ async def test_the_openai_client_streams_through_it(gateway: ServedGateway, engi
     assert _idle(gateway)
 
 
-async def test_a_whole_answer_comes_through_as_the_engine_wrote_it(
+async def test_a_whole_response_is_forwarded_as_the_engine_wrote_it(
     gateway: ServedGateway, engine: ScriptedEngine
 ) -> None:
     status, answer, headers = await gateway.post(CHAT, BODY)
@@ -94,7 +94,7 @@ async def test_chunks_arrive_one_by_one(gateway: ServedGateway, engine: Scripted
     assert headers["content-type"].startswith("text/event-stream")
 
 
-async def test_usage_asked_for_by_the_gateway_is_read_and_stripped(
+async def test_usage_requested_by_the_gateway_is_read_and_stripped(
     gateway: ServedGateway, engine: ScriptedEngine
 ) -> None:
     chunks, headers = await _stream(gateway)
@@ -114,7 +114,7 @@ STRICT: dict[str, Any] = {"stream": True, "max_tokens": 16, "n": 1, "stream_opti
 
 
 @pytest.mark.parametrize("fields", [LOOSE, STRICT])
-async def test_loose_json_goes_on_in_plain_form_and_counts_as_strict_json_does(
+async def test_lenient_json_is_normalized_and_counts_like_strict_json(
     gateway: ServedGateway, engine: ScriptedEngine, fields: dict[str, Any]
 ) -> None:
     chunks, headers = await _stream(gateway, {**BODY, **fields})
@@ -126,16 +126,14 @@ async def test_loose_json_goes_on_in_plain_form_and_counts_as_strict_json_does(
     assert 'headway_cached_tokens_total{pool="pool"} 64.0' in await gateway.metrics()
 
 
-async def test_usage_asked_for_by_the_client_stays(gateway: ServedGateway, engine: ScriptedEngine) -> None:
+async def test_usage_requested_by_the_client_is_kept(gateway: ServedGateway, engine: ScriptedEngine) -> None:
     body = {**STREAM, "stream_options": {"include_usage": True, "other": 1}}
     chunks, _ = await _stream(gateway, body)
     assert engine.bodies[0] == body
     assert b'"cached_tokens": 64' in b"".join(chunks)
 
 
-async def test_a_body_in_which_nothing_changes_goes_on_byte_for_byte(
-    gateway: ServedGateway, engine: ScriptedEngine
-) -> None:
+async def test_an_unchanged_body_is_forwarded_byte_for_byte(gateway: ServedGateway, engine: ScriptedEngine) -> None:
     raw = b'{ "model" : "tiny","messages":[{"role":"user","content":"\\u00e9 x"}],  "temperature": 0.10 }'
     assert (await gateway.post(CHAT, raw))[0] == 200
     assert engine.raw_bodies == [raw]
@@ -149,7 +147,7 @@ async def test_a_prompt_of_several_megabytes_passes(engine: ScriptedEngine, tmp_
     assert len(engine.raw_bodies[0]) > 3_000_000
 
 
-async def test_what_is_ours_to_set_never_comes_from_the_client(gateway: ServedGateway, engine: ScriptedEngine) -> None:
+async def test_fields_that_we_set_never_come_from_the_client(gateway: ServedGateway, engine: ScriptedEngine) -> None:
     body = {**BODY, "cache_salt": "guess", "kv_transfer_params": {"remote_host": "evil"}, "data_parallel_rank": 3}
     headers = {
         "x-data-parallel-rank": "1",
@@ -199,7 +197,7 @@ async def test_models_of_all_pools_are_listed(gateway: ServedGateway) -> None:
         (b"\x00", 400, "not_json"),
     ],
 )
-async def test_bad_requests_never_reach_an_engine(
+async def test_invalid_requests_never_reach_an_engine(
     engine: ScriptedEngine, tmp_path: Path, body: Any, status: int, code: str
 ) -> None:
     async with served([engine.url], tmp_path, max_prompt_tokens=400) as gateway:
@@ -210,7 +208,7 @@ async def test_bad_requests_never_reach_an_engine(
     assert engine.bodies == []
 
 
-async def test_the_limit_of_a_prompt_is_not_one_of_a_list_of_them(engine: ScriptedEngine, tmp_path: Path) -> None:
+async def test_the_prompt_limit_does_not_apply_to_the_sum_of_a_list(engine: ScriptedEngine, tmp_path: Path) -> None:
     body = {"model": MODEL, "prompt": ["x" * 300, "y" * 300]}
     async with served([engine.url], tmp_path, max_prompt_tokens=400) as gateway:
         assert (await gateway.post("/v1/completions", body))[0] == 200
@@ -219,7 +217,7 @@ async def test_the_limit_of_a_prompt_is_not_one_of_a_list_of_them(engine: Script
 
 
 @pytest.mark.parametrize("header", ["0", "abc", "1.5", "99999999"])
-async def test_a_wrong_slo_header_is_rejected(gateway: ServedGateway, header: str) -> None:
+async def test_an_invalid_slo_header_is_rejected(gateway: ServedGateway, header: str) -> None:
     status, answer, _ = await gateway.post(CHAT, BODY, headers={"x-llm-d-slo-ttft-ms": header})
     assert (status, answer["error"]["code"]) == (400, "bad_header")
 
@@ -234,7 +232,7 @@ async def test_a_prompt_without_a_tokenizer_is_served_with_an_estimate(
     assert explained["decision"]["prompt_tokens"] > 0
 
 
-async def test_a_rejection_of_the_engine_is_the_clients_answer(gateway: ServedGateway, engine: ScriptedEngine) -> None:
+async def test_an_engines_rejection_is_relayed_to_the_client(gateway: ServedGateway, engine: ScriptedEngine) -> None:
     engine.status = 422
     engine.error_headers = {"retry-after": "7", "x-internal": "secret", "set-cookie": "a=b"}
     status, answer, headers = await gateway.post(CHAT, BODY)
@@ -249,7 +247,7 @@ async def test_a_rejection_of_the_engine_is_the_clients_answer(gateway: ServedGa
 
 
 @pytest.mark.parametrize("body", [BODY, STREAM])
-async def test_a_client_that_leaves_cancels_its_request_at_the_engine(
+async def test_a_client_disconnect_cancels_its_request_at_the_engine(
     gateway: ServedGateway, engine: ScriptedEngine, body: dict[str, Any]
 ) -> None:
     engine.chunks = ["a"] * 100
@@ -266,7 +264,7 @@ async def test_a_client_that_leaves_cancels_its_request_at_the_engine(
     assert 'headway_requests_total{outcome="cancelled",pool="pool"} 1.0' in await gateway.metrics()
 
 
-async def test_a_client_that_leaves_the_queue_gives_its_place_up(tmp_path: Path) -> None:
+async def test_a_client_that_disconnects_while_queued_gives_up_its_slot(tmp_path: Path) -> None:
     policy = RoutingPolicy(prefill_window_tokens=1, lookahead_s=0.0)
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, policy=policy) as gateway:
         engine.stall = True
@@ -284,7 +282,7 @@ async def test_a_client_that_leaves_the_queue_gives_its_place_up(tmp_path: Path)
     assert len(engine.bodies) == 1
 
 
-async def test_a_whole_answer_frees_the_prefill_before_it_is_complete(
+async def test_a_whole_response_releases_the_prefill_before_it_is_complete(
     gateway: ServedGateway, engine: ScriptedEngine
 ) -> None:
     engine.pause_s = 0.5
@@ -296,7 +294,7 @@ async def test_a_whole_answer_frees_the_prefill_before_it_is_complete(
     assert (await call)[0] == 200
 
 
-async def test_a_hundred_streams_at_once_leave_no_trace(tmp_path: Path) -> None:
+async def test_a_hundred_concurrent_streams_leave_no_state_behind(tmp_path: Path) -> None:
     async with (
         ScriptedEngine() as one,
         ScriptedEngine() as two,
@@ -309,13 +307,13 @@ async def test_a_hundred_streams_at_once_leave_no_trace(tmp_path: Path) -> None:
         assert _idle(gateway)
 
 
-async def test_the_proxy_needs_a_key(gateway: ServedGateway) -> None:
+async def test_the_proxy_requires_a_key(gateway: ServedGateway) -> None:
     status, answer, headers = await gateway.post(CHAT, BODY, key="hw_wrong")
     assert (status, answer["error"]["type"]) == (401, "authentication_error")
     assert headers["www-authenticate"] == "Bearer"
 
 
-async def test_only_post_completes(gateway: ServedGateway) -> None:
+async def test_only_post_requests_complete(gateway: ServedGateway) -> None:
     async with gateway.client.get(gateway.url + CHAT, headers={"authorization": f"Bearer {KEY}"}) as response:
         assert response.status == 405
     with pytest.raises(aiohttp.ClientError):
@@ -323,7 +321,9 @@ async def test_only_post_completes(gateway: ServedGateway) -> None:
             pass
 
 
-async def test_a_prompt_with_nul_passes_and_a_name_does_not(gateway: ServedGateway, engine: ScriptedEngine) -> None:
+async def test_a_prompt_with_nul_passes_and_a_name_with_nul_does_not(
+    gateway: ServedGateway, engine: ScriptedEngine
+) -> None:
     prompt = {"model": MODEL, "messages": [{"role": "user", "content": "a\0b"}]}
     assert (await gateway.post(CHAT, prompt))[0] == 200
     assert (await gateway.post("/api/v1/route", {**prompt, "wait": False}))[0] == 200

@@ -1,4 +1,4 @@
-"""Waiting for an engine ends when it is lost or stuck, or by limits that none at work meets; never for the client."""
+"""Waiting for an engine ends when it is lost or stuck, or at limits that no working engine meets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _guard(*, lost: bool = False, stuck: bool = False, **limits: float) -> Progr
     return ProgressGuard(engine, AnswerLimits(**{**known, **limits}))
 
 
-async def test_silence_before_and_after_the_first_sign_has_no_limit_of_its_own() -> None:
+async def test_silence_before_and_after_the_first_sign_has_no_separate_limit() -> None:
     with _guard(start_s=1.0) as guard:
         await asyncio.sleep(0.6)
         guard.progress()
@@ -32,7 +32,7 @@ async def test_the_first_sign_of_bounded_work_has_a_limit() -> None:
     assert not cast("Any", asyncio.current_task()).cancelling()
 
 
-async def test_the_whole_answer_has_a_limit_whatever_comes_of_it() -> None:
+async def test_the_whole_response_has_a_limit_whatever_arrives() -> None:
     with pytest.raises(EngineSilentError) as struck, _guard(whole_s=0.75) as guard:
         while True:
             await asyncio.sleep(0.1)
@@ -40,7 +40,7 @@ async def test_the_whole_answer_has_a_limit_whatever_comes_of_it() -> None:
     assert struck.value.late
 
 
-async def test_the_time_that_the_client_takes_is_not_the_engines() -> None:
+async def test_time_spent_by_the_client_does_not_count_against_the_engine() -> None:
     with _guard(whole_s=0.5) as guard:
         guard.progress()
         for _ in range(4):
@@ -50,7 +50,7 @@ async def test_the_time_that_the_client_takes_is_not_the_engines() -> None:
             guard.progress()
 
 
-async def test_a_lost_engine_that_still_sends_is_listened_to() -> None:
+async def test_a_lost_engine_that_still_sends_is_still_read() -> None:
     with _guard(lost=True, lost_s=0.75) as guard:
         for _ in range(8):
             await asyncio.sleep(0.2)
@@ -63,7 +63,7 @@ async def test_a_lost_engine_gets_little_time() -> None:
     assert not struck.value.late
 
 
-async def test_of_an_engine_that_is_stuck_only_what_it_has_not_begun_ends() -> None:
+async def test_on_a_stuck_engine_only_requests_not_yet_started_end() -> None:
     with pytest.raises(EngineSilentError), _guard(stuck=True):
         await asyncio.sleep(10)
     with _guard(stuck=True) as guard:
@@ -71,13 +71,13 @@ async def test_of_an_engine_that_is_stuck_only_what_it_has_not_begun_ends() -> N
         await asyncio.sleep(0.8)
 
 
-async def test_a_client_that_takes_nothing_is_not_the_engines_fault() -> None:
+async def test_a_client_that_does_not_read_is_not_the_engines_fault() -> None:
     with pytest.raises(ClientGoneError), _guard(client_s=0.25) as guard:
         guard.sending = True
         await asyncio.sleep(10)
 
 
-async def test_a_cancellation_from_outside_passes_through() -> None:
+async def test_an_external_cancellation_passes_through() -> None:
     async def guarded() -> None:
         with _guard():
             await asyncio.sleep(10)

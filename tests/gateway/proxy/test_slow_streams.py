@@ -1,4 +1,4 @@
-"""A client that waits for a stream: what it gets before the first token, and what still can become of its request."""
+"""A client that waits for a stream: what it receives before the first token, and how its request can still end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def two(tmp_path: Path, fault: str) -> AsyncIterator[tuple[FaultyEngine, F
 
 
 async def comments_then(gateway: ServedGateway, path: str, engines: list[FaultyEngine]) -> tuple[int, bytes, dict]:
-    """Ask for a stream, let the engines go on after two comments, and return status, bytes, and how it ended."""
+    """Request a stream, release the engines after two comments, and return status, bytes, and outcome."""
     body = body_for(path, MODEL, stream=True)
     async with asyncio.timeout(PATIENCE_S), gateway.client.post(gateway.url + path, json=body, headers=SENT) as answer:
         text = b""
@@ -52,7 +52,7 @@ async def comments_then(gateway: ServedGateway, path: str, engines: list[FaultyE
     return answer.status, text, explained["outcome"]
 
 
-async def test_an_engine_that_sends_comments_has_not_sent_a_token(tmp_path: Path) -> None:
+async def test_comments_of_an_engine_are_not_a_first_token(tmp_path: Path) -> None:
     async with FaultyEngine() as engine, served([engine.url], tmp_path) as gateway:
         engine.fault = "slow"
         body = body_for(CHAT, MODEL, stream=True)
@@ -73,7 +73,7 @@ async def test_an_engine_that_sends_comments_has_not_sent_a_token(tmp_path: Path
 
 
 @pytest.mark.parametrize("path", GENERATING)
-async def test_a_waiting_client_gets_comments_and_then_the_answer(tmp_path: Path, path: str) -> None:
+async def test_a_waiting_client_gets_comments_and_then_the_response(tmp_path: Path, path: str) -> None:
     async with two(tmp_path, "slow") as (slow, _, gateway):
         status, text, outcome = await comments_then(gateway, path, [slow])
         assert (status, outcome["state"]) == (200, "completed")
@@ -84,7 +84,7 @@ async def test_a_waiting_client_gets_comments_and_then_the_answer(tmp_path: Path
 
 
 @pytest.mark.parametrize("fault", ["slow_then_dies", "slow_then_500"])
-async def test_after_comments_another_engine_can_still_give_the_answer(tmp_path: Path, fault: str) -> None:
+async def test_after_comments_another_engine_can_still_respond(tmp_path: Path, fault: str) -> None:
     async with two(tmp_path, fault) as (bad, good, gateway):
         status, text, outcome = await comments_then(gateway, CHAT, [bad])
         assert (status, outcome["state"]) == (200, "completed")
@@ -105,7 +105,7 @@ async def test_after_comments_an_error_is_the_only_event(tmp_path: Path, path: s
         assert events[0].startswith(b"event: error\n" if path in (RESPONSES, MESSAGES) else b"data: ")
 
 
-async def test_the_openai_client_reads_past_comments_and_raises_the_error_after_them(tmp_path: Path) -> None:
+async def test_the_openai_client_skips_comments_and_raises_the_error_after_them(tmp_path: Path) -> None:
     async with two(tmp_path, "slow_then_500") as (one, other, gateway):
         other.fault = "slow_then_500"
         one.waits.set()
@@ -117,7 +117,7 @@ async def test_the_openai_client_reads_past_comments_and_raises_the_error_after_
                     pass
 
 
-async def test_a_client_that_leaves_during_the_comments_ends_its_request(tmp_path: Path) -> None:
+async def test_a_client_disconnect_during_comments_ends_its_request(tmp_path: Path) -> None:
     async with two(tmp_path, "slow") as (slow, _, gateway):
         body = body_for(CHAT, MODEL, stream=True)
         async with gateway.client.post(gateway.url + CHAT, json=body, headers=SENT) as answer:

@@ -1,4 +1,4 @@
-"""Spans reach a receiver of OTLP over HTTP and continue the client's trace to the engine; off, nothing is imported."""
+"""Spans reach an OTLP/HTTP receiver and continue the client's trace; without tracing nothing is imported."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROUND_ROBIN = RoutingPolicy(placement=Stage(name="round_robin"), order=Stage(nam
 
 
 class Receiver:
-    """Keeps the spans that were sent to it, by their ids."""
+    """Store received spans by their ids."""
 
     def __init__(self, tracing: Tracing) -> None:
         self.tracing = tracing
@@ -41,7 +41,7 @@ class Receiver:
         return web.Response(content_type="application/x-protobuf")
 
     async def spans(self) -> list[Any]:
-        """Return all spans by the time that they began."""
+        """Return all spans in order of their start."""
         await asyncio.to_thread(self.tracing.flush)
         exported = []
         for body in self.bodies:
@@ -81,7 +81,7 @@ async def receiver(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Receiver]:
     await runner.cleanup()
 
 
-async def test_a_request_is_a_trace_of_its_decision_and_its_attempt(receiver: Receiver, tmp_path: Path) -> None:
+async def test_a_request_is_traced_as_its_decision_and_its_attempt(receiver: Receiver, tmp_path: Path) -> None:
     async with (
         ScriptedEngine() as engine,
         served([engine.url], tmp_path, settings=AppSettings(tracing=receiver.tracing)) as gateway,
@@ -124,7 +124,7 @@ async def test_a_request_is_a_trace_of_its_decision_and_its_attempt(receiver: Re
     assert not [body for body in receiver.bodies if SECRET_TEXT.encode() in body or KEY.encode() in body]
 
 
-async def test_each_attempt_has_a_span_and_a_name_for_its_failure(receiver: Receiver, tmp_path: Path) -> None:
+async def test_each_attempt_has_a_span_that_names_its_failure(receiver: Receiver, tmp_path: Path) -> None:
     async with (
         ScriptedEngine() as bad,
         ScriptedEngine() as good,
@@ -146,7 +146,7 @@ async def test_each_attempt_has_a_span_and_a_name_for_its_failure(receiver: Rece
     assert len({header["traceparent"] for header in bad.headers + good.headers}) == len(failed) + 2
 
 
-async def test_a_rejected_request_says_why(receiver: Receiver, tmp_path: Path) -> None:
+async def test_a_rejected_request_records_the_reason(receiver: Receiver, tmp_path: Path) -> None:
     async with (
         ScriptedEngine() as engine,
         served([engine.url], tmp_path, settings=AppSettings(tracing=receiver.tracing), max_prompt_tokens=3) as gateway,
@@ -171,7 +171,7 @@ async def test_requests_to_any_engine_continue_the_trace_too(receiver: Receiver,
     assert attributes_of(root)["gen_ai.operation.name"] == "detokenize"
 
 
-async def test_without_tracing_the_clients_trace_passes_as_it_came(tmp_path: Path) -> None:
+async def test_without_tracing_the_clients_trace_headers_pass_unchanged(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         await gateway.post("/v1/chat/completions", BODY, headers={"traceparent": TRACEPARENT})
     assert engine.headers[0]["traceparent"] == TRACEPARENT
@@ -181,11 +181,11 @@ async def test_without_tracing_the_clients_trace_passes_as_it_came(tmp_path: Pat
     "environment",
     [{}, {"OTEL_EXPORTER_OTLP_ENDPOINT": " "}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "x", "OTEL_SDK_DISABLED": "True"}],
 )
-def test_nothing_is_traced_unless_a_receiver_is_named(environment: dict[str, str]) -> None:
+def test_nothing_is_traced_without_a_configured_receiver(environment: dict[str, str]) -> None:
     assert tracing_wanted(environment) is None
 
 
-def test_a_gateway_that_does_not_trace_imports_nothing_for_it() -> None:
+def test_a_gateway_without_tracing_does_not_import_it() -> None:
     # The Redis client searches for the SDK's metrics by itself.
     names = {"opentelemetry.sdk.trace", "opentelemetry.exporter"}
     ask = f"import sys, gateway.__main__; print(sys.modules.keys() & {names})"

@@ -1,4 +1,4 @@
-"""Two gateways of region us, one of which owns its pool, and a separate region eu; all in this process."""
+"""Two gateways of region us, one of which owns its pool, and a separate region eu, all in this process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.patience import PATIENCE_S, until
 
 
 class OwnedRegion:
-    """The gateways: of us the owner and the one that asks it, and that of eu, which knows both or the latter alone."""
+    """The gateways of us (owner and asking), and that of eu, which knows both or only the asking one."""
 
     def __init__(self, engines: dict[str, ScriptedEngine]) -> None:
         self.engines = engines
@@ -35,7 +35,7 @@ class OwnedRegion:
         self.end_eu = AsyncExitStack()
 
     async def send(self, gateway: ServedGateway, text: str) -> str:
-        """Send a request and return its decision id; one that is rejected as busy (429) is sent again."""
+        """Send a request and return its decision id; a request rejected as busy (429) is sent again."""
         body = {"model": MODEL, "messages": [{"role": "user", "content": text}]}
         async with asyncio.timeout(PATIENCE_S):
             while True:
@@ -47,20 +47,20 @@ class OwnedRegion:
 
 
 def regions_of(gateway: ServedGateway) -> Regions:
-    """Return a gateway's part among regions."""
+    """Return a gateway's regions component."""
     assert gateway.gateway.regions is not None
     return gateway.gateway.regions
 
 
 def role(gateway: ServedGateway, pool: str = "us") -> str:
-    """Return a gateway's role for a pool; empty: it shares it with no other."""
+    """Return a gateway's role for a pool, empty if the pool is not shared."""
     shared = owners(gateway.gateway).shared.get(pool)
     return shared.ownership.role if shared is not None else ""
 
 
 @asynccontextmanager
 async def owned_region(state_dir: Path, *, knows_owner: bool = True) -> AsyncIterator[OwnedRegion]:
-    """Run them until the block ends; without `knows_owner` eu has the address of the asking gateway alone."""
+    """Run the gateways during the block; without `knows_owner` eu has only the address of the asking gateway."""
     clock = Clock()
     async with AsyncExitStack() as stack:
         engines = {name: await stack.enter_async_context(ScriptedEngine()) for name in ("us", "eu")}
@@ -96,7 +96,7 @@ async def owned_region(state_dir: Path, *, knows_owner: bool = True) -> AsyncIte
 
 
 async def _tick(clock: Clock) -> None:
-    """Let seconds of leases pass no faster than this machine works."""
+    """Advance lease time no faster than this machine works."""
     while True:
         await asyncio.sleep(0.01)
         clock.now += 0.01

@@ -1,4 +1,4 @@
-"""Events of requests at gateways in one process, in their order: the history that is checked."""
+"""Ordered request events of gateways in one process: the history that tests check."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from gateway.regions.regions import Regions
 
 
 class RegionEvents:
-    """The events of all gateways, as in their logs. Mutable: events, and when gateways were ended."""
+    """The events of all gateways, as in their logs. Mutable: events, and the times when gateways ended."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
         self.ends: dict[str, list[float]] = {}
 
     def note(self, event: str, gateway: str, **fields: Any) -> None:
-        """Note what a region's gateway did."""
+        """Record an event of a region's gateway."""
         self.events.append({"event": event, "gateway": gateway, "at": datetime.now(UTC).isoformat(), **fields})
 
     def ended(self, region: str) -> None:
-        """Note that a region's gateway has ended, with all that it had at work."""
+        """Record the end of a region's gateway with all its running requests."""
         self.ends.setdefault(region, []).append(datetime.now(UTC).timestamp())
 
     def dispatches(self, decision_id: str) -> int:
-        """Return how often a request was given to an engine."""
+        """Return how often a request was dispatched to an engine."""
         events = [
             event for event in self.events if event["event"] == "dispatched" and event["decision_id"] == decision_id
         ]
         return len(events)
 
     def forwards(self, origin: str) -> Counter[tuple[str, str]]:
-        """Return how many requests a region has sent to each other one, with how that ended."""
+        """Return how many requests a region sent to each other region, by outcome."""
         events = [event for event in self.events if event["event"] == "forward_ended" and event["gateway"] == origin]
         return Counter((item["destination"], item["outcome"]) for item in events)
 
     def check(self) -> None:
-        """Raise AssertionError where a request was in two places, made two hops, or an epoch had two holders."""
+        """Raise AssertionError if a request ran in two regions, made two hops, or an epoch had two holders."""
         assert problems(sorted(self.events, key=seconds), self.ends) == []
 
 
 @contextmanager
 def recorded() -> Iterator[RegionEvents]:
-    """Record for the block, and check the history at its end."""
+    """Record during the block, and check the history at its end."""
     events = RegionEvents()
     dispatched, left, ended = Regions.dispatched, Regions.left, Regions.ended
     relay, epoch = RegionRelay.relay, RegionEpochs._set

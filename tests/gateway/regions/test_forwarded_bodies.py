@@ -1,4 +1,4 @@
-"""Bodies of forwarded requests: too slow or too long ones end, and never reach the app."""
+"""Bodies of forwarded requests that are too slow or too long end the request and never reach the app."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def answer_to(url: str, request: bytes) -> tuple[int, str]:
     return status, json.loads(body)["code"]
 
 
-async def test_a_body_that_stalls_is_rejected_so_that_its_first_contact_asks_elsewhere() -> None:
+async def test_a_stalled_body_is_rejected_so_that_the_first_gateway_asks_elsewhere() -> None:
     async with forwarding() as (server, url, request):
         server._watch.stall_s = 0.0
         status, code = await answer_to(url, request[:-10])
@@ -76,7 +76,7 @@ async def test_a_body_over_the_limit_is_rejected(monkeypatch: pytest.MonkeyPatch
         assert await answer_to(url, request) == (413, "body_too_large")
 
 
-async def test_who_proves_nothing_reaches_no_route() -> None:
+async def test_a_caller_without_proof_reaches_no_route() -> None:
     async with forwarding() as (_, url, _):
         stranger = await RawConnection.open(url)
         await stranger.send(post("/forward/v1/chat/completions", BODY))

@@ -1,4 +1,4 @@
-"""The client's headers that another region gets: all that a gateway acts upon, and no credentials."""
+"""Headers forwarded to another region: all that a gateway acts on, and no credentials."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CALLER = ApiKeyEntry(key_id="k", sha256="", tenant_id="t")
 
 
 class Noting(dict[bytes, bytes]):
-    """Headers that remember which of them were read."""
+    """Headers that record which of them were read."""
 
     def __init__(self, headers: dict[bytes, bytes]) -> None:
         super().__init__(headers)
@@ -64,7 +64,7 @@ def read(headers: dict[bytes, bytes]) -> GatewayRequest:
     return request_of(call, POOL, None)
 
 
-def test_every_header_that_is_acted_upon_is_passed_on() -> None:
+def test_every_header_that_gateways_act_on_is_forwarded() -> None:
     noting = Noting({})
     read(noting)
     assert {b"x-agent", b"x-workflow-id", b"x-session-id", b"x-headway-slo-class"} <= noting.read
@@ -72,7 +72,7 @@ def test_every_header_that_is_acted_upon_is_passed_on() -> None:
     assert {name.decode() for name in noting.read} <= sent.keys()
 
 
-def test_the_other_region_reads_the_same_request() -> None:
+def test_the_other_region_parses_the_same_request() -> None:
     headers = {
         b"x-agent": b"planner",
         b"x-workflow-id": b"w7",
@@ -87,7 +87,7 @@ def test_the_other_region_reads_the_same_request() -> None:
     assert (asked.ttft_slo_s, asked.tpot_slo_s, asked.slo_class) == (0.9, 0.04, "batch")
 
 
-def test_credentials_and_what_gateways_say_to_each_other_stay() -> None:
+def test_credentials_and_internal_headers_are_not_forwarded() -> None:
     names = (b"authorization", b"x-api-key", b"cookie", b"x-forwarded-for", b"x-headway-peer-proof")
     assert passed_on(dict.fromkeys(names, b"1")).keys() == {"accept-encoding", "user-agent"}
 
@@ -98,7 +98,9 @@ async def regions(tmp_path: Path) -> AsyncIterator[ThreeRegions]:
         yield running
 
 
-async def test_the_other_regions_spans_continue_those_of_the_first_contact(receiver: Receiver, tmp_path: Path) -> None:
+async def test_spans_of_the_other_region_continue_those_of_the_first_gateway(
+    receiver: Receiver, tmp_path: Path
+) -> None:
     async with three_regions(tmp_path, settings=AppSettings(tracing=receiver.tracing)) as regions:
         regions.engines["us"].stall = True
         stays = asyncio.create_task(regions.chat("us", "stays"))
@@ -114,7 +116,7 @@ async def test_the_other_regions_spans_continue_those_of_the_first_contact(recei
     assert "POST /v1/chat/completions" in continued
 
 
-async def test_a_forwarded_request_is_of_its_agent_in_the_other_region_too(regions: ThreeRegions) -> None:
+async def test_a_forwarded_request_keeps_its_agent_in_the_other_region(regions: ThreeRegions) -> None:
     regions.engines["us"].stall = True
     stays = asyncio.create_task(regions.chat("us", "stays"))
     async with asyncio.timeout(PATIENCE_S):

@@ -1,4 +1,4 @@
-"""Requests that another region serves: overload, the way there and back, failures on the way."""
+"""Requests served by another region: overload, forwarding both ways, failures on the path."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ async def regions(tmp_path: Path) -> AsyncIterator[ThreeRegions]:
         yield running
 
 
-async def test_without_load_a_region_serves_its_own(regions: ThreeRegions) -> None:
+async def test_without_load_a_region_serves_its_own_requests(regions: ThreeRegions) -> None:
     for name in REGIONS:
         status, answer, _ = await regions.chat(name, f"hello from {name}")
         assert status == 200, answer
     assert all(engine.bodies for engine in regions.engines.values())
 
 
-async def test_overload_of_one_region_is_answered_by_others(regions: ThreeRegions) -> None:
+async def test_requests_of_an_overloaded_region_are_served_by_others(regions: ThreeRegions) -> None:
     regions.engines["us"].pause_s = 0.5
     answers = await asyncio.gather(*(regions.chat("us", f"question {number}", stream=True) for number in range(6)))
     assert [status for status, _, _ in answers] == [200] * 6, answers
@@ -38,7 +38,7 @@ async def test_overload_of_one_region_is_answered_by_others(regions: ThreeRegion
     assert taken_back or [regions.events.dispatches(name) for _, _, name in answers] == [1] * 6
 
 
-async def test_both_sides_name_the_hop(regions: ThreeRegions) -> None:
+async def test_both_regions_record_the_hop(regions: ThreeRegions) -> None:
     regions.engines["us"].pause_s = 1.0
     answers = await asyncio.gather(*(regions.chat("us", f"question {number}") for number in range(2)))
     explained = [await regions.explain("us", decision_id) for _, _, decision_id in answers]
@@ -58,7 +58,7 @@ async def test_both_sides_name_the_hop(regions: ThreeRegions) -> None:
     assert regions.events.forwards("us")[crossed["hop"]["destination"], "completed"]
 
 
-async def test_traffic_is_recorded_once_with_the_region_where_it_arrived(regions: ThreeRegions) -> None:
+async def test_traffic_is_recorded_once_with_its_region_of_arrival(regions: ThreeRegions) -> None:
     rows: list[TrafficRow] = []
     for bus in regions.buses.values():
         bus.subscribe(REQUESTS, lambda _topic, value: rows.extend(decode_rows(decode_batch(value).traffic)))
@@ -84,7 +84,7 @@ async def test_a_forwarded_request_makes_no_second_hop(regions: ThreeRegions) ->
             assert record.hop is None or record.hop.origin != record.hop.destination
 
 
-async def test_who_leaves_ends_the_work_in_the_other_region(regions: ThreeRegions) -> None:
+async def test_a_client_disconnect_ends_the_work_in_the_other_region(regions: ThreeRegions) -> None:
     regions.engines["us"].stall = True
     regions.engines["eu"].stall = regions.engines["asia"].stall = True
     first = asyncio.create_task(regions.chat("us", "stays"))
@@ -110,7 +110,7 @@ async def test_a_region_that_fails_before_the_first_byte_is_replaced(regions: Th
     assert [status for status, _, _ in answers] == [200, 200], answers
 
 
-async def test_a_stream_that_breaks_off_ends_with_an_error_at_once(regions: ThreeRegions) -> None:
+async def test_a_broken_stream_ends_with_an_error_immediately(regions: ThreeRegions) -> None:
     regions.engines["us"].stall = True
     first = asyncio.create_task(regions.chat("us", "stays"))
     async with asyncio.timeout(PATIENCE_S):

@@ -1,4 +1,4 @@
-"""A region of two gateways with a queue owner, next to another region: one picture of its load for all."""
+"""A region of two gateways with a queue owner, next to another region: all see the same load of the region."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def fleet(tmp_path: Path) -> AsyncIterator[OwnedRegion]:
 
 
 async def occupy(fleet: OwnedRegion, region: str, gateway: ServedGateway) -> asyncio.Task[str]:
-    """Give a region's only engine a request that stays, through this gateway."""
+    """Occupy a region's only engine through this gateway with a request that does not end."""
     fleet.engines[region].stall = True
     stays = asyncio.create_task(fleet.send(gateway, "stays"))
     async with asyncio.timeout(PATIENCE_S):
@@ -35,7 +35,7 @@ async def end(task: asyncio.Task[str]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_forwarded_request_is_decided_by_the_owner_of_the_region_that_gets_it(tmp_path: Path) -> None:
+async def test_a_forwarded_request_is_decided_by_the_owner_of_the_receiving_region(tmp_path: Path) -> None:
     async with owned_region(tmp_path, knows_owner=False) as fleet:
         stays = await occupy(fleet, "eu", fleet.eu)
         name = await fleet.send(fleet.eu, "goes")
@@ -51,7 +51,7 @@ async def test_a_forwarded_request_is_decided_by_the_owner_of_the_region_that_ge
         await end(stays)
 
 
-async def test_a_request_at_either_gateway_goes_elsewhere_when_the_others_requests_fill_the_region(
+async def test_requests_at_either_gateway_leave_a_region_filled_through_the_other(
     fleet: OwnedRegion,
 ) -> None:
     stays = await occupy(fleet, "us", fleet.owner)
@@ -61,7 +61,7 @@ async def test_a_request_at_either_gateway_goes_elsewhere_when_the_others_reques
     await end(stays)
 
 
-async def test_other_regions_count_each_request_once(fleet: OwnedRegion) -> None:
+async def test_other_regions_count_a_request_once(fleet: OwnedRegion) -> None:
     stays = await occupy(fleet, "us", fleet.asking)
     peers = regions_of(fleet.eu).peers
 
@@ -77,7 +77,7 @@ async def test_other_regions_count_each_request_once(fleet: OwnedRegion) -> None
     await end(stays)
 
 
-async def test_a_region_that_was_taken_over_is_served_by_one_gateway_alone(fleet: OwnedRegion) -> None:
+async def test_a_region_that_was_taken_over_is_served_by_one_gateway_only(fleet: OwnedRegion) -> None:
     both = [fleet.owner, fleet.asking]
     await fleet.end_eu.aclose()
     await until(lambda: any(regions_of(item).serves("eu") for item in both))

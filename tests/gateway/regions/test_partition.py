@@ -21,7 +21,7 @@ async def regions(tmp_path: Path) -> AsyncIterator[ThreeRegions]:
 
 
 def reached(regions: ThreeRegions, region: str) -> set[str]:
-    """Return the regions to which a region may send requests now."""
+    """Return the regions to which a region can currently send requests."""
     peers = regions.peers(region)
     return set(peers.serving(MODEL, peers.clock()))
 
@@ -33,7 +33,7 @@ def isolate(regions: ThreeRegions, region: str, *, cut: bool = True) -> None:
 
 
 async def overload(regions: ThreeRegions, region: str, count: int = 5) -> dict[str, int]:
-    """Send so many requests at once; return how many each region's engine got."""
+    """Send this many requests at once; return how many each region's engine received."""
     before = {name: len(engine.bodies) for name, engine in regions.engines.items()}
     regions.engines[region].pause_s = 0.3
     answers = await asyncio.gather(*(regions.chat(region, f"question {number}") for number in range(count)))
@@ -41,7 +41,7 @@ async def overload(regions: ThreeRegions, region: str, count: int = 5) -> dict[s
     return {name: len(engine.bodies) - before[name] for name, engine in regions.engines.items()}
 
 
-async def test_each_side_of_a_partition_serves_its_own_and_it_heals(regions: ThreeRegions) -> None:
+async def test_each_side_of_a_partition_serves_its_own_requests_and_recovers(regions: ThreeRegions) -> None:
     isolate(regions, "us")
     await until(lambda: not reached(regions, "us") and reached(regions, "eu") == {"asia"})
     served = await overload(regions, "us")
@@ -55,7 +55,7 @@ async def test_each_side_of_a_partition_serves_its_own_and_it_heals(regions: Thr
     assert served["eu"] or served["asia"]
 
 
-async def test_a_one_way_partition_stops_both_ways(regions: ThreeRegions) -> None:
+async def test_a_one_way_partition_stops_both_directions(regions: ThreeRegions) -> None:
     regions.cut("us", "eu")
     await until(lambda: reached(regions, "us") == {"asia"} and reached(regions, "eu") == {"asia"})
     assert (await overload(regions, "us"))["eu"] == 0
@@ -65,7 +65,7 @@ async def test_a_one_way_partition_stops_both_ways(regions: ThreeRegions) -> Non
             assert record.hop is None or {record.hop.origin, record.hop.destination} != {"us", "eu"}
 
 
-async def test_a_peer_silent_for_two_seconds_gets_nothing_while_its_link_is_still_up(
+async def test_a_peer_silent_for_two_seconds_gets_no_requests_although_its_link_is_up(
     regions: ThreeRegions,
 ) -> None:
     peers = regions.peers("us")

@@ -1,4 +1,4 @@
-"""Facts about a peer: dated by the question, forgotten after two seconds, received again after a restart."""
+"""Facts about a peer are dated by the heartbeat call, expire after two seconds, and are rebuilt after a restart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def heartbeat(tag: str = "aaaaaaaa", at: float = 0.0, keys: tuple[int, ...] = ()
     return Heartbeat(tag, "eu", at, (), {}, {}, {"eu": PrefixDelta(0, version, keys)})
 
 
-def test_facts_are_as_old_as_their_question() -> None:
+def test_facts_are_as_old_as_the_call_that_returned_them() -> None:
     peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
     assert not peer.is_fresh(0.0)
     peer.receive(heartbeat(), asked_s=10.0, now=11.5, wall=0.0)
@@ -24,7 +24,7 @@ def test_facts_are_as_old_as_their_question() -> None:
     assert not peer.is_fresh(10.0 + SILENCE_S + 0.001), "the answer came late, and is not younger for that"
 
 
-def test_an_answer_that_a_stalled_link_held_back_changes_nothing() -> None:
+def test_a_response_delayed_by_a_stalled_link_changes_nothing() -> None:
     peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
     peer.receive(heartbeat(at=5.0), asked_s=20.0, now=20.1, wall=0.0)
     peer.receive(heartbeat(at=4.0), asked_s=19.0, now=30.0, wall=0.0)
@@ -33,14 +33,14 @@ def test_an_answer_that_a_stalled_link_held_back_changes_nothing() -> None:
     assert not peer.is_fresh(30.0)
 
 
-def test_way_and_clock_are_measured() -> None:
+def test_round_trip_and_clock_offset_are_measured() -> None:
     peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
     peer.receive(heartbeat(at=1000.3), asked_s=1.0, now=1.2, wall=1000.2)
     assert peer.one_way_s == pytest.approx(0.1)
     assert peer.clock_offset_s == pytest.approx(0.2), "its clock showed 1000.3 when ours showed 1000.1"
 
 
-def test_forwards_count_until_a_later_question_reports_them() -> None:
+def test_forwards_count_until_a_later_call_reports_them() -> None:
     peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
     peer.forwarded("eu", 1.0)
     peer.forwarded("eu", 2.0)
@@ -49,14 +49,14 @@ def test_forwards_count_until_a_later_question_reports_them() -> None:
     assert peer.untold("asia") == 0
 
 
-def test_a_restarted_peer_holds_what_it_reports_now() -> None:
+def test_a_restarted_peer_holds_only_what_it_reports_after_the_restart() -> None:
     peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
     peer.receive(heartbeat(keys=(1, 2), version=50), asked_s=1.0, now=1.0, wall=0.0)
     peer.receive(heartbeat("bbbbbbbb", keys=(3,), version=2), asked_s=2.0, now=2.0, wall=0.0)
     assert peer.held["eu"].keys == {3}
 
 
-def test_what_engines_of_another_region_hold_counts_for_that_region_while_the_peer_serves_it() -> None:
+def test_prefixes_of_a_taken_over_region_count_for_it_while_the_peer_serves_it() -> None:
     peer = PeerGateway("us=1", "us", "127.0.0.1:1")
     both = {"us": PrefixDelta(0, 2, (1,)), "eu": PrefixDelta(0, 2, (9,))}
     peer.receive(Heartbeat("aaaaaaaa", "us", 0.0, (), {}, {}, both), asked_s=1.0, now=1.0, wall=0.0)
@@ -68,7 +68,7 @@ def test_what_engines_of_another_region_hold_counts_for_that_region_while_the_pe
     assert peer.question({}).prefixes == {"us": 2}
 
 
-async def test_work_ends_before_its_first_contact_takes_it_back() -> None:
+async def test_work_ends_before_the_first_gateway_takes_it_back() -> None:
     serving, peer = WorkLease(SILENCE_S), PeerGateway("eu=1", "eu", "127.0.0.1:1")
     # The stamp is made at 0.0 and comes 0.3 s later, so it precedes the question.
     serving.renew(0.0, 0.0)
@@ -95,7 +95,7 @@ async def test_work_ends_before_its_first_contact_takes_it_back() -> None:
             await task
 
 
-def test_an_old_word_renews_no_lease() -> None:
+def test_an_old_heartbeat_renews_no_lease() -> None:
     lease = WorkLease(SILENCE_S)
     assert lease.is_over(0.0)
     lease.renew(5.0, 5.0)

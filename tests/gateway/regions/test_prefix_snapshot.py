@@ -1,4 +1,4 @@
-"""The prefix snapshot: bounded, sent in deltas, and right whatever a peer knew before."""
+"""The prefix snapshot is bounded, sent in deltas, and correct whatever version a peer has."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.regions.region_facts import Heartbeat, heartbeats
 
 
 @pytest.mark.parametrize("blocks", [1, 15, 16, 17, 33, 64, 65, 1000, 10_000])
-def test_depths_are_the_same_for_all_prompts_and_bound_a_match_to_an_eighth(blocks: int) -> None:
+def test_depths_are_equal_for_all_prompts_and_limit_the_match_error_to_an_eighth(blocks: int) -> None:
     depths = list(kept_depths(blocks))
     assert depths[0] == blocks
     assert depths[-1] == 1
@@ -34,7 +34,7 @@ def test_a_match_is_the_deepest_kept_prefix() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_deltas_from_any_version_lead_to_the_same_keys(seed: int) -> None:
+def test_deltas_from_any_version_produce_the_same_keys(seed: int) -> None:
     rng = random.Random(seed)
     snapshot, peers = PrefixSnapshot(limit=40), [HeldPrefixes() for _ in range(3)]
     for _ in range(300):
@@ -58,14 +58,14 @@ def test_deltas_from_any_version_lead_to_the_same_keys(seed: int) -> None:
     assert len(whole.keys) <= 40
 
 
-def test_an_unknown_version_gets_the_whole() -> None:
+def test_an_unknown_version_gets_the_whole_snapshot() -> None:
     snapshot = PrefixSnapshot()
     snapshot.note([1, 2, 3])
     assert snapshot.since(99).base == 0
     assert snapshot.since(0).base == 0
 
 
-def test_what_is_forgotten_is_forgotten_by_peers_of_any_version() -> None:
+def test_forgotten_keys_are_removed_at_peers_of_any_version() -> None:
     snapshot = PrefixSnapshot()
     peers = [HeldPrefixes() for _ in range(3)]
     for number, peer in enumerate(peers):

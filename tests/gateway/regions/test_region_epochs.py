@@ -1,4 +1,4 @@
-"""Epochs: one holder of each number, a region's own gateway takes it back, and silence grants nothing."""
+"""Epochs: one holder per number, a region's own gateway takes it back, and silence grants nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_region_serves_its_own_and_ungoverned_engines() -> None:
     assert us.serves("a region without gateways")
 
 
-def test_a_number_is_granted_once_and_only_for_the_dead() -> None:
+def test_a_number_is_granted_once_and_only_for_a_dead_region() -> None:
     asia = epochs("asia")
     number = asia.next_number("eu")
     assert not asia.grant("eu", number, dead=False)
@@ -31,7 +31,7 @@ def test_a_number_is_granted_once_and_only_for_the_dead() -> None:
     assert not asia.grant("asia", 99, dead=True), "nobody gives its own region away"
 
 
-def test_a_region_that_is_back_takes_the_next_epoch_and_the_other_yields() -> None:
+def test_a_returning_region_takes_the_next_epoch_and_the_other_yields() -> None:
     us, eu = epochs("us"), epochs("eu")
     us.take("eu", 2)
     assert us.serves("eu")
@@ -43,7 +43,7 @@ def test_a_region_that_is_back_takes_the_next_epoch_and_the_other_yields() -> No
     assert us.known["eu"].number == 3
 
 
-def test_who_comes_back_takes_no_number_that_others_grant_meanwhile() -> None:
+def test_a_returning_region_takes_no_number_granted_meanwhile() -> None:
     us, eu, asia = epochs("us"), epochs("eu"), epochs("asia")
     us.take("eu", us.next_number("eu"))
     eu.receive(us.known)
@@ -77,13 +77,13 @@ def test_an_old_epoch_changes_nothing() -> None:
     assert us.serves("eu")
 
 
-def test_most_votes_are_needed() -> None:
+def test_a_grant_needs_a_majority_of_votes() -> None:
     assert is_granted([True])
     assert not is_granted([True, False])
     assert is_granted([True, True, False])
 
 
-def test_what_is_unreadable_is_forgotten(tmp_path: Path) -> None:
+def test_an_unreadable_file_resets_the_epochs(tmp_path: Path) -> None:
     path = tmp_path / "epochs.json"
     path.write_bytes(b"{no json")
     assert RegionEpochs("us", "us", ("eu",), lambda: None, path).known == {"us": RegionEpoch(1, "us", "us")}

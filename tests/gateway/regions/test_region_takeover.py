@@ -1,4 +1,4 @@
-"""A region whose gateway has died: its engines are served by another region, and handed back."""
+"""A region whose gateway has died: another region serves its engines and hands them back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def regions(tmp_path: Path) -> AsyncIterator[ThreeRegions]:
 
 
 def holders(regions: ThreeRegions, region: str) -> set[str]:
-    """Return the regions whose gateways serve the engines of a region now."""
+    """Return the regions whose gateways currently serve a region's engines."""
     names = set()
     for name, gateway in regions.gateways.items():
         assert gateway.gateway.regions is not None
@@ -36,7 +36,7 @@ async def until_held_by(regions: ThreeRegions, region: str, *names: str) -> None
 
 
 async def fill(regions: ThreeRegions, region: str) -> asyncio.Task[tuple[int, str, str]]:
-    """Give a region's engine a request that never ends."""
+    """Occupy a region's engine with a request that never ends."""
     regions.engines[region].stall = True
     stays = asyncio.create_task(regions.chat(region, "stays"))
     async with asyncio.timeout(PATIENCE_S):

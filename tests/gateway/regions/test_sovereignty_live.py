@@ -1,4 +1,4 @@
-"""Sovereignty rules at a gateway: asked before anything else, named in the record, and kept when a region is full."""
+"""Sovereignty rules at a gateway: checked first, named in the record, and enforced when a region is full."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def regions(tmp_path: Path) -> AsyncIterator[ThreeRegions]:
         yield running
 
 
-async def test_a_full_region_sends_nothing_where_a_rule_forbids_it(regions: ThreeRegions) -> None:
+async def test_a_full_region_forwards_nothing_that_a_rule_forbids(regions: ThreeRegions) -> None:
     regions.engines["us"].pause_s = 0.5
     answers = await asyncio.gather(*(regions.chat("us", f"question {number}") for number in range(6)))
     assert {status for status, _, _ in answers} == {200}

@@ -1,4 +1,4 @@
-"""Time before a dead region is taken over, and the claimant: by an injected clock."""
+"""The delay before a dead region is taken over, and the choice of claimant, with an injected clock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ADDRESSES = {"asia": ("127.0.0.1:2",), "eu": ("127.0.0.1:1",)}
 
 
 class Watched:
-    """The gateway of us, whose peers and clock the test moves. Mutable: `now` and the regions that reject."""
+    """The gateway of us with peers and clock set by the test. Mutable: `now` and the regions that reject."""
 
     def __init__(self, state_dir: Path, *, with_heartbeat: bool = True, eu_from_asia_s: float = 0.1) -> None:
         self.now = 100.0
@@ -42,7 +42,7 @@ class Watched:
         gateway.receive(Heartbeat(region, region, 0.0, (), {}, one_way_s or {}, {}), asked_s, self.now, 0.0)
 
     async def pass_until_taken(self, limit_s: float = 60.0) -> float:
-        """Check every 100 ms until eu is taken over; returns the seconds that it took."""
+        """Check every 100 ms until eu is taken over; return the elapsed seconds."""
         began = self.now
         while not self.peers.epochs.serves("eu") and self.now - began < limit_s:
             self.now += 0.1
@@ -62,26 +62,26 @@ class Watched:
         return _VOTES.encode(Vote(True))
 
 
-async def test_the_nearest_claims_as_soon_as_rejections_have_lasted(tmp_path: Path) -> None:
+async def test_the_nearest_region_claims_once_rejections_have_lasted(tmp_path: Path) -> None:
     us = Watched(tmp_path)
     us.rejecting.add("eu")
     assert DEAD_S <= await us.pass_until_taken() <= DEAD_S + 0.3
     assert us.votes == ["asia=127.0.0.1:2"]
 
 
-async def test_the_next_nearest_leaves_it_a_step_longer(tmp_path: Path) -> None:
+async def test_the_next_nearest_region_waits_one_step_longer(tmp_path: Path) -> None:
     us = Watched(tmp_path, eu_from_asia_s=0.01)
     us.rejecting.add("eu")
     assert DEAD_S + STEP_S <= await us.pass_until_taken() <= DEAD_S + STEP_S + 0.3
 
 
-async def test_a_fleet_that_starts_is_given_time(tmp_path: Path) -> None:
+async def test_a_starting_fleet_is_given_time(tmp_path: Path) -> None:
     us = Watched(tmp_path, with_heartbeat=False)
     us.rejecting.add("eu")
     assert await us.pass_until_taken() >= STARTING_S
 
 
-async def test_engines_that_do_not_answer_are_left_alone_and_asked_again(tmp_path: Path) -> None:
+async def test_a_region_with_unreachable_engines_is_not_taken_over_until_they_respond(tmp_path: Path) -> None:
     us = Watched(tmp_path)
     us.rejecting.add("eu")
     us.engines_answer = False
@@ -91,7 +91,7 @@ async def test_engines_that_do_not_answer_are_left_alone_and_asked_again(tmp_pat
     assert await us.pass_until_taken() <= 1.0
 
 
-async def test_a_gateway_that_asks_lives_although_it_was_rejected_before(tmp_path: Path) -> None:
+async def test_a_gateway_that_calls_is_alive_although_it_rejected_before(tmp_path: Path) -> None:
     us = Watched(tmp_path)
     del us.links.refused, us.links.connected  # type: ignore[method-assign,attr-defined]
     us.links.set_peers({"eu=127.0.0.1:1": "127.0.0.1:1"})
@@ -105,7 +105,7 @@ async def test_a_gateway_that_asks_lives_although_it_was_rejected_before(tmp_pat
     assert us.peers.is_dead("eu")
 
 
-async def test_a_region_that_asks_and_rejects_is_not_taken_over(tmp_path: Path) -> None:
+async def test_a_region_that_calls_and_rejects_is_not_taken_over(tmp_path: Path) -> None:
     us = Watched(tmp_path)
     us.rejecting.add("eu")
     for _ in range(50):
@@ -115,7 +115,7 @@ async def test_a_region_that_asks_and_rejects_is_not_taken_over(tmp_path: Path) 
     assert await us.pass_until_taken() <= DEAD_S + SPOKE_S + 0.3
 
 
-async def test_a_gateway_that_learns_of_its_region_elsewhere_takes_it_back_at_once(tmp_path: Path) -> None:
+async def test_a_gateway_that_sees_its_region_held_elsewhere_takes_it_back_immediately(tmp_path: Path) -> None:
     us = Watched(tmp_path)
     epochs: Any = {"us": RegionEpoch(2, "cccccccc", "asia")}
     assert us.peers.epochs.serves("us")
@@ -125,7 +125,7 @@ async def test_a_gateway_that_learns_of_its_region_elsewhere_takes_it_back_at_on
 
 
 @pytest.mark.parametrize("claims", [True, False])
-async def test_one_of_a_regions_gateways_claims(tmp_path: Path, claims: bool) -> None:
+async def test_only_one_of_a_regions_gateways_claims(tmp_path: Path, claims: bool) -> None:
     us = Watched(tmp_path)
     us.takeover._claims_here = lambda: claims
     us.rejecting.add("eu")

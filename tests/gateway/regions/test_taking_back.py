@@ -1,4 +1,4 @@
-"""A request that another region may still be at work on is taken back before it goes anywhere else."""
+"""A request that another region may still be running is taken back before it goes elsewhere."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def served(regions: ThreeRegions, region: str) -> Regions:
 
 
 def to(regions: ThreeRegions, region: str) -> PeerGateway:
-    """Return the state of a region's gateway at us."""
+    """Return us's state of a region's gateway."""
     return regions.peers("us").of_region(region)[0]
 
 
@@ -60,7 +60,7 @@ def head(stamp: float) -> ForwardHead:
 
 
 async def forwarded(regions: ThreeRegions) -> tuple[asyncio.Task[Any], asyncio.Task[Any], str, str]:
-    """Return two requests, where the second one is at work, how long soever, in the region named, and its id."""
+    """Return two requests, of which the second runs in the named region without end, and its id."""
     for engine in regions.engines.values():
         engine.stall = True
     first = asyncio.create_task(regions.chat("us", "stays"))
@@ -77,7 +77,7 @@ async def forwarded(regions: ThreeRegions) -> tuple[asyncio.Task[Any], asyncio.T
 
 
 def break_our_end(link: FaultyLink) -> None:
-    """Reset the connections of connected peers, without a sign to the other end."""
+    """Reset the connections of connected peers without notifying the other end."""
     link.there.stall(True)
     for writer in list(link._open):
         if writer.get_extra_info("sockname")[1] == link.port:
@@ -91,7 +91,7 @@ async def answered_elsewhere(regions: ThreeRegions, second: asyncio.Task[Any], w
     assert status == 200
 
 
-async def test_a_region_that_may_not_have_noticed_is_waited_for_until_it_has_given_up(regions: ThreeRegions) -> None:
+async def test_a_region_unaware_of_the_break_is_awaited_until_its_lease_ends(regions: ThreeRegions) -> None:
     first, second, where, _ = await forwarded(regions)
     break_our_end(regions.links["us", where])
     await answered_elsewhere(regions, second, where)
@@ -102,7 +102,7 @@ async def test_a_region_that_may_not_have_noticed_is_waited_for_until_it_has_giv
     assert regions.events.dispatches((await second)[2]) == 2
 
 
-async def test_a_withdrawn_request_is_ended_and_never_begun_again(regions: ThreeRegions) -> None:
+async def test_a_withdrawn_request_is_ended_and_never_started_again(regions: ThreeRegions) -> None:
     first, second, where, decision_id = await forwarded(regions)
     await served(regions, "us").client.settle(to(regions, where), decision_id)
     assert decision_id not in served(regions, where).server._serving
@@ -115,14 +115,14 @@ async def test_a_withdrawn_request_is_ended_and_never_begun_again(regions: Three
     await asyncio.gather(first, return_exceptions=True)
 
 
-async def test_what_waited_on_its_way_is_not_begun(regions: ThreeRegions) -> None:
+async def test_a_request_delayed_in_transit_is_not_started(regions: ThreeRegions) -> None:
     server, clock = served(regions, "eu").server, regions.peers("eu").clock
     assert server._problem(head(clock() - SILENCE_S + 1.0), DIGEST) == ""
     assert server._problem(head(clock() - SILENCE_S - 0.1), DIGEST) == "too_late"
     assert server._problem(head(clock() + 3600.0), DIGEST) == "too_late", "nobody has made that stamp yet"
 
 
-async def test_what_waited_in_a_queue_is_not_begun_once_the_lease_was_over(
+async def test_a_request_queued_past_its_lease_is_not_started(
     regions: ThreeRegions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     eu, client = regions.peers("eu"), served(regions, "us").client
@@ -156,7 +156,7 @@ async def test_what_waited_in_a_queue_is_not_begun_once_the_lease_was_over(
     await asyncio.gather(own, return_exceptions=True)
 
 
-async def test_a_word_that_comes_after_the_lease_was_over_saves_no_earlier_work() -> None:
+async def test_a_heartbeat_after_the_lease_ended_saves_no_earlier_work() -> None:
     lease, now = WorkLease(SILENCE_S), [0.0]
     lease.renew(0.0, 0.0)
     holding = lease.holding(lambda: now[0])
@@ -174,7 +174,7 @@ async def test_a_word_that_comes_after_the_lease_was_over_saves_no_earlier_work(
     assert lease.holding(lambda: now[0])()
 
 
-async def test_a_gateway_that_is_gone_is_not_waited_for(regions: ThreeRegions) -> None:
+async def test_a_dead_gateway_is_not_awaited(regions: ThreeRegions) -> None:
     gateway, client = to(regions, "eu"), served(regions, "us").client
     await regions.stop("eu")
     async with asyncio.timeout(PATIENCE_S):

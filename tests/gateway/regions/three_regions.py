@@ -1,4 +1,4 @@
-"""Three gateways on loopback, each of a region of its own with one scripted engine, that know each other."""
+"""Three connected gateways on loopback, each of its own region with one scripted engine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LAST_READS_S = 0.05
 
 
 class ThreeRegions:
-    """The gateways and engines by region, and how to start one gateway again."""
+    """The gateways and engines by region; a gateway can be restarted."""
 
     def __init__(self, state_dir: Path, document: Snapshot, ports: dict[str, int]) -> None:
         self._state_dir, self._document = state_dir, document
@@ -76,18 +76,18 @@ class ThreeRegions:
         return f"127.0.0.1:{self.ports[other] if link is None else link.port}"
 
     def cut(self, region: str, other: str, *, cut: bool = True) -> None:
-        """Let no byte pass from one region's gateway to another's; or let them pass again."""
+        """Block traffic from one region's gateway to another's, or unblock it."""
         self.links[region, other].there.stall(cut)
         self.links[other, region].back.stall(cut)
 
     async def stop(self, region: str) -> None:
-        """End a region's gateway; its port refuses connections from then on."""
+        """End a region's gateway; its port then refuses connections."""
         if region in self.running:
             await self.running.pop(region).aclose()
             self.events.ended(region)
 
     def peers(self, region: str) -> RegionPeers:
-        """Return a region's state of the others."""
+        """Return a region's state of its peers."""
         regions = self.gateways[region].gateway.regions
         assert regions is not None
         return regions.peers
@@ -98,7 +98,7 @@ class ThreeRegions:
         return peers.serving(MODEL, peers.clock())[region][0][1]
 
     def epoch(self, at: str, region: str) -> RegionEpoch:
-        """Return the epoch of a region as the gateway of another one knows it."""
+        """Return a region's epoch as another region's gateway sees it."""
         return self.peers(at).epochs.known[region]
 
     async def meet(self) -> None:
@@ -111,7 +111,7 @@ class ThreeRegions:
         return known.keys() == set(REGIONS) - {region}
 
     async def chat(self, region: str, text: str, *, stream: bool = False, **fields: Any) -> tuple[int, str, str]:
-        """Send a chat request to a region's gateway; returns status, content and decision id.
+        """Send a chat request to a region's gateway; return status, content and decision id.
 
         One that is rejected because this machine is late (429) is sent again.
         """
@@ -147,7 +147,7 @@ def three_pools(urls: dict[str, str], policy: RoutingPolicy = ONE_AT_A_TIME) -> 
 
 
 async def _sockets_ended() -> None:
-    """Return when the loop watches its own pipe alone.
+    """Return when the loop watches only its own pipe.
 
     A gateway or link that has just stopped may have accepted a last connection, whose end the loop has to read.
     """
@@ -167,7 +167,7 @@ async def three_regions(
     settings: AppSettings | None = None,
     tls: TlsFiles | None = None,
 ) -> AsyncIterator[ThreeRegions]:
-    """Run them until the block ends, and check what they did."""
+    """Run the regions during the block, then check their history."""
     async with AsyncExitStack() as stack:
         stack.push_async_callback(_sockets_ended)
         events = stack.enter_context(recorded())

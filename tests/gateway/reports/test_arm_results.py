@@ -1,4 +1,4 @@
-"""The results of each arm's requests are counted, reported to the control plane, and shown in the metrics."""
+"""Results of each arm's requests are counted, reported to the control plane, and shown in the metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROUTE = "/api/v1/route"
 HALF = ArmEntry(arm=CANARY, trial_id="t", share=0.5, policy_version=9, placement=Stage(name="round_robin"))
 
 
-async def test_each_arm_is_counted_apart_and_reported_once(tmp_path: Path) -> None:
+async def test_each_arm_is_counted_separately_and_reported_once(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, arms=(HALF,)) as gateway:
         received: list[bytes] = []
         gateway.gateway._bus.subscribe(TOPIC, lambda _, value: received.append(value))
@@ -47,7 +47,7 @@ async def test_each_arm_is_counted_apart_and_reported_once(tmp_path: Path) -> No
         assert 'headway_trial_requests_total{arm="canary",outcome="completed",pool="pool"}' in await gateway.metrics()
 
 
-async def test_nothing_is_counted_while_nothing_is_tried(tmp_path: Path) -> None:
+async def test_nothing_is_counted_without_a_trial(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         received: list[bytes] = []
         gateway.gateway._bus.subscribe(TOPIC, lambda _, value: received.append(value))
@@ -57,7 +57,7 @@ async def test_nothing_is_counted_while_nothing_is_tried(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("window", [ArmWindow(judged=-1), ArmWindow(on_time=2, judged=1), ArmWindow(ttft={99: 1})])
-def test_figures_that_cannot_be_are_rejected(window: ArmWindow) -> None:
+def test_impossible_figures_are_rejected(window: ArmWindow) -> None:
     report = ArmReport("g", 1.0, (ArmRow("pool", "live", 1, window),))
     with pytest.raises(UnreadableMessageError):
         decode_arm_report(msgspec.msgpack.encode(report))

@@ -1,4 +1,4 @@
-"""A gateway's report of the spread of prompts over engines, from requests that really went through it."""
+"""A gateway's report of how prompts spread over engines, from requests that it really served."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHARED = list(range(4 * BLOCK))
 
 
 async def ask(gateway: ServedGateway, number: int, **report: Any) -> str:
-    """Send one request with the common beginning and an end of its own."""
+    """Send one request with the shared prefix and a unique end."""
     tokens = SHARED + [10_000 * number + index for index in range(2 * BLOCK)]
     _, answer, _ = await gateway.post("/api/v1/route", {"model": MODEL, "token_ids": tokens, "wait": False})
     name = str(answer["decision_id"])
@@ -41,7 +41,7 @@ async def ask(gateway: ServedGateway, number: int, **report: Any) -> str:
 
 
 async def sampled(gateway: ServedGateway) -> CacheLocalitySample:
-    """Return the sample of now."""
+    """Return the current sample."""
     await gateway.gateway.requests.flush()
     gateway.gateway.health.ended_hits.take()
     judge_hits(gateway.pool, time.monotonic())
@@ -50,7 +50,7 @@ async def sampled(gateway: ServedGateway) -> CacheLocalitySample:
 
 
 @pytest.mark.parametrize("placement", ["dual_map", "least_cost"])
-async def test_prefixes_holders_rings_and_ttft_are_those_of_the_requests(tmp_path: Path, placement: str) -> None:
+async def test_prefixes_holders_rings_and_ttft_match_the_requests(tmp_path: Path, placement: str) -> None:
     policy = RoutingPolicy(placement=Stage(name=placement))
     async with (
         ScriptedEngine() as one,
@@ -80,7 +80,7 @@ async def test_prefixes_holders_rings_and_ttft_are_those_of_the_requests(tmp_pat
             assert (prefix.rings, prefix.keys, shared.key_blocks) == (None, {}, 0)
 
 
-async def test_trust_states_since_when_its_cause_holds(tmp_path: Path) -> None:
+async def test_trust_carries_the_time_since_when_its_cause_holds(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, gateway_settings=SLOW) as gateway:
         sampler = CacheLocalitySampler(gateway.gateway._bus, gateway.gateway.pools.values)
         (before,) = (await sampler.sample(time.monotonic(), 1000.0)).pools
@@ -93,7 +93,7 @@ async def test_trust_states_since_when_its_cause_holds(tmp_path: Path) -> None:
         assert later.engines[0].trust_since == 2000.0
 
 
-async def test_it_is_published_without_anything_of_the_prompt(tmp_path: Path) -> None:
+async def test_the_published_sample_contains_no_prompt_content(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, gateway_settings=SLOW) as gateway:
         received: list[bytes] = []
         gateway.gateway._bus.subscribe(TOPIC, lambda _topic, value: received.append(value))
@@ -116,6 +116,6 @@ async def test_it_is_published_without_anything_of_the_prompt(tmp_path: Path) ->
         (encode_cache_locality(CacheLocalitySample(schema_version=9, at=1.0, pools=())), "schema 9"),
     ],
 )
-def test_what_is_no_sample_is_rejected(data: bytes, words: str) -> None:
+def test_a_malformed_sample_is_rejected(data: bytes, words: str) -> None:
     with pytest.raises(UnreadableMessageError, match=words):
         decode_cache_locality(data)

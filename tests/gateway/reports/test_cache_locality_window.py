@@ -1,4 +1,4 @@
-"""The pool's data for the Cache locality page: a sample of prompts' starts, and sums of the parts of TTFT."""
+"""The pool's data for the Cache locality page: sampled prompt prefixes, and sums of the parts of TTFT."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from routing.values.decision import Decision, Fetch
 from routing.values.engine_pair import EnginePair
 
 
-def test_prompts_are_cut_and_leave_with_time() -> None:
+def test_prompts_are_truncated_and_expire() -> None:
     window = PrefixWindow()
     window.note(range(500), "e-1", 10.0)
     window.note((), "e-1", 11.0)
@@ -24,7 +24,7 @@ def test_prompts_are_cut_and_leave_with_time() -> None:
     assert window.recent(10.0 + SPAN_S + 1) == []
 
 
-def test_of_much_traffic_every_nth_is_kept_and_represents_n() -> None:
+def test_of_much_traffic_every_nth_prompt_is_kept_and_represents_n() -> None:
     window = PrefixWindow()
     for second in range(120):
         for number in range(100):
@@ -37,7 +37,7 @@ def test_of_much_traffic_every_nth_is_kept_and_represents_n() -> None:
     assert sum(item.weight for item in kept) == pytest.approx(6000, rel=0.05)
 
 
-def test_the_parts_of_a_span_sum_to_its_mean() -> None:
+def test_the_parts_of_a_span_add_up_to_its_mean() -> None:
     split = TtftSplit()
     for number in range(100):
         late = number >= 90
@@ -59,7 +59,7 @@ def test_of_many_requests_one_represents_those_like_it() -> None:
     assert (one.requests, one.mean.queue_s) == (5, pytest.approx(0.2))
 
 
-def test_old_halves_of_minutes_leave_the_short_span_first() -> None:
+def test_old_half_minutes_leave_the_short_span_first() -> None:
     split = TtftSplit()
     split.note(("e-1", 0.1, 0.2, 0.3, 1000.0))
     assert [item.span_s for item in split.spans("e-1", 1000.0 + 60 + BUCKET_S)] == [300.0, 900.0]
@@ -90,7 +90,7 @@ def record(ttft_s: float | None, **fields: Any) -> DecisionRecord:
     return made
 
 
-def test_a_request_s_time_is_parted_into_queue_transfer_and_prefill() -> None:
+def test_a_requests_time_is_split_into_queue_transfer_and_prefill() -> None:
     assert split_of(record(2.0)) == ("e-1", 0.5, 0.0, 1.5, 52.0)
     assert split_of(record(0.25)) == ("e-1", 0.25, 0.0, 0.0, 50.25)
     assert split_of(record(2.0, queued_s=0.0, decided_s=51.5)) == ("e-1", 1.5, 0.0, 0.5, 52.0)
@@ -100,11 +100,11 @@ def test_a_request_s_time_is_parted_into_queue_transfer_and_prefill() -> None:
     assert split_of(pair) == ("e-1", 0.5, pytest.approx(0.4), pytest.approx(1.1), 52.0)
 
 
-def test_the_estimated_time_of_a_fetch_is_no_measured_part() -> None:
+def test_an_estimated_fetch_time_is_not_a_measured_part() -> None:
     assert split_of(record(2.0, fetch=Fetch("e-2", 4, 0.25))) == ("e-1", 0.5, 0.0, 1.5, 52.0)
 
 
-def test_time_spent_on_an_engine_that_failed_is_in_no_part() -> None:
+def test_time_spent_on_a_failed_engine_is_in_no_part() -> None:
     again = record(2.0)
     again.attempts = ("e-2", "e-1")
     assert split_of(again) is None

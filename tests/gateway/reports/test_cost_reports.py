@@ -1,4 +1,4 @@
-"""Costs of requests are learned, reported over the bus, and used when a snapshot brings them back."""
+"""Costs of requests are learned, reported over the bus, and applied when a snapshot returns them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_feedback_becomes_a_report(tmp_path: Path) -> None:
         assert 'headway_cost_samples_total{pool="pool",result="taken"} 1.0' in await gateway.metrics()
 
 
-async def test_a_request_that_fails_teaches_nothing(tmp_path: Path) -> None:
+async def test_a_failed_request_teaches_nothing(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         for _ in range(2):
             _, answer, _ = await gateway.post(ROUTE, {"model": MODEL, "block_hashes": [1, 2]})
@@ -61,7 +61,7 @@ async def test_a_request_that_fails_teaches_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("cost", "expected"), [("fixed", 0.018), ("fitted", 2.0)])
-async def test_a_learned_cost_is_used_where_the_policy_wants_it(tmp_path: Path, cost: str, expected: float) -> None:
+async def test_a_learned_cost_is_used_if_the_policy_enables_it(tmp_path: Path, cost: str, expected: float) -> None:
     policy = RoutingPolicy(cost=cost)  # type: ignore[arg-type]
     first = snapshot([engine_entry("a", "http://127.0.0.1:9")], policy=policy, costs={"": SLOW})
     async with live_gateway(tmp_path, first) as gateway:
@@ -70,7 +70,7 @@ async def test_a_learned_cost_is_used_where_the_policy_wants_it(tmp_path: Path, 
         assert seconds == pytest.approx(expected, rel=0.1)
 
 
-async def test_a_cost_that_is_no_better_is_not_used(tmp_path: Path) -> None:
+async def test_a_cost_that_is_not_better_is_not_used(tmp_path: Path) -> None:
     worse = msgspec.structs.replace(SLOW, error=0.9)
     policy = RoutingPolicy(cost="fitted")
     first = snapshot([engine_entry("a", "http://127.0.0.1:9")], policy=policy, costs={"": worse})
@@ -91,22 +91,22 @@ async def test_a_cost_that_is_no_better_is_not_used(tmp_path: Path) -> None:
         {"samples": -1},
     ],
 )
-def test_figures_that_cannot_be_are_rejected_with_their_path(changes: dict[str, Any]) -> None:
+def test_impossible_figures_are_rejected_with_their_path(changes: dict[str, Any]) -> None:
     with pytest.raises(UnreadableMessageError, match=r"pool\.|not a cost report"):
         decode_cost_report(encoded(**changes))
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"{}", msgspec.msgpack.encode({"pools": 3})])
-def test_anything_else_is_rejected(data: bytes) -> None:
+def test_malformed_reports_are_rejected(data: bytes) -> None:
     with pytest.raises(UnreadableMessageError):
         decode_cost_report(data)
 
 
-def test_a_sound_report_is_read_as_it_was_sent() -> None:
+def test_a_valid_report_round_trips() -> None:
     assert decode_cost_report(encoded()).pools["pool"][""] == SLOW
 
 
-async def test_reporting_costs_nothing_while_nothing_is_learned(tmp_path: Path) -> None:
+async def test_nothing_is_reported_while_nothing_is_learned(tmp_path: Path) -> None:
     bus, metrics = InProcessBus(), GatewayMetrics()
     reports = CostReports(bus, lambda: (), metrics.cost_samples)
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Overtaking among dispatches, and the choice of ended decisions to keep."""
+"""Overtaking among dispatches, and the sampling of ended decisions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def record(name: str, arrived_s: float, queued_s: float, ttft_s: float | None, *
     return decision_record(name, arrived_s, ttft_s, outcome="completed", queued_s=queued_s, **fields)
 
 
-def test_younger_requests_that_went_first_are_added_up() -> None:
+def test_younger_requests_dispatched_first_are_summed() -> None:
     overtaken = QueueOvertakes()
     for number in range(4):
         overtaken.dispatched(record(f"younger-{number}", 10.5, 1.0 + number, None, compute_s=1.0))
@@ -27,7 +27,7 @@ def test_younger_requests_that_went_first_are_added_up() -> None:
     assert overtaken.seconds(record("at once", 10.0, 0.0, 5.3)) == 0.0
 
 
-def test_ages_are_those_at_the_moment_of_the_decision() -> None:
+def test_ages_are_measured_at_the_time_of_the_decision() -> None:
     moments = PastMoments(limit=2, apart_s=0.5)
     for at_s in (1.0, 1.2, 2.0, 3.0, 4.0):
         moments.note(at_s)
@@ -39,7 +39,7 @@ def test_ages_are_those_at_the_moment_of_the_decision() -> None:
 
 
 @pytest.mark.parametrize(("count", "at_most", "left"), [(10, 20, 10), (10, 5, 5), (100, 7, 7), (3, 0, 0), (0, 5, 0)])
-def test_ordinary_ones_are_kept_evenly_and_represent_similar_ones(count: int, at_most: int, left: int) -> None:
+def test_ordinary_decisions_are_sampled_evenly_and_represent_similar_ones(count: int, at_most: int, left: int) -> None:
     ended = [record(f"d-{number}", 0.0, 0.0, 0.1) for number in range(count)]
     chosen = kept(ended, at_most)
     assert len(chosen) == left

@@ -1,4 +1,4 @@
-"""Counts of ledgers become counters that only grow."""
+"""Counts of event ledgers become monotonic counters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from gateway.base.metrics import GatewayMetrics
 from gateway.reports.event_counters import EventCounters
 
 
-def test_growth_is_added_and_a_new_ledger_starts_from_nothing() -> None:
+def test_growth_is_added_and_a_new_ledger_starts_from_zero() -> None:
     metrics = GatewayMetrics()
     counters = EventCounters(metrics)
     counters.take("e", {"BlockStored": 5, "gaps": 1, "applied": 9})

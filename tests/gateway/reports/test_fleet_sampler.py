@@ -1,4 +1,4 @@
-"""The gateway's sample of the fleet, and the gauges made from it."""
+"""The gateway's sample of the fleet, and the gauges derived from it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_samples_are_numbered_complete_and_in_a_stable_order(tmp_path: Pat
             await until(lambda: live.sample().seq > first.seq)
 
 
-async def test_an_engine_has_the_block_size_that_it_reports(tmp_path: Path) -> None:
+async def test_an_engine_has_its_reported_block_size(tmp_path: Path) -> None:
     async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
         await until(lambda: live.bus.latest("fleet"))
         assert live.sample().engines[0].block_tokens is None
@@ -43,7 +43,7 @@ async def test_an_engine_has_the_block_size_that_it_reports(tmp_path: Path) -> N
         await until(lambda: live.sample().engines[0].block_tokens == 32)
 
 
-async def test_a_pool_in_which_others_route_says_so(tmp_path: Path) -> None:
+async def test_the_sample_marks_a_pool_that_only_observes(tmp_path: Path) -> None:
     async with fake_engine() as one:
         routed = snapshot([engine_entry("a", one.url)])
         pools = tuple(msgspec.structs.replace(pool, mode="observe") for pool in routed.pools)
@@ -53,7 +53,7 @@ async def test_a_pool_in_which_others_route_says_so(tmp_path: Path) -> None:
                 assert [pool.observes for pool in live.sample().pools] == [name == "observed"]
 
 
-async def test_a_quarantined_engine_that_gets_no_work_has_a_state_of_its_own(tmp_path: Path) -> None:
+async def test_a_quarantined_engine_without_work_has_its_own_state(tmp_path: Path) -> None:
     async with fake_engine() as one:
         out = {"health": "quarantined", "health_reason": "by admin"}
         entries = [engine_entry("a", one.url), engine_entry("b", one.url, **out)]
@@ -84,7 +84,7 @@ async def test_in_flight_work_shows_on_its_engine_and_in_the_gauges(tmp_path: Pa
             assert "headway_snapshot_version 1.0" in text
 
 
-async def test_queued_requests_of_all_kinds_count_in_the_queue(tmp_path: Path) -> None:
+async def test_the_queue_counts_all_kinds_of_queued_requests(tmp_path: Path) -> None:
     async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
         await live.pool.decide(request("r0", prompt_tokens=50_000), hold=True)
         waiting = [asyncio.create_task(live.pool.decide(request(f"w{n}"), hold=True)) for n in range(3)]
@@ -99,7 +99,7 @@ async def test_queued_requests_of_all_kinds_count_in_the_queue(tmp_path: Path) -
         await until(lambda: live.shown("a").oldest_bound_s == 0.0)
 
 
-async def test_a_dead_engine_is_starting_first_and_a_lost_one_says_since_when(tmp_path: Path) -> None:
+async def test_a_dead_engine_is_starting_first_and_a_lost_one_shows_since_when(tmp_path: Path) -> None:
     async with live_gateway(tmp_path) as live:
         async with fake_engine() as one:
             never = engine_entry("never", f"http://127.0.0.1:{free_port()}")
@@ -121,7 +121,7 @@ async def test_a_dead_engine_is_starting_first_and_a_lost_one_says_since_when(tm
         assert live.shown("a").since == lost.since
 
 
-async def test_traffic_of_the_window_shows_in_the_pool(tmp_path: Path) -> None:
+async def test_windowed_traffic_shows_in_the_pool(tmp_path: Path) -> None:
     async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
         for number in range(10):
             live.pool.traffic.add(ended_record(time.monotonic(), 0.1 * number, cached=25, on_time=number < 8))

@@ -1,4 +1,4 @@
-"""When an engine counts as hot, and when no longer."""
+"""When an engine becomes hot, and when it cools."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ def test_a_short_peak_is_not_hot() -> None:
     assert not run(detector, 9.0, start=3.0, seconds=1.5)
 
 
-def test_lasting_work_far_above_the_median_is_hot() -> None:
+def test_sustained_work_far_above_the_median_is_hot() -> None:
     assert run(HotspotDetector(), 9.0, start=0.0, seconds=2.0)
 
 
-def test_much_work_where_all_have_much_is_not_hot() -> None:
+def test_high_work_on_all_engines_is_not_hot() -> None:
     assert not run(HotspotDetector(), 9.0, start=0.0, seconds=10.0, median_s=5.0)
 
 
-def test_little_work_beside_idle_engines_is_not_hot() -> None:
+def test_little_work_next_to_idle_engines_is_not_hot() -> None:
     assert not run(HotspotDetector(), 1.9, start=0.0, seconds=10.0, median_s=0.0)
     assert run(HotspotDetector(), 2.1, start=0.0, seconds=10.0, median_s=0.0)
 
 
-def test_it_stays_hot_between_the_two_thresholds_and_cools_only_after_a_while() -> None:
+def test_a_hot_engine_stays_hot_between_the_thresholds_and_cools_after_a_delay() -> None:
     detector = HotspotDetector()
     assert run(detector, 9.0, start=0.0, seconds=2.0)
     assert run(detector, 1.8, start=3.0, seconds=10.0)

@@ -1,4 +1,4 @@
-"""Uses of keys are reported in batches, each once, and nothing else is read as them."""
+"""Key uses are reported in batches, each once; malformed reports are rejected."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_last_use_of_each_key_is_reported_for_a_minute(
     assert [message.at for message in messages] == [{"a": 1000.0, "b": 991.0}, {"a": 1000.0}]
 
 
-async def test_a_gateway_reports_every_interval_and_the_rest_at_the_end(tmp_path: Path) -> None:
+async def test_a_gateway_reports_every_interval_and_remaining_uses_at_the_end(tmp_path: Path) -> None:
     settings = GatewaySettings(key_usage_interval_s=0.01)
     messages: list[KeyLastUses] = []
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, gateway_settings=settings) as gateway:
@@ -58,11 +58,11 @@ async def test_a_gateway_reports_every_interval_and_the_rest_at_the_end(tmp_path
     "data",
     [b"", b"\xff", msgspec.msgpack.encode([1]), msgspec.msgpack.encode({"at": {"a": "now"}})],
 )
-def test_anything_else_is_rejected(data: bytes) -> None:
+def test_malformed_reports_are_rejected(data: bytes) -> None:
     with pytest.raises(UnreadableMessageError):
         decode_uses(data)
 
 
-def test_more_keys_than_can_be_are_rejected() -> None:
+def test_an_impossible_number_of_keys_is_rejected() -> None:
     with pytest.raises(UnreadableMessageError, match="more than"):
         decode_uses(msgspec.msgpack.encode({"at": {str(number): 0.0 for number in range(MAX_KEYS + 1)}}))

@@ -1,4 +1,4 @@
-"""Counts of routers as counters of the gateway."""
+"""Router counts as counters of the gateway."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gateway.reports.queue_counters import QueueCounters
 from routing.ledger.router_counts import CountsSeen
 
 
-def test_only_what_grew_is_added() -> None:
+def test_only_growth_is_added() -> None:
     metrics = GatewayMetrics()
     counters = QueueCounters(metrics)
     counters.take("chat", CountsSeen(dispatched_at_once=5, dispatched_after_waiting=2, queued=3, migrated=1))
@@ -25,7 +25,7 @@ def test_the_counts_of_a_new_router_are_added_whole() -> None:
     assert (metrics.dispatches.value("chat", "at_once"), metrics.dispatches.value("chat", "after_waiting")) == (7, 1)
 
 
-def test_a_pool_that_left_and_came_back_counts_on() -> None:
+def test_a_pool_that_left_and_returned_continues_its_counts() -> None:
     metrics = GatewayMetrics()
     counters = QueueCounters(metrics)
     counters.take("chat", CountsSeen(dispatched_at_once=5))

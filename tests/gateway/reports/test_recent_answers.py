@@ -1,4 +1,4 @@
-"""A gateway's answers to the console about the decisions that it remembers."""
+"""A gateway's answers to the console about recent decisions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ask(bus: InProcessBus, **about: Any) -> list[RecentAnswer]:
     return answers
 
 
-async def test_running_and_ended_decisions_are_returned_by_id_and_by_engine_without_their_sessions(
+async def test_running_and_ended_decisions_are_returned_by_id_and_engine_without_sessions(
     tmp_path: Path,
 ) -> None:
     bus = InProcessBus()
@@ -41,7 +41,7 @@ async def test_running_and_ended_decisions_are_returned_by_id_and_by_engine_with
         assert not any(decision.session for decision in of_engine.decisions)
 
 
-async def test_what_it_does_not_know_gets_an_empty_answer_and_garbage_none(tmp_path: Path) -> None:
+async def test_an_unknown_id_gets_an_empty_answer_and_garbage_gets_none(tmp_path: Path) -> None:
     bus = InProcessBus()
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, bus=bus) as gateway:
         RecentAnswers(bus, gateway.app.recent)

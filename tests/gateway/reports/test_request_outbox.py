@@ -49,7 +49,7 @@ class Listener:
         return [decision for batch in self.batches for decision in decode_decisions(batch.decisions)]
 
     async def rows(self, *, last: bool = False) -> list[TrafficRow]:
-        """Return the traffic that is sent now."""
+        """Return the traffic rows that are sent now."""
         await self.sent(last=last)
         return [row for batch in self.batches for row in decode_rows(batch.traffic)]
 
@@ -82,13 +82,13 @@ async def answer(gateway: ServedGateway, name: str) -> None:
 
 
 def split_requests(gateway: ServedGateway) -> int:
-    """Return the number of requests whose parts of TTFT are reported."""
+    """Return the number of requests whose TTFT parts are reported."""
     split, now = gateway.pool.ttft_split, time.monotonic()
     reported = [split.spans(engine_id, now) for engine_id in gateway.pool.engines]
     return sum(spans[0].requests for spans in reported if spans)
 
 
-async def test_a_request_is_sent_once_with_its_course(gateway: ServedGateway, listener: Listener) -> None:
+async def test_a_request_is_sent_once_with_its_timeline(gateway: ServedGateway, listener: Listener) -> None:
     decision_id = await decided(gateway, session_id="private words")
     assert await listener.sent() == []
     await gateway.post(f"/api/v1/requests/{decision_id}/first_token", {})
@@ -125,7 +125,7 @@ async def test_no_text_and_no_name_leaves_the_process(gateway: ServedGateway) ->
     assert b"canary" not in received[0]
 
 
-async def test_a_request_without_an_end_is_sent_when_its_reservation_is_over(
+async def test_a_request_without_an_end_is_sent_when_its_reservation_expires(
     gateway: ServedGateway, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decision_id = await decided(gateway)
@@ -139,7 +139,9 @@ async def test_a_request_without_an_end_is_sent_when_its_reservation_is_over(
     assert await listener.sent() == []
 
 
-async def test_beyond_the_rate_a_share_is_kept_and_every_failure(gateway: ServedGateway, listener: Listener) -> None:
+async def test_beyond_the_rate_limit_a_sample_and_every_failure_is_kept(
+    gateway: ServedGateway, listener: Listener
+) -> None:
     outbox = gateway.gateway.requests
     names = [await decided(gateway) for _ in range(24)]
     for number, name in enumerate(names):
@@ -155,7 +157,7 @@ async def test_beyond_the_rate_a_share_is_kept_and_every_failure(gateway: Served
     assert (records.value("kept"), records.value("left_out")) == (12, 12)
 
 
-async def test_a_rejected_request_is_kept_as_late(tmp_path: Path) -> None:
+async def test_a_rejected_request_is_recorded_as_late(tmp_path: Path) -> None:
     async with served(["http://127.0.0.1:9"], tmp_path, gateway_settings=SLOW) as gateway:
         listener = Listener(gateway)
         status, _, _ = await gateway.post("/api/v1/route", {"model": MODEL, "block_hashes": [1], "wait": False})
@@ -164,7 +166,7 @@ async def test_a_rejected_request_is_kept_as_late(tmp_path: Path) -> None:
     assert (stored.outcome, stored.error, stored.late, stored.regret) == ("rejected", "no_engine", True, None)
 
 
-async def test_what_ended_last_is_sent_when_the_gateway_stops(tmp_path: Path) -> None:
+async def test_the_last_ended_requests_are_sent_when_the_gateway_stops(tmp_path: Path) -> None:
     received: list[bytes] = []
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, gateway_settings=SLOW) as gateway:
         gateway.gateway._bus.subscribe(TOPIC, lambda _topic, value: received.append(value))
@@ -172,7 +174,7 @@ async def test_what_ended_last_is_sent_when_the_gateway_stops(tmp_path: Path) ->
     assert len(received) == 1
 
 
-async def test_what_ends_beyond_the_limit_is_counted(
+async def test_ended_requests_beyond_the_limit_are_counted(
     gateway: ServedGateway, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.reports.request_outbox.MAX_ENDED", 2)
@@ -198,7 +200,7 @@ async def test_the_shape_of_a_request_is_sent_with_its_outcome(gateway: ServedGa
     assert record.keys is None, "a long prompt has many keys, and the record stays in memory"
 
 
-async def test_equal_prefixes_and_sessions_have_equal_names(gateway: ServedGateway, listener: Listener) -> None:
+async def test_equal_prefixes_and_sessions_have_equal_pseudonyms(gateway: ServedGateway, listener: Listener) -> None:
     for hashes, session in (([1, 2], "one"), ([1, 3], "one"), ([4], "two")):
         await decided(gateway, block_hashes=hashes, session_id=session)
     one, other, third = await listener.rows(last=True)
@@ -208,7 +210,7 @@ async def test_equal_prefixes_and_sessions_have_equal_names(gateway: ServedGatew
     assert third.blocks[0] not in one.blocks
 
 
-async def test_of_requests_beyond_the_limit_the_traffic_is_left_out(
+async def test_open_requests_beyond_the_limit_send_no_traffic(
     gateway: ServedGateway, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.reports.request_outbox.MAX_OPEN", 2)
@@ -221,7 +223,7 @@ async def test_of_requests_beyond_the_limit_the_traffic_is_left_out(
     assert gateway.gateway.metrics.traffic_rows.value("dropped") == 2
 
 
-async def test_of_many_requests_every_nth_shows_the_parts_of_ttft(
+async def test_of_many_requests_every_nth_reports_its_ttft_parts(
     gateway: ServedGateway, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.reports.request_outbox.MAX_SPLIT", 2)
@@ -232,7 +234,7 @@ async def test_of_many_requests_every_nth_shows_the_parts_of_ttft(
     assert sum(len(bins) for engine in gateway.pool.ttft_split._engines.values() for bins in (engine[-1].bins,)) <= 2
 
 
-async def test_every_late_one_is_kept_and_they_show_the_parts_of_ttft_in_proportion(
+async def test_every_late_request_is_kept_and_represents_ttft_parts_in_proportion(
     gateway: ServedGateway, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.reports.request_outbox.MAX_SPLIT", 4)
@@ -249,7 +251,7 @@ async def test_every_late_one_is_kept_and_they_show_the_parts_of_ttft_in_proport
     assert split_requests(gateway) == 12, "three late ones stand for three, not for six"
 
 
-async def test_one_without_an_end_takes_no_room_from_those_that_ended_after_it(
+async def test_a_request_without_an_end_does_not_displace_later_ended_ones(
     gateway: ServedGateway, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.reports.request_outbox.MAX_OPEN", 2)
@@ -262,7 +264,7 @@ async def test_one_without_an_end_takes_no_room_from_those_that_ended_after_it(
     assert gateway.gateway.metrics.traffic_rows.value("dropped") == 0
 
 
-async def test_no_traffic_is_sent_where_recording_is_off(gateway: ServedGateway, listener: Listener) -> None:
+async def test_no_traffic_is_sent_if_recording_is_off(gateway: ServedGateway, listener: Listener) -> None:
     gateway.gateway.requests._records_traffic = False
     await gateway.post(f"/api/v1/requests/{await decided(gateway)}/complete", {})
     assert await listener.rows() == []
@@ -296,13 +298,13 @@ async def test_a_long_interval_is_sent_in_several_batches(
         ((), 3000, 16, ()),
     ],
 )
-def test_keys_fold_into_blocks_of_512(
+def test_keys_are_folded_into_blocks_of_512_tokens(
     keys: range, prompt_tokens: int, block_tokens: int, expected: tuple[int, ...]
 ) -> None:
     assert trace_blocks(list(keys), prompt_tokens, block_tokens) == expected
 
 
-def test_small_blocks_are_named_at_the_beginning() -> None:
+def test_small_blocks_are_named_at_the_beginning_of_a_prompt() -> None:
     assert trace_head(range(1, 100), 16) == tuple(range(1, HEAD_BLOCKS + 1))
     assert trace_head((1, 2), 16) == (1, 2)
     assert trace_head((1, 2), 512) == ()
@@ -311,12 +313,12 @@ def test_small_blocks_are_named_at_the_beginning() -> None:
 @pytest.mark.parametrize(
     "data", [b"\x93\x01\x02", b"\xc1", bytes(MAX_BYTES + 1), encode_batch(request_batch("b", (), ()))[:-1]]
 )
-def test_other_bytes_are_rejected(data: bytes) -> None:
+def test_malformed_bytes_are_rejected(data: bytes) -> None:
     for decode in (decode_batch, decode_rows, decode_decisions):
         with pytest.raises(UnreadableMessageError):
             decode(data)
 
 
-def test_a_row_of_a_later_version_is_read_without_what_it_adds() -> None:
+def test_a_row_of_a_newer_version_is_read_without_its_new_fields() -> None:
     row = TrafficRow(**{**BLANK, "arrived_at": 1.0, "pool": "p", "prompt_tokens": 700, "blocks": (5,)})
     assert decode_rows(msgspec.msgpack.encode([[*msgspec.structs.astuple(row), "more"]])) == [row]

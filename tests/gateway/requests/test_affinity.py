@@ -1,4 +1,4 @@
-"""The common part of a conversation's turns."""
+"""The affinity key of a conversation: the part that its turns share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def turns(*contents: str) -> ChatPrompt:
     return ChatPrompt([{"role": role, "content": text} for role, text in zip(roles, contents, strict=False)], {})
 
 
-def test_the_turns_of_a_conversation_have_one_affinity_and_conversations_differ() -> None:
+def test_turns_of_a_conversation_share_one_affinity_and_conversations_differ() -> None:
     first = affinity_of("", turns("be kind", "hello"))
     assert affinity_of("", turns("be kind", "hello", "hi", "and now?")) == first
     assert affinity_of("", turns("be kind", "good morning")) != first
@@ -34,5 +34,5 @@ def test_a_prompt_that_grows_keeps_its_affinity(short: Any, long: Any) -> None:
     assert affinity_of("", short) == affinity_of("", long) != b""
 
 
-def test_a_prompt_that_no_cache_is_searched_for_has_none() -> None:
+def test_a_prompt_that_is_matched_with_no_cache_has_no_affinity() -> None:
     assert affinity_of("", UnmatchedPrompt(10)) == b""

@@ -1,7 +1,7 @@
 from gateway.requests.agents import agent_of, session_of_agent
 
 
-def test_an_agent_without_its_workflow_says_nothing() -> None:
+def test_an_agent_without_a_workflow_is_ignored() -> None:
     assert agent_of({b"x-agent": b"engineer"}) == ("", "")
     assert agent_of({b"x-workflow-id": b"run-1"}) == ("", "")
     assert session_of_agent("", "") == ""
@@ -13,6 +13,6 @@ def test_an_agent_has_one_session_per_workflow() -> None:
     assert session_of_agent(*named) == "run-1/engineer"
 
 
-def test_names_are_cut_to_their_limits() -> None:
+def test_names_are_truncated_to_their_limits() -> None:
     agent, workflow = agent_of({b"x-agent": b"a" * 200, b"x-workflow-id": b"w" * 400})
     assert (len(agent), len(workflow), len(session_of_agent(agent, workflow))) == (128, 256, 256)

@@ -1,4 +1,4 @@
-"""The id that a client sends is in the record, the log and the answer, and names nothing inside."""
+"""A client's request id appears in the record, the log and the response, and is never used as an internal id."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMED = {"x-request-id": NAME}
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 40}]}
 
 
-async def test_it_is_in_the_record_of_a_proxied_request_and_the_engine_gets_another(tmp_path: Path) -> None:
+async def test_a_proxied_request_records_the_clients_id_and_the_engine_gets_another(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         _, _, headers = await gateway.post("/v1/chat/completions", CHAT, headers=NAMED)
         decision_id = headers["x-headway-decision"]
@@ -29,7 +29,7 @@ async def test_it_is_in_the_record_of_a_proxied_request_and_the_engine_gets_anot
         assert unnamed is not None and unnamed.client_request_id == ""
 
 
-async def test_it_is_in_the_record_of_a_decision_and_of_each_of_a_batch(tmp_path: Path) -> None:
+async def test_a_decision_and_each_batch_entry_record_the_clients_id(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         asked = {"model": MODEL, "token_ids": [1, 2, 3], "wait": False}
         _, one, _ = await gateway.post("/api/v1/route", asked, headers=NAMED)
@@ -39,7 +39,7 @@ async def test_it_is_in_the_record_of_a_decision_and_of_each_of_a_batch(tmp_path
         assert [record.client_request_id for record in records if record is not None] == [NAME, "batch", "batch"]
 
 
-async def test_the_log_of_a_retry_and_of_a_failure_has_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_retry_and_a_failure_log_the_clients_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="gateway")
     async with ScriptedEngine() as engine, ScriptedEngine() as other:
         engine.die_before_first_byte = other.die_before_first_byte = True

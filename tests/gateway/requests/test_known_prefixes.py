@@ -1,4 +1,4 @@
-"""A prompt's beginning is known from prompts that begin alike, in bounded memory."""
+"""A prompt's beginning is known from earlier prompts that share it, in bounded memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _learned(known: KnownPrefixes, data: bytes, tokens: list[int]) -> tuple[int,
     return keys
 
 
-def test_a_longer_prompt_extends_what_is_known() -> None:
+def test_a_longer_prompt_extends_the_known_prefix() -> None:
     known, data = KnownPrefixes(), bytes(range(256)) * 12
     short = _learned(known, data[: 2 * CHUNK_BYTES], list(range(2 * CHUNK_BYTES)))
     prefix = known.find(b"p", 1, data, BLOCK)
@@ -39,7 +39,7 @@ def test_another_pool_seed_or_beginning_is_unknown() -> None:
     assert known.find(b"p", 1, data[: CHUNK_BYTES - 1], BLOCK) is None
 
 
-def test_the_least_used_chunks_leave() -> None:
+def test_the_least_recently_used_chunks_are_evicted() -> None:
     known = KnownPrefixes(max_chunks=3)
     texts = [bytes([number]) * CHUNK_BYTES for number in range(4)]
     for text in texts[:3]:
@@ -59,7 +59,7 @@ def test_the_least_used_chunks_leave() -> None:
     ),
     st.lists(st.integers(0, 2), max_size=6),
 )
-def test_keys_are_those_of_prompts_that_begin_with_the_same_chunks(
+def test_prompts_that_share_their_first_chunks_share_keys(
     learned: list[tuple[list[int], float]], asked: list[int]
 ) -> None:
     known, keys_by_text = KnownPrefixes(max_chunks=64), {}

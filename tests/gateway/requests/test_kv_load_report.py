@@ -13,7 +13,7 @@ OUTCOME = KvOutcome(loaded_blocks=2, loaded_bytes=10, seconds=0.5, holder="127.0
 
 
 @pytest.mark.parametrize("body", [b'{"model":"m","prompt":"{}"}', b' \n{ "model": "m" }', b'{"a":{"b":1}}'])
-def test_an_order_is_put_into_a_body_that_stays_as_it_is(body: bytes) -> None:
+def test_a_load_order_is_added_to_an_otherwise_unchanged_body(body: bytes) -> None:
     sent = with_order(body, ORDER)
     fields = json.loads(sent)
     assert order_in(fields.pop("kv_transfer_params")) == ORDER
@@ -28,7 +28,7 @@ def test_an_order_is_put_into_a_body_that_stays_as_it_is(body: bytes) -> None:
         ({"headway": SAID, "remote_url": "x"}, {"remote_url": "x"}),
     ],
 )
-def test_what_the_connector_says_is_taken_out(params: dict[str, Any], left: Any) -> None:
+def test_the_connectors_report_is_removed_from_the_response(params: dict[str, Any], left: Any) -> None:
     answer = {"id": "x", "kv_transfer_params": params, "usage": {"prompt_tokens": 3}}
     body, outcome = take_outcome(json.dumps(answer).encode())
     assert json.loads(body) == {**answer, "kv_transfer_params": left}
@@ -36,7 +36,7 @@ def test_what_the_connector_says_is_taken_out(params: dict[str, Any], left: Any)
 
 
 @pytest.mark.parametrize("said", [{"loaded_blocks": -1}, {"loaded_blocks": "many"}, 7, None, [], {"seconds": 1e999}])
-def test_nonsense_is_taken_out_too_and_says_nothing(said: Any) -> None:
+def test_a_malformed_report_is_removed_and_ignored(said: Any) -> None:
     answer = {"id": "x", "kv_transfer_params": {"headway": said}}
     body, outcome = take_outcome(msgspec.json.encode(answer))
     assert "headway" not in body.decode()
@@ -55,13 +55,13 @@ def test_nonsense_is_taken_out_too_and_says_nothing(said: Any) -> None:
         b"[DONE]",
     ],
 )
-def test_any_other_answer_stays_the_bytes_that_it_is(answer: bytes) -> None:
+def test_responses_without_a_report_are_forwarded_byte_for_byte(answer: bytes) -> None:
     body, outcome = take_outcome(answer)
     assert body is answer
     assert outcome is None
 
 
-def test_of_a_prefill_leg_s_params_the_rest_goes_on() -> None:
+def test_other_params_of_a_prefill_leg_are_forwarded() -> None:
     params = msgspec.Raw(b'{"remote_url": "x", "headway": {"loaded_blocks": 2}}')
     left, outcome = take_from_params(params)
     assert (json.loads(bytes(left)), outcome) == ({"remote_url": "x"}, KvOutcome(loaded_blocks=2))

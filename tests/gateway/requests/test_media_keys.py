@@ -1,4 +1,4 @@
-"""Keys of chats with media in pools with exact keys: those of tokens before the first medium, and guesses after it."""
+"""Block keys of chats with media: exact before the first medium, estimated after it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def keyed(*messages: dict[str, Any], domain: str = "t", lora: str = "", **
     return await PromptKeys().keys(pool_of(Tokenizer()), domain, prompt, lora=lora)
 
 
-async def test_the_keys_are_those_of_the_tokens_before_then_of_the_medium_then_of_the_text() -> None:
+async def test_keys_cover_the_tokens_then_the_medium_then_the_following_text() -> None:
     pool, tokenizer = pool_of(Tokenizer()), Tokenizer()
     made = await keyed(SYSTEM, user("look", image("a"), "what is it?"))
     text_before = str([SYSTEM, user("look")]).encode()
@@ -49,7 +49,7 @@ async def test_the_keys_are_those_of_the_tokens_before_then_of_the_medium_then_o
     assert tokenizer.calls == 0
 
 
-async def test_what_is_before_an_image_is_tokenized_once_for_all_turns() -> None:
+async def test_text_before_an_image_is_tokenized_once_for_all_turns() -> None:
     tokenizer, keys = Tokenizer(), PromptKeys()
     pool = pool_of(tokenizer)
     turns = [SYSTEM, user(image("a"), "what is it?")]
@@ -68,7 +68,7 @@ async def test_a_chat_that_begins_with_an_image_needs_no_tokenizer() -> None:
     assert len(made.keys) > MEDIA_BLOCKS
 
 
-async def test_the_medium_has_its_keys_where_no_tokenizer_answers() -> None:
+async def test_the_medium_has_keys_even_without_a_tokenizer() -> None:
     tokenizer = Tokenizer()
     tokenizer.fails = True
     prompt = chat_prompt({"messages": [SYSTEM, user(image("a"), "what is it?")]})
@@ -83,13 +83,13 @@ async def test_the_medium_has_its_keys_where_no_tokenizer_answers() -> None:
     [{"domain": "u"}, {"domain": ""}, {"lora": "sql"}],
     ids=["another tenant", "no tenant", "an adapter"],
 )
-async def test_nothing_is_shared_where_caches_are_apart(other: dict[str, str]) -> None:
+async def test_separated_caches_share_no_keys(other: dict[str, str]) -> None:
     messages = (SYSTEM, user("look", image("a"), "what is it?", image("b"), "and that?"))
     one, two = await keyed(*messages), await keyed(*messages, **other)
     assert not set(one.keys) & set(two.keys)
 
 
-async def test_another_image_shares_what_is_before_it_alone() -> None:
+async def test_a_different_image_shares_only_the_keys_before_it() -> None:
     one = await keyed(SYSTEM, user(image("a"), "what is it? " * 9))
     two = await keyed(SYSTEM, user(image("b"), "what is it? " * 9))
     same = [a == b for a, b in zip(one.keys, two.keys, strict=True)]
@@ -98,20 +98,20 @@ async def test_another_image_shares_what_is_before_it_alone() -> None:
     assert not any(same[exact:])
 
 
-async def test_media_that_the_engine_processes_in_another_way_share_no_hit() -> None:
+async def test_media_with_different_processing_options_share_no_hit() -> None:
     one = await keyed(user(image("a"), "what is it?"))
     two = await keyed(user(image("a"), "what is it?"), mm_processor_kwargs={"num_crops": 4})
     assert not set(one.keys) & set(two.keys)
 
 
-async def test_the_tools_count_although_they_are_before_the_image() -> None:
+async def test_tools_affect_the_keys_although_they_precede_the_image() -> None:
     one = await keyed(user(image("a"), "what is it? " * 9))
     two = await keyed(user(image("a"), "what is it? " * 9), tools=[{"type": "function", "function": {"name": "f"}}])
     assert one.keys[:MEDIA_BLOCKS] != two.keys[MEDIA_BLOCKS:]
     assert not set(one.keys[MEDIA_BLOCKS:]) & set(two.keys[MEDIA_BLOCKS:])
 
 
-async def test_the_length_of_a_medium_is_what_events_say_of_it_and_what_follows_keeps_its_keys() -> None:
+async def test_events_correct_a_mediums_length_and_the_following_keys_stay() -> None:
     keys, pool, prompt = PromptKeys(), pool_of(Tokenizer()), chat_prompt({"messages": [user(image("a"), "x" * 99)]})
     guessed = await keys.keys(pool, "t", prompt)
     pool.domains.media_blocks[pool.domains.media_name("t", prompt.media[0].digest)] = 5
@@ -127,14 +127,14 @@ async def test_many_media_have_no_more_keys_than_the_longest_prompt() -> None:
     assert len(made.keys) == 1000
 
 
-async def test_a_placeholder_that_a_client_writes_is_text() -> None:
+async def test_a_placeholder_written_by_a_client_is_text() -> None:
     engine_candidate = chat_prompt({"messages": [user(image("a"))]}).media[0].engine_candidate
     made = await keyed(user(f"{engine_candidate} {engine_candidate}", image("a"), "what is it?"))
     plain = await keyed(user("look", image("a"), "what is it?"))
     assert set(plain.keys) & set(made.keys)
 
 
-async def test_an_engine_that_truncates_a_prompt_matches_none_of_it() -> None:
+async def test_a_prompt_that_the_engine_truncates_has_no_keys() -> None:
     made = await keyed(user(image("a"), "what is it?"), truncate_prompt_tokens=5)
     assert (made.keys, made.prompt_tokens, made.source) == ((), 5, "unmatched")
 
@@ -147,7 +147,7 @@ _turn = st.lists(_part, min_size=1, max_size=4)
 async def test_a_longer_conversation_begins_with_the_keys_of_the_shorter_one(
     turns: list[list[Any]], further: list[Any]
 ) -> None:
-    """All but those of the last block, which holds the end of the list of messages."""
+    """All but those of the last block, which holds the end of the message list."""
     messages = [user(image("first")), *(user(*turn) for turn in turns)]
     one, two = await keyed(*messages), await keyed(*messages, user(*further))
     kept = len(one.keys) - 1

@@ -1,4 +1,4 @@
-"""A request's objectives: its own, its class's, its key's class's, the pool's; at both entries, and rejections."""
+"""A request's objectives come from the request, its class, its key's class, or the pool, at both endpoints."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ def objectives(policy: RoutingPolicy, **fields: Any) -> GatewayRequest:
     return gateway_request(pool, KeyedPrompt((), 1, "none"), "r", "t", 10.0, **fields)
 
 
-def test_without_a_class_the_pool_decides() -> None:
+def test_without_a_class_the_pools_objectives_apply() -> None:
     result = objectives(POLICY)
     assert (result.ttft_slo_s, result.tpot_slo_s, result.priority, result.slo_class) == (5.0, 0.2, 0, "")
     assert result.give_up_s == float("inf")
 
 
-def test_a_class_gives_what_it_says_and_leaves_the_rest_to_the_pool() -> None:
+def test_a_class_overrides_only_the_objectives_that_it_sets() -> None:
     result = objectives(POLICY, slo_class="batch")
     assert (result.ttft_slo_s, result.give_up_s, result.slo_class) == (5.0, 10.3, "batch")
     result = objectives(POLICY, slo_class="chat")
     assert (result.ttft_slo_s, result.tpot_slo_s, result.priority) == (1.0, 0.05, -3)
 
 
-def test_the_request_s_own_words_win_over_its_class() -> None:
+def test_the_requests_own_objectives_override_its_class() -> None:
     result = objectives(POLICY, slo_class="chat", ttft_slo_s=2.5, tpot_slo_s=0.4, priority=7)
     assert (result.ttft_slo_s, result.tpot_slo_s, result.priority) == (2.5, 0.4, 7)
 
 
-def test_the_class_of_the_key_holds_where_the_request_names_none() -> None:
+def test_the_class_of_the_key_applies_if_the_request_names_none() -> None:
     assert objectives(POLICY, key_class="chat").slo_class == "chat"
     assert objectives(POLICY, key_class="chat", slo_class="batch").slo_class == "batch"
     assert objectives(POLICY, key_class="of another pool").slo_class == ""
@@ -70,7 +70,7 @@ def test_an_unknown_class_is_rejected_with_the_known_ones() -> None:
         objectives(RoutingPolicy(), slo_class="gold")
 
 
-def test_headers_of_the_ecosystem_are_read_and_ours_come_first() -> None:
+def test_common_slo_headers_are_read_and_ours_take_precedence() -> None:
     for name in (b"x-headway-ttft-slo-ms", b"x-llm-d-slo-ttft-ms", b"x-sgl-ttft-slo-ms"):
         assert ttft_slo_s({name: b"1500"}) == 1.5
     assert ttft_slo_s({b"x-sgl-ttft-slo-ms": b"9", b"x-headway-ttft-slo-ms": b"20"}) == 0.02
@@ -94,13 +94,13 @@ def test_headers_of_the_ecosystem_are_read_and_ours_come_first() -> None:
         b"0" * 11 + b"1" * 5000,
     ],
 )
-def test_objectives_that_are_no_milliseconds_are_rejected(value: bytes) -> None:
+def test_objectives_that_are_not_milliseconds_are_rejected(value: bytes) -> None:
     with pytest.raises(BadBodyError):
         ttft_slo_s({b"x-sgl-ttft-slo-ms": value})
 
 
 @pytest.mark.parametrize("value", [b"", b"Chat", b"a" * 33, b"a b", b"\xff", b"chat\n"])
-def test_what_can_be_no_class_is_rejected(value: bytes) -> None:
+def test_a_malformed_class_is_rejected(value: bytes) -> None:
     with pytest.raises(BadBodyError):
         slo_class({b"x-headway-slo-class": value})
 
@@ -111,7 +111,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[ServedGateway]:
         yield gateway
 
 
-async def test_both_doors_take_the_class(gateway: ServedGateway) -> None:
+async def test_both_endpoints_accept_the_class(gateway: ServedGateway) -> None:
     status, answer, _ = await gateway.post(ROUTE, {**BODY, "slo_class": "chat"})
     assert (status, answer["ttft_slo_s"]) == (200, 1.0)
     reservation = gateway.pool.router.reservations.get(answer["decision_id"])
@@ -124,7 +124,7 @@ async def test_both_doors_take_the_class(gateway: ServedGateway) -> None:
     assert explained["ttft_slo_s"] == 1.0
 
 
-async def test_an_unknown_class_is_400_at_both_doors(gateway: ServedGateway) -> None:
+async def test_an_unknown_class_is_400_at_both_endpoints(gateway: ServedGateway) -> None:
     status, answer, _ = await gateway.post(ROUTE, {**BODY, "slo_class": "gold", "wait": False})
     assert (status, answer["error"]["code"]) == (400, "unknown_slo_class")
     assert "batch, chat" in answer["error"]["message"]
@@ -135,7 +135,7 @@ async def test_an_unknown_class_is_400_at_both_doors(gateway: ServedGateway) -> 
     assert (status, answer["error"]["param"]) == (400, "slo_class")
 
 
-async def test_a_key_brings_its_class(gateway: ServedGateway) -> None:
+async def test_a_key_provides_its_default_class(gateway: ServedGateway) -> None:
     before = gateway.gateway.snapshot
     assert before is not None
     keys = tuple(msgspec.structs.replace(key, slo_class="chat") for key in before.api_keys)
@@ -148,7 +148,7 @@ async def test_a_key_brings_its_class(gateway: ServedGateway) -> None:
     assert answer["ttft_slo_s"] == 9.0
 
 
-async def test_a_class_s_deadline_ends_the_wait(gateway: ServedGateway) -> None:
+async def test_the_deadline_of_a_class_ends_the_wait(gateway: ServedGateway) -> None:
     await gateway.post(ROUTE, {"model": MODEL, "block_hashes": list(range(4000)), "wait": False})
     began = time.monotonic()
     status, answer, headers = await gateway.post(ROUTE, {**BODY, "slo_class": "batch"})
@@ -157,7 +157,7 @@ async def test_a_class_s_deadline_ends_the_wait(gateway: ServedGateway) -> None:
     assert int(headers["retry-after"]) >= 1
 
 
-async def test_retries_are_the_policy_s(gateway: ServedGateway) -> None:
+async def test_retries_follow_the_policy(gateway: ServedGateway) -> None:
     budget = gateway.pool.retry_budget
     for _ in range(20):
         budget.enter()
@@ -171,7 +171,7 @@ async def test_retries_are_the_policy_s(gateway: ServedGateway) -> None:
         ({"reject_infeasible": True}, 300, 40, "infeasible"),
     ],
 )
-async def test_rejections_say_429_why_and_when_to_come_back(
+async def test_rejections_carry_429_the_reason_and_retry_after(
     admission: dict[str, Any], first: int, second: int, code: str, tmp_path: Path
 ) -> None:
     # 16 tokens a block at 2 ms each: 40 blocks take 1.3 s, 200 take 6.4 s.

@@ -1,4 +1,4 @@
-"""Keys of prompts: equal where prompts begin alike, different between tenants, requested once."""
+"""Keys of prompts: equal for equal beginnings, different between tenants, and requested once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from kvstore.keys.keyring import Keyring
 
 
 class Tokenizer:
-    """One token per byte; counts its calls, and answers while `free` is set."""
+    """Return one token per byte; counts its calls, and answers while `free` is set."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -86,7 +86,7 @@ def pool_of(*tokenizers: Tokenizer, **entry: Any) -> LivePool:
 CHAT = ChatPrompt([{"role": "user", "content": "hello there"}], {})
 
 
-async def test_token_ids_and_text_of_the_same_tokens_have_the_same_keys() -> None:
+async def test_token_ids_and_text_of_the_same_tokens_have_equal_keys() -> None:
     pool, keys = pool_of(Tokenizer()), PromptKeys()
     text = await keys.keys(pool, "t", TextPrompt("abcdefghij"))
     tokens = await keys.keys(pool, "t", TokenPrompt(list(b"abcdefghij")))
@@ -115,7 +115,7 @@ async def test_equal_prompts_are_tokenized_once() -> None:
         TextPrompt("hello there"),
     ],
 )
-async def test_anything_that_the_template_reads_makes_another_prompt(other: Prompt) -> None:
+async def test_any_template_input_makes_a_different_prompt(other: Prompt) -> None:
     tokenizer, keys = Tokenizer(), PromptKeys()
     pool = pool_of(tokenizer)
     await keys.keys(pool, "t", CHAT)
@@ -123,7 +123,7 @@ async def test_anything_that_the_template_reads_makes_another_prompt(other: Prom
     assert tokenizer.calls == 2
 
 
-async def test_a_text_in_the_form_of_a_remembered_chat_is_no_chat() -> None:
+async def test_a_text_that_equals_a_remembered_chat_is_not_a_chat() -> None:
     tokenizer, keys = Tokenizer(), PromptKeys()
     pool = pool_of(tokenizer)
     await keys.keys(pool, "t", CHAT)
@@ -131,7 +131,7 @@ async def test_a_text_in_the_form_of_a_remembered_chat_is_no_chat() -> None:
     assert tokenizer.calls == 2
 
 
-async def test_the_templates_inputs_go_to_the_tokenizer() -> None:
+async def test_template_inputs_are_sent_to_the_tokenizer() -> None:
     tokenizer = Tokenizer()
     body = {"messages": CHAT.messages, "tools": [{"a": 1}], "chat_template_kwargs": {"b": 2}, "temperature": 1}
     await PromptKeys().keys(pool_of(tokenizer), "t", chat_prompt(body))
@@ -146,7 +146,7 @@ async def test_prompts_of_two_domains_share_no_key() -> None:
     assert again.keys == mine.keys
 
 
-async def test_an_adapters_prompts_are_tokenized_by_engines_that_have_it_and_share_no_key_with_the_base() -> None:
+async def test_adapter_prompts_are_tokenized_by_engines_with_it_and_share_no_base_key() -> None:
     plain, able = Tokenizer(), Tokenizer()
     pool, keys = pool_of(plain, able), PromptKeys()
     chats = [ChatPrompt([{"role": "user", "content": text}], {}) for text in "pqr"]
@@ -184,7 +184,7 @@ async def test_a_failed_tokenizer_is_asked_again_next_time() -> None:
     assert (await keys.keys(pool, "t", CHAT)).source == "tokenized"
 
 
-async def test_one_that_gives_up_does_not_take_the_answer_from_the_others() -> None:
+async def test_a_cancelled_caller_does_not_cancel_the_answer_for_others() -> None:
     tokenizer, keys = Tokenizer(), PromptKeys()
     pool = pool_of(tokenizer)
     first = asyncio.create_task(keys.keys(pool, "t", CHAT))
@@ -195,7 +195,7 @@ async def test_one_that_gives_up_does_not_take_the_answer_from_the_others() -> N
     assert tokenizer.calls == 1
 
 
-async def test_while_the_tokenizer_is_late_a_known_beginning_is_enough() -> None:
+async def test_while_the_tokenizer_is_late_a_known_prefix_is_sufficient() -> None:
     pool, keys = pool_of(tokenizer := Tokenizer()), PromptKeys(patience=0.0)
     shared = "The quick brown fox. " * 200
     before = await keys.keys(pool, "t", TextPrompt(shared + "first"))
@@ -214,7 +214,7 @@ async def test_while_the_tokenizer_is_late_a_known_beginning_is_enough() -> None
     keys.check()
 
 
-async def test_without_a_known_beginning_a_late_tokenizer_is_waited_for() -> None:
+async def test_without_a_known_prefix_a_late_tokenizer_is_awaited() -> None:
     pool, keys = pool_of(tokenizer := Tokenizer()), PromptKeys(patience=0.0)
     text = "The quick brown fox. " * 200
     await keys.keys(pool, "t", TextPrompt(text))
@@ -229,7 +229,7 @@ async def test_without_a_known_beginning_a_late_tokenizer_is_waited_for() -> Non
     assert [(await item).source for item in waiting] == ["tokenized", "tokenized"]
 
 
-async def test_a_known_beginning_serves_where_the_tokenizer_fails() -> None:
+async def test_a_known_prefix_is_used_if_the_tokenizer_fails() -> None:
     pool, keys = pool_of(tokenizer := Tokenizer()), PromptKeys()
     text = "The quick brown fox. " * 200
     await keys.keys(pool, "t", TextPrompt(text))
@@ -237,7 +237,7 @@ async def test_a_known_beginning_serves_where_the_tokenizer_fails() -> None:
     assert (await keys.keys(pool, "t", TextPrompt(text + "?"))).source == "prefix"
 
 
-async def test_approximate_pools_ask_no_engine_and_share_equal_beginnings() -> None:
+async def test_approximate_pools_ask_no_engine_and_share_keys_of_equal_beginnings() -> None:
     tokenizer, keys = Tokenizer(), PromptKeys()
     pool = pool_of(tokenizer, key_source="approximate")
     begin = [{"role": "system", "content": "s" * 64}]
@@ -251,14 +251,14 @@ async def test_approximate_pools_ask_no_engine_and_share_equal_beginnings() -> N
     assert (text.prompt_tokens, len(text.keys), text.source) == (40, 10, "bytes")
 
 
-async def test_hashes_are_rekeyed() -> None:
+async def test_block_hashes_are_rekeyed() -> None:
     pool = pool_of()
     keyed = await PromptKeys().keys(pool, "t", HashedPrompt([1, 2, 3], None))
     assert keyed.keys == rekey_hashes(pool.seed("t"), [1, 2, 3])
     assert keyed.prompt_tokens == 12
 
 
-async def test_the_memory_keeps_its_bounds() -> None:
+async def test_remembered_keys_are_bounded() -> None:
     keys, pool = PromptKeys(max_prompts=5, max_keys=12), pool_of(Tokenizer())
     for number in range(30):
         await keys.keys(pool, "t", TextPrompt("x" * (number % 20) + f"{number:04}"))
@@ -267,7 +267,7 @@ async def test_the_memory_keeps_its_bounds() -> None:
     keys.check()
 
 
-async def test_the_memory_holds_no_text() -> None:
+async def test_remembered_keys_contain_no_text() -> None:
     keys, pool = PromptKeys(), pool_of(Tokenizer())
     await keys.keys(pool, "t", TextPrompt("CANARY" * 10))
     assert "CANARY" not in repr(vars(keys))
@@ -277,7 +277,7 @@ async def test_the_memory_holds_no_text() -> None:
 @pytest.mark.parametrize(
     "prompt", [None, 5, [], {}, [None], [-1], [2**32], [[]], [["a"]], [1, "a"], ["a", 1], ["a", [1]], [[1], "a"]]
 )
-def test_prompts_of_no_form_are_rejected(prompt: object) -> None:
+def test_malformed_prompts_are_rejected(prompt: object) -> None:
     if prompt == [[]]:
         assert completion_prompt(prompt) == TokenPrompt([])
         return
@@ -297,16 +297,14 @@ async def test_all_prompts_of_a_list_count_as_work_and_the_first_decides_the_rou
 
 
 @pytest.mark.parametrize(("tokens", "blocks"), [(1, 0), (4, 0), (5, 1), (8, 1), (9, 2)])
-async def test_the_block_that_the_last_token_ends_has_no_key_because_engines_recompute_it(
-    tokens: int, blocks: int
-) -> None:
+async def test_the_block_of_the_last_token_has_no_key_because_engines_recompute_it(tokens: int, blocks: int) -> None:
     pool, keys = pool_of(Tokenizer()), PromptKeys()
     assert pool.entry.block_tokens == 4
     assert len((await keys.keys(pool, "t", TokenPrompt([1] * tokens))).keys) == blocks
     assert len((await keys.keys(pool, "t", TextPrompt("a" * tokens))).keys) == blocks
 
 
-async def test_remembered_keys_take_little_more_than_their_eight_bytes() -> None:
+async def test_remembered_keys_use_little_more_than_eight_bytes_each() -> None:
     keys, pool = PromptKeys(), pool_of(Tokenizer())
     texts = [f"{number:04}" * 5000 for number in range(20)]
     tracemalloc.start()

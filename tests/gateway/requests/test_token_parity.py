@@ -1,4 +1,4 @@
-"""A gateway with exact keys counts the tokens that the engine's template makes of a request, at each of its doors."""
+"""A gateway with exact keys counts the same tokens as the engine's chat template, at each endpoint."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ USER = [{"role": "user", "content": "x" * 100}]
 
 
 class TemplateEngine(ScriptedEngine):
-    """Renders as vLLM does: a chat's own fields are variables of its template, and /tokenize supports none of them."""
+    """Render as vLLM does: a chat's own fields are template variables, and /tokenize supports none of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ async def gateway(engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[Serve
         (COMPLETIONS, {"prompt": "x" * 100, "add_special_tokens": "no"}),
     ],
 )
-async def test_the_prompt_is_as_long_as_in_the_engine(
+async def test_the_prompt_length_equals_the_engines(
     gateway: ServedGateway, engine: TemplateEngine, path: str, body: dict[str, Any]
 ) -> None:
     body = {"model": MODEL, "max_tokens": 1, **body}
@@ -91,7 +91,7 @@ async def test_the_prompt_is_as_long_as_in_the_engine(
         assert (status, routed["prompt_tokens"]) == (200, wanted)
 
 
-async def test_a_text_with_and_without_special_tokens_are_two_prompts(gateway: ServedGateway) -> None:
+async def test_a_text_with_and_without_special_tokens_is_two_prompts(gateway: ServedGateway) -> None:
     lengths = []
     for special in (True, False, True):
         body = {"model": MODEL, "prompt": "x" * 100, "max_tokens": 1, "add_special_tokens": special}
@@ -112,7 +112,7 @@ async def test_a_text_with_and_without_special_tokens_are_two_prompts(gateway: S
         ({"prompt_embeds": "A" * 8192 * 60}, "unmatched", 61),
     ],
 )
-async def test_a_prompt_that_only_its_engine_knows_is_never_too_long(
+async def test_a_prompt_known_only_to_its_engine_is_never_too_long(
     engine: TemplateEngine, tmp_path: Path, body: dict[str, Any], source: str, tokens: int
 ) -> None:
     async with served([engine.url], tmp_path, max_prompt_tokens=50) as gateway:

@@ -1,4 +1,4 @@
-"""Work by prefix and engine, over a short time and in bounded memory."""
+"""Work by prefix and engine over a short time, in bounded memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def decision(engine_id: str, compute_s: float, hit: int = 0) -> Decision:
     return Decision("r", "p", engine_id, 1, "dual_map", "fifo", 1, "x", 1000, hit, 0.0, compute_s, 0.0)
 
 
-def test_work_adds_up_per_prefix_and_engine_the_busiest_first() -> None:
+def test_work_is_summed_per_prefix_and_engine_busiest_first() -> None:
     prefixes = HotPrefixes()
     prefixes.dispatched(7, decision("a", 1.0, 100), 0, 1.0)
     prefixes.dispatched(7, decision("b", 2.0, 300), 50, 2.0)
@@ -31,7 +31,7 @@ def test_work_is_forgotten_after_two_spans() -> None:
     assert prefixes.top(500.0) == ()
 
 
-def test_keys_and_what_is_shown_are_bounded() -> None:
+def test_stored_and_displayed_keys_are_bounded() -> None:
     prefixes = HotPrefixes()
     for key in range(MAX_KEYS + 100):
         prefixes.dispatched(key, decision("a", 1.0), 0, 1.0)

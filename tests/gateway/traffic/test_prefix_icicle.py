@@ -12,7 +12,7 @@ def prompt(*names: str) -> tuple[int, ...]:
     return tuple(hash(names[: length + 1]) & (2**64 - 1) for length in range(len(names)))
 
 
-def test_prompts_stay_together_until_they_part() -> None:
+def test_prompts_stay_together_until_they_diverge() -> None:
     shared = ("system", "tools", "manual")
     prefixes = icicle([(prompt(*shared, "a", "x"), 3), (prompt(*shared, "b"), 2), (prompt("other"), 4)])
     shape = [(item.parent, item.level, item.first_block, item.last_block, item.requests) for item in prefixes]
@@ -20,17 +20,17 @@ def test_prompts_stay_together_until_they_part() -> None:
     assert prefixes[0].key == prompt(*shared)[-1]
 
 
-def test_prefixes_of_single_requests_are_no_node() -> None:
+def test_prefixes_of_a_single_request_are_not_nodes() -> None:
     assert icicle([(prompt("a"), 1), (prompt("b"), 1)]) == []
     assert icicle([]) == []
 
 
-def test_one_prompt_within_another_ends_the_run_of_both() -> None:
+def test_a_prompt_that_is_a_prefix_of_another_ends_its_run() -> None:
     prefixes = icicle([(prompt("a", "b"), 2), (prompt("a", "b", "c"), 2)])
     assert [(item.last_block, item.requests) for item in prefixes] == [(2, 4), (3, 2)]
 
 
-def test_the_widest_find_room_and_a_parent_precedes_its_children() -> None:
+def test_the_widest_nodes_are_kept_and_parents_precede_children() -> None:
     rng = Random(3)
     prompts = [
         (prompt(*(f"{level}:{rng.randrange(3)}" for level in range(rng.randint(1, 90)))), rng.randint(1, 5))

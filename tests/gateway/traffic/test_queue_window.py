@@ -13,7 +13,7 @@ def test_the_first_reading_has_no_rates() -> None:
     assert QueueWindow().evaluate(CountsSeen(dispatched_at_once=9), 0.0) is None
 
 
-def test_rates_are_of_what_grew_within_the_window() -> None:
+def test_rates_count_growth_within_the_window() -> None:
     window = QueueWindow(window_s=10.0)
     window.evaluate(CountsSeen(), 0.0)
     window.evaluate(CountsSeen(100, 50, 60, 20, 10, {"queue_full": 30}), 10.0)
@@ -24,7 +24,7 @@ def test_rates_are_of_what_grew_within_the_window() -> None:
     assert summary.rejections_per_s == {"infeasible": 0.4}
 
 
-def test_waits_are_those_of_the_window_with_grants_at_once_among_them() -> None:
+def test_waits_cover_the_window_including_immediate_grants() -> None:
     window = QueueWindow(window_s=4.0)
     window.evaluate(CountsSeen(), 0.0)
     window.dispatched(99.0)
@@ -40,7 +40,7 @@ def test_waits_are_those_of_the_window_with_grants_at_once_among_them() -> None:
     assert (later.wait_mean_s, later.wait_p90_s) == (None, None)
 
 
-def test_of_too_many_grants_the_newest_count() -> None:
+def test_over_the_limit_the_newest_grants_count() -> None:
     window = QueueWindow()
     window.evaluate(CountsSeen(), 0.0)
     for waited_s in (9.0, *[1.0] * MAX_WAITS):
@@ -51,7 +51,7 @@ def test_of_too_many_grants_the_newest_count() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 5), st.integers(0, 20), st.lists(st.floats(0, 60), max_size=5)), max_size=30))
-def test_rates_and_waits_stay_in_range_and_end_with_the_window(steps: list[tuple[float, int, list[float]]]) -> None:
+def test_rates_and_waits_stay_in_range_and_expire_with_the_window(steps: list[tuple[float, int, list[float]]]) -> None:
     window, now, granted = QueueWindow(window_s=6.0), 0.0, 0
     window.evaluate(CountsSeen(), now)
     for pause_s, more, waits in steps:

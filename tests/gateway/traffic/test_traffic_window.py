@@ -11,13 +11,13 @@ from gateway.traffic.traffic_window import CANCELLED, COMPLETED, FAILED, Traffic
 from tests.gateway.decision_records import ended_record
 
 
-def test_an_empty_window_knows_nothing() -> None:
+def test_an_empty_window_has_no_figures() -> None:
     summary = TrafficWindow().summary(10.0)
     assert summary.requests_per_s == 0.0
     assert (summary.ttft_p50_s, summary.on_time_share, summary.hit_share, summary.late) == (None, None, None, 0)
 
 
-def test_results_older_than_the_window_leave_it() -> None:
+def test_results_older_than_the_window_are_removed() -> None:
     window = TrafficWindow(window_s=10.0)
     window.add(ended_record(0.0))
     window.add(ended_record(9.0))
@@ -25,7 +25,7 @@ def test_results_older_than_the_window_leave_it() -> None:
     assert len(window) == 1
 
 
-def test_percentiles_are_values_that_occurred() -> None:
+def test_percentiles_are_observed_values() -> None:
     window = TrafficWindow()
     for number in range(1, 101):
         window.add(ended_record(0.0, number / 100))
@@ -33,7 +33,7 @@ def test_percentiles_are_values_that_occurred() -> None:
     assert (summary.ttft_p50_s, summary.ttft_p90_s, summary.ttft_p99_s) == (0.50, 0.90, 0.99)
 
 
-def test_failed_requests_count_as_late_and_cancelled_ones_do_not_count() -> None:
+def test_failed_requests_count_as_late_and_cancelled_ones_are_ignored() -> None:
     window = TrafficWindow()
     window.add(ended_record(0.0))
     window.add(ended_record(0.0, None, on_time=False, outcome=FAILED, engine_id=""))
@@ -43,14 +43,14 @@ def test_failed_requests_count_as_late_and_cancelled_ones_do_not_count() -> None
     assert summary.late == 1
 
 
-def test_the_hit_share_is_over_requests_whose_engine_reports_cached_tokens() -> None:
+def test_the_hit_share_covers_requests_whose_engine_reports_cached_tokens() -> None:
     window = TrafficWindow()
     window.add(ended_record(0.0, prompt=100, cached=80))
     window.add(ended_record(0.0, prompt=900, cached=None))
     assert window.summary(1.0).hit_share == 0.8
 
 
-def test_the_approximate_share_is_over_requests_with_media() -> None:
+def test_the_approximate_share_covers_requests_with_media() -> None:
     window = TrafficWindow(window_s=10.0)
     assert window.summary(0.0).approximate_share is None
     for at_s, source in ((0.0, "media"), (5.0, "tokenized"), (6.0, "media"), (7.0, "bytes")):
@@ -72,7 +72,7 @@ def test_totals_per_engine_outlive_the_window() -> None:
     assert window.totals("a") == (0, 0)
 
 
-def test_the_limit_keeps_the_newest_and_the_rate_honest() -> None:
+def test_over_the_limit_the_newest_results_are_kept_and_the_rate_stays_accurate() -> None:
     window = TrafficWindow(window_s=100.0, max_results=10)
     for number in range(1000):
         window.add(ended_record(number / 10))
@@ -104,7 +104,7 @@ _results = st.builds(
 
 
 @given(st.lists(_results, max_size=60), st.integers(1, 40))
-def test_sums_are_those_of_the_results_that_are_left(rows: list[DecisionRecord], limit: int) -> None:
+def test_sums_match_the_remaining_results(rows: list[DecisionRecord], limit: int) -> None:
     window = TrafficWindow(window_s=20.0, max_results=limit)
     for row in sorted(rows, key=lambda item: item.finished_s or 0.0):
         window.add(row)
@@ -115,7 +115,7 @@ def test_sums_are_those_of_the_results_that_are_left(rows: list[DecisionRecord],
     assert len(window) <= limit
 
 
-def test_what_decisions_expected_is_summed_beside_what_engines_reported() -> None:
+def test_predicted_and_reported_cached_tokens_are_summed_side_by_side() -> None:
     window = TrafficWindow()
     window.add(ended_record(1.0, 0.1, cached=25, predicted=40))
     window.add(ended_record(1.1, 0.1, cached=None, predicted=20))

@@ -19,7 +19,7 @@ SEGMENT_BYTES = 64 << 20
 
 @contextmanager
 def mooncake_master() -> Iterator[str]:
-    """Yield the address of a running master; skips the test where none is installed."""
+    """Yield the address of a running master; skip the test if none is installed."""
     if not PROGRAM:
         pytest.skip("run by make test-mooncake, which installs Mooncake Store")
     port, metrics_port = free_ports(2)

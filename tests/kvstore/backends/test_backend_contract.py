@@ -1,4 +1,4 @@
-"""The contract of every backend: a get returns what was put, or nothing. make test-mooncake runs Mooncake's part."""
+"""The contract of every backend: a get returns the stored bytes or nothing. make test-mooncake runs Mooncake's part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.kvstore.kv_blocks import KEYRING, SLOT, address, block, key, node, pa
 
 
 class Store(NamedTuple):
-    """A backend, and a block size of which forty far exceed its capacity."""
+    """A backend, and a block size at which forty blocks far exceed its capacity."""
 
     backend: KvBackend
     large: int
@@ -46,19 +46,19 @@ def get(backend: KvBackend, *names: object) -> list[bytes | None]:
     return [None if item is None else bytes(item) for item in backend.get([(key(name), None) for name in names])]
 
 
-def test_it_returns_what_was_put(backend: KvBackend) -> None:
+def test_a_get_returns_the_stored_bytes(backend: KvBackend) -> None:
     assert backend.put([block("a"), block("b", "a")])
     assert get(backend, "b", "x", "a") == [bytes(payload("b")), None, bytes(payload("a"))]
     assert backend.exist([key("a"), key("x")]) == [True, False]
 
 
-def test_what_is_put_again_stays(backend: KvBackend) -> None:
+def test_a_repeated_put_keeps_the_block(backend: KvBackend) -> None:
     assert backend.put([block("a")])
     assert backend.put([block("a"), block("b", "a")])
     assert get(backend, "a", "b") == [bytes(payload("a")), bytes(payload("b"))]
 
 
-def test_it_fills_the_buffers_given_where_they_are_large_enough(backend: KvBackend) -> None:
+def test_given_buffers_are_filled_if_they_are_large_enough(backend: KvBackend) -> None:
     backend.put([block("a"), block("b")])
     buffer = memoryview(bytearray(2000))
     [large, small] = backend.get([(key("a"), buffer), (key("b"), memoryview(bytearray(999)))])
@@ -67,12 +67,12 @@ def test_it_fills_the_buffers_given_where_they_are_large_enough(backend: KvBacke
     assert small is None
 
 
-def test_ephemeral_prompts_are_not_kept(backend: KvBackend) -> None:
+def test_ephemeral_prompts_are_not_stored(backend: KvBackend) -> None:
     assert not backend.put([block("a")], "ephemeral")
     assert get(backend, "a") == [None]
 
 
-def test_a_context_cache_stays_while_others_come_and_go(store: Store) -> None:
+def test_a_context_cache_stays_while_other_blocks_are_evicted(store: Store) -> None:
     assert store.backend.put([block("kept", length=store.large)], "context_cache", 60.0)
     store.backend.pin([key("kept")], 60.0)
     for number in range(40):
@@ -88,7 +88,7 @@ def test_a_put_that_does_not_fit_is_rejected_and_changes_nothing(store: Store) -
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_it_may_lose_a_block_but_never_changes_one(backend: KvBackend, seed: int) -> None:
+def test_a_block_can_be_lost_but_never_changed(backend: KvBackend, seed: int) -> None:
     rng, hits = random.Random(seed), 0
     for _ in range(150):
         name = rng.randrange(20)
@@ -101,7 +101,7 @@ def test_it_may_lose_a_block_but_never_changes_one(backend: KvBackend, seed: int
     assert hits > 10
 
 
-def test_a_node_that_is_gone_has_no_blocks_and_raises_an_error() -> None:
+def test_a_dead_node_has_no_blocks_and_raises_an_error() -> None:
     backend = BACKENDS["node"](BackendSettings(address="127.0.0.1:1", keyring=KEYRING), time.monotonic)
     assert backend.get([(key("a"), None)]) == [None]
     with pytest.raises(PeerError):

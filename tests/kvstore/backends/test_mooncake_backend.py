@@ -1,4 +1,4 @@
-"""Mooncake Store under the connector: engines load what others stored, and compute what it lost."""
+"""Mooncake Store under the connector: engines load blocks that others stored, and compute lost ones."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def engine(master: str, memory: Memory, segment_mib: int = 64) -> Iterator[tuple
         lookup.close()
 
 
-def test_what_one_engine_stores_another_finds_and_loads() -> None:
+def test_blocks_stored_by_one_engine_are_loaded_by_another() -> None:
     first, second = filled(), Memory()
     with mooncake_master() as master, engine(master, first) as (one, _), engine(master, second, 0) as (two, asked):
         store(one, saves())
@@ -58,7 +58,7 @@ def test_what_one_engine_stores_another_finds_and_loads() -> None:
     assert [second.block(8 + number) for number in range(3)] == [first.block(number) for number in range(3)]
 
 
-def test_a_block_that_changed_is_a_miss_and_goes() -> None:
+def test_a_changed_block_is_a_miss_and_is_removed() -> None:
     with mooncake_master() as master, member(master) as one:
         facts, payload = block("a")
         one.put([(facts, memoryview(bytes(payload)[::-1]))])
@@ -69,7 +69,7 @@ def test_a_block_that_changed_is_a_miss_and_goes() -> None:
         assert one.get([(key("a"), None)]) == [payload]
 
 
-def test_a_long_prompt_comes_in_pieces_up_to_where_nothing_is() -> None:
+def test_a_long_prompt_is_loaded_in_pieces_up_to_the_first_missing_block() -> None:
     with mooncake_master() as master, member(master) as one:
         there = [*range(40), 90]
         assert one.put([block(number) for number in there])
@@ -77,7 +77,7 @@ def test_a_long_prompt_comes_in_pieces_up_to_where_nothing_is() -> None:
         assert [index for index, payload in enumerate(got) if payload is not None] == list(range(40))
 
 
-def test_a_call_under_way_ends_before_the_store_is_left() -> None:
+def test_a_running_call_ends_before_the_store_closes() -> None:
     with mooncake_master() as master:
         made = MooncakeBackend(BackendSettings(address=master, segment_bytes=SEGMENT_BYTES), time.monotonic)
         assert made.put([block("a")])
@@ -90,7 +90,7 @@ def test_a_call_under_way_ends_before_the_store_is_left() -> None:
         made.close()
 
 
-def test_what_the_engine_that_held_it_took_with_it_is_computed() -> None:
+def test_blocks_lost_with_their_engine_are_computed() -> None:
     with mooncake_master() as master, engine(master, Memory(), 0) as (two, asked):
         with engine(master, filled()) as (one, _):
             store(one, saves())
@@ -100,7 +100,7 @@ def test_what_the_engine_that_held_it_took_with_it_is_computed() -> None:
         assert end.reason in ("missing", "failed")
 
 
-def test_a_master_that_is_gone_costs_a_computation_and_no_error() -> None:
+def test_a_dead_master_costs_a_computation_and_raises_no_error() -> None:
     with ExitStack() as stack:
         with mooncake_master() as master:
             one, asked = stack.enter_context(engine(master, filled()))
@@ -115,7 +115,7 @@ def test_a_master_that_is_gone_costs_a_computation_and_no_error() -> None:
         assert end.reason in ("failed", "late")
 
 
-def test_without_mooncake_the_error_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_mooncake_the_error_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> None:
         raise ImportError(f"No module named {name!r}")
 

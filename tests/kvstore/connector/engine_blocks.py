@@ -1,4 +1,4 @@
-"""An engine's blocks, requests and settings for the tests of the connector, without an engine."""
+"""An engine's blocks, requests and settings for tests of the connector, without an engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORMAT = PayloadFormat(
 
 
 class Memory:
-    """The KV caches of an engine: `blocks` of `PAYLOAD` bytes. `fails`: it accepts nothing."""
+    """The KV caches of an engine: `blocks` of `PAYLOAD` bytes. With `fails`, it accepts nothing."""
 
     def __init__(self, blocks: int = 16) -> None:
         self.payload_bytes = PAYLOAD
@@ -68,7 +68,7 @@ def chain(prompt: object, blocks: int) -> list[bytes]:
 
 
 def request(name: str, blocks: int = 4, more_tokens: int = 5, prompt: object = "p", **order: Any) -> Request:
-    """Return a request of `blocks` full blocks and some tokens, with an order where there are fields for one."""
+    """Return a request of `blocks` full blocks and a partial one, with an order if fields for it are given."""
     params = None
     if order:
         order = {"keys": packed_keys(range(1, blocks + 1)), "holders": ["127.0.0.1:1"], **order}

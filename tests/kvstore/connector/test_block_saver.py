@@ -1,4 +1,4 @@
-"""Blocks are stored in the background: within a limit, and with a report of each that was not."""
+"""Blocks are stored in the background, within a limit, and every block that was not stored is reported."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def offer(made: BlockSaver, prompt: object, count: int = 2, **changes: Any) -> S
     return job
 
 
-def test_what_waits_has_a_limit_and_one_batch_alone_always_may() -> None:
+def test_pending_blocks_are_limited_but_a_single_batch_is_always_accepted() -> None:
     go_on = threading.Event()
     with node() as manager, saver(address(manager), buffer_bytes=3 * PAYLOAD) as made:
         _hold(manager, go_on)
@@ -62,7 +62,7 @@ def test_what_waits_has_a_limit_and_one_batch_alone_always_may() -> None:
 
 
 def _hold(manager: NodeManager, go_on: threading.Event) -> None:
-    """Let the node answer no put until the event."""
+    """Block the node's puts until the event."""
     allocate = manager.store.allocate
 
     def later(*given: Any) -> Any:
@@ -72,7 +72,7 @@ def _hold(manager: NodeManager, go_on: threading.Event) -> None:
     manager.store.allocate = later  # type: ignore[method-assign]
 
 
-def test_blocks_over_the_nodes_slots_are_reported_as_not_stored() -> None:
+def test_blocks_larger_than_the_nodes_slots_are_reported_as_not_stored() -> None:
     with node(slots={"slot_bytes": 512}) as manager, saver(address(manager)) as made:
         job = offer(made, "a")
         assert made.settle(20.0)
@@ -80,13 +80,13 @@ def test_blocks_over_the_nodes_slots_are_reported_as_not_stored() -> None:
         assert (made.take_unsaved(), made.stored) == ([], 0)
 
 
-def test_an_engine_whose_blocks_no_node_takes_does_not_start() -> None:
+def test_an_engine_whose_blocks_exceed_every_node_limit_does_not_start() -> None:
     backend = NodeBackend(BackendSettings(address="127.0.0.1:1", keyring=KEYRING), time.monotonic)
     with pytest.raises(ValueError, match="use smaller blocks"):
         BlockSaver(backend, TOKENS, MAX_PAYLOAD_BYTES + 1, 1 << 20)
 
 
-def test_a_node_that_comes_back_takes_the_next_blocks() -> None:
+def test_a_node_that_returns_gets_the_next_blocks() -> None:
     with node() as manager:
         at = address(manager)
     with saver(at) as made:
@@ -100,7 +100,7 @@ def test_a_node_that_comes_back_takes_the_next_blocks() -> None:
             assert again.store.counts.stored == 2
 
 
-def test_what_waits_is_stored_before_it_closes() -> None:
+def test_pending_blocks_are_stored_before_closing() -> None:
     with node() as manager:
         with saver(address(manager)) as made:
             for number in range(4):
@@ -108,7 +108,7 @@ def test_what_waits_is_stored_before_it_closes() -> None:
         assert manager.store.counts.stored == 4
 
 
-def test_a_context_cache_is_pinned_also_where_its_blocks_are_there_already() -> None:
+def test_a_context_cache_is_pinned_even_if_its_blocks_are_already_stored() -> None:
     with node() as manager, saver(address(manager)) as made:
         offer(made, "a", 2)
         job = offer(made, "a", 3, hint="context_cache", pin_s=60.0)

@@ -1,4 +1,4 @@
-"""Options of an engine: wrong ones are rejected when it starts."""
+"""Options of an engine: invalid ones are rejected at startup."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def test_options_are_read_and_have_defaults() -> None:
         {"backend": "x"},
     ],
 )
-def test_wrong_options_are_rejected(wrong: dict[str, Any]) -> None:
+def test_invalid_options_are_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="kv_connector_extra_config"):
         settings_in(wrong)
 
 
-def test_mooncake_is_asked_by_every_request_and_needs_its_master() -> None:
+def test_mooncake_is_queried_for_every_request_and_needs_its_master() -> None:
     read = settings_in({"backend": "mooncake", "node": "10.0.0.1:50051", "mooncake_segment_mib": 2})
     assert read.asks
     assert (read.store(b"", keeps=True).segment_bytes, read.store(b"", keeps=False).segment_bytes) == (2 << 20, 0)
@@ -43,7 +43,7 @@ def test_mooncake_is_asked_by_every_request_and_needs_its_master() -> None:
         settings_in({"backend": "mooncake"})
 
 
-def test_tls_is_whole_or_none() -> None:
+def test_tls_options_are_complete_or_absent() -> None:
     files = {"tls_certificate": "a.pem", "tls_key": "b.pem", "tls_authority": "c.pem"}
     tls = settings_in(files).tls
     assert tls is not None

@@ -1,4 +1,4 @@
-"""Blocks of one prompt have other keys under another adapter or salt."""
+"""Blocks of one prompt have different keys under a different adapter or salt."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from kvstore.keys.payload_key import PayloadFormat, PayloadKeys
 from tests.kvstore.connector.engine_blocks import FORMAT, chain
 
 
-def test_the_shared_domain_has_the_formats_own_keys() -> None:
+def test_the_shared_domain_uses_the_plain_format_keys() -> None:
     (block,) = chain("p", 1)
     assert DomainKeys(FORMAT).keys(Domain(), [block]) == [PayloadKeys(FORMAT).key(block)]
 
 
-def test_adapter_salt_and_rank_change_a_key() -> None:
+def test_a_key_depends_on_adapter_salt_and_rank() -> None:
     block = chain("p", 1)
     other_rank = PayloadFormat(
         model="tiny",
@@ -32,7 +32,7 @@ def test_adapter_salt_and_rank_change_a_key() -> None:
     assert len(set(keys)) == 5
 
 
-def test_salts_that_come_and_go_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changing_salts_do_not_grow_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(domain_keys, "_MAX_DOMAINS", 3)
     keys, block = DomainKeys(FORMAT), chain("p", 1)
     first = keys.keys(Domain(salt="0"), block)

@@ -19,7 +19,7 @@ def job(name: str = "a") -> LoadJob:
     )
 
 
-def test_a_load_that_came_whole_fails_no_block() -> None:
+def test_a_complete_load_fails_no_block() -> None:
     book, end = LoadBook(), LoadEnd(request_id="a", blocks=3)
     book.begin(job(), 0.0)
     assert book.claim("a")
@@ -28,7 +28,7 @@ def test_a_load_that_came_whole_fails_no_block() -> None:
     assert (book.take(), len(book)) == (([], set()), 0)
 
 
-def test_blocks_behind_the_leading_ones_have_failed() -> None:
+def test_blocks_after_the_leading_ones_count_as_failed() -> None:
     book = LoadBook()
     book.begin(job(), 0.0)
     book.claim("a")
@@ -36,7 +36,7 @@ def test_blocks_behind_the_leading_ones_have_failed() -> None:
     assert book.take()[1] == {5, 6}
 
 
-def test_what_comes_too_late_is_not_written() -> None:
+def test_late_blocks_are_not_written() -> None:
     book = LoadBook()
     book.begin(job(), 0.0)
     book.expire(0.9)
@@ -48,7 +48,7 @@ def test_what_comes_too_late_is_not_written() -> None:
     assert book.take() == ([], set())
 
 
-def test_a_load_that_writes_is_waited_for() -> None:
+def test_a_load_being_written_is_awaited() -> None:
     book = LoadBook()
     book.begin(job(), 0.0)
     assert book.claim("a")
@@ -56,7 +56,7 @@ def test_a_load_that_writes_is_waited_for() -> None:
     assert (book.take(), len(book)) == (([], set()), 1)
 
 
-def test_loads_end_apart_from_each_other() -> None:
+def test_loads_expire_independently() -> None:
     book = LoadBook()
     book.begin(job("a"), 0.0)
     book.begin(job("b"), 0.5)

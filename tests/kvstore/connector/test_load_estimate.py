@@ -1,4 +1,4 @@
-"""A load is worth it if it ends before the tokens could be computed."""
+"""A load pays off if it ends before the tokens could be computed."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ def learned(token_s: float = 0.001, byte_s: float = 1e-6) -> LoadEstimate:
     return estimate
 
 
-def test_while_nothing_is_known_the_order_holds() -> None:
+def test_without_measurements_an_order_is_followed() -> None:
     assert LoadEstimate().pays(16, 1 << 40)
 
 
 @pytest.mark.parametrize(("size", "pays"), [(99_000, True), (101_000, False)])
-def test_it_compares_seconds(size: int, pays: bool) -> None:
+def test_load_and_compute_seconds_are_compared(size: int, pays: bool) -> None:
     assert learned().pays(100, size) == pays
 
 
-def test_a_load_waits_behind_those_under_way() -> None:
+def test_a_load_waits_for_loads_in_progress() -> None:
     estimate = learned()
     estimate.begin("other", 60_000)
     assert not estimate.pays(100, 60_000)
@@ -33,7 +33,7 @@ def test_a_load_waits_behind_those_under_way() -> None:
     assert estimate.pays(100, 60_000)
 
 
-def test_it_follows_what_it_sees() -> None:
+def test_the_estimate_follows_measurements() -> None:
     estimate = learned()
     for _ in range(40):
         estimate.computed(0.01)
@@ -42,7 +42,7 @@ def test_it_follows_what_it_sees() -> None:
     assert estimate.byte_s == pytest.approx(1e-5, rel=0.01)
 
 
-def test_a_load_that_brought_nothing_and_a_step_without_time_teach_nothing() -> None:
+def test_an_empty_load_and_a_step_without_duration_teach_nothing() -> None:
     estimate = learned()
     estimate.end("lost", 0, 5.0)
     estimate.computed(0.0)
@@ -54,7 +54,7 @@ def test_a_load_that_brought_nothing_and_a_step_without_time_teach_nothing() -> 
     [(1000, 3.0, 3.0), (1000, 0.0, 10.0), (10_000, 3.0, 10.0), (1, 3.0, 0.1)],
     ids=["what computing takes", "no such limit", "at most the timeout", "at least a little"],
 )
-def test_no_request_waits_much_longer_for_blocks_than_they_take_to_compute(
+def test_no_request_waits_much_longer_for_blocks_than_their_computation_takes(
     tokens: int, max_ratio: float, patience_s: float
 ) -> None:
     assert learned(token_s=0.001).patience_s(tokens, 10.0, max_ratio) == pytest.approx(patience_s)

@@ -1,4 +1,4 @@
-"""The own node is queried in the background, and within a time limit."""
+"""The local node is queried in the background, within a time limit."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_backend_that_times_out_has_no_block() -> None:
     made.close()
 
 
-def test_it_counts_leading_blocks() -> None:
+def test_the_lookup_counts_leading_blocks() -> None:
     with node() as manager, lookup(address(manager)) as made:
         put(manager, 0, 1, 3)
         assert answered(made, "a", 4) == 2
@@ -74,19 +74,19 @@ def test_it_counts_leading_blocks() -> None:
 
 
 def test_no_request_waits_for_a_node_longer_than_its_limit() -> None:
-    """The limit applies at the next call, whether or not the answer is near."""
+    """The limit applies at the next call, however close the node's answer is."""
     with node() as manager, lookup(address(manager), timeout_s=0.5) as made, manager.store.lock:
         assert made.blocks("a", Domain(), chain("p", 2), 10.0) is None
         assert made.blocks("a", Domain(), chain("p", 2), 10.4) is None
         assert made.blocks("a", Domain(), chain("p", 2), 10.5) == 0
 
 
-def test_a_node_that_is_gone_has_nothing() -> None:
+def test_a_dead_node_has_no_blocks() -> None:
     with lookup(GONE) as made:
         assert answered(made, "a", 2) == 0
 
 
-def test_requests_that_ended_are_forgotten() -> None:
+def test_ended_requests_are_forgotten() -> None:
     with lookup(GONE) as made:
         made.blocks("a", Domain(), chain("p", 2), 0.0)
         made.forget("a")

@@ -1,4 +1,4 @@
-"""Layers follow one another in a payload; everything that determines their bytes is in the layout's name."""
+"""Layers follow one another in a payload; the layout's name covers everything that determines their bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def layer(name: str = "0", dtype: str = "bfloat16", order: tuple[int, ...] = (0,
     return LayerLayout(name, dtype, (2, 16, 4), order, 256)
 
 
-def test_each_layer_has_its_place() -> None:
+def test_each_layer_has_an_offset() -> None:
     layout = payload_layout([layer("0"), layer("1")], "kernel")
     assert (layout.offsets, layout.payload_bytes) == ((0, 256), 512)
     assert layout.name == payload_layout([layer("0"), layer("1")], "kernel").name
@@ -28,7 +28,7 @@ def test_each_layer_has_its_place() -> None:
     ],
     ids=["layers", "names", "dtype", "order of dimensions", "kernel"],
 )
-def test_other_bytes_have_another_name(layers: list[LayerLayout], kernel: str) -> None:
+def test_different_bytes_have_a_different_name(layers: list[LayerLayout], kernel: str) -> None:
     assert payload_layout(layers, kernel).name != payload_layout([layer("0"), layer("1")], "kernel").name
 
 

@@ -1,4 +1,4 @@
-"""Two engines that share a node, over many random prompts and faults: no block ever holds another one's bytes."""
+"""Two engines that share a node, with many random prompts and faults: no block ever holds another block's bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GONE = "127.0.0.1:1"
 
 
 def content(chain_hash: bytes) -> bytes:
-    """Return the content of a block of this hash where it was computed."""
+    """Return the computed content of a block with this hash."""
     return hashlib.shake_256(chain_hash).digest(PAYLOAD)
 
 
@@ -43,7 +43,7 @@ class Engine:
         self.worker = WorkerSide(settings(node=at), backend, self.memory, FORMAT, time.monotonic)
 
     def serve(self, asked: Request, now: float) -> int:
-        """Answer a request; returns how many of its blocks were loaded."""
+        """Serve a request; return how many of its blocks were loaded."""
         hashes = asked.block_hashes
         local = next((index for index, chain_hash in enumerate(hashes) if chain_hash not in self.cache), len(hashes))
         self.scheduler.add(asked, "")
@@ -105,7 +105,7 @@ def _fault(manager: NodeManager, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_loaded_is_what_was_computed(seed: int) -> None:
+def test_loaded_blocks_equal_computed_blocks(seed: int) -> None:
     rng, loaded = random.Random(seed), 0
     with node(slots={"dram_slots": 40}) as manager:
         engines = [Engine(address(manager)) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Blocks that a request loads and stores, and the outcome in its answer."""
+"""Blocks that a request loads and stores, and the outcome in its response."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.kvstore.connector.engine_blocks import PAYLOAD, TOKENS, chain, progre
 HOLDERS = ["127.0.0.1:1", "127.0.0.1:2"]
 
 
-def test_an_order_loads_what_the_engine_lacks_into_its_blocks() -> None:
+def test_an_order_loads_missing_blocks_into_the_engine() -> None:
     scheduler, asked = side(), request("a", load_blocks=3, holders=HOLDERS)
     scheduler.add(asked, "")
     assert scheduler.matched(asked, TOKENS, 0.0) == 2 * TOKENS
@@ -31,28 +31,28 @@ def test_the_last_token_is_always_computed() -> None:
     assert scheduler.matched(asked, 0, 0.0) == 3 * TOKENS
 
 
-def test_what_the_engine_has_is_not_loaded() -> None:
+def test_blocks_that_the_engine_holds_are_not_loaded() -> None:
     scheduler, asked = side(), request("a", load_blocks=3)
     scheduler.add(asked, "")
     assert scheduler.matched(asked, 3 * TOKENS, 0.0) == 0
 
 
 @pytest.mark.parametrize("order", [{}, {"load_blocks": 0}, {"load_blocks": 3, "holders": []}])
-def test_without_an_order_to_load_nothing_is_loaded(order: dict[str, object]) -> None:
+def test_without_a_load_order_nothing_is_loaded(order: dict[str, object]) -> None:
     scheduler, asked = side(), request("a", **order)  # type: ignore[arg-type]
     scheduler.add(asked, "")
     assert scheduler.matched(asked, 0, 0.0) == 0
 
 
 @pytest.mark.parametrize("wrong", [{FIELD: {"load_blocks": -1}}, {FIELD: {"keys": "AAAA", "load_blocks": 2}}])
-def test_an_order_that_makes_no_sense_is_none(wrong: dict[str, object]) -> None:
+def test_a_malformed_order_is_counted_and_ignored(wrong: dict[str, object]) -> None:
     scheduler, asked = side(), request("a")
     asked.kv_transfer_params = wrong
     scheduler.add(asked, "")
     assert (scheduler.matched(asked, 0, 0.0), scheduler.wrong_orders) == (0, 1)
 
 
-def test_a_request_loads_once_and_what_failed_is_computed() -> None:
+def test_a_request_loads_once_and_failed_blocks_are_computed() -> None:
     scheduler, asked = side(), request("a", load_blocks=3)
     scheduler.add(asked, "")
     scheduler.matched(asked, 0, 0.0)
@@ -63,7 +63,7 @@ def test_a_request_loads_once_and_what_failed_is_computed() -> None:
     assert len(scheduler.step([], 0, 0.0).loads) == 1
 
 
-def test_the_answer_holds_the_outcome_of_the_order() -> None:
+def test_the_response_contains_the_outcome_of_the_order() -> None:
     scheduler, asked = side(), request("a", load_blocks=3)
     scheduler.add(asked, "")
     scheduler.matched(asked, 0, 0.0)
@@ -77,13 +77,13 @@ def test_the_answer_holds_the_outcome_of_the_order() -> None:
     assert (outcome.holder, outcome.seconds, len(scheduler)) == (HOLDERS[0], 0.5, 0)
 
 
-def test_an_answer_without_a_load_holds_no_outcome() -> None:
+def test_a_response_without_a_load_contains_no_outcome() -> None:
     scheduler, asked = side(), request("a", load_blocks=0)
     scheduler.add(asked, "")
     assert scheduler.finished("a") is None
 
 
-def test_a_load_that_takes_longer_than_computing_is_not_begun() -> None:
+def test_a_load_slower_than_computing_is_not_started() -> None:
     scheduler = side()
     scheduler.estimate.computed(0.001)
     scheduler.estimate.end("other", 1_000_000, 20.0)
@@ -95,7 +95,7 @@ def test_a_load_that_takes_longer_than_computing_is_not_begun() -> None:
     assert outcome.reason == "late"
 
 
-def test_loads_that_did_not_pay_are_tried_again_after_some_rejections() -> None:
+def test_unprofitable_loads_are_retried_after_some_rejections() -> None:
     scheduler = side()
     scheduler.estimate.computed(0.001)
     scheduler.estimate.end("other", 1_000_000, 40.0)
@@ -116,7 +116,7 @@ def test_an_engine_without_a_ratio_limit_loads_at_any_cost() -> None:
     assert scheduler.matched(asked, 0, 0.0) == 3 * TOKENS
 
 
-def test_a_prompts_full_blocks_are_stored_once_with_their_place_and_routing_keys() -> None:
+def test_full_blocks_of_a_prompt_are_stored_once_with_position_and_routing_keys() -> None:
     scheduler, asked = side(), request("a", load_blocks=0, tenant="acme", hint="context_cache", pin_s=60)
     scheduler.add(asked, "")
     (job,) = scheduler.step([progress("a", 2 * TOKENS + 3, [4, 5, 6])], 35, 0.0).saves
@@ -128,7 +128,7 @@ def test_a_prompts_full_blocks_are_stored_once_with_their_place_and_routing_keys
     assert scheduler.step([progress("a", 4 * TOKENS + 6, [], complete=False)], 1, 0.0).saves == ()
 
 
-def test_a_block_that_an_other_request_has_stored_is_not_stored_again_until_it_may_be_lost() -> None:
+def test_a_block_stored_by_another_request_is_stored_again_after_the_interval() -> None:
     scheduler = side(store_again_s=100.0)
     for name, now, saved in (("a", 0.0, 4), ("b", 50.0, 0), ("c", 150.0, 4)):
         scheduler.add(request(name), "")
@@ -136,7 +136,7 @@ def test_a_block_that_an_other_request_has_stored_is_not_stored_again_until_it_m
         assert sum(len(job.block_ids) for job in jobs) == saved
 
 
-def test_a_block_that_the_node_did_not_take_is_offered_with_the_next_request() -> None:
+def test_a_block_that_the_node_did_not_store_is_offered_with_the_next_request() -> None:
     scheduler = side()
     scheduler.add(request("a"), "")
     (job,) = scheduler.step([progress("a", 69, [1, 2, 3, 4, 5])], 69, 0.0).saves
@@ -146,7 +146,7 @@ def test_a_block_that_the_node_did_not_take_is_offered_with_the_next_request() -
     assert again.block_ids == (7, 8)
 
 
-def test_what_was_loaded_is_not_stored_again_and_what_was_computed_instead_is() -> None:
+def test_loaded_blocks_are_not_stored_again_and_computed_replacements_are() -> None:
     scheduler, asked = side(), request("a", load_blocks=3)
     scheduler.add(asked, "")
     scheduler.matched(asked, 0, 0.0)
@@ -156,7 +156,7 @@ def test_what_was_loaded_is_not_stored_again_and_what_was_computed_instead_is() 
     assert job.block_ids == (3, 4)
 
 
-def test_a_block_that_the_node_has_lost_is_stored_again_once_it_is_computed() -> None:
+def test_a_block_lost_by_the_node_is_stored_again_after_its_computation() -> None:
     scheduler = side()
     scheduler.add(request("a"), "")
     scheduler.step([progress("a", 69, [1, 2, 3, 4, 5])], 69, 0.0)
@@ -169,7 +169,7 @@ def test_a_block_that_the_node_has_lost_is_stored_again_once_it_is_computed() ->
     assert job.block_ids == (7, 8, 9)
 
 
-def test_an_answers_blocks_are_stored_as_part_of_the_next_prompt() -> None:
+def test_blocks_of_a_response_are_stored_as_part_of_the_next_prompt() -> None:
     scheduler, first = side(), request("a", blocks=4, more_tokens=-2 * TOKENS)
     scheduler.add(first, "")
     (job,) = scheduler.step([progress("a", 4 * TOKENS, [1, 2, 3, 4])], 64, 0.0).saves
@@ -180,7 +180,7 @@ def test_an_answers_blocks_are_stored_as_part_of_the_next_prompt() -> None:
 
 
 @pytest.mark.parametrize(("changes", "order"), [({"node": ""}, {}), ({}, {"hint": "ephemeral"})])
-def test_nothing_is_stored_without_a_node_or_of_an_ephemeral_prompt(
+def test_nothing_is_stored_without_a_node_or_for_an_ephemeral_prompt(
     changes: dict[str, str], order: dict[str, str]
 ) -> None:
     scheduler = side(**changes)
@@ -188,7 +188,7 @@ def test_nothing_is_stored_without_a_node_or_of_an_ephemeral_prompt(
     assert scheduler.step([progress("a", 69, [1, 2, 3, 4, 5])], 69, 0.0).saves == ()
 
 
-def test_salt_and_adapter_set_a_request_apart() -> None:
+def test_salt_and_adapter_give_a_request_its_own_domain() -> None:
     scheduler, asked = side(), request("a")
     asked.cache_salt = "s"
     scheduler.add(asked, "adapter@/models/adapter")
@@ -207,7 +207,7 @@ class _Lookup:
         self.forgotten.append(request_id)
 
 
-def test_without_an_order_the_own_node_is_asked_and_loaded_from() -> None:
+def test_without_an_order_the_local_node_is_queried_and_loaded_from() -> None:
     scheduler, asked = side(), request("a")
     scheduler.lookup = lookup = _Lookup(None, 2)
     scheduler.add(asked, "")
@@ -220,14 +220,14 @@ def test_without_an_order_the_own_node_is_asked_and_loaded_from() -> None:
     assert lookup.forgotten == ["a"]
 
 
-def test_with_an_order_the_own_node_is_not_asked() -> None:
+def test_with_an_order_the_local_node_is_not_queried() -> None:
     scheduler, asked = side(), request("a", load_blocks=0)
     scheduler.lookup = _Lookup()
     scheduler.add(asked, "")
     assert scheduler.matched(asked, 0, 0.0) == 0
 
 
-def test_a_load_has_the_time_that_computing_its_tokens_gives_it() -> None:
+def test_a_loads_timeout_derives_from_the_compute_time_of_its_tokens() -> None:
     scheduler = side(load_timeout_s=2.0, max_load_ratio=2.0)
     scheduler.estimate.computed(0.01)
     for name, blocks, timeout_s in (("a", 2, 0.64), ("b", 40, 2.0)):
@@ -240,7 +240,7 @@ def test_a_load_has_the_time_that_computing_its_tokens_gives_it() -> None:
         assert job.timeout_s == pytest.approx(timeout_s)
 
 
-def test_blocks_that_become_a_context_cache_are_offered_once_more_to_be_pinned() -> None:
+def test_blocks_that_become_a_context_cache_are_offered_again_to_be_pinned() -> None:
     scheduler = side()
     for name, hint, saved in (("a", "default", 4), ("b", "context_cache", 4), ("c", "context_cache", 0)):
         scheduler.add(request(name, hint=hint, pin_s=60), "")

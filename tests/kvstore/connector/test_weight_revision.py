@@ -1,4 +1,4 @@
-"""Other weights under the same name have another revision."""
+"""Different weights under the same name have a different revision."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ def model(folder: Path, size: int = 1 << 20, seed: int = 1) -> Path:
     return folder
 
 
-def test_the_same_files_have_the_same_revision_in_any_folder(tmp_path: Path) -> None:
+def test_equal_files_have_equal_revisions_in_any_folder(tmp_path: Path) -> None:
     assert weight_revision(model(tmp_path / "a")) == weight_revision(model(tmp_path / "elsewhere" / "b"))
 
 
-def test_trained_on_weights_have_another(tmp_path: Path) -> None:
+def test_further_trained_weights_have_another_revision(tmp_path: Path) -> None:
     assert weight_revision(model(tmp_path / "a")) != weight_revision(model(tmp_path / "b", seed=2))
 
 
 @pytest.mark.parametrize("size", [0, 1, 4096, 5000])
-def test_small_files_are_read_whole(tmp_path: Path, size: int) -> None:
+def test_small_files_are_hashed_completely(tmp_path: Path, size: int) -> None:
     one = weight_revision(model(tmp_path / "a", size))
     assert one == weight_revision(model(tmp_path / "b", size))
     assert one != weight_revision(model(tmp_path / "c", size + 1))
 
 
-def test_the_configuration_counts(tmp_path: Path) -> None:
+def test_the_configuration_changes_the_revision(tmp_path: Path) -> None:
     first, second = model(tmp_path / "a"), model(tmp_path / "b")
     (second / "config.json").write_text('{"layers": 3}')
     assert weight_revision(first) != weight_revision(second)

@@ -1,4 +1,4 @@
-"""Two engines' workers with a node between them: one loads what the other stored, or has to compute it."""
+"""Two engines' workers with a node between them: one loads blocks that the other stored, or computes them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GONE = "127.0.0.1:1"
 
 
 class Clock:
-    """Seconds that a test sets."""
+    """Seconds set by the test."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -96,7 +96,7 @@ def filled(blocks: int = 3) -> Memory:
     return memory
 
 
-def test_what_one_engine_stores_another_loads() -> None:
+def test_blocks_stored_by_one_engine_are_loaded_by_another() -> None:
     first, second = filled(), Memory()
     with node() as manager:
         with worker(address(manager), first) as one:
@@ -121,7 +121,7 @@ def test_the_node_receives_tenant_routing_key_and_position_of_each_block() -> No
     assert {fact.tenant for fact in facts} == {"acme"}
 
 
-def test_what_the_node_has_is_not_sent_again() -> None:
+def test_blocks_that_the_node_holds_are_not_sent_again() -> None:
     with node() as manager, worker(address(manager), filled()) as one:
         store(one, saves(2))
         store(one, saves(3))
@@ -131,7 +131,7 @@ def test_what_the_node_has_is_not_sent_again() -> None:
 
 
 @pytest.mark.parametrize("domain", [Domain(salt="other"), Domain(lora="adapter@/a")])
-def test_another_domain_finds_nothing(domain: Domain) -> None:
+def test_another_domain_has_no_hits(domain: Domain) -> None:
     memory = Memory()
     with node() as manager, worker(address(manager), filled()) as one:
         store(one, saves())
@@ -140,7 +140,7 @@ def test_another_domain_finds_nothing(domain: Domain) -> None:
     assert not any(memory.data)
 
 
-def test_only_leading_blocks_are_of_use() -> None:
+def test_only_leading_blocks_are_used() -> None:
     """The first block is missing on one node, and the last on the other."""
     memory, source = Memory(), filled()
     with node() as a, node(node_id="n2") as b, worker("", memory) as two:
@@ -169,7 +169,7 @@ def _flip(manager: NodeManager, key: bytes) -> None:
     manager.store.arena.view(record.slots[DRAM], PAYLOAD)[17] ^= 1
 
 
-def test_a_node_that_is_gone_costs_its_blocks_and_raises_nothing() -> None:
+def test_a_dead_node_costs_its_blocks_and_raises_no_error() -> None:
     memory = Memory()
     with worker(GONE, memory) as one:
         end, failed = load(one, loads(GONE, "no address"))
@@ -180,7 +180,7 @@ def test_a_node_that_is_gone_costs_its_blocks_and_raises_nothing() -> None:
     assert report.unsaved == tuple(chain("p", 3))
 
 
-def test_an_engine_that_cannot_take_the_bytes_computes() -> None:
+def test_an_engine_that_cannot_accept_the_bytes_computes() -> None:
     memory = Memory()
     with node() as manager, worker(address(manager), filled()) as one:
         store(one, saves())
@@ -190,8 +190,8 @@ def test_an_engine_that_cannot_take_the_bytes_computes() -> None:
     assert (end.blocks, end.reason, failed) == (0, "failed", {8, 9, 10})
 
 
-def test_a_load_that_takes_too_long_is_given_up_and_touches_nothing() -> None:
-    """The node's worker holds the blocks, until after the engine has given up."""
+def test_a_load_that_times_out_is_abandoned_and_writes_nothing() -> None:
+    """The node's worker holds the blocks until the engine has timed out."""
     memory, clock, go_on, held = Memory(), Clock(), threading.Event(), threading.Event()
     with node() as manager, worker(address(manager), filled()) as one, worker("", memory, clock) as two:
         store(one, saves())
@@ -215,7 +215,7 @@ def test_a_load_that_takes_too_long_is_given_up_and_touches_nothing() -> None:
     assert not any(memory.data)
 
 
-def test_a_step_that_was_mostly_prefill_measures_the_time_of_a_token() -> None:
+def test_a_step_of_mostly_prefill_measures_the_time_per_token() -> None:
     clock = Clock()
     with worker(GONE, filled(), clock) as one:
         one.begin(StepJobs((), (saves(),), 100))

@@ -1,4 +1,4 @@
-"""Every form of KV events on the wire, as bytes built from the documented shapes."""
+"""Every wire format of KV events, as bytes built from the documented shapes."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def only(payload: bytes) -> Any:
     return event
 
 
-def test_vllm_up_to_0_23_sends_positions() -> None:
+def test_vllm_up_to_0_23_sends_arrays() -> None:
     assert decode_batch(wire(VLLM_0_23, rank=1)) == EventBatch(TS, [PLAIN], 1)
 
 
 @pytest.mark.parametrize("length", range(5, 13))
-def test_missing_fields_at_the_end_mean_their_defaults(length: int) -> None:
+def test_missing_trailing_fields_have_their_defaults(length: int) -> None:
     event = only(wire(VLLM_0_23[:length]))
     kind = "full_attention" if length >= 11 else None
     assert event.extra_keys == (PLAIN.extra_keys if length >= 9 else None)
@@ -53,7 +53,7 @@ def test_missing_fields_at_the_end_mean_their_defaults(length: int) -> None:
     assert (event.block_hashes, event.block_size, event.medium) == ([H1, H2], 2, "GPU")
 
 
-def test_more_fields_than_known_are_ignored() -> None:
+def test_extra_fields_are_ignored() -> None:
     assert only(wire([*VLLM_0_23, {"later": 1}, [1]])) == PLAIN
 
 
@@ -67,27 +67,27 @@ def test_more_fields_than_known_are_ignored() -> None:
         (["AllBlocksCleared", "GPU"], AllBlocksCleared()),
     ],
 )
-def test_other_events_as_positions(event: list[Any], expected: Any) -> None:
+def test_other_events_are_read_from_arrays(event: list[Any], expected: Any) -> None:
     assert only(wire(event)) == expected
 
 
-def test_a_batch_without_rank_and_an_empty_one() -> None:
+def test_a_batch_without_rank_and_an_empty_batch_are_read() -> None:
     assert decode_batch(msgspec.msgpack.encode([TS, [VLLM_0_23]])).data_parallel_rank is None
     assert decode_batch(msgspec.msgpack.encode([TS, []])).events == []
 
 
-def test_sglang_sends_signed_hashes_and_leaves_the_end_out() -> None:
+def test_sglang_sends_signed_hashes_and_omits_trailing_fields() -> None:
     event = only(wire(["BlockStored", [SIGNED], SIGNED + 1, [1, 2], 2, None, "CPU_PINNED"]))
     assert event == BlockStored([SIGNED], SIGNED + 1, [1, 2], 2, medium="CPU_PINNED")
 
 
-def test_sglang_from_0_5_18_has_metadata_where_vllm_has_the_adapter() -> None:
+def test_sglang_from_0_5_18_sends_metadata_in_the_adapter_position() -> None:
     metadata = {"cache_salt": "s", "session_id": "abc", "later": [1]}
     event = only(wire(["BlockStored", [SIGNED], None, [1, 2], 2, None, "GPU", metadata]))
     assert event == BlockStored([SIGNED], None, [1, 2], 2, cache_salt="s")
 
 
-def test_sglang_now_sends_maps_with_signed_hashes() -> None:
+def test_current_sglang_sends_maps_with_signed_hashes() -> None:
     stored = {
         "type": "BlockStored", "block_hashes": [SIGNED], "parent_block_hash": -5, "token_ids": [1, 2], "block_size": 2,
         "lora_id": None, "medium": "DISK", "cache_salt": "s", "session_id": "x",
@@ -95,21 +95,21 @@ def test_sglang_now_sends_maps_with_signed_hashes() -> None:
     assert only(wire(stored)) == BlockStored([SIGNED], -5, [1, 2], 2, medium="DISK", cache_salt="s")
 
 
-def test_adapters_show_by_name_or_only_by_number() -> None:
+def test_adapters_are_identified_by_name_or_only_by_number() -> None:
     assert only(wire(["BlockStored", [1], None, [1], 1, 7, "GPU", "sql"])).lora_name == "sql"
     assert only(wire(["BlockStored", [1], None, [1], 1, 7])).lora_id == 7
     by_number = {"type": "BlockStored", "block_hashes": [1], "parent_block_hash": None, "token_ids": [1]}
     assert only(wire({**by_number, "block_size": 1, "lora_id": 7})).lora_id == 7
 
 
-def test_hashes_may_be_bytes_in_either_form() -> None:
+def test_hashes_can_be_bytes_in_maps_and_arrays() -> None:
     event = only(wire(["BlockStored", [DIGEST], DIGEST[::-1], [1, 2], 2]))
     assert event.block_hashes == [DIGEST]
     assert event.parent_block_hash == DIGEST[::-1]
     assert only(wire({"type": "BlockRemoved", "block_hashes": [DIGEST], "medium": "GPU"})).block_hashes == [DIGEST]
 
 
-def test_forms_may_be_mixed_and_unknown_types_are_skipped() -> None:
+def test_maps_and_arrays_can_be_mixed_and_unknown_types_are_skipped() -> None:
     batch = decode_batch(
         wire(
             VLLM_0_23,
@@ -135,7 +135,7 @@ def test_large_arrays_are_distinguished_from_maps() -> None:
         {"type": "BlockStored", "block_hashes": [1], "parent_block_hash": None, "token_ids": [[1, 2]], "block_size": 1},
     ],
 )
-def test_pairs_of_tokens_are_rejected_by_name(event: Any) -> None:
+def test_token_pairs_are_rejected_by_name(event: Any) -> None:
     with pytest.raises(PairedTokensError, match="EAGLE"):
         decode_batch(wire(event))
 
@@ -164,12 +164,12 @@ def test_pairs_of_tokens_are_rejected_by_name(event: Any) -> None:
         b"\x93\xcb" + b"\x00" * 8 + b"\x91" + b"\x91" * 100_000,
     ],
 )
-def test_garbage_in_positions_is_one_clear_error(payload: bytes) -> None:
+def test_malformed_arrays_raise_one_clear_error(payload: bytes) -> None:
     with pytest.raises(UnreadableEventError):
         decode_batch(payload)
 
 
-def test_both_forms_lead_to_the_same_keys() -> None:
+def test_maps_and_arrays_produce_the_same_keys() -> None:
     maps, arrays = EngineBlockMap(), EngineBlockMap()
     named = {"type": "BlockStored", "block_hashes": [H1, H2], "parent_block_hash": None, "token_ids": [1, 2, 3, 4]}
     assert maps.stored(only(wire({**named, "block_size": 2})), 7) == arrays.stored(only(wire(VLLM_0_23)), 7)
@@ -188,13 +188,13 @@ values = st.recursive(
 
 
 @given(st.lists(values, max_size=4))
-def test_no_structure_raises_anything_else(events: list[Any]) -> None:
+def test_no_structure_raises_another_error(events: list[Any]) -> None:
     with contextlib.suppress(UnreadableEventError):
         decode_batch(wire(*events))
 
 
 @given(st.sampled_from([wire(VLLM_0_23), wire(["BlockRemoved", [DIGEST], "GPU", 0], {"type": "x"})]), st.data())
-def test_no_damage_raises_anything_else(payload: bytes, data: st.DataObject) -> None:
+def test_no_damaged_bytes_raise_another_error(payload: bytes, data: st.DataObject) -> None:
     damaged = bytearray(payload)
     for _ in range(data.draw(st.integers(1, 4))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))

@@ -16,7 +16,7 @@ from kvstore.events.kv_events import (
 )
 
 
-def test_a_batch_survives_the_wire() -> None:
+def test_a_batch_round_trips() -> None:
     batch = EventBatch(
         12.5,
         [
@@ -29,12 +29,12 @@ def test_a_batch_survives_the_wire() -> None:
     assert decode_batch(encode_batch(batch)) == batch
 
 
-def test_it_travels_as_maps_with_a_type_and_leaves_out_defaults() -> None:
+def test_events_are_sent_as_maps_with_a_type_and_without_defaults() -> None:
     wire = msgspec.msgpack.decode(encode_batch(EventBatch(1.0, [BlockRemoved([5])], 0)))
     assert wire == [1.0, [{"type": "BlockRemoved", "block_hashes": [5]}], 0]
 
 
-def test_it_reads_the_fields_a_real_engine_sends_and_ignores_what_it_does_not_know() -> None:
+def test_fields_of_a_real_engine_are_read_and_unknown_ones_ignored() -> None:
     event = {
         "type": "BlockStored", "block_hashes": [11346162695257084044], "parent_block_hash": None,
         "token_ids": [1, 2], "block_size": 2, "lora_id": None, "medium": "GPU", "lora_name": None,
@@ -45,7 +45,7 @@ def test_it_reads_the_fields_a_real_engine_sends_and_ignores_what_it_does_not_kn
     assert batch.events == [BlockStored([11346162695257084044], None, [1, 2], 2, **known)]  # type: ignore[arg-type]
 
 
-def test_unknown_event_types_are_skipped_and_the_rest_kept() -> None:
+def test_unknown_event_types_are_skipped_and_others_kept() -> None:
     wire = msgspec.msgpack.encode([1.0, [{"type": "BlockMoved", "to": 3}, {"type": "AllBlocksCleared"}]])
     assert decode_batch(wire).events == [AllBlocksCleared()]
 
@@ -64,18 +64,18 @@ def test_unknown_event_types_are_skipped_and_the_rest_kept() -> None:
         encode_batch(EventBatch(1.0, [BlockRemoved([1] * 65_537)])),
     ],
 )
-def test_garbage_is_one_clear_error(payload: bytes) -> None:
+def test_garbage_raises_one_clear_error(payload: bytes) -> None:
     with pytest.raises(UnreadableEventError):
         decode_batch(payload)
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_raise_anything_else(payload: bytes) -> None:
+def test_no_bytes_raise_another_error(payload: bytes) -> None:
     with contextlib.suppress(UnreadableEventError):
         decode_batch(payload)
 
 
-def test_token_ids_may_be_missing_below_engine_memory_only() -> None:
+def test_token_ids_can_be_missing_only_below_engine_memory() -> None:
     offloaded = BlockStored([1, 2], None, [], 16, medium="CPU")
     assert decode_batch(encode_batch(EventBatch(1.0, [offloaded]))).events == [offloaded]
     for medium in (None, "GPU"):

@@ -21,7 +21,7 @@ def read(events: list[KvEvent]) -> list[KvEvent]:
     return decode_batch(encode_batch(EventBatch(0.0, events))).events
 
 
-def test_both_ends_of_a_blocks_stay_name_it_alike() -> None:
+def test_stored_and_removed_events_identify_a_block_alike() -> None:
     changes = [BlockChange("stored", facts("a", 7), DRAM), BlockChange("removed", facts("a", 7), DRAM)]
     stored, removed = read(kv_events(changes))
     assert isinstance(stored, BlockStored)
@@ -30,7 +30,7 @@ def test_both_ends_of_a_blocks_stay_name_it_alike() -> None:
     assert stored.block_hashes == removed.block_hashes
 
 
-def test_neighbours_of_one_kind_and_medium_share_an_event() -> None:
+def test_consecutive_changes_of_one_kind_and_medium_share_an_event() -> None:
     changes = [BlockChange("stored", facts(name, name + 1), medium) for medium in (DRAM, SSD) for name in range(3)]
     events = read(kv_events(changes))
     assert [(len(event.block_hashes), event.medium) for event in events if isinstance(event, BlockStored)] == [
@@ -39,7 +39,7 @@ def test_neighbours_of_one_kind_and_medium_share_an_event() -> None:
     ]
 
 
-def test_a_block_without_a_routing_key_is_named_by_its_hash_alone() -> None:
+def test_a_block_without_a_routing_key_is_identified_by_its_hash_only() -> None:
     [event] = read(kv_events([BlockChange("stored", facts(name, name), DRAM) for name in (0, 1)]))
     [unnamed] = read(kv_events([BlockChange("stored", facts(0, 0), DRAM)]))
     assert isinstance(event, BlockStored)
@@ -62,11 +62,11 @@ def test_a_block_without_a_routing_key_is_named_by_its_hash_alone() -> None:
         ["headway", True, 1],
     ],
 )
-def test_what_engines_and_strangers_write_there_names_no_block(extra: Any) -> None:
+def test_foreign_and_malformed_extra_keys_identify_no_node_block(extra: Any) -> None:
     assert node_blocks(BlockStored([1], None, [], 16, medium="CPU", extra_keys=[extra])) == []
 
 
-def test_a_listener_that_sets_and_unsets_ends_with_what_the_node_holds() -> None:
+def test_a_listener_that_applies_changes_ends_with_the_nodes_contents() -> None:
     rng = random.Random(5)
     held: set[tuple[int, Medium]] = set()
     listed: set[tuple[int, str | None]] = set()
@@ -84,6 +84,6 @@ def test_a_listener_that_sets_and_unsets_ends_with_what_the_node_holds() -> None
         assert listed == held
 
 
-def test_no_payload_key_is_0_for_want_of_a_routing_key() -> None:
+def test_a_missing_routing_key_is_not_sent_as_key_0() -> None:
     assert extra_key(0, key("a")) is None
     assert extra_key((1 << 64) - 1, key("a")) == ["headway", (1 << 64) - 1, payload_id(key("a"))]

@@ -1,4 +1,4 @@
-"""One event that cannot be read, or of an unknown type, is lost alone, without its batch."""
+"""An unreadable event, or one of an unknown type, is skipped without losing its batch."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ def wire(*events: Any) -> bytes:
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_the_rest_of_a_batch_counts(odd: Any) -> None:
+def test_other_events_of_a_batch_are_kept(odd: Any) -> None:
     skipped: list[str] = []
     batch = decode_batch(wire(GOOD, odd, {"type": "BlockRemoved", "block_hashes": [2]}), skipped)
     assert batch.events == [BlockStored([1], None, [1, 2], 2), BlockRemoved([2])]
     assert len(skipped) == 1
 
 
-def test_unknown_types_that_concern_no_blocks_raise_no_doubt() -> None:
+def test_unknown_types_that_concern_no_blocks_are_not_counted_as_skipped() -> None:
     skipped: list[str] = []
     assert decode_batch(wire(GOOD, {"type": "SessionEnded"}), skipped).events == [BlockStored([1], None, [1, 2], 2)]
     assert skipped == []
 
 
 @pytest.mark.parametrize("payload", [b"", b"<html>", msgspec.msgpack.encode({"ts": 1}), wire(GOOD)[:-1]])
-def test_what_is_no_batch_still_raises(payload: bytes) -> None:
+def test_bytes_that_are_not_a_batch_still_raise(payload: bytes) -> None:
     with pytest.raises(UnreadableEventError):
         decode_batch(payload, [])
 
@@ -68,7 +68,7 @@ def test_sparse_groups_list_fewer_hashes_than_their_tokens_fill() -> None:
         ({"medium": "GPU", "locality": "REMOTE"}, False),
     ],
 )
-def test_only_local_engine_memory_is_engine_memory(fields: dict[str, Any], in_memory: bool) -> None:
+def test_only_local_engine_media_count_as_engine_memory(fields: dict[str, Any], in_memory: bool) -> None:
     for event in (GOOD, {"type": "BlockRemoved", "block_hashes": [1]}):
         (read,) = decode_batch(wire({**event, **fields})).events
         assert isinstance(read, BlockStored | BlockRemoved)

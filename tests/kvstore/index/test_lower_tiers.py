@@ -1,4 +1,4 @@
-"""Lower tiers against a plain model: blocks in an engine's memory, then those that its tiers add."""
+"""Lower tiers against a simple model: blocks in an engine's memory, then blocks that its tiers add."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_reach_is_what_each_engine_would_load(steps: list[Step]) -> None:
+def test_reach_equals_the_blocks_that_each_engine_would_load(steps: list[Step]) -> None:
     index = PrefixIndex()
     memory: list[set[int]] = [set() for _ in range(TARGETS)]
     below: list[dict[str, set[int]]] = [{tier: set() for tier in TIERS} for _ in range(TARGETS)]
@@ -70,7 +70,7 @@ def _run(held: set[int], first: int) -> int:
     return end
 
 
-def test_a_fleet_without_tiers_has_no_targets_with_any() -> None:
+def test_a_fleet_without_tiers_has_no_tier_targets() -> None:
     index = PrefixIndex()
     index.store(0, KEYS)
     assert index.tiers.targets == 0
@@ -80,7 +80,7 @@ def test_a_fleet_without_tiers_has_no_targets_with_any() -> None:
     assert (index.tiers.targets, len(index.tiers)) == (0, 0)
 
 
-def test_tiers_share_the_budget_and_the_larger_part_gives_way() -> None:
+def test_tiers_share_the_budget_and_the_larger_part_evicts() -> None:
     index = PrefixIndex(max_bytes=100 * ENTRY_BYTES)
     index.store(0, list(range(40)))
     for first in range(0, 300, 10):
@@ -92,7 +92,7 @@ def test_tiers_share_the_budget_and_the_larger_part_gives_way() -> None:
     index.check()
 
 
-def test_the_oldest_entries_of_the_largest_table_go_first() -> None:
+def test_the_oldest_entries_of_the_largest_table_are_evicted_first() -> None:
     tiers = LowerTiers()
     tiers.store(0, EXTERNAL, range(4))
     tiers.store(0, CPU, [9])

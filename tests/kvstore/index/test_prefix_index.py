@@ -58,7 +58,7 @@ TestIndexAgainstSets.settings = settings(max_examples=60, stateful_step_count=40
 
 
 @given(st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=8), max_size=40))
-def test_it_never_exceeds_its_budget(prompts: list[list[int]]) -> None:
+def test_the_index_never_exceeds_its_budget(prompts: list[list[int]]) -> None:
     index = PrefixIndex(max_bytes=10 * ENTRY_BYTES)
     for prompt in prompts:
         index.store(0, token_block_keys(1, prompt, 1))
@@ -66,7 +66,7 @@ def test_it_never_exceeds_its_budget(prompts: list[list[int]]) -> None:
         assert len(index) <= 10
 
 
-def test_the_longest_untouched_keys_leave_first_and_leaves_before_their_parents() -> None:
+def test_the_longest_untouched_keys_are_evicted_first_and_leaves_before_parents() -> None:
     index = PrefixIndex(max_bytes=4 * ENTRY_BYTES)
     first, second = token_block_keys(1, [1, 2], 1), token_block_keys(1, [3, 4], 1)
     index.store(0, first)

@@ -1,4 +1,4 @@
-"""A searched match equals the scanned one wherever prefixes are held whole, in far fewer lookups."""
+"""A searched match equals the scanned one if prefixes are held without gaps, with far fewer lookups."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def walked(keys: tuple[int, ...], among: int, held: dict[int, int]) -> PrefixMat
 
 
 @given(st.integers(1, 200), st.lists(st.integers(0, 200), max_size=12), st.integers(0, 4095))
-def test_it_is_the_walked_one(length: int, depths: list[int], among: int) -> None:
+def test_a_searched_match_equals_the_walked_one(length: int, depths: list[int], among: int) -> None:
     keys = tuple(range(1000, 1000 + length))
     held: dict[int, int] = {}
     for target, depth in enumerate(depths):
@@ -44,7 +44,7 @@ def test_a_prompt_of_128k_tokens_needs_few_lookups() -> None:
     assert len(asked) < 100
 
 
-def test_the_index_searches_long_prompts_and_walks_short_ones_alike() -> None:
+def test_the_index_matches_long_prompts_by_search_and_short_ones_by_walk_alike() -> None:
     index = PrefixIndex()
     keys = tuple(range(1, 2 * LONG + 1))
     index.store(0, keys[:10])
@@ -60,7 +60,7 @@ def test_the_index_searches_long_prompts_and_walks_short_ones_alike() -> None:
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30)), max_size=40),
     st.integers(0, 15),
 )
-def test_a_walk_is_exact_even_where_blocks_are_missing(
+def test_a_walk_is_exact_even_if_blocks_are_missing(
     length: int, resident: list[tuple[int, int]], coming: list[tuple[int, int]], among: int
 ) -> None:
     keys = tuple(range(1000, 1000 + length))
@@ -75,7 +75,7 @@ def test_a_walk_is_exact_even_where_blocks_are_missing(
     assert walk_match(keys, among << 20, *tables) == walked(keys, among << 20, both)
 
 
-def test_blocks_stored_together_share_the_object_that_names_their_holders() -> None:
+def test_blocks_stored_together_share_one_holders_object() -> None:
     index = PrefixIndex()
     keys = tuple(range(1, 21))
     for target in (40, 50):

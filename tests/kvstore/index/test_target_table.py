@@ -15,7 +15,7 @@ def test_a_released_bit_is_reused_only_after_a_sweep() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["assign", "release", "sweep"]), st.sampled_from("abcde")), max_size=60))
-def test_each_bit_is_always_in_one_place(steps: list[tuple[str, str]]) -> None:
+def test_each_bit_is_always_in_exactly_one_state(steps: list[tuple[str, str]]) -> None:
     table = TargetTable()
     for verb, name in steps:
         if verb == "sweep":

@@ -1,4 +1,4 @@
-"""The tenant with most blocks gives up its oldest; one within its part loses nothing."""
+"""The tenant with most blocks loses its oldest; a tenant within its share loses none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kvstore.index.prefix_index import PrefixIndex
 from kvstore.index.tenant_blocks import TenantBlocks
 
 
-def test_a_flood_of_prefixes_costs_another_tenant_no_hit() -> None:
+def test_a_flood_of_prefixes_evicts_no_other_tenants_hits() -> None:
     blocks, index = TenantBlocks(20_000), PrefixIndex()
     prompts = [range(number * 100, number * 100 + 50) for number in range(1, 100)]
 
@@ -31,7 +31,7 @@ def test_a_flood_of_prefixes_costs_another_tenant_no_hit() -> None:
     assert len(index) <= 20_000
 
 
-def test_alone_a_tenant_may_fill_all_and_its_oldest_leave_first() -> None:
+def test_an_only_tenant_can_fill_everything_and_its_oldest_blocks_are_evicted_first() -> None:
     blocks = TenantBlocks(100)
     assert blocks.touch("a", range(100)) == []
     blocks.touch("a", range(10))
@@ -39,7 +39,7 @@ def test_alone_a_tenant_may_fill_all_and_its_oldest_leave_first() -> None:
     assert gone == [99]
 
 
-def test_blocks_that_another_tenant_has_too_stay() -> None:
+def test_blocks_shared_with_another_tenant_stay() -> None:
     blocks = TenantBlocks(4)
     blocks.touch("a", [1])
     assert blocks.touch("b", [5, 4, 3, 2, 1]) == [2]
@@ -58,6 +58,6 @@ def test_random_operations_keep_the_limit(seed: int) -> None:
     assert len(blocks) == 0
 
 
-def test_a_limit_of_no_keys_is_none() -> None:
+def test_a_limit_of_zero_keys_is_rejected() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         TenantBlocks(0)

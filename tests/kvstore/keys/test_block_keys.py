@@ -9,7 +9,7 @@ from kvstore.keys.block_keys import byte_block_keys, extend_key, key_seed, pack_
 TOKENS = st.lists(st.integers(0, 2**32 - 1), max_size=200)
 
 
-def test_seeds_differ_by_each_of_their_parts() -> None:
+def test_seeds_depend_on_each_of_their_parts() -> None:
     seeds = {
         key_seed(b"s", "model", "lora", "domain"),
         key_seed(b"t", "model", "lora", "domain"),
@@ -22,7 +22,9 @@ def test_seeds_differ_by_each_of_their_parts() -> None:
 
 
 @given(TOKENS, TOKENS, st.integers(1, 32))
-def test_equal_prefixes_have_equal_keys_up_to_where_they_part(first: list[int], second: list[int], block: int) -> None:
+def test_equal_prefixes_have_equal_keys_up_to_where_they_diverge(
+    first: list[int], second: list[int], block: int
+) -> None:
     shared = 0
     while shared < min(len(first), len(second)) and first[shared] == second[shared]:
         shared += 1
@@ -33,7 +35,7 @@ def test_equal_prefixes_have_equal_keys_up_to_where_they_part(first: list[int], 
 
 
 @given(TOKENS, st.integers(1, 32))
-def test_a_list_and_an_array_of_the_same_tokens_have_the_same_keys(tokens: list[int], block: int) -> None:
+def test_a_list_and_an_array_of_the_same_tokens_have_equal_keys(tokens: list[int], block: int) -> None:
     assert token_block_keys(1, tokens, block) == token_block_keys(1, array("I", tokens), block)
 
 

@@ -1,4 +1,4 @@
-"""Two secrets at once: which one signs, which ones verify, and what is counted."""
+"""Two secrets at once: which one signs, which ones verify, and the counts."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ OLD, NEW = b"the secret before the rotation", b"the secret after the rotation"
         ("django-insecure-abcdefghijklmnopqrstuvwxyz", True),
     ],
 )
-def test_a_secret_is_weak_if_it_is_short_monotonous_or_a_well_known_one(secret: str, weak: bool) -> None:
+def test_short_monotonous_and_well_known_secrets_are_weak(secret: str, weak: bool) -> None:
     assert is_weak(secret) == weak
 
 
-def test_keys_differ_by_secret_kind_and_purpose_and_a_secret_is_in_none() -> None:
+def test_keys_differ_by_secret_kind_and_purpose_and_contain_no_secret() -> None:
     fleet, kv = stretched(OLD, FLEET), stretched(OLD, KV)
     made = [secret.derive(purpose) for secret in (fleet, kv, stretched(NEW)) for purpose in ("seals", "salts")]
     assert len(set(made)) == 6
@@ -53,7 +53,7 @@ def test_a_secret_is_stretched_once_and_every_guess_costs_as_much(monkeypatch: p
     assert first.fingerprint == module.SecretKey(first._master).fingerprint
 
 
-def test_the_used_secret_makes_and_both_check() -> None:
+def test_the_secret_in_use_signs_and_both_verify() -> None:
     before, within, after = Keyring.of(OLD), Keyring.of(NEW, OLD), Keyring.of(NEW)
     keys = within.keys("seals")
     assert keys.used == after.keys("seals").used == keys.every[0]
@@ -61,7 +61,7 @@ def test_the_used_secret_makes_and_both_check() -> None:
     assert before.keys("seals").matching(lambda key: key == keys.used) is None
 
 
-def test_what_the_other_secret_opens_is_counted_by_purpose() -> None:
+def test_uses_of_the_other_secret_are_counted_by_purpose() -> None:
     keyring, old = Keyring.of(NEW, OLD), Keyring.of(OLD).keys("seals").used
     keys = keyring.keys("seals")
     assert keys.matching(lambda key: key == old, "gateway a") == old
@@ -72,5 +72,5 @@ def test_what_the_other_secret_opens_is_counted_by_purpose() -> None:
 
 
 @pytest.mark.parametrize("also", [b"", NEW])
-def test_no_other_secret_and_the_same_one_again_are_none(also: bytes) -> None:
+def test_a_missing_or_repeated_other_secret_is_ignored(also: bytes) -> None:
     assert [item.fingerprint for item in Keyring.of(NEW, also).every] == [stretched(NEW).fingerprint]

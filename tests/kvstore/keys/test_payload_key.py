@@ -35,22 +35,22 @@ def test_equal_facts_give_equal_keys_of_32_bytes() -> None:
         {"isolation_domain": "tenant"},
     ],
 )
-def test_each_fact_that_gives_bytes_their_meaning_changes_the_key(change: dict[str, object]) -> None:
+def test_each_fact_that_determines_bytes_changes_the_key(change: dict[str, object]) -> None:
     assert PayloadKeys(msgspec.structs.replace(FORMAT, **change)).key(CHAIN) != PayloadKeys(FORMAT).key(CHAIN)
 
 
-def test_fields_cannot_run_into_each_other() -> None:
+def test_field_boundaries_change_the_key() -> None:
     one = msgspec.structs.replace(FORMAT, model="ab", weight_revision="c")
     other = msgspec.structs.replace(FORMAT, model="a", weight_revision="bc")
     assert PayloadKeys(one).key(CHAIN) != PayloadKeys(other).key(CHAIN)
 
 
-def test_a_hash_of_64_bits_is_rejected_because_two_prompts_may_share_it() -> None:
+def test_a_64_bit_hash_is_rejected_because_two_prompts_can_share_it() -> None:
     with pytest.raises(ValueError, match="16 to 32 bytes"):
         PayloadKeys(FORMAT).key(bytes(8))
 
 
-def test_a_format_that_cannot_be_is_rejected() -> None:
+def test_an_impossible_format_is_rejected() -> None:
     with pytest.raises(ValueError, match="rank 2"):
         PayloadKeys(msgspec.structs.replace(FORMAT, tp_rank=2))
     with pytest.raises(ValueError, match="at least 1 token"):

@@ -1,4 +1,4 @@
-"""A control plane that nodes register at, for tests."""
+"""A control plane at which nodes register, for tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 @contextmanager
 def registry(answer: Callable[[dict[str, Any]], bytes] = lambda _: b"") -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Yield the URL to register at, and the entries received; `answer` returns the answer to a report."""
+    """Yield the registration URL and the entries received; `answer` returns the response to a report."""
     entries: list[dict[str, Any]] = []
 
     class Registry(BaseHTTPRequestHandler):

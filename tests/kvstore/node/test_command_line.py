@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[3]
         (["--register", "ftp://x", "--port", "0", "--dram-mib", "1"], "not a URL to register at"),
     ],
 )
-def test_a_wrong_option_is_reported_and_nothing_starts(
+def test_an_invalid_option_is_reported_and_nothing_starts(
     arguments: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HEADWAY_KV_SECRET", SECRET.decode())
@@ -46,7 +46,7 @@ def test_a_wrong_option_is_reported_and_nothing_starts(
     assert sentence in capsys.readouterr().err
 
 
-def test_there_is_no_node_without_a_secret(
+def test_a_node_without_a_secret_does_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("HEADWAY_KV_SECRET", raising=False)
@@ -79,7 +79,7 @@ def answers(client: object, port: int) -> bool:
 
 
 @pytest.mark.processes
-def test_sigterm_drains_and_what_was_put_is_there_after_it(tmp_path: Path) -> None:
+def test_sigterm_drains_and_stored_blocks_survive_it(tmp_path: Path) -> None:
     [port] = free_ports(1)
     with a_client() as client:
         with running(tmp_path, port) as process:
@@ -99,7 +99,7 @@ def test_sigterm_drains_and_what_was_put_is_there_after_it(tmp_path: Path) -> No
 
 
 @pytest.mark.processes
-def test_a_killed_node_comes_back_with_whole_blocks_only(tmp_path: Path) -> None:
+def test_a_killed_node_restarts_with_only_complete_blocks(tmp_path: Path) -> None:
     rng, [port], seen = random.Random(3), free_ports(1), 0
     with a_client() as client:
         for life in range(4):

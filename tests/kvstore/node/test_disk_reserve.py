@@ -1,4 +1,4 @@
-"""The SSD tier shares its file system: it leaves a reserve to others, and releases space when they need it."""
+"""The SSD tier shares its file system: it keeps a reserve free, and releases space when others need it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SharedDisk:
 
 
 def a_store(directory: Path, reserve: int, **changes: Any) -> BlockStore:
-    """Return a store that keeps this many slots' space free."""
+    """Return a store that keeps the space of this many slots free."""
     settings = catalog_settings(dram_slots=32, slot_bytes=STRIDE, disk_reserve_bytes=reserve * STRIDE, **changes)
     return BlockStore(settings, directory, lambda: 0.0, 0.0, 1)
 
@@ -61,11 +61,11 @@ def a_store(directory: Path, reserve: int, **changes: Any) -> BlockStore:
         (1024 * GIB, 16 * GIB),
     ],
 )
-def test_a_reserve_fits_its_disk(size: int, reserve: int) -> None:
+def test_a_reserve_must_fit_its_disk(size: int, reserve: int) -> None:
     assert usual_reserve(size) == reserve
 
 
-def test_the_tier_stops_growing_at_the_reserve_and_new_blocks_take_the_place_of_old_ones(
+def test_the_tier_stops_growing_at_the_reserve_and_new_blocks_replace_old_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = SharedDisk(monkeypatch, slots=10)
@@ -79,7 +79,7 @@ def test_the_tier_stops_growing_at_the_reserve_and_new_blocks_take_the_place_of_
     store.close()
 
 
-def test_between_two_readings_of_the_disk_no_more_is_taken_than_the_last_one_showed(
+def test_between_two_disk_readings_no_more_space_is_used_than_the_last_one_showed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = SharedDisk(monkeypatch, slots=10)
@@ -92,7 +92,7 @@ def test_between_two_readings_of_the_disk_no_more_is_taken_than_the_last_one_sho
     store.close()
 
 
-def test_the_tier_gives_space_back_when_others_fill_the_disk_and_takes_it_again_when_they_leave(
+def test_the_tier_releases_space_when_others_fill_the_disk_and_regrows_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = SharedDisk(monkeypatch, slots=20)
@@ -119,7 +119,7 @@ def test_the_tier_gives_space_back_when_others_fill_the_disk_and_takes_it_again_
     store.close()
 
 
-def test_free_slots_give_their_space_back_before_a_block_leaves(
+def test_free_slots_release_their_space_before_a_block_is_evicted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = SharedDisk(monkeypatch, slots=20)
@@ -150,7 +150,7 @@ def test_pinned_blocks_stay_however_full_the_disk_is(tmp_path: Path, monkeypatch
     store.close()
 
 
-def test_one_tick_gives_back_a_bounded_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_tick_releases_a_bounded_amount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk_room, "GIVEN_BACK_BYTES", 5 * STRIDE)
     disk = SharedDisk(monkeypatch, slots=20)
     store = a_store(tmp_path, reserve=4, ssd_slots=16)
@@ -165,7 +165,7 @@ def test_one_tick_gives_back_a_bounded_part(tmp_path: Path, monkeypatch: pytest.
     store.close()
 
 
-def test_a_slot_that_gave_its_space_back_holds_nothing_of_its_tenant_after_a_restart(
+def test_a_slot_that_released_its_space_holds_no_tenant_bytes_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = SharedDisk(monkeypatch, slots=20)
@@ -184,7 +184,7 @@ def test_a_slot_that_gave_its_space_back_holds_nothing_of_its_tenant_after_a_res
     again.close()
 
 
-def test_a_file_system_that_cannot_give_space_back_keeps_the_tier_at_work_and_its_bytes_are_overwritten(
+def test_without_hole_punching_the_tier_keeps_working_and_its_bytes_are_overwritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def cannot(_self: SlotFile, _slot: int) -> None:
@@ -207,7 +207,7 @@ def test_a_file_system_that_cannot_give_space_back_keeps_the_tier_at_work_and_it
     store.close()
 
 
-def test_a_disk_that_cannot_be_asked_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_disk_usage_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     SharedDisk(monkeypatch, slots=20)
     store = a_store(tmp_path, reserve=4, ssd_slots=16)
 
@@ -221,7 +221,7 @@ def test_a_disk_that_cannot_be_asked_changes_nothing(tmp_path: Path, monkeypatch
     store.close()
 
 
-def test_a_real_file_system_gets_the_space_of_a_punched_slot(tmp_path: Path) -> None:
+def test_a_real_file_system_regains_the_space_of_a_punched_slot(tmp_path: Path) -> None:
     file = SlotFile(tmp_path, 4, 1 << 20)
     store = BlockStore(catalog_settings(ssd_slots=4, slot_bytes=1 << 20), None, lambda: 0.0, 0.0, 1)
     file._write(b"x" * (4 << 20), file._payload_at(0))
@@ -251,7 +251,7 @@ def test_a_node_reports_its_disk_and_its_reserve(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("option", "reserve"), [([], None), (["--disk-reserve-mib", "2048"], 2 << 30)])
-def test_the_option_sets_the_reserve(
+def test_the_reserve_option_sets_the_reserve(
     option: list[str], reserve: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADWAY_KV_SECRET", SECRET.decode())

@@ -12,7 +12,7 @@ class Clock:
         return self.now
 
 
-def test_it_is_the_share_of_the_last_minute_with_reads_or_writes() -> None:
+def test_disk_use_is_the_share_of_the_last_minute_with_reads_or_writes() -> None:
     clock = Clock()
     use = DiskUse(clock)
     assert use.share() == 0.0
@@ -28,7 +28,7 @@ def test_it_is_the_share_of_the_last_minute_with_reads_or_writes() -> None:
     assert use.share() == 0.0
 
 
-def test_what_overlaps_counts_once_and_what_is_under_way_counts() -> None:
+def test_overlapping_operations_count_once_and_running_ones_count() -> None:
     clock = Clock()
     use = DiskUse(clock)
     with use.at_work():
@@ -41,7 +41,7 @@ def test_what_overlaps_counts_once_and_what_is_under_way_counts() -> None:
     assert use.share() == pytest.approx(0.5)
 
 
-def test_a_failed_write_ends_too() -> None:
+def test_a_failed_write_ends_its_time_too() -> None:
     clock = Clock()
     use = DiskUse(clock)
     with pytest.raises(OSError, match="full"), use.at_work():

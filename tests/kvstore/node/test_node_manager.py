@@ -1,4 +1,4 @@
-"""A node manager as its clients see it."""
+"""A node manager as seen by its clients."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from tests.patience import wait_until
 BATCH = msgspec.msgpack.Decoder(EventBatch)
 
 
-def test_blocks_on_ssd_outlive_the_node(tmp_path: Path) -> None:
+def test_blocks_on_ssd_survive_the_node(tmp_path: Path) -> None:
     with a_client() as client:
         with node(tmp_path) as manager:
             put(client, manager, "a", "b")
@@ -55,7 +55,7 @@ def test_blocks_on_ssd_outlive_the_node(tmp_path: Path) -> None:
             assert manager.store.counts.hits == {"CPU": 1, "STORAGE": 2}
 
 
-def test_what_left_dram_is_read_from_ssd(tmp_path: Path) -> None:
+def test_blocks_evicted_from_dram_are_read_from_ssd(tmp_path: Path) -> None:
     with node(tmp_path, slots={"dram_slots": 2}) as manager, a_client() as client:
         for name in range(6):
             put(client, manager, name)
@@ -64,7 +64,7 @@ def test_what_left_dram_is_read_from_ssd(tmp_path: Path) -> None:
         assert manager.store.catalog.evicted("CPU") > 0
 
 
-def test_a_block_damaged_on_ssd_is_a_miss_that_is_counted(tmp_path: Path) -> None:
+def test_a_block_damaged_on_ssd_is_a_counted_miss(tmp_path: Path) -> None:
     with a_client() as client:
         with node(tmp_path) as manager:
             put(client, manager, "a", "b")
@@ -77,7 +77,7 @@ def test_a_block_damaged_on_ssd_is_a_miss_that_is_counted(tmp_path: Path) -> Non
             assert manager.store.catalog.find(key("a")) is None
 
 
-def test_a_full_disk_costs_the_copy_below_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_costs_only_the_ssd_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with node(tmp_path) as manager, a_client() as client:
 
         def full(*_: object) -> int:
@@ -100,13 +100,13 @@ def test_a_full_disk_costs_the_copy_below_and_nothing_else(tmp_path: Path, monke
         wait_until(one_more_is_taken)
 
 
-def test_an_ephemeral_prompt_is_not_kept() -> None:
+def test_an_ephemeral_prompt_is_not_stored() -> None:
     with node() as manager, a_client() as client:
         assert client.put(address(manager), [block("a")], "ephemeral") == TransferRejected("ephemeral")
         assert contents(client, [address(manager)], ["a"]) == [None]
 
 
-def test_a_context_cache_stays_through_a_crowd_and_a_restart(tmp_path: Path) -> None:
+def test_a_context_cache_survives_evictions_and_a_restart(tmp_path: Path) -> None:
     slots = {"dram_slots": 2, "ssd_slots": 4}
     with a_client() as client:
         with node(tmp_path, slots=slots) as manager:
@@ -120,7 +120,7 @@ def test_a_context_cache_stays_through_a_crowd_and_a_restart(tmp_path: Path) -> 
             assert client.call(address(manager), Pin([key("pinned")], 0.0)) == Done(1)
 
 
-def test_a_later_pin_outlives_the_process_too(tmp_path: Path) -> None:
+def test_a_later_pin_survives_the_process_too(tmp_path: Path) -> None:
     with a_client() as client:
         with node(tmp_path) as manager:
             put(client, manager, "a")
@@ -132,9 +132,7 @@ def test_a_later_pin_outlives_the_process_too(tmp_path: Path) -> None:
             assert record.pinned_until > time.monotonic() + 3000.0
 
 
-def test_a_pin_that_comes_while_the_block_is_copied_outlives_the_process_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pin_during_the_copy_to_ssd_survives_the_process_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with node(tmp_path) as manager, a_client() as client:
         file = manager.store.slot_file
         assert file is not None
@@ -164,7 +162,7 @@ def test_a_node_fetches_from_another_under_locks_on_both() -> None:
             assert len(manager.store.transactions) == 0
 
 
-def test_a_fetch_that_fails_leaves_nothing_behind() -> None:
+def test_a_failed_fetch_leaves_nothing_behind() -> None:
     with node() as source, node() as destination, a_client() as client:
         put(client, source, "a")
         answer = client.call(address(destination), Pull(address(source), [facts("a"), facts("x")]))
@@ -175,7 +173,7 @@ def test_a_fetch_that_fails_leaves_nothing_behind() -> None:
         assert (len(destination.store.catalog), destination.store.catalog.used_slots("CPU")) == (0, 0)
 
 
-def test_a_block_that_was_kept_without_a_routing_key_learns_it_and_keeps_it(tmp_path: Path) -> None:
+def test_a_block_stored_without_a_routing_key_gets_it_later_and_keeps_it(tmp_path: Path) -> None:
     plain, data = block("a")
     changes: list[Any] = []
     with node(tmp_path) as manager, a_client() as client:
@@ -215,7 +213,7 @@ def test_pages_and_lookups_list_held_blocks(tmp_path: Path) -> None:
         assert answer == Held([(1000, ["CPU", "STORAGE"]), (-1, [])])
 
 
-def test_events_have_the_form_of_the_engines_and_are_replayed(tmp_path: Path) -> None:
+def test_events_have_the_format_of_engines_and_are_replayed(tmp_path: Path) -> None:
     events_port, replay_port = free_ports(2)
     context = zmq.Context()
     sub, dealer = context.socket(zmq.SUB), context.socket(zmq.DEALER)
@@ -280,7 +278,7 @@ def test_a_restarted_node_lists_its_blocks_by_routing_keys(tmp_path: Path) -> No
         context.term()
 
 
-def test_its_metrics_count_its_operations() -> None:
+def test_metrics_count_the_nodes_operations() -> None:
     [port] = free_ports(1)
     with node(metrics_port=port) as manager, a_client() as client:
         put(client, manager, "a")
@@ -299,7 +297,7 @@ def test_its_metrics_count_its_operations() -> None:
             assert line in lines
 
 
-def test_it_registers_at_the_configured_url_and_reports_when_it_drains_and_is_gone() -> None:
+def test_a_node_registers_at_the_configured_url_and_reports_draining_and_end() -> None:
     with registry() as (url, entries), node(register_url=url, register_bearer="hw_1") as manager:
         wait_until(lambda: entries)
         assert entries[0]["address"] == address(manager)
@@ -308,7 +306,7 @@ def test_it_registers_at_the_configured_url_and_reports_when_it_drains_and_is_go
         assert [item["state"] for item in entries][-1] == "gone"
 
 
-def test_its_report_holds_its_counts_by_client() -> None:
+def test_the_report_contains_counts_per_client() -> None:
     with registry() as (url, entries), node(register_url=url) as manager, a_client(name="engine-1") as client:
         put(client, manager, "a")
         contents(client, [address(manager)], ["a", "x"])
@@ -337,7 +335,7 @@ def test_a_node_learns_the_rate_of_a_link_from_its_receiver() -> None:
         assert rates[0] == 0.0 < rates[1] != rates[2]
 
 
-def test_a_client_that_gives_no_name_is_called_by_its_host() -> None:
+def test_a_client_without_a_name_is_named_by_its_host() -> None:
     with node() as manager, a_client() as client:
         put(client, manager, "a")
         wait_until(manager.server.links.links)
@@ -364,7 +362,7 @@ def test_a_drain_lets_a_transfer_end_and_rejects_new_ones() -> None:
         assert client.get([address(manager)], [Wanted(key("a"))]) == [None]
 
 
-def test_a_node_describes_its_blocks_by_what_gateways_call_them(tmp_path: Path) -> None:
+def test_a_node_describes_its_blocks_by_the_keys_that_gateways_use(tmp_path: Path) -> None:
     named = [(msgspec.structs.replace(block(name)[0], routing_key=number), block(name)[1]) for number, name in
              enumerate("abc", 1)]  # fmt: skip
     with node(tmp_path) as manager, a_client() as client:
@@ -376,7 +374,7 @@ def test_a_node_describes_its_blocks_by_what_gateways_call_them(tmp_path: Path) 
         assert client.call(address(manager), Describe([1, 2, 3])) == PageOf([], 0, manager.events.published)
 
 
-def test_a_pull_without_a_holder_brings_blocks_from_ssd_to_dram(tmp_path: Path) -> None:
+def test_a_pull_without_a_holder_moves_blocks_from_ssd_to_dram(tmp_path: Path) -> None:
     with node(tmp_path, slots={"dram_slots": 2}) as manager, a_client() as client:
         put(client, manager, "a", "b")
         wait_until(lambda: on_ssd(manager, "a", "b"))

@@ -1,4 +1,4 @@
-"""What strangers can occupy of a node's ports for metrics and events, which need no secret."""
+"""Resources that strangers can use on a node's metrics and events ports, which need no secret."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_metrics_are_served_while_strangers_hold_300_connections(capfd: pytest.C
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_head_has_one_time_for_all_its_bytes() -> None:
+def test_a_head_has_one_timeout_for_all_its_bytes() -> None:
     clock = Clock()
     with scraped(clock) as served, connect(served.server_port) as stranger:
         wait_until(lambda: len(served._open) == 1)
@@ -71,7 +71,7 @@ def test_a_head_has_one_time_for_all_its_bytes() -> None:
 
 
 @pytest.mark.parametrize("head", BROKEN)
-def test_broken_requests_are_not_logged(head: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+def test_malformed_requests_are_not_logged(head: bytes, capfd: pytest.CaptureFixture[str]) -> None:
     with scraped(Clock()) as served:
         with connect(served.server_port) as stranger:
             stranger.sendall(head)
@@ -94,7 +94,7 @@ def spoken(port: int, kind: bytes) -> socket.socket:
 
 @contextmanager
 def publishing() -> Iterator[tuple[int, int, str]]:
-    """Run a node; yields the ports of its events and of their replay, and its own address."""
+    """Run a node; yield the ports of its events and of their replay, and its own address."""
     events, replay = free_ports(2)
     with node(events_port=events, replay_port=replay) as manager:
         yield events, replay, address(manager)
@@ -117,7 +117,7 @@ def descriptors() -> int:
 
 
 @pytest.mark.parametrize("kind", ["silent", "subscribed"])
-def test_strangers_at_the_events_cannot_take_the_nodes_descriptors(kind: str) -> None:
+def test_strangers_on_the_event_ports_cannot_exhaust_the_nodes_descriptors(kind: str) -> None:
     with publishing() as (events, replay, there), ExitStack() as stack:
         before = descriptors()
         strangers: list[socket.socket] = []
@@ -131,8 +131,8 @@ def test_strangers_at_the_events_cannot_take_the_nodes_descriptors(kind: str) ->
         assert replayed(replay)
 
 
-def test_a_client_that_sends_without_end_is_closed() -> None:
-    """libzmq keeps every subscription, and every part of a message whose last part has not come."""
+def test_a_client_that_sends_endlessly_is_disconnected() -> None:
+    """libzmq keeps every subscription, and every part of a message whose last part has not arrived."""
     with publishing() as (events, replay, _):
         for port, kind, part in ((events, b"SUB", b"\x00\x09\x01topic%03d"), (replay, b"DEALER", b"\x01\x08part%04d")):
             with spoken(port, kind) as stranger, pytest.raises(ConnectionError):
@@ -143,7 +143,7 @@ def test_a_client_that_sends_without_end_is_closed() -> None:
         assert replayed(replay)
 
 
-def test_a_message_longer_than_any_of_a_gateways_ends_its_connection() -> None:
+def test_a_message_longer_than_any_gateway_sends_ends_its_connection() -> None:
     with publishing() as (_, replay, _), spoken(replay, b"DEALER") as stranger:
         stranger.sendall(b"\x02" + struct.pack(">Q", 1000))
         wait_until(lambda: is_closed(stranger))

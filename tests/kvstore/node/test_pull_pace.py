@@ -1,4 +1,4 @@
-"""Pulls that no request waits for keep to their limit, together."""
+"""Pulls that no request waits for share one rate limit."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def test_without_a_limit_or_bytes_nothing_waits(limit: float, size: int) -> None
     assert clock.waited == []
 
 
-def test_a_pull_that_a_request_waits_for_has_no_limit() -> None:
-    """A limit of a byte per second would keep each block for minutes."""
+def test_a_pull_that_a_request_waits_for_is_not_limited() -> None:
+    """A limit of one byte per second would delay each block for minutes."""
     with node() as source, node(pull_bytes_per_s=1.0, drain_s=0.1) as target, a_client() as client:
         put(client, source, "a")
         answer = client.call(address(target), Pull(address(source), [facts("a")], int(FlowPriority.REQUEST)))
         assert answer == Done(1, [])
 
 
-def test_nodes_keep_the_limit_of_their_settings() -> None:
+def test_nodes_apply_the_limit_of_their_settings() -> None:
     with node() as source, node(pull_bytes_per_s=20_000.0) as target, a_client() as client:
         put(client, source, "a", "b")
         before = target.store.clock()

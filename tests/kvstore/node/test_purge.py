@@ -1,4 +1,4 @@
-"""A purge of a tenant leaves nothing, in no tier, despite concurrent work."""
+"""A purge of a tenant leaves no bytes in any tier, despite concurrent work."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ def test_a_purge_leaves_no_byte_of_the_tenant(tmp_path: Path) -> None:
             assert contents(client, [address(manager)], ["theirs"]) == [bytes(payload("theirs"))]
 
 
-def test_a_purge_reports_a_disk_that_rejects_it_and_repeating_it_helps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_purge_reports_a_failing_disk_and_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with node(tmp_path) as manager, a_client() as client:
         put(client, manager, "a")
         wait_until(lambda: on_ssd(manager, "a"))
@@ -49,7 +47,7 @@ def test_a_purge_reports_a_disk_that_rejects_it_and_repeating_it_helps(
         assert manager.store.catalog.used_slots(SSD) == 0
 
 
-def test_what_could_not_be_overwritten_is_tried_again_and_used_again(
+def test_slots_that_could_not_be_overwritten_are_retried_and_reused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with node(tmp_path) as manager, a_client() as client:
@@ -77,7 +75,7 @@ def test_a_put_whose_tenant_is_purged_meanwhile_keeps_no_lease(monkeypatch: pyte
         assert len(manager.store.transactions) == 0
 
 
-def test_a_purge_ends_when_the_last_read_of_a_block_did_and_then_no_byte_is_left() -> None:
+def test_a_purge_ends_after_the_last_read_of_a_block_and_leaves_no_byte() -> None:
     with node() as manager, a_client() as client:
         put(client, manager, "a")
         with manager.store.reading([key("a")], 1 << 20):

@@ -1,4 +1,4 @@
-"""Cold copies that nodes give up: never the last one, whatever is lost on the way, and never one that is wanted."""
+"""Nodes drop cold copies, but never the last one, whatever messages are lost, and never one that is in use."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Network:
 
 
 class _Client:
-    """A node's client for calls to others."""
+    """A node's client for calls to other nodes."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -116,7 +116,7 @@ FACTS = {name: facts for name, (facts, _) in zip((name for names in PROMPTS for 
 
 
 def anything(network: Network) -> None:
-    """Let one event happen to one node."""
+    """Let one random event happen to one node."""
     rng = network.rng
     name, other = rng.sample(NODES, 2)
     names = rng.choice(PROMPTS)[: rng.randrange(1, 4)]
@@ -138,7 +138,7 @@ def anything(network: Network) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_no_order_and_no_loss_takes_the_last_copy(seed: int) -> None:
+def test_no_order_and_no_loss_removes_the_last_copy(seed: int) -> None:
     network = Network(random.Random(seed))
     network.loses = 0.1
     deep = 0
@@ -159,7 +159,7 @@ def test_no_order_and_no_loss_takes_the_last_copy(seed: int) -> None:
     assert network.dropped > 5
 
 
-def test_two_nodes_that_are_to_drop_in_favor_of_each_other_do_not_both() -> None:
+def test_two_nodes_that_drop_in_favor_of_each_other_do_not_both_drop() -> None:
     network = Network(random.Random(0))
     names = PROMPTS[0]
     for name in "ab":
@@ -181,7 +181,7 @@ def test_two_nodes_that_are_to_drop_in_favor_of_each_other_do_not_both() -> None
     assert not any(len(store.transactions) for store in network.stores.values())
 
 
-def test_what_is_read_pinned_locked_or_followed_by_others_stays() -> None:
+def test_blocks_that_are_read_pinned_locked_or_extended_by_others_stay() -> None:
     network = Network(random.Random(0))
     names = PROMPTS[0]
     keys = [key(item) for item in names]
@@ -208,7 +208,7 @@ def test_what_is_read_pinned_locked_or_followed_by_others_stays() -> None:
     assert network.call("a", Shrink("b", keys, 50.0)) == Done(3)
 
 
-def test_a_holder_that_lacks_a_block_or_is_the_node_itself_or_dead_ends_nothing() -> None:
+def test_a_holder_that_lacks_the_block_is_dead_or_is_the_node_itself_allows_no_drop() -> None:
     network = Network(random.Random(0))
     names = PROMPTS[0]
     keys = [key(name) for name in names]
@@ -221,7 +221,7 @@ def test_a_holder_that_lacks_a_block_or_is_the_node_itself_or_dead_ends_nothing(
     assert len(network.stores["a"].catalog) == 3
 
 
-def test_over_the_wire_a_corrupt_copy_of_the_holder_counts_for_none() -> None:
+def test_a_corrupt_remote_copy_does_not_count() -> None:
     with node() as target, node() as holder, a_client() as client:
         for item in (target, holder):
             put(client, item, "x")

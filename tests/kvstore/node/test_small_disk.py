@@ -1,4 +1,4 @@
-"""A disk smaller than its tier: the node keeps serving, uses the space there is, and reports it."""
+"""A disk smaller than its tier: the node keeps serving, uses the available space, and reports it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WITHHELD = 'headway_kv_slots_withheld{medium="STORAGE"}'
 
 
 class SmallDisk:
-    """Has space for a number of bytes of the file, and rejects writes beyond it. Mutable: the space."""
+    """Space for a limited number of bytes of the file; further writes are rejected. Mutable: the space."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, file: SlotFile, slots: int) -> None:
         self.file, self.rejected = file, 0
@@ -44,13 +44,13 @@ class SmallDisk:
 
 
 def a_store(directory: Path, **changes: Any) -> tuple[BlockStore, list[float]]:
-    """Return a store with its time, which tests advance."""
+    """Return a store with its clock, which tests advance."""
     now = [0.0]
     return BlockStore(catalog_settings(dram_slots=32, **changes), directory, lambda: now[0], 0.0, 1), now
 
 
 def kept(store: BlockStore, name: object) -> bool:
-    """Store a block with write-through; returns whether the disk accepted it."""
+    """Store a block with write-through; return whether the disk accepted it."""
     facts, data = block(name)
     store.allocate(f"t-{name}", [], [facts], 30.0)
     filling = store.begin_write(f"t-{name}", [facts.key])
@@ -66,9 +66,7 @@ def on_disk(store: BlockStore, *names: object) -> list[object]:
     return [name for name, record in records.items() if record is not None and SSD in record.slots]
 
 
-def test_after_one_rejected_write_new_blocks_take_the_place_of_old_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_one_rejected_write_new_blocks_replace_old_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, _ = a_store(tmp_path, ssd_slots=16)
     assert store.slot_file is not None
     disk = SmallDisk(monkeypatch, store.slot_file, 5)
@@ -81,7 +79,7 @@ def test_after_one_rejected_write_new_blocks_take_the_place_of_old_ones(
     store.close()
 
 
-def test_a_disk_that_gets_space_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_gains_space_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, now = a_store(tmp_path, ssd_slots=16)
     assert store.slot_file is not None
     disk, free = SmallDisk(monkeypatch, store.slot_file, 5), store.catalog.free_slots(SSD)
@@ -105,7 +103,7 @@ def test_a_disk_that_gets_space_is_used_again(tmp_path: Path, monkeypatch: pytes
     store.close()
 
 
-def test_another_failure_of_the_disk_takes_no_slot_out_of_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_disk_failures_disable_no_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, _ = a_store(tmp_path)
     assert store.slot_file is not None
 
@@ -147,7 +145,7 @@ def reported(manager: NodeManager) -> Any:
     return report_of(manager.store, manager.server, manager.write_through, KEYRING)
 
 
-def test_a_slot_that_was_written_has_its_space_and_others_have_none(tmp_path: Path) -> None:
+def test_a_written_slot_has_its_space_and_others_have_none(tmp_path: Path) -> None:
     store, _ = a_store(tmp_path, ssd_slots=4)
     assert kept(store, "a")
     record = store.catalog.find(key("a"))
@@ -162,7 +160,7 @@ def test_a_slot_that_was_written_has_its_space_and_others_have_none(tmp_path: Pa
     store.close()
 
 
-def test_withheld_slots_are_neither_free_nor_taken_and_a_tenants_bytes_in_them_are_found() -> None:
+def test_withheld_slots_are_unused_and_tenant_bytes_in_them_are_tracked() -> None:
     slots = FreeSlots(6)
     taken = {slots.take(), slots.take()}
     slots.give(0, "acme")

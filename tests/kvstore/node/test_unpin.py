@@ -1,4 +1,4 @@
-"""A pin that an operator ends: the node receives its end with the answer to a report."""
+"""A pin ended by an operator: the node receives the end in the response to a report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.patience import wait_until
 
 
 def all_pins(entry: dict[str, Any]) -> bytes:
-    """Answer that every pin is to end."""
+    """Respond that every pin is to end."""
     pins = [{"name": item["name"], "tenant": item["tenant"]} for item in entry["report"]["pins"]]
     return json.dumps({"name": entry["name"], "revision": 3, "unpin": pins}).encode()
 
@@ -32,7 +32,7 @@ def test_a_report_lists_pins_without_their_content() -> None:
         assert 50.0 < pin.left_s <= 60.0
 
 
-def test_it_ends_a_pin_that_an_operator_has_ended(tmp_path: Path) -> None:
+def test_a_node_ends_a_pin_that_an_operator_has_ended(tmp_path: Path) -> None:
     with registry(all_pins) as (url, entries), a_client() as client:
         with node(tmp_path, register_url=url) as manager:
             wait_until(lambda: entries)
@@ -46,7 +46,7 @@ def test_it_ends_a_pin_that_an_operator_has_ended(tmp_path: Path) -> None:
             assert manager.store.pins() == []
 
 
-def test_an_answer_that_is_none_is_no_end_of_the_node() -> None:
+def test_a_malformed_response_does_not_end_the_node() -> None:
     for answer in (b"not json", b'{"unpin": [{"name": "../..", "tenant": ""}]}', b'{"unpin": 7}'):
         with registry(lambda _, answer=answer: answer) as (url, entries), node(register_url=url) as manager:
             wait_until(lambda entries=entries: entries)

@@ -1,7 +1,7 @@
 from kvstore.tiers.arena import Arena
 
 
-def test_slots_lie_apart_and_a_shorter_block_leaves_nothing_of_the_longer_one_before_it() -> None:
+def test_slots_do_not_overlap_and_a_shorter_block_leaves_no_bytes_of_a_longer_one() -> None:
     arena = Arena(3, 4096)
     for slot in range(3):
         arena.claim(slot, 4096)[:] = bytes([slot + 1]) * 4096

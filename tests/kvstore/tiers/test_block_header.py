@@ -27,23 +27,23 @@ HEADERS = st.builds(
 
 
 @given(HEADERS)
-def test_a_header_comes_back_from_the_disk(header: BlockHeader) -> None:
+def test_a_header_round_trips_through_the_disk(header: BlockHeader) -> None:
     data = header.encode()
     assert len(data) == HEADER_BYTES
     assert decode_header(data, SLOT) == header
 
 
 @given(HEADERS, st.integers(0, 240), st.integers(1, 255))
-def test_a_changed_byte_makes_it_no_header(header: BlockHeader, offset: int, change: int) -> None:
+def test_a_changed_byte_invalidates_a_header(header: BlockHeader, offset: int, change: int) -> None:
     data = bytearray(header.encode())
     data[offset] ^= change
     assert decode_header(bytes(data), SLOT) is None
 
 
 @given(st.binary(max_size=2 * HEADER_BYTES))
-def test_garbage_is_no_header(data: bytes) -> None:
+def test_garbage_is_not_a_header(data: bytes) -> None:
     assert decode_header(data, SLOT) is None
 
 
-def test_a_block_longer_than_a_slot_is_not_believed() -> None:
+def test_a_header_with_a_block_longer_than_its_slot_is_rejected() -> None:
     assert decode_header(BlockHeader(facts("a", length=SLOT)).encode(), SLOT - 1) is None

@@ -26,7 +26,7 @@ def fill(order: EvictionOrder, *chain: object) -> None:
 
 @pytest.mark.parametrize("name", EVICTIONS)
 @pytest.mark.parametrize("seed", range(6))
-def test_only_leaves_that_may_leave_do(name: str, seed: int) -> None:
+def test_only_evictable_leaves_are_evicted(name: str, seed: int) -> None:
     rng, order = random.Random(seed), order_of(name, seed)
     parents: dict[bytes, bytes] = {}
     free: set[bytes] = set()
@@ -56,7 +56,7 @@ def test_only_leaves_that_may_leave_do(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", EVICTIONS)
-def test_blocks_that_name_each_other_as_parents_can_still_leave(name: str) -> None:
+def test_blocks_with_cyclic_parents_can_still_be_evicted(name: str) -> None:
     order = order_of(name)
     order.add(key("a"), key("b"))
     order.add(key("b"), key("a"))
@@ -71,7 +71,7 @@ def test_blocks_that_name_each_other_as_parents_can_still_leave(name: str) -> No
         order.check()
 
 
-def test_leaf_lru_takes_the_tail_of_the_prompt_unused_for_longest() -> None:
+def test_leaf_lru_evicts_the_tail_of_the_longest_unused_prompt() -> None:
     order = order_of("leaf_lru")
     fill(order, "a1", "a2", "a3")
     fill(order, "b1", "b2")
@@ -83,7 +83,7 @@ def test_leaf_lru_takes_the_tail_of_the_prompt_unused_for_longest() -> None:
     assert left == [key(name) for name in ("b2", "b1", "a3", "a2", "a1")]
 
 
-def test_rlt_spares_what_this_phase_used() -> None:
+def test_rlt_spares_blocks_used_in_this_phase() -> None:
     for seed in range(20):
         order = order_of("rlt", seed)
         for number in range(SLOTS):
@@ -94,7 +94,7 @@ def test_rlt_spares_what_this_phase_used() -> None:
         assert order.victim() not in (key("one more"), key(0), key(1))
 
 
-def test_rlt_draws_by_chance() -> None:
+def test_rlt_draws_randomly() -> None:
     drawn = set()
     for seed in range(40):
         order = order_of("rlt", seed)
@@ -104,6 +104,6 @@ def test_rlt_draws_by_chance() -> None:
     assert len(drawn) == 4
 
 
-def test_an_unknown_rule_names_the_known_ones() -> None:
+def test_an_unknown_rule_lists_the_known_ones() -> None:
     with pytest.raises(ValueError, match="leaf_lru, rlt"):
         order_of("mru")

@@ -22,7 +22,7 @@ SLOTS = 32
 
 
 def whole_blocks(file: SlotFile) -> dict[int, bytes]:
-    """Return slot → key of visible blocks, each verified to be whole."""
+    """Return slot → key of visible blocks, each verified to be complete."""
     keys = {}
     for slot, header in file.scan():
         if header.stored:
@@ -38,7 +38,7 @@ def put(file: SlotFile, slot: int, name: object, length: int = 1000) -> None:
     file.write(slot, BlockHeader(facts, expires_at=1e12), data)
 
 
-def test_blocks_outlive_the_process(tmp_path: Path) -> None:
+def test_blocks_survive_the_process(tmp_path: Path) -> None:
     file = SlotFile(tmp_path, SLOTS, SLOT)
     put(file, 0, "a")
     put(file, SLOTS - 1, "b", SLOT)
@@ -48,7 +48,7 @@ def test_blocks_outlive_the_process(tmp_path: Path) -> None:
     file.close()
 
 
-def test_a_slot_is_used_again(tmp_path: Path) -> None:
+def test_a_slot_is_reused(tmp_path: Path) -> None:
     file = SlotFile(tmp_path, SLOTS, SLOT)
     put(file, 3, "a", SLOT)
     put(file, 3, "b", 10)
@@ -57,7 +57,7 @@ def test_a_slot_is_used_again(tmp_path: Path) -> None:
     file.close()
 
 
-def test_a_released_slot_names_the_tenant_whose_bytes_are_left(tmp_path: Path) -> None:
+def test_a_released_slot_names_the_tenant_whose_bytes_remain(tmp_path: Path) -> None:
     file = SlotFile(tmp_path, SLOTS, SLOT)
     put(file, 3, "a")
     file.release(3, BlockHeader(block("a")[0]))
@@ -75,7 +75,7 @@ def test_scrubbing_leaves_no_byte(tmp_path: Path) -> None:
     file.close()
 
 
-def test_scrubbing_writes_only_where_something_was_written(tmp_path: Path) -> None:
+def test_scrubbing_writes_only_previously_written_ranges(tmp_path: Path) -> None:
     file, path = SlotFile(tmp_path, SLOTS, 16 * SLOT), tmp_path / "blocks.kv"
     put(file, SLOTS - 1, "a", 16 * SLOT)
     put(file, 2, "b")
@@ -87,7 +87,7 @@ def test_scrubbing_writes_only_where_something_was_written(tmp_path: Path) -> No
     file.close()
 
 
-def test_only_the_owner_may_read_it(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
     old = os.umask(0)
     try:
         file = SlotFile(tmp_path / "tier", SLOTS, SLOT)
@@ -98,14 +98,14 @@ def test_only_the_owner_may_read_it(tmp_path: Path) -> None:
     file.close()
 
 
-def test_two_nodes_cannot_share_it(tmp_path: Path) -> None:
+def test_two_nodes_cannot_share_the_file(tmp_path: Path) -> None:
     file = SlotFile(tmp_path, SLOTS, SLOT)
     with pytest.raises(SlotFileInUseError, match="another node"):
         SlotFile(tmp_path, SLOTS, SLOT)
     file.close()
 
 
-def test_other_sizes_begin_an_empty_file(tmp_path: Path) -> None:
+def test_different_sizes_start_an_empty_file(tmp_path: Path) -> None:
     file = SlotFile(tmp_path, SLOTS, SLOT)
     put(file, 3, "a")
     file.close()
@@ -115,7 +115,7 @@ def test_other_sizes_begin_an_empty_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_flipped_bytes_never_show_a_wrong_block(tmp_path: Path, seed: int) -> None:
+def test_flipped_bytes_never_return_a_wrong_block(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     file = SlotFile(tmp_path, SLOTS, SLOT)
     for slot in range(SLOTS):
@@ -139,7 +139,7 @@ def test_flipped_bytes_never_show_a_wrong_block(tmp_path: Path, seed: int) -> No
 
 
 @pytest.mark.parametrize("length", [1, 700, SLOT])
-def test_a_write_that_ends_at_any_byte_leaves_the_old_block_the_new_one_or_none(
+def test_a_write_cut_off_at_any_byte_leaves_the_old_block_the_new_one_or_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
 ) -> None:
     file, pwrite = SlotFile(tmp_path, 2, SLOT), os.pwrite
@@ -168,9 +168,7 @@ def test_a_write_that_ends_at_any_byte_leaves_the_old_block_the_new_one_or_none(
     file.close()
 
 
-def test_what_a_write_left_unfinished_is_overwritten_at_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unfinished_write_is_overwritten_at_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, pwrite, writes = SlotFile(tmp_path, 2, SLOT), os.pwrite, []
 
     def cut(descriptor: int, data: bytes | memoryview, begin: int) -> int:
@@ -226,7 +224,7 @@ def writer(directory: Path, limit: int, seed: int) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.processes
-def test_a_kill_at_any_moment_leaves_whole_blocks(tmp_path: Path) -> None:
+def test_a_kill_at_any_moment_leaves_only_complete_blocks(tmp_path: Path) -> None:
     rng = random.Random(5)
     seen = 0
     for seed in range(8):
@@ -244,7 +242,7 @@ def test_a_kill_at_any_moment_leaves_whole_blocks(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("seed", range(3))
-def test_a_file_that_cannot_grow_leaves_whole_blocks(tmp_path: Path, seed: int) -> None:
+def test_a_file_that_cannot_grow_leaves_only_complete_blocks(tmp_path: Path, seed: int) -> None:
     # The limit is within the payload of a slot in the middle: writes before it succeed, one is cut, others fail.
     limit = 4096 + SLOTS * 256 + 4096 + 15 * SLOT + 700
     out, _ = writer(tmp_path, limit, seed).communicate(timeout=60)

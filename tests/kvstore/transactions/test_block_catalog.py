@@ -17,7 +17,7 @@ def write_through(held: BlockCatalog, *names: object) -> None:
         held.close_fill(record, SSD, whole=True)
 
 
-def test_a_copy_below_lets_the_upper_one_go_without_losing_the_block() -> None:
+def test_a_copy_on_ssd_lets_the_dram_copy_be_evicted_without_losing_the_block() -> None:
     held = catalog(dram_slots=2)
     transactions = Transactions(held)
     store(transactions, "a")
@@ -53,7 +53,7 @@ def test_a_context_cache_is_offloaded_and_never_evicted() -> None:
     held.check()
 
 
-def test_a_pin_keeps_a_block_beyond_its_time_but_not_beyond_the_longest_pin() -> None:
+def test_a_pin_keeps_a_block_past_its_expiry_but_not_past_the_longest_pin() -> None:
     held = catalog(max_age_s=10.0, max_pin_s=50.0)
     store(Transactions(held), "a")
     held.pin([key("a")], 1000.0, 0.0)
@@ -71,7 +71,7 @@ def test_a_tenant_pins_within_its_quota() -> None:
     assert held.pin([key("c")], 10.0, 0.0) == 1
 
 
-def test_a_block_leaves_after_its_time() -> None:
+def test_a_block_expires() -> None:
     held = catalog(max_age_s=10.0)
     store(Transactions(held), "a")
     held.expire(9.9)
@@ -80,7 +80,7 @@ def test_a_block_leaves_after_its_time() -> None:
     assert held.find(key("a")) is None
 
 
-def test_blocks_in_use_are_no_victims() -> None:
+def test_blocks_in_use_are_not_evicted() -> None:
     held = catalog(dram_slots=2)
     transactions = Transactions(held)
     store(transactions, "a")
@@ -93,7 +93,7 @@ def test_blocks_in_use_are_no_victims() -> None:
     assert held.find(key("a")) is None
 
 
-def test_a_purge_names_every_slot_with_bytes_of_the_tenant_the_free_ones_too() -> None:
+def test_a_purge_lists_every_slot_with_bytes_of_the_tenant_including_free_ones() -> None:
     held = catalog()
     transactions = Transactions(held)
     store(transactions, "old", "kept")
@@ -126,7 +126,7 @@ def test_a_purge_waits_for_slots_that_another_call_overwrites() -> None:
     held.check()
 
 
-def test_a_slot_that_could_not_be_overwritten_is_not_used_until_it_was() -> None:
+def test_a_slot_that_could_not_be_overwritten_is_not_reused_before_it_is() -> None:
     held = catalog(dram_slots=1)
     store(Transactions(held), "a")
     held.purge("acme")
@@ -142,7 +142,7 @@ def test_a_slot_that_could_not_be_overwritten_is_not_used_until_it_was() -> None
     held.check()
 
 
-def test_the_slot_of_a_block_that_never_came_is_overwritten() -> None:
+def test_the_slot_of_a_block_that_was_never_written_is_overwritten() -> None:
     held = catalog(dram_slots=1)
     store(Transactions(held), "a")
     record = held.create(facts("b", tenant="other"), 0.0)
@@ -162,7 +162,7 @@ def test_a_block_read_during_a_purge_is_overwritten_after_the_read() -> None:
     assert [(item.slot, item.scrub) for item in held.take_cleared()] == [(0, True)]
 
 
-def test_after_a_restart_the_newer_of_two_copies_holds_and_old_blocks_do_not() -> None:
+def test_after_a_restart_the_newer_of_two_copies_is_used_and_old_blocks_are_not() -> None:
     held = catalog()
     header = BlockHeader(facts("a"), incarnation=1, sequence=5, expires_at=1100.0, pinned_until=1050.0)
     headers = [
@@ -183,7 +183,7 @@ def test_after_a_restart_the_newer_of_two_copies_holds_and_old_blocks_do_not() -
     held.check()
 
 
-def test_pages_go_over_all_committed_blocks() -> None:
+def test_pages_cover_all_committed_blocks() -> None:
     held = catalog()
     store(Transactions(held), *range(5))
     first = held.page(0, 3)
@@ -191,7 +191,7 @@ def test_pages_go_over_all_committed_blocks() -> None:
     assert [record.facts.key for record in [*first, *rest]] == [key(number) for number in range(5)]
 
 
-def test_a_slot_that_its_owner_is_clearing_is_accounted_for() -> None:
+def test_a_slot_being_cleared_by_its_owner_is_accounted_for() -> None:
     held = catalog(dram_slots=2)
     store(Transactions(held), "a")
     record = held.find(key("a"))

@@ -1,4 +1,4 @@
-"""Blocks that an advisory brought: which leave first, and that they never cost a block that would be lost."""
+"""Blocks that an advisory prefetched: their eviction order, and that they never evict a block that would be lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.kvstore.transactions.test_transactions import store
 
 
 def advise(transactions: Transactions, now: float, at_s: float, *names: object, keep_s: float = 60.0) -> bool:
-    """Add blocks for an advisory; returns whether there was room."""
+    """Add blocks for an advisory; return whether there was room."""
     expected = Expected(now + at_s, now + keep_s)
     tx_id = f"advised {names} {now}"
     got = transactions.allocate(tx_id, [], [facts(name) for name in names], 10.0, now, expected)
@@ -39,7 +39,7 @@ def in_dram(held: BlockCatalog, *names: object) -> list[bool]:
     return [record is not None and DRAM in record.slots for record in records]
 
 
-def test_a_prefetch_takes_no_place_of_a_block_that_would_be_lost() -> None:
+def test_a_prefetch_evicts_no_block_that_would_be_lost() -> None:
     held = catalog(dram_slots=2, ssd_slots=4)
     transactions = Transactions(held)
     store(transactions, "a", "b")
@@ -53,7 +53,7 @@ def test_a_prefetch_takes_no_place_of_a_block_that_would_be_lost() -> None:
     held.check()
 
 
-def test_of_prefetched_blocks_the_last_expected_leaves_first() -> None:
+def test_of_prefetched_blocks_the_last_expected_is_evicted_first() -> None:
     held = catalog(dram_slots=3)
     transactions = Transactions(held)
     advise_and_copy(held, transactions, 0.0, 5.0, "soon")
@@ -67,7 +67,7 @@ def test_of_prefetched_blocks_the_last_expected_leaves_first() -> None:
     held.check()
 
 
-def test_one_whose_time_is_over_leaves_before_all_others() -> None:
+def test_an_expired_prefetched_block_is_evicted_before_all_others() -> None:
     held = catalog(dram_slots=3)
     transactions = Transactions(held)
     store(transactions, "oldest")
@@ -81,8 +81,8 @@ def test_one_whose_time_is_over_leaves_before_all_others() -> None:
     held.check()
 
 
-def test_what_an_advisory_brought_leaves_dram_before_others_only_while_ssd_has_it() -> None:
-    """The copies on other nodes may have left meanwhile: it may be the last one."""
+def test_prefetched_blocks_leave_dram_before_others_only_if_ssd_has_them() -> None:
+    """Copies on other nodes may have been evicted meanwhile, so it may be the last copy."""
     held = catalog(dram_slots=3)
     transactions = Transactions(held)
     store(transactions, "oldest")
@@ -95,7 +95,7 @@ def test_what_an_advisory_brought_leaves_dram_before_others_only_while_ssd_has_i
     held.check()
 
 
-def test_a_prefetch_lets_nothing_leave_for_its_tenants_quota() -> None:
+def test_a_prefetch_evicts_nothing_for_its_tenants_quota() -> None:
     held = catalog(tenant_quota_bytes=2500)
     transactions = Transactions(held)
     store(transactions, "a", "b")
@@ -106,7 +106,7 @@ def test_a_prefetch_lets_nothing_leave_for_its_tenants_quota() -> None:
     held.check()
 
 
-def test_on_ssd_too_a_prefetch_takes_no_place_of_another_block() -> None:
+def test_a_prefetch_evicts_no_other_block_from_ssd_either() -> None:
     held = catalog(dram_slots=2, ssd_slots=1)
     transactions = Transactions(held)
     store(transactions, "old")
@@ -120,7 +120,7 @@ def test_on_ssd_too_a_prefetch_takes_no_place_of_another_block() -> None:
     held.check()
 
 
-def test_a_block_that_was_read_is_like_any_other() -> None:
+def test_a_prefetched_block_that_was_read_is_an_ordinary_block() -> None:
     held = catalog(dram_slots=2)
     transactions = Transactions(held)
     store(transactions, "old")
@@ -131,8 +131,8 @@ def test_a_block_that_was_read_is_like_any_other() -> None:
     assert len(held.expected) == 0
 
 
-def test_random_work_loses_no_only_copy_to_a_prefetch() -> None:
-    """Orders, duplicates and demand in any order: neither a prefetch nor its copy on SSD costs any block."""
+def test_random_operations_lose_no_only_copy_to_a_prefetch() -> None:
+    """Orders, duplicates and demand in any order: no prefetch or its SSD copy evicts a block that would be lost."""
     for seed in range(8):
         held, rng = catalog(dram_slots=6, ssd_slots=6), random.Random(seed)
         transactions, came = Transactions(held), 0

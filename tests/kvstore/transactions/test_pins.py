@@ -1,4 +1,4 @@
-"""Pins for people: one per pinned prefix, each with its own blocks."""
+"""Pins as people see them: one per pinned prefix, each with its own blocks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.kvstore.kv_blocks import catalog, facts, key
 
 
 def held(*blocks: BlockFacts) -> BlockCatalog:
-    """Return a catalog that holds these blocks, all pinned until 60 s."""
+    """Return a catalog with these blocks, all pinned until 60 s."""
     made = catalog(dram_slots=32)
     for block in blocks:
         record = made.create(block, 0.0)
@@ -35,7 +35,7 @@ def test_a_prompt_is_one_pin_under_its_last_block() -> None:
     assert pins(blocks) == []
 
 
-def test_prompts_with_one_beginning_share_its_blocks() -> None:
+def test_prompts_with_a_common_prefix_share_its_blocks() -> None:
     blocks = held(facts("a"), facts("b", "a"), facts("c", "b"), facts("d", "b"), facts("e", "d"))
     longer, shorter = pins(blocks)
     assert (longer.name, longer.tokens, longer.size) == (key("e"), 64, 2000)
@@ -52,7 +52,7 @@ def test_payloads_of_several_ranks_are_one_pin() -> None:
     assert sorted(pin.keys) == sorted(rank.key for rank in ranks)
 
 
-def test_a_pin_that_ended_or_whose_block_left_is_none() -> None:
+def test_a_pin_that_ended_or_lost_its_block_is_not_listed() -> None:
     blocks = held(facts("a"), facts("b"), facts("c"))
     left = blocks.find(key("a"))
     assert left is not None
@@ -63,7 +63,7 @@ def test_a_pin_that_ended_or_whose_block_left_is_none() -> None:
     assert pins(blocks) == []
 
 
-def test_blocks_that_name_each_other_in_a_cycle_are_harmless() -> None:
+def test_blocks_with_cyclic_parents_are_harmless() -> None:
     circle = held(facts("a", "b"), facts("b", "a"), facts("c", "b"))
     (pin,) = pins(circle)
     assert pin.name == key("c")

@@ -1,4 +1,4 @@
-"""In any order of operations, slots, locks, users and quotas agree, and nothing is left behind."""
+"""Under any order of operations, slots, locks, users and quotas agree, and nothing leaks."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class RandomNode:
 
 @pytest.mark.parametrize("eviction", ["leaf_lru", "rlt"])
 @pytest.mark.parametrize("seed", range(6))
-def test_everything_agrees_after_each_operation(seed: int, eviction: str) -> None:
+def test_all_state_agrees_after_each_operation(seed: int, eviction: str) -> None:
     node = RandomNode(seed, eviction)
     stored = 0
     for _ in range(300):

@@ -50,7 +50,7 @@ def transactions(held: BlockCatalog) -> Transactions:
     return Transactions(held)
 
 
-def test_blocks_are_seen_from_the_commit_on(held: BlockCatalog, transactions: Transactions) -> None:
+def test_blocks_are_visible_from_the_commit_on(held: BlockCatalog, transactions: Transactions) -> None:
     begin(transactions, "t", ["a"])
     write(transactions, "t", ["a"])
     assert held.open_read([key("a")]) == [None]
@@ -73,7 +73,7 @@ def test_a_commit_while_bytes_arrive_is_rejected(transactions: Transactions) -> 
     assert not transactions.commit("t", 1.0)
 
 
-def test_commit_and_abort_are_harmless_twice_but_not_one_after_the_other(transactions: Transactions) -> None:
+def test_repeated_commit_and_abort_are_harmless_but_not_one_after_the_other(transactions: Transactions) -> None:
     begin(transactions, "t", [])
     assert transactions.commit("t", 1.0)
     assert transactions.commit("t", 1.0)
@@ -96,7 +96,7 @@ def test_two_gateways_never_write_the_same_block(transactions: Transactions) -> 
     assert [record.facts.key for record in again.present] == [key("a")]
 
 
-def test_what_is_reused_stays_until_the_end(held: BlockCatalog, transactions: Transactions) -> None:
+def test_reused_blocks_stay_until_the_end(held: BlockCatalog, transactions: Transactions) -> None:
     store(transactions, "kept")
     begin(transactions, "t", [], ["kept"])
     for number in range(20):
@@ -108,7 +108,7 @@ def test_what_is_reused_stays_until_the_end(held: BlockCatalog, transactions: Tr
     assert held.find(key("kept")) is None
 
 
-def test_a_lease_that_ends_frees_locks_and_room(held: BlockCatalog, transactions: Transactions) -> None:
+def test_an_expired_lease_frees_locks_and_room(held: BlockCatalog, transactions: Transactions) -> None:
     assert isinstance(begin(transactions, "t", list(range(8))), Allocation)
     assert begin(transactions, "u", ["x"], now=9.0) == TransactionRejection("no_room")
     assert transactions.expire(10.0) == 1
@@ -118,7 +118,7 @@ def test_a_lease_that_ends_frees_locks_and_room(held: BlockCatalog, transactions
     assert isinstance(begin(transactions, "v", ["x"], now=10.0), Allocation)
 
 
-def test_a_slot_that_is_still_written_to_is_not_given_away(held: BlockCatalog, transactions: Transactions) -> None:
+def test_a_slot_still_being_written_is_not_reassigned(held: BlockCatalog, transactions: Transactions) -> None:
     begin(transactions, "t", ["a"])
     records = transactions.begin_write("t", [key("a")])
     assert records is not None
@@ -137,7 +137,7 @@ def test_a_slot_that_is_still_written_to_is_not_given_away(held: BlockCatalog, t
         (list(range(9)), [], "no_room"),
     ],
 )
-def test_what_cannot_be_had_changes_nothing(
+def test_an_allocation_that_cannot_be_met_changes_nothing(
     held: BlockCatalog, transactions: Transactions, new: list[object], reused: list[object], reason: str
 ) -> None:
     answer = begin(transactions, "t", new, reused)
@@ -153,13 +153,13 @@ def test_a_block_larger_than_a_slot_is_rejected(transactions: Transactions) -> N
     assert answer == TransactionRejection("too_large", (key("a"),))
 
 
-def test_there_is_a_limit_of_open_transactions(transactions: Transactions) -> None:
+def test_open_transactions_are_limited(transactions: Transactions) -> None:
     for number in range(MAX_OPEN):
         assert isinstance(begin(transactions, f"t{number}", []), Allocation)
     assert begin(transactions, "one more", []) == TransactionRejection("too_many")
 
 
-def test_over_its_quota_a_tenants_own_blocks_leave() -> None:
+def test_over_quota_a_tenants_own_blocks_are_evicted() -> None:
     held = catalog(tenant_quota_bytes=3000)
     transactions = Transactions(held)
     store(transactions, "other", tenant="other")

@@ -22,7 +22,7 @@ def test_the_rate_is_the_clients_last_plausible_report(nonsense: float) -> None:
     assert links.links()["a"].bytes_per_s == 9e6
 
 
-def test_the_first_client_leaves_for_a_new_one_where_there_are_too_many() -> None:
+def test_beyond_the_limit_the_first_client_is_forgotten() -> None:
     links = ClientLinks()
     for number in range(MAX_LINKS + 1):
         links.received(str(number), 1)

@@ -9,7 +9,7 @@ from kvstore.transfer.flow_control import FlowControl, FlowPriority, TransferQue
 from tests.patience import wait_until
 
 
-def test_the_more_urgent_goes_first_and_equals_in_their_order() -> None:
+def test_urgent_transfers_go_first_and_equal_ones_in_order() -> None:
     queue = TransferQueue(100)
     replication = queue.join(FlowPriority.REPLICATION, 60)
     prefetch = queue.join(FlowPriority.PREFETCH, 60)
@@ -21,7 +21,7 @@ def test_the_more_urgent_goes_first_and_equals_in_their_order() -> None:
         queue.end(60)
 
 
-def test_no_more_bytes_are_under_way_than_the_window_but_one_alone_may_be_larger() -> None:
+def test_bytes_in_flight_stay_within_the_window_unless_a_single_transfer_is_larger() -> None:
     queue = TransferQueue(100)
     small, large = queue.join(0, 60), queue.join(0, 500)
     assert queue.admit(small)
@@ -31,7 +31,7 @@ def test_no_more_bytes_are_under_way_than_the_window_but_one_alone_may_be_larger
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_threads_keep_to_the_window_and_all_get_their_turn(seed: int) -> None:
+def test_threads_respect_the_window_and_all_make_progress(seed: int) -> None:
     flow, rng = FlowControl(100), random.Random(seed)
     lock, under_way, most, done = threading.Lock(), [0], [0], [0]
 
@@ -53,7 +53,7 @@ def test_threads_keep_to_the_window_and_all_get_their_turn(seed: int) -> None:
     assert most[0] <= 100
 
 
-def test_a_transfer_that_gives_up_blocks_no_other() -> None:
+def test_a_transfer_that_times_out_blocks_no_other() -> None:
     flow, entered = FlowControl(100), threading.Event()
     with flow.moving(0, 100, 1.0):
         with pytest.raises(TimeoutError, match="no turn for 80 bytes"), flow.moving(0, 80, 0.01):

@@ -53,7 +53,7 @@ BODIES = [msgspec.msgpack.encode(message) for message, _ in MESSAGES]
 
 
 @pytest.mark.parametrize(("message", "payload_bytes"), MESSAGES, ids=lambda item: type(item).__name__)
-def test_a_message_survives_the_wire(message: Message, payload_bytes: int) -> None:
+def test_a_message_round_trips(message: Message, payload_bytes: int) -> None:
     frame = encode(message, payload_bytes)
     body_bytes, announced = decode_head(frame[:HEAD_BYTES])
     assert (len(frame), announced) == (HEAD_BYTES + body_bytes, payload_bytes)
@@ -61,7 +61,7 @@ def test_a_message_survives_the_wire(message: Message, payload_bytes: int) -> No
 
 
 @given(st.binary(max_size=64) | near(BODIES), st.integers(0, 4000))
-def test_whatever_a_peer_sends_is_a_sound_message_or_an_error(body: bytes, payload_bytes: int) -> None:
+def test_any_peer_input_is_a_valid_message_or_an_error(body: bytes, payload_bytes: int) -> None:
     with contextlib.suppress(FrameError):
         message = decode(body, payload_bytes)
         assert len(getattr(message, "keys", [])) <= MAX_KEYS
@@ -79,7 +79,7 @@ def test_any_head_stays_within_the_limits(head: bytes) -> None:
         assert payload_bytes <= MAX_PAYLOAD_BYTES
 
 
-def test_before_the_greeting_is_over_little_is_read() -> None:
+def test_before_the_greeting_messages_are_limited_to_a_small_size() -> None:
     head = encode(Challenge(bytes(MAX_GREETING_BYTES)))[:HEAD_BYTES]
     with pytest.raises(FrameError, match="over the limits"):
         decode_head(head, greeting=True)
@@ -102,12 +102,12 @@ def test_before_the_greeting_is_over_little_is_read() -> None:
         (Put([msgspec.structs.replace(facts("a"), tenant="x" * 65)]), 1000),
     ],
 )
-def test_messages_that_contradict_themselves_are_rejected(message: Message, payload_bytes: int) -> None:
+def test_inconsistent_messages_are_rejected(message: Message, payload_bytes: int) -> None:
     with pytest.raises(FrameError):
         decode(msgspec.msgpack.encode(message), payload_bytes)
 
 
-def test_nothing_is_sent_that_the_other_side_would_reject() -> None:
+def test_messages_that_the_other_side_would_reject_are_not_sent() -> None:
     with pytest.raises(FrameError):
         encode(Done(0, [bytes(32)] * (frames.MAX_BODY_BYTES // 32)))
     with pytest.raises(FrameError):

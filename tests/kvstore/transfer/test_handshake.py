@@ -32,7 +32,7 @@ NONCE = bytes(NONCE_BYTES)
 
 @contextmanager
 def challenged(manager: NodeManager) -> Iterator[tuple[Connection, bytes]]:
-    """Connect without the secret; yields the connection and the node's nonce."""
+    """Connect without the secret; yield the connection and the node's nonce."""
     with socket.create_connection(("127.0.0.1", manager.port)) as sock:
         connection = Connection(sock, 5.0)
         challenge, _ = connection.receive(greeting=True)
@@ -41,7 +41,7 @@ def challenged(manager: NodeManager) -> Iterator[tuple[Connection, bytes]]:
 
 
 def answered(manager: NodeManager, hello: Hello, then: Message) -> Message | None:
-    """Return the message after a greeting; None: the node closed the connection without one."""
+    """Return the message after a greeting, or None if the node closed the connection without one."""
     with challenged(manager) as (connection, _):
         try:
             connection.send(hello)
@@ -51,7 +51,7 @@ def answered(manager: NodeManager, hello: Hello, then: Message) -> Message | Non
             return None
 
 
-def test_a_greeting_of_nothing_neither_reads_nor_purges() -> None:
+def test_an_empty_greeting_neither_reads_nor_purges() -> None:
     with node() as manager, a_client() as client:
         client.put(address(manager), [block("a")])
         for message in (Lookup([key("a")]), Purge("acme")):
@@ -68,7 +68,7 @@ def test_nonces_and_proofs_of_every_length_are_rejected_and_counted() -> None:
         wait_until(lambda: manager.server.rejected["unproved"] == len(tries))
 
 
-def test_part_of_the_right_proof_is_no_proof() -> None:
+def test_a_part_of_the_right_proof_is_rejected() -> None:
     with node() as manager:
         for length in LENGTHS:
             with challenged(manager) as (connection, nonce):
@@ -81,7 +81,7 @@ def test_part_of_the_right_proof_is_no_proof() -> None:
                         connection.receive(greeting=True)
 
 
-def test_a_client_closes_where_a_node_sends_a_nonce_or_a_proof_of_another_length() -> None:
+def test_a_client_disconnects_if_a_node_sends_a_nonce_or_proof_of_wrong_length() -> None:
     for nonce, proof in [(length, 0) for length in LENGTHS] + [(NONCE_BYTES, length) for length in LENGTHS]:
         ours, theirs = socket.socketpair()
         with ours, theirs:
@@ -93,7 +93,7 @@ def test_a_client_closes_where_a_node_sends_a_nonce_or_a_proof_of_another_length
 
 
 @pytest.mark.parametrize("make", [client_proof, server_proof])
-def test_no_proof_is_made_of_a_short_secret_or_a_nonce_of_another_length(make) -> None:
+def test_no_proof_is_created_from_a_short_secret_or_a_nonce_of_wrong_length(make) -> None:
     for length in set(LENGTHS) - {NONCE_BYTES}:
         for nonces in ((bytes(length), NONCE), (NONCE, bytes(length))):
             with pytest.raises(HandshakeError, match="nonce"):
@@ -103,6 +103,6 @@ def test_no_proof_is_made_of_a_short_secret_or_a_nonce_of_another_length(make) -
             make(KEYS.used[:length], NONCE, NONCE)
 
 
-def test_equal_bytes_of_another_length_prove_nothing() -> None:
+def test_equal_bytes_of_a_wrong_length_prove_nothing() -> None:
     for length in LENGTHS:
         assert proves(bytes(length), bytes(length)) == (length == PROOF_BYTES)

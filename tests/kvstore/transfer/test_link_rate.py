@@ -4,7 +4,7 @@ from kvstore.transfer.link_rate import LinkRate
 from kvstore.transfer.quarantine import Quarantine
 
 
-def test_it_learns_what_a_link_of_known_speed_costs() -> None:
+def test_the_cost_of_a_link_of_known_speed_is_learned() -> None:
     link = LinkRate()
     for _ in range(100):
         for size in (4 << 10, 1 << 20, 8 << 20):
@@ -14,14 +14,14 @@ def test_it_learns_what_a_link_of_known_speed_costs() -> None:
     assert (link.transfers, link.transferred_bytes) == (300, 100 * ((4 << 10) + (9 << 20)))
 
 
-def test_a_transfer_that_took_no_time_teaches_no_nonsense() -> None:
+def test_a_transfer_without_duration_keeps_the_estimate_plausible() -> None:
     link = LinkRate()
     link.observe(1 << 20, 0.0)
     link.observe(0, -1.0)
     assert link.cost_s(1 << 20) > 0
 
 
-def test_a_peer_is_left_alone_longer_with_each_failure_until_it_answers() -> None:
+def test_a_peer_is_avoided_for_longer_after_each_failure_until_it_responds() -> None:
     peers = Quarantine()
     assert peers.usable("a", 0.0)
     waits = []

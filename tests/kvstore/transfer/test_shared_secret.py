@@ -38,7 +38,7 @@ def test_the_secret_comes_from_the_environment_or_a_file(tmp_path: Path) -> None
     assert held(HEADWAY_KV_SECRET_FILE=str(file)) == prints(SECRET.encode())
 
 
-def test_a_second_secret_comes_beside_it_in_either_way(tmp_path: Path) -> None:
+def test_a_second_secret_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
     file = tmp_path / "also"
     file.write_text(OLD + "\n")
     both = prints(SECRET.encode(), OLD.encode())
@@ -46,14 +46,14 @@ def test_a_second_secret_comes_beside_it_in_either_way(tmp_path: Path) -> None:
     assert held(HEADWAY_KV_SECRET=SECRET, HEADWAY_KV_SECRET_ALSO_FILE=str(file)) == both
 
 
-def test_a_file_of_random_bytes_is_a_secret(tmp_path: Path) -> None:
+def test_a_file_of_random_bytes_is_a_valid_secret(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_bytes(bytes(range(128, 168)))
     assert held(HEADWAY_KV_SECRET_FILE=str(file)) == prints(file.read_bytes())
 
 
 @pytest.mark.parametrize("environment", [{}, {"HEADWAY_KV_SECRET": SECRET[:31]}])
-def test_a_missing_secret_is_an_error_that_names_it(environment: dict[str, str]) -> None:
+def test_a_missing_secret_raises_an_error_that_names_it(environment: dict[str, str]) -> None:
     with pytest.raises(NoSecretError, match="HEADWAY_KV_SECRET"):
         kv_keyring(environment)
 
@@ -63,13 +63,13 @@ def test_a_weak_second_secret_is_named() -> None:
         kv_keyring({"HEADWAY_KV_SECRET": SECRET, "HEADWAY_KV_SECRET_ALSO": "short"})
 
 
-def test_a_program_may_do_without_and_a_short_secret_is_still_an_error() -> None:
+def test_no_secret_is_allowed_for_some_programs_and_a_short_one_is_an_error() -> None:
     assert node_access({}) == NodeAccess()
     with pytest.raises(NoSecretError):
         node_access({"HEADWAY_KV_SECRET": "short"})
 
 
-def test_certificates_are_named_all_or_none() -> None:
+def test_certificate_files_are_set_together_or_not_set() -> None:
     files = dict(zip(TLS_VARIABLES, ("c.pem", "k.pem", "a.pem"), strict=True))
     tls = tls_in(files)
     assert tls is not None

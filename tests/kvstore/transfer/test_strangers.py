@@ -1,4 +1,4 @@
-"""What clients without the secret, and slow ones with it, can occupy of a node's port."""
+"""Resources that clients without the secret, and slow clients with it, can use on a node's port."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def connect(server: TransferServer) -> socket.socket:
 
 @contextmanager
 def proved(server: TransferServer, tls: TlsFiles | None = None) -> Iterator[tuple[Connection, socket.socket]]:
-    """Connect with the secret; yields the connection and its socket, for bytes that are no frames."""
+    """Connect with the secret; yield the connection and its socket, for bytes that are not frames."""
     sock = connect(server)
     if tls is not None:
         sock = tls.client().wrap_socket(sock, server_hostname="127.0.0.1")
@@ -88,7 +88,7 @@ def proved(server: TransferServer, tls: TlsFiles | None = None) -> Iterator[tupl
 
 
 def is_closed(sock: socket.socket) -> bool:
-    """Return whether the server has closed the connection; bytes sent before are read."""
+    """Return whether the server has closed the connection, after reading any bytes sent before."""
     sock.setblocking(False)
     try:
         while sock.recv(65536):
@@ -131,7 +131,7 @@ def test_clients_with_the_secret_are_served_while_strangers_hold_300_sockets(
         assert server.rejected["unproved"] == 0
 
 
-def test_the_time_of_a_greeting_does_not_start_again_with_each_byte(tls: TlsFiles | None, clock: Clock) -> None:
+def test_the_greeting_timeout_does_not_restart_with_each_byte(tls: TlsFiles | None, clock: Clock) -> None:
     began, bytes_sent = clock.now, GREETING if tls is None else TLS_GREETING
     with serving(clock, tls) as server, connect(server) as stranger:
         wait_until(lambda: len(server._unproven) == 1)
@@ -145,7 +145,7 @@ def test_the_time_of_a_greeting_does_not_start_again_with_each_byte(tls: TlsFile
         wait_until(lambda: is_closed(stranger))
 
 
-def test_a_proof_that_comes_too_late_opens_nothing(clock: Clock) -> None:
+def test_a_late_proof_is_rejected(clock: Clock) -> None:
     with serving(clock) as server, connect(server) as sock:
         wait_until(lambda: len(server._unproven) == 1)
         clock.now += GREETING_S
@@ -158,7 +158,9 @@ def test_a_proof_that_comes_too_late_opens_nothing(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("part", ["head", "body", "payload", "discarded payload"])
-def test_a_client_with_the_secret_that_drips_a_frame_is_closed(part: str, tls: TlsFiles | None, clock: Clock) -> None:
+def test_a_client_with_the_secret_that_trickles_a_frame_is_disconnected(
+    part: str, tls: TlsFiles | None, clock: Clock
+) -> None:
     length = (1 << 20) if part.endswith("payload") else 1000
     data = block("a", length=length)[1]
     sizes = {"slot_bytes": 4096 if part.startswith("discarded") else 1 << 20, "dram_slots": 4}
@@ -182,7 +184,7 @@ def test_a_client_with_the_secret_that_drips_a_frame_is_closed(part: str, tls: T
         wait_until(lambda: is_closed(sock))
 
 
-def test_a_frame_within_its_time_is_answered_however_slow_its_bytes_are(tls: TlsFiles | None, clock: Clock) -> None:
+def test_a_slow_frame_within_its_timeout_is_answered(tls: TlsFiles | None, clock: Clock) -> None:
     facts_of, data = block("a", length=1000)
     frame = encode(Put([facts_of]), 1000) + bytes(data)
     with serving(clock, tls) as server, proved(server, tls) as (connection, sock):
@@ -193,7 +195,9 @@ def test_a_frame_within_its_time_is_answered_however_slow_its_bytes_are(tls: Tls
         assert connection.receive()[0] == Done(1, [])
 
 
-def test_a_client_that_does_not_take_its_blocks_is_closed_and_frees_them(tls: TlsFiles | None, clock: Clock) -> None:
+def test_a_client_that_does_not_read_its_blocks_is_disconnected_and_frees_them(
+    tls: TlsFiles | None, clock: Clock
+) -> None:
     length = 8 << 20
     data = memoryview(bytes(length))
     stored = msgspec.structs.replace(facts("a", length=length), checksum=checksum_of(data))
@@ -215,19 +219,19 @@ def test_a_client_that_does_not_take_its_blocks_is_closed_and_frees_them(tls: Tl
 
 
 class SlowService:
-    """A node whose work takes as long as the test wants."""
+    """A node whose work takes as long as the test decides."""
 
     def __init__(self) -> None:
         self.begun, self.go_on = threading.Event(), threading.Event()
 
     def answer(self, message: Message) -> Done:
-        """Wait."""
+        """Wait until the test continues."""
         self.begun.set()
         self.go_on.wait()
         return Done(7)
 
 
-def test_the_nodes_own_work_is_no_clients_slowness(clock: Clock) -> None:
+def test_time_of_the_nodes_own_work_does_not_count_against_the_client(clock: Clock) -> None:
     service = SlowService()
     server = TransferServer(service, KEYRING, ("n1", 1), ("127.0.0.1", 0), clock)  # type: ignore[arg-type]  # one method is enough
     server.start()
@@ -243,7 +247,7 @@ def test_the_nodes_own_work_is_no_clients_slowness(clock: Clock) -> None:
         server.drain(0.0)
 
 
-def test_a_client_that_sends_nothing_any_more_is_closed(tls: TlsFiles | None, clock: Clock) -> None:
+def test_an_idle_client_is_disconnected(tls: TlsFiles | None, clock: Clock) -> None:
     with serving(clock, tls) as server, proved(server, tls) as (_, sock):
         clock.now += TIMEOUT_S - 1
         server.close_late()
@@ -255,7 +259,7 @@ def test_a_client_that_sends_nothing_any_more_is_closed(tls: TlsFiles | None, cl
         assert server.rejected["slow"] == 0, "it was idle"
 
 
-def test_clients_beyond_the_limit_are_counted_and_take_nothing_from_the_others(
+def test_clients_over_the_limit_are_counted_and_do_not_affect_others(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer_server, "MAX_CONNECTIONS", 2)
@@ -270,7 +274,7 @@ def test_clients_beyond_the_limit_are_counted_and_take_nothing_from_the_others(
             assert client.call(address(server), Lookup([])) == Held([])
 
 
-def test_a_drain_waits_for_no_stranger(clock: Clock) -> None:
+def test_a_drain_does_not_wait_for_strangers(clock: Clock) -> None:
     with serving(clock) as server, connect(server) as stranger:
         wait_until(lambda: len(server._unproven) == 1)
         assert server.drain(60.0)
@@ -278,20 +282,20 @@ def test_a_drain_waits_for_no_stranger(clock: Clock) -> None:
 
 
 class CutWhenWrapped:
-    """A server's context during whose work another thread cuts the connection."""
+    """A server context during whose handshake another thread cuts the connection."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._context = context
         self.cut: Callable[[], None] = lambda: None
 
     def wrap_socket(self, sock: socket.socket, **options: Any) -> ssl.SSLSocket:
-        """Wrap."""
+        """Cut the connection while wrapping it."""
         wrapped = self._context.wrap_socket(sock, **options)
         self.cut()
         return wrapped
 
 
-def test_a_connection_that_is_cut_while_tls_begins_does_not_wait_for_its_client(files: TlsFiles) -> None:
+def test_a_connection_cut_during_the_tls_start_does_not_wait_for_its_client(files: TlsFiles) -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         connection, context = Connection(ours), CutWhenWrapped(files.server())
@@ -301,7 +305,7 @@ def test_a_connection_that_is_cut_while_tls_begins_does_not_wait_for_its_client(
         connection.close()
 
 
-def test_a_connection_that_is_woken_sends_nothing_without_tls(files: TlsFiles) -> None:
+def test_a_woken_connection_sends_nothing_outside_tls(files: TlsFiles) -> None:
     ours, theirs = socket.socketpair()
     connection = Connection(ours)
     accepting = threading.Thread(target=connection.accept_tls, args=(files.server(),))
@@ -328,7 +332,7 @@ def impostor(act: Callable[[socket.socket], None]) -> Iterator[str]:
 
 
 def gives_up(client: TransferClient, there: str) -> None:
-    """Return when a call has failed; a thread of its own makes it, because it might wait for ever."""
+    """Return when a call has failed; it runs in a separate thread because it might block forever."""
     failed: list[PeerError] = []
 
     def call() -> None:
@@ -352,7 +356,7 @@ def dripping(sock: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("act", [silent, dripping])
-def test_a_client_waits_for_no_impostor(act: Callable[[socket.socket], None]) -> None:
+def test_a_client_does_not_wait_for_an_impostor(act: Callable[[socket.socket], None]) -> None:
     with impostor(act) as there, a_client(settings=TransferSettings(timeout_s=0.2)) as client:
         gives_up(client, there)
 
@@ -366,7 +370,7 @@ def test_a_client_does_not_wait_for_a_silent_node_over_tls(files: TlsFiles) -> N
         gives_up(client, there)
 
 
-def test_a_client_does_not_wait_for_a_node_that_hangs(tls: TlsFiles | None) -> None:
+def test_a_client_does_not_wait_for_a_hanging_node(tls: TlsFiles | None) -> None:
     service = SlowService()
     server = TransferServer(service, KEYRING, ("n1", 1), ("127.0.0.1", 0), Clock(), tls)  # type: ignore[arg-type]  # one method is enough
     server.start()

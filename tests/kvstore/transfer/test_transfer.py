@@ -1,4 +1,4 @@
-"""Client and server together, over loopback, with real nodes behind the server."""
+"""Client and server together over loopback, with real nodes behind the server."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def contents(client: TransferClient, holders: list[str], names: list[object]) ->
     ]
 
 
-def test_what_was_put_is_got_in_order_and_what_was_not_is_a_miss() -> None:
+def test_stored_blocks_are_returned_in_order_and_others_are_misses() -> None:
     with node() as manager, a_client() as client:
         put(client, manager, *NAMES)
         expected = [bytes(payload("c")), None, bytes(payload("a"))]
         assert contents(client, [address(manager)], ["c", "x", "a"]) == expected
 
 
-def test_blocks_go_straight_into_the_buffers_given_for_them() -> None:
+def test_blocks_are_written_directly_into_the_given_buffers() -> None:
     with node() as manager, a_client() as client:
         put(client, manager, *NAMES)
         large, small = memoryview(bytearray(SLOT)), memoryview(bytearray(10))
@@ -74,7 +74,7 @@ def test_blocks_go_straight_into_the_buffers_given_for_them() -> None:
         assert got[2] is not None
 
 
-def test_a_batch_moves_in_pieces() -> None:
+def test_a_batch_is_transferred_in_pieces() -> None:
     settings = TransferSettings(piece_bytes=2500)
     with node(slots={"dram_slots": 32}) as manager, a_client(settings=settings) as client:
         for name in range(20):
@@ -83,14 +83,14 @@ def test_a_batch_moves_in_pieces() -> None:
         assert client.links[address(manager)].transfers == 10
 
 
-def test_repeating_a_put_is_harmless() -> None:
+def test_a_repeated_put_is_harmless() -> None:
     with node() as manager, a_client() as client:
         put(client, manager, "a")
         assert client.put(address(manager), [block("b"), block("a")]) == Done(1, [key("a")])
         assert contents(client, [address(manager)], ["b"]) == [bytes(payload("b"))]
 
 
-def test_a_put_whose_bytes_are_not_what_was_announced_leaves_nothing() -> None:
+def test_a_put_whose_bytes_differ_from_the_announcement_stores_nothing() -> None:
     with node() as manager, a_client() as client:
         facts, _ = block("a")
         assert client.put(address(manager), [(facts, payload("b"))]) == TransferRejected("checksum")
@@ -106,7 +106,7 @@ def test_a_rejected_put_leaves_the_connection_usable() -> None:
         assert len(manager.server) == 1
 
 
-def test_a_transaction_goes_step_by_step() -> None:
+def test_a_transaction_runs_step_by_step() -> None:
     with node() as manager, a_client() as client:
         put(client, manager, "a")
         there, (facts, data) = address(manager), block("b", "a")
@@ -126,7 +126,7 @@ def test_a_client_without_the_secret_gets_nothing() -> None:
         wait_until(lambda: manager.server.rejected["unproved"] == 1)
 
 
-def test_without_a_secret_no_connection_is_made() -> None:
+def test_without_a_secret_a_client_opens_no_connection() -> None:
     with node() as manager, a_client(None) as client:
         with pytest.raises(PeerError, match="without the nodes' secret"):
             client.call(address(manager), Lookup([key("a")]))
@@ -134,9 +134,7 @@ def test_without_a_secret_no_connection_is_made() -> None:
 
 
 @pytest.mark.parametrize(("nodes", "clients"), ADJACENT)
-def test_nodes_and_clients_that_differ_by_one_step_of_a_rotation_accept_each_other(
-    nodes: Keyring, clients: Keyring
-) -> None:
+def test_nodes_and_clients_one_rotation_step_apart_accept_each_other(nodes: Keyring, clients: Keyring) -> None:
     with node(keyring=nodes) as manager, a_client(clients, name="engine-1") as client:
         client.put(address(manager), [block("a")])
         assert client.call(address(manager), Purge("acme")) == Done(1)
@@ -147,7 +145,7 @@ def test_nodes_and_clients_that_differ_by_one_step_of_a_rotation_accept_each_oth
 
 
 @pytest.mark.parametrize(("nodes", "clients"), [(OLD, NEW), (NEW, OLD)])
-def test_two_steps_apart_they_reject_each_other(nodes: Keyring, clients: Keyring) -> None:
+def test_nodes_and_clients_two_rotation_steps_apart_reject_each_other(nodes: Keyring, clients: Keyring) -> None:
     with node(keyring=nodes) as manager, a_client(clients) as client, pytest.raises(PeerError):
         client.call(address(manager), Lookup([key("a")]))
 
@@ -157,7 +155,7 @@ def test_a_client_does_not_trust_a_node_without_the_secret() -> None:
         client.call(address(manager), Lookup([key("a")]))
 
 
-def test_nothing_is_answered_before_the_greeting() -> None:
+def test_no_request_is_answered_before_the_greeting() -> None:
     with node() as manager, socket.create_connection(("127.0.0.1", manager.port)) as sock:
         connection = Connection(sock, 5.0)
         connection.receive(greeting=True)
@@ -166,7 +164,7 @@ def test_nothing_is_answered_before_the_greeting() -> None:
             connection.receive()
 
 
-def test_a_block_damaged_in_dram_is_never_handed_out() -> None:
+def test_a_block_damaged_in_dram_is_never_returned() -> None:
     with node() as manager, a_client() as client:
         put(client, manager, *NAMES)
         record = manager.store.catalog.find(key("b"))
@@ -177,7 +175,7 @@ def test_a_block_damaged_in_dram_is_never_handed_out() -> None:
         assert manager.store.counts.corrupt[DRAM] == 1
 
 
-def test_it_is_repaired_from_the_copy_on_ssd(tmp_path: Path) -> None:
+def test_a_block_damaged_in_dram_is_repaired_from_ssd(tmp_path: Path) -> None:
     with node(tmp_path) as manager, a_client() as client:
         put(client, manager, "a")
         record = manager.store.catalog.find(key("a"))
@@ -188,7 +186,7 @@ def test_it_is_repaired_from_the_copy_on_ssd(tmp_path: Path) -> None:
         assert manager.store.counts.repaired == 1
 
 
-def test_or_it_comes_from_another_holder() -> None:
+def test_a_block_damaged_on_one_node_is_read_from_another_holder() -> None:
     with node() as one, node() as other, a_client() as client:
         for manager in (one, other):
             put(client, manager, "a")
@@ -198,7 +196,7 @@ def test_or_it_comes_from_another_holder() -> None:
         assert contents(client, [address(one), address(other)], ["a"]) == [bytes(payload("a"))]
 
 
-def test_what_one_holder_lacks_or_a_dead_one_had_comes_from_the_next() -> None:
+def test_blocks_missing_on_a_dead_or_incomplete_holder_come_from_the_next() -> None:
     with node() as one, node() as other, a_client() as client:
         put(client, one, "a")
         put(client, other, "b")
@@ -208,7 +206,7 @@ def test_what_one_holder_lacks_or_a_dead_one_had_comes_from_the_next() -> None:
         assert contents(client, holders, ["a", "b"]) == [bytes(payload("a")), bytes(payload("b"))]
 
 
-def test_a_dead_peer_is_left_alone_for_a_while() -> None:
+def test_a_dead_peer_is_avoided_for_a_while() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         gone = f"127.0.0.1:{listener.getsockname()[1]}"
     now = [0.0]
@@ -249,7 +247,7 @@ def test_idle_connections_are_closed() -> None:
         assert contents(client, [address(manager)], ["a"]) == [bytes(payload("a"))]
 
 
-def test_a_read_that_gets_no_turn_gives_its_connection_up() -> None:
+def test_a_read_that_times_out_in_the_queue_closes_its_connection() -> None:
     settings = TransferSettings(timeout_s=0.1)
     with node() as manager, a_client(settings=settings) as client:
         put(client, manager, "a")
@@ -300,7 +298,7 @@ def _whole_frame(message: transfer_server.Blocks) -> bytes:
     return encode(message, 1000) + bytes(1000)
 
 
-def test_there_is_a_limit_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_connections_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer_server, "MAX_CONNECTIONS", 2)
     with node() as manager:
         clients = [TransferClient(KEYRING, time.monotonic) for _ in range(3)]
@@ -320,7 +318,7 @@ def test_a_message_over_the_limits_leaves_no_connection_behind() -> None:
         assert client.call(address(manager), Lookup([])) == Held([])
 
 
-def test_many_threads_put_and_get_at_once() -> None:
+def test_many_threads_put_and_get_concurrently() -> None:
     wrong: list[object] = []
     with node(slots={"dram_slots": 64}) as manager, a_client() as client:
 
@@ -340,7 +338,7 @@ def test_many_threads_put_and_get_at_once() -> None:
     assert not wrong
 
 
-def test_between_hosts_both_ends_show_a_certificate(tmp_path: Path) -> None:
+def test_between_hosts_both_ends_present_a_certificate(tmp_path: Path) -> None:
     files = certificates(tmp_path)
     with node(tls=files) as manager:
         with a_client(tls=files) as client:
@@ -353,7 +351,7 @@ def test_between_hosts_both_ends_show_a_certificate(tmp_path: Path) -> None:
         client.call(address(bare), Lookup([]))
 
 
-def test_changed_certificate_files_are_used_for_new_connections_and_broken_ones_are_not(
+def test_changed_certificate_files_apply_to_new_connections_and_broken_ones_do_not(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     files, other = certificates(tmp_path / "own"), certificates(tmp_path / "other")
@@ -374,7 +372,7 @@ def test_changed_certificate_files_are_used_for_new_connections_and_broken_ones_
         put(old, manager, "b")
 
 
-def test_facts_without_a_checksum_are_not_taken() -> None:
+def test_facts_without_a_checksum_are_rejected() -> None:
     with node() as manager, a_client() as client:
         bare = BlockFacts(key("a"), 1000)
         assert client.put(address(manager), [(bare, payload("a"))]) == TransferRejected("checksum")

@@ -1,4 +1,4 @@
-"""Which connection gives way when too many have yet to prove the secret."""
+"""Which connection is dropped when too many have not proved the secret yet."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from kvstore.transfer.unproven import Unproven, source_of
         ("", ""),
     ],
 )
-def test_a_client_is_an_address_or_its_ipv6_network(address: str, source: str) -> None:
+def test_a_source_is_an_address_or_its_ipv6_network(address: str, source: str) -> None:
     assert source_of(address) == source
 
 
-def test_a_connection_too_many_displaces_the_oldest() -> None:
+def test_a_connection_over_the_limit_displaces_the_oldest() -> None:
     unproven: Unproven[str] = Unproven(2, 5.0)
     assert [unproven.enter(name, "10.0.0.1", 0.0) for name in "abcd"] == [None, None, "a", "b"]
     assert len(unproven) == 2
@@ -37,12 +37,12 @@ def test_a_source_displaces_its_own_connections_before_those_of_others() -> None
     assert unproven.leave("client")
 
 
-def test_among_strangers_of_many_addresses_the_oldest_goes() -> None:
+def test_among_many_addresses_the_oldest_connection_is_dropped() -> None:
     unproven: Unproven[str] = Unproven(3, 5.0)
     assert [unproven.enter(name, f"10.0.0.{ord(name)}", 0.0) for name in "abcd"] == [None, None, None, "a"]
 
 
-def test_what_proved_the_secret_or_ended_counts_no_more() -> None:
+def test_connections_that_proved_the_secret_or_ended_no_longer_count() -> None:
     unproven: Unproven[str] = Unproven(2, 5.0)
     for name in "ab":
         unproven.enter(name, "10.0.0.1", 0.0)
@@ -51,7 +51,7 @@ def test_what_proved_the_secret_or_ended_counts_no_more() -> None:
     assert unproven.enter("c", "10.0.0.1", 0.0) is None
 
 
-def test_a_connection_is_late_after_its_time_whatever_it_does() -> None:
+def test_a_connection_is_late_after_its_timeout_whatever_it_does() -> None:
     unproven: Unproven[str] = Unproven(8, 5.0)
     unproven.enter("a", "10.0.0.1", 0.0)
     unproven.enter("b", "10.0.0.1", 3.0)

@@ -1,4 +1,4 @@
-"""Capacity over regions: own peaks against the shared one, prices, and the certainty of the saving."""
+"""Capacity over regions: separate peaks compared with the shared one, prices, and the confidence of the saving."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def test_regions_that_peak_together_save_nothing() -> None:
     assert planned.range.high == pytest.approx(0)
 
 
-def test_engines_are_planned_to_be_idle_for_a_part_of_the_time() -> None:
+def test_engines_are_planned_with_a_share_of_idle_time() -> None:
     assert plan({"us": day(0)}, utilization=0.5).shared_peak == pytest.approx(20)
 
 
-def test_the_mix_reserves_what_is_busy_often_enough_to_be_worth_it() -> None:
+def test_the_mix_reserves_engines_that_are_busy_often_enough() -> None:
     demand = [10.0] * 10 + [4.0] * 30
     planned = plan({"us": demand}, reserved_per_h=1.0, on_demand_per_h=2.0)
     assert planned.mixed_reserved == 4.0
@@ -53,7 +53,7 @@ def test_the_mix_reserves_what_is_busy_often_enough_to_be_worth_it() -> None:
     assert plan({"us": demand}, reserved_per_h=3.0, on_demand_per_h=2.0).mixed_reserved == 0
 
 
-def test_less_data_makes_the_range_wider() -> None:
+def test_less_data_widens_the_range() -> None:
     rng = Random(5)
 
     def days(count: int) -> dict[str, list[float]]:
@@ -80,12 +80,12 @@ def test_the_same_seed_gives_the_same_plan() -> None:
     assert plan(demand) == plan(demand)
 
 
-def test_no_demand_saves_nothing() -> None:
+def test_zero_demand_saves_nothing() -> None:
     assert plan({"us": [0.0] * DAY, "eu": [0.0] * DAY}).saving == 0
 
 
 @pytest.mark.parametrize("changes", [{"utilization": 0.0}, {"reserved_per_h": 0.0}, {"on_demand_per_h": -1.0}])
-def test_a_question_that_makes_no_sense_is_rejected(changes: dict[str, float]) -> None:
+def test_nonpositive_inputs_are_rejected(changes: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="must be above 0"):
         plan({"us": [1.0]}, **changes)
 

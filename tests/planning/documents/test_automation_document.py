@@ -20,18 +20,18 @@ def test_every_field_has_a_title_and_a_description() -> None:
     assert not [path for path, part in declared.items() if not part.get("title") or not part.get("description")]
 
 
-def test_it_survives_the_wire() -> None:
+def test_an_automation_document_round_trips() -> None:
     policy = AutomationPolicy()
     assert msgspec.json.decode(msgspec.json.encode(policy), type=AutomationPolicy) == policy
 
 
 @pytest.mark.parametrize("document", [{"scaling": {"max_up": 0}}, {"health": {"mode": "on"}}, {"ratios": {}}])
-def test_it_rejects_what_is_out_of_range(document: dict) -> None:
+def test_out_of_range_values_are_rejected(document: dict) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(document, AutomationPolicy)
 
 
-def test_the_default_contradicts_itself_nowhere() -> None:
+def test_the_default_has_no_contradictions() -> None:
     assert contradictions(AutomationPolicy()) == []
 
 
@@ -44,7 +44,7 @@ def test_the_default_contradicts_itself_nowhere() -> None:
         ("health", {"ejection_s": 900.0}, "$.health.ejection_s"),
     ],
 )
-def test_fields_that_contradict_each_other_are_named(part: str, changes: dict, path: str) -> None:
+def test_contradicting_fields_are_named(part: str, changes: dict, path: str) -> None:
     policy = AutomationPolicy()
     wrong = replace(policy, **{part: replace(getattr(policy, part), **changes)})
     (fault,) = contradictions(wrong)

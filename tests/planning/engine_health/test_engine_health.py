@@ -58,7 +58,7 @@ DOUBTS = {
 
 
 @pytest.mark.parametrize("kind", DOUBTS)
-def test_an_engine_that_serves_is_a_suspect_at_most(kind: str) -> None:
+def test_a_serving_engine_is_at_most_suspect(kind: str) -> None:
     story, code = DOUBTS[kind]
     plans = list(rounds([*others(3), story], 60.0))
     states = {verdict.state for plan in plans for verdict in plan.verdicts if verdict.engine_id == "sick"}
@@ -70,13 +70,13 @@ def test_an_engine_that_serves_is_a_suspect_at_most(kind: str) -> None:
 
 
 @pytest.mark.parametrize("usage", [0.0, 0.5])
-def test_an_engine_with_free_memory_is_no_bottleneck(usage: float) -> None:
+def test_an_engine_with_free_memory_is_not_a_bottleneck(usage: float) -> None:
     story = after(BEGIN, "sick", first_tokens_total=20, kv_usage=usage)
     plans = list(rounds([*others(3), story], 60.0))
     assert {verdict.state for plan in plans for verdict in plan.verdicts} <= {"healthy"}
 
 
-def test_the_slower_a_crawl_the_sooner_it_counts_and_never_within_a_third_of_the_time() -> None:
+def test_a_slower_crawl_is_detected_sooner_but_not_before_a_third_of_the_time() -> None:
     delays = [
         first([*others(3), after(BEGIN, "sick", slowness=slow)], "quarantined")[0] for slow in (4.0, 5.0, 9.0, 90.0)
     ]
@@ -85,12 +85,12 @@ def test_the_slower_a_crawl_the_sooner_it_counts_and_never_within_a_third_of_the
     assert delays[-1] >= BEGIN + DOCUMENT.slow_s / 3
 
 
-def test_a_long_prefill_is_no_standstill() -> None:
+def test_a_long_prefill_is_not_a_stall() -> None:
     story = stuck(BEGIN, "sick", longest_prefill_s=10.0)
     assert first([*others(3), story], "quarantined")[0] >= BEGIN + 30.0
 
 
-def test_a_probe_without_answer_does_not_outweigh_answers_to_requests() -> None:
+def test_an_unanswered_probe_does_not_outweigh_answered_requests() -> None:
     story = after(BEGIN, "sick", reachable=False, unreachable_since_s=BEGIN)
     states = [plan.verdicts[-1].state for plan in rounds([*others(3), story], 60.0)]
     assert "quarantined" not in states
@@ -102,7 +102,7 @@ def test_stale_reports_are_not_judged() -> None:
     assert {plan.verdicts[-1].state for plan in rounds([*others(3), story], 100.0)} == {"healthy"}
 
 
-def test_it_comes_back_slowly_and_the_next_quarantine_is_longer() -> None:
+def test_a_returning_engine_starts_slowly_and_its_next_quarantine_is_longer() -> None:
     def story(now_s: float) -> EngineObservation:
         return replace(well("sick")(now_s), failures_in_row=5 if now_s < 30 else 10 if now_s > 100 else 5)
 
@@ -119,7 +119,7 @@ def test_it_comes_back_slowly_and_the_next_quarantine_is_longer() -> None:
     assert again.until_s == 101.0 + 2 * DOCUMENT.ejection_s
 
 
-def test_a_new_process_is_tried_again_once_its_term_is_over() -> None:
+def test_a_new_process_is_tried_again_after_its_quarantine() -> None:
     def restarted(now_s: float) -> EngineObservation:
         failures = 9 if 5 <= now_s < 30 else 0
         return replace(well("sick")(now_s), incarnation=2 if now_s >= 30 else 1, failures_in_row=failures)
@@ -130,7 +130,7 @@ def test_a_new_process_is_tried_again_once_its_term_is_over() -> None:
     assert states[-1] == "healthy"
 
 
-def test_an_engine_that_stood_still_has_its_whole_load_again_as_soon_as_it_moves() -> None:
+def test_a_stalled_engine_regains_its_whole_load_as_soon_as_it_progresses() -> None:
     seen = [plan.verdicts[-1] for plan in rounds([*others(3), _hung_for("sick", 60.0)], 200.0)]
     out = [at for at, verdict in enumerate(seen) if verdict.load_share < 1.0]
     assert (out[0], out[-1]) == (BEGIN + DOCUMENT.stall_s + 2.0, BEGIN + 59.0)
@@ -140,7 +140,7 @@ def test_an_engine_that_stood_still_has_its_whole_load_again_as_soon_as_it_moves
 
 
 @pytest.mark.parametrize("kind", ["hangs", "never_starts", "lies"])
-def test_an_engine_is_not_suspected_while_no_other_of_its_role_moves(kind: str) -> None:
+def test_an_engine_is_suspected_only_while_another_of_its_role_progresses(kind: str) -> None:
     idle = [after(0.0, f"e-{number}", dispatched=0, prefilling=0, streaming=0, running=0) for number in range(3)]
 
     def still(story: Story) -> Story:
@@ -155,13 +155,13 @@ def test_an_engine_is_not_suspected_while_no_other_of_its_role_moves(kind: str) 
     assert {plan.verdicts[-1].state for plan in rounds([*decoders, *prefill], 100.0)} == {"healthy", "suspect"}
 
 
-def test_half_of_the_pool_at_most_is_suspected() -> None:
+def test_at_most_half_of_the_pool_is_suspected() -> None:
     still = [stuck(BEGIN, f"still-{number}") for number in range(4)]
     plans = list(rounds([well("e-1"), *still], 100.0))
     assert max(sum(verdict.load_share == 0 for verdict in plan.verdicts) for plan in plans) == 2
 
 
-def test_a_paused_engine_returns_when_it_reports_so() -> None:
+def test_a_paused_engine_returns_when_it_reports_the_resume() -> None:
     def story(now_s: float) -> EngineObservation:
         return replace(well("sick")(now_s), paused="paused" if 10 <= now_s < 15 else "")
 
@@ -170,24 +170,24 @@ def test_a_paused_engine_returns_when_it_reports_so() -> None:
 
 
 @pytest.mark.parametrize(("size", "limit"), [(4, 1), (10, 1), (20, 2)])
-def test_no_more_than_a_tenth_goes_for_being_worse_than_the_rest(size: int, limit: int) -> None:
+def test_at_most_a_tenth_is_ejected_for_being_worse_than_others(size: int, limit: int) -> None:
     bad = [after(5.0, f"bad-{number}", failures_in_row=9) for number in range(limit + 1)]
     plans = list(rounds([*others(size - len(bad)), *bad], 20.0))
     assert max(sum(verdict.load_share == 0 for verdict in plan.verdicts) for plan in plans) == limit
     assert "outlier_limit" in {reason.code for reason in plans[-1].reasons}
 
 
-def test_what_all_engines_reject_is_no_engines_fault() -> None:
+def test_rejections_by_all_engines_are_no_engines_fault() -> None:
     rejecting = [after(5.0, f"e-{number}", rejected_share=1.0, rejected_samples=40) for number in range(4)]
     assert {verdict.state for plan in rounds(rejecting, 20.0) for verdict in plan.verdicts} == {"healthy"}
 
 
-def test_one_clients_bad_requests_among_others_are_no_sign() -> None:
+def test_a_partial_rejection_share_is_not_a_fault() -> None:
     some = after(5.0, "some", rejected_share=0.6, rejected_samples=40)
     assert {plan.verdicts[-1].state for plan in rounds([*others(3), some], 20.0)} == {"healthy"}
 
 
-def test_in_panic_outliers_keep_their_work_and_faults_do_not() -> None:
+def test_in_panic_outliers_keep_their_work_and_dead_engines_do_not() -> None:
     silent = {"reachable": False, "unreachable_since_s": 5.0, "dispatched": 0}
     dead = [after(5.0, f"dead-{number}", **silent) for number in range(3)]
     plans = list(rounds([well("e-1"), after(0.0, "bad", failures_in_row=9), *dead], 25.0))
@@ -198,7 +198,7 @@ def test_in_panic_outliers_keep_their_work_and_faults_do_not() -> None:
     assert all(verdicts[f"dead-{number}"].load_share == 0 for number in range(3))
 
 
-def test_one_engine_alone_is_never_slow_beside_others() -> None:
+def test_a_single_engine_is_never_slow_compared_to_others() -> None:
     story = after(5.0, "sick", slowness=9.0)
     assert {plan.verdicts[-1].state for plan in rounds([story], 60.0)} == {"healthy", "suspect"}
 
@@ -209,7 +209,7 @@ def _hung_for(name: str, seconds: float, **changes: object) -> Story:
     return lambda now_s: hung(now_s) if now_s < BEGIN + seconds else again(now_s)
 
 
-def test_the_only_engine_of_its_role_is_never_out_for_standing_still() -> None:
+def test_the_only_engine_of_its_role_is_never_ejected_for_a_stall() -> None:
     decoders = [after(0.0, f"d-{number}", role="decode") for number in range(3)]
     alone = rounds([*decoders, _hung_for("sick", 60.0, role="prefill")], BEGIN + 120.0)
     assert {plan.verdicts[-1].load_share for plan in alone} == {1.0}
@@ -219,22 +219,20 @@ def test_the_only_engine_of_its_role_is_never_out_for_standing_still() -> None:
     ("role", "others_role", "ejected"),
     [("prefill", "decode", False), ("prefill", "mixed", True), ("mixed", "decode", False)],
 )
-def test_the_only_engine_that_can_do_its_work_is_not_ejected_for_being_worse(
-    role: str, others_role: str, ejected: bool
-) -> None:
+def test_the_only_capable_engine_is_not_ejected_for_being_worse(role: str, others_role: str, ejected: bool) -> None:
     rest = [after(0.0, f"e-{number}", role=others_role) for number in range(3)]
     plans = list(rounds([*rest, after(BEGIN, "sick", failures_in_row=9, role=role)], 60.0))
     assert any(plan.verdicts[-1].state == "quarantined" for plan in plans) == ejected
     assert any(reason.code == "last_of_role" for plan in plans for reason in plan.reasons) != ejected
 
 
-def test_engines_that_are_not_to_serve_are_not_judged() -> None:
+def test_engines_out_of_service_are_not_judged() -> None:
     plans = list(rounds([*others(3), stuck(5.0, "sick", lifecycle="draining")], 60.0))
     assert plans[-1].verdicts[-1].text == "not judged while it is draining"
     assert plans[-1].verdicts[-1].load_share == 1.0
 
 
-def test_a_new_engine_gets_a_growing_share_where_that_is_asked_for() -> None:
+def test_a_new_engine_gets_a_growing_share_if_configured() -> None:
     shares = []
     for now_s in (100.0, 110.0, 119.0, 121.0):
         facts = pool(now_s, (replace(well("new")(now_s), since_s=100.0), well("old")(now_s)))
@@ -244,7 +242,7 @@ def test_a_new_engine_gets_a_growing_share_where_that_is_asked_for() -> None:
     assert shares == [pytest.approx(0.1), pytest.approx(0.55), pytest.approx(0.955), 1.0]
 
 
-def test_it_says_why_nothing_changed() -> None:
+def test_a_plan_without_changes_states_why() -> None:
     last = list(rounds(others(3), 10.0))[-1]
     assert last.changed == ()
     assert [reason.code for reason in last.reasons] == ["no_change"]
@@ -282,7 +280,7 @@ anything = st.fixed_dictionaries(
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.lists(anything, min_size=5, max_size=5), min_size=1, max_size=12))
-def test_whatever_is_reported_the_limits_hold_and_the_answer_is_the_same(ticks: list[list[dict]]) -> None:
+def test_for_any_reports_the_limits_hold_and_the_plan_is_repeatable(ticks: list[list[dict]]) -> None:
     memory = HealthMemory()
     for tick, members in enumerate(ticks):
         made = tuple(engine(f"e-{at}", 7.0 * tick, **facts) for at, facts in enumerate(members))

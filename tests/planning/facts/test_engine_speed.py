@@ -8,14 +8,14 @@ from planning.facts.engine_speed import MAX_SAMPLES, SLOW_RUN_S, WINDOW_S, Engin
 
 
 def served(speed: EngineSpeed, count: int, at_s: float = 0.0, times: float = 1.0, took_s: float = 1.0) -> float:
-    """Let the engine bring first tokens one after another, each `times` as late as expected; return the end."""
+    """Let the engine deliver first tokens in turn, each `times` as late as expected; return the end time."""
     for _ in range(count):
         at_s += took_s
         speed.first_token(took_s, took_s / times, at_s)
     return at_s
 
 
-def test_what_is_ahead_in_line_is_expected_too() -> None:
+def test_the_expectation_includes_requests_ahead_in_the_queue() -> None:
     speed = EngineSpeed()
     assert [speed.expects(2.0, 0.0), speed.expects(1.0, 0.5), speed.expects(1.0, 10.0)] == [2.0, 2.5, 1.0]
 
@@ -26,14 +26,14 @@ def test_a_late_request_counts_before_its_first_token() -> None:
     assert speed.slowness([(0.0, 1.0), (0.0, 0.0)], 8.0) == (8.0, 1)
 
 
-def test_three_late_requests_outweigh_what_was_quick_before_they_were_due() -> None:
+def test_three_late_requests_outweigh_earlier_quick_ones() -> None:
     speed = EngineSpeed()
     now = served(speed, 20)
     assert speed.slowness([(now, 0.5)] * 2, now + 5.0) == (1.0, 22)
     assert speed.slowness([(now, 0.5)] * 3, now + 5.0) == (10.0, 3)
 
 
-def test_a_run_of_slow_ones_that_lasts_outweighs_what_was_quick_before() -> None:
+def test_a_lasting_run_of_slow_requests_outweighs_earlier_quick_ones() -> None:
     speed = EngineSpeed()
     now = served(speed, 20)
     now = served(speed, 2, now, times=6.0, took_s=6.0)
@@ -41,7 +41,7 @@ def test_a_run_of_slow_ones_that_lasts_outweighs_what_was_quick_before() -> None
     assert speed.slowness([(now, 1.0)], now + 6.0) == (pytest.approx(6.0), 3)
 
 
-def test_a_short_pause_of_the_machine_is_no_run() -> None:
+def test_a_short_pause_of_the_machine_is_not_a_slow_run() -> None:
     speed = EngineSpeed()
     now = served(speed, 20)
     for _ in range(5):
@@ -49,7 +49,7 @@ def test_a_short_pause_of_the_machine_is_no_run() -> None:
     assert speed.slowness([], now + SLOW_RUN_S) == (1.0, 25)
 
 
-def test_one_that_was_quick_again_ends_the_run() -> None:
+def test_a_quick_request_ends_the_slow_run() -> None:
     speed = EngineSpeed()
     now = served(speed, 4, served(speed, 20), times=6.0, took_s=6.0)
     assert speed.slowness([], now) == (pytest.approx(6.0), 4)

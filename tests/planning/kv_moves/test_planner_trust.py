@@ -17,7 +17,7 @@ def test_a_planner_is_trusted_until_its_orders_are_mostly_useless() -> None:
     assert (trust.useful, trust.useless) == (0, times)
 
 
-def test_one_that_backs_off_may_try_now_and_then() -> None:
+def test_a_distrusted_planner_can_try_occasionally() -> None:
     trust = PlannerTrust()
     for _ in range(30):
         trust.judged(False)
@@ -25,7 +25,7 @@ def test_one_that_backs_off_may_try_now_and_then() -> None:
     assert asked == [True, False, False, True, False, True]
 
 
-def test_useful_orders_bring_it_back() -> None:
+def test_useful_orders_restore_trust() -> None:
     trust = PlannerTrust()
     for _ in range(30):
         trust.judged(False)
@@ -38,7 +38,7 @@ def test_useful_orders_bring_it_back() -> None:
     assert trust.may_ask(0.1)
 
 
-def test_one_useful_order_in_two_is_enough() -> None:
+def test_one_useful_order_in_two_is_sufficient() -> None:
     trust = PlannerTrust()
     for number in range(200):
         trust.judged(number % 2 == 0)

@@ -1,4 +1,4 @@
-"""Blocks that move to an engine's node while a request waits for it, and when none do."""
+"""Which blocks move to an engine's node while a request waits for the engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 def loads(keys: tuple[int, ...] = KEYS, **nodes: int) -> NodeLoads:
-    """Return loads of an engine whose own node is a, where nodes hold this many leading blocks."""
+    """Return loads of an engine with local node a, where nodes hold this many leading blocks."""
     holdings = NodeHoldings()
     for name, blocks in nodes.items():
         holdings.join(name)
@@ -50,18 +50,18 @@ def planned(
     return prefetch(request, decision, made, 0.0)
 
 
-def test_what_only_another_node_holds_comes_while_the_request_waits() -> None:
+def test_blocks_held_only_by_another_node_move_while_the_request_waits() -> None:
     move = planned(loads(b=60))
     assert move == KvMove(PREFETCH, "b", "a", KEYS[:60], pytest.approx(0.002 + 60 * MIB / 1e9))
 
 
-def test_only_what_the_own_node_lacks_travels() -> None:
+def test_only_blocks_missing_on_the_local_node_move() -> None:
     move = planned(loads(a=20, b=60))
     assert move is not None
     assert (move.source, move.keys) == ("b", KEYS[20:60])
 
 
-def test_of_several_ways_the_one_that_saves_most_is_taken_and_of_equal_holders_the_cheaper() -> None:
+def test_the_option_that_saves_most_is_chosen_and_the_cheapest_of_equal_holders() -> None:
     made = loads(b=60, c=90)
     move = planned(made)
     assert move is not None
@@ -82,48 +82,48 @@ def test_of_several_ways_the_one_that_saves_most_is_taken_and_of_equal_holders_t
         (loads(a=60, b=60), "the own node has as much"),
     ],
 )
-def test_where_no_other_node_has_more_nothing_moves(made: NodeLoads, why: str) -> None:
+def test_nothing_moves_if_no_other_node_has_more(made: NodeLoads, why: str) -> None:
     assert planned(made) is None, why
 
 
-def test_what_the_engine_itself_holds_is_not_moved_for() -> None:
+def test_blocks_that_the_engine_itself_holds_do_not_move() -> None:
     assert planned(loads(b=60), held=60) is None
 
 
-def test_a_request_that_hardly_waits_or_is_too_short_for_the_transfer_is_left_alone() -> None:
+def test_nothing_moves_for_a_wait_shorter_than_the_transfer() -> None:
     assert planned(loads(b=60), wait_s=MIN_WAIT_S / 2) is None
     seconds = 0.002 + 60 * MIB / 1e9
     assert planned(loads(b=60), wait_s=seconds * 0.9) is None
     assert planned(loads(b=60), wait_s=seconds * 1.1) is not None
 
 
-def test_where_computing_is_cheaper_than_a_load_from_the_own_node_nothing_moves() -> None:
+def test_nothing_moves_if_computing_is_cheaper_than_a_local_load() -> None:
     assert planned(loads(b=60), compute_s=1e-4) is None
 
 
-def test_a_load_that_does_not_pay_from_afar_may_pay_from_near() -> None:
-    """The router decided to compute: 60 blocks in 48 ms, where the far load takes 65 and the near one 33."""
+def test_a_load_too_slow_from_remote_can_be_worth_it_locally() -> None:
+    """The router decided to compute: 60 blocks in 48 ms, while the remote load takes 65 ms and the local one 33 ms."""
     assert planned(loads(b=60), compute_s=0.08) is not None
 
 
-def test_an_engine_without_a_node_gets_nothing() -> None:
+def test_an_engine_without_a_node_gets_no_moves() -> None:
     assert planned(loads(b=60), engine_id="e-09") is None
 
 
-def test_what_will_be_loaded_from_the_own_node_is_brought_from_its_ssd() -> None:
+def test_blocks_to_be_loaded_from_the_local_node_move_from_its_ssd() -> None:
     move = planned(loads(a=60), held=10, fetch=Fetch("", 60, 0.1, "a", ssd_blocks=40))
     assert move is not None
     assert (move.source, move.target, move.keys) == ("a", "a", KEYS[20:60])
     assert planned(loads(a=60), held=10, fetch=Fetch("", 60, 0.1, "a")) is None
 
 
-def test_a_prompt_that_is_all_fetched_is_moved_for() -> None:
+def test_blocks_move_even_for_a_completely_fetched_prompt() -> None:
     move = planned(loads(b=100), fetch=Fetch("", 100, 0.1, "b"))
     assert move is not None
     assert len(move.keys) == 100
 
 
-def test_a_move_has_a_limit() -> None:
+def test_the_size_of_a_move_is_limited() -> None:
     keys = tuple(range(1, MAX_BLOCKS + 500))
     move = planned(loads(keys, b=len(keys)), keys=keys, wait_s=60.0, compute_s=1000.0)
     assert move is not None

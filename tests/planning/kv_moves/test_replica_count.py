@@ -1,4 +1,4 @@
-"""How many copies a prefix has: the hottest nodes get one, cold replicas go, and one copy always stays."""
+"""The number of copies per prefix: the hottest nodes get one, cold replicas are dropped, and one copy always stays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def holdings(**nodes: int) -> NodeHoldings:
     return table
 
 
-def test_more_copies_come_where_the_demand_is() -> None:
+def test_more_copies_go_to_the_nodes_with_most_demand() -> None:
     moves = change_replica(
         KEYS,
         3,
@@ -35,23 +35,23 @@ def test_more_copies_come_where_the_demand_is() -> None:
     assert moves == [KvMove(REPLICATE, "a", "d", KEYS, 0.4), KvMove(REPLICATE, "a", "e", KEYS, 0.2)]
 
 
-def test_of_several_holders_the_cheapest_sends() -> None:
+def test_the_cheapest_of_several_holders_sends() -> None:
     moves = change_replica(KEYS, 3, {"c": 1.0}, holdings(a=20, b=20), lambda _, source: 1.0 if source == "a" else 0.5)
     assert moves == [KvMove(REPLICATE, "b", "c", KEYS, 0.5)]
 
 
-def test_fewer_copies_go_where_the_demand_is_least() -> None:
+def test_excess_copies_are_dropped_where_demand_is_lowest() -> None:
     moves = change_replica(KEYS, 1, {"a": 1.0, "b": 3.0}, holdings(a=20, b=20, c=20))
     assert moves == [KvMove(SHRINK, "b", "a", KEYS, 0.0), KvMove(SHRINK, "b", "c", KEYS, 0.0)]
 
 
-def test_the_present_number_and_a_prefix_without_holders_change_nothing() -> None:
+def test_the_current_number_and_a_prefix_without_holders_change_nothing() -> None:
     assert change_replica(KEYS, 2, {"c": 1.0}, holdings(a=20, b=20)) == []
     assert change_replica(KEYS, 3, {"c": 1.0}, holdings(a=19)) == []
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_is_asked_for_one_copy_stays_and_no_node_is_named_twice(seed: int) -> None:
+def test_for_any_request_one_copy_stays_and_no_node_is_named_twice(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(50):
         held = holdings(**{name: rng.choice([0, 10, 20]) for name in "abcde"})
@@ -67,7 +67,7 @@ def test_whatever_is_asked_for_one_copy_stays_and_no_node_is_named_twice(seed: i
         assert len(left) <= max(1, copies, len(holders) if copies >= len(holders) else 0)
 
 
-def test_a_replica_without_a_load_goes() -> None:
+def test_a_replica_without_a_load_is_dropped() -> None:
     held, replicas = holdings(a=20, b=20), Replicas()
     replicas.made("b", KEYS, "pool", 0.0)
     assert replicas.cold(held, COLD_S - 1) is None
@@ -77,7 +77,7 @@ def test_a_replica_without_a_load_goes() -> None:
     assert len(replicas) == 0
 
 
-def test_one_that_its_node_keeps_is_named_a_few_times_more() -> None:
+def test_a_replica_that_its_node_keeps_is_named_a_few_more_times() -> None:
     held, replicas = holdings(a=20, b=20), Replicas()
     replicas.made("b", KEYS, "pool", 0.0)
     named = [replicas.cold(held, COLD_S * tenth / 10) is not None for tenth in range(101)]
@@ -85,7 +85,7 @@ def test_one_that_its_node_keeps_is_named_a_few_times_more() -> None:
     assert len(replicas) == 0
 
 
-def test_one_that_is_loaded_from_stays() -> None:
+def test_a_replica_that_serves_loads_stays() -> None:
     held, replicas = holdings(a=20, b=20), Replicas()
     replicas.made("b", KEYS, "pool", 0.0)
     replicas.loaded("b", (*KEYS, 99), 100.0)
@@ -95,7 +95,7 @@ def test_one_that_is_loaded_from_stays() -> None:
     assert replicas.cold(held, 100.0 + COLD_S) is not None
 
 
-def test_the_last_copy_and_one_that_left_are_not_named() -> None:
+def test_the_last_copy_and_a_removed_replica_are_not_named() -> None:
     replicas = Replicas()
     replicas.made("b", KEYS, "pool", 0.0)
     assert replicas.cold(holdings(a=19, b=20), COLD_S) is None
@@ -104,14 +104,14 @@ def test_the_last_copy_and_one_that_left_are_not_named() -> None:
     assert len(replicas) == 0
 
 
-def test_a_node_that_is_not_known_in_full_keeps_nothing_for_others() -> None:
+def test_a_node_not_completely_known_does_not_count_as_a_holder() -> None:
     held, replicas = holdings(a=20, b=20), Replicas()
     held.cleared("a")
     replicas.made("b", KEYS, "pool", 0.0)
     assert replicas.cold(held, COLD_S) is None
 
 
-def test_random_replicas_keep_within_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_replicas_stay_within_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_count, "MAX_REPLICAS", 30)
     monkeypatch.setattr(replica_count, "MAX_KEYS", 200)
     rng, replicas, held = random.Random(3), Replicas(), holdings(a=20, b=20)

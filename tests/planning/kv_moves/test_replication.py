@@ -18,7 +18,7 @@ for _ in range(50):
     FAR.loaded("e-01", "a", 10, 10 * MIB, 0.01, 0.0)
 
 
-def test_the_third_load_of_a_prefix_makes_a_replica_worth_it() -> None:
+def test_the_third_load_of_a_prefix_triggers_a_replica() -> None:
     hot = HotLoads()
     assert hot.loaded(KEYS[:40], "a", "b", FAR, 0.0) is None
     assert hot.loaded(KEYS[:40], "a", "b", FAR, 1.0) is None
@@ -28,13 +28,13 @@ def test_the_third_load_of_a_prefix_makes_a_replica_worth_it() -> None:
     assert move.seconds == FAR.seconds("a", "b", 40)
 
 
-def test_its_count_is_reset_afterwards() -> None:
+def test_the_load_count_is_reset_after_a_replica() -> None:
     hot = HotLoads()
     moves = [hot.loaded(KEYS[:40], "a", "b", FAR, float(second)) for second in range(6)]
     assert [move is not None for move in moves] == [False, False, True, False, False, True]
 
 
-def test_of_prompts_that_part_the_common_blocks_are_hot() -> None:
+def test_only_the_common_blocks_of_diverging_prompts_are_hot() -> None:
     hot = HotLoads()
     moves = []
     for number in range(3):
@@ -46,20 +46,20 @@ def test_of_prompts_that_part_the_common_blocks_are_hot() -> None:
     assert move.keys == KEYS[: 3 * STRIDE]
 
 
-def test_loads_long_apart_make_no_habit() -> None:
+def test_infrequent_loads_do_not_trigger_a_replica() -> None:
     hot = HotLoads()
     for number in range(20):
         assert hot.loaded(KEYS[:40], "a", "b", FAR, number * 4 * HALF_LIFE_S) is None
 
 
-def test_loads_from_the_own_node_are_not_counted() -> None:
+def test_loads_from_the_local_node_are_not_counted() -> None:
     hot = HotLoads()
     for number in range(20):
         assert hot.loaded(KEYS[:40], "a", "a", FAR, float(number)) is None
     assert len(hot) == 0
 
 
-def test_where_the_own_node_is_no_faster_nothing_is_replicated() -> None:
+def test_nothing_is_replicated_if_the_local_node_is_no_faster() -> None:
     even = loads(b=100)
     for _ in range(50):
         even.loaded("e-01", "a", 10, 10 * MIB, 0.1, 0.0)
@@ -68,7 +68,7 @@ def test_where_the_own_node_is_no_faster_nothing_is_replicated() -> None:
     assert all(hot.loaded(KEYS[:40], "a", "b", even, number / 100) is None for number in range(100))
 
 
-def test_the_dearer_the_far_link_the_fewer_loads_it_takes() -> None:
+def test_a_more_expensive_remote_link_needs_fewer_loads() -> None:
     def until_hot(far_s: float) -> int:
         made = loads(b=100)
         for _ in range(50):
@@ -80,7 +80,7 @@ def test_the_dearer_the_far_link_the_fewer_loads_it_takes() -> None:
     assert until_hot(0.1) < until_hot(0.02) < until_hot(0.013)
 
 
-def test_random_loads_keep_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_loads_stay_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replication, "MAX_COUNTED", 50)
     rng, hot = random.Random(5), HotLoads()
     for number in range(2000):

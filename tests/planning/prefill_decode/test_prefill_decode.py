@@ -41,20 +41,20 @@ def codes(ratio: RatioPlan) -> list[str]:
     return [reason.code for reason in ratio.reasons]
 
 
-def test_the_factor_is_that_of_the_paper() -> None:
+def test_the_imbalance_factor_equals_the_papers() -> None:
     seen = imbalance_of(loads(NOW, 0.5, 2.0), NOW, 60.0, 10)
     assert seen is not None
     assert seen.factor == pytest.approx((2.0 + 1) / (0.5 + 1))
 
 
-def test_the_highest_and_lowest_tenth_do_not_count() -> None:
+def test_the_highest_and_lowest_tenth_are_excluded() -> None:
     assert trimmed_mean([1.0] * 8 + [1000.0, -1000.0]) == 1.0
     assert trimmed_mean([1.0, 2.0]) == 1.5
     with pytest.raises(ValueError, match="needs samples"):
         trimmed_mean([])
 
 
-def test_busy_decode_gets_the_prefill_engine_with_the_least_to_finish() -> None:
+def test_busy_decode_gets_the_prefill_engine_with_the_least_remaining_work() -> None:
     planned, _ = plan(0.3, 1.5)
     assert [(change.engine_id, change.after) for change in planned.role_changes] == [("p-3", "decode")]
     assert (planned.target_prefill, planned.target_decode) == (3, 5)
@@ -71,22 +71,22 @@ def test_steps_are_bounded() -> None:
     assert len(plan(0.0, 9.0, counts=(8, 8), document=document)[0].role_changes) == 2
 
 
-def test_balance_does_nothing_and_says_so() -> None:
+def test_a_balanced_pool_changes_nothing_and_states_why() -> None:
     planned, _ = plan(0.8, 0.9)
     assert (planned.role_changes, codes(planned)) == ((), ["balanced"])
 
 
-def test_a_role_change_that_would_tip_the_other_side_is_not_made() -> None:
+def test_a_role_change_that_would_overload_the_other_side_is_not_made() -> None:
     planned, _ = plan(0.55, 1.0, counts=(2, 1))
     assert (planned.role_changes, codes(planned)) == ((), ["bound"])
 
 
-def test_the_last_engines_of_a_role_stay() -> None:
+def test_the_last_engine_of_a_role_is_never_changed() -> None:
     assert codes(plan(0.0, 5.0, counts=(1, 4))[0]) == ["bound"]
     assert codes(plan(0.0, 5.0, counts=(3, 4), document=replace(DOCUMENT, min_prefill=3))[0]) == ["bound"]
 
 
-def test_imbalance_has_to_last() -> None:
+def test_imbalance_must_last_before_a_role_changes() -> None:
     document = replace(DOCUMENT, hold_s=30.0)
     planned, memory = plan(0.3, 1.5, document=document)
     assert codes(planned) == ["not_persistent"]
@@ -94,7 +94,7 @@ def test_imbalance_has_to_last() -> None:
     assert plan(0.3, 1.5, document=document, memory=memory, now_s=NOW + 30)[0].role_changes
 
 
-def test_role_changes_are_apart_and_turning_back_takes_more() -> None:
+def test_role_changes_have_a_cooldown_and_reversing_needs_more_imbalance() -> None:
     _, memory = plan(0.3, 1.5)
     assert codes(plan(0.3, 1.5, memory=memory, now_s=NOW + 60)[0]) == ["cool_down"]
     later = NOW + DOCUMENT.cool_down_s
@@ -103,29 +103,29 @@ def test_role_changes_are_apart_and_turning_back_takes_more() -> None:
     assert (back.role_changes[0].after, memory.turns) == ("prefill", 1)
 
 
-def test_it_waits_for_engines_that_still_change() -> None:
+def test_no_role_changes_while_engines_are_still_changing() -> None:
     facts = pool(NOW, (*members(4, 4), engine("x", NOW, role="decode", lifecycle="starting")))
     planned, _ = plan_ratio(facts, loads(NOW, 0.3, 1.5), RatioMemory(), DOCUMENT)
     assert (planned.role_changes, codes(planned)) == ((), ["changing"])
 
 
-def test_pools_without_roles_and_without_samples_do_nothing() -> None:
+def test_pools_without_roles_or_samples_change_nothing() -> None:
     facts = pool(NOW, (engine("e"),))
     assert codes(plan_ratio(facts, [], RatioMemory(), DOCUMENT)[0]) == ["no_roles"]
     assert codes(plan_ratio(pool(NOW, members(2, 2)), [], RatioMemory(), DOCUMENT)[0]) == ["no_facts"]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1.0])
-def test_impossible_loads_do_nothing(value: float) -> None:
+def test_impossible_loads_change_nothing(value: float) -> None:
     assert codes(plan(value, 1.0)[0]) == ["no_facts"]
 
 
-def test_an_operator_is_obeyed_within_the_bounds() -> None:
+def test_an_operators_override_is_followed_within_the_bounds() -> None:
     assert len(plan(1.0, 1.0, override=6)[0].role_changes) == 2
     assert plan(1.0, 1.0, override=0)[0].target_prefill == DOCUMENT.min_prefill
 
 
-def test_plan_and_memory_survive_the_wire() -> None:
+def test_plan_and_memory_round_trip() -> None:
     planned, memory = plan(0.3, 1.5)
     assert msgspec.json.decode(msgspec.json.encode(planned), type=RatioPlan) == planned
     assert msgspec.json.decode(msgspec.json.encode(memory), type=RatioMemory) == memory
@@ -133,7 +133,7 @@ def test_plan_and_memory_survive_the_wire() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.floats(0, 20), st.floats(0, 20), st.integers(2, 15))
-def test_constant_work_turns_back_once_at_most_and_never_empties_a_role(
+def test_constant_work_reverses_at_most_once_and_never_empties_a_role(
     prefill_work: float, decode_work: float, prefill: int
 ) -> None:
     total, memory, targets = 16, RatioMemory(), []

@@ -12,14 +12,14 @@ def test_a_pool_without_roles_gets_mixed_engines() -> None:
     assert role_to_drain(members(0, 0, 3), 2.0) is None
 
 
-def test_the_busier_side_gets_the_first_engine_and_the_other_side_gives_one_up() -> None:
+def test_the_busier_side_gets_the_first_engine_and_the_other_side_loses_one() -> None:
     assert roles_to_add(1, members(4, 4), 1.5) == ("decode",)
     assert roles_to_add(1, members(4, 4), 0.6) == ("prefill",)
     assert role_to_drain(members(4, 4), 1.5) == "prefill"
     assert role_to_drain(members(4, 4), 0.6) == "decode"
 
 
-def test_many_new_engines_are_shared_out_as_they_relieve_a_side() -> None:
+def test_many_new_engines_are_distributed_by_relief() -> None:
     assert sorted(roles_to_add(4, members(4, 4), 1.1)) == ["decode", "decode", "prefill", "prefill"]
 
 

@@ -48,7 +48,7 @@ def persistent(**more: object):
     return plan(5.0, UNEVEN, memory, **more)
 
 
-def test_a_passing_peak_is_left_alone() -> None:
+def test_a_passing_peak_is_ignored() -> None:
     planned, memory = plan(0.0, UNEVEN)
     assert (planned.wider, planned.moves, codes(planned)) == ((), (), {"no_hotspot"})
     assert plan(3.0, EVEN, memory)[1].hot_since_s == {}
@@ -62,12 +62,12 @@ def test_a_hot_prefix_of_a_lasting_hotspot_gets_a_candidate() -> None:
     assert "hot_prefix" in codes(planned)
 
 
-def test_queued_requests_leave_the_hot_engine_within_the_bound() -> None:
+def test_queued_requests_leave_the_hot_engine_within_the_limit() -> None:
     planned, _ = persistent()
     assert planned.moves == (MigrateRequests("e-1", DOCUMENT.max_moves),)
 
 
-def test_widening_goes_on_step_by_step_to_its_end() -> None:
+def test_widening_continues_step_by_step_up_to_its_limit() -> None:
     _, memory = persistent()
     assert plan(6.0, UNEVEN, memory)[0].widened == {"aa": 3}
     planned, memory = plan(10.0, UNEVEN, memory)
@@ -77,7 +77,7 @@ def test_widening_goes_on_step_by_step_to_its_end() -> None:
     assert "widest" in codes(planned)
 
 
-def test_nothing_is_spread_while_much_is_computed_again() -> None:
+def test_nothing_is_widened_while_much_is_recomputed() -> None:
     planned, _ = persistent(recomputed=500)
     assert (planned.widened, planned.recomputed_share) == ({}, 0.5)
     assert "recomputing" in codes(planned)
@@ -90,13 +90,13 @@ def test_work_of_many_small_prefixes_widens_none() -> None:
     assert "no_hot_prefix" in codes(planned)
 
 
-def test_a_placement_that_may_choose_any_engine_has_nothing_to_widen() -> None:
+def test_a_placement_that_can_choose_any_engine_has_nothing_to_widen() -> None:
     planned, _ = persistent(usual_d=0)
     assert planned.widened == {}
     assert planned.moves
 
 
-def test_prefixes_are_narrowed_after_a_calm() -> None:
+def test_prefixes_are_narrowed_after_a_calm_period() -> None:
     memory = RebalanceMemory(widened={"aa": Widened(3, 0.0, 0.0)})
     planned, memory = plan(100.0, EVEN, memory)
     assert planned.widened == {"aa": 3}
@@ -105,14 +105,14 @@ def test_prefixes_are_narrowed_after_a_calm() -> None:
     assert "calm" in codes(planned)
 
 
-def test_a_load_between_the_limits_neither_widens_nor_narrows() -> None:
+def test_a_load_between_the_thresholds_neither_widens_nor_narrows() -> None:
     memory = RebalanceMemory(widened={"aa": Widened(3, 0.0, 0.0)})
     for now_s in range(100, 400, 10):
         planned, memory = plan(float(now_s), (3.0, 1.5, 1.0, 1.0), memory)
         assert (planned.widened, planned.wider, planned.narrower) == ({"aa": 3}, (), ())
 
 
-def test_a_prefix_that_went_cold_is_narrowed_though_the_load_stays_uneven() -> None:
+def test_a_prefix_that_cooled_is_narrowed_even_if_the_load_stays_uneven() -> None:
     memory = RebalanceMemory(widened={"aa": Widened(3, 0.0, 0.0)})
     planned, memory = plan(50.0, (3.0, 1.5, 1.0, 1.0), memory)
     assert planned.widened == {"aa": 3}
@@ -121,7 +121,7 @@ def test_a_prefix_that_went_cold_is_narrowed_though_the_load_stays_uneven() -> N
 
 
 @pytest.mark.parametrize("value", [math.nan, -1.0, math.inf])
-def test_impossible_work_is_no_hotspot(value: float) -> None:
+def test_impossible_work_is_not_a_hotspot(value: float) -> None:
     _, memory = plan(0.0, (value, 1.0, 1.0))
     planned, _ = plan(10.0, (value, 1.0, 1.0), memory)
     assert (planned.hot, planned.moves) == ((), ())
@@ -129,7 +129,7 @@ def test_impossible_work_is_no_hotspot(value: float) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.lists(st.floats(0, 50), min_size=4, max_size=4), min_size=1, max_size=40))
-def test_whatever_comes_the_round_is_bounded_and_repeatable(ticks: list[list[float]]) -> None:
+def test_for_any_input_the_round_is_bounded_and_repeatable(ticks: list[list[float]]) -> None:
     memory = RebalanceMemory()
     for tick, work in enumerate(ticks):
         planned, after = plan(3.0 * tick, tuple(work), memory)

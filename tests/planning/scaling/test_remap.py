@@ -8,12 +8,12 @@ def names(count: int) -> list[str]:
 
 
 @pytest.mark.parametrize(("before", "after"), [(4, 8), (8, 4), (8, 7), (8, 9), (16, 17), (32, 40)])
-def test_rings_move_within_a_tenth_of_the_ideal(before: int, after: int) -> None:
+def test_rings_move_a_share_within_a_tenth_of_the_ideal(before: int, after: int) -> None:
     remap = remap_of(names(before), names(after))
     assert remap.share == pytest.approx(remap.ideal, rel=0.1)
 
 
-def test_modulo_moves_nearly_everything_when_one_engine_goes() -> None:
+def test_modulo_moves_nearly_everything_when_one_engine_is_removed() -> None:
     remap = remap_of(names(8), names(7))
     assert remap.modulo > 5 * remap.share
 

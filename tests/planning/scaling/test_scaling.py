@@ -41,29 +41,29 @@ def calm(now_s: float) -> ScalingMemory:
     return ScalingMemory(calm_since_s=now_s - 1000)
 
 
-def test_widespread_violation_adds_several_at_once() -> None:
+def test_widespread_violation_adds_several_engines_at_once() -> None:
     planned, _ = plan(4.5, 4, on_time=0.4, queued_s=80, growth=0.5)
     assert (planned.action, len(planned.add), planned.target) == ("add", 4, 8)
     assert codes(planned)[:2] == ["violation", "queue_growth"]
 
 
-def test_the_right_size_does_nothing_and_says_so() -> None:
+def test_a_right_sized_pool_changes_nothing_and_states_why() -> None:
     planned, _ = plan(3.0, 6)
     assert (planned.action, codes(planned)) == ("none", ["right_size"])
     assert planned.reasons[0].text == "load is 3.0 of 6 engines (50 %); adds above 4.3, removes below 2.4"
 
 
 @pytest.mark.parametrize(("demand", "action"), [(4.35, "add"), (4.29, "none"), (2.45, "none"), (2.35, "drain")])
-def test_the_loads_that_it_names_are_those_at_which_it_acts(demand: float, action: str) -> None:
+def test_the_planner_acts_at_the_loads_that_it_names(demand: float, action: str) -> None:
     assert plan(demand, 6, memory=calm(NOW))[0].action == action
 
 
-def test_late_requests_on_idle_engines_add_nothing() -> None:
+def test_late_requests_on_idle_engines_add_no_engine() -> None:
     planned, _ = plan(1.0, 4, on_time=0.5)
     assert (planned.action, codes(planned)) == ("none", ["late_not_busy"])
 
 
-def test_a_calm_pool_drains_one_engine_with_the_least_work() -> None:
+def test_a_calm_pool_drains_the_engine_with_the_least_work() -> None:
     members = (*engines(5, NOW, in_flight_s=3.0), engine("e-06", NOW, in_flight_s=0.5))
     facts = pool(NOW, members, windows=windows(NOW, demand=1.0))
     planned, _ = plan_scaling(facts, (), calm(NOW), DOCUMENT)
@@ -78,7 +78,7 @@ def test_a_quarantined_engine_is_replaced_and_drained_first() -> None:
     assert plan_scaling(idle, (), calm(NOW), DOCUMENT)[0].drain == ("sick",)
 
 
-def test_it_waits_for_calm_before_it_drains() -> None:
+def test_draining_starts_only_after_a_calm_period() -> None:
     planned, memory = plan(1.0, 6)
     assert (planned.action, codes(planned)) == ("none", ["idle", "cool_down"])
     later, _ = plan(1.0, 6, memory=memory, now_s=NOW + DOCUMENT.down_cool_down_s)
@@ -92,14 +92,14 @@ def test_an_addition_is_followed_by_a_pause() -> None:
     assert (again.action, codes(again)[-1]) == ("none", "cool_down")
 
 
-def test_it_never_drains_while_an_engine_still_drains() -> None:
+def test_no_engine_is_drained_while_another_still_drains() -> None:
     members = (*engines(5, NOW), engine("e-06", NOW, lifecycle="draining"))
     facts = pool(NOW, members, windows=windows(NOW, demand=0.5))
     planned, _ = plan_scaling(facts, (), calm(NOW), DOCUMENT)
     assert (planned.action, codes(planned)) == ("none", ["idle", "draining"])
 
 
-def test_a_forecast_adds_before_the_load_comes() -> None:
+def test_a_forecast_adds_engines_before_the_load_arrives() -> None:
     document = replace(DOCUMENT, forecast=True)
     rising = tuple(replace(point, engines=3.0 - 0.012 * (NOW - point.at_s)) for point in history(NOW, 3.0))
     facts = pool(NOW, engines(4, NOW), windows=windows(NOW, demand=2.8))
@@ -109,7 +109,7 @@ def test_a_forecast_adds_before_the_load_comes() -> None:
     assert planned.forecast.basis == "trend"
 
 
-def test_what_was_too_few_once_is_not_tried_again_at_the_same_demand() -> None:
+def test_a_size_that_was_too_small_is_not_tried_again_at_the_same_demand() -> None:
     _, memory = plan(2.0, 4, on_time=0.5, queued_s=20)
     assert (memory.too_few, memory.added_s) == (4, NOW)
     later = replace(memory, calm_since_s=NOW)
@@ -122,13 +122,13 @@ def test_what_was_too_few_once_is_not_tried_again_at_the_same_demand() -> None:
 @pytest.mark.parametrize(
     "budget", [{"budget_engine_h": 8.5}, {"budget_cost": 17.0, "engine_h_cost": 2.0}], ids=["hours", "cost"]
 )
-def test_the_budget_bounds_what_is_added(budget: dict) -> None:
+def test_the_budget_limits_added_engines(budget: dict) -> None:
     memory = ScalingMemory(hours=((int(NOW // 3600), 3 * 3600.0),), metered_s=NOW)
     planned, _ = plan(8.0, 4, on_time=0.2, document=replace(DOCUMENT, **budget), memory=memory)
     assert (len(planned.add), codes(planned)[-1]) == (1, "budget")
 
 
-def test_an_operator_is_obeyed_within_the_bounds() -> None:
+def test_an_operators_override_is_followed_within_the_bounds() -> None:
     assert plan(1.0, 4, override=9)[0].target == 9
     assert plan(6.0, 8, override=3)[0].target == 3
     planned, _ = plan(1.0, 4, override=50)
@@ -136,28 +136,28 @@ def test_an_operator_is_obeyed_within_the_bounds() -> None:
     assert "the bounds make it 12" in planned.reasons[0].text
 
 
-def test_the_bounds_are_kept_without_any_load() -> None:
+def test_the_bounds_are_enforced_without_any_load() -> None:
     assert plan(0.0, 1)[0].target == DOCUMENT.min_engines
     assert plan(5.0, 14)[0].target == 13
     planned, _ = plan(12.0, 12, on_time=0.1)
     assert (planned.action, codes(planned)[-1]) == ("none", "at_max")
 
 
-def test_a_change_states_what_rings_will_move() -> None:
+def test_a_change_states_the_share_that_rings_will_move() -> None:
     planned, _ = plan(4.0, 4, on_time=0.4, rings=2)
     assert planned.remap is not None
     assert planned.remap.share == pytest.approx(planned.remap.ideal, rel=0.1)
     assert plan(4.0, 4, on_time=0.4)[0].remap is None
 
 
-def test_plan_and_memory_survive_the_wire() -> None:
+def test_plan_and_memory_round_trip() -> None:
     planned, memory = plan(4.0, 4, on_time=0.4, rings=2)
     assert msgspec.json.decode(msgspec.json.encode(planned), type=ScalingPlan) == planned
     assert msgspec.json.decode(msgspec.json.encode(memory), type=ScalingMemory) == memory
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1.0])
-def test_impossible_facts_do_nothing_with_a_reason(value: float) -> None:
+def test_impossible_facts_change_nothing_and_state_why(value: float) -> None:
     bad = PoolWindow(from_s=NOW - 10, span_s=10.0, requests=100, on_time=1, work_s=value, queued_s=value)
     facts = pool(NOW, engines(4, NOW, in_flight_s=value), windows=(bad,))
     planned, _ = plan_scaling(facts, (), ScalingMemory(), DOCUMENT)
@@ -168,7 +168,7 @@ demands = st.lists(st.floats(0, 20), min_size=1, max_size=30)
 
 
 def follow(demand_of_tick: list[float], start: int, document: ScalingDocument) -> list[ScalingPlan]:
-    """Let the planner control a pool whose engines start and drain at once."""
+    """Let the planner control a pool whose engines start and drain instantly."""
     memory, members, plans = ScalingMemory(), list(engines(start)), []
     serial = start
     for tick, demand in enumerate(demand_of_tick):
@@ -187,7 +187,7 @@ def follow(demand_of_tick: list[float], start: int, document: ScalingDocument) -
 
 @settings(max_examples=30, deadline=None)
 @given(demands, st.integers(2, 12), st.booleans())
-def test_it_stays_within_bounds_and_steps_whatever_comes(demand: list[float], start: int, forecast: bool) -> None:
+def test_plans_stay_within_bounds_and_steps_for_any_input(demand: list[float], start: int, forecast: bool) -> None:
     document = replace(DOCUMENT, forecast=forecast)
     for planned in follow(demand, start, document):
         assert DOCUMENT.min_engines <= planned.target <= DOCUMENT.max_engines
@@ -199,7 +199,7 @@ def test_it_stays_within_bounds_and_steps_whatever_comes(demand: list[float], st
 
 @settings(max_examples=30, deadline=None)
 @given(st.floats(0, 12), st.integers(2, 12), st.booleans())
-def test_constant_load_is_not_answered_by_a_flip_flop(demand: float, start: int, forecast: bool) -> None:
+def test_constant_load_does_not_cause_oscillation(demand: float, start: int, forecast: bool) -> None:
     actions = [item.action for item in follow([demand] * 80, start, replace(DOCUMENT, forecast=forecast))]
     moves = [action for action in actions if action != "none"]
     assert sum(a != b for a, b in pairwise(moves)) <= 1
@@ -208,5 +208,5 @@ def test_constant_load_is_not_answered_by_a_flip_flop(demand: float, start: int,
 
 @settings(max_examples=10, deadline=None)
 @given(demands)
-def test_the_same_facts_give_the_same_plans(demand: list[float]) -> None:
+def test_the_same_facts_produce_the_same_plans(demand: list[float]) -> None:
     assert follow(demand, 4, DOCUMENT) == follow(demand, 4, DOCUMENT)

@@ -1,4 +1,4 @@
-"""After failed starts: a pause that doubles, then one engine at a time, with the cause as the first reason."""
+"""After failed starts, a pause that doubles, then one engine at a time, with the cause as the first reason."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def test_after_the_pause_one_engine_is_started_at_a_time(override: int | None) -
     assert (result.add, result.reasons[0].code) == ((), "starts_fail")
 
 
-def test_the_pause_doubles_with_each_start_that_fails_up_to_an_hour() -> None:
+def test_the_pause_doubles_with_each_failed_start_up_to_an_hour() -> None:
     left = [pause_left_s(overloaded(failed, 0.0)) for failed in (1, 2, 3, 12)]
     assert left == [60.0, 120.0, 240.0, LONGEST_PAUSE_S]
 
 
-def test_without_failed_starts_several_are_started_at_once() -> None:
+def test_without_failed_starts_several_engines_are_started_at_once() -> None:
     assert len(planned(overloaded(0, 0.0)).add) == 4

@@ -22,7 +22,7 @@ def facts(given: tuple[ArmSlice, ...], **changes: object) -> CanaryFacts:
     return CanaryFacts(**{**known, **changes})  # type: ignore[arg-type]
 
 
-def test_two_arms_that_are_alike_are_never_aborted() -> None:
+def test_two_equal_arms_are_never_aborted() -> None:
     aborted = 0
     for seed in range(20):
         made = slices(seed, 60, 40, 4)
@@ -36,7 +36,7 @@ def test_two_arms_that_are_alike_are_never_aborted() -> None:
     ("worse", "guard"),
     [({"slower": 3.0}, "worse_ttft"), ({"failing": 0.5}, "worse_failed"), ({"slower": 3.0}, "worse_late")],
 )
-def test_a_clear_regression_is_seen_within_a_minute(worse: dict[str, float], guard: str) -> None:
+def test_a_clear_regression_is_detected_within_a_minute(worse: dict[str, float], guard: str) -> None:
     for seed in range(10):
         made = slices(seed, 30, 40, 4, **worse)
         plan = plan_canary(facts(made, recent={"pool": made[-22:]}))
@@ -44,12 +44,12 @@ def test_a_clear_regression_is_seen_within_a_minute(worse: dict[str, float], gua
         assert guard in {reason.code for reason in plan.reasons}
 
 
-def test_a_regression_that_begins_late_is_seen_by_the_recent_stretch() -> None:
+def test_a_late_regression_is_detected_by_the_recent_window() -> None:
     made = slices(1, 600, 40, 4) + slices(2, 22, 40, 4, failing=0.2)
     assert plan_canary(facts(made, recent={"pool": made[-22:]})).action == ABORT
 
 
-def test_a_pool_that_suffers_alone_is_seen() -> None:
+def test_a_regression_in_a_single_pool_is_detected() -> None:
     well, ill = slices(1, 30, 400, 40), slices(2, 30, 20, 2, failing=0.9)
     plan = plan_canary(facts(well, whole={"a": well, "b": ill}, recent={"a": well, "b": ill}))
     assert plan.action == ABORT
@@ -62,7 +62,7 @@ def test_few_requests_give_no_verdict() -> None:
     assert {reading.verdict for reading in compare(made, GUARDS).readings} == {TOO_FEW}
 
 
-def test_it_steps_after_its_time_and_not_before() -> None:
+def test_the_share_grows_after_its_step_time_and_not_before() -> None:
     made = slices(3, 60, 40, 8)
     assert plan_canary(facts(made, step_for_s=59.0)).action == KEEP
     assert plan_canary(facts(made)).action == STEP
@@ -72,11 +72,11 @@ def test_it_steps_after_its_time_and_not_before() -> None:
     assert plan_canary(facts(made, step=1, advance="promote")).action == PROMOTE
 
 
-def test_a_frozen_pool_does_not_keep_a_bad_canary() -> None:
+def test_a_frozen_pool_still_aborts_a_bad_canary() -> None:
     assert plan_canary(facts(slices(3, 30, 40, 8, failing=0.5), frozen=True)).action == ABORT
 
 
-def test_a_suspect_result_that_may_be_chance_does_not_advance() -> None:
+def test_a_suspect_result_that_can_be_chance_does_not_advance() -> None:
     made = slices(3, 15, 40, 8, slower=1.7, bursts=False)
     plan = plan_canary(
         facts(made, guardrails=msgspec.structs.replace(GUARDS, ttft_ratio=1.42, tail_ratio=9.0, late_more=1))
@@ -84,7 +84,7 @@ def test_a_suspect_result_that_may_be_chance_does_not_advance() -> None:
     assert (plan.action, plan.reasons[0].code) == (KEEP, "suspect")
 
 
-def test_a_better_arm_is_fine() -> None:
+def test_a_better_arm_gets_the_verdict_fine() -> None:
     readings = compare(slices(4, 40, 40, 8, slower=0.4), GUARDS).readings
     assert {reading.verdict for reading in readings} == {FINE}
     assert WORSE not in {reading.verdict for reading in readings}
@@ -106,7 +106,7 @@ def test_an_arm_is_not_blamed_for_longer_prompts() -> None:
     assert "times for prompts of equal length, at most 1.30" in words
 
 
-def test_lengths_leave_less_doubt_and_equal_ones_change_nothing() -> None:
+def test_prompt_lengths_reduce_the_uncertainty_and_equal_ones_change_nothing() -> None:
     rng = Random(6)
     made = [ArmSlice(window(rng, 10, 0.2), window(rng, 10, 0.3)) for _ in range(30)]
     known = _ttft(made)
@@ -128,7 +128,7 @@ def _doubt(reading: GuardrailReading) -> float:
 
 
 def _of_one_length(window: ArmWindow) -> ArmWindow:
-    """Return the window as if each prompt were of one token."""
+    """Return the window as if every prompt had one token."""
     return msgspec.structs.replace(window, size_log_sum=0.0, size_log_squares=0.0, size_ttft_logs=0.0)
 
 

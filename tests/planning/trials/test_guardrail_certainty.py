@@ -1,4 +1,4 @@
-"""Certainty about a guardrail, and when more is possible."""
+"""The certainty of a guardrail verdict, and the time until more certainty is possible."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def late(
     return GuardrailReading(LATE, base, tried, difference, difference - doubt, difference + doubt, limit, verdict)
 
 
-def test_it_holds_only_when_the_whole_interval_lies_within_the_threshold() -> None:
+def test_a_guardrail_holds_only_if_the_whole_interval_is_within_the_threshold() -> None:
     assert known(late(0.01, 0.02)).verdict == HOLDS
     assert known(late(0.01, 0.021)).verdict == NOT_YET
     assert known(late(0.06, 0.02, verdict=WORSE)).verdict == BROKEN
@@ -31,23 +31,23 @@ def test_four_times_the_requests_halve_the_interval() -> None:
     assert known(late(0.01, 0.04)).wait_s == pytest.approx(3 * 60.0)
 
 
-def test_shares_of_nothing_narrow_with_the_count_itself() -> None:
+def test_intervals_of_zero_shares_narrow_with_the_count() -> None:
     assert known(late(0.0, 0.06, base=0.0)).wait_s == pytest.approx(60.0)
 
 
-def test_ratios_narrow_on_the_scale_of_their_logarithms() -> None:
+def test_intervals_of_ratios_narrow_on_a_log_scale() -> None:
     ratio = GuardrailReading(TTFT, 0.5, 0.5, 1.0, 1 / 1.3**2, 1.3**2, 1.3, FINE)
     assert known(ratio).wait_s == pytest.approx(3 * 60.0)
     assert known(GuardrailReading(TTFT, 0.5, 0.5, 1.0, 1 / 1.2, 1.2, 1.3, FINE)).verdict == HOLDS
     assert math.isfinite(known(ratio).wait_s or math.nan)
 
 
-def test_more_requests_do_not_make_hold_what_lies_beyond_the_threshold() -> None:
+def test_more_requests_cannot_confirm_a_value_beyond_the_threshold() -> None:
     judged = known(late(0.04, 0.05))
     assert (judged.verdict, judged.wait_s, judged.beyond) == (NOT_YET, None, True)
 
 
-def test_too_few_requests_take_as_long_as_the_rest_of_them() -> None:
+def test_the_wait_with_too_few_requests_is_the_time_of_the_missing_ones() -> None:
     few = GuardrailReading(LATE, 0.1, None, None, None, None, 0.03, TOO_FEW)
     assert known(few, requests=10, since_s=30.0) == GuardrailCertainty(LATE, NOT_YET, 90.0)
     assert known(few, requests=0).wait_s is None

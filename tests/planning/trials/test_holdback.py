@@ -46,7 +46,7 @@ def test_the_rule_takes_over_only_after_the_policy_has_lost_for_a_while() -> Non
     assert share_of(memory.state, SETTINGS) == 1.0
 
 
-def test_it_returns_by_itself_when_the_policy_does_well_again() -> None:
+def test_the_policy_returns_automatically_when_it_does_well_again() -> None:
     _, memory = run(BAD, range(0, 14, 2), HoldbackMemory())
     states, memory = run(GOOD, range(14, 112, 2), memory)
     assert [state for state, before in zip(states, ["", *states], strict=False) if state != before] == [
@@ -56,7 +56,7 @@ def test_it_returns_by_itself_when_the_policy_does_well_again() -> None:
     ]
 
 
-def test_each_loss_soon_after_a_return_waits_longer_up_to_a_bound() -> None:
+def test_each_loss_soon_after_a_return_waits_longer_up_to_a_limit() -> None:
     memory, changes, last = HoldbackMemory(), 0, "off"
     for now_s in range(0, 6000, 10):
         seen = BAD if memory.state in ("slice", "probing") else GOOD
@@ -68,13 +68,13 @@ def test_each_loss_soon_after_a_return_waits_longer_up_to_a_bound() -> None:
     assert changes < 30
 
 
-def test_after_calm_the_next_wait_is_short_again() -> None:
+def test_after_a_calm_period_the_next_wait_is_short_again() -> None:
     memory = HoldbackMemory("slice", 0.0, None, 2)
     _, memory = run(GOOD, range(0, 1100, 50), memory)
     assert memory.doublings == 0
 
 
-def test_it_only_compares_where_falling_back_is_off_and_changes_nothing_while_frozen() -> None:
+def test_with_fallback_off_or_frozen_the_arms_are_only_compared() -> None:
     only = msgspec.structs.replace(SETTINGS, fall_back=False)
     assert set(run(BAD, range(0, 200, 10), HoldbackMemory(), only)[0]) == {"slice"}
     _, memory = run(BAD, range(0, 14, 2), HoldbackMemory())

@@ -1,4 +1,4 @@
-"""The engine of an announced session under each rule, and when the request takes another one."""
+"""The engine reserved for an advised session under each rule, and when the request uses another one."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def went(made: Router, number: int = 1, session: str = "s", now: float = 1.0) ->
     return outcome.decision.engine_id, outcome.decision.reason
 
 
-def test_where_advisories_are_off_nothing_is_reserved() -> None:
+def test_with_advisories_off_nothing_is_reserved() -> None:
     made = router("off")
     assert made.advised.advise(asked(), "", 10.0, 0.0, {}) is None
     assert went(made)[1] == reasons.LEAST_COST
 
 
-def test_the_request_goes_where_its_advisory_reserved_and_the_reservation_is_gone() -> None:
+def test_the_request_goes_to_the_reserved_engine_and_the_reservation_ends() -> None:
     made = router("gated")
     advised = advise(made)
     assert went(made) == (advised.engine_id, reasons.ADVISED)
@@ -59,7 +59,7 @@ def test_the_request_goes_where_its_advisory_reserved_and_the_reservation_is_gon
     assert went(made, 2)[1] == reasons.LEAST_COST
 
 
-def test_gated_takes_another_engine_that_is_clearly_cheaper_by_then_and_symphony_does_not() -> None:
+def test_gated_switches_to_a_clearly_cheaper_engine_and_symphony_does_not() -> None:
     for rule, kept in (("gated", False), ("symphony", True)):
         made = router(rule)  # type: ignore[arg-type]  # both are rules
         advised = advise(made)
@@ -67,7 +67,7 @@ def test_gated_takes_another_engine_that_is_clearly_cheaper_by_then_and_symphony
         assert (went(made)[0] == advised.engine_id) is kept, rule
 
 
-def test_a_wait_below_the_margin_does_not_overrule() -> None:
+def test_a_gain_below_the_margin_does_not_override_the_reservation() -> None:
     made = router("gated")
     advised = advise(made)
     busy(made, advised.engine_id, wait_s=1.2)
@@ -81,7 +81,7 @@ def test_expected_sessions_count_so_that_several_spread() -> None:
     made.advised.sessions.check()
 
 
-def test_an_advisory_that_was_not_followed_ends_by_its_time() -> None:
+def test_an_advisory_without_a_request_expires() -> None:
     made = router("gated")
     advise(made)
     assert went(made, now=500.0)[1] == reasons.LEAST_COST
@@ -89,7 +89,7 @@ def test_an_advisory_that_was_not_followed_ends_by_its_time() -> None:
     assert len(made.advised.sessions) == 1
 
 
-def test_the_newest_of_a_session_wins_and_an_invalidation_ends_it() -> None:
+def test_the_newest_advisory_of_a_session_wins_and_a_withdrawal_ends_it() -> None:
     made = router("gated")
     advise(made, now=0.0)
     advise(made, now=1.0)
@@ -98,7 +98,7 @@ def test_the_newest_of_a_session_wins_and_an_invalidation_ends_it() -> None:
     assert not made.advised.invalidate("acme", "s")
 
 
-def test_an_engine_that_is_gone_takes_its_reservations_along() -> None:
+def test_a_removed_engine_takes_its_reservations_with_it() -> None:
     made = router("symphony")
     advised = advise(made)
     made.set_engines([engine for engine in engines(2) if engine.engine_id != advised.engine_id], 0.5)
@@ -106,7 +106,7 @@ def test_an_engine_that_is_gone_takes_its_reservations_along() -> None:
     assert went(made)[0] != advised.engine_id
 
 
-def test_a_sticky_session_stays_on_its_engine_announced_or_not() -> None:
+def test_a_sticky_session_stays_on_its_engine_with_and_without_advisory() -> None:
     made = router("sticky", size=4)
     first, _ = went(made)
     busy(made, first, wait_s=50.0)
@@ -114,7 +114,7 @@ def test_a_sticky_session_stays_on_its_engine_announced_or_not() -> None:
     assert advise(made, last=first, now=3.0).engine_id == first
 
 
-def test_what_lies_on_another_node_is_staged_only_where_it_would_be_there_in_time() -> None:
+def test_kv_on_another_node_is_staged_only_if_it_arrives_in_time() -> None:
     made = router("gated", nodes=loads(a=10))
     busy(made, "e-01", wait_s=100.0)
     advised = advise(made)
@@ -136,7 +136,7 @@ def test_only_the_delta_is_staged() -> None:
     assert staging.keys == KEYS[4:]
 
 
-def test_another_tenants_session_of_the_same_name_is_another_session() -> None:
+def test_sessions_of_equal_name_of_two_tenants_are_separate() -> None:
     made = router("gated")
     advise(made)
     stranger = msgspec.structs.replace(asked(), tenant_id="other")
@@ -146,7 +146,7 @@ def test_another_tenants_session_of_the_same_name_is_another_session() -> None:
     assert session_key("a", "bc") != session_key("ab", "c")
 
 
-def test_a_policy_with_another_rule_begins_without_reservations() -> None:
+def test_a_policy_with_another_rule_starts_without_reservations() -> None:
     made = router("gated")
     advise(made)
     made.set_policy(RoutingPolicy(advisories="symphony"), 2, 1.0)
@@ -154,7 +154,7 @@ def test_a_policy_with_another_rule_begins_without_reservations() -> None:
 
 
 @pytest.mark.parametrize("rule", ["gated", "symphony", "sticky"])
-def test_no_lost_or_repeated_advisory_leaves_a_reservation_behind(rule: AdvisoryRule) -> None:
+def test_no_lost_or_repeated_advisory_leaks_a_reservation(rule: AdvisoryRule) -> None:
     made, rng, number = router(rule, size=4), random.Random(5), 0
     for step in range(400):
         session, now = f"s-{rng.randrange(12)}", float(step)

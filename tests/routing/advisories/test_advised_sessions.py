@@ -19,7 +19,7 @@ def test_the_newest_advisory_of_a_session_wins() -> None:
     assert len(sessions) == 1
 
 
-def test_an_arrival_ends_the_reservation_and_a_second_one_is_harmless() -> None:
+def test_an_arrival_ends_the_reservation_and_a_second_arrival_is_harmless() -> None:
     sessions = AdvisedSessions()
     sessions.reserve(advised(1))
     assert sessions.release(1) is not None
@@ -27,7 +27,7 @@ def test_an_arrival_ends_the_reservation_and_a_second_one_is_harmless() -> None:
     assert sessions.sessions_at(0) == 0
 
 
-def test_a_reservation_ends_by_time() -> None:
+def test_a_reservation_expires() -> None:
     sessions = AdvisedSessions()
     sessions.reserve(advised(1, expires_s=60.0))
     sessions.reserve(advised(2, expires_s=70.0))
@@ -35,7 +35,7 @@ def test_a_reservation_ends_by_time() -> None:
     assert len(sessions) == 1
 
 
-def test_at_the_limit_the_oldest_advisory_gives_way() -> None:
+def test_at_the_limit_the_oldest_advisory_is_evicted() -> None:
     sessions = AdvisedSessions(limit=2)
     for session_id in (1, 2, 3):
         sessions.reserve(advised(session_id))
@@ -43,7 +43,7 @@ def test_at_the_limit_the_oldest_advisory_gives_way() -> None:
     assert len(sessions) == 2
 
 
-def test_no_order_of_events_leaves_a_reservation_behind() -> None:
+def test_no_order_of_events_leaks_a_reservation() -> None:
     rng = random.Random(5)
     sessions = AdvisedSessions(limit=20)
     for now in range(2_000):

@@ -21,7 +21,7 @@ def test_an_agent_that_has_no_session_yet_is_not_advised() -> None:
     assert workflows().started("w", "engineer", "e") == AgentAdvice()
 
 
-def test_all_probable_next_agents_are_advised_and_the_false_branch_is_invalidated() -> None:
+def test_all_probable_next_agents_are_advised_and_wrong_branches_withdrawn() -> None:
     known = workflows()
     for agent in ("tester", "manager", "reviewer"):
         known.started("w", agent, agent[0])
@@ -30,7 +30,7 @@ def test_all_probable_next_agents_are_advised_and_the_false_branch_is_invalidate
     assert after == AgentAdvice((NextSession("e", 2.0),), ("r",))
 
 
-def test_an_advisory_that_the_next_agent_repeats_stays_in_force() -> None:
+def test_an_advisory_confirmed_by_the_next_agent_stays_valid() -> None:
     known = workflows()
     for agent in ("manager", "reviewer", "engineer"):
         known.started("w", agent, agent[0])
@@ -46,7 +46,7 @@ def test_workflows_do_not_mix_and_an_agent_outside_the_graph_is_ignored() -> Non
     assert known.started("one", "stranger", "s") == AgentAdvice()
 
 
-def test_the_silent_workflow_gives_way_at_the_limit() -> None:
+def test_the_longest_silent_workflow_is_evicted_at_the_limit() -> None:
     known = workflows(limit=2)
     for workflow in ("a", "b", "a", "c"):
         known.started(workflow, "reviewer", f"r-{workflow}")
@@ -55,7 +55,7 @@ def test_the_silent_workflow_gives_way_at_the_limit() -> None:
     assert known.started("c", "engineer", "e").advise == (NextSession("r-c", 5.0),)
 
 
-def test_whatever_happens_every_advisory_is_renewed_invalidated_or_used() -> None:
+def test_every_advisory_is_renewed_withdrawn_or_used() -> None:
     rng, known, in_force = random.Random(4), workflows(100), set[str]()
     for _ in range(2_000):
         agent = rng.choice(list(GRAPH.agents))

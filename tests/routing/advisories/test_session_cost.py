@@ -19,36 +19,36 @@ def offer(engine_id: int = 0, load_s: float = 0.0, backlog_s: float = 0.0, resid
     )
 
 
-def test_a_cache_is_loaded_where_that_is_sooner_and_recomputed_where_not() -> None:
+def test_a_cache_is_loaded_if_faster_than_recomputing_it() -> None:
     assert not cost_of(offer(load_s=0.09), 1_000, SPEED).recompute
     assert cost_of(offer(load_s=0.11), 1_000, SPEED).recompute
 
 
-def test_loading_may_last_as_long_as_the_prefill_ahead_for_nothing() -> None:
+def test_a_load_hidden_behind_queued_prefills_is_free() -> None:
     cost = cost_of(offer(load_s=0.11, backlog_s=0.2), 1_000, SPEED)
     assert not cost.recompute
     assert cost.ready_s == 0.0
 
 
-def test_a_cache_of_which_there_is_no_copy_is_recomputed_whatever_the_rule() -> None:
+def test_a_cache_without_a_copy_is_recomputed_under_every_rule() -> None:
     cost = cost_of(offer(load_s=math.inf), 1_000, SPEED, may_recompute=False)
     assert cost.recompute
     assert cost.ready_s == pytest.approx(0.1)
 
 
-def test_kv_tokens_count_and_not_requests_alone() -> None:
+def test_the_load_counts_kv_tokens_besides_requests() -> None:
     few_long = cost_of(offer(0, resident=100_000, requests=1), 1_000, SPEED)
     many_short = cost_of(offer(1, resident=2_000, requests=4), 1_000, SPEED)
     assert cheapest([few_long, many_short]).engine_id == 1
 
 
-def test_recomputing_counts_for_every_request_that_it_holds_up() -> None:
+def test_recomputing_counts_for_every_request_that_it_delays() -> None:
     free = cost_of(offer(0, load_s=math.inf), 10_000, SPEED)
     busy = cost_of(offer(1, load_s=math.inf, requests=10), 10_000, SPEED)
     assert busy.total_s - free.total_s >= 10 * 1.0
 
 
-def test_the_lower_engine_id_wins_a_tie() -> None:
+def test_a_tie_goes_to_the_lower_engine_id() -> None:
     assert cheapest([cost_of(offer(2), 10, SPEED), cost_of(offer(1), 10, SPEED)]).engine_id == 1
 
 
@@ -58,10 +58,10 @@ def test_an_arrival_leaves_its_reserved_engine_only_for_a_clear_gain(reserved_lo
     assert at_arrival(costs, 1, margin_s=0.3).engine_id == chosen
 
 
-def test_an_arrival_whose_reserved_engine_is_gone_takes_the_least_cost() -> None:
+def test_an_arrival_whose_reserved_engine_is_gone_takes_the_cheapest_engine() -> None:
     assert at_arrival([cost_of(offer(3), 10, SPEED)], 7, margin_s=0.3).engine_id == 3
 
 
-def test_no_engine_is_an_error() -> None:
+def test_an_empty_fleet_raises_an_error() -> None:
     with pytest.raises(ValueError, match="no engine"):
         at_arrival([], None, margin_s=0.3)

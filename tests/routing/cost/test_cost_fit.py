@@ -27,14 +27,14 @@ def learned(count: int = 300, *, speeds: dict[str, float] | None = None, noise: 
     return fit
 
 
-def test_it_learns_an_engine_unlike_the_policys_cost() -> None:
+def test_the_fit_learns_an_engine_unlike_the_policys_cost() -> None:
     fitted = learned().fitted()
     assert fitted.better
     for prompt, hit in REFERENCES:
         assert fitted.prefill.seconds(prompt, hit) == pytest.approx(TRUE.seconds(prompt, hit), rel=0.03)
 
 
-def test_noise_of_thirty_per_cent_leaves_a_few() -> None:
+def test_noise_of_thirty_percent_leaves_a_few_percent_of_error() -> None:
     fitted = learned(1500, noise=0.3).fitted()
     for prompt, hit in REFERENCES:
         assert fitted.prefill.seconds(prompt, hit) == pytest.approx(TRUE.seconds(prompt, hit), rel=0.15)
@@ -58,7 +58,7 @@ def test_speeds_stay_within_their_bounds() -> None:
     assert speeds["fast"] <= MOST_SPEED
 
 
-def test_a_declared_speed_is_taken_off_before_learning() -> None:
+def test_a_declared_speed_is_factored_out_before_learning() -> None:
     fit = CostFit(PrefillCost(), DecodeCost())
     for prompt, hit in prompts(200):
         fit.prefilled("twice", prompt, hit, TRUE.seconds(prompt, hit) / 2, speed=2.0)
@@ -67,7 +67,7 @@ def test_a_declared_speed_is_taken_off_before_learning() -> None:
     assert fitted.speeds["twice"] == pytest.approx(1.0, abs=0.1)
 
 
-def test_it_is_not_better_before_it_has_seen_enough_or_where_the_policy_is_right() -> None:
+def test_the_fit_is_not_better_with_few_samples_or_a_correct_policy() -> None:
     assert not learned(40).fitted().better
     fit = CostFit(TRUE, DecodeCost())
     for prompt, hit in prompts(300):
@@ -89,14 +89,14 @@ def test_it_is_not_better_before_it_has_seen_enough_or_where_the_policy_is_right
         (4096, 0, 1e-6),
     ],
 )
-def test_measurements_that_cannot_be_teach_nothing(prompt: int, hit: int, seconds: float) -> None:
+def test_impossible_measurements_teach_nothing(prompt: int, hit: int, seconds: float) -> None:
     fit = learned(100)
     before = fit.fitted()
     assert not fit.prefilled("a", prompt, hit, seconds)
     assert fit.fitted() == before
 
 
-def test_a_new_fit_begins_with_what_is_known() -> None:
+def test_a_new_fit_starts_from_the_known_cost() -> None:
     known = learned().fitted()
     fit = CostFit(PrefillCost(), DecodeCost(), known)
     assert fit.fitted().prefill == known.prefill
@@ -118,12 +118,12 @@ def test_decode_steps_are_learned_too() -> None:
         assert not fit.decoded(4, 1000, wrong)
 
 
-def test_engines_that_are_gone_are_forgotten() -> None:
+def test_removed_engines_are_forgotten() -> None:
     fit = learned(200, speeds={"a": 1.0, "b": 2.0})
     fit.keep(frozenset({"b"}))
     assert set(fit.fitted().speeds) == {"b"}
 
 
-def test_a_learned_cost_travels_as_it_is() -> None:
+def test_a_learned_cost_round_trips() -> None:
     fitted = learned(100).fitted()
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(fitted), type=FittedCost) == fitted

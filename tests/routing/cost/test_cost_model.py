@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from routing.cost.cost_model import PrefillCost
 
 
-def test_the_reference_prompt_costs_what_the_model_notes_say() -> None:
+def test_the_reference_prompt_costs_as_documented_in_the_model_notes() -> None:
     cost = PrefillCost()
     assert cost.seconds(9_585, 0) == pytest.approx(0.87, abs=0.005)
     assert cost.seconds(20_480, 0) == pytest.approx(2.07, abs=0.005)

@@ -38,7 +38,7 @@ def test_two_prefills_on_one_engine_teach_nothing_about_either() -> None:
     assert seen.samples == {TAKEN: 0, SHARED: 2, IMPOSSIBLE: 0, LOADED: 0}
 
 
-def test_prefills_on_other_engines_and_decodes_beside_it_do_not_disturb() -> None:
+def test_prefills_on_other_engines_and_concurrent_decodes_do_not_interfere() -> None:
     seen = observer()
     seen.dispatched("other", "b", 4000, 0, 0.0)
     seen.dispatched("decoding", "a", 4000, 0, 0.0)
@@ -47,7 +47,7 @@ def test_prefills_on_other_engines_and_decodes_beside_it_do_not_disturb() -> Non
     assert seen.samples[TAKEN] == 1
 
 
-def test_the_hits_that_the_engine_reports_count_and_not_the_predicted_ones() -> None:
+def test_the_engines_reported_hits_count_and_not_the_predicted_ones() -> None:
     seen = observer()
     for turn in range(80):
         name = f"r{turn}"
@@ -57,7 +57,7 @@ def test_the_hits_that_the_engine_reports_count_and_not_the_predicted_ones() -> 
     assert seen.fitted()[""].error < 0.01
 
 
-def test_measurements_that_cannot_be_are_counted() -> None:
+def test_impossible_measurements_are_counted() -> None:
     seen = observer()
     serve(seen, "r1", took=-0.1)
     seen.dispatched("r2", "a", 4000, 0, 0.0)
@@ -82,7 +82,7 @@ def test_repeated_missing_or_unknown_feedback_changes_nothing() -> None:
     seen.check()
 
 
-def test_each_kind_has_its_own_fit() -> None:
+def test_each_engine_kind_has_its_own_fit() -> None:
     seen = observer(a="h100", b="l4")
     for turn in range(60):
         serve(seen, f"a{turn}", "a", at=turn * 10.0, took=0.2)
@@ -92,7 +92,7 @@ def test_each_kind_has_its_own_fit() -> None:
     assert fitted["l4"].prefill.seconds(4000, 0) == pytest.approx(2.0, rel=0.05)
 
 
-def test_an_answer_of_many_tokens_is_a_sample_of_a_decode_step() -> None:
+def test_a_response_of_many_tokens_is_a_sample_of_a_decode_step() -> None:
     seen = observer()
     for turn in range(60):
         at = turn * 10.0
@@ -105,7 +105,7 @@ def test_an_answer_of_many_tokens_is_a_sample_of_a_decode_step() -> None:
 
 
 @given(st.integers(0, 2**32))
-def test_its_tables_agree_after_any_sequence(seed: int) -> None:
+def test_observer_tables_agree_after_any_sequence(seed: int) -> None:
     rng, seen = Random(seed), observer()
     for moment in range(150):
         name, now = f"r{rng.randrange(12)}", float(moment)
@@ -121,7 +121,7 @@ def test_its_tables_agree_after_any_sequence(seed: int) -> None:
         seen.check()
 
 
-def test_a_prefill_that_is_handed_over_is_learned_from_at_once_and_its_decode_elsewhere() -> None:
+def test_a_handed_over_prefill_is_learned_immediately_and_its_decode_elsewhere() -> None:
     seen = observer(a="prefilling", b="decoding")
     seen.dispatched("r1", "a", 4000, 0, 0.0)
     seen.handed_over("r1", "b", 0.5, 0)
@@ -137,7 +137,7 @@ def test_a_prefill_that_is_handed_over_is_learned_from_at_once_and_its_decode_el
     assert seen.samples == {TAKEN: 1, SHARED: 0, IMPOSSIBLE: 0, LOADED: 0}
 
 
-def test_a_request_that_ends_between_its_engines_leaves_nothing() -> None:
+def test_a_request_that_ends_between_its_engines_leaves_no_state() -> None:
     seen = observer()
     seen.dispatched("r1", "a", 4000, 0, 0.0)
     seen.handed_over("r1", "b", 0.5)

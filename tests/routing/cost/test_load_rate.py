@@ -12,7 +12,9 @@ def learned(size: int, true_latency_s: float, true_s_per_byte: float, *, loads: 
 
 @pytest.mark.parametrize("size", [4096, 1 << 20, 64 << 20])
 @pytest.mark.parametrize(("latency_s", "s_per_byte"), [(0.0005, 1e-10), (0.05, 1e-8)])
-def test_a_link_that_always_takes_the_same_is_expected_to(size: int, latency_s: float, s_per_byte: float) -> None:
+def test_a_link_with_constant_load_times_is_predicted_to_keep_them(
+    size: int, latency_s: float, s_per_byte: float
+) -> None:
     rate = learned(size, latency_s, s_per_byte)
     assert rate.seconds(size) == pytest.approx(latency_s + size * s_per_byte, rel=0.02)
 
@@ -26,7 +28,7 @@ def test_small_loads_teach_the_latency_and_large_ones_the_rate() -> None:
     assert large.latency_s == pytest.approx(0.002, rel=0.05)
 
 
-def test_mixed_sizes_teach_both() -> None:
+def test_mixed_sizes_teach_latency_and_rate() -> None:
     rate = LoadRate(0.002, 1e-9)
     for _ in range(300):
         for size in (8192, 64 << 20):
@@ -34,7 +36,7 @@ def test_mixed_sizes_teach_both() -> None:
     assert (rate.latency_s, rate.s_per_byte) == (pytest.approx(0.01, rel=0.1), pytest.approx(4e-9, rel=0.1))
 
 
-def test_one_stuck_load_does_not_close_a_link() -> None:
+def test_one_stuck_load_does_not_disqualify_a_link() -> None:
     rate = LoadRate(0.002, 1e-9)
     before_s = rate.seconds(1 << 20)
     rate.observe(1 << 20, 3600.0)
@@ -42,13 +44,13 @@ def test_one_stuck_load_does_not_close_a_link() -> None:
 
 
 @pytest.mark.parametrize(("size", "seconds"), [(0, 1.0), (1024, 0.0), (-1, 1.0), (1024, -1.0)])
-def test_a_load_of_nothing_teaches_nothing(size: int, seconds: float) -> None:
+def test_an_empty_load_teaches_nothing(size: int, seconds: float) -> None:
     rate = LoadRate(0.002, 1e-9)
     rate.observe(size, seconds)
     assert (rate.latency_s, rate.s_per_byte, rate.loads) == (0.002, 1e-9, 0)
 
 
 @pytest.mark.parametrize("figures", [(0.0, 1e-9), (0.001, 0.0)])
-def test_a_link_needs_both_figures(figures: tuple[float, float]) -> None:
+def test_a_link_rejects_nonpositive_latency_or_rate(figures: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="above 0"):
         LoadRate(*figures)

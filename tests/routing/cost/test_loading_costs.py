@@ -1,4 +1,4 @@
-"""Costs of loading are learned from prefills that included a load: their time beyond computing."""
+"""Loading costs are learned from prefills that included a load: the time beyond computing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COST = PrefillCost()
 
 
 class Served:
-    """An observer of one engine per kind that serves one request after the other."""
+    """An observer of one engine per kind that serves requests one after another."""
 
     def __init__(self) -> None:
         self.costs = LoadingCosts()
@@ -37,7 +37,7 @@ class Served:
         cached: int | None = None,
         computed_hit: int | None = None,
     ) -> None:
-        """Serve a request whose prefill takes `extra_s` beyond computing the tokens outside `computed_hit`."""
+        """Serve a request whose prefill takes `extra_s` longer than computing the tokens outside `computed_hit`."""
         name, self._number = f"r{self._number}", self._number + 1
         self.seen.dispatched(name, engine, prompt, hit, self.now, tiers, adapter)
         self.now += COST.seconds(prompt, hit if computed_hit is None else computed_hit) + extra_s
@@ -47,7 +47,7 @@ class Served:
         self.now += 2.0
 
 
-def test_the_cost_of_a_tier_is_learned_per_kind_of_engine() -> None:
+def test_the_cost_of_a_tier_is_learned_per_engine_kind() -> None:
     served, rng = Served(), Random(3)
     assert served.costs.token_s("a", CPU) is None
     for _ in range(60):
@@ -63,7 +63,7 @@ def test_the_cost_of_a_tier_is_learned_per_kind_of_engine() -> None:
     assert served.seen.fitted()["fast"].error < 0.02, "loads teach the cost of computing nothing"
 
 
-def test_two_tiers_share_the_time_by_what_was_expected_of_each() -> None:
+def test_two_tiers_share_the_time_in_proportion_to_their_predicted_costs() -> None:
     served = Served()
     for _ in range(60):
         served.serve(9000, 6000, 0.0, engine="b")
@@ -74,7 +74,7 @@ def test_two_tiers_share_the_time_by_what_was_expected_of_each() -> None:
     assert (costs.token_s("b", DISK) or 0.0) > (costs.token_s("b", CPU) or 1.0)
 
 
-def test_a_tier_whose_blocks_are_not_there_costs_what_computing_them_takes() -> None:
+def test_a_tier_without_the_predicted_blocks_costs_their_computation() -> None:
     served = Served()
     for _ in range(60):
         served.serve(8000, 6000, 0.0, tiers={CPU: 6000}, cached=0, computed_hit=0)
@@ -82,7 +82,7 @@ def test_a_tier_whose_blocks_are_not_there_costs_what_computing_them_takes() -> 
     assert served.costs.tier_s("a", CPU, 6000, COST.per_token_s) == pytest.approx(instead_s, rel=0.1)
 
 
-def test_a_wrong_prediction_of_memory_is_no_cost_of_the_tier() -> None:
+def test_a_wrong_prediction_of_memory_hits_is_not_charged_to_the_tier() -> None:
     served = Served()
     for _ in range(60):
         # It had none of 4,000 tokens in memory, and all of 2,000 in the tier.
@@ -90,14 +90,14 @@ def test_a_wrong_prediction_of_memory_is_no_cost_of_the_tier() -> None:
     assert served.costs.tier_s("a", CPU, 2000, COST.per_token_s) == pytest.approx(0.02, rel=0.15)
 
 
-def test_loads_that_cost_nothing_bring_the_rate_down() -> None:
+def test_free_loads_lower_the_rate() -> None:
     served = Served()
     for _ in range(60):
         served.serve(8000, 6000, -0.001, tiers={DISK: 6000})
     assert served.costs.tier_s("a", DISK, 6000, COST.per_token_s) < 0.001
 
 
-def test_what_no_ordinary_prefill_can_be_compared_with_teaches_nothing() -> None:
+def test_prefills_without_a_comparable_ordinary_prefill_teach_nothing() -> None:
     served = Served()
     served.seen.set_engines({"c": ("new", 1.0)}, {})
     served.serve(5000, 4000, 1.0, engine="c", tiers={CPU: 4000})
@@ -110,7 +110,7 @@ def test_what_no_ordinary_prefill_can_be_compared_with_teaches_nothing() -> None
     assert served.costs.token_s("c", CPU) is not None
 
 
-def test_an_adapter_costs_what_first_requests_take_longer_than_later_ones() -> None:
+def test_an_adapters_cost_is_the_extra_time_of_first_requests() -> None:
     served = Served()
     assert served.costs.adapter_s("a") == ADAPTER_S
     for _ in range(30):

@@ -1,4 +1,4 @@
-"""Queued requests of overloaded engines move to their other candidate, the largest gain first, and none is lost."""
+"""Queued requests of overloaded engines move to their other candidate, largest gain first, and none is lost."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def request(name: str, keys: tuple[int, ...], at_s: float) -> InferenceRequest:
 
 
 def submit(made: Router, count: int, at_s: float, *, prefix: int = 1) -> list[Dispatched | Queued]:
-    """Submit requests of one prefix of eight blocks and ten own ones."""
+    """Submit requests that share a prefix of eight blocks and have ten unique ones."""
     return [
         made.submit(
             request(
@@ -67,7 +67,7 @@ def test_nothing_moves_while_one_candidate_would_be_on_time() -> None:
     assert made.migration.moved == 0
 
 
-def test_an_overloaded_engine_is_relieved_at_the_next_moment() -> None:
+def test_an_overloaded_engine_is_relieved_at_the_next_opportunity() -> None:
     made = router()
     overload(made)
     assert made.migration.due
@@ -77,7 +77,7 @@ def test_an_overloaded_engine_is_relieved_at_the_next_moment() -> None:
     made.check()
 
 
-def test_a_moved_queued_request_is_marked_and_keeps_its_arrival() -> None:
+def test_a_moved_queued_request_is_marked_and_keeps_its_arrival_time() -> None:
     made = router(selection="affinity")
     made.blocks_stored("e-0", tuple(range(1, 9)))
     holder = made.fleet.known_target("e-0")
@@ -107,12 +107,12 @@ def test_a_moved_queued_request_is_marked_and_keeps_its_arrival() -> None:
 
 
 def pair_of(prefix: int) -> set[str]:
-    """Return the two engines of three that dual_map gives this prefix."""
+    """Return the two of three engines that dual_map assigns to this prefix."""
     (outcome,) = submit(router(engines=3), 1, 0.0, prefix=prefix)
     return {candidate.engine_id for candidate in outcome.decision.candidates}
 
 
-def test_a_request_without_a_good_candidate_lets_queued_requests_of_its_engines_move_where_there_is_room() -> None:
+def test_a_request_without_a_good_candidate_moves_queued_requests_to_free_engines() -> None:
     hot = next(number for number in range(1, 1000, 8) if pair_of(number) == {"e-0", "e-1"})
     cool = next(number for number in range(1, 1000, 8) if pair_of(number) == {"e-0", "e-2"})
     made = router(engines=3)
@@ -157,7 +157,7 @@ def test_the_largest_gain_moves_first_from_any_queue_position() -> None:
 
 
 def held_up(queued_requests: int) -> Router:
-    """Return a router with an engine held up since a prefill at 0, with requests from 2.9 on; the other is idle."""
+    """Return a router with an engine delayed since a prefill at 0 s, requests from 2.9 s on, and an idle engine."""
     settings = msgspec.structs.replace(policy(), bottleneck_s=3.0, ttft_slo_s=6.0)
     made = Router("pool", settings, 1)
     made.set_engines([EngineFacts(f"e-{number}", 1, True) for number in range(2)], 0.0)
@@ -170,7 +170,7 @@ def held_up(queued_requests: int) -> Router:
     return made
 
 
-def test_queued_requests_of_an_engine_held_up_by_decodes_see_its_delay_and_move_once_it_makes_them_late() -> None:
+def test_queued_requests_of_an_engine_delayed_by_decodes_move_once_late() -> None:
     """Corrected TTFT = D + T_q + T_c (DualMap A.8.3)."""
     made = held_up(1)
     target = made.fleet.known_target("e-0")
@@ -190,27 +190,27 @@ def test_queued_requests_of_an_engine_held_up_by_decodes_see_its_delay_and_move_
     made.check()
 
 
-def test_only_as_many_queued_requests_move_as_are_late_with_the_delay() -> None:
+def test_only_queued_requests_that_the_delay_makes_late_move() -> None:
     for queued_requests, moved in ((2, 0), (3, 1)):
         made = held_up(queued_requests)
         made.tick(3.15)
         assert made.migration.moved == moved
 
 
-def test_an_engine_that_is_held_up_keeps_its_queued_requests_where_nothing_is_rebalanced() -> None:
+def test_a_delayed_engine_keeps_its_queued_requests_without_rebalancing() -> None:
     made = held_up(3)
     made.set_policy(msgspec.structs.replace(made.policy, placement=policy(rebalance=False).placement), 2, 2.95)
     made.tick(3.5)
     assert not made.migration.moved
 
 
-def test_without_rebalance_nothing_is_ever_hot() -> None:
+def test_without_rebalancing_no_engine_is_hot() -> None:
     made = router(rebalance=False)
     overload(made)
     assert not made.migration.due
 
 
-def test_an_engine_is_not_relieved_again_at_once() -> None:
+def test_an_engine_is_not_relieved_again_immediately() -> None:
     made = router()
     overload(made)
     made.tick(0.0)

@@ -1,4 +1,4 @@
-"""Requests that another proxy sent are accounted for on their engine."""
+"""Requests sent by another proxy are accounted for on their engine."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from routing.values.observation import Completed, FirstToken
 from tests.routing.pools import engines, pool, request
 
 
-def test_an_observed_request_is_work_of_its_engine_until_it_is_over() -> None:
+def test_an_observed_request_counts_as_work_of_its_engine_until_it_ends() -> None:
     router = pool("round_robin", size=2)
     dispatched = router.observed.take(request(1, range(8)), "e-02", 0.0)
     assert dispatched is not None
@@ -26,7 +26,7 @@ def test_an_observed_request_is_work_of_its_engine_until_it_is_over() -> None:
     router.check()
 
 
-def test_engines_that_are_unknown_or_out_of_service_are_not_bound_to() -> None:
+def test_observed_requests_of_unknown_or_disabled_engines_are_not_bound() -> None:
     router = pool(size=1)
     assert router.observed.take(request(1), "e-09", 0.0) is None
     router.set_engines(engines(1, accepts=False), 0.0)
@@ -34,7 +34,7 @@ def test_engines_that_are_unknown_or_out_of_service_are_not_bound_to() -> None:
     assert len(router.reservations) == 0
 
 
-def test_an_id_is_used_once() -> None:
+def test_an_id_can_be_used_once() -> None:
     router = pool(size=1)
     router.observed.take(request(1), "e-01", 0.0)
     with pytest.raises(ValueError, match="already here"):

@@ -1,4 +1,4 @@
-"""Central placement with pull scheduling, seen from outside the router."""
+"""Central placement with pull scheduling, tested through the router."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def fresh(number: int) -> range:
     return range(30 * number, 30 * number + 20)
 
 
-def test_a_request_goes_at_once_to_an_idle_engine_that_holds_most_of_it() -> None:
+def test_a_request_goes_immediately_to_an_idle_engine_that_holds_most_of_it() -> None:
     router = central(4)
     asked = request(1, LONG)
     router.blocks_stored("e-03", asked.keys)
@@ -31,14 +31,14 @@ def test_a_request_goes_at_once_to_an_idle_engine_that_holds_most_of_it() -> Non
     assert {candidate.engine_id for candidate in outcome.decision.candidates} > {"e-03"}
 
 
-def test_new_prompts_go_round_an_idle_fleet() -> None:
+def test_new_prompts_rotate_over_an_idle_fleet() -> None:
     router = central(3)
     assert {engine_of(router.submit(request(number, fresh(number)), 0.0)) for number in range(3)} == {
         "e-01", "e-02", "e-03",
     }  # fmt: skip
 
 
-def test_a_waiting_request_is_unbound_and_the_free_engine_pulls_it() -> None:
+def test_a_waiting_request_is_unbound_and_a_free_engine_pulls_it() -> None:
     router = central(2)
     for number in (1, 2):
         router.submit(request(number, fresh(number)), 0.0)
@@ -56,7 +56,7 @@ def test_a_waiting_request_is_unbound_and_the_free_engine_pulls_it() -> None:
     router.check()
 
 
-def test_the_time_to_retry_counts_unbound_requests() -> None:
+def test_the_retry_time_counts_unbound_requests() -> None:
     router = central(1, queue_limit=4)
     for number in range(1, 6):
         router.submit(request(number, fresh(number), slo=60.0), 0.0)
@@ -66,7 +66,7 @@ def test_the_time_to_retry_counts_unbound_requests() -> None:
     assert rejected.retry_after_s == pytest.approx(5 * 0.934, rel=0.02)
 
 
-def test_queued_requests_stay_when_the_policy_changes_and_changes_back() -> None:
+def test_queued_requests_survive_policy_changes_in_both_directions() -> None:
     router = central(1)
     for number in range(1, 5):
         router.submit(request(number, fresh(number)), 0.0)
@@ -87,7 +87,7 @@ def test_queued_requests_stay_when_the_policy_changes_and_changes_back() -> None
     assert dispatched == {f"request-{number:08}" for number in range(2, 6)}
 
 
-def test_queued_requests_wait_through_an_empty_fleet() -> None:
+def test_queued_requests_survive_an_empty_fleet() -> None:
     router = central(0)
     for number in range(3):
         assert isinstance(router.submit(request(number, fresh(number)), 0.0), Queued)
@@ -96,7 +96,7 @@ def test_queued_requests_wait_through_an_empty_fleet() -> None:
     router.check()
 
 
-def test_a_request_that_cannot_wait_goes_where_the_cost_is_least() -> None:
+def test_a_request_that_cannot_wait_goes_to_the_cheapest_engine() -> None:
     router = central(2)
     asked = request(1, LONG)
     router.blocks_stored("e-02", asked.keys)

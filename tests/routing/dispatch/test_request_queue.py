@@ -19,7 +19,7 @@ def room(order: str = "fifo") -> WaitingRoom:
 
 
 class RoomUnderRandomUse(RuleBasedStateMachine):
-    """Queued requests are on their target, in order of arrival there, whatever the order of dispatches."""
+    """Queued requests are on their target in order of arrival, whatever the order of dispatches."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ TestRoomUnderRandomUse = RoomUnderRandomUse.TestCase
 TestRoomUnderRandomUse.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-def test_requests_that_left_are_forgotten_even_while_the_oldest_stays() -> None:
+def test_removed_requests_are_forgotten_even_while_the_oldest_stays() -> None:
     waiting = room()
     waiting.add(Reservation(request(0, at=0.0), 0, 1.0, 0), DECISION)
     for number in range(1, 1000):
@@ -81,7 +81,7 @@ def test_requests_that_left_are_forgotten_even_while_the_oldest_stays() -> None:
     assert len(waiting._arrivals) <= 2 * 2 + 65
 
 
-def test_a_new_order_holds_for_queued_requests_that_wait_already() -> None:
+def test_a_new_order_applies_to_requests_already_queued() -> None:
     router: Router = pool(size=1)
     waiting = room("fifo")
     waiting.add(Reservation(request(1, at=0.0), 0, 4.0, 0), DECISION)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from routing.ledger.decode_ledger import DecodeBook
 
 
-def test_it_counts_present_and_future_decodes() -> None:
+def test_current_and_future_decodes_are_counted() -> None:
     book = DecodeBook()
     for number, at in enumerate((1.0, 2.0, 3.0)):
         book.begin(f"r{number}", 0, 1000 * (number + 1), at)
@@ -17,7 +17,7 @@ def test_it_counts_present_and_future_decodes() -> None:
     assert book.decoding(0) == 2
 
 
-def test_the_decode_time_is_the_mean_of_finished_ones() -> None:
+def test_the_decode_time_is_the_mean_of_finished_decodes() -> None:
     book = DecodeBook()
     book.begin("a", 0, 100, 0.0)
     book.begin("b", 0, 100, 0.0)
@@ -39,7 +39,7 @@ def test_repeated_and_unknown_ends_change_nothing() -> None:
     assert book.decode_s == 2.0
 
 
-def test_a_target_that_is_gone_takes_its_decodes_with_it() -> None:
+def test_a_removed_target_takes_its_decodes_with_it() -> None:
     book = DecodeBook()
     book.begin("a", 0, 100, 1.0)
     book.begin("b", 1, 100, 1.0)
@@ -65,7 +65,7 @@ def test_the_tables_agree_after_any_sequence(seed: int) -> None:
         assert book.decode_s >= 0
 
 
-def test_several_answers_to_one_prompt_are_counted_each_and_end_together() -> None:
+def test_several_choices_of_one_prompt_count_separately_and_end_together() -> None:
     book = DecodeBook()
     book.begin("several", 0, 100, 1.0, 3)
     book.begin("none", 0, 100, 1.0, 0)

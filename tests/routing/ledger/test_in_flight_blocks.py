@@ -11,7 +11,7 @@ TARGETS = st.integers(0, 3)
 
 
 class InFlightAgainstLists(RuleBasedStateMachine):
-    """Matches must agree with the union of resident blocks and those added and not removed."""
+    """Matches must equal the union of resident blocks and blocks added and not removed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ LONG_PROMPT = tuple(range(1, 40 * STEP + 11))
 
 
 @given(st.integers(0, 50 * STEP), st.integers(0, 50 * STEP), st.integers(1, len(LONG_PROMPT)))
-def test_of_long_prompts_what_is_resident_is_exact_and_what_comes_is_known_in_steps(
+def test_in_long_prompts_resident_blocks_are_exact_and_coming_ones_sampled(
     held: int, other: int, given_blocks: int
 ) -> None:
     index = PrefixIndex()
@@ -85,7 +85,7 @@ def test_of_long_prompts_what_is_resident_is_exact_and_what_comes_is_known_in_st
     assert len(in_flight) == 0
 
 
-def test_a_prompt_of_128k_tokens_is_noted_in_few_steps() -> None:
+def test_a_prompt_of_128k_tokens_is_recorded_in_few_steps() -> None:
     keys = tuple(range(8192))
     assert len(coming_keys(keys, 0)) == 128
     assert coming_keys(keys, 8000) == (8063, 8127, 8191)

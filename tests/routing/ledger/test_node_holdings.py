@@ -16,13 +16,13 @@ def held(table: NodeHoldings, keys: list[int]) -> dict[int, list[str]]:
     return {blocks: table.names(nodes) for blocks, nodes in table.match(keys).groups}
 
 
-def test_it_returns_how_much_of_a_prompt_nodes_hold() -> None:
+def test_the_lookup_returns_how_much_of_a_prompt_nodes_hold() -> None:
     table = holdings(a=[1, 2, 3], b=[1], c=[9])
     assert held(table, [1, 2, 3, 4]) == {3: ["a"], 1: ["b"]}
     table.check()
 
 
-def test_a_node_that_is_not_read_to_its_end_holds_nothing_yet() -> None:
+def test_a_node_not_yet_read_completely_holds_nothing() -> None:
     table = NodeHoldings()
     table.join("a")
     table.stored("a", [1, 2])
@@ -31,7 +31,7 @@ def test_a_node_that_is_not_read_to_its_end_holds_nothing_yet() -> None:
     assert (held(table, [1, 2]), table.is_readable("a")) == ({2: ["a"]}, True)
 
 
-def test_a_node_that_is_cleared_must_be_read_again() -> None:
+def test_a_cleared_node_must_be_read_again() -> None:
     table = holdings(a=[1, 2], b=[1, 2])
     table.cleared("a")
     assert held(table, [1, 2]) == {2: ["b"]}
@@ -41,7 +41,7 @@ def test_a_node_that_is_cleared_must_be_read_again() -> None:
     assert held(table, [1, 2]) == {2: ["b"], 1: ["a"]}
 
 
-def test_a_node_that_left_is_gone_and_its_place_is_clean_for_the_next() -> None:
+def test_a_removed_node_leaves_an_empty_entry_for_the_next_one() -> None:
     table = holdings(a=[1, 2])
     table.leave("a")
     table.leave("a")
@@ -61,7 +61,7 @@ def test_reports_of_an_unknown_node_are_ignored() -> None:
     assert not table.is_readable("z")
 
 
-def test_any_course_of_joining_storing_and_leaving_leaves_what_a_plain_table_holds() -> None:
+def test_random_joins_stores_and_removals_match_a_simple_table() -> None:
     random, table = Random(7), NodeHoldings()
     plain: dict[str, set[int]] = {}
     complete: set[str] = set()
@@ -95,7 +95,7 @@ def test_any_course_of_joining_storing_and_leaving_leaves_what_a_plain_table_hol
     table.check()
 
 
-def test_it_returns_how_much_of_a_prompt_a_node_has_in_dram() -> None:
+def test_the_lookup_returns_how_much_of_a_prompt_is_in_a_nodes_dram() -> None:
     table = holdings(a=[1, 2, 3], b=[1, 2, 3])
     table.stored("a", [3], dram=False)
     table.stored("b", [1], dram=False)
@@ -108,7 +108,7 @@ def test_it_returns_how_much_of_a_prompt_a_node_has_in_dram() -> None:
     table.check()
 
 
-def test_it_returns_the_holders_of_a_block_by_medium() -> None:
+def test_the_lookup_returns_the_holders_of_a_block_by_medium() -> None:
     table = holdings(a=[1, 2], b=[1], c=[1, 2])
     table.stored("c", [1], dram=False)
     assert (table.where(1), table.where(2), table.where(9)) == ((("a", "b"), ("c",)), (("a", "c"), ()), ((), ()))

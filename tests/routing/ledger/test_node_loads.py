@@ -8,7 +8,7 @@ MIB = 1 << 20
 
 
 def loads(**nodes: int) -> NodeLoads:
-    """Return loads of two engines, whose own nodes are a and b, where nodes hold this many leading blocks."""
+    """Return loads of two engines with local nodes a and b, where nodes hold this many leading blocks."""
     holdings = NodeHoldings()
     for name, blocks in nodes.items():
         holdings.join(name)
@@ -24,29 +24,29 @@ def ways(made: NodeLoads, engine_id: str, held: int = 0, now: float = 0.0) -> li
     return [(item.blocks, item.node) for item in loadable.onto(engine_id, held)] if loadable is not None else []
 
 
-def test_an_engine_s_own_node_is_cheaper_than_another_one() -> None:
+def test_an_engines_local_node_is_cheaper_than_a_remote_one() -> None:
     made = loads(a=10, b=10)
     assert (ways(made, "e-01"), ways(made, "e-02")) == ([(10, "a")], [(10, "b")])
 
 
-def test_more_blocks_on_another_node_are_a_way_of_their_own() -> None:
+def test_more_blocks_on_another_node_are_a_separate_option() -> None:
     made = loads(a=4, b=10)
     assert ways(made, "e-01") == [(10, "b"), (4, "a")]
     assert ways(made, "e-01", held=4) == [(10, "b")]
     assert ways(made, "e-01", held=10) == []
 
 
-def test_an_engine_without_a_node_of_its_own_loads_nothing() -> None:
+def test_an_engine_without_a_local_node_loads_nothing() -> None:
     assert ways(loads(a=10), "e-03") == []
 
 
-def test_where_no_node_holds_anything_there_is_nothing_to_weigh() -> None:
+def test_without_held_blocks_there_are_no_load_options() -> None:
     assert loads().loadable(KEYS, 0.0) is None
     assert loads(a=0).loadable(KEYS, 0.0) is None
     assert loads(a=10).loadable((), 0.0) is None
 
 
-def test_only_the_blocks_that_are_missing_travel() -> None:
+def test_only_missing_blocks_are_transferred() -> None:
     loadable = loads(b=10).loadable(KEYS, 0.0)
     assert loadable is not None
     nothing, half = loadable.onto("e-01", 0)[0], loadable.onto("e-01", 5)[0]
@@ -54,7 +54,7 @@ def test_only_the_blocks_that_are_missing_travel() -> None:
     assert half.seconds == pytest.approx(0.002 + 5 * MIB / 1e9)
 
 
-def test_a_link_s_cost_and_a_block_s_size_are_learned_from_loads() -> None:
+def test_link_cost_and_block_size_are_learned_from_loads() -> None:
     made = loads(b=10)
     for _ in range(200):
         made.loaded("e-01", "b", 8, 8 * 4096, 0.5, 0.0)
@@ -64,7 +64,7 @@ def test_a_link_s_cost_and_a_block_s_size_are_learned_from_loads() -> None:
     assert [(home, node, rate.loads) for home, node, rate in made.links()] == [("a", "b", 200)]
 
 
-def test_an_own_node_that_was_never_loaded_from_counts_as_cheaper_than_any_link_that_is_known() -> None:
+def test_an_unmeasured_local_node_counts_as_cheaper_than_any_known_link() -> None:
     made = loads(a=10, b=10)
     for _ in range(200):
         made.loaded("e-01", "b", 10, 10 * MIB, 0.002, 0.0)
@@ -76,7 +76,7 @@ def test_an_own_node_that_was_never_loaded_from_counts_as_cheaper_than_any_link_
     assert made.seconds("a", "a", 10) == pytest.approx(0.003, rel=0.01), "what was learned holds"
 
 
-def test_a_slow_link_makes_the_own_node_no_dearer_than_its_prior() -> None:
+def test_a_slow_link_raises_the_local_node_at_most_to_its_prior() -> None:
     made = loads(a=10, b=10)
     for _ in range(200):
         made.loaded("e-01", "b", 10, 10 * MIB, 9.0, 0.0)
@@ -86,7 +86,7 @@ def test_a_slow_link_makes_the_own_node_no_dearer_than_its_prior() -> None:
     assert made.seconds("a", "a", 10) == loads().seconds("a", "a", 10)
 
 
-def test_a_slow_link_sends_loads_to_another_holder() -> None:
+def test_a_slow_link_redirects_loads_to_another_holder() -> None:
     made = loads(b=10, c=10)
     assert ways(made, "e-01") == [(10, "b")]
     for _ in range(50):
@@ -94,7 +94,7 @@ def test_a_slow_link_sends_loads_to_another_holder() -> None:
     assert ways(made, "e-01") == [(10, "c")]
 
 
-def test_a_node_that_fails_is_left_alone_for_a_while_and_longer_each_time() -> None:
+def test_a_failing_node_is_avoided_for_longer_after_each_failure() -> None:
     made = loads(a=10)
     made.failed("a", 100.0)
     assert (ways(made, "e-01", now=100.1), ways(made, "e-01", now=101.0)) == ([], [(10, "a")])
@@ -106,28 +106,28 @@ def test_a_node_that_fails_is_left_alone_for_a_while_and_longer_each_time() -> N
     assert ways(made, "e-01", now=301.0) == [(10, "a")]
 
 
-def test_the_holders_of_so_many_blocks_come_nearest_first() -> None:
+def test_the_holders_of_this_many_blocks_are_listed_nearest_first() -> None:
     loadable = loads(a=4, b=10, c=10).loadable(KEYS, 0.0)
     assert loadable is not None
     assert loadable.holders("e-01", 4) == ["a", "b", "c"]
     assert loadable.holders("e-01", 5) == ["b", "c"]
 
 
-def test_loads_of_strangers_and_of_nothing_teach_nothing() -> None:
+def test_loads_of_unknown_engines_and_empty_loads_teach_nothing() -> None:
     made = loads(a=10)
     for load in (("e-09", "a", 4, MIB), ("e-01", "a", 0, 0), ("e-01", "a", 4, 0)):
         made.loaded(*load, 1.0, 0.0)
     assert (made.links(), made.block_bytes) == ([], MIB)
 
 
-def test_the_table_of_links_has_a_limit() -> None:
+def test_the_table_of_links_is_bounded() -> None:
     made = loads(a=10)
     for number in range(MAX_LINKS + 10):
         made.loaded("e-01", f"n{number}", 1, 1024, 0.01, 0.0)
     assert len(made.links()) == MAX_LINKS
 
 
-def test_a_slow_link_is_retried_after_a_while_without_loads() -> None:
+def test_a_slow_link_is_retried_after_a_period_without_loads() -> None:
     made = loads(b=10, c=10)
     for _ in range(50):
         made.loaded("e-01", "b", 10, 10 * MIB, 5.0, 100.0)
@@ -136,7 +136,7 @@ def test_a_slow_link_is_retried_after_a_while_without_loads() -> None:
     assert made.links() == []
 
 
-def test_blocks_on_ssd_alone_are_dearer_and_their_price_is_learned() -> None:
+def test_blocks_only_on_ssd_cost_more_and_the_cost_is_learned() -> None:
     made = loads(b=10, c=10)
     made.holdings.stored("b", KEYS[4:10], dram=False)
     assert ways(made, "e-01") == [(10, "c")]

@@ -24,7 +24,7 @@ COUNTING: list[Placement] = [Mooncake(), LeastCost()]
 
 
 def with_nodes(router: Router, **held: int) -> NodeLoads:
-    """Give the engines nodes in turn, a and b, that hold this many leading blocks of the LONG prompt."""
+    """Assign nodes a and b to the engines in turn, which hold this many leading blocks of the LONG prompt."""
     holdings = NodeHoldings()
     loads = NodeLoads(holdings)
     for name in ("a", "b"):
@@ -50,7 +50,7 @@ def fetch_of(choice: Choice) -> Fetch:
 
 
 @pytest.mark.parametrize("placement", COUNTING)
-def test_an_idle_engine_loads_what_its_node_holds(placement: Placement) -> None:
+def test_an_idle_engine_loads_blocks_that_its_node_holds(placement: Placement) -> None:
     router, asked = pools.pool(size=1), request(1, LONG)
     computed_s = choice_of(router, placement, asked).candidates[0].compute_s
     loads = with_nodes(router, a=20)
@@ -65,7 +65,7 @@ def test_an_idle_engine_loads_what_its_node_holds(placement: Placement) -> None:
 
 
 @pytest.mark.parametrize("placement", COUNTING)
-def test_what_is_dearer_to_load_than_to_compute_is_computed(placement: Placement) -> None:
+def test_blocks_that_cost_more_to_load_than_to_compute_are_computed(placement: Placement) -> None:
     router, asked = pools.pool(size=1), request(1, LONG)
     plain = choice_of(router, placement, asked)
     loads = with_nodes(router, b=20)
@@ -74,7 +74,7 @@ def test_what_is_dearer_to_load_than_to_compute_is_computed(placement: Placement
 
 
 @pytest.mark.parametrize("placement", COUNTING)
-def test_blocks_on_the_own_node_are_worth_more_than_on_another(placement: Placement) -> None:
+def test_blocks_on_the_local_node_are_worth_more_than_on_a_remote_one(placement: Placement) -> None:
     router, asked = pools.pool(size=2), request(1, LONG)
     with_nodes(router, b=20)
     choice = choice_of(router, placement, asked)
@@ -106,7 +106,7 @@ def test_engines_without_a_node_compute(placement: Placement) -> None:
     assert (choice.candidates[0].engine_id, choice.fetch) == ("e-01", None)
 
 
-def test_a_load_that_is_not_much_longer_is_none_for_mooncake() -> None:
+def test_mooncake_ignores_a_load_that_extends_the_prefix_only_a_little() -> None:
     router, asked = pools.pool(size=1), request(1, LONG)
     router.blocks_stored("e-01", asked.keys[:17])
     with_nodes(router, a=20)
@@ -114,7 +114,7 @@ def test_a_load_that_is_not_much_longer_is_none_for_mooncake() -> None:
     assert fetch_of(choice_of(router, Mooncake(threshold=1.0), asked)).blocks == 20
 
 
-def test_the_trust_in_an_engine_s_index_does_not_apply_to_its_node() -> None:
+def test_the_trust_in_an_engines_index_does_not_apply_to_its_node() -> None:
     router, asked = pools.pool(size=1), request(1, LONG)
     router.set_engines([EngineFacts("e-01", 1, accepts=True, trust=0.0)], 0.0)
     router.blocks_stored("e-01", asked.keys[:10])
@@ -123,7 +123,7 @@ def test_the_trust_in_an_engine_s_index_does_not_apply_to_its_node() -> None:
     assert (best.hit_tokens, best.blocks) == (20 * BLOCK, 10)
 
 
-def test_of_a_pool_without_holders_every_placement_chooses_as_before() -> None:
+def test_without_holders_every_placement_chooses_as_without_nodes() -> None:
     router, asked = pools.pool(size=3), request(1, LONG)
     router.blocks_stored("e-02", asked.keys[:5])
     before = [choice_of(router, item, asked) for item in (*COUNTING, MinTtft())]
@@ -131,7 +131,7 @@ def test_of_a_pool_without_holders_every_placement_chooses_as_before() -> None:
     assert [choice_of(router, item, asked) for item in (*COUNTING, MinTtft())] == before
 
 
-def test_a_shadow_s_view_and_a_narrowed_one_count_the_same_loads() -> None:
+def test_shadow_views_and_narrowed_views_count_the_same_loads() -> None:
     router, asked = pools.pool("mooncake", size=3), request(1, LONG)
     with_nodes(router, a=20)
     shadow = ShadowPolicy(router.policy, router.view)
@@ -144,7 +144,7 @@ def test_a_shadow_s_view_and_a_narrowed_one_count_the_same_loads() -> None:
 
 
 def queued(placement: str, **held: Any) -> tuple[Router, NodeLoads, InferenceRequest]:
-    """Return a pool of one engine at its limit, with a request that waits there."""
+    """Return a pool of one engine at its limit with one queued request."""
     router, asked = pools.pool(placement, size=1, prefill_window_tokens=1), request(9, LONG)
     loads = with_nodes(router, **held)
     router.submit(request(1, range(100, 120)), 0.0, hold=False)
@@ -153,7 +153,7 @@ def queued(placement: str, **held: Any) -> tuple[Router, NodeLoads, InferenceReq
 
 
 @pytest.mark.parametrize("placement", ["mooncake", "least_cost"])
-def test_at_its_dispatch_a_request_loads_what_its_node_holds_by_then(placement: str) -> None:
+def test_a_dispatched_request_loads_blocks_that_its_node_currently_holds(placement: str) -> None:
     router, loads, asked = queued(placement)
     loads.holdings.stored("a", asked.keys[:12])
     dispatched = router.observe(FirstToken("request-00000001"), 1.0)[0]
@@ -166,7 +166,7 @@ def test_at_its_dispatch_a_request_loads_what_its_node_holds_by_then(placement: 
     router.check()
 
 
-def test_at_its_dispatch_a_request_counts_on_no_node_that_is_gone() -> None:
+def test_a_dispatched_request_expects_no_blocks_of_a_removed_node() -> None:
     router, loads, _ = queued("mooncake", a=20)
     loads.holdings.leave("a")
     dispatched = router.observe(FirstToken("request-00000001"), 1.0)[0]
@@ -176,7 +176,7 @@ def test_at_its_dispatch_a_request_counts_on_no_node_that_is_gone() -> None:
     router.check()
 
 
-def test_a_placement_that_counts_no_loads_orders_none() -> None:
+def test_a_placement_that_ignores_loads_orders_none() -> None:
     router, _, _ = queued("min_ttft", a=20)
     dispatched = router.observe(FirstToken("request-00000001"), 1.0)[0]
     assert isinstance(dispatched, Dispatched)

@@ -1,4 +1,4 @@
-"""The order finds the same target as a scan of all targets, and keeps to its limit."""
+"""The ready order returns the same target as a scan of all targets, within its size limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHANGES = st.lists(st.tuples(st.integers(0, 9), MOMENTS, st.integers(0, 1023)), 
 
 
 @given(CHANGES)
-def test_it_finds_the_same_target_as_a_full_scan(changes: list[tuple[int, float, int]]) -> None:
+def test_the_ready_order_returns_the_same_target_as_a_full_scan(changes: list[tuple[int, float, int]]) -> None:
     ready_at = [inf] * 10
     order = ReadyOrder(ready_at)
     for target, moment, among in changes:
@@ -29,7 +29,7 @@ def test_it_finds_the_same_target_as_a_full_scan(changes: list[tuple[int, float,
         order.check()
 
 
-def test_one_that_takes_no_work_any_more_is_not_found() -> None:
+def test_a_target_that_stopped_accepting_is_skipped() -> None:
     ready_at = [0.0, 1.0]
     order = ReadyOrder(ready_at)
     ready_at[0] = inf
@@ -38,7 +38,7 @@ def test_one_that_takes_no_work_any_more_is_not_found() -> None:
 
 
 @pytest.mark.parametrize("size", [SCANNED_TARGETS, SCANNED_TARGETS + 1])
-def test_a_pool_of_any_size_sends_a_new_prompt_to_the_one_that_waits_least(size: int) -> None:
+def test_a_pool_of_any_size_sends_a_new_prompt_to_the_engine_with_the_shortest_wait(size: int) -> None:
     router, rng = pool(size=size, decode_weight=0.0), Random(5)
     assert (router.view.load.ready_order is None) == (size == SCANNED_TARGETS)
     for number in range(3 * size):

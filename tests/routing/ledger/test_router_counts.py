@@ -1,4 +1,4 @@
-"""A router's outcomes are counted, and the counts add up."""
+"""A router counts its outcomes consistently."""
 
 from collections import Counter
 from random import Random
@@ -14,7 +14,7 @@ from tests.routing.test_router_properties import Ledger, step
 
 
 class Tally(Ledger):
-    """Counts the outcomes independently."""
+    """Count the outcomes independently."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Tally(Ledger):
 
 
 def busy(order: str = "fifo", **settings: float) -> Router:
-    """Return a router of one engine with a long prefill under way, dispatched at once."""
+    """Return a router of one engine that runs a long prefill, dispatched immediately."""
     router = pool("least_cost", order, size=1, **settings)
     assert isinstance(router.submit(request(0, [], tokens=40_000), 0.0), Dispatched)
     return router
@@ -41,7 +41,7 @@ def test_immediate_and_delayed_dispatches_are_counted_separately() -> None:
     assert (seen.dispatched_at_once, seen.queued, seen.dispatched_after_waiting, seen.overtaken) == (1, 1, 1, 0)
 
 
-def test_rejections_count_by_their_code_whatever_it_is() -> None:
+def test_rejections_are_counted_by_any_code() -> None:
     router = busy(queue_limit=1, max_wait_s=3.0)
     router.submit(request(1, at=0.1), 0.1)
     router.submit(request(2, at=0.2), 0.2)
@@ -52,7 +52,7 @@ def test_rejections_count_by_their_code_whatever_it_is() -> None:
     assert counts.seen().rejected == {"a_code_of_tomorrow": 1}
 
 
-def test_a_queued_request_is_overtaken_when_its_engine_gets_a_later_one_first() -> None:
+def test_a_queued_request_is_overtaken_when_a_later_one_is_dispatched_first() -> None:
     router = busy("priority")
     router.submit(request(1, at=0.1, tokens=2000), 0.1)
     router.submit(request(2, at=0.2, tokens=2000, priority=-5), 0.2)
@@ -62,14 +62,14 @@ def test_a_queued_request_is_overtaken_when_its_engine_gets_a_later_one_first() 
     assert (seen.dispatched_after_waiting, seen.overtaken) == (2, 1)
 
 
-def test_what_is_seen_does_not_change_afterwards() -> None:
+def test_returned_counts_are_a_snapshot() -> None:
     router = pool(size=1)
     before = router.counts
     router.submit(request(1), 0.0)
     assert (before.dispatched_at_once, router.counts.dispatched_at_once) == (0, 1)
 
 
-def test_arrivals_at_engines_that_left_are_forgotten() -> None:
+def test_arrivals_at_removed_engines_are_forgotten() -> None:
     counts = RouterCounts()
     router = pool(size=1)
     dispatched = router.submit(request(1), 0.0)
@@ -91,6 +91,6 @@ def test_the_counts_agree_with_the_outcomes_of_random_operations(seed: int) -> N
     assert seen.queued == ledger.kinds[Queued] > 0
 
 
-def test_more_queued_requests_than_were_queued_fail_the_check() -> None:
+def test_more_queued_requests_than_were_counted_fail_the_check() -> None:
     with pytest.raises(AssertionError, match="more queued requests wait"):
         RouterCounts().check(1)

@@ -1,4 +1,4 @@
-"""The engine that decodes: least expected time between tokens, then memory, then the prompt's own tie."""
+"""The decode engine: lowest expected time between tokens, after memory and before the prompt's tie-break."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def load(target: int, batch: float = 0, context: float = 0, room: int | None = N
     return DecodeLoad(target, f"d{target}", batch, context, room, DecodeCost(**cost) if cost else COST)
 
 
-def test_the_request_itself_is_counted_in() -> None:
+def test_the_request_itself_is_included_in_the_batch() -> None:
     choice = choose_decoder([load(0, 2, 1000)], 500, 600, 0)
     assert choice.reason == reasons.ONLY_DECODER
     assert (choice.candidates[0].batch, choice.candidates[0].context_tokens) == (3, 1500)
@@ -28,28 +28,28 @@ def test_long_contexts_weigh_like_many_requests() -> None:
     assert (choice.target, choice.reason) == (1, reasons.LEAST_TPOT)
 
 
-def test_a_faster_engine_takes_more() -> None:
+def test_a_faster_engine_gets_more_requests() -> None:
     fast = load(1, 9, 0, base_s=0.001, per_sequence_s=0.0001, per_context_token_s=1e-7)
     assert choose_decoder([load(0), fast], 100, 100, 0).target == 1
 
 
-def test_memory_counts_before_speed() -> None:
+def test_memory_is_considered_before_speed() -> None:
     choice = choose_decoder([load(0, 0, 0, room=10), load(1, 9, 9000, room=5000)], 100, 100, 0)
     assert choice.target == 1
     assert [candidate.fits for candidate in choice.candidates] == [True, False]
 
 
-def test_where_nothing_fits_the_most_room_wins() -> None:
+def test_if_nothing_fits_the_engine_with_most_room_is_chosen() -> None:
     choice = choose_decoder([load(0, 0, 0, room=10), load(1, 9, 9000, room=50)], 100, 100, 0)
     assert (choice.target, choice.reason) == (1, reasons.MOST_ROOM)
 
 
-def test_ties_differ_by_prompt() -> None:
+def test_ties_are_broken_differently_by_prompt() -> None:
     loads = [load(target) for target in range(4)]
     assert {choose_decoder(loads, 100, 100, salt).target for salt in range(4)} == {0, 1, 2, 3}
 
 
-def test_memory_is_kept_for_an_answer_of_usual_length() -> None:
+def test_memory_is_reserved_for_a_response_of_usual_length() -> None:
     assert need_tokens(100, 0) == 100 + ASSUMED_OUTPUT_TOKENS
     assert need_tokens(100, 7) == 107
     assert need_tokens(100, 10**9) == 100 + ASSUMED_OUTPUT_TOKENS
@@ -63,7 +63,9 @@ def test_memory_is_kept_for_an_answer_of_usual_length() -> None:
     ),
     st.integers(0, 0xFFFF),
 )
-def test_no_engine_that_fits_is_faster_than_the_chosen_one(rows: list[tuple[int, int, int | None]], salt: int) -> None:
+def test_no_engine_with_enough_memory_is_faster_than_the_chosen_one(
+    rows: list[tuple[int, int, int | None]], salt: int
+) -> None:
     loads = [load(target, *row) for target, row in enumerate(rows)]
     choice = choose_decoder(loads, 1000, 1500, salt)
     best = choice.candidates[0]
@@ -75,6 +77,6 @@ def test_no_engine_that_fits_is_faster_than_the_chosen_one(rows: list[tuple[int,
     assert choose_decoder(loads, 1000, 1500, salt) == choice
 
 
-def test_several_answers_share_the_memory_of_their_prompt() -> None:
+def test_several_choices_share_the_memory_of_their_prompt() -> None:
     assert need_tokens(100, 50, 3) == 250
     assert need_tokens(100, 50, 0) == 100

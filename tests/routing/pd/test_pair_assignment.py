@@ -1,4 +1,4 @@
-"""Prefill and decode on separate engines: the decode engine, and the charges of both legs."""
+"""Prefill and decode on separate engines: the decode engine, and the load of both legs."""
 
 from collections.abc import Sequence
 from random import Random
@@ -47,13 +47,13 @@ def submit(router: Router, number: int, *, at: float = 0.0, **fields: object) ->
     return router.submit(asked, at, hold=False)
 
 
-def test_a_pool_without_roles_knows_no_pairs() -> None:
+def test_a_pool_without_roles_makes_no_pairs() -> None:
     router = paired(["m1", "m2"])
     assert dispatched(submit(router, 1)).pair is None
     assert router.pairs is None
 
 
-def test_prompts_go_to_prefill_engines_and_answers_to_decode_engines() -> None:
+def test_prompts_go_to_prefill_engines_and_decodes_to_decode_engines() -> None:
     router = paired()
     decisions = [dispatched(submit(router, number)) for number in range(8)]
     assert {decision.engine_id for decision in decisions} == {"p1", "p2"}
@@ -64,7 +64,7 @@ def test_prompts_go_to_prefill_engines_and_answers_to_decode_engines() -> None:
     assert {load.engine_id: load.running for load in router.loads(0.0)} == {"d1": 4, "d2": 4, "p1": 4, "p2": 4}
 
 
-def test_the_pair_says_why_with_the_terms_of_both() -> None:
+def test_the_pair_explains_its_choice_with_the_terms_of_both_engines() -> None:
     router = paired()
     pair = dispatched(submit(router, 1)).pair
     assert pair is not None
@@ -75,14 +75,14 @@ def test_the_pair_says_why_with_the_terms_of_both() -> None:
     assert 0 < int(pair.pairing_id) < 2**63
 
 
-def test_a_mixed_engine_serves_alone_beside_pairs() -> None:
+def test_a_mixed_engine_serves_alone_next_to_pairs() -> None:
     router = paired(["m1", "p1", "d1"])
     pairs = {item.engine_id: item.pair for item in (dispatched(submit(router, number)) for number in range(6))}
     assert pairs["m1"] is None
     assert pairs["p1"] is not None
 
 
-def test_the_prefill_engine_is_free_once_it_handed_over() -> None:
+def test_the_prefill_engine_is_free_after_the_handover() -> None:
     router = paired(["p1", "d1"])
     name = dispatched(submit(router, 1)).decision_id
     router.observe(HandedOver(name), 0.5)
@@ -95,7 +95,7 @@ def test_the_prefill_engine_is_free_once_it_handed_over() -> None:
     assert (len(router.reservations), legs(router), len(router.admission.book)) == (0, 0, 0)
 
 
-def test_a_first_token_without_a_hand_over_ends_the_prefill_too() -> None:
+def test_a_first_token_without_a_handover_ends_the_prefill_too() -> None:
     router = paired(["p1", "d1"])
     name = dispatched(submit(router, 1)).decision_id
     router.observe(FirstToken(name), 0.6)
@@ -103,7 +103,7 @@ def test_a_first_token_without_a_hand_over_ends_the_prefill_too() -> None:
 
 
 @pytest.mark.parametrize("handed_over", [False, True])
-def test_a_failure_releases_both_legs_and_the_request_may_come_again(handed_over: bool) -> None:
+def test_a_failure_releases_both_legs_and_the_request_can_be_submitted_again(handed_over: bool) -> None:
     router = paired()
     first = dispatched(submit(router, 1))
     if handed_over:
@@ -118,14 +118,14 @@ def test_a_failure_releases_both_legs_and_the_request_may_come_again(handed_over
     assert again.pair.pairing_id != first.pair.pairing_id
 
 
-def test_a_request_with_only_its_decode_leg_left_is_not_taken_twice() -> None:
+def test_a_request_with_only_its_decode_leg_cannot_be_submitted_again() -> None:
     router = paired()
     router.observe(HandedOver(dispatched(submit(router, 1)).decision_id), 0.5)
     with pytest.raises(ValueError, match="already here"):
         submit(router, 1, at=1.0)
 
 
-def test_a_waiting_request_gets_its_decode_engine_at_dispatch_and_not_one_that_failed() -> None:
+def test_a_queued_request_gets_its_decode_engine_at_dispatch_without_excluded_ones() -> None:
     router = paired(["p1", "d1", "d2"], prefill_window_tokens=1, lookahead_s=0.0)
     first = dispatched(router.submit(request(1, [1]), 0.0))
     queued = router.submit(request(2, [2]), 0.0, excluded=frozenset({"d1"}))
@@ -137,7 +137,7 @@ def test_a_waiting_request_gets_its_decode_engine_at_dispatch_and_not_one_that_f
     assert pair.engine_id == "d2"
 
 
-def test_memory_goes_before_tpot_and_promises_count_until_a_report_shows_them() -> None:
+def test_memory_precedes_tpot_and_promised_tokens_count_until_a_report_includes_them() -> None:
     router = paired(["p1", "d1", "d2"])
     router.report("d1", 0, 0.0, 1_000)
     router.report("d2", 0, 0.0, 3_000)
@@ -158,14 +158,14 @@ def test_memory_goes_before_tpot_and_promises_count_until_a_report_shows_them() 
     assert router.pairs.legs.room_tokens(router.fleet.known_target("d1")) == 300
 
 
-def test_an_engine_that_does_not_report_its_memory_is_not_taken_for_full() -> None:
+def test_an_engine_that_does_not_report_its_memory_is_not_considered_full() -> None:
     router = paired(["p1", "d1"])
     pair = dispatched(submit(router, 1, prompt_tokens=10**8)).pair
     assert pair is not None
     assert (pair.candidates[0].room_tokens, pair.candidates[0].fits) == (None, True)
 
 
-def test_without_a_decode_engine_that_takes_work_prefill_engines_take_none() -> None:
+def test_without_an_accepting_decode_engine_prefill_engines_accept_no_work() -> None:
     router = paired(["p1", facts("d1", accepts=False)])
     rejected = submit(router, 1)
     assert isinstance(rejected, Rejected)
@@ -175,7 +175,7 @@ def test_without_a_decode_engine_that_takes_work_prefill_engines_take_none() -> 
     assert dispatched(outcome).pair is not None
 
 
-def test_mixed_engines_go_on_when_the_last_decode_engine_is_gone() -> None:
+def test_mixed_engines_continue_when_the_last_decode_engine_is_gone() -> None:
     router = paired(["p1", "d1", "m1"], prefill_window_tokens=1, lookahead_s=0.0)
     for number in range(6):
         router.submit(request(number, [number]), 0.0)
@@ -185,7 +185,7 @@ def test_mixed_engines_go_on_when_the_last_decode_engine_is_gone() -> None:
 
 
 @pytest.mark.parametrize(("mode", "rejected"), [("early", 2), ("predictive_system", 3), ("predictive_instance", 2)])
-def test_admission_rejects_what_no_decode_engine_could_serve_in_time(mode: str, rejected: int) -> None:
+def test_admission_rejects_requests_that_no_decode_engine_can_serve_in_time(mode: str, rejected: int) -> None:
     slow = DecodeCostDocument(base_s=0.01, per_sequence_s=0.03, per_context_token_s=0.0)
     rules = {"admission": AdmissionDocument(mode=mode), "tpot_slo_s": 0.1, "decode_cost": slow}  # type: ignore[arg-type]
     router = paired(["p1", "d1", "d2"], **rules)
@@ -214,9 +214,7 @@ def predicting(decode_s: float, mode: str = "predictive_system") -> Router:
 
 @pytest.mark.parametrize("mode", ["predictive_system", "predictive_instance"])
 @pytest.mark.parametrize(("decode_s", "rejected"), [(0.5, False), (3.9, False), (4.1, True), (600.0, True)])
-def test_decodes_are_taken_off_once_they_have_run_for_the_uniform_time(
-    mode: str, decode_s: float, rejected: bool
-) -> None:
+def test_predicted_decodes_are_removed_after_the_uniform_time(mode: str, decode_s: float, rejected: bool) -> None:
     router = predicting(decode_s, mode)
     for number in range(4):
         dispatched(submit(router, number, prompt_tokens=1, ttft_slo_s=60.0))
@@ -226,7 +224,7 @@ def test_decodes_are_taken_off_once_they_have_run_for_the_uniform_time(
     assert isinstance(outcome, Rejected) == rejected
 
 
-def test_prefills_that_end_before_are_added_and_taken_off_likewise() -> None:
+def test_prefills_that_end_earlier_are_added_and_removed_likewise() -> None:
     expected = []
     for decode_s in (600.0, 2.0, 0.5):
         router = predicting(decode_s)
@@ -239,7 +237,7 @@ def test_prefills_that_end_before_are_added_and_taken_off_likewise() -> None:
     assert expected == pytest.approx([2.0, 2.0 * (4.0 - 3.0) / 4.0, 0.0])
 
 
-def test_admission_rejects_what_fits_into_no_decode_engine() -> None:
+def test_admission_rejects_requests_that_fit_into_no_decode_engine() -> None:
     router = paired(["p1", "d1"], admission=AdmissionDocument(mode="early"))
     router.report("d1", 0, 0.0, 100)
     rejected = submit(router, 1)

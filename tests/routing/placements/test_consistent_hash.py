@@ -3,13 +3,13 @@ from routing.values import reasons
 from tests.routing.pools import busy, choice_of, chosen_by, engines, pool, request
 
 
-def test_equal_starts_meet_on_one_engine_while_it_has_room() -> None:
+def test_equal_prefixes_go_to_one_engine_while_it_has_capacity() -> None:
     router = pool(size=8)
     homes = {chosen_by(router, ConsistentHash(), request(number, [1, 2, number])) for number in range(9)}
     assert len(homes) == 1
 
 
-def test_an_engine_with_more_than_its_share_is_skipped_and_always_for_the_same_next_one() -> None:
+def test_an_engine_over_its_share_is_skipped_for_a_fixed_next_one() -> None:
     router, asked = pool(size=4), request(1, [1, 2])
     home = chosen_by(router, ConsistentHash(), asked)
     # Mean with this request (7 + 1) ÷ 4 = 2, so the share is ⌈1.25 × 2⌉ = 3.
@@ -20,7 +20,7 @@ def test_an_engine_with_more_than_its_share_is_skipped_and_always_for_the_same_n
     assert chosen_by(router, ConsistentHash(), request(2, [1, 2, 9])) == second.candidates[0].engine_id
 
 
-def test_a_leaving_engine_moves_only_its_own_prompts() -> None:
+def test_a_removed_engine_moves_only_its_own_prompts() -> None:
     router = pool(size=8)
     asked = [request(number, [number, 1000 + number]) for number in range(300)]
     before = [chosen_by(router, ConsistentHash(), item) for item in asked]

@@ -23,7 +23,7 @@ def choose(router: Router, asked: InferenceRequest, now: float = 0.0) -> tuple[i
     return choice.target, choice.reason
 
 
-def test_it_keeps_a_prefix_on_its_two_engines() -> None:
+def test_a_prefix_stays_on_its_two_engines() -> None:
     router = pool("dual_map", size=16)
     chosen = set()
     for number in range(60):
@@ -33,21 +33,21 @@ def test_it_keeps_a_prefix_on_its_two_engines() -> None:
     assert chosen == set(pair_of(router, request(99, [1, 2])))
 
 
-def test_it_prefers_the_longer_match_within_the_slo() -> None:
+def test_the_longer_match_is_preferred_within_the_slo() -> None:
     router, asked = pool("dual_map", size=8), request(1, LONG)
     holder = pair_of(router, asked)[1]
     router.blocks_stored(router.view.roster.engine_ids[holder], asked.keys)
     assert choose(router, asked) == (holder, reasons.LONGEST_MATCH)
 
 
-def test_it_takes_the_less_loaded_of_equal_matches() -> None:
+def test_equal_matches_go_to_the_less_loaded_engine() -> None:
     router, asked = pool("dual_map", size=8), request(1, LONG)
     first, second = pair_of(router, asked)
     router.view.load.in_flight_tokens[first] = 100
     assert choose(router, asked) == (second, reasons.EQUAL_MATCH)
 
 
-def test_it_switches_to_the_less_loaded_one_when_the_slo_would_be_missed() -> None:
+def test_the_less_loaded_engine_is_used_when_the_slo_would_be_missed() -> None:
     router, asked = pool("dual_map", size=8), request(1, LONG)
     holder, other = pair_of(router, asked)
     router.blocks_stored(router.view.roster.engine_ids[holder], asked.keys)
@@ -70,7 +70,7 @@ Selection = Literal["slo", "affinity", "least_loaded", "min_ttft"]
         ("slo", 5.0, False),
     ],
 )
-def test_each_selection_weighs_match_load_and_time_in_its_own_way(
+def test_each_selection_rule_weighs_match_load_and_time_differently(
     selection: Selection, wait_s: float, takes_holder: bool
 ) -> None:
     router, asked = pool("dual_map", size=8), request(1, LONG)
@@ -82,7 +82,7 @@ def test_each_selection_weighs_match_load_and_time_in_its_own_way(
     assert choice.target == (holder if takes_holder else other)
 
 
-def test_more_candidates_keep_the_longest_match_among_them() -> None:
+def test_the_longest_match_wins_among_more_than_two_candidates() -> None:
     router, asked = pool("dual_map", size=8), request(1, LONG)
     four = DualMap(d=4)
     candidates = four._build(router.view)[affinity_key(asked, 2)][0]
@@ -94,7 +94,7 @@ def test_more_candidates_keep_the_longest_match_among_them() -> None:
     assert (choice.target, choice.reason) == (candidates[2], reasons.LONGEST_MATCH)
 
 
-def test_one_candidate_is_plain_affinity() -> None:
+def test_a_single_candidate_is_plain_affinity() -> None:
     router, asked = pool("dual_map", size=8), request(1, LONG)
     choice = choice_of(router, DualMap(d=1), asked)
     assert (choice.target, choice.reason) == (pair_of(router, asked)[0], reasons.ONLY_ENGINE)

@@ -13,13 +13,13 @@ def costs(router: object, placement: Lbgr, now: float) -> dict[str, float]:
     return {candidate.engine_id: candidate.cost for candidate in choice.candidates}
 
 
-def test_the_first_estimates_are_uncached_tokens_in_thousands() -> None:
+def test_initial_estimates_are_uncached_tokens_in_thousands() -> None:
     router = pool(size=2)
     router.blocks_stored("e-01", ASKED.keys[:10])
     assert costs(router, Lbgr(cached_s=0.1), 0.0) == pytest.approx({"e-01": 5.12 + 0.512, "e-02": 10.24})
 
 
-def test_what_was_sent_is_a_load_that_fades() -> None:
+def test_sent_work_is_a_load_that_decays() -> None:
     router, placement = pool(size=2), Lbgr()
     placement.learn(Bound(request(2, range(50, 60)), "e-01", 0, 0.0))
     assert costs(router, placement, 0.0)["e-01"] == pytest.approx(10.24 + 5.12)
@@ -27,7 +27,7 @@ def test_what_was_sent_is_a_load_that_fades() -> None:
     assert costs(router, placement, 0.44)["e-01"] == pytest.approx(10.24 + 5.12 * (31 / 32) ** 22)
 
 
-def test_a_standing_queue_need_not_be_forgotten() -> None:
+def test_pending_work_can_be_exempt_from_decay() -> None:
     router, placement = pool(size=2), Lbgr(keep_pending=True)
     sent = request(2, range(50, 60))
     placement.learn(Bound(sent, "e-01", 0, 0.0))
@@ -50,7 +50,7 @@ def test_a_slow_engine_is_learned_and_avoided() -> None:
 
 
 @pytest.mark.parametrize("event", [Answered(ASKED, "e-01", 1.0), Released(ASKED, "e-09", 1.0, True)])
-def test_lessons_about_unknown_requests_teach_nothing(event: Answered | Released) -> None:
+def test_feedback_about_unknown_requests_teaches_nothing(event: Answered | Released) -> None:
     router, placement = pool(size=2), Lbgr()
     placement.learn(Bound(request(2), "e-01", 0, 0.0))
     before = costs(router, placement, 1.0)
@@ -58,7 +58,7 @@ def test_lessons_about_unknown_requests_teach_nothing(event: Answered | Released
     assert costs(router, placement, 1.0) == before
 
 
-def test_a_failed_request_is_released_without_a_lesson() -> None:
+def test_a_failed_request_is_released_without_learning() -> None:
     router, placement = pool(size=2), Lbgr()
     sent = request(2)
     placement.learn(Bound(sent, "e-01", 0, 0.0))

@@ -19,7 +19,7 @@ LONG = range(20)
     st.lists(st.tuples(st.integers(0, 20), st.floats(0, 30)), min_size=1, max_size=10),
     st.floats(0.5, 20),
 )
-def test_it_finds_the_minimum_over_all_engines(loads: list[tuple[int, float]], beta: float) -> None:
+def test_the_minimum_over_all_engines_is_chosen(loads: list[tuple[int, float]], beta: float) -> None:
     router, asked = pool(size=len(loads)), request(1, LONG)
     for target, (held, ready_at) in enumerate(loads):
         router.blocks_stored(router.view.roster.engine_ids[target], asked.keys[:held])
@@ -38,7 +38,7 @@ def test_it_finds_the_minimum_over_all_engines(loads: list[tuple[int, float]], b
     assert choice.candidates[0].cost == costs[choice.target]
 
 
-def test_compute_weighs_more_than_waiting_so_a_hit_is_worth_waiting_for() -> None:
+def test_compute_weighs_more_than_waiting_so_a_hit_is_worth_a_wait() -> None:
     router, asked = pool(size=2), request(1, LONG)
     router.blocks_stored("e-01", asked.keys)
     router.view.load.ready_at[0] = 3.0
@@ -46,7 +46,7 @@ def test_compute_weighs_more_than_waiting_so_a_hit_is_worth_waiting_for() -> Non
     assert LeastCost(beta=1.0).choose(asked, router.view, 0.0, Random(1)).target == 1
 
 
-def test_a_blind_index_earns_no_hits() -> None:
+def test_a_blind_index_gets_no_credit_for_hits() -> None:
     router, asked = pool(size=2), request(1, LONG)
     router.blocks_stored("e-01", asked.keys)
     router.view.roster.trusts[0] = 0.0
@@ -54,7 +54,7 @@ def test_a_blind_index_earns_no_hits() -> None:
     assert LeastCost().choose(asked, router.view, 0.0, Random(1)).target == 1
 
 
-def test_an_idle_engine_that_lost_what_all_others_hold_is_fed_before_they_queue_for_long() -> None:
+def test_an_idle_engine_recomputes_a_lost_shared_prefix_before_others_queue_long() -> None:
     router, shared = pool(size=4), range(4)
     for engine_id in ("e-01", "e-02", "e-04"):
         router.blocks_stored(engine_id, request(0, shared).keys)
@@ -71,7 +71,7 @@ def test_an_idle_engine_that_lost_what_all_others_hold_is_fed_before_they_queue_
     assert max(waits) < 2 * shared_s
 
 
-def test_what_few_engines_hold_stays_there() -> None:
+def test_a_prefix_on_few_engines_stays_there() -> None:
     router, asked = pool(size=4), request(1, LONG)
     for engine_id in ("e-01", "e-02"):
         router.blocks_stored(engine_id, asked.keys)
@@ -82,7 +82,7 @@ def test_what_few_engines_hold_stays_there() -> None:
     )
 
 
-def test_an_engine_that_has_work_is_not_asked_to_compute_again_what_others_hold() -> None:
+def test_a_busy_engine_does_not_recompute_blocks_that_others_hold() -> None:
     router, asked = pool(size=4), request(1, LONG)
     for target, engine_id in enumerate(router.view.roster.engine_ids[:3]):
         router.blocks_stored(engine_id, asked.keys)
@@ -97,7 +97,7 @@ HOT = range(100, 118)
 
 
 def answers_on(router: Router, engine_id: str, count: int, *, blocks: range = HOT) -> None:
-    """Let `count` answers to a prompt of these blocks be decoded there."""
+    """Let `count` responses to a prompt of these blocks decode on an engine."""
     target = router.fleet.known_target(engine_id)
     for number in range(count):
         asked = request(1000 * (target + 1) + number, blocks)
@@ -112,7 +112,7 @@ def scores(router: Router, asked: InferenceRequest) -> dict[str, Candidate]:
     return {candidate.engine_id: candidate for candidate in choice.candidates}
 
 
-def test_a_hot_prefix_stays_on_its_engine_while_few_decode_there_and_then_spreads_evenly() -> None:
+def test_a_hot_prefix_stays_on_its_engine_under_few_decodes_and_then_spreads_evenly() -> None:
     router, counts = pool(size=2), {"e-01": 0, "e-02": 0}
     for number in range(120):
         asked = request(number, HOT)
@@ -126,7 +126,7 @@ def test_a_hot_prefix_stays_on_its_engine_while_few_decode_there_and_then_spread
     router.check()
 
 
-def test_without_decode_weight_answers_cost_nothing() -> None:
+def test_without_decode_weight_decodes_cost_nothing() -> None:
     router = pool(size=2, decode_weight=0.0)
     answers_on(router, "e-01", 200)
     router.report("e-01", 0, 0.0, room_tokens=0)
@@ -135,7 +135,7 @@ def test_without_decode_weight_answers_cost_nothing() -> None:
     assert min(costs, key=lambda item: costs[item].cost) == "e-01"
 
 
-def test_each_term_of_the_cost_is_shown_and_their_sum_is_the_cost() -> None:
+def test_each_cost_term_is_shown_and_their_sum_is_the_cost() -> None:
     router = pool(size=3)
     answers_on(router, "e-01", 200)
     router.report("e-01", 0, 0.0, room_tokens=100)
@@ -148,7 +148,7 @@ def test_each_term_of_the_cost_is_shown_and_their_sum_is_the_cost() -> None:
     assert crowded.memory_s > 0
 
 
-def test_late_tokens_count_for_all_who_share_the_engine() -> None:
+def test_late_tokens_count_for_all_requests_that_share_the_engine() -> None:
     """By hand: steps of 15 ms, 0.1 ms per answer and 30 ns per token; 75 of 100 ms count as on time."""
     router = pool(size=2, tpot_slo_s=0.1)
     router.view.decode.answer_s = 20.0
@@ -164,7 +164,7 @@ def test_late_tokens_count_for_all_who_share_the_engine() -> None:
 
 
 @pytest.mark.parametrize("answer_s", [0.0, 0.05])
-def test_short_answers_are_placed_by_prefill_alone(answer_s: float) -> None:
+def test_short_responses_are_placed_by_prefill_alone(answer_s: float) -> None:
     router = pool(size=2)
     answers_on(router, "e-01", 20)
     router.view.decode.answer_s = answer_s
@@ -172,7 +172,7 @@ def test_short_answers_are_placed_by_prefill_alone(answer_s: float) -> None:
     assert score.sharing_s <= 0.01 * 8.0 * router.view.compute_s(request(1, HOT), 0, 0)
 
 
-def test_how_long_answers_take_is_learned_from_those_that_end() -> None:
+def test_response_duration_is_learned_from_completed_requests() -> None:
     router, asked = pool(size=1), request(1, HOT)
     router.submit(asked, 0.0, hold=False)
     router.observe(FirstToken(asked.request_id), 1.0)
@@ -180,7 +180,7 @@ def test_how_long_answers_take_is_learned_from_those_that_end() -> None:
     assert router.view.decode.answer_s == 3.0
 
 
-def test_a_prompt_waits_for_memory_that_answers_hold() -> None:
+def test_a_prompt_waits_for_memory_held_by_decodes() -> None:
     router = pool(size=2)
     answers_on(router, "e-01", 4)
     asked = request(1, range(30))
@@ -192,7 +192,7 @@ def test_a_prompt_waits_for_memory_that_answers_hold() -> None:
     assert scores(router, asked)["e-01"].memory_s == 0.0
 
 
-def test_a_full_memory_of_an_old_report_costs_nothing_however_much_is_sent_there() -> None:
+def test_full_memory_in_an_expired_report_costs_nothing_despite_later_dispatches() -> None:
     router = pool(size=2)
     answers_on(router, "e-01", 4)
     router.report("e-01", 0, 0.0, room_tokens=1_000)
@@ -207,7 +207,7 @@ def test_a_full_memory_of_an_old_report_costs_nothing_however_much_is_sent_there
     assert costs["e-01"].memory_s == 0.0
 
 
-def test_an_engine_with_fewer_answers_is_considered_though_another_waits_less() -> None:
+def test_an_engine_with_fewer_decodes_is_preferred_to_one_with_a_shorter_wait() -> None:
     router = pool(size=4)
     for number in (1, 2, 3):
         answers_on(router, f"e-0{number}", 40, blocks=range(100 * number, 100 * number + 10))
@@ -215,7 +215,7 @@ def test_an_engine_with_fewer_answers_is_considered_though_another_waits_less() 
     assert LeastCost().choose(request(1, range(8)), router.view, 0.0, Random(1)).candidates[0].engine_id == "e-04"
 
 
-def test_engines_that_decode_at_different_speeds_are_scored_by_their_own() -> None:
+def test_engines_with_different_decode_speeds_are_scored_separately() -> None:
     router = pool(size=2)
     slow = DecodeCost(0.015, 1e-3, 300e-9)
     router.set_engines([*engines(1), *engines(2, decode_cost=slow)[1:]], 0.0)
@@ -225,7 +225,7 @@ def test_engines_that_decode_at_different_speeds_are_scored_by_their_own() -> No
     assert costs["e-02"].decode_s == pytest.approx(10 * costs["e-01"].decode_s)
 
 
-def test_a_pool_with_roles_places_its_prefills_without_decode() -> None:
+def test_a_pool_with_roles_places_its_prefills_without_decode_cost() -> None:
     router = pool(size=3)
     router.set_engines([*engines(2, role="prefill"), *engines(3, role="decode")[2:]], 0.0)
     outcome = router.submit(request(1, HOT), 0.0, hold=False)

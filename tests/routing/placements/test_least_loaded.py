@@ -1,7 +1,7 @@
 from tests.routing.pools import engine_of, pool, request
 
 
-def test_it_fills_the_least_loaded_engine_first() -> None:
+def test_the_least_loaded_engine_is_filled_first() -> None:
     router = pool("least_loaded", size=2)
     first = engine_of(router.submit(request(1, range(20)), 0.0, hold=False))
     others = [engine_of(router.submit(request(number, [number]), 0.0, hold=False)) for number in range(2, 12)]

@@ -8,7 +8,7 @@ LONG = range(20)
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.floats(0, 3)), min_size=1, max_size=10))
-def test_it_finds_the_least_wait_plus_compute_over_all_engines(loads: list[tuple[int, float]]) -> None:
+def test_the_least_wait_plus_compute_over_all_engines_is_chosen(loads: list[tuple[int, float]]) -> None:
     router, asked = pool(size=len(loads)), request(1, LONG)
     for target, (held, ready_at) in enumerate(loads):
         router.blocks_stored(router.view.roster.engine_ids[target], asked.keys[:held])
@@ -18,7 +18,7 @@ def test_it_finds_the_least_wait_plus_compute_over_all_engines(loads: list[tuple
     assert abs(ttfts[choice.target] - min(ttfts)) < 1e-9
 
 
-def test_a_hit_is_worth_no_more_waiting_than_it_saves() -> None:
+def test_a_hit_is_worth_only_as_much_waiting_as_it_saves() -> None:
     router, asked = pool(size=2), request(1, LONG)
     router.blocks_stored("e-01", asked.keys)
     # A whole prompt of 10,240 tokens takes 0.934 s, a cached one 0.031 s: 0.903 s of waiting are worth it.
@@ -28,7 +28,7 @@ def test_a_hit_is_worth_no_more_waiting_than_it_saves() -> None:
     assert chosen_by(router, MinTtft(), asked) == "e-02"
 
 
-def test_idle_engines_that_hold_nothing_share_new_prompts() -> None:
+def test_idle_engines_without_cached_blocks_share_new_prompts() -> None:
     router = pool(size=4)
     homes = {chosen_by(router, MinTtft(), request(number, [number])) for number in range(40)}
     assert len(homes) == 4

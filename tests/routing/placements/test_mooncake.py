@@ -10,7 +10,7 @@ LONG = range(20)
 
 
 @pytest.mark.parametrize("held", [0, 5, 20])
-def test_without_transfers_it_chooses_as_min_ttft_and_counts_on_no_fetch(held: int) -> None:
+def test_without_transfers_mooncake_chooses_like_min_ttft_and_plans_no_fetch(held: int) -> None:
     router, asked = pools.pool(size=3), request(1, LONG)
     router.blocks_stored("e-01", asked.keys)
     router.blocks_stored("e-02", asked.keys[:held])

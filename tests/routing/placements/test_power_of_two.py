@@ -5,7 +5,7 @@ from routing.placements.power_of_two import PowerOfTwo
 from tests.routing.pools import busy, pool, request
 
 
-def test_the_fullest_of_many_is_never_taken_and_the_emptiest_most_often() -> None:
+def test_the_fullest_engine_is_never_chosen_and_the_emptiest_most_often() -> None:
     router, rng = pool(size=4), Random(2)
     for number in range(4):
         busy(router, f"e-{number + 1:02}", requests=number)

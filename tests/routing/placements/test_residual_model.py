@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from routing.placements.residual_model import ResidualModel
 
 
-def test_it_finds_the_weights_of_a_linear_world() -> None:
+def test_the_weights_of_a_linear_model_are_recovered() -> None:
     model, rng = ResidualModel(3, forgetting=0.99, prior=100.0), Random(1)
     for _ in range(300):
         features = (rng.random(), rng.random() * 4, 1.0)
@@ -25,7 +25,7 @@ def test_one_feature_with_a_prior_is_a_weighted_mean() -> None:
     assert model.predict((1.0,)) == pytest.approx(3.0)
 
 
-def test_it_follows_a_change_faster_the_more_it_forgets() -> None:
+def test_faster_forgetting_follows_a_change_faster() -> None:
     slow, fast = (ResidualModel(1, forgetting=number, prior=10.0) for number in (0.992, 0.95))
     for observed in [0.0] * 200 + [1.0] * 20:
         slow.update((1.0,), observed)
@@ -35,7 +35,7 @@ def test_it_follows_a_change_faster_the_more_it_forgets() -> None:
     assert fast.predict((1.0,)) > 0.6
 
 
-def test_a_value_that_is_not_finite_teaches_nothing() -> None:
+def test_a_non_finite_value_teaches_nothing() -> None:
     model = ResidualModel(2, forgetting=0.95, prior=10.0)
     for observed in (math.nan, math.inf):
         model.update((1.0, 2.0), observed)

@@ -10,7 +10,7 @@ from tests.routing.pools import busy, choice_of, engine_of, pool, request
 LONG = range(20)
 
 
-def test_of_the_free_engines_the_longest_holder_is_taken() -> None:
+def test_the_free_engine_with_the_longest_match_is_chosen() -> None:
     router, asked = pool(size=3), request(1, LONG)
     for engine_id, held, pending in (("e-01", 20, 1), ("e-02", 4, 0), ("e-03", 9, 0)):
         router.blocks_stored(engine_id, asked.keys[:held])
@@ -20,7 +20,7 @@ def test_of_the_free_engines_the_longest_holder_is_taken() -> None:
     assert choice_of(router, SkyWalker(pending_limit=1), asked).target == 0
 
 
-def test_while_all_have_pending_requests_it_stays_unbound() -> None:
+def test_a_request_stays_unbound_while_all_engines_have_pending_requests() -> None:
     router = pool(size=2)
     busy(router, "e-01", requests=2)
     busy(router, "e-02", requests=1)
@@ -29,7 +29,7 @@ def test_while_all_have_pending_requests_it_stays_unbound() -> None:
     assert choice.candidates[0].engine_id == "e-02"
 
 
-def test_unbound_queued_requests_are_bound_first_come_first_served_as_engines_get_free() -> None:
+def test_unbound_requests_are_bound_in_order_of_arrival_as_engines_become_free() -> None:
     router = pool("skywalker", size=2)
     first = [router.submit(request(number, [number]), 0.0) for number in (1, 2)]
     assert {engine_of(item) for item in first} == {"e-01", "e-02"}
@@ -46,7 +46,7 @@ def test_unbound_queued_requests_are_bound_first_come_first_served_as_engines_ge
     router.check()
 
 
-def test_queued_requests_that_wait_unbound_by_choice_are_not_rejected_for_want_of_an_engine() -> None:
+def test_requests_unbound_by_choice_are_not_rejected_for_lack_of_an_engine() -> None:
     router = pool("skywalker", size=1)
     for number in (1, 2):
         router.submit(request(number, [number]), 0.0)

@@ -1,4 +1,4 @@
-"""Documents of the previous schema are upgraded on a copy; newer and older ones are rejected with the remedy."""
+"""Documents of the previous schema are upgraded on a copy; other versions are rejected with the remedy."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def seconds(document: dict[str, Any]) -> dict[str, Any]:
 LINE = SchemaLine("plans", 3, seconds)
 
 
-def test_the_schema_before_is_upgraded_and_its_source_stays_as_it_was() -> None:
+def test_the_previous_schema_is_upgraded_and_its_source_stays_unchanged() -> None:
     stored = {"schema_version": 2, "wait_ms": 500, "more": {"kept": [1]}}
     assert LINE.upgraded(stored) == {"schema_version": 3, "wait_s": 0.5, "more": {"kept": [1]}}
     assert stored == {"schema_version": 2, "wait_ms": 500, "more": {"kept": [1]}}
 
 
-def test_an_upgrader_that_changes_what_it_is_given_changes_a_copy_only() -> None:
+def test_an_upgrader_that_mutates_its_input_changes_only_a_copy() -> None:
     def careless(document: dict[str, Any]) -> dict[str, Any]:
         document["inner"]["touched"] = True
         return document
@@ -37,26 +37,26 @@ def test_an_upgrader_that_changes_what_it_is_given_changes_a_copy_only() -> None
 
 
 @pytest.mark.parametrize("document", [{"schema_version": 3, "a": 1}, {"a": 1}])
-def test_todays_documents_and_those_without_a_schema_stay(document: dict[str, Any]) -> None:
+def test_current_documents_and_those_without_a_schema_stay_unchanged(document: dict[str, Any]) -> None:
     assert LINE.upgraded(document) == document
 
 
-def test_a_newer_one_is_rejected_with_what_to_do() -> None:
+def test_a_newer_document_is_rejected_with_the_remedy() -> None:
     with pytest.raises(SchemaError, match=r"4 is newer than 3, the schema of plans.*upgrade this program"):
         LINE.upgraded({"schema_version": 4})
 
 
-def test_one_that_no_upgrader_takes_is_rejected_with_what_to_do() -> None:
+def test_a_document_without_an_upgrader_is_rejected_with_the_remedy() -> None:
     with pytest.raises(SchemaError, match="1 is too old: this program reads plans of schema 3"):
         LINE.upgraded({"schema_version": 1, "wait_ms": 5})
 
 
 @pytest.mark.parametrize("version", ["2", None, True])
-def test_what_names_no_schema_is_left_to_the_validation(version: Any) -> None:
+def test_an_unusable_schema_version_is_left_to_validation(version: Any) -> None:
     assert LINE.upgraded({"schema_version": version}) == {"schema_version": version}
 
 
 @pytest.mark.parametrize("document", [{}, {"wait_ms": None}, {"wait_ms": "5"}])
-def test_what_only_says_that_it_is_of_the_schema_before_is_rejected(document: dict[str, Any]) -> None:
+def test_a_document_that_falsely_claims_the_previous_schema_is_rejected(document: dict[str, Any]) -> None:
     with pytest.raises(SchemaError, match="does not match that schema"):
         LINE.upgraded({"schema_version": 2, **document})

@@ -19,7 +19,7 @@ def queue_of(order: QueueOrder, queued_requests: list[Reservation]) -> OrderedQu
 
 
 def served(order: QueueOrder, queued_requests: list[Reservation], at_s: float) -> list[int]:
-    """Return the numbers of the requests in the order in which an engine of exactly the estimated speed gets them."""
+    """Return the request numbers in the order in which an engine of exactly the estimated speed serves them."""
     queue, numbers = queue_of(order, queued_requests), []
     for _ in queued_requests:
         chosen = queue.next(0, VIEW, at_s).queued

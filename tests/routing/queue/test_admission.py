@@ -45,7 +45,7 @@ def router(
 
 
 def ask(number: int, seconds: float, *, at: float = 0.0, slo: float = 5.0) -> InferenceRequest:
-    """Return a request of its own prompt whose prefill takes `seconds`."""
+    """Return a request with a unique prompt whose prefill takes `seconds`."""
     return request(number, [1000 + number], at=at, slo=slo, tokens=int(seconds * 1000))
 
 
@@ -58,20 +58,20 @@ def code(outcome: object) -> str:
 
 
 def decode(pool: Router, count: int, *, first: int = 100, at: float = 0.0) -> None:
-    """Let `count` requests decode, one engine after another."""
+    """Start `count` decodes, distributed over the engines in turn."""
     for number in range(first, first + count):
         assert isinstance(pool.submit(ask(number, 0.001, at=at), at, hold=False), Dispatched)
         pool.observe(FirstToken(name(number)), at)
 
 
-def test_off_lets_everything_in() -> None:
+def test_off_admits_everything() -> None:
     pool = router()
     decode(pool, 50)
     for number in range(20):
         assert not isinstance(pool.submit(ask(number, 2.0), 0.0), Rejected)
 
 
-def test_a_prompt_that_would_be_late_is_rejected_with_the_time_it_would_be_late_by() -> None:
+def test_a_prompt_that_would_be_late_is_rejected_with_its_lateness() -> None:
     pool = router(mode="early")
     pool.submit(ask(1, 2.0), 0.0)
     pool.submit(ask(2, 2.0), 0.0)
@@ -89,7 +89,7 @@ def test_the_threshold_scales_the_objective() -> None:
     assert not code(pool.submit(ask(2, 2.4), 0.0))
 
 
-def test_time_that_passed_before_the_decision_counts() -> None:
+def test_time_before_the_decision_counts() -> None:
     pool = router(mode="early")
     assert code(pool.submit(ask(1, 2.0, at=0.0), 3.5)) == reasons.PREFILL_OVERLOAD
 
@@ -107,7 +107,7 @@ def test_early_admission_counts_the_current_decodes() -> None:
     assert rejected.retry_after_s == pytest.approx(10.0 / 5)
 
 
-def test_prediction_takes_off_the_decodes_that_end_before_the_request_decodes() -> None:
+def test_prediction_subtracts_decodes_that_end_before_the_request_decodes() -> None:
     predictive = router(mode="predictive_instance", decode_s=2.0)
     early = router(mode="early", decode_s=2.0)
     for pool in (predictive, early):
@@ -117,7 +117,7 @@ def test_prediction_takes_off_the_decodes_that_end_before_the_request_decodes() 
     assert not code(predictive.submit(ask(1, 3.0), 0.0))
 
 
-def test_prediction_adds_the_prefills_that_end_before_the_request_decodes() -> None:
+def test_prediction_adds_prefills_that_end_before_the_request_decodes() -> None:
     predictive = router(mode="predictive_instance", decode_s=60.0)
     early = router(mode="early", decode_s=60.0)
     for pool in (predictive, early):
@@ -136,7 +136,7 @@ def test_the_system_level_uses_the_mean_and_the_instance_level_the_chosen_engine
         assert code(pool.submit(ask(1, 0.1), 0.0)) == expected, mode
 
 
-def test_a_request_of_its_own_tpot_objective_is_judged_by_it() -> None:
+def test_a_request_is_judged_by_its_own_tpot_objective() -> None:
     pool = router(mode="early", decode_s=10.0)
     decode(pool, 4)
     asked = ask(1, 0.1)
@@ -146,7 +146,7 @@ def test_a_request_of_its_own_tpot_objective_is_judged_by_it() -> None:
     assert not code(pool.submit(patient, 0.0))
 
 
-def test_the_decode_load_is_the_step_over_the_objective() -> None:
+def test_the_decode_load_is_the_step_time_over_the_objective() -> None:
     pool = router(size=2, tpot=0.05)
     pool.admission.book.begin("a", pool.fleet.known_target("e-01"), 100, 0.0)
     pool.admission.book.begin("b", pool.fleet.known_target("e-01"), 100, 0.0)
@@ -155,26 +155,26 @@ def test_the_decode_load_is_the_step_over_the_objective() -> None:
 
 
 class TestInfeasible:
-    def test_is_rejected_at_once_when_no_engine_could_serve_it_even_next(self) -> None:
+    def test_is_rejected_immediately_if_no_engine_could_serve_it_even_next(self) -> None:
         pool = router(size=2, reject_infeasible=True)
         for number in (1, 2):
             assert isinstance(pool.submit(ask(number, 4.0, slo=9.0), 0.0), Dispatched)
         assert code(pool.submit(ask(3, 1.5), 0.0)) == reasons.INFEASIBLE
         assert isinstance(pool.submit(ask(4, 0.9), 0.0), Queued)
 
-    def test_counts_the_best_engine_and_not_the_queue_before_it(self) -> None:
+    def test_counts_the_best_engine_and_not_the_queue_ahead(self) -> None:
         pool = router(reject_infeasible=True, order="edf")
         for number in range(1, 8):
             pool.submit(ask(number, 1.0, slo=60.0), 0.0)
         assert isinstance(pool.submit(ask(9, 3.0), 0.0), Queued)
 
-    def test_is_not_a_prompt_that_is_too_long_for_its_objective_on_an_idle_engine(self) -> None:
+    def test_excludes_a_prompt_too_long_for_its_objective_on_an_idle_engine(self) -> None:
         pool = router(reject_infeasible=True)
         assert isinstance(pool.submit(ask(1, 8.0), 0.0), Dispatched)
         assert isinstance(pool.submit(ask(2, 8.0), 0.0), Queued)
         assert pool.tick(50.0) == [] or not any(isinstance(item, Rejected) for item in pool.tick(50.0))
 
-    def test_rejects_a_queued_request_the_moment_it_becomes_so(self) -> None:
+    def test_rejects_a_queued_request_as_soon_as_it_becomes_infeasible(self) -> None:
         pool = router(reject_infeasible=True)
         assert isinstance(pool.submit(ask(1, 4.5), 0.0), Dispatched)
         assert isinstance(pool.submit(ask(2, 0.4), 0.0), Queued)
@@ -185,14 +185,14 @@ class TestInfeasible:
         assert not pool.waiting
         pool.check()
 
-    def test_off_lets_it_wait(self) -> None:
+    def test_off_lets_the_request_wait(self) -> None:
         pool = router()
         pool.submit(ask(1, 9.0, slo=20.0), 0.0)
         assert isinstance(pool.submit(ask(2, 1.0), 0.0), Queued)
 
 
 class TestParking:
-    def test_tries_again_and_dispatches_when_the_load_is_gone(self) -> None:
+    def test_retries_and_dispatches_when_the_load_is_gone(self) -> None:
         pool = router(mode="early", decode_s=10.0, defer_s=1.0)
         decode(pool, 4)
         assert isinstance(pool.submit(ask(1, 0.1), 0.0), Queued)
@@ -206,7 +206,7 @@ class TestParking:
         assert not pool.deferred
         pool.check()
 
-    def test_ends_when_the_request_could_not_be_on_time_after_another_try(self) -> None:
+    def test_ends_when_the_request_cannot_be_on_time_after_another_retry(self) -> None:
         pool = router(mode="early", decode_s=10.0, defer_s=2.0)
         decode(pool, 4)
         assert isinstance(pool.submit(ask(1, 0.1), 0.0), Queued)
@@ -214,7 +214,7 @@ class TestParking:
         assert [code(item) for item in pool.tick(4.0)] == [reasons.DECODE_OVERLOAD]
         assert pool.counts.rejected == {reasons.DECODE_OVERLOAD: 1}
 
-    def test_a_client_that_goes_away_takes_its_request_with_it(self) -> None:
+    def test_a_client_disconnect_removes_its_request(self) -> None:
         pool = router(mode="early", decode_s=10.0, defer_s=1.0)
         decode(pool, 4)
         pool.submit(ask(1, 0.1), 0.0)
@@ -222,7 +222,7 @@ class TestParking:
         assert not pool.deferred
         assert pool.tick(1.0) == []
 
-    def test_a_deferred_id_cannot_be_used_again(self) -> None:
+    def test_a_deferred_id_cannot_be_reused(self) -> None:
         pool = router(mode="early", decode_s=10.0, defer_s=1.0)
         decode(pool, 4)
         pool.submit(ask(1, 0.1), 0.0)
@@ -235,7 +235,7 @@ class TestParking:
         assert code(pool.submit(ask(1, 0.1), 0.0, hold=False)) == reasons.DECODE_OVERLOAD
 
 
-def test_a_queued_request_is_rejected_when_the_deadline_of_its_class_passes() -> None:
+def test_a_queued_request_is_rejected_at_the_deadline_of_its_class() -> None:
     pool = router()
     pool.submit(ask(1, 9.0), 0.0)
     asked = ask(2, 0.1)
@@ -254,7 +254,7 @@ def test_a_queued_request_is_rejected_when_the_deadline_of_its_class_passes() ->
 @pytest.mark.parametrize("placement", ["least_cost", "skywalker"])
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=12, deadline=None)
-def test_nothing_is_lost_or_answered_twice(mode: str, placement: str, seed: int) -> None:
+def test_no_request_is_lost_or_answered_twice(mode: str, placement: str, seed: int) -> None:
     policy = RoutingPolicy(
         placement=Stage(name=placement),
         order=Stage(name="late_last"),
@@ -280,9 +280,7 @@ def test_nothing_is_lost_or_answered_twice(mode: str, placement: str, seed: int)
 
 
 @pytest.mark.parametrize(("placement", "admitted"), [("least_cost", True), ("mooncake", True), ("min_ttft", False)])
-def test_a_prompt_that_would_be_on_time_only_if_loaded_is_admitted_where_loads_count(
-    placement: str, admitted: bool
-) -> None:
+def test_a_prompt_that_is_on_time_only_if_loaded_is_admitted_if_loads_count(placement: str, admitted: bool) -> None:
     """Its prefill takes 4 s, the engine is busy for 2 s, the objective is 5 s."""
     pool, asked = router(placement=placement, reject_infeasible=True), request(2, [7], slo=5.0, tokens=4000)
     holdings = NodeHoldings()

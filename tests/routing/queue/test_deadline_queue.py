@@ -17,7 +17,7 @@ def entry(number: int, deadline_s: float, seconds: float) -> Entry:
 
 
 def lateness(entries: list[Entry], start_s: float, rate: float) -> list[float]:
-    """Return by how much each entry could start later than it does, by the plain definition."""
+    """Return by how much each entry could start later, computed by the plain definition."""
     spare = []
     for deadline_s, _, seconds, _ in entries:
         spare.append(deadline_s - seconds - start_s)
@@ -26,7 +26,7 @@ def lateness(entries: list[Entry], start_s: float, rate: float) -> list[float]:
 
 
 class LineUnderRandomUse(RuleBasedStateMachine):
-    """Every answer is that of a scan of a sorted list; quarters of seconds and powers of two keep sums exact."""
+    """Every result equals that of a scan of a sorted list; quarter seconds and powers of two keep sums exact."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ TestLineUnderRandomUse = LineUnderRandomUse.TestCase
 TestLineUnderRandomUse.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
 
 
-def test_an_entry_that_is_not_there_is_a_key_error() -> None:
+def test_a_missing_entry_raises_a_key_error() -> None:
     line = DeadlineLine()
     line.add(entry(1, 5.0, 1.0))
     with pytest.raises(KeyError):
@@ -93,7 +93,7 @@ def test_an_entry_that_is_not_there_is_a_key_error() -> None:
 
 
 @given(st.lists(st.tuples(TIMES, SECONDS), max_size=40), TIMES, st.sampled_from([1.0, 4.0]))
-def test_one_walk_keeps_as_many_as_taking_the_largest_out_again_and_again(
+def test_one_pass_keeps_as_many_entries_as_repeatedly_removing_the_largest(
     jobs: list[tuple[float, float]], start_s: float, rate: float
 ) -> None:
     line = DeadlineLine(rate)

@@ -1,4 +1,4 @@
-"""Selective pushing, seen from outside the router."""
+"""Selective pushing, tested through the router."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def submit(router: Router, number: int, now: float) -> Dispatched | Queued:
     return outcome
 
 
-def test_a_prompt_waits_for_memory_and_goes_when_a_report_shows_room() -> None:
+def test_a_prompt_waits_for_memory_and_is_dispatched_when_a_report_shows_room() -> None:
     router = one_engine()
     submit(router, 1, 0.0)
     submit(router, 2, 0.0)
@@ -32,7 +32,7 @@ def test_a_prompt_waits_for_memory_and_goes_when_a_report_shows_room() -> None:
     assert [engine_of(item) for item in router.report("e-01", 0, 1.1, 10_240)] == ["e-01"]
 
 
-def test_dispatches_take_room_that_the_last_report_still_counts() -> None:
+def test_dispatches_consume_room_that_the_last_report_still_shows() -> None:
     router = one_engine(mode="pending", report_ttl_s=1.0)
     submit(router, 1, 0.0)
     for number in (2, 3):
@@ -43,13 +43,13 @@ def test_dispatches_take_room_that_the_last_report_still_counts() -> None:
     assert [engine_of(item) for item in router.tick(1.6)] == ["e-01"]
 
 
-def test_an_empty_engine_is_never_kept_waiting_for_room() -> None:
+def test_an_empty_engine_never_waits_for_room() -> None:
     router = one_engine()
     router.report("e-01", 0, 0.0, 100)
     assert isinstance(submit(router, 1, 0.1), Dispatched)
 
 
-def test_an_engine_with_something_pending_gets_nothing_more() -> None:
+def test_an_engine_with_pending_requests_gets_no_more() -> None:
     router = pool(size=1, prefill_window_tokens=1_000_000)
     submit(router, 1, 0.0)
     router.report("e-01", 1, 0.1)
@@ -57,7 +57,7 @@ def test_an_engine_with_something_pending_gets_nothing_more() -> None:
     assert len(router.observe(FirstToken("request-00000001"), 0.9)) == 1
 
 
-def test_an_old_report_does_not_block_and_the_load_shows_it() -> None:
+def test_an_expired_report_does_not_block_and_the_load_shows_it() -> None:
     router = pool(size=1, prefill_window_tokens=1_000_000)
     submit(router, 1, 0.0)
     router.report("e-01", 3, 0.1)
@@ -84,7 +84,7 @@ def test_blind_pushing_holds_nothing_back() -> None:
     assert all(isinstance(submit(router, number, 0.0), Dispatched) for number in range(1, 9))
 
 
-def test_reports_of_unknown_engines_and_impossible_ones_do_no_harm() -> None:
+def test_reports_of_unknown_engines_and_impossible_reports_are_harmless() -> None:
     router = one_engine()
     assert router.report("e-99", 1, 0.0) == []
     router.report("e-01", -5, 0.0, -100)

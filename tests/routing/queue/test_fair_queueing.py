@@ -13,7 +13,7 @@ def shares(max_share: float = 1.0, **weights: float) -> FairShares:
 
 
 def serve(fair: FairShares, sizes: list[float]) -> dict[str, float]:
-    """Serve sizes to the first tenant in turn, while all continue to wait."""
+    """Serve these sizes, each to the first tenant in the order, while all continue to wait."""
     got: dict[str, float] = {}
     for size in sizes:
         tenant = fair.first(1)[0]
@@ -28,7 +28,7 @@ def serve(fair: FairShares, sizes: list[float]) -> dict[str, float]:
     st.lists(st.floats(0.01, 2.0), min_size=1, max_size=200),
     st.sampled_from([1.0, 0.6, 0.4]),
 )
-def test_over_a_busy_period_service_follows_the_shares_within_one_largest_request(
+def test_in_a_busy_period_service_follows_the_shares_within_one_largest_request(
     weights: dict[str, float], sizes: list[float], max_share: float
 ) -> None:
     fair = shares(max_share, **weights)
@@ -43,7 +43,7 @@ def test_over_a_busy_period_service_follows_the_shares_within_one_largest_reques
             assert abs(per_share[one] - per_share[other]) <= bound * (1 + 1e-9)
 
 
-def test_a_cap_holds_while_others_wait_and_its_rest_goes_to_them_by_weight() -> None:
+def test_a_cap_holds_while_others_wait_and_the_excess_goes_to_them_by_weight() -> None:
     fair = shares(0.5, a=8.0, b=1.0, c=1.0)
     for tenant in "abc":
         fair.join(tenant)
@@ -68,7 +68,7 @@ def test_idling_earns_no_credit_and_leaving_pays_no_debt() -> None:
     assert serve(fair, [1.0] * 10) == {"a": 10.0}
 
 
-def test_tenants_that_left_are_forgotten_in_the_end() -> None:
+def test_tenants_that_left_are_eventually_forgotten() -> None:
     fair = shares()
     fair.join("stays")
     for number in range(20_000):
@@ -81,7 +81,7 @@ def test_tenants_that_left_are_forgotten_in_the_end() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["join", "leave", "charge"]), NAMES), max_size=80))
-def test_it_agrees_with_itself_under_any_joins_and_leaves(steps: list[tuple[str, str]]) -> None:
+def test_the_state_is_consistent_under_any_joins_and_leaves(steps: list[tuple[str, str]]) -> None:
     fair, waiting = shares(0.4, a=5.0, b=0.2), set()
     for kind, tenant in steps:
         if kind == "join" and tenant not in waiting:

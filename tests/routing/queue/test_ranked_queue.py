@@ -7,7 +7,7 @@ from tests.routing.queue.queued_requests import queued
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=200))
-def test_the_first_is_the_lowest_rank_and_among_equals_the_first_to_come(steps: list[tuple[int, bool]]) -> None:
+def test_the_lowest_rank_is_first_and_ties_are_in_order_of_arrival(steps: list[tuple[int, bool]]) -> None:
     ranked, waiting = RankedRequests(), list[tuple[int, int, Reservation]]()
     for number, (rank, leaves) in enumerate(steps):
         added = queued(number)
@@ -32,7 +32,7 @@ def test_a_queued_request_that_returns_has_its_new_rank() -> None:
     ranked.check()
 
 
-def test_entries_of_queued_requests_that_left_do_not_pile_up() -> None:
+def test_entries_of_removed_requests_do_not_accumulate() -> None:
     ranked = RankedRequests()
     ranked.add(queued(0), (0, 0))
     for number in range(1, 5000):

@@ -7,7 +7,7 @@ from routing.ledger.fleet_view import NEVER
 from routing.queue.slo_expiry import LastChances
 
 
-def test_moments_come_in_order_and_once() -> None:
+def test_expiries_fire_in_order_and_once() -> None:
     chances = LastChances()
     chances.set("late", 3.0)
     chances.set("early", 1.0)
@@ -17,7 +17,7 @@ def test_moments_come_in_order_and_once() -> None:
     assert chances.next_moment() == 3.0
 
 
-def test_a_moved_moment_replaces_the_first() -> None:
+def test_a_moved_expiry_replaces_the_first() -> None:
     chances = LastChances()
     chances.set("a", 1.0)
     chances.set("a", 5.0)
@@ -27,7 +27,7 @@ def test_a_moved_moment_replaces_the_first() -> None:
 
 
 @given(st.integers(0, 2**32))
-def test_it_never_keeps_more_than_twice_the_valid_entries(seed: int) -> None:
+def test_at_most_twice_the_valid_entries_are_kept(seed: int) -> None:
     rng, chances, watched, now = Random(seed), LastChances(), dict[str, float](), 0.0
     for _ in range(300):
         name = f"r{rng.randrange(40)}"

@@ -5,7 +5,7 @@ from routing.queue.starvation import Starvation
 
 
 @given(st.permutations(list(range(1, 100))))
-def test_it_knows_when_each_queued_request_was_first_skipped(order: list[int]) -> None:
+def test_the_time_of_the_first_skip_of_each_queued_request_is_known(order: list[int]) -> None:
     passed, waiting = Starvation(), set(order)
     first: dict[int, float] = {}
     for moment, number in enumerate(order):
@@ -18,7 +18,7 @@ def test_it_knows_when_each_queued_request_was_first_skipped(order: list[int]) -
             assert passed.since(other) == first.get(other, float("inf"))
 
 
-def test_dispatches_without_requests_behind_them_are_forgotten() -> None:
+def test_dispatches_with_no_request_behind_them_are_forgotten() -> None:
     passed = Starvation()
     for number in range(1, 10_000):
         passed.dispatched(number, 0.0, number)

@@ -26,7 +26,7 @@ def line(
     return made
 
 
-def test_a_dispatch_returns_how_many_earlier_ones_stay_behind() -> None:
+def test_a_dispatch_returns_how_many_earlier_requests_stay_behind() -> None:
     waiting = [queued(1, cost=3.0), queued(2, cost=2.5), queued(3, cost=0.5)]
     made = line(waiting)
     pick = made.next(0, VIEW, 0.0)
@@ -50,7 +50,7 @@ def test_a_queued_request_skipped_for_longer_than_the_bound_goes_next() -> None:
     assert after.reason != reasons.STARVATION_LIMIT
 
 
-def test_tenants_are_served_in_turn_and_within_one_by_the_order() -> None:
+def test_tenants_are_served_in_turn_and_each_tenants_requests_by_the_order() -> None:
     flood = [of_tenant(number, "flood") for number in range(1, 6)]
     made = line([*flood, of_tenant(6, "one", cost=1.5), of_tenant(7, "one")], FAIR)
     served = []
@@ -68,7 +68,7 @@ def test_tenants_are_served_in_turn_and_within_one_by_the_order() -> None:
     assert alone.reason != reasons.FAIR_SHARE
 
 
-def test_a_withdrawn_queued_request_costs_its_tenant_nothing() -> None:
+def test_a_withdrawn_queued_request_is_not_charged_to_its_tenant() -> None:
     first, second = of_tenant(1, "a", cost=9.0), of_tenant(2, "a")
     made = WaitingLine(Fifo().queue, LineRules(FAIR))
     for item in (first, second, of_tenant(3, "b")):

@@ -40,7 +40,7 @@ def random_view(rng: Random) -> RegionView:
 
 
 @every_rule
-def test_it_takes_only_targets_with_room_and_answers_the_same_twice(rule: RegionRule) -> None:
+def test_only_targets_with_room_are_chosen_and_the_choice_is_repeatable(rule: RegionRule) -> None:
     rng = Random(5)
     for _ in range(500):
         asked = random_view(rng)
@@ -52,10 +52,10 @@ def test_it_takes_only_targets_with_room_and_answers_the_same_twice(rule: Region
 
 
 @every_rule
-def test_without_peers_and_without_room_it_waits(rule: RegionRule) -> None:
+def test_without_peers_and_room_a_request_waits(rule: RegionRule) -> None:
     assert rule.choose(view(engine(1, room=False), engine(2, room=False), waited=60.0)).waits
 
 
 @every_rule
-def test_an_only_engine_with_room_gets_it(rule: RegionRule) -> None:
+def test_an_only_engine_with_room_gets_the_request(rule: RegionRule) -> None:
     assert rule.choose(view(engine(1))).engine == 0

@@ -9,7 +9,7 @@ from tests.routing.pools import BLOCK, pool, request
 LONG = range(20)
 
 
-def test_room_match_and_work_of_each_engine() -> None:
+def test_the_report_has_room_match_and_work_of_each_engine() -> None:
     router = pool(size=2)
     asked = request(1, LONG)
     router.blocks_stored("e-01", asked.keys[:10])
@@ -19,7 +19,7 @@ def test_room_match_and_work_of_each_engine() -> None:
     assert all(load.has_room and load.in_flight == 0 for load in loads.values())
 
 
-def test_a_prefill_takes_the_room_until_its_first_token() -> None:
+def test_a_prefill_occupies_room_until_its_first_token() -> None:
     router = pool(size=1)
     router.submit(request(1, LONG), 0.0)
     assert not engine_loads(router, request(2, LONG), 0.0)[0].has_room
@@ -32,7 +32,7 @@ def test_a_prefill_takes_the_room_until_its_first_token() -> None:
     assert pool_load(router, 1.8).available == 1
 
 
-def test_the_deciding_gateways_report_replaces_the_own_account() -> None:
+def test_the_report_of_the_deciding_gateway_replaces_the_local_account() -> None:
     owner, other = pool(size=2), pool(size=2)
     owner.submit(request(1, LONG), 0.0)
     report = pool_load_report(owner, 0.0)
@@ -48,7 +48,7 @@ def test_the_deciding_gateways_report_replaces_the_own_account() -> None:
     assert pool_load(other, 0.0, report) == pool_load(owner, 0.0) != pool_load(other, 0.0)
 
 
-def test_asking_changes_nothing() -> None:
+def test_reading_the_report_changes_nothing() -> None:
     router = pool(size=2)
     router.submit(request(1, LONG), 0.0)
     first = engine_loads(router, request(2, LONG), 0.1)

@@ -1,4 +1,4 @@
-"""The region rules that a policy may name."""
+"""The region rules that a policy can name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from routing.regions.locality_offload import LocalityOffload
 from routing.regions.registry import REGION_LOCAL, REGION_RULES, build_region_rule
 
 
-def test_the_policy_names_exactly_the_rules_of_the_table() -> None:
+def test_the_policy_accepts_exactly_the_rules_of_the_table() -> None:
     named = get_args(get_type_hints(RoutingPolicy)["region_rule"])
     assert set(named) == {*REGION_RULES, REGION_LOCAL}
 

@@ -1,4 +1,4 @@
-"""Sovereignty rules: the first match decides, and documents with impossible rules are rejected."""
+"""Sovereignty rules: the first match decides, and documents with invalid rules are rejected."""
 
 import msgspec
 import pytest
@@ -27,11 +27,11 @@ def said(*rules: SovereigntyRule) -> list[tuple[str, str]]:
     return [(problem.path, problem.message) for problem in problems(SovereigntyDocument(rules=rules), REGIONS, TENANTS)]
 
 
-def test_without_rules_everything_may_go_everywhere():
+def test_without_rules_every_hop_is_allowed():
     assert ALLOW_ALL.verdict("acme", "eu", "us") == SovereigntyVerdict(True, DEFAULT)
 
 
-def test_the_first_rule_that_matches_decides_and_is_named():
+def test_the_first_matching_rule_decides_and_is_named():
     document = SovereigntyDocument(default="deny", rules=(STAYS, TO_EU, LEAVES_EU))
     assert document.verdict("clinic", "eu", "us") == SovereigntyVerdict(False, "clinic stays")
     assert document.verdict("clinic", "us", "eu") == SovereigntyVerdict(True, "into the EU")
@@ -44,7 +44,7 @@ def test_a_request_that_stays_needs_no_rule():
     assert document.verdict("acme", "eu", "eu") == SovereigntyVerdict(True, SAME_REGION)
 
 
-def test_a_sound_document_has_no_problems():
+def test_a_valid_document_has_no_problems():
     assert said(STAYS, TO_EU, LEAVES_EU) == []
 
 
@@ -61,37 +61,37 @@ def test_a_sound_document_has_no_problems():
         (SovereigntyRule("a", from_regions=("eu",), to_regions=("eu",)), "rules[0]", "no hop leads"),
     ],
 )
-def test_a_rule_that_means_nothing_is_rejected_at_its_path(rule, path, message):
+def test_an_invalid_rule_is_rejected_with_its_path(rule, path, message):
     ((at, text),) = said(rule)
     assert at == path
     assert message in text
 
 
-def test_two_rules_of_one_name_are_rejected():
+def test_two_rules_with_the_same_name_are_rejected():
     assert said(STAYS, msgspec.structs.replace(LEAVES_EU, name=STAYS.name)) == [
         ("rules[1].name", "another rule is named 'clinic stays'")
     ]
 
 
-def test_a_rule_behind_one_that_decides_all_its_hops_is_rejected():
+def test_a_rule_shadowed_by_an_earlier_one_is_rejected():
     ((path, message),) = said(LEAVES_EU, STAYS)
     assert path == "rules[1]"
     assert "can never match: 'out of the EU' decide" in message
 
 
-def test_a_rule_that_says_the_opposite_of_earlier_ones_is_a_contradiction():
+def test_a_rule_that_opposes_earlier_ones_is_a_contradiction():
     both = (SovereigntyRule("to us", to_regions=("us",)), SovereigntyRule("to the rest", to_regions=("eu", "asia")))
     ((path, message),) = said(*both, LEAVES_EU)
     assert path == "rules[2]"
     assert "contradicts 'to us', 'to the rest'" in message
 
 
-def test_a_rule_for_all_tenants_is_not_hidden_by_rules_for_each_of_todays():
+def test_a_rule_for_all_tenants_is_not_shadowed_by_rules_for_each_current_tenant():
     rules = [SovereigntyRule(tenant, tenants=(tenant,), allow=False) for tenant in TENANTS]
     assert said(*rules, SovereigntyRule("new tenants", allow=False)) == []
 
 
-def test_rules_are_limited():
+def test_the_number_of_rules_is_limited():
     many = [SovereigntyRule(f"rule {number}") for number in range(MAX_RULES + 1)]
     assert said(*many)[0] == ("rules", f"{MAX_RULES + 1} rules; at most {MAX_RULES} are allowed")
 

@@ -1,4 +1,4 @@
-"""Candidates as targets are those of the rings, however often they are requested."""
+"""Candidate targets equal the candidates of the rings, however often they are requested."""
 
 from routing.rings.candidate_targets import MAX_KNOWN, CandidateTargets
 from routing.rings.hash_ring import CandidateRings
@@ -7,7 +7,7 @@ IDS = ("a", "b", "c", "d")
 TARGETS = (5, 2, 70, 9)
 
 
-def test_they_are_the_rings_candidates_and_their_bitset() -> None:
+def test_candidate_targets_equal_the_rings_candidates_and_their_bitset() -> None:
     rings = CandidateRings(IDS)
     candidates = CandidateTargets(rings, TARGETS)
     for key in [*range(50), *range(50)]:
@@ -16,7 +16,7 @@ def test_they_are_the_rings_candidates_and_their_bitset() -> None:
         assert among == sum(1 << target for target in targets)
 
 
-def test_no_more_keys_are_remembered_than_the_limit_allows() -> None:
+def test_remembered_keys_are_bounded() -> None:
     candidates = CandidateTargets(CandidateRings(IDS, virtual_nodes=1), TARGETS)
     first = candidates[0]
     for key in range(MAX_KNOWN + 1):

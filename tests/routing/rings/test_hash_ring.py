@@ -14,7 +14,7 @@ def test_shares_fill_the_ring(ids: list[str], virtual_nodes: int) -> None:
 
 
 @given(IDS, st.lists(KEYS, min_size=1, max_size=30))
-def test_a_leaving_engine_moves_only_its_own_keys(ids: list[str], keys: list[int]) -> None:
+def test_a_removed_engine_moves_only_its_own_keys(ids: list[str], keys: list[int]) -> None:
     whole, rest = HashRing(ids), HashRing(ids[1:]) if len(ids) > 1 else None
     for key in keys:
         owner = ids[whole.owner(key)]
@@ -23,7 +23,7 @@ def test_a_leaving_engine_moves_only_its_own_keys(ids: list[str], keys: list[int
 
 
 @given(IDS, KEYS)
-def test_two_candidates_differ_whenever_there_are_two_engines(ids: list[str], key: int) -> None:
+def test_two_candidates_differ_if_there_are_two_engines(ids: list[str], key: int) -> None:
     candidates = CandidateRings(ids).candidates(key)
     assert len(set(candidates)) == len(candidates) == min(2, len(ids))
 
@@ -36,7 +36,7 @@ def test_more_rings_give_more_distinct_candidates(ids: list[str], key: int, ring
 
 
 @given(IDS, KEYS)
-def test_the_walk_round_the_ring_meets_every_engine_once_and_the_owner_first(ids: list[str], key: int) -> None:
+def test_a_walk_of_the_ring_visits_every_engine_once_starting_with_the_owner(ids: list[str], key: int) -> None:
     ring = HashRing(ids)
     walk = list(ring.owners(key))
     assert walk[0] == ring.owner(key)

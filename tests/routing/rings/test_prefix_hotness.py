@@ -1,4 +1,4 @@
-"""Keys grow below hot prefixes, shrink again, and the tree agrees with its window."""
+"""Keys get longer below hot prefixes and shorter again, and the tree agrees with its window."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from routing.rings.prefix_hotness import PrefixHotness
 
 
 def prompt(*prefix: int, own: int = 0) -> tuple[int, ...]:
-    """Return a prompt of chained keys: equal beginnings give equal keys."""
+    """Return a prompt of chained keys: equal prefixes give equal keys."""
     path = (*prefix, *(range(own, own + 4) if own else ()))
     return tuple(hash(path[: length + 1]) & (1 << 64) - 1 for length in range(len(path)))
 
@@ -23,7 +23,7 @@ def test_a_prefix_below_its_share_keeps_the_short_key() -> None:
     hotness.check()
 
 
-def test_a_hot_prefix_is_followed_to_where_its_requests_part() -> None:
+def test_a_hot_prefix_is_extended_to_where_its_requests_diverge() -> None:
     hotness = PrefixHotness(window=100)
     rng = Random(1)
     lengths = [
@@ -36,7 +36,7 @@ def test_a_hot_prefix_is_followed_to_where_its_requests_part() -> None:
     hotness.check()
 
 
-def test_a_prefix_that_cooled_down_is_short_again() -> None:
+def test_a_cooled_prefix_gets_a_short_key_again() -> None:
     hotness = PrefixHotness(window=100)
     for number in range(200):
         hotness.observe(prompt(1, 2, 3, own=10 * number + 100), 8)
@@ -48,7 +48,7 @@ def test_a_prefix_that_cooled_down_is_short_again() -> None:
     hotness.check()
 
 
-def test_between_hot_and_cold_it_stays_as_it_is() -> None:
+def test_between_hot_and_cold_the_key_length_stays() -> None:
     hotness = PrefixHotness(window=100)
     for number in range(200):
         hotness.observe(prompt(1, 2, 3, own=10 * number + 100), 8)
@@ -67,7 +67,7 @@ def test_more_engines_make_less_traffic_hot() -> None:
     assert (few.blocks(prompt(1, 2, own=7)), many.blocks(prompt(1, 2, own=7))) == (2, 3)
 
 
-def test_short_prompts_are_named_whole_and_depth_is_bounded() -> None:
+def test_short_prompts_are_keyed_whole_and_depth_is_bounded() -> None:
     hotness = PrefixHotness(window=50, max_blocks=3)
     assert [hotness.observe(prompt(1), 2), hotness.observe((), 2), hotness.observe(prompt(1, 2), 2)] == [1, 0, 2]
     for _ in range(200):
@@ -76,7 +76,7 @@ def test_short_prompts_are_named_whole_and_depth_is_bounded() -> None:
     hotness.check()
 
 
-def test_sizes_that_make_no_sense_are_rejected() -> None:
+def test_invalid_sizes_are_rejected() -> None:
     for wrong in ({"window": 0}, {"least_blocks": 0}, {"least_blocks": 5, "max_blocks": 4}):
         with pytest.raises(ValueError, match="no tree"):
             PrefixHotness(**wrong)
@@ -86,7 +86,7 @@ def test_sizes_that_make_no_sense_are_rejected() -> None:
     st.lists(st.tuples(st.lists(st.integers(0, 2), max_size=8), st.integers(1, 12)), max_size=120), st.integers(1, 20)
 )
 @settings(max_examples=60, deadline=None)
-def test_the_tree_agrees_with_its_window_whatever_comes(requests: list[tuple[list[int], int]], window: int) -> None:
+def test_the_tree_agrees_with_its_window_for_any_prompts(requests: list[tuple[list[int], int]], window: int) -> None:
     hotness = PrefixHotness(window=window, max_blocks=6)
     for path, engines in requests:
         keys = prompt(*path)

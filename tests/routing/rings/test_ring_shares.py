@@ -1,4 +1,4 @@
-"""Shares of engines on hash rings, exactly, and what a leaving engine moves."""
+"""Exact shares of engines on hash rings, and the keys that a removed engine moves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAIRS = RingPlan(2, 40, independent=True)
 
 
 @given(IDS, st.integers(1, 20))
-def test_arcs_close_the_ring_without_gap_or_overlap(ids: list[str], virtual_nodes: int) -> None:
+def test_arcs_cover_the_ring_without_gap_or_overlap(ids: list[str], virtual_nodes: int) -> None:
     ring = HashRing(ids, virtual_nodes=virtual_nodes)
     arcs = ring.arcs()
     assert sum(length for _, length, _ in arcs) == RING == sum(ring.lengths())
@@ -28,7 +28,7 @@ def test_arcs_close_the_ring_without_gap_or_overlap(ids: list[str], virtual_node
 
 
 @given(IDS, st.integers(1, 4))
-def test_shares_sum_to_one_before_and_after_an_engine_leaves(ids: list[str], rings: int) -> None:
+def test_shares_sum_to_one_before_and_after_an_engine_is_removed(ids: list[str], rings: int) -> None:
     computed = ring_shares(RingPlan(rings, 10, independent=True), ids, without=ids[0])
     assert sum(engine.share for engine in computed.engines) == pytest.approx(1)
     if len(ids) > 1:
@@ -47,7 +47,7 @@ def test_shares_agree_with_a_hundred_thousand_keys() -> None:
         assert share == pytest.approx(count / 200_000, abs=0.004)
 
 
-def test_what_moves_is_what_keys_lose() -> None:
+def test_the_moved_share_equals_that_of_reassigned_keys() -> None:
     rng = Random(7)
     keys = [rng.getrandbits(64) for _ in range(40_000)]
     computed = ring_shares(PAIRS, EIGHT, without="e-3")
@@ -72,7 +72,7 @@ def test_what_moves_is_what_keys_lose() -> None:
     assert computed.moved == pytest.approx(1 / 8, abs=0.05)
 
 
-def test_traffic_is_counted_by_the_keys_that_were_seen() -> None:
+def test_traffic_is_counted_by_the_observed_keys() -> None:
     key = 4711
     rings = CandidateRings(EIGHT, virtual_nodes=40)
     first, second = (EIGHT[at] for at in rings.candidates(key))
@@ -85,7 +85,7 @@ def test_traffic_is_counted_by_the_keys_that_were_seen() -> None:
 
 
 @given(IDS, st.integers(0, 2**64 - 1), st.integers(1, 4))
-def test_candidates_are_those_of_the_placement(ids: list[str], key: int, rings: int) -> None:
+def test_candidates_equal_those_of_the_placement(ids: list[str], key: int, rings: int) -> None:
     plan = RingPlan(rings, 10, independent=True)
     assert candidates_on(plan.over(ids), key) == CandidateRings(ids, rings=rings, virtual_nodes=10).candidates(key)
 

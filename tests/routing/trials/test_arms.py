@@ -26,7 +26,7 @@ def of_session(number: int, session: str, tenant: str = "acme") -> InferenceRequ
     return msgspec.structs.replace(request(number), session_id=session, tenant_id=tenant)
 
 
-def test_nothing_tried_names_no_arm() -> None:
+def test_without_a_trial_no_arm_is_named() -> None:
     outcome = pool().submit(request(1), 0.0, hold=False)
     assert isinstance(outcome, Dispatched)
     assert outcome.decision.arm == ""
@@ -41,7 +41,7 @@ def test_a_session_stays_in_its_arm_and_the_share_is_met() -> None:
     assert share == pytest.approx(0.2, abs=0.03)
 
 
-def test_a_growing_share_keeps_its_sessions_and_another_trial_takes_others() -> None:
+def test_a_growing_share_keeps_its_sessions_and_another_trial_gets_others() -> None:
     router = pool()
     sessions = [of_session(1, f"s{number}") for number in range(2000)]
 
@@ -56,7 +56,7 @@ def test_a_growing_share_keeps_its_sessions_and_another_trial_takes_others() -> 
     assert len(taken(entry(1.0))) == len(sessions)
 
 
-def test_tenants_with_the_same_session_names_are_apart_and_requests_without_one_stand_alone() -> None:
+def test_sessions_are_separate_per_tenant_and_requests_without_one_independent() -> None:
     router = pool()
     attempt(router, entry(0.5))
     tenants = {router.arms.name_of(of_session(1, "same", f"tenant-{number}")) for number in range(50)}
@@ -75,7 +75,7 @@ def test_the_decision_carries_the_arm_with_its_placement_and_version() -> None:
     assert seen == {(CANARY, "round_robin", 7), (CONTROL, "least_loaded", 1)}
 
 
-def test_an_arm_that_cannot_run_is_rejected_and_changes_nothing() -> None:
+def test_an_invalid_arm_is_rejected_and_changes_nothing() -> None:
     router = pool()
     attempt(router, entry(0.5))
     before = router.arms.candidate_arms
@@ -85,7 +85,7 @@ def test_an_arm_that_cannot_run_is_rejected_and_changes_nothing() -> None:
     assert router.arms.candidate_arms is before
 
 
-def test_an_arm_goes_on_with_what_it_learned_when_its_share_grows() -> None:
+def test_an_arm_keeps_its_learned_state_when_its_share_grows() -> None:
     router = pool()
     attempt(router, entry(0.1, "dual_map"))
     assert router.arms.candidate_arms is not None
@@ -97,7 +97,7 @@ def test_an_arm_goes_on_with_what_it_learned_when_its_share_grows() -> None:
 
 
 @pytest.mark.parametrize("placement", ["dual_map", "lbgr", "round_robin", "mooncake"])
-def test_random_work_with_arms_keeps_every_part_in_step(placement: str) -> None:
+def test_random_operations_with_arms_keep_all_parts_consistent(placement: str) -> None:
     rng = Random(7)
     policy = RoutingPolicy(
         placement=Stage(name="dual_map", params={"rebalance": True}),
@@ -132,7 +132,7 @@ def test_random_work_with_arms_keeps_every_part_in_step(placement: str) -> None:
     router.check()
 
 
-def test_a_pool_that_is_an_arm_itself_signs_with_its_name_and_places_as_before() -> None:
+def test_a_pool_that_is_itself_an_arm_signs_decisions_and_keeps_its_placement() -> None:
     for own in (CANARY, LIVE):
         router = pool()
         live = router.arms.live

@@ -1,4 +1,4 @@
-"""A shadow policy sees what the live one sees, reports its own choice, and changes nothing."""
+"""A shadow policy uses the live policy's inputs, reports its own choice, and changes nothing."""
 
 from collections.abc import Iterator
 from random import Random
@@ -24,7 +24,7 @@ BINDING = sorted(name for name in PLACEMENTS if name != "central")
 
 
 class Watching:
-    """Compares every choice."""
+    """Compare every choice."""
 
     def __init__(self, policy: RoutingPolicy, router: Router) -> None:
         self.shadow = ShadowPolicy(policy, router.view)
@@ -116,7 +116,7 @@ def after_a_warm_up(live: str, draft: str) -> ShadowComparison:
     return compared
 
 
-def test_a_better_draft_is_predicted_to_gain_and_a_worse_one_to_lose() -> None:
+def test_a_better_draft_predicts_a_gain_and_a_worse_one_a_loss() -> None:
     better = after_a_warm_up("cache_affinity", "min_ttft")
     assert not better.agreed
     assert better.gain_s == pytest.approx(better.live.wait_s + better.live.compute_s - better.shadow.cost)
@@ -127,7 +127,7 @@ def test_a_better_draft_is_predicted_to_gain_and_a_worse_one_to_lose() -> None:
     assert worse.gain_hit_tokens == 8 * 512
 
 
-def test_both_choices_are_judged_by_the_live_costs() -> None:
+def test_both_choices_are_evaluated_with_the_live_costs() -> None:
     router = pool("round_robin", prefill_cost=PrefillCostDocument(base_s=2.0))  # type: ignore[arg-type]
     draft = policy("least_loaded", prefill_cost=PrefillCostDocument(base_s=9.0))
     watching = Watching(draft, router)
@@ -138,7 +138,7 @@ def test_both_choices_are_judged_by_the_live_costs() -> None:
     assert compared.shadow.compute_s == compared.live.compute_s < 3
 
 
-def test_a_draft_with_written_costs_does_not_decide_by_learned_ones() -> None:
+def test_a_draft_with_fixed_costs_does_not_use_learned_ones() -> None:
     router = pool("min_ttft", size=2)
     slow = EngineFacts("e-01", 1, accepts=True, cost=PrefillCost(base_s=5.0))
     router.set_engines([slow, EngineFacts("e-02", 1, accepts=True)], 0.0)
@@ -165,7 +165,7 @@ def test_a_retry_and_an_unbound_request_are_not_compared() -> None:
     assert watching.compared == []
 
 
-def test_what_a_shadow_cannot_judge_is_named() -> None:
+def test_policy_parts_that_a_shadow_cannot_compare_are_named() -> None:
     live = policy("least_cost", order=Stage(name="fifo"), cost="fitted")
     draft = policy("min_ttft", order=Stage(name="edf"), prefill_window_tokens=4096, cost="fixed")
     assert uncompared_parts(live, draft) == ("order", "prefill_window_tokens")
@@ -176,7 +176,7 @@ def test_what_a_shadow_cannot_judge_is_named() -> None:
     assert "different: order" in same
 
 
-def test_a_draft_that_weighs_answers_otherwise_is_compared_with_its_own_weight() -> None:
+def test_a_draft_with_another_decode_weight_is_compared_with_its_own_weight() -> None:
     live, draft = policy("least_cost"), policy("least_cost", decode_weight=0.0)
     assert shadow_problem(live, draft) == ""
     router = Router("pool", live, 1)

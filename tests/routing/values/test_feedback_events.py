@@ -52,14 +52,14 @@ def test_a_request_is_bound_answered_and_released(router: Router) -> None:
     ] == NOTEBOOK
 
 
-def test_a_failed_request_is_released_unfinished(router: Router) -> None:
+def test_a_failed_request_is_released_as_unfinished(router: Router) -> None:
     asked = request(1, LONG)
     router.submit(asked, 0.0)
     router.observe(Failed(asked.request_id), 0.5)
     assert NOTEBOOK[-1] == Released(asked, "e-01", 0.5, False)
 
 
-def test_every_binding_is_released_once_when_the_engine_goes(router: Router) -> None:
+def test_every_binding_is_released_once_when_the_engine_is_removed(router: Router) -> None:
     for number in range(4):
         router.submit(request(number, LONG), 0.0)
     router.set_engines([msgspec.structs.replace(engines(1)[0], incarnation=2)], 1.0)
@@ -70,7 +70,7 @@ def test_every_binding_is_released_once_when_the_engine_goes(router: Router) -> 
     router.check()
 
 
-def test_a_policy_with_the_same_placement_goes_on_with_what_was_learned(router: Router) -> None:
+def test_a_policy_with_the_same_placement_keeps_the_learned_state(router: Router) -> None:
     before = router._dispatcher.placement
     router.set_policy(RoutingPolicy(placement=Stage(name="pupil"), ttft_slo_s=3.0), 2, 0.0)
     assert router._dispatcher.placement is before

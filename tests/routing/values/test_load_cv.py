@@ -1,4 +1,4 @@
-"""Smoothed loads: a queue that empties for a moment does not make the fleet uneven."""
+"""Smoothed loads: a queue that is empty for a moment does not make the fleet uneven."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def test_the_cv_is_never_negative(values: list[float]) -> None:
     assert load_cv(values) >= 0.0
 
 
-def test_the_first_reading_counts_whole_and_a_step_after_one_time_constant_to_two_thirds() -> None:
+def test_the_first_reading_counts_fully_and_later_ones_with_a_time_constant() -> None:
     smoother = LoadSmoother(4.0)
     assert smoother.update({"a": 3.0}, 0.0) == [3.0]
     assert smoother.update({"a": 0.0}, 4.0)[0] == pytest.approx(3.0 * 0.3679, rel=1e-3)
 
 
-def test_the_rhythm_of_readings_does_not_matter() -> None:
+def test_the_interval_of_readings_does_not_matter() -> None:
     often, seldom = LoadSmoother(), LoadSmoother()
     for step in range(17):
         means = often.update({"a": 0.0 if step else 5.0}, step * 0.5)
@@ -40,7 +40,7 @@ def test_the_rhythm_of_readings_does_not_matter() -> None:
     assert means[0] == pytest.approx(seldom.update({"a": 0.0}, 8.0)[0])
 
 
-def test_engines_that_are_equally_loaded_but_often_empty_for_a_moment_are_even() -> None:
+def test_equally_loaded_engines_that_are_often_briefly_empty_are_even() -> None:
     rng, smoother = random.Random(3), LoadSmoother()
     single, smoothed = [], []
     for step in range(400):
@@ -60,14 +60,14 @@ def test_a_lasting_hotspot_still_shows() -> None:
     assert load_cv(means) == pytest.approx(1.155, rel=0.01)
 
 
-def test_a_fleet_that_goes_idle_reads_zero_after_a_while() -> None:
+def test_an_idle_fleet_eventually_reads_zero() -> None:
     smoother = LoadSmoother()
     smoother.update({"a": 0.0, "b": 2000.0}, 0.0)
     assert load_cv(smoother.update({"a": 0.0, "b": 0.0}, 4.0)) > 0.9
     assert load_cv(smoother.update({"a": 0.0, "b": 0.0}, 40.0)) == 0.0
 
 
-def test_an_engine_that_left_is_forgotten_and_a_stopped_clock_does_no_harm() -> None:
+def test_a_removed_engine_is_forgotten_and_a_stopped_clock_is_harmless() -> None:
     smoother = LoadSmoother()
     smoother.update({"a": 9.0}, 1.0)
     assert smoother.update({"a": 1.0}, 1.0) == [9.0]

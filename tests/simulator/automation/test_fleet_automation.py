@@ -1,4 +1,4 @@
-"""Planners steer small simulated fleets: what they order happens, and nothing is lost by it."""
+"""Planners control small simulated fleets: their actions take effect and lose no request."""
 
 from collections.abc import Iterable
 
@@ -37,7 +37,7 @@ SCALING = ScalingDocument(
 
 
 def rows(phases: Iterable[tuple[float, float]], *, tokens: int = 4096, answer: int = 20) -> list[TraceRow]:
-    """Requests of their own prompts, so many a second for so many seconds."""
+    """Requests with unique prompts, at this rate per second for this many seconds."""
     made: list[TraceRow] = []
     start_s = 0.0
     for qps, seconds in phases:
@@ -87,13 +87,13 @@ def test_scaling_loses_no_request(scaled) -> None:
     simulation.check()
 
 
-def test_requests_are_on_time_again_after_the_engines_have_come(scaled) -> None:
+def test_requests_are_on_time_again_after_new_engines_have_joined(scaled) -> None:
     simulation, _ = scaled
     late = [item for item in simulation.history if (item.ttft_s or 9.0) > 5.0]
     assert all(60.0 <= item.request.arrived_s < 140.0 for item in late)
 
 
-def test_advice_changes_nothing() -> None:
+def test_advise_mode_changes_nothing() -> None:
     simulation = fleet(rows([(6.0, 90.0)]), 2)
     automation = FleetAutomation(replace(OFF, scaling=replace(SCALING, mode="advise")), PROFILE)
     automation.attach(simulation)
@@ -126,7 +126,7 @@ def test_a_sick_engine_is_quarantined_and_no_request_without_a_token_is_lost(fau
 
 
 def slow_for(seconds: float, fault: FaultKind = "hang") -> FleetSimulation:
-    """Return a finished run of four engines of which one makes no progress for so long and goes on by itself."""
+    """Return a finished run of four engines, one of which makes no progress for this many seconds."""
     simulation = fleet(rows([(4.0, 40.0)]), 4, faulty=True)
     FleetAutomation(replace(OFF, health=HealthDocument(mode="act")), PROFILE).attach(simulation)
     fault_at(simulation, 20.0, "e-002", fault)
@@ -143,7 +143,7 @@ def test_a_paused_engine_keeps_its_requests_until_it_resumes() -> None:
     assert {item.engine_id for item in waited} == {"e-002"}
 
 
-def test_requests_leave_an_engine_that_has_stood_still_for_the_hang_limit() -> None:
+def test_requests_leave_an_engine_stalled_for_the_hang_limit() -> None:
     simulation = slow_for(HANG_LIMIT_S + 100.0)
     moved = [item for item in simulation.history if (item.ttft_s or 0.0) > 90.0]
     assert moved
@@ -151,7 +151,7 @@ def test_requests_leave_an_engine_that_has_stood_still_for_the_hang_limit() -> N
     assert max(item.ttft_s or 0.0 for item in moved) < HANG_LIMIT_S + 30.0
 
 
-def test_a_fault_needs_an_engine_that_can_have_one() -> None:
+def test_a_fault_requires_an_engine_that_supports_faults() -> None:
     simulation = fleet(rows([(1.0, 10.0)]), 1)
     fault_at(simulation, 1.0, "e-001", "hang")
     with pytest.raises(TypeError, match="cannot have faults"):
@@ -173,7 +173,7 @@ def test_requests_prefill_on_one_engine_and_decode_on_its_partner() -> None:
     simulation.check()
 
 
-def test_an_engine_changes_its_role_when_the_load_does_and_loses_nothing() -> None:
+def test_an_engine_changes_its_role_with_the_load_and_loses_no_request() -> None:
     simulation = disaggregated(rows([(12.0, 150.0)], tokens=512, answer=600), 3, 1)
     settings = RatioDocument(mode="act", window_s=20.0, hold_s=10.0, cool_down_s=30.0)
     automation = FleetAutomation(replace(OFF, ratio=settings), PROFILE, restart_s=5.0)
@@ -187,7 +187,7 @@ def test_an_engine_changes_its_role_when_the_load_does_and_loses_nothing() -> No
     simulation.check()
 
 
-def test_healthy_engines_are_left_alone_in_bursts_that_they_cannot_serve() -> None:
+def test_healthy_engines_are_not_ejected_in_bursts_beyond_their_capacity() -> None:
     phases = [(2.0, 20.0), (14.0, 8.0)] * 5
     simulation = fleet(rows(phases, tokens=6144, answer=60), 4, faulty=True)
     automation = FleetAutomation(replace(OFF, health=HealthDocument(mode="act")), PROFILE)
@@ -197,7 +197,7 @@ def test_healthy_engines_are_left_alone_in_bursts_that_they_cannot_serve() -> No
     assert {verdict.load_share for plan in automation.health for verdict in plan.verdicts} <= {1.0}
 
 
-def test_a_hot_prefix_gets_more_engines_and_gives_them_back() -> None:
+def test_a_hot_prefix_gets_more_engines_and_later_releases_them() -> None:
     hot = [
         replace(row, hash_ids=(*range(8), *row.hash_ids[:6])) if at % 2 and row.timestamp < 60_000 else row
         for at, row in enumerate(rows([(16.0, 60.0), (4.0, 150.0)], tokens=7168, answer=5))

@@ -3,7 +3,7 @@ from simulator.baselines.aibrix_prefix import AibrixPrefix
 from tests.routing.pools import busy, choice_of, pool, request
 
 
-def test_the_longest_match_within_the_load_limit_is_taken() -> None:
+def test_the_longest_match_within_the_load_limit_is_chosen() -> None:
     router, asked = pool(size=8), request(1, range(20))
     router.blocks_stored("e-01", asked.keys)
     router.blocks_stored("e-02", asked.keys[:3])
@@ -14,7 +14,7 @@ def test_the_longest_match_within_the_load_limit_is_taken() -> None:
     assert choice_of(router, AibrixPrefix(deviations=3.0), asked).target == 0
 
 
-def test_loads_far_apart_or_no_holder_lead_to_the_fewest_requests() -> None:
+def test_uneven_loads_or_no_holder_lead_to_the_engine_with_fewest_requests() -> None:
     router, asked = pool(size=3), request(1, range(20))
     for engine_id, requests in (("e-01", 17), ("e-02", 0), ("e-03", 3)):
         busy(router, engine_id, requests=requests)

@@ -20,7 +20,7 @@ def test_the_cost_counts_pending_new_and_active_blocks() -> None:
     assert choice_of(router, DynamoKv(weight=2.0), asked).candidates[0].cost == pytest.approx(36 + 22)
 
 
-def test_a_match_outweighs_as_many_pending_blocks_twice() -> None:
+def test_a_matched_block_outweighs_almost_two_pending_blocks() -> None:
     router, asked = pool(size=2), request(1, LONG)
     router.blocks_stored("e-01", asked.keys[:10])
     busy(router, "e-01", tokens=19 * BLOCK)
@@ -29,7 +29,7 @@ def test_a_match_outweighs_as_many_pending_blocks_twice() -> None:
     assert chosen_by(router, DynamoKv(), asked) == "e-02"
 
 
-def test_warmth_spreads_the_choice_by_softmax() -> None:
+def test_temperature_spreads_the_choice_by_softmax() -> None:
     router, asked, rng = pool(size=2), request(1, LONG), Random(5)
     busy(router, "e-01", tokens=10 * BLOCK)
     placement = DynamoKv(temperature=1.0)

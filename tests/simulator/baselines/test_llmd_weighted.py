@@ -4,7 +4,7 @@ from simulator.baselines.llmd_weighted import LlmdWeighted
 from tests.routing.pools import busy, choice_of, chosen_by, pool, request
 
 
-def test_the_score_adds_up_prefix_queue_and_free_cache() -> None:
+def test_the_score_sums_prefix_queue_and_free_cache() -> None:
     router, asked = pool(size=2), request(1, range(20))
     router.blocks_stored("e-01", asked.keys[:10])
     busy(router, "e-01", requests=1)
@@ -15,7 +15,7 @@ def test_the_score_adds_up_prefix_queue_and_free_cache() -> None:
     assert (best.engine_id, -best.cost) == ("e-01", pytest.approx(4.5))
 
 
-def test_a_long_queue_gives_away_a_hit() -> None:
+def test_a_long_queue_outweighs_a_hit() -> None:
     router, asked = pool(size=2), request(1, range(20))
     router.blocks_stored("e-01", asked.keys[:12])
     busy(router, "e-01", requests=3)

@@ -24,13 +24,13 @@ def pool(placement: str = "least_cost", **settings: Any) -> Router:
     return router
 
 
-def test_a_narrowed_view_and_a_shadow_s_view_say_the_same_of_transfers() -> None:
+def test_narrowed_and_shadow_views_keep_transfers_possible() -> None:
     router = pool(size=3)
     assert router.view.without(frozenset({"e-01"})).roster.transfers_possible
     assert router.view.twin(PrefillCost.of(router.policy.prefill_cost)).roster.transfers_possible
 
 
-def test_an_idle_engine_fetches_what_a_busy_one_holds() -> None:
+def test_an_idle_engine_fetches_blocks_that_a_busy_one_holds() -> None:
     router, asked = pool(size=2), request(1, LONG)
     router.blocks_stored("e-01", asked.keys)
     busy(router, "e-01", wait_s=0.5)
@@ -53,7 +53,7 @@ def test_a_short_queue_is_better_than_a_transfer() -> None:
 
 
 @pytest.mark.parametrize(("threshold", "fetched"), [(1.2, None), (1.0, 20)])
-def test_a_match_that_is_not_much_longer_is_not_worth_a_fetch(threshold: float, fetched: int | None) -> None:
+def test_a_slightly_longer_match_is_not_worth_a_fetch(threshold: float, fetched: int | None) -> None:
     router, asked = pool(size=2), request(1, LONG)
     router.blocks_stored("e-01", asked.keys)
     router.blocks_stored("e-02", asked.keys[:17])
@@ -63,7 +63,7 @@ def test_a_match_that_is_not_much_longer_is_not_worth_a_fetch(threshold: float, 
     assert (choice.fetch.blocks if choice.fetch is not None else None) == fetched
 
 
-def test_blocks_on_their_way_count_for_the_engine_but_cannot_be_fetched() -> None:
+def test_blocks_in_flight_count_for_the_engine_but_cannot_be_fetched() -> None:
     router = pool("mooncake", size=2)
     first = router.submit(request(1, LONG), 0.0)
     assert isinstance(first, Dispatched)
@@ -80,7 +80,7 @@ def waiting_fetch() -> tuple[Router, InferenceRequest]:
     return router, asked
 
 
-def test_at_its_grant_a_queued_request_fetches_what_the_source_holds_by_then() -> None:
+def test_a_granted_request_fetches_blocks_that_the_source_currently_holds() -> None:
     router, asked = waiting_fetch()
     busy(router, "e-01", wait_s=3.0)
     queued = router.submit(asked, 0.1)
@@ -97,7 +97,7 @@ def test_at_its_grant_a_queued_request_fetches_what_the_source_holds_by_then() -
     router.check()
 
 
-def test_at_its_grant_a_queued_request_fetches_nothing_from_an_engine_that_is_gone() -> None:
+def test_a_granted_request_fetches_nothing_from_a_removed_engine() -> None:
     router, asked = waiting_fetch()
     busy(router, "e-01", wait_s=3.0)
     assert isinstance(router.submit(asked, 0.1), Queued)
@@ -108,7 +108,7 @@ def test_at_its_grant_a_queued_request_fetches_nothing_from_an_engine_that_is_go
     router.check()
 
 
-def test_a_busy_link_counts_and_a_free_holder_is_asked_first() -> None:
+def test_a_busy_link_counts_and_a_free_holder_is_preferred() -> None:
     router = pool("mooncake", size=3, params={"congestion": True})
     asked = request(1, range(40))
     for engine in ("e-01", "e-02"):
@@ -128,7 +128,7 @@ def test_a_busy_link_counts_and_a_free_holder_is_asked_first() -> None:
     assert late.candidates[0].compute_s == pytest.approx(idle_s + 0.1)
 
 
-def test_a_granted_fetch_keeps_its_sender_s_link_busy() -> None:
+def test_a_granted_fetch_keeps_its_senders_link_busy() -> None:
     router = pool("mooncake", size=2)
     asked = request(1, range(40))
     router.blocks_stored("e-01", asked.keys)

@@ -5,7 +5,7 @@ from tests.routing.pools import busy, choice_of, chosen_by, pool, request
 LONG = range(20)
 
 
-def test_a_match_of_more_than_half_is_followed_whatever_the_wait() -> None:
+def test_a_match_above_half_of_the_prompt_is_followed_whatever_the_wait() -> None:
     router, asked = pool(size=3), request(1, LONG)
     router.blocks_stored("e-02", asked.keys[:11])
     busy(router, "e-02", wait_s=60.0)
@@ -13,7 +13,7 @@ def test_a_match_of_more_than_half_is_followed_whatever_the_wait() -> None:
     assert (choice.target, choice.reason) == (1, reasons.LONG_MATCH)
 
 
-def test_a_match_of_half_is_weighed_against_the_wait() -> None:
+def test_a_match_of_half_the_prompt_is_weighed_against_the_wait() -> None:
     router, asked = pool(size=3), request(1, LONG)
     router.blocks_stored("e-02", asked.keys[:10])
     busy(router, "e-02", wait_s=60.0)
@@ -22,7 +22,7 @@ def test_a_match_of_half_is_weighed_against_the_wait() -> None:
     assert choice.reason == reasons.LEAST_TTFT
 
 
-def test_of_equal_holders_the_one_that_waits_least_is_taken() -> None:
+def test_among_equal_holders_the_one_with_the_shortest_wait_is_chosen() -> None:
     router, asked = pool(size=3), request(1, LONG)
     for engine_id, wait_s in (("e-01", 2.0), ("e-02", 1.0), ("e-03", 0.0)):
         router.blocks_stored(engine_id, asked.keys if engine_id != "e-03" else asked.keys[:15])

@@ -3,7 +3,7 @@ from simulator.baselines.ray_prefix import RayPrefix
 from tests.routing.pools import busy, choice_of, pool, request
 
 
-def test_a_tenth_of_the_prompt_is_enough_to_follow_while_loads_are_close() -> None:
+def test_a_match_of_a_tenth_of_the_prompt_is_followed_while_loads_are_even() -> None:
     router, asked = pool(size=3), request(1, range(20))
     router.blocks_stored("e-02", asked.keys[:2])
     busy(router, "e-02", requests=10)
@@ -11,7 +11,7 @@ def test_a_tenth_of_the_prompt_is_enough_to_follow_while_loads_are_close() -> No
     assert (choice.target, choice.reason) == (1, reasons.LONG_MATCH)
 
 
-def test_loads_far_apart_lead_to_the_freer_of_two_drawn() -> None:
+def test_with_uneven_loads_the_freer_of_two_drawn_engines_is_chosen() -> None:
     router, asked = pool(size=2), request(1, range(20))
     router.blocks_stored("e-02", asked.keys)
     busy(router, "e-02", requests=11)
@@ -19,7 +19,7 @@ def test_loads_far_apart_lead_to_the_freer_of_two_drawn() -> None:
     assert (choice.target, choice.reason) == (0, reasons.TWO_CHOICES)
 
 
-def test_an_unknown_prompt_goes_where_the_fewest_blocks_went() -> None:
+def test_an_unknown_prompt_goes_to_the_engine_that_was_sent_fewest_blocks() -> None:
     router = pool(size=2)
     router.submit(request(1, range(5)), 0.0, hold=False, excluded=frozenset({"e-02"}))
     choice = choice_of(router, RayPrefix(), request(2, range(50, 70)))

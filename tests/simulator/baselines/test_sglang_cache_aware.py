@@ -5,7 +5,7 @@ from tests.routing.pools import busy, choice_of, chosen_by, pool, request
 LONG = range(20)
 
 
-def test_a_long_match_is_followed_while_loads_are_close() -> None:
+def test_a_long_match_is_followed_while_loads_are_even() -> None:
     router, asked = pool(size=3), request(1, LONG)
     router.blocks_stored("e-02", asked.keys[:11])
     busy(router, "e-02", requests=32)
@@ -13,7 +13,7 @@ def test_a_long_match_is_followed_while_loads_are_close() -> None:
     assert (choice.target, choice.reason) == (1, reasons.LONG_MATCH)
 
 
-def test_loads_that_are_far_apart_go_before_matches() -> None:
+def test_uneven_loads_take_precedence_over_matches() -> None:
     router, asked = pool(size=3), request(1, LONG)
     router.blocks_stored("e-02", asked.keys)
     for engine_id, requests in (("e-01", 1), ("e-02", 33), ("e-03", 0)):
@@ -22,7 +22,7 @@ def test_loads_that_are_far_apart_go_before_matches() -> None:
     assert (choice.target, choice.reason) == (2, reasons.FEWEST_REQUESTS)
 
 
-def test_both_spreads_have_to_be_exceeded() -> None:
+def test_both_spread_limits_must_be_exceeded() -> None:
     router, asked = pool(size=2), request(1, LONG)
     router.blocks_stored("e-01", asked.keys)
     busy(router, "e-01", requests=140)
@@ -31,7 +31,7 @@ def test_both_spreads_have_to_be_exceeded() -> None:
     assert chosen_by(router, SglangCacheAware(relative_spread=1.3), asked) == "e-02"
 
 
-def test_without_a_long_match_the_engine_that_was_sent_least_is_taken() -> None:
+def test_without_a_long_match_the_engine_that_was_sent_least_is_chosen() -> None:
     router = pool(size=3)
     asked = request(9, LONG)
     for number, (excluded, blocks) in enumerate([({"e-02", "e-03"}, 9), ({"e-01", "e-03"}, 8)]):

@@ -26,7 +26,7 @@ def result(trace: Path, *options: str) -> dict | list:
     return json.loads(out.read_text())
 
 
-def test_a_run_writes_its_report_and_shows_a_table(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_writes_its_report_and_prints_a_table(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = result(trace, "--placement", "least_loaded", "--order", "late_last", "--qps", "3", "--warmup", "20")
     assert isinstance(report, dict)
     assert (report["placement"], report["order"], report["qps"], report["requests"]) == (
@@ -49,7 +49,7 @@ def test_the_same_seed_writes_the_same_report(trace: Path) -> None:
     assert first["goodput_both_qps"] <= first["goodput_qps"]
 
 
-def test_all_writes_a_list_with_every_pair_once(trace: Path) -> None:
+def test_the_all_option_reports_every_pair_once(trace: Path) -> None:
     reports = result(trace, "--all", "--order", "fifo", "--qps", "3", "--jobs", "1", "--param", "beta=4")
     assert isinstance(reports, list)
     names = [report["placement"] for report in reports]
@@ -57,7 +57,7 @@ def test_all_writes_a_list_with_every_pair_once(trace: Path) -> None:
     assert len(set(names)) == len(names)
 
 
-def test_seeds_run_in_children_and_give_means(trace: Path) -> None:
+def test_several_seeds_run_in_child_processes_and_report_means(trace: Path) -> None:
     one = result(trace, "--qps", "4", "--seed", "5")
     means = result(trace, "--qps", "4", "--seed", "4", "--seeds", "2", "--jobs", "2")
     assert isinstance(one, dict)
@@ -94,7 +94,7 @@ def test_all_faults_are_reported_together(trace: Path, capsys: pytest.CaptureFix
         (None, ["--requests", "0"], "--requests"),
     ],
 )
-def test_what_cannot_run_is_said_so(
+def test_invalid_input_is_reported(
     trace: Path, capsys: pytest.CaptureFixture[str], content: str | None, options: list[str], word: str
 ) -> None:
     path = trace
@@ -106,14 +106,14 @@ def test_what_cannot_run_is_said_so(
 
 
 @pytest.mark.parametrize("command", [["-m", "simulator"], ["manage.py", "simulate"]])
-def test_it_starts_with_and_without_django(trace: Path, command: list[str]) -> None:
+def test_the_command_runs_with_and_without_django(trace: Path, command: list[str]) -> None:
     out = trace.parent / "report.json"
     arguments = [str(trace), "--qps", "2", "--requests", "40", "--json", str(out)]
     subprocess.run([sys.executable, *command, *arguments], check=True, capture_output=True, timeout=PATIENCE_S)
     assert json.loads(out.read_text())["requests"] == 40
 
 
-def test_a_policy_file_of_the_schema_before_runs_and_that_is_said(
+def test_a_policy_file_of_the_previous_schema_runs_with_a_note(
     trace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = SchemaLine("routing policies", 1, lambda old: {"ttft_slo_s": old["slo_ms"] / 1000})
@@ -124,9 +124,7 @@ def test_a_policy_file_of_the_schema_before_runs_and_that_is_said(
     assert f"simulate: {old} is of schema 0; it was read as schema 1" in capsys.readouterr().err
 
 
-def test_the_rule_that_transfers_says_when_nothing_is_transferred(
-    trace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mooncake_notes_when_transfers_are_disabled(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for options, said in (([], True), (["--transfers"], False)):
         assert main([str(trace), "--placement", "mooncake", *options]) == 0
         assert ("mooncake chooses as min_ttft" in capsys.readouterr().err) == said

@@ -28,7 +28,7 @@ def policy_file(tmp_path: Path, **document: object) -> str:
     return str(path)
 
 
-def test_without_a_policy_file_nothing_limits_and_estimates_are_exact(trace: Path) -> None:
+def test_without_a_policy_file_nothing_is_limited_and_estimates_are_exact(trace: Path) -> None:
     (task,) = plan(trace, "--slo-ttft", "3").tasks
     policy = task.spec.policy
     assert (policy.placement.name, policy.order.name, policy.ttft_slo_s) == ("least_cost", "fifo", 3.0)
@@ -36,7 +36,7 @@ def test_without_a_policy_file_nothing_limits_and_estimates_are_exact(trace: Pat
     assert policy.prefill_cost.per_token_s == task.spec.profile.prefill_per_token_s
 
 
-def test_a_policy_file_rules_and_options_change_single_things(trace: Path, tmp_path: Path) -> None:
+def test_a_policy_file_applies_and_options_override_single_values(trace: Path, tmp_path: Path) -> None:
     name = policy_file(tmp_path, placement={"name": "least_cost", "params": {"beta": 2}}, ttft_slo_s=1.5, queue_limit=9)
     (task,) = plan(trace, "--policy-file", name, "--order", "slack", "--param", "prefill_window_tokens=99").tasks
     policy = task.spec.policy
@@ -49,14 +49,14 @@ def test_a_policy_file_rules_and_options_change_single_things(trace: Path, tmp_p
     )
 
 
-def test_a_parameter_finds_its_stage(trace: Path) -> None:
+def test_a_parameter_is_assigned_to_its_stage(trace: Path) -> None:
     (task,) = plan(trace, "--param", "beta=4").tasks
     assert task.spec.policy.placement.params == {"beta": 4}
     (task,) = plan(trace, "--placement", "dual_map", "--param", "placement.virtual_nodes=7").tasks
     assert task.spec.policy.placement.params == {"virtual_nodes": 7}
 
 
-def test_eviction_is_the_profiles_unless_it_is_said(trace: Path, tmp_path: Path) -> None:
+def test_eviction_comes_from_the_profile_unless_given(trace: Path, tmp_path: Path) -> None:
     profile = tmp_path / "chance.json"
     profile.write_text('{"eviction": "rlt", "num_blocks": 7}')
     chosen = [
@@ -68,7 +68,7 @@ def test_eviction_is_the_profiles_unless_it_is_said(trace: Path, tmp_path: Path)
     assert (task.spec.profile.eviction, task.spec.profile.num_blocks) == ("lru", 7)
 
 
-def test_under_all_a_parameter_goes_where_it_is_known(trace: Path) -> None:
+def test_with_all_a_parameter_applies_to_placements_that_have_it(trace: Path) -> None:
     tasks = plan(trace, "--all", "--order", "fifo", "--param", "virtual_nodes=7").tasks
     by_name = {task.spec.policy.placement.name: task.spec.policy.placement.params for task in tasks}
     assert by_name["dual_map"] == {"virtual_nodes": 7}
@@ -90,14 +90,14 @@ def test_under_all_a_parameter_goes_where_it_is_known(trace: Path) -> None:
         (["--policy-file", "missing.json"], ["--policy-file", "No such file"]),
     ],
 )
-def test_faults_name_their_option(trace: Path, options: list[str], words: list[str]) -> None:
+def test_errors_name_their_option(trace: Path, options: list[str], words: list[str]) -> None:
     with pytest.raises(SimulateOptionsError) as caught:
         plan(trace, *options)
     for word in words:
         assert word in str(caught.value)
 
 
-def test_a_policy_file_that_is_none_is_named_with_its_path(trace: Path, tmp_path: Path) -> None:
+def test_an_unusable_policy_file_is_reported_with_its_path(trace: Path, tmp_path: Path) -> None:
     with pytest.raises(SimulateOptionsError, match=r"is no policy.*queue_limit"):
         plan(trace, "--policy-file", policy_file(tmp_path, queue_limit="many"))
 
@@ -112,7 +112,7 @@ def test_a_policy_file_that_is_none_is_named_with_its_path(trace: Path, tmp_path
         (["--decode", "2", "--engines", "6", "--engine-model", "pd"], 6, 4),
     ],
 )
-def test_a_fleet_may_have_roles(trace: Path, options: list[str], engines: int, prefill: int) -> None:
+def test_a_fleet_can_have_roles(trace: Path, options: list[str], engines: int, prefill: int) -> None:
     (task,) = plan(trace, *options).tasks
     assert (task.spec.engines, task.spec.prefill) == (engines, prefill)
 
@@ -127,12 +127,12 @@ def test_a_fleet_may_have_roles(trace: Path, options: list[str], engines: int, p
         (["--prefill", "1", "--decode", "1", "--engine-model", "chunked"], "leave out chunked"),
     ],
 )
-def test_roles_that_do_not_add_up_are_rejected(trace: Path, options: list[str], words: str) -> None:
+def test_inconsistent_roles_are_rejected(trace: Path, options: list[str], words: str) -> None:
     with pytest.raises(SimulateOptionsError, match=words):
         plan(trace, *options)
 
 
-def test_a_policy_files_automations_steer_unless_others_are_given(trace: Path, tmp_path: Path) -> None:
+def test_a_policy_files_automations_apply_unless_others_are_given(trace: Path, tmp_path: Path) -> None:
     name = policy_file(tmp_path, automation={"scaling": {"mode": "act"}})
     (task,) = plan(trace, "--policy-file", name).tasks
     assert task.automation is not None

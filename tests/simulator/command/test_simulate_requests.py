@@ -1,4 +1,4 @@
-"""Where `simulate` takes requests from, and when they arrive: options, and runs of each kind."""
+"""Sources and arrival times of requests for `simulate`: options, and runs of each kind."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_every_generated_workload_can_be_simulated(name: str, tmp_path: Path) ->
     assert result["detail"]["finished_per_s"] > 0
 
 
-def test_settings_of_a_workload_reach_it(tmp_path: Path) -> None:
+def test_workload_settings_reach_the_workload(tmp_path: Path) -> None:
     shared = [
         report(tmp_path, "gsp", "--workload-param", f"ratio={ratio}", "--workload-param", "groups=2")
         for ratio in ("0", "0.9")
@@ -47,7 +47,7 @@ def test_closed_loop_clients_set_the_rate(tmp_path: Path) -> None:
     assert many["detail"]["finished_per_s"] > few["detail"]["finished_per_s"]
 
 
-def test_poisson_arrivals_spread_what_the_trace_has_in_bursts(tmp_path: Path) -> None:
+def test_poisson_arrivals_spread_the_bursts_of_the_trace(tmp_path: Path) -> None:
     bursts, spread = (
         report(tmp_path, "toolagent_like", "--qps", "4", "--arrivals", arrivals) for arrivals in ("trace", "poisson")
     )
@@ -71,13 +71,13 @@ def test_poisson_arrivals_spread_what_the_trace_has_in_bursts(tmp_path: Path) ->
         ([__file__, "--workload-param", "ratio=0.5"], ["is a file"]),
     ],
 )
-def test_faults_name_their_option(options: list[str], words: list[str]) -> None:
+def test_errors_name_their_option(options: list[str], words: list[str]) -> None:
     with pytest.raises(SimulateOptionsError) as caught:
         plan(*options)
     for word in words:
         assert word in str(caught.value)
 
 
-def test_a_workload_without_end_asks_for_a_number_of_requests(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_endless_workload_requires_a_number_of_requests(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["multi_turn_chat", "--workload-param", "sessions=0"]) == 2
     assert "number of rows" in capsys.readouterr().err

@@ -1,7 +1,7 @@
 from simulator.command.simulate_table import render
 
 
-def test_each_report_is_a_line_and_figures_without_values_get_no_column() -> None:
+def test_each_report_is_a_row_and_empty_figures_get_no_column() -> None:
     table = render([
         {"placement": "least_cost", "order": "fifo", "qps": 10.0, "slo_share": 0.987, "ttft_p50_s": None},
         {"placement": "random", "order": "late_last", "qps": 8.0, "slo_share": 1.0, "ttft_p50_s": 1.234},

@@ -10,7 +10,7 @@ from tests.simulator.engine_cache.token_paths import random_paths
 
 
 @pytest.mark.parametrize("name", EVICTIONS)
-def test_the_same_seed_gives_the_same_evictions(name: str) -> None:
+def test_the_same_seed_produces_the_same_evictions(name: str) -> None:
     stories = []
     for _ in range(2):
         cache = PrefixCache(15, eviction_rule(name, random.Random(4)))
@@ -19,7 +19,7 @@ def test_the_same_seed_gives_the_same_evictions(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EVICTIONS)
-def test_only_what_has_to_go_goes(name: str) -> None:
+def test_only_the_necessary_blocks_are_evicted(name: str) -> None:
     cache = PrefixCache(15, eviction_rule(name, random.Random(4)))
     for path in random_paths(2, 200):
         before, held = len(cache), cache.match(path)
@@ -29,7 +29,7 @@ def test_only_what_has_to_go_goes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EVICTIONS)
-def test_pinned_blocks_stay_and_what_does_not_fit_beside_them_is_left_out(name: str) -> None:
+def test_pinned_blocks_stay_and_blocks_that_do_not_fit_are_skipped(name: str) -> None:
     cache = PrefixCache(4, eviction_rule(name, random.Random(0)))
     cache.insert((1, 2, 3))
     cache.pin((1, 2, 3))

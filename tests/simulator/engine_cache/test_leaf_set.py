@@ -16,7 +16,7 @@ MOVES = st.lists(
 
 
 @given(MOVES)
-def test_it_is_two_sets(moves: list[tuple[str, int]]) -> None:
+def test_marked_and_unmarked_leaves_match_two_plain_sets(moves: list[tuple[str, int]]) -> None:
     leaves = LeafSet()
     parts: dict[str, set[int]] = {"unmarked": set(), "marked": set()}
     for move, key in moves:
@@ -35,7 +35,7 @@ def test_it_is_two_sets(moves: list[tuple[str, int]]) -> None:
         assert set(leaves) == parts["unmarked"] | parts["marked"]
 
 
-def test_it_takes_the_unmarked_leaf_at_a_share_of_them() -> None:
+def test_the_unmarked_leaf_at_a_fraction_of_them_is_taken() -> None:
     leaves = LeafSet()
     for key in range(8):
         leaves.add(key, marked=key % 2 == 1)

@@ -14,7 +14,7 @@ def keys_of(prompt: list[int]) -> tuple[int, ...]:
 
 
 class CacheUnderRandomUse(RuleBasedStateMachine):
-    """Invariants hold under any use, and evictions are exactly the blocks that went missing."""
+    """Invariants hold under any use, and evictions are exactly the blocks that disappeared."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ TestCacheUnderRandomUse = CacheUnderRandomUse.TestCase
 TestCacheUnderRandomUse.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
 
 
-def test_the_least_recently_used_leaf_goes_first() -> None:
+def test_the_least_recently_used_leaf_is_evicted_first() -> None:
     cache = PrefixCache(4)
     old, new = keys_of([1, 2]), keys_of([3, 4])
     cache.insert(old)
@@ -88,7 +88,7 @@ def test_a_prompt_longer_than_the_cache_keeps_its_head() -> None:
     assert cache.match(keys) == 2
 
 
-def test_unpinning_what_is_not_pinned_is_an_error() -> None:
+def test_unpinning_an_unpinned_block_is_an_error() -> None:
     cache = PrefixCache(2)
     cache.insert(keys_of([1]))
     with pytest.raises(ValueError, match="not pinned"):
@@ -96,7 +96,7 @@ def test_unpinning_what_is_not_pinned_is_an_error() -> None:
 
 
 class PlainLeafLru:
-    """The rule in its plainest form: each eviction scans every leaf and takes the least recently used."""
+    """The plainest form of the rule: each eviction scans every leaf and takes the least recently used."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -125,7 +125,7 @@ class PlainLeafLru:
 
 
 @given(st.lists(PROMPTS, max_size=60), st.integers(1, 9))
-def test_it_evicts_what_a_search_over_all_leaves_would(prompts: list[list[int]], capacity: int) -> None:
+def test_evictions_equal_those_of_a_full_scan_of_leaves(prompts: list[list[int]], capacity: int) -> None:
     cache, plain = PrefixCache(capacity), PlainLeafLru(capacity)
     for prompt in prompts:
         assert cache.insert(keys_of(prompt)) == plain.insert(keys_of(prompt))

@@ -1,4 +1,4 @@
-"""RLT against its paper: Algorithm 1 move by move, Theorems 4, 6 and 8, Corollary 7."""
+"""RLT compared with its paper: Algorithm 1 move by move, Theorems 4, 6 and 8, Corollary 7."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rlt(seed: int) -> EvictionRule:
 
 
 class PlainRlt:
-    """Algorithm 1 as it is written, over sets; it receives the drawn leaves and checks that each was possible."""
+    """Algorithm 1 as written, over sets; it receives the drawn leaves and checks that each was possible."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -74,7 +74,7 @@ class PlainRlt:
 
 
 class RltUnderRandomUse(RuleBasedStateMachine):
-    """Whatever happens, every block drawn is one that Algorithm 1 could draw, and as many are drawn."""
+    """Under any use, every drawn block is one that Algorithm 1 could draw, and the number of draws is equal."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ def _first_drawn(seed: int) -> int:
     return drawn
 
 
-def test_what_a_phase_has_used_stays_until_the_phase_is_full() -> None:
+def test_blocks_used_in_a_phase_stay_until_the_phase_is_full() -> None:
     for seed in range(50):
         cache = PrefixCache(6, rlt(seed))
         for key in range(1, 7):
@@ -146,7 +146,7 @@ def test_what_a_phase_has_used_stays_until_the_phase_is_full() -> None:
 
 
 @pytest.mark.parametrize(("capacity", "length"), [(12, 4), (40, 5), (64, 32)])
-def test_in_theorem_4s_loop_it_stays_within_theorem_6(capacity: int, length: int) -> None:
+def test_in_theorem_4s_loop_misses_stay_within_theorem_6(capacity: int, length: int) -> None:
     phases = 30
     paths = loop(capacity, length, phases)
     optimum = misses(paths, capacity, partial(BeladyLeaves, paths=paths))
@@ -159,7 +159,7 @@ def test_in_theorem_4s_loop_it_stays_within_theorem_6(capacity: int, length: int
 
 @pytest.mark.parametrize("workload", range(6))
 @pytest.mark.parametrize("capacity", [8, 16, 40])
-def test_on_any_paths_it_stays_within_theorem_6(workload: int, capacity: int) -> None:
+def test_on_any_paths_misses_stay_within_theorem_6(workload: int, capacity: int) -> None:
     paths = random_paths(workload, 300)
     shortest = min(map(len, paths))
     optimum = misses(paths, capacity, partial(BeladyLeaves, paths=paths))
@@ -168,7 +168,7 @@ def test_on_any_paths_it_stays_within_theorem_6(workload: int, capacity: int) ->
 
 
 @pytest.mark.parametrize("rule", [LruLeaves, rlt(1), rlt(2)], ids=["lru", "rlt-1", "rlt-2"])
-def test_on_theorem_8s_distribution_every_rule_misses_about_h_times_as_often_as_the_optimum(rule: EvictionRule) -> None:
+def test_on_theorem_8s_distribution_every_rule_misses_about_h_times_the_optimum(rule: EvictionRule) -> None:
     capacity, length, queries = 16, 4, 2000
     tails = capacity - length + 2
     rng = random.Random(1)
@@ -182,7 +182,7 @@ def test_on_theorem_8s_distribution_every_rule_misses_about_h_times_as_often_as_
 
 
 def batch_misses(capacity: int, length: int, together: int, phases: int, rule: EvictionRule) -> int:
-    """Run Theorem 5's loop: batches of β paths held at once, of which only the last differs from batch to batch."""
+    """Run Theorem 5's loop: batches of β paths held at once, which differ only in their last path."""
     cache, missed = PrefixCache(capacity, rule), 0
     shared = tuple(range(length - 1))
     batches = capacity - length - together + 3
@@ -200,7 +200,7 @@ def batch_misses(capacity: int, length: int, together: int, phases: int, rule: E
 
 
 @pytest.mark.parametrize(("capacity", "length", "together"), [(16, 4, 3), (40, 5, 8), (48, 8, 16)])
-def test_with_locked_leaves_it_stays_within_corollary_7(capacity: int, length: int, together: int) -> None:
+def test_with_locked_leaves_misses_stay_within_corollary_7(capacity: int, length: int, together: int) -> None:
     phases = 30
     optimum = capacity + phases - 1
     run = partial(batch_misses, capacity, length, together, phases)

@@ -1,4 +1,4 @@
-"""Paths of named blocks for the tests of caches, and counting of what they miss."""
+"""Paths of named blocks for tests of caches, and counts of their misses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def keys_of(prompt: Sequence[int]) -> Path:
 
 
 def loop(capacity: int, length: int, phases: int) -> list[Path]:
-    """Return Theorem 4's paths in their order: B − L + 2 of them that differ in their last block only.
+    """Return Theorem 4's paths in order: B − L + 2 paths that differ only in their last block.
 
     A phase has B different blocks, which is B − L + 1 paths.
     """
@@ -28,7 +28,7 @@ def loop(capacity: int, length: int, phases: int) -> list[Path]:
 
 
 def random_paths(seed: int, count: int) -> list[Path]:
-    """Return chains of 2 to 6 blocks over a small alphabet, some prefixes much asked for."""
+    """Return chains of 2 to 6 blocks over a small alphabet, with some frequently requested prefixes."""
     rng = random.Random(seed)
     return [
         keys_of([min(int(rng.expovariate(0.8)), 4) for _ in range(rng.randint(2, 6))]) for _ in range(count)
@@ -36,7 +36,7 @@ def random_paths(seed: int, count: int) -> list[Path]:
 
 
 def misses(paths: Sequence[Path], capacity: int, rule: EvictionRule) -> int:
-    """Return the blocks not found, path after path, from an empty cache."""
+    """Return the number of missed blocks of the paths in order, starting with an empty cache."""
     cache, missed = PrefixCache(capacity, rule), 0
     for path in paths:
         missed += len(path) - cache.match(path)

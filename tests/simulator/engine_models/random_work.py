@@ -1,4 +1,4 @@
-"""Random work for any engine model, and what must hold of its events whatever the work."""
+"""Random work for any engine model, and invariants of its events."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOVES = st.lists(
 
 
 def chained(path: list[int]) -> tuple[int, ...]:
-    """Return keys that name prefixes: equal paths, equal keys."""
+    """Return keys that identify prefixes: equal paths have equal keys."""
     keys, key = [], 1
     for step in path:
         key = key * 4 + step + 1
@@ -40,7 +40,7 @@ def chained(path: list[int]) -> tuple[int, ...]:
 
 
 class Driver:
-    """Plays moves against an engine and checks it after each; keeps all events and the blocks announced."""
+    """Plays moves against an engine and checks it after each; stores all events and the announced blocks."""
 
     def __init__(self, engine: Any) -> None:
         self.engine = engine
@@ -51,7 +51,7 @@ class Driver:
         self.held: set[int] = set()
 
     def play(self, moves: list[tuple[Any, ...]]) -> None:
-        """Play the moves, let everything finish, and check the whole story."""
+        """Play the moves, run until everything has finished, and check all events."""
         for move in moves:
             if move[0] == "submit":
                 self.submit(*move[1:])
@@ -64,7 +64,7 @@ class Driver:
         self.finish()
 
     def submit(self, path: list[int], tail: int, output: int, priority: int) -> None:
-        """Submit a prompt of whole blocks and a tail, some of whose blocks were loaded."""
+        """Submit a prompt of whole blocks and a partial one, with some blocks loaded."""
         name = str(len(self.submitted))
         keys = chained(path)
         loaded = output % (len(keys) + 1)
@@ -73,7 +73,7 @@ class Driver:
         self.submitted[name] = sequence
 
     def take(self, events: list[EngineEvent]) -> None:
-        """Keep events, and the set of blocks that they announce."""
+        """Store events, and update the set of announced blocks."""
         for event in events:
             if isinstance(event, BlocksStored):
                 assert event.parent is None or event.parent in self.held, "a parent comes before its children"
@@ -85,7 +85,7 @@ class Driver:
         self.events += events
 
     def finish(self) -> None:
-        """Let time pass until the engine is empty."""
+        """Advance time until the engine is empty."""
         self.take(self.engine.advance(self.now + 1e6))
         self.engine.check()
         assert (self.engine.running, self.engine.waiting, self.engine.kv_usage) == (0, 0, 0.0)

@@ -13,7 +13,7 @@ def _stored(pool: BlockPool, *keys: int) -> list[Block]:
     return [pool.fill(key)[0] for key in keys]
 
 
-def test_empty_blocks_go_first_and_then_the_longest_free_tail_first() -> None:
+def test_empty_blocks_are_taken_first_and_then_the_longest_free_tail() -> None:
     pool = BlockPool(5)
     one, two = _stored(pool, 1, 11), _stored(pool, 2)
     pool.release(one, 0)
@@ -22,7 +22,7 @@ def test_empty_blocks_go_first_and_then_the_longest_free_tail_first() -> None:
     assert (pool.free, pool.held) == (1, 4)
 
 
-def test_a_shared_block_is_free_when_its_last_holder_is_gone() -> None:
+def test_a_shared_block_is_free_after_its_last_holder_releases_it() -> None:
     pool = BlockPool(3)
     mine = _stored(pool, 1, 2)
     yours = pool.share([1])
@@ -35,7 +35,7 @@ def test_a_shared_block_is_free_when_its_last_holder_is_gone() -> None:
     assert pool.match([1]) == 1
 
 
-def test_a_key_is_new_once_and_gone_with_its_last_block() -> None:
+def test_a_key_is_new_once_and_removed_with_its_last_block() -> None:
     pool = BlockPool(2)
     pool.take(2)
     first, new = pool.fill(1)
@@ -47,7 +47,7 @@ def test_a_key_is_new_once_and_gone_with_its_last_block() -> None:
     assert pool.take(1) == [1]
 
 
-def test_blocks_that_were_not_filled_come_back_empty() -> None:
+def test_unfilled_blocks_are_returned_empty() -> None:
     pool = BlockPool(2)
     pool.take(2)
     pool.release([], 2)

@@ -40,7 +40,7 @@ def _times(events: list[EngineEvent], kind: type, name: str) -> list[float]:
     return [e.at_s for e in events if isinstance(e, kind) and getattr(e, "request_id", "") == name]
 
 
-def test_a_long_prompt_comes_in_chunks_of_the_budget() -> None:
+def test_a_long_prompt_is_computed_in_chunks_of_the_budget() -> None:
     engine = ChunkedEngine(_PLAIN)
     engine.submit(PromptSequence("a", tuple(range(25)), 2500), 0.0)
     events = engine.advance(_LATE)
@@ -53,7 +53,7 @@ def test_a_long_prompt_comes_in_chunks_of_the_budget() -> None:
     assert _times(events, FirstTokenEvent, "a") == [pytest.approx(0.28)]
 
 
-def test_chunks_together_cost_what_one_prefill_costs_but_for_the_bases() -> None:
+def test_chunks_together_cost_one_prefill_plus_their_base_costs() -> None:
     profile = EngineProfile(max_batched_tokens=1024)
     engine = ChunkedEngine(profile)
     engine.submit(PromptSequence("a", (), 9585), 0.0)
@@ -62,7 +62,7 @@ def test_chunks_together_cost_what_one_prefill_costs_but_for_the_bases() -> None
     assert _times(engine.advance(_LATE), FirstTokenEvent, "a") == [pytest.approx(expected)]
 
 
-def test_running_sequences_go_on_beside_a_prompt_that_takes_what_is_left_of_the_budget() -> None:
+def test_running_sequences_continue_while_a_prompt_uses_the_remaining_budget() -> None:
     engine = ChunkedEngine(_PLAIN, emit_tokens=True)
     engine.submit(PromptSequence("a", (), 100, 50), 0.0)
     engine.submit(PromptSequence("b", (), 1998, 2), 0.02)
@@ -74,7 +74,7 @@ def test_running_sequences_go_on_beside_a_prompt_that_takes_what_is_left_of_the_
     assert _times(events, FirstTokenEvent, "b") == [pytest.approx(0.02 + 0.2398)]
 
 
-def test_a_block_is_there_for_others_as_soon_as_it_is_full() -> None:
+def test_a_block_is_shared_as_soon_as_it_is_full() -> None:
     engine = ChunkedEngine(_PLAIN)
     keys = tuple(range(15))
     engine.submit(PromptSequence("a", keys, 1500), 0.0)
@@ -94,7 +94,7 @@ def test_a_prompts_last_token_is_always_computed_and_a_partial_block_never_cache
     assert hits == [(0, 2), (200, 3), (200, 3)]
 
 
-def test_blocks_that_an_answer_fills_are_cached_too() -> None:
+def test_blocks_filled_by_a_response_are_cached_too() -> None:
     engine = ChunkedEngine(_PLAIN)
     engine.submit(PromptSequence("a", (1,), 150, 152), 0.0)
     stored = [e for e in engine.advance(_LATE) if isinstance(e, BlocksStored)]
@@ -104,7 +104,7 @@ def test_blocks_that_an_answer_fills_are_cached_too() -> None:
     assert engine.cached_blocks == 3
 
 
-def test_the_latest_arrival_gives_way_when_blocks_run_out_and_is_computed_again() -> None:
+def test_the_latest_arrival_is_preempted_when_blocks_run_out_and_recomputed() -> None:
     profile = replace(_PLAIN, num_blocks=5)
     engine = ChunkedEngine(profile, emit_tokens=True)
     engine.submit(PromptSequence("old", (1, 2), 200, 150), 0.0)
@@ -125,7 +125,7 @@ def test_a_higher_priority_is_admitted_first_and_preempted_last() -> None:
     assert _times(events, Finished, "high") < _times(events, Finished, "low")
 
 
-def test_free_memory_is_a_cache_until_it_is_taken() -> None:
+def test_free_memory_is_a_cache_until_it_is_used() -> None:
     engine = ChunkedEngine(replace(_PLAIN, num_blocks=4))
     engine.submit(PromptSequence("a", (1, 2, 3), 300), 0.0)
     engine.submit(PromptSequence("b", (7, 8), 200), 1.0)
@@ -144,7 +144,7 @@ def test_blocks_from_another_engine_count_as_hits() -> None:
     assert [e.cached_tokens for e in engine.advance(_LATE) if isinstance(e, PrefillStarted)] == [200]
 
 
-def test_what_was_loaded_for_a_prompt_is_there_at_its_start_although_the_engine_was_full_when_it_came() -> None:
+def test_loaded_blocks_are_available_at_the_start_even_if_the_engine_was_full() -> None:
     engine = ChunkedEngine(replace(_PLAIN, num_blocks=5))
     engine.submit(PromptSequence("a", (1, 2, 3, 4), 400, 50), 0.0)
     engine.advance(0.06)
@@ -159,7 +159,7 @@ def test_what_was_loaded_for_a_prompt_is_there_at_its_start_although_the_engine_
     engine.check()
 
 
-def test_what_was_loaded_counts_once_and_never_for_the_last_token() -> None:
+def test_loaded_blocks_count_once_and_never_for_the_last_token() -> None:
     engine = ChunkedEngine(replace(_PLAIN, num_blocks=5))
     engine.submit(PromptSequence("a", (1, 2), 200, 150, loaded_blocks=2), 0.0)
     assert [e.cached_tokens for e in engine.advance(0.0) if isinstance(e, PrefillStarted)] == [100]
@@ -171,7 +171,7 @@ def test_what_was_loaded_counts_once_and_never_for_the_last_token() -> None:
     engine.check()
 
 
-def test_more_places_than_the_budget_has_tokens_make_no_engine() -> None:
+def test_more_running_sequences_than_budget_tokens_are_rejected() -> None:
     with pytest.raises(ValueError, match="max_running 256 is over max_batched_tokens 100"):
         ChunkedEngine(EngineProfile(max_batched_tokens=100))
 
@@ -196,7 +196,7 @@ def test_random_work_keeps_every_invariant_and_loses_nothing(moves: list[tuple[A
 
 @given(MOVES)
 @settings(max_examples=150, deadline=None)
-def test_many_steps_at_once_end_as_single_steps_do(moves: list[tuple[Any, ...]]) -> None:
+def test_batched_steps_give_the_same_results_as_single_steps(moves: list[tuple[Any, ...]]) -> None:
     at_once, single = Driver(ChunkedEngine(_SMALL)), Driver(ChunkedEngine(_SMALL, emit_tokens=True))
     at_once.play(moves)
     single.play(moves)

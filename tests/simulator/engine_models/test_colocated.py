@@ -20,7 +20,7 @@ def _at(events: list[EngineEvent], kind: type, name: str) -> float:
     return next(e.at_s for e in events if isinstance(e, kind) and getattr(e, "request_id", "") == name)
 
 
-def test_decode_steps_follow_the_studys_formula() -> None:
+def test_decode_steps_follow_the_formula_of_the_study() -> None:
     engine = colocated(EngineProfile())
     engine.submit(PromptSequence("a", (), 1000, 11), 0.0)
     events = engine.advance(_LATE)
@@ -51,7 +51,7 @@ def test_a_request_larger_than_the_device_is_rejected() -> None:
         colocated(EngineProfile(device_tokens=100)).submit(PromptSequence("a", (), 90, 11), 0.0)
 
 
-def test_an_arrival_in_the_middle_of_many_steps_is_seen_after_the_running_one() -> None:
+def test_an_arrival_during_batched_steps_is_handled_after_the_running_step() -> None:
     profile = EngineProfile(step_per_context_token_s=0.0, step_per_sequence_s=0.0, step_base_s=0.02)
     for advanced in (True, False):
         engine = colocated(profile)
@@ -63,7 +63,7 @@ def test_an_arrival_in_the_middle_of_many_steps_is_seen_after_the_running_one() 
         assert _at(engine.advance(_LATE), PrefillStarted, "b") == pytest.approx(first + 0.06)
 
 
-def test_thousands_of_tokens_take_few_operations() -> None:
+def test_thousands_of_tokens_need_few_operations() -> None:
     engine = colocated(EngineProfile())
     engine.submit(PromptSequence("a", (), 1000, 100_000), 0.0)
     operations = 0
@@ -81,7 +81,7 @@ def test_random_work_keeps_every_invariant_and_loses_nothing(moves: list[tuple[A
 
 @given(MOVES)
 @settings(max_examples=150, deadline=None)
-def test_many_steps_at_once_end_as_single_steps_do(moves: list[tuple[Any, ...]]) -> None:
+def test_batched_steps_give_the_same_results_as_single_steps(moves: list[tuple[Any, ...]]) -> None:
     at_once, single = Driver(colocated(_SMALL)), Driver(EngineModel(_SMALL))
     at_once.play(moves)
     single.play(moves)

@@ -15,7 +15,7 @@ def _batch(*contexts: int, profile: EngineProfile | None = None) -> DecodeBatch:
     return batch
 
 
-def test_many_steps_take_as_long_as_one_after_the_other() -> None:
+def test_many_steps_take_as_long_as_the_same_steps_one_by_one() -> None:
     batch, slow = _batch(1000, 50), _batch(1000, 50)
     total = 0.0
     for _ in range(9):
@@ -33,7 +33,7 @@ def test_members_are_due_in_the_order_they_joined() -> None:
     assert batch.step(1) == ["0", "2"]
 
 
-def test_a_member_that_left_is_never_due() -> None:
+def test_a_removed_member_is_never_due() -> None:
     batch = _batch(5, 5)
     assert batch.leave("0") == 0
     assert batch.steps_until_due() == 11
@@ -53,7 +53,7 @@ def test_no_member_can_be_due_in_the_past() -> None:
     st.floats(0, 100),
     st.sampled_from([0.0, 30e-9, 1e-6]),
 )
-def test_the_step_that_reaches_a_moment_is_the_first_to_do_so(
+def test_the_step_count_to_a_time_is_the_smallest_that_reaches_it(
     members: int, context: int, started: float, later: float, growth: float
 ) -> None:
     batch = _batch(*[context] * members, profile=EngineProfile(step_per_context_token_s=growth))

@@ -22,21 +22,21 @@ def test_the_longest_prompt_of_the_study_costs_2_07_seconds() -> None:
     assert EngineProfile().prefill_s(20_480, 0) == pytest.approx(2.068, abs=0.001)
 
 
-def test_a_hit_costs_two_microseconds_per_token_and_one_token_is_always_computed() -> None:
+def test_a_cached_token_costs_two_microseconds_and_one_token_is_always_computed() -> None:
     assert EngineProfile().prefill_s(1024, 1024) == pytest.approx(0.010 + 0.08e-3 + 2e-9 * 1023.5 + 2e-6 * 1024)
 
 
-def test_a_step_grows_with_batch_and_context() -> None:
+def test_step_time_grows_with_batch_and_context() -> None:
     assert EngineProfile().step_s(10, 100_000) == pytest.approx(0.015 + 0.001 + 0.003)
 
 
-def test_the_reference_takes_a_whole_hit_as_a_hit() -> None:
+def test_the_reference_counts_a_complete_hit_as_a_hit() -> None:
     assert EngineProfile().hit_tokens(1024, 2) == 1024
     assert EngineProfile().hit_tokens(1000, 2) == 1000
 
 
 @pytest.mark.parametrize(("prompt", "hit"), [(1024, 512), (1025, 1024), (512, 0), (100, 0)])
-def test_a_server_computes_the_last_block_again(prompt: int, hit: int) -> None:
+def test_a_server_recomputes_the_last_block(prompt: int, hit: int) -> None:
     assert EngineProfile(recompute_last_block=True).hit_tokens(prompt, prompt // 512) == hit
 
 
@@ -47,19 +47,19 @@ def test_a_profile_is_read_from_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", '{"num_blocks": 0}', '{"blocks": 3}', "[" * 5000])
-def test_a_wrong_profile_is_rejected_with_its_path(tmp_path: Path, text: str) -> None:
+def test_an_invalid_profile_is_rejected_with_its_path(tmp_path: Path, text: str) -> None:
     path = tmp_path / "wrong.json"
     path.write_text(text)
     with pytest.raises(UnreadableProfileError, match=r"wrong\.json"):
         read_profile(path)
 
 
-def test_a_missing_profile_is_said_so(tmp_path: Path) -> None:
+def test_a_missing_profile_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UnreadableProfileError, match="cannot read"):
         read_profile(tmp_path / "none.json")
 
 
-def test_all_faults_of_a_profile_are_said_with_their_paths(tmp_path: Path) -> None:
+def test_all_faults_of_a_profile_are_reported_with_their_paths(tmp_path: Path) -> None:
     path = tmp_path / "wrong.json"
     path.write_text('{"num_blocks": 0, "step_base_s": "fast", "blocks": 3, "source": "fine"}')
     with pytest.raises(UnreadableProfileError) as caught:
@@ -69,14 +69,14 @@ def test_all_faults_of_a_profile_are_said_with_their_paths(tmp_path: Path) -> No
     assert "$.source" not in said
 
 
-def test_a_profile_is_written_and_read_again(tmp_path: Path) -> None:
+def test_a_profile_round_trips(tmp_path: Path) -> None:
     profile = EngineProfile(prefill_base_s=0.5, source="a test")
     write_profile(tmp_path / "own.json", profile)
     assert read_profile(tmp_path / "own.json") == profile
 
 
 @pytest.mark.parametrize("path", sorted(PROFILES.glob("*.json")), ids=lambda path: path.stem)
-def test_every_profile_that_comes_with_the_program_names_its_source(path: Path) -> None:
+def test_every_bundled_profile_names_its_source(path: Path) -> None:
     assert len(profile_named(path.stem).source) > 40
 
 
@@ -85,13 +85,13 @@ def test_an_unknown_profile_lists_the_known_ones() -> None:
         profile_named("../reference")
 
 
-def test_the_reference_profile_has_the_studys_figures() -> None:
+def test_the_reference_profile_has_the_figures_of_the_study() -> None:
     named = profile_named("reference")
     assert named.prefill_s(9585, 0) == EngineProfile().prefill_s(9585, 0)
     assert (named.num_blocks, named.block_tokens, named.device_tokens) == (1953, 512, 300_000)
 
 
-def test_a_step_of_decoding_and_chunks_pays_the_larger_base_once() -> None:
+def test_a_mixed_step_pays_only_the_larger_base_cost() -> None:
     profile = EngineProfile()
     assert profile.mixed_step_s(10, 5000, []) == pytest.approx(profile.step_s(10, 5000))
     assert profile.mixed_step_s(0, 0, [(1000, 1000)]) == pytest.approx(profile.prefill_s(1000, 0))

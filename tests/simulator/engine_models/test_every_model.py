@@ -17,7 +17,7 @@ _PROFILE = EngineProfile(num_blocks=60, device_tokens=30_000, max_batched_tokens
 
 @pytest.fixture(params=[(model, eviction) for model in sorted(ENGINE_MODELS) for eviction in EVICTIONS])
 def build(request: pytest.FixtureRequest) -> Callable[[], SimulatedEngine]:
-    """Makes a new engine of each model with each eviction in turn."""
+    """Create a new engine of each model with each eviction rule in turn."""
     model, eviction = request.param
     return lambda: ENGINE_MODELS[model](replace(_PROFILE, eviction=eviction))
 
@@ -45,14 +45,14 @@ def _play(engine: SimulatedEngine, *, stepwise: bool) -> list[EngineEvent]:
     return events + engine.advance(1e9)
 
 
-def test_it_is_idle_until_something_arrives(build: Callable[[], SimulatedEngine]) -> None:
+def test_the_engine_is_idle_until_a_request_arrives(build: Callable[[], SimulatedEngine]) -> None:
     engine = build()
     assert engine.next_event_time() is None
     assert engine.advance(3.0) == []
     assert (engine.running, engine.waiting, engine.cached_blocks, engine.kv_usage) == (0, 0, 0, 0.0)
 
 
-def test_it_serves_all_and_in_order_of_time(build: Callable[[], SimulatedEngine]) -> None:
+def test_all_requests_are_served_and_events_are_in_order_of_time(build: Callable[[], SimulatedEngine]) -> None:
     events = _play(build(), stepwise=False)
     assert sorted(e.request_id for e in events if isinstance(e, Finished)) == sorted(
         s.request_id for _, s in _arrivals()
@@ -60,12 +60,12 @@ def test_it_serves_all_and_in_order_of_time(build: Callable[[], SimulatedEngine]
     assert [event.at_s for event in events] == sorted(event.at_s for event in events)
 
 
-def test_the_same_work_gives_the_same_events_however_often_time_is_asked(build: Callable[[], SimulatedEngine]) -> None:
+def test_the_same_work_produces_the_same_events_for_any_polling_interval(build: Callable[[], SimulatedEngine]) -> None:
     assert _play(build(), stepwise=True) == _play(build(), stepwise=False)
 
 
 @pytest.mark.parametrize("model", sorted(ENGINE_MODELS))
-def test_the_profile_says_which_blocks_go(model: str) -> None:
+def test_the_profile_determines_which_blocks_are_evicted(model: str) -> None:
     profiles = (_PROFILE, replace(_PROFILE, eviction="rlt"), replace(_PROFILE, eviction="rlt", eviction_seed=1))
     gone = [
         [
@@ -78,7 +78,7 @@ def test_the_profile_says_which_blocks_go(model: str) -> None:
     assert all(gone[one] != gone[other] for one, other in ((0, 1), (0, 2), (1, 2)))
 
 
-def test_something_happens_when_it_says_so(build: Callable[[], SimulatedEngine]) -> None:
+def test_an_event_occurs_at_the_announced_time(build: Callable[[], SimulatedEngine]) -> None:
     engine = build()
     engine.submit(PromptSequence("a", (1, 2), 1024, 50), 5.0)
     assert engine.next_event_time() == 5.0
@@ -101,7 +101,7 @@ def test_blocks_from_another_engine_are_announced_and_count_as_hits(build: Calla
     assert [e.cached_tokens for e in engine.advance(1e9) if isinstance(e, PrefillStarted)] == [1024]
 
 
-def test_a_request_is_gone_once_aborted(build: Callable[[], SimulatedEngine]) -> None:
+def test_an_aborted_request_is_removed(build: Callable[[], SimulatedEngine]) -> None:
     engine = build()
     for name in "abc":
         engine.submit(PromptSequence(name, (), 2000, 100), 0.0)

@@ -18,7 +18,7 @@ def sequence(name: str = "a", tokens: int = 5120) -> PromptSequence:
 
 
 def run(made: FaultyEngine, until_s: float) -> dict[str, float]:
-    """Advance at each due moment; return when what came: `first` and `last`."""
+    """Advance to each due time; return the times of the `first` and the `last` token."""
     seen: dict[str, float] = {}
     while (due := made.next_event_time()) is not None and due <= until_s:
         for event in made.advance(due):
@@ -37,7 +37,7 @@ def usual() -> dict[str, float]:
     return run(made, 100.0)
 
 
-def test_without_a_fault_it_is_the_engine_and_counts_what_comes() -> None:
+def test_without_a_fault_the_engine_behaves_normally_and_counts_tokens() -> None:
     made, plain = engine(), EngineModel(EngineProfile(), emit_tokens=False)
     made.submit(sequence(), 0.0)
     plain.submit(sequence(), 0.0)
@@ -47,7 +47,7 @@ def test_without_a_fault_it_is_the_engine_and_counts_what_comes() -> None:
     assert made.metrics(100.0).prompt_tokens_total == 5120
 
 
-def test_a_hung_engine_goes_on_where_it_stood_once_healed() -> None:
+def test_a_healed_hung_engine_continues_where_it_stopped() -> None:
     made = engine()
     made.submit(sequence(), 0.0)
     made.advance(0.1)
@@ -59,14 +59,14 @@ def test_a_hung_engine_goes_on_where_it_stood_once_healed() -> None:
     assert run(made, 100.0)["last"] == pytest.approx(usual()["last"] + 50.0)
 
 
-def test_a_crawling_engine_takes_so_many_times_as_long() -> None:
+def test_a_crawling_engine_is_slower_by_the_given_factor() -> None:
     made = engine()
     made.set_fault("crawl", 0.0)
     made.submit(sequence(), 0.0)
     assert run(made, 1000.0)["last"] == pytest.approx(CRAWL_FACTOR * usual()["last"])
 
 
-def test_a_lying_engine_counts_tokens_that_never_come() -> None:
+def test_a_lying_engine_counts_tokens_that_never_arrive() -> None:
     made = engine()
     made.submit(sequence(), 0.0)
     made.advance(0.0)
@@ -75,7 +75,7 @@ def test_a_lying_engine_counts_tokens_that_never_come() -> None:
     assert made.metrics(20.0).generated_tokens_total > made.metrics(10.0).generated_tokens_total
 
 
-def test_a_stopped_engine_does_not_answer_and_one_with_garbage_says_what_cannot_be() -> None:
+def test_a_stopped_engine_does_not_respond_and_a_garbage_engine_reports_nonsense() -> None:
     made = engine()
     made.set_fault("stop", 1.0)
     assert not made.metrics(2.0).reachable
@@ -84,7 +84,7 @@ def test_a_stopped_engine_does_not_answer_and_one_with_garbage_says_what_cannot_
 
 
 @pytest.mark.parametrize(("fault", "says"), [("pause", "paused"), ("never_starts", "")])
-def test_a_paused_engine_ends_what_runs_and_starts_nothing(fault: str, says: str) -> None:
+def test_a_paused_engine_finishes_running_requests_and_starts_none(fault: str, says: str) -> None:
     made = engine()
     made.submit(sequence("a"), 0.0)
     made.advance(0.05)
@@ -98,7 +98,7 @@ def test_a_paused_engine_ends_what_runs_and_starts_nothing(fault: str, says: str
     assert made.first_tokens_total == 2
 
 
-def test_what_waits_in_a_paused_engine_can_be_taken_back() -> None:
+def test_a_waiting_request_of_a_paused_engine_can_be_aborted() -> None:
     made = engine()
     made.set_fault("pause", 0.0)
     made.submit(sequence(), 0.1)

@@ -28,7 +28,7 @@ def _of(events: list[EngineEvent], kind: type) -> list[EngineEvent]:
 
 
 def _until(engine: EngineModel, request_id: str) -> list[EngineEvent]:
-    """Let time pass until a request has its first token, and return what happened."""
+    """Advance time until a request has its first token, and return the events."""
     events: list[EngineEvent] = []
     while not any(isinstance(event, FirstTokenEvent) and event.request_id == request_id for event in events):
         at_s = engine.next_event_time()
@@ -43,13 +43,13 @@ def _sequence(
     return PromptSequence(name, keys, prompt, output, **more)
 
 
-def test_an_empty_engine_has_nothing_to_do() -> None:
+def test_an_empty_engine_has_no_events() -> None:
     model = EngineModel(EngineProfile())
     assert model.next_event_time() is None
     assert model.advance(5.0) == []
 
 
-def test_a_cold_prompt_of_9585_tokens_answers_after_0_87_seconds() -> None:
+def test_a_cold_prompt_of_9585_tokens_gets_its_first_token_after_0_87_seconds() -> None:
     model = EngineModel(EngineProfile())
     model.submit(_sequence("a", prompt=9585), 1.0)
     assert model.next_event_time() == 1.0
@@ -71,7 +71,7 @@ def test_prefills_run_one_at_a_time_in_order_of_arrival() -> None:
     ]
 
 
-def test_lower_priority_numbers_go_first_but_only_once_they_have_arrived() -> None:
+def test_lower_priority_numbers_go_first_but_only_after_their_arrival() -> None:
     model = EngineModel(EngineProfile())
     model.submit(_sequence("first", prompt=20_000), 0.0)
     model.submit(_sequence("second"), 0.1)
@@ -80,7 +80,7 @@ def test_lower_priority_numbers_go_first_but_only_once_they_have_arrived() -> No
     assert order == ["first", "urgent", "second"]
 
 
-def test_a_late_call_does_not_let_a_request_jump_into_the_past() -> None:
+def test_a_late_submission_does_not_start_in_the_past() -> None:
     model = EngineModel(EngineProfile())
     model.submit(_sequence("a"), 0.0)
     model.submit(_sequence("b"), 0.0)
@@ -113,7 +113,7 @@ def test_only_new_blocks_are_announced_with_their_parent() -> None:
     ]
 
 
-def test_eviction_takes_the_tail_of_the_oldest_prompt() -> None:
+def test_eviction_removes_the_tail_of_the_oldest_prompt() -> None:
     model = EngineModel(EngineProfile(num_blocks=3))
     model.submit(_sequence("a", (1, 2), 1024), 0.0)
     model.submit(_sequence("b", (3, 4), 1024), 0.0)
@@ -134,7 +134,7 @@ def test_running_sequences_keep_their_blocks_and_a_prompt_that_does_not_fit_wait
     assert [e.keys for e in events if isinstance(e, BlocksRemoved)] == [(3,)]
 
 
-def test_what_was_loaded_for_a_prompt_is_there_at_its_prefill_although_the_engine_was_full_when_it_came() -> None:
+def test_loaded_blocks_are_available_at_the_prefill_even_if_the_engine_was_full() -> None:
     engine = EngineModel(EngineProfile(num_blocks=4))
     second = (5, 6, 7, 8)
     engine.submit(PromptSequence("a", (1, 2, 3), 3 * 512, 4), 0.0)
@@ -162,7 +162,7 @@ def test_the_number_of_running_sequences_is_bounded() -> None:
     assert third.at_s >= first_done.at_s
 
 
-def test_prefill_goes_before_decode_and_running_sequences_step_together() -> None:
+def test_prefill_precedes_decode_and_running_sequences_step_together() -> None:
     profile = EngineProfile()
     model = EngineModel(profile)
     model.submit(_sequence("a", output=3), 0.0)
@@ -174,7 +174,7 @@ def test_prefill_goes_before_decode_and_running_sequences_step_together() -> Non
     assert [index for _, index, _ in tokens] == [1, 1, 2, 2]
 
 
-def test_an_aborted_prefill_frees_the_engine_at_once_and_stores_nothing() -> None:
+def test_an_aborted_prefill_frees_the_engine_immediately_and_stores_nothing() -> None:
     model = EngineModel(EngineProfile())
     model.submit(_sequence("a", (1, 2), 20_000), 0.0)
     model.submit(_sequence("b"), 0.0)
@@ -186,7 +186,7 @@ def test_an_aborted_prefill_frees_the_engine_at_once_and_stores_nothing() -> Non
 
 
 @pytest.mark.parametrize("at_s", [0.0, 0.01, 0.15, 1.0])
-def test_an_aborted_request_is_gone_wherever_it_was(at_s: float) -> None:
+def test_an_aborted_request_is_removed_from_any_stage(at_s: float) -> None:
     model = EngineModel(EngineProfile())
     model.submit(_sequence("other", output=200), 0.0)
     model.submit(_sequence("a", (1,), output=200), 0.0)
@@ -207,7 +207,7 @@ def test_usage_counts_blocks_of_running_sequences_only() -> None:
     assert (model.kv_usage, model.cached_blocks) == (0.0, 2)
 
 
-def test_the_cache_is_reset_only_while_nothing_runs() -> None:
+def test_the_cache_can_be_reset_only_while_nothing_runs() -> None:
     model = EngineModel(EngineProfile())
     model.submit(_sequence("a", (1, 2), 1024, output=100), 0.0)
     model.advance(0.5)
@@ -217,7 +217,7 @@ def test_the_cache_is_reset_only_while_nothing_runs() -> None:
     assert model.cached_blocks == 0
 
 
-def test_time_never_runs_backwards() -> None:
+def test_time_never_runs_backward() -> None:
     model = EngineModel(EngineProfile())
     model.advance(2.0)
     with pytest.raises(ValueError, match="backwards"):
@@ -238,7 +238,7 @@ def test_a_sequence_that_can_never_run_is_rejected(sequence: PromptSequence, rea
         model.submit(sequence, 0.0)
 
 
-def test_a_request_cannot_be_in_the_engine_twice() -> None:
+def test_a_request_cannot_be_submitted_twice() -> None:
     model = EngineModel(EngineProfile())
     model.submit(_sequence("a"), 0.0)
     with pytest.raises(ValueError, match="already"):
@@ -287,7 +287,7 @@ def test_random_work_keeps_every_invariant_and_loses_nothing(moves: list[tuple])
 
 @given(_MOVES)
 @settings(max_examples=100, deadline=None)
-def test_announced_blocks_are_exactly_the_cached_ones(moves: list[tuple]) -> None:
+def test_announced_blocks_equal_the_cached_ones(moves: list[tuple]) -> None:
     model = EngineModel(EngineProfile(num_blocks=6, max_running=3, block_tokens=16))
     held: set[int] = set()
     for number, move in enumerate(moves):
@@ -303,7 +303,7 @@ def test_announced_blocks_are_exactly_the_cached_ones(moves: list[tuple]) -> Non
         assert len(held) == model.cached_blocks
 
 
-def test_the_same_submissions_give_the_same_events_however_often_time_is_asked() -> None:
+def test_the_same_submissions_produce_the_same_events_for_any_polling_interval() -> None:
     coarse, fine = EngineModel(EngineProfile()), EngineModel(EngineProfile())
     for model in (coarse, fine):
         for number in range(5):
@@ -314,7 +314,7 @@ def test_the_same_submissions_give_the_same_events_however_often_time_is_asked()
     assert stepwise == coarse.advance(_LATE)
 
 
-def test_copies_in_cpu_memory_are_loaded_where_the_cache_ends_and_take_their_time() -> None:
+def test_copies_in_cpu_memory_are_loaded_after_the_cached_prefix_and_take_time() -> None:
     profile = EngineProfile(num_blocks=4, cpu_blocks=6, cpu_load_per_token_s=1e-5)
     engine, prompt = EngineModel(profile), (1, 2, 3)
     engine.submit(PromptSequence("a", prompt, 1600), 0.0)
@@ -340,7 +340,7 @@ def test_copies_in_cpu_memory_are_loaded_where_the_cache_ends_and_take_their_tim
     engine.check()
 
 
-def test_a_window_keeps_what_is_before_the_ends_of_prompts_and_evicts_by_itself() -> None:
+def test_a_window_keeps_blocks_before_prompt_ends_and_evicts_separately() -> None:
     profile = EngineProfile(block_tokens=4, num_blocks=40, recompute_last_block=True)
     engine = EngineModel(profile, window=6)
 

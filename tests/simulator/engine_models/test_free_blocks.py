@@ -22,12 +22,12 @@ def _stored(pool: BlockPool, *keys: int) -> list[Block]:
     return [pool.fill(key, parent)[0] for key, parent in zip(keys, (None, *keys), strict=False)]
 
 
-def test_the_profile_says_which() -> None:
+def test_the_profile_selects_the_free_block_rule() -> None:
     assert isinstance(free_blocks(EngineProfile()), FreeByAge)
     assert isinstance(free_blocks(EngineProfile(eviction="rlt")), FreeByMarks)
 
 
-def test_a_chain_goes_from_its_tail() -> None:
+def test_a_chain_is_evicted_from_its_tail() -> None:
     pool = _pool(3)
     pool.release(_stored(pool, 1, 11, 111), 0)
     assert [pool.take(1) for _ in range(3)] == [[111], [11], [1]]
@@ -43,7 +43,7 @@ def test_a_used_block_outlives_unused_ones() -> None:
     assert set(pool.take(2)) == set(left[1:])
 
 
-def test_a_free_copy_of_a_block_that_is_elsewhere_is_not_kept() -> None:
+def test_a_redundant_free_copy_of_a_block_is_not_kept() -> None:
     pool = _pool(3)
     pool.take(2)
     (first, new), (second, again) = pool.fill(1), pool.fill(1)
@@ -63,7 +63,7 @@ _CHAINS = st.lists(st.integers(0, 1), max_size=4)
 
 @given(st.lists(st.one_of(_CHAINS, st.integers(0, 9)), max_size=40))
 @settings(deadline=None)
-def test_all_that_is_free_can_be_taken_and_a_parent_outlives_its_children(moves: list[list[int] | int]) -> None:
+def test_all_free_blocks_can_be_taken_and_a_parent_outlives_its_children(moves: list[list[int] | int]) -> None:
     pool = _pool(7)
     running: list[list[Block]] = []
     for move in moves:
@@ -90,5 +90,5 @@ _SMALL = EngineProfile(block_tokens=BLOCK, num_blocks=9, max_running=4, max_batc
 @pytest.mark.parametrize("emit_tokens", [True, False])
 @given(moves=MOVES)
 @settings(deadline=None, max_examples=60)
-def test_a_chunked_engine_keeps_its_promises(emit_tokens: bool, moves: list[tuple[object, ...]]) -> None:
+def test_a_chunked_engine_keeps_its_invariants(emit_tokens: bool, moves: list[tuple[object, ...]]) -> None:
     Driver(ChunkedEngine(_SMALL, emit_tokens=emit_tokens)).play(moves)

@@ -21,7 +21,7 @@ def _at(events: list[EngineEvent], kind: type, name: str) -> float:
     return next(e.at_s for e in events if isinstance(e, kind) and getattr(e, "request_id", "") == name)
 
 
-def test_decoding_starts_when_the_last_layer_has_come() -> None:
+def test_decoding_starts_when_the_last_layer_has_arrived() -> None:
     engine = PrefillDecodeEngine(_PROFILE)
     engine.submit(PromptSequence("a", (), 2800, 3), 0.0)
     events = engine.advance(_LATE)
@@ -31,7 +31,7 @@ def test_decoding_starts_when_the_last_layer_has_come() -> None:
     assert _at(events, Finished, "a") == pytest.approx(first + 1e-4 + steps)
 
 
-def test_prefill_goes_on_while_others_decode() -> None:
+def test_prefill_continues_while_others_decode() -> None:
     engine = PrefillDecodeEngine(_PROFILE, emit_tokens=True)
     engine.submit(PromptSequence("a", (), 1000, 500), 0.0)
     engine.submit(PromptSequence("b", (), 20_000, 2), 0.0)
@@ -42,14 +42,14 @@ def test_prefill_goes_on_while_others_decode() -> None:
     assert max(gaps) < 0.017, "no decode step waits for a prefill"
 
 
-def test_an_answer_of_one_token_needs_no_decode_device() -> None:
+def test_a_response_of_one_token_needs_no_decode_device() -> None:
     engine = PrefillDecodeEngine(_PROFILE)
     engine.submit(PromptSequence("a", (), 1000, 1), 0.0)
     events = engine.advance(_LATE)
     assert _at(events, Finished, "a") == _at(events, FirstTokenEvent, "a")
 
 
-def test_a_sequence_whose_kv_has_come_waits_until_it_fits() -> None:
+def test_a_sequence_whose_kv_has_arrived_waits_until_it_fits() -> None:
     engine = PrefillDecodeEngine(EngineProfile(device_tokens=2000))
     engine.submit(PromptSequence("a", (), 1000, 100), 0.0)
     engine.submit(PromptSequence("b", (), 1000, 2), 0.0)
@@ -60,13 +60,13 @@ def test_a_sequence_whose_kv_has_come_waits_until_it_fits() -> None:
     assert _at(events, Finished, "b") == pytest.approx(_at(events, Finished, "a") + _PROFILE.step_s(1, 1001))
 
 
-def test_a_request_that_decode_could_never_take_is_rejected_before_prefill() -> None:
+def test_a_request_too_large_for_decode_is_rejected_before_prefill() -> None:
     engine = PrefillDecodeEngine(EngineProfile(device_tokens=1000))
     with pytest.raises(ValueError, match="never fit"):
         engine.submit(PromptSequence("a", (), 1000, 2), 0.0)
 
 
-def test_a_request_is_in_one_place_only() -> None:
+def test_a_running_request_cannot_be_submitted_again() -> None:
     engine = PrefillDecodeEngine(_PROFILE)
     engine.submit(PromptSequence("a", (), 1000, 100), 0.0)
     engine.advance(0.2)
@@ -74,7 +74,7 @@ def test_a_request_is_in_one_place_only() -> None:
         engine.submit(PromptSequence("a", (), 1000, 100), 0.2)
 
 
-def test_the_roles_work_alone_for_a_fleet_of_several() -> None:
+def test_prefill_and_decode_roles_can_be_combined_separately() -> None:
     senders = [PrefillRole(_PROFILE), PrefillRole(_PROFILE)]
     decode = DecodeRole(_PROFILE)
     handovers = []
@@ -100,7 +100,7 @@ def test_random_work_keeps_every_invariant_and_loses_nothing(moves: list[tuple[A
 
 @given(MOVES)
 @settings(max_examples=100, deadline=None)
-def test_many_steps_at_once_end_as_single_steps_do(moves: list[tuple[Any, ...]]) -> None:
+def test_batched_steps_give_the_same_results_as_single_steps(moves: list[tuple[Any, ...]]) -> None:
     at_once, single = Driver(PrefillDecodeEngine(_SMALL)), Driver(PrefillDecodeEngine(_SMALL, emit_tokens=True))
     at_once.play(moves)
     single.play(moves)

@@ -21,14 +21,14 @@ def first_tokens(engine: ReferenceEngine) -> dict[str, float]:
     return {event.request_id: event.at_s for event in events if isinstance(event, FirstTokenEvent)}
 
 
-def test_the_chunks_of_a_prompt_cost_what_its_prefill_costs_but_for_their_bases() -> None:
+def test_chunks_of_a_prompt_cost_its_prefill_plus_their_base_costs() -> None:
     profile = EngineProfile(max_batched_tokens=1000)
     seconds = chunk_seconds(profile, 10_240, 2048)
     assert len(seconds) == 9
     assert sum(seconds) == pytest.approx(profile.prefill_s(10_240, 2048) + 8 * profile.prefill_base_s)
 
 
-def test_one_stage_and_one_chunk_is_the_reference() -> None:
+def test_one_stage_with_one_chunk_equals_the_reference() -> None:
     profile = EngineProfile(max_batched_tokens=100_000)
     one, other = PipelinedEngine(profile), ReferenceEngine(profile)
     for engine in (one, other):
@@ -37,8 +37,8 @@ def test_one_stage_and_one_chunk_is_the_reference() -> None:
     assert first_tokens(one) == pytest.approx(first_tokens(other))
 
 
-def test_a_long_prompt_is_faster_by_nearly_the_number_of_stages_and_a_short_one_no_slower() -> None:
-    """128k tokens in 63 chunks over 4 stages: the pipeline is full but for its ends."""
+def test_a_long_prompt_speeds_up_by_almost_the_stage_count_and_short_ones_stay_fast() -> None:
+    """128k tokens in 63 chunks over 4 stages: the pipeline is full except at its ends."""
     seconds = {}
     for stages in (1, 4):
         engine = PipelinedEngine(EngineProfile(max_batched_tokens=2048, pipeline_stages=stages))
@@ -61,7 +61,7 @@ def test_prompts_follow_each_other_through_the_pipeline() -> None:
     assert ends[-1] == pytest.approx(one_s + 9 * one_s / 4)
 
 
-def test_an_aborted_prompt_gives_no_token_and_the_others_do() -> None:
+def test_an_aborted_prompt_produces_no_token_and_the_others_do() -> None:
     engine = PipelinedEngine(EngineProfile(pipeline_stages=2))
     for number in range(4):
         engine.submit(prompt(f"r{number}", 2048, 10 * number), 0.0)
@@ -72,7 +72,7 @@ def test_an_aborted_prompt_gives_no_token_and_the_others_do() -> None:
     assert set(first_tokens(engine)) == {"r1", "r3"}
 
 
-def test_random_work_keeps_its_order() -> None:
+def test_random_work_finishes_in_order() -> None:
     random, engine, now = Random(2), PipelinedEngine(EngineProfile(pipeline_stages=3, max_batched_tokens=1024)), 0.0
     for number in range(100):
         now += random.expovariate(4.0)

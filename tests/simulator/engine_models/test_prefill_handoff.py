@@ -1,4 +1,4 @@
-"""An engine that hands prompts over: what it holds, for how long, and what a taken-over prompt costs."""
+"""An engine that hands prompts over: held blocks, hold time, and the cost of a prompt taken over."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def finish(engine: PrefillHandoffEngine) -> list[EngineEvent]:
     return events
 
 
-def test_a_prompt_handed_over_makes_one_token_and_stays_pinned_until_it_is_let_go() -> None:
+def test_a_prompt_handed_over_makes_one_token_and_stays_pinned_until_released() -> None:
     engine = PrefillHandoffEngine(PROFILE)
     engine.submit_handing(sequence("a", output=50), 0.0)
     ends = [item for item in finish(engine) if isinstance(item, Finished)]
@@ -40,7 +40,7 @@ def test_a_prompt_handed_over_makes_one_token_and_stays_pinned_until_it_is_let_g
     engine.check()
 
 
-def test_the_last_layer_comes_after_the_prefill_and_a_slower_link_later() -> None:
+def test_the_last_layer_arrives_after_the_prefill_and_later_over_a_slower_link() -> None:
     ready = {}
     for bytes_per_s in (1e9, 1e12):
         engine = PrefillHandoffEngine(
@@ -55,7 +55,7 @@ def test_the_last_layer_comes_after_the_prefill_and_a_slower_link_later() -> Non
     assert ready[1e9] > ready[1e12]
 
 
-def test_a_prompt_taken_over_takes_a_decode_step() -> None:
+def test_a_prompt_taken_over_costs_one_decode_step() -> None:
     computed, loaded = PrefillHandoffEngine(PROFILE), PrefillHandoffEngine(PROFILE)
     computed.submit(sequence("a"), 0.0)
     loaded.submit_loaded(sequence("a"), 0.0)
@@ -77,7 +77,7 @@ def test_an_aborted_request_leaves_nothing_held() -> None:
     assert engine.kv_usage == 0
 
 
-def test_it_stays_whole_under_any_course() -> None:
+def test_invariants_hold_under_random_operations() -> None:
     rng = Random(7)
     for _ in range(20):
         engine, now = PrefillHandoffEngine(PROFILE), 0.0

@@ -20,7 +20,7 @@ from tests.simulator.engine_models.random_work import MOVES, chained
 LATE = 1e9
 
 
-def test_a_cold_prompt_takes_what_the_study_says() -> None:
+def test_a_cold_prompt_takes_the_time_given_by_the_study() -> None:
     engine = ReferenceEngine(EngineProfile())
     engine.submit(PromptSequence("a", (), 9585), 1.0)
     first = next(event for event in engine.advance(LATE) if isinstance(event, FirstTokenEvent))
@@ -37,7 +37,7 @@ def test_hits_are_matched_at_the_start_and_blocks_stored_at_the_end() -> None:
     assert [(item.request_id, item.cached_tokens) for item in started] == [("b", 1024)]
 
 
-def test_however_long_the_answer_one_token_is_all_it_makes() -> None:
+def test_only_one_token_is_produced_whatever_the_requested_length() -> None:
     engine = ReferenceEngine(EngineProfile())
     engine.submit(PromptSequence("a", (1,), 512, output_tokens=300), 0.0)
     engine.advance(LATE)
@@ -75,6 +75,8 @@ def _play(engine: Any, moves: list[tuple[Any, ...]], waits: float) -> list[Engin
 
 @given(MOVES, st.sampled_from([0.0, 1.0]))
 @settings(max_examples=150, deadline=None)
-def test_it_does_what_the_full_model_does_with_answers_of_one_token(moves: list[tuple[Any, ...]], waits: float) -> None:
+def test_results_equal_those_of_the_full_model_with_one_token_responses(
+    moves: list[tuple[Any, ...]], waits: float
+) -> None:
     profile = EngineProfile(num_blocks=8, block_tokens=16)
     assert _play(ReferenceEngine(profile), moves, waits) == _play(EngineModel(profile), moves, waits)

@@ -15,6 +15,6 @@ def test_every_model_runs_and_can_transfer(name: str) -> None:
     assert engine.held_blocks((77,)) == 0
 
 
-def test_an_unknown_model_is_named_with_the_known_ones() -> None:
+def test_an_unknown_model_lists_the_known_ones() -> None:
     with pytest.raises(UnknownEngineModelError, match=r"abacus.*reference"):
         build_engine("abacus", EngineProfile())

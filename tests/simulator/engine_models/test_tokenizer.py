@@ -13,7 +13,7 @@ def test_four_bytes_are_one_little_endian_token() -> None:
     assert tokenize("abcde").tolist() == [int.from_bytes(b"abcd", "little"), ord("e")]
 
 
-def test_no_text_is_no_token() -> None:
+def test_an_empty_text_has_no_tokens() -> None:
     assert len(tokenize("")) == 0
 
 
@@ -35,11 +35,11 @@ def test_every_header_is_two_tokens() -> None:
         assert len(render_chat([(role, "")]).encode()) == 16
 
 
-def test_an_unknown_role_is_rejected_and_the_known_ones_named() -> None:
+def test_an_unknown_role_lists_the_known_ones() -> None:
     with pytest.raises(UnknownRoleError, match="assistant"):
         render_chat([("wizard", "hi")])
 
 
-def test_a_lone_surrogate_is_no_text() -> None:
+def test_a_lone_surrogate_is_rejected() -> None:
     with pytest.raises(UnicodeEncodeError):
         tokenize("\ud800")

@@ -1,4 +1,4 @@
-"""A simulated engine speaks OpenAI's responses and Anthropic's messages, over the same prompts as chat."""
+"""A simulated engine serves OpenAI's responses and Anthropic's messages, over the same prompts as chat."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ async def test_the_anthropic_client_streams_a_message(engine: RunningEngine) -> 
         ("/v1/messages", {"messages": [{"role": "user", "content": "hi"}], "system": "Be brief.", "max_tokens": 1}),
     ],
 )
-async def test_a_prompt_is_the_chat_that_it_means(engine: RunningEngine, path: str, body: dict) -> None:
+async def test_equivalent_prompts_of_all_apis_share_their_cache(engine: RunningEngine, path: str, body: dict) -> None:
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
     tokens = await _post(engine, "/tokenize", messages=chat)
     usage = (await _post(engine, path, **body))["usage"]
     assert usage["input_tokens"] == tokens["count"]
 
 
-async def test_calls_and_their_results_are_turns(engine: RunningEngine) -> None:
+async def test_tool_calls_and_their_results_are_turns(engine: RunningEngine) -> None:
     items = [
         {"role": "user", "content": "weather?"},
         {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"},
@@ -82,11 +82,11 @@ async def test_calls_and_their_results_are_turns(engine: RunningEngine) -> None:
     assert (await _post(engine, "/v1/messages/count_tokens", messages=blocks))["input_tokens"] == tokens["count"]
 
 
-async def test_token_ids_become_text_again(engine: RunningEngine) -> None:
+async def test_token_ids_are_converted_back_to_text(engine: RunningEngine) -> None:
     tokens = (await _post(engine, "/tokenize", prompt="Grüße"))["tokens"]
     assert (await _post(engine, "/detokenize", tokens=tokens))["prompt"] == "Grüße"
 
 
-async def test_errors_at_anthropics_paths_have_its_shape(engine: RunningEngine) -> None:
+async def test_errors_at_anthropic_paths_have_its_format(engine: RunningEngine) -> None:
     answer = await _post(engine, "/v1/messages", messages=[], max_tokens=1)
     assert (answer["status"], answer["type"]) == (400, "error")

@@ -16,14 +16,14 @@ async def _json(engine: RunningEngine, method: str, path: str, **more: object) -
         return response.status, await response.json()
 
 
-async def test_it_names_its_model_and_its_longest_request(engine: RunningEngine) -> None:
+async def test_the_engine_reports_its_model_and_maximum_length(engine: RunningEngine) -> None:
     status, body = await _json(engine, "GET", "/v1/models")
     assert status == 200
     assert body["data"][0]["id"] == "demo"
     assert body["data"][0]["max_model_len"] == engine.settings.max_model_len
 
 
-async def test_it_has_further_names_and_serves_under_each(start_engine: StartEngine) -> None:
+async def test_the_engine_serves_under_each_of_its_names(start_engine: StartEngine) -> None:
     engine = await start_engine(aliases=("short",))
     _, body = await _json(engine, "GET", "/v1/models")
     assert [(card["id"], card["root"]) for card in body["data"]] == [("demo", "demo"), ("short", "demo")]
@@ -31,7 +31,7 @@ async def test_it_has_further_names_and_serves_under_each(start_engine: StartEng
     assert (await _json(engine, "POST", "/v1/completions", json=asked))[0] == 200
 
 
-async def test_it_lists_adapters_as_vllm_does_and_serves_under_their_names(start_engine: StartEngine) -> None:
+async def test_adapters_are_listed_as_in_vllm_and_served_under_their_names(start_engine: StartEngine) -> None:
     engine = await start_engine(lora=("sql",))
     _, body = await _json(engine, "GET", "/v1/models")
     base, adapter = body["data"]
@@ -42,7 +42,7 @@ async def test_it_lists_adapters_as_vllm_does_and_serves_under_their_names(start
     assert (await _json(engine, "POST", "/v1/completions", json={**asked, "model": "law"}))[0] == 404
 
 
-async def test_it_reports_adapters_of_running_requests_and_loads_one_that_was_not_used_lately(
+async def test_adapters_of_running_requests_are_reported_and_unused_ones_reloaded(
     start_engine: StartEngine,
 ) -> None:
     engine = await start_engine(lora=("sql", "law"), max_loras=1, lora_load_s=2.0)
@@ -62,7 +62,7 @@ async def test_it_reports_adapters_of_running_requests_and_loads_one_that_was_no
         assert parse_engine_metrics(await response.read()).adapters == ()
 
 
-async def test_a_key_closes_v1_alone(start_engine: StartEngine) -> None:
+async def test_an_api_key_protects_only_v1(start_engine: StartEngine) -> None:
     engine = await start_engine(api_key="secret")
     assert (await _json(engine, "GET", "/v1/models"))[0] == 401
     bearer = {"Authorization": "Bearer secret"}
@@ -185,7 +185,7 @@ _GARBAGE = [
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/tokenize"])
-async def test_garbage_bodies_get_a_4xx_with_an_explanation_and_leave_nothing_behind(
+async def test_malformed_bodies_get_an_explained_4xx_and_leave_no_state_behind(
     engine: RunningEngine, path: str
 ) -> None:
     for data in _GARBAGE:

@@ -28,7 +28,7 @@ async def test_the_openai_client_transcribes_whole_and_streamed(engine: RunningE
 
 
 @pytest.mark.parametrize(("form", "begins"), [("text", ""), ("srt", "1\n00:00"), ("vtt", "WEBVTT")])
-async def test_texts_have_the_form_that_is_asked(engine: RunningEngine, form: str, begins: str) -> None:
+async def test_the_response_has_the_requested_format(engine: RunningEngine, form: str, begins: str) -> None:
     async with openai.AsyncOpenAI(base_url=engine.url + "/v1", api_key="none") as client:
         text = await client.audio.transcriptions.create(model="demo", file=SOUND, response_format=form)
     assert str(text).startswith(begins)
@@ -42,7 +42,7 @@ async def test_a_stream_has_chunks_and_an_end(engine: RunningEngine) -> None:
     assert body.endswith(b"data: [DONE]\n\n")
 
 
-async def test_a_translation_is_one(engine: RunningEngine) -> None:
+async def test_a_translation_returns_the_task_translation(engine: RunningEngine) -> None:
     asked = form(response_format="verbose_json")
     async with engine.http.post(engine.url + "/v1/audio/translations", data=asked) as response:
         answer = await response.json()

@@ -32,7 +32,7 @@ def _wait_until_up(port: int, process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.processes
-def test_an_engine_process_serves_and_ends_soon_after_sigterm_with_a_stream_under_way() -> None:
+def test_an_engine_process_serves_and_ends_soon_after_sigterm_with_a_running_stream() -> None:
     port = free_port()
     arguments = ["--port", str(port), "--served-model-name", "demo", "--parent-pid", str(os.getpid())]
     with subprocess.Popen([*_COMMAND, *arguments]) as process:
@@ -62,7 +62,7 @@ def test_an_engine_whose_parent_is_gone_does_not_start() -> None:
 
 
 @pytest.mark.processes
-def test_a_taken_port_ends_it_with_a_plain_message() -> None:
+def test_a_taken_port_ends_the_engine_with_a_plain_message() -> None:
     port = free_port()
     with subprocess.Popen([*_COMMAND, "--port", str(port), "--parent-pid", str(os.getpid())]) as first:
         try:
@@ -77,7 +77,7 @@ def test_a_taken_port_ends_it_with_a_plain_message() -> None:
 
 
 @pytest.mark.processes
-def test_an_engine_imports_neither_django_nor_openai_nor_numpy() -> None:
+def test_an_engine_imports_no_heavy_packages() -> None:
     program = (
         "import sys, simulator.engine_server.command_line; "
         "print([name for name in ('django', 'openai', 'numpy', 'aiohttp', 'pydantic') if name in sys.modules])"
@@ -97,13 +97,13 @@ def test_an_engine_imports_neither_django_nor_openai_nor_numpy() -> None:
         ["--eviction", "mru"],
     ],
 )
-def test_a_wrong_argument_is_rejected(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_argument_is_rejected(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(wrong)
     assert wrong[0] in capsys.readouterr().err
 
 
-def test_eviction_is_chosen_and_its_chance_follows_seed_and_port() -> None:
+def test_eviction_can_be_set_and_its_seed_follows_seed_and_port() -> None:
     def profile(*options: str) -> EngineProfile:
         return read_settings(parser().parse_args(options)).profile
 
@@ -113,14 +113,14 @@ def test_eviction_is_chosen_and_its_chance_follows_seed_and_port() -> None:
     assert by_chance[0] == by_chance[1] != by_chance[2]
 
 
-def test_a_wrong_profile_ends_it_with_a_message(tmp_path: Path) -> None:
+def test_an_invalid_profile_ends_the_engine_with_a_message(tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
     path.write_text('{"num_blocks": "many"}')
     with pytest.raises(SystemExit, match="num_blocks"):
         main(["--profile", str(path)])
 
 
-def test_copies_in_cpu_memory_and_adapters_are_set_on_the_command_line() -> None:
+def test_cpu_memory_copies_and_adapters_are_set_on_the_command_line() -> None:
     settings = read_settings(parser().parse_args(["--cpu-blocks", "7", "--max-loras", "3", "--lora-load-s", "0.5"]))
     assert (settings.profile.cpu_blocks, settings.max_loras, settings.lora_load_s) == (7, 3, 0.5)
     assert read_settings(parser().parse_args([])).profile.cpu_blocks == 0
@@ -128,7 +128,7 @@ def test_copies_in_cpu_memory_and_adapters_are_set_on_the_command_line() -> None
         main(["--cpu-blocks", "7", "--flavor", "sglang"])
 
 
-def test_a_sliding_window_is_set_on_the_command_line_and_needs_a_vllm_engine_without_tiers() -> None:
+def test_a_sliding_window_option_requires_a_vllm_engine_without_tiers() -> None:
     assert read_settings(parser().parse_args(["--sliding-window", "70"])).sliding_window == 70
     assert read_settings(parser().parse_args([])).sliding_window == 0
     for other in (["--flavor", "sglang"], ["--cpu-blocks", "7"], ["--kv-node", "127.0.0.1:9"]):

@@ -38,7 +38,7 @@ def _submit(runtime: EngineRuntime, name: str, output: int = 3):
     return runtime.submit(PromptSequence(name, (1, 2), 40, output), array("I", [7] * 40), "length")
 
 
-async def test_requests_run_to_their_end_and_the_clock_then_rests(runtime: EngineRuntime) -> None:
+async def test_requests_run_to_their_end_and_the_clock_then_stops(runtime: EngineRuntime) -> None:
     streams = [_submit(runtime, name) for name in "abc"]
     async with asyncio.timeout(PATIENCE_S):
         for stream in streams:
@@ -50,7 +50,7 @@ async def test_requests_run_to_their_end_and_the_clock_then_rests(runtime: Engin
     assert runtime.model.next_event_time() is None
 
 
-async def test_an_abort_breaks_the_stream_off_and_twice_is_harmless(runtime: EngineRuntime) -> None:
+async def test_an_abort_ends_the_stream_and_can_be_repeated(runtime: EngineRuntime) -> None:
     stream = _submit(runtime, "a", output=10_000)
     runtime.abort("a")
     runtime.abort("a")
@@ -58,7 +58,7 @@ async def test_an_abort_breaks_the_stream_off_and_twice_is_harmless(runtime: Eng
     assert (stream.broken, runtime.load, runtime.model.running) == (True, 0, 0)
 
 
-async def test_a_waiting_request_goes_on_after_an_abort(runtime: EngineRuntime) -> None:
+async def test_a_waiting_request_continues_after_an_abort(runtime: EngineRuntime) -> None:
     _submit(runtime, "a", output=10_000)
     second = _submit(runtime, "b")
     runtime.abort("a")
@@ -68,14 +68,14 @@ async def test_a_waiting_request_goes_on_after_an_abort(runtime: EngineRuntime) 
     assert second.finished
 
 
-async def test_closing_breaks_every_stream_off(runtime: EngineRuntime) -> None:
+async def test_closing_ends_every_stream(runtime: EngineRuntime) -> None:
     streams = [_submit(runtime, name, output=10_000) for name in "ab"]
     runtime.close()
     assert [await stream.burst() for stream in streams] == [None, None]
     assert runtime.load == 0
 
 
-async def test_scaled_time_shows_in_the_metrics_as_real_time(runtime: EngineRuntime) -> None:
+async def test_metrics_show_scaled_time_as_real_time(runtime: EngineRuntime) -> None:
     stream = _submit(runtime, "a", output=1)
     async with asyncio.timeout(PATIENCE_S):
         while await stream.burst() is not None:

@@ -73,9 +73,7 @@ async def test_subscribers_get_topic_sequence_and_payload_from_zero_on(
     assert (len(stored.block_hashes), stored.block_size, stored.parent_block_hash) == (2, 16, None)
 
 
-async def test_events_name_the_same_blocks_as_tokenize_and_our_keys(
-    engine: RunningEngine, context: zmq.asyncio.Context
-) -> None:
+async def test_event_hashes_match_tokenize_and_our_keys(engine: RunningEngine, context: zmq.asyncio.Context) -> None:
     prompts = ["c" * 256, "c" * 256 + "d" * 128, "e" * 100]
     seed = key_seed(b"our own secret", "demo")
     ours: set[int] = set()
@@ -93,7 +91,7 @@ async def test_events_name_the_same_blocks_as_tokenize_and_our_keys(
     assert hashes.isdisjoint(ours), "the engine's own hashes are seeded otherwise"
 
 
-async def test_evicted_blocks_are_removed_one_by_one_before_the_blocks_that_took_their_place(
+async def test_evicted_blocks_are_removed_one_by_one_before_their_replacements_are_stored(
     engine: RunningEngine, context: zmq.asyncio.Context
 ) -> None:
     await _ask(engine, "f" * 64 * 6)
@@ -104,7 +102,7 @@ async def test_evicted_blocks_are_removed_one_by_one_before_the_blocks_that_took
     assert [len(event.block_hashes) for event in events] == [1, 1, 1, 5]
 
 
-async def test_the_indexed_blocks_are_the_cached_ones_after_many_evictions(
+async def test_the_indexed_blocks_equal_the_cached_ones_after_many_evictions(
     engine: RunningEngine, context: zmq.asyncio.Context
 ) -> None:
     for number in range(12):
@@ -120,7 +118,7 @@ async def test_the_indexed_blocks_are_the_cached_ones_after_many_evictions(
     assert known.orphans == 0
 
 
-async def test_replay_starts_where_it_is_asked_to_and_ends_with_a_marker(
+async def test_replay_starts_at_the_requested_number_and_ends_with_a_marker(
     engine: RunningEngine, context: zmq.asyncio.Context
 ) -> None:
     for letter in "ijkl":
@@ -141,7 +139,7 @@ async def test_a_reset_is_published_with_the_next_batch(engine: RunningEngine, c
     assert [type(event) for event in events] == [AllBlocksCleared, BlockStored]
 
 
-async def test_a_wrong_replay_request_is_ignored(engine: RunningEngine, context: zmq.asyncio.Context) -> None:
+async def test_a_malformed_replay_request_is_ignored(engine: RunningEngine, context: zmq.asyncio.Context) -> None:
     await _ask(engine, "n" * 128)
     with context.socket(zmq.DEALER) as dealer:
         dealer.linger = 0
@@ -154,7 +152,7 @@ async def test_a_wrong_replay_request_is_ignored(engine: RunningEngine, context:
     assert int.from_bytes(frames[2], "big") == 0
 
 
-async def test_only_the_newest_batches_are_kept(context: zmq.asyncio.Context) -> None:
+async def test_only_the_newest_batches_are_retained(context: zmq.asyncio.Context) -> None:
     settings = EngineSettings(kv_events_port=free_port(), kv_replay_port=free_port(), buffer_steps=3)
     publisher = EventPublisher(settings)
     loop = asyncio.get_running_loop()
@@ -167,7 +165,7 @@ async def test_only_the_newest_batches_are_kept(context: zmq.asyncio.Context) ->
     assert all(isinstance(decode_batch(payload), EventBatch) for _, _, payload in batches)
 
 
-def test_a_taken_port_is_said_plainly() -> None:
+def test_a_taken_port_is_reported_with_advice() -> None:
     settings = EngineSettings(kv_events_port=free_port())
     first = EventPublisher(settings)
     with pytest.raises(EventPortTakenError, match=f"{settings.kv_events_port}.*choose another"):

@@ -1,4 +1,4 @@
-"""Deliberate faults: the engine hangs, crawls or lies while /health answers 200, and recovers when it is healed."""
+"""Injected faults: the engine hangs, crawls or lies while /health responds 200, and recovers when healed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def _complete(engine: RunningEngine) -> int:
 
 
 @pytest.mark.parametrize("fault", ["hang", "lie", "idle", "sleep", "compile"])
-async def test_a_hanging_engine_is_well_by_its_health_and_resumes_when_healed(
+async def test_a_hanging_engine_reports_good_health_and_resumes_when_healed(
     start_engine: StartEngine, fault: str
 ) -> None:
     engine = await start_engine(faults=True)
@@ -47,7 +47,7 @@ async def test_a_hanging_engine_is_well_by_its_health_and_resumes_when_healed(
     assert await asked == 200
 
 
-async def test_an_engine_that_compiles_goes_on_by_itself(
+async def test_a_compiling_engine_continues_without_intervention(
     start_engine: StartEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_runtime, "COMPILE_S", 0.3)
@@ -70,7 +70,7 @@ async def test_a_busy_engine_answers_probes_late_and_requests_in_time(
         probe.cancel()
 
 
-async def test_an_engine_without_the_flag_takes_no_fault(engine: RunningEngine) -> None:
+async def test_an_engine_without_the_fault_flag_rejects_faults(engine: RunningEngine) -> None:
     async with engine.http.post(engine.url + "/fault", json={"fault": "hang"}) as answer:
         assert answer.status == 404
 
@@ -81,7 +81,7 @@ async def test_an_unknown_fault_is_rejected(start_engine: StartEngine) -> None:
         assert answer.status == 400
 
 
-def test_metrics_say_what_the_fault_makes_them_say() -> None:
+def test_metrics_follow_the_injected_fault() -> None:
     reported = ReportedMetrics()
     assert (reported.text(TRUE), reported.load(4)) == (TRUE, 4)
     reported.begin("idle")
@@ -93,7 +93,7 @@ def test_metrics_say_what_the_fault_makes_them_say() -> None:
     assert reported.text(TRUE) == TRUE + b'vllm:engine_sleep_state{engine="0",sleep_state="awake"} 0.0\n'
 
 
-def test_frozen_metrics_stay_what_they_were() -> None:
+def test_frozen_metrics_do_not_change() -> None:
     reported = ReportedMetrics()
     reported.begin("frozen")
     assert reported.text(TRUE) == TRUE

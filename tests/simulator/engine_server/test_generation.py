@@ -45,7 +45,7 @@ async def test_the_openai_client_streams_a_chat_with_usage(engine: RunningEngine
     assert (chunks[-1].usage.prompt_tokens, chunks[-1].usage.completion_tokens) == (7, 12)
 
 
-async def test_streamed_and_whole_answers_say_the_same(engine: RunningEngine) -> None:
+async def test_streamed_and_whole_responses_have_equal_content(engine: RunningEngine) -> None:
     async with _client(engine) as client:
         stream = await client.completions.create(model="demo", prompt="a prompt", max_tokens=9, stream=True)
         streamed = "".join([chunk.choices[0].text async for chunk in stream])
@@ -53,7 +53,7 @@ async def test_streamed_and_whole_answers_say_the_same(engine: RunningEngine) ->
     assert whole.choices[0].text == streamed
 
 
-async def test_content_parts_are_the_same_prompt_as_a_string(engine: RunningEngine) -> None:
+async def test_content_parts_form_the_same_prompt_as_a_string(engine: RunningEngine) -> None:
     parts = [{"type": "text", "text": "x" * 300}, {"type": "text", "text": "y" * 300}]
     first = await _post(
         engine, "/v1/chat/completions", messages=[{"role": "user", "content": "x" * 300 + "y" * 300}], max_tokens=1
@@ -65,7 +65,7 @@ async def test_content_parts_are_the_same_prompt_as_a_string(engine: RunningEngi
 
 
 @pytest.mark.parametrize("shape", [["{}"], [[1, 2, 3]], [1, 2, 3]])
-async def test_a_prompt_may_be_one_text_in_a_list_or_token_ids(engine: RunningEngine, shape: list) -> None:
+async def test_a_prompt_can_be_one_text_in_a_list_or_token_ids(engine: RunningEngine, shape: list) -> None:
     answer = await _complete(engine, shape)
     assert answer["status"] == 200
     assert answer["usage"]["prompt_tokens"] == (1 if shape == ["{}"] else 3)
@@ -76,13 +76,13 @@ async def test_token_ids_and_their_text_share_the_cache(engine: RunningEngine) -
     assert _cached(await _complete(engine, [int.from_bytes(b"abcd", "little")] * 40)) == 32
 
 
-async def test_of_a_prompt_cached_whole_the_last_block_is_computed_again(engine: RunningEngine) -> None:
+async def test_the_last_block_of_a_completely_cached_prompt_is_recomputed(engine: RunningEngine) -> None:
     prompt = "z" * (4 * 16 * 4)
     assert _cached(await _complete(engine, prompt)) == 0
     assert _cached(await _complete(engine, prompt)) == 3 * 16
 
 
-async def test_the_request_id_names_the_answer(engine: RunningEngine) -> None:
+async def test_the_request_id_is_part_of_the_response_id(engine: RunningEngine) -> None:
     headers = {"X-Request-Id": 'abc"1'}
     chat = await _post(
         engine, "/v1/chat/completions", headers, messages=[{"role": "user", "content": "x"}], max_tokens=1
@@ -92,7 +92,7 @@ async def test_the_request_id_names_the_answer(engine: RunningEngine) -> None:
     assert plain["id"] == 'cmpl-abc"1'
 
 
-async def test_the_same_request_id_twice_at_once_disturbs_no_request(engine: RunningEngine) -> None:
+async def test_two_concurrent_requests_with_one_id_do_not_interfere(engine: RunningEngine) -> None:
     headers = {"X-Request-Id": "twin"}
     answers = await asyncio.gather(
         *[_post(engine, "/v1/completions", headers, prompt="x", max_tokens=5) for _ in range(4)]
@@ -108,13 +108,13 @@ async def test_a_cache_salt_separates_caches(engine: RunningEngine) -> None:
     assert _cached(await _complete(engine, prompt, cache_salt="one")) == 96
 
 
-async def test_without_a_limit_a_chat_ends_by_itself_with_stop(engine: RunningEngine) -> None:
+async def test_a_chat_without_a_limit_ends_with_finish_reason_stop(engine: RunningEngine) -> None:
     answer = await _post(engine, "/v1/chat/completions", messages=[{"role": "user", "content": "x"}])
     assert answer["choices"][0]["finish_reason"] == "stop"
     assert answer["usage"]["completion_tokens"] >= 8
 
 
-async def test_max_completion_tokens_is_taken_for_max_tokens(engine: RunningEngine) -> None:
+async def test_max_completion_tokens_is_read_as_max_tokens(engine: RunningEngine) -> None:
     messages = [{"role": "user", "content": "x"}]
     answer = await _post(engine, "/v1/chat/completions", messages=messages, max_completion_tokens=3, ignore_eos=True)
     assert answer["usage"]["completion_tokens"] == 3
@@ -153,7 +153,7 @@ async def test_above_the_admission_limit_new_requests_get_503_even_for_streams(s
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_client_that_leaves_frees_its_slot(start_engine: StartEngine, stream: bool) -> None:
+async def test_a_client_disconnect_frees_its_slot(start_engine: StartEngine, stream: bool) -> None:
     engine = await start_engine(time_scale=1.0, profile=EngineProfile(recompute_last_block=True))
     body = {"prompt": "x" * 4000, "max_tokens": 5000, "stream": stream}
     asked = asyncio.create_task(engine.http.post(engine.url + "/v1/completions", json=body))
@@ -175,7 +175,7 @@ async def test_a_client_that_leaves_frees_its_slot(start_engine: StartEngine, st
     model.check()
 
 
-async def test_a_waiting_client_that_leaves_never_starts(start_engine: StartEngine) -> None:
+async def test_a_waiting_request_whose_client_disconnects_never_starts(start_engine: StartEngine) -> None:
     engine = await start_engine(time_scale=1.0)
     blocker = asyncio.create_task(_complete(engine, "a" * 60_000, max_tokens=1))
     while engine.server.runtime.load < 1:
@@ -216,7 +216,7 @@ async def test_stream_interval_sends_several_tokens_per_chunk_and_loses_none(sta
     assert len(texts) <= 4, "1 + 8 + 8 + 3 tokens, or fewer chunks where the reader is late"
 
 
-async def test_a_stopping_engine_breaks_streams_off_and_rejects_new_work(start_engine: StartEngine) -> None:
+async def test_a_stopping_engine_ends_streams_and_rejects_new_work(start_engine: StartEngine) -> None:
     engine = await start_engine(time_scale=1.0)
     body = {"prompt": "x", "max_tokens": 5000, "stream": True}
     async with engine.http.post(engine.url + "/v1/completions", json=body) as response:

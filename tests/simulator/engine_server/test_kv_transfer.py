@@ -1,4 +1,4 @@
-"""Two simulated engines hand a prompt over as vLLM's do, and fail to in every way that matters."""
+"""Two simulated engines hand a prompt over as vLLM's do, including the relevant failures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def metric(engine: RunningEngine, name: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name))
 
 
-async def test_the_decode_engine_goes_on_with_what_the_prefill_engine_computed(start_engine: StartEngine) -> None:
+async def test_the_decode_engine_continues_from_the_prefill_engines_blocks(start_engine: StartEngine) -> None:
     first, second = await pair(start_engine)
     params = await prefill(first)
     assert params["do_remote_prefill"] is True
@@ -66,7 +66,7 @@ async def test_a_prompt_can_be_fetched_once(start_engine: StartEngine) -> None:
     assert (await post(second, prompt=PROMPT, max_tokens=2))[0] == 200, "it can prefill by itself"
 
 
-async def test_a_name_of_any_signs_is_found_again(start_engine: StartEngine) -> None:
+async def test_a_request_id_with_special_characters_is_matched(start_engine: StartEngine) -> None:
     first, second = await pair(start_engine)
     body = {"prompt": PROMPT, "max_tokens": 1, "kv_transfer_params": ASK}
     headers = {"x-request-id": "a/b c?d=1&é%2F"}
@@ -75,7 +75,7 @@ async def test_a_name_of_any_signs_is_found_again(start_engine: StartEngine) -> 
     assert (await post(second, prompt=PROMPT, max_tokens=2, kv_transfer_params=params))[0] == 200
 
 
-async def test_a_prompt_that_is_not_fetched_is_given_up(start_engine: StartEngine) -> None:
+async def test_a_prompt_that_is_not_fetched_expires(start_engine: StartEngine) -> None:
     first, _ = await pair(start_engine, hold_s=0.05)
     await prefill(first)
     await until(lambda: not first.server.runtime.model.kv_usage)
@@ -99,7 +99,7 @@ async def test_roles_reject_the_other_leg(start_engine: StartEngine) -> None:
 
 
 @pytest.mark.parametrize(("at", "fault"), [("prefill", "fail"), ("decode", "fail"), ("prefill", "lose")])
-async def test_a_fault_on_purpose_is_answered_500(start_engine: StartEngine, at: str, fault: str) -> None:
+async def test_an_injected_fault_is_answered_with_500(start_engine: StartEngine, at: str, fault: str) -> None:
     first, second = await pair(start_engine)
     broken = first if at == "prefill" else second
     assert (await post(broken, "/handoff_fault", fault=fault))[0] == 200
@@ -114,7 +114,7 @@ async def test_a_fault_on_purpose_is_answered_500(start_engine: StartEngine, at:
     assert (await post(second, prompt=PROMPT, max_tokens=2, kv_transfer_params=params))[0] == 200
 
 
-async def test_a_transfer_that_hangs_ends_with_500(start_engine: StartEngine) -> None:
+async def test_a_hanging_transfer_ends_with_500(start_engine: StartEngine) -> None:
     first, second = await pair(start_engine, fetch_timeout_s=0.1)
     params = await prefill(first)
     await post(first, "/handoff_fault", fault="hang")
@@ -131,11 +131,11 @@ async def test_a_transfer_that_hangs_ends_with_500(start_engine: StartEngine) ->
         {"do_remote_prefill": True, "remote_port": 0},
     ],
 )
-async def test_it_goes_to_no_address_that_is_not_an_engine_beside_it(engine: RunningEngine, params: dict) -> None:
+async def test_only_engines_on_the_same_host_are_contacted(engine: RunningEngine, params: dict) -> None:
     assert (await post(engine, prompt=PROMPT, max_tokens=2, kv_transfer_params=params))[0] == 400
 
 
-async def test_a_client_that_leaves_takes_its_prompt_back(start_engine: StartEngine) -> None:
+async def test_a_client_disconnect_releases_its_prompt(start_engine: StartEngine) -> None:
     first, _ = await pair(start_engine, time_scale=0.5)
     asking = asyncio.create_task(post(first, prompt=PROMPT * 4, max_tokens=1, kv_transfer_params=ASK))
     async with asyncio.timeout(PATIENCE_S):

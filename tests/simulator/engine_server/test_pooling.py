@@ -26,12 +26,12 @@ async def test_the_openai_client_embeds_texts_and_token_ids(engine: RunningEngin
     assert (answer.usage.prompt_tokens, ids.usage.prompt_tokens) == (12, 3)
 
 
-async def test_floats_come_packed_where_that_is_asked(engine: RunningEngine) -> None:
+async def test_embeddings_can_be_returned_as_base64(engine: RunningEngine) -> None:
     answer = await _post(engine, "/v1/embeddings", input="x", encoding_format="base64")
     assert len(base64.b64decode(answer["data"][0]["embedding"])) == 4 * 8
 
 
-async def test_a_prompt_that_was_embedded_stays_in_the_cache(engine: RunningEngine) -> None:
+async def test_an_embedded_prompt_stays_in_the_cache(engine: RunningEngine) -> None:
     await _post(engine, "/v1/embeddings", input="x" * 400)
     answer = await _post(engine, "/v1/completions", prompt="x" * 400, max_tokens=1)
     assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] >= 80
@@ -48,7 +48,7 @@ async def test_documents_are_ranked_by_their_scores(engine: RunningEngine, versi
     assert engine.server.runtime.load == 0
 
 
-async def test_lists_that_do_not_match_are_rejected(engine: RunningEngine) -> None:
+async def test_lists_of_different_lengths_are_rejected(engine: RunningEngine) -> None:
     assert (await _post(engine, "/score", text_1=["a", "b"], text_2=["c"]))["status"] == 400
 
 

@@ -1,4 +1,4 @@
-"""The flavor of the simulated engine that speaks as SGLang does, read by what reads the real one."""
+"""The simulated engine in its SGLang flavor, read by the code that reads real SGLang."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def _complete(engine: RunningEngine, **body: object) -> int:
         return int((await answer.json())["usage"]["prompt_tokens_details"]["cached_tokens"])
 
 
-async def test_connecting_recognizes_it_and_finds_its_sockets(start_engine: StartEngine) -> None:
+async def test_connecting_recognizes_sglang_and_its_event_sockets(start_engine: StartEngine) -> None:
     engine = await _started(start_engine)
     address = CheckedUrl(engine.url, engine.url, "127.0.0.1", engine.settings.port)
     facts = await ask_engine(address, bearer="", variable="X")
@@ -43,7 +43,7 @@ async def test_connecting_recognizes_it_and_finds_its_sockets(start_engine: Star
     assert facts.replay == f"tcp://127.0.0.1:{engine.settings.kv_replay_port}"
 
 
-async def test_its_load_and_metrics_are_read_and_have_no_name_of_vllm(start_engine: StartEngine) -> None:
+async def test_sglang_load_and_metrics_are_read_and_contain_no_vllm_names(start_engine: StartEngine) -> None:
     engine = await _started(start_engine)
     await _complete(engine)
     async with aiohttp.ClientSession(auto_decompress=False) as session:
@@ -58,7 +58,7 @@ async def test_its_load_and_metrics_are_read_and_have_no_name_of_vllm(start_engi
     assert b"vllm" not in text
 
 
-async def test_its_events_have_signed_hashes_and_the_salt_in_a_field(start_engine: StartEngine) -> None:
+async def test_sglang_events_have_signed_hashes_and_the_salt_in_a_field(start_engine: StartEngine) -> None:
     engine = await _started(start_engine)
     with zmq.asyncio.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.connect(f"tcp://127.0.0.1:{engine.settings.kv_replay_port}")

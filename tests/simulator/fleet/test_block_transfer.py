@@ -24,7 +24,7 @@ def fetch(blocks: int = 4) -> Fetch:
     return Fetch("sender", blocks, 0.1)
 
 
-def test_only_what_the_sender_holds_by_then_and_the_receiver_lacks_is_sent() -> None:
+def test_only_blocks_that_the_sender_holds_and_the_receiver_lacks_are_sent() -> None:
     sender, receiver = station("sender", *ASKED.keys[:3]), station("receiver", *ASKED.keys[:1])
     transfer = BlockTransfers().start(fetch(), ASKED, sender, receiver, 7.0)
     assert transfer is not None
@@ -32,27 +32,27 @@ def test_only_what_the_sender_holds_by_then_and_the_receiver_lacks_is_sent() -> 
     assert transfer.lands_s == pytest.approx(7.0 + 2 * SECONDS_PER_BLOCK)
 
 
-def test_a_partial_last_block_sends_its_tokens_only() -> None:
+def test_a_partial_last_block_sends_only_its_tokens() -> None:
     transfer = BlockTransfers().start(fetch(), ASKED, station("sender", *ASKED.keys), station("receiver"), 0.0)
     assert transfer is not None
     assert transfer.lands_s == pytest.approx((4 * 512 - 100) * 57_344 / 12.5e9)
 
 
 @pytest.mark.parametrize("held", [0, 2])
-def test_nothing_is_sent_where_the_sender_has_no_more(held: int) -> None:
+def test_nothing_is_sent_if_the_sender_has_no_more_blocks(held: int) -> None:
     sender, receiver = station("sender", *ASKED.keys[:held]), station("receiver", *ASKED.keys[:2])
     assert BlockTransfers().start(fetch(), ASKED, sender, receiver, 0.0) is None
     assert BlockTransfers().start(fetch(), ASKED, None, receiver, 0.0) is None
 
 
-def test_a_prefill_still_running_at_the_sender_gives_nothing() -> None:
+def test_a_prefill_still_running_at_the_sender_provides_nothing() -> None:
     sender = station("sender")
     sender.engine.submit(PromptSequence("other", ASKED.keys, ASKED.prompt_tokens), 0.0)
     sender.engine.advance(0.05)
     assert BlockTransfers().start(fetch(), ASKED, sender, station("receiver"), 0.05) is None
 
 
-def test_one_senders_transfers_go_one_after_another() -> None:
+def test_transfers_of_one_sender_run_one_after_another() -> None:
     transfers, sender, other = BlockTransfers(), station("sender", *ASKED.keys), station("other", *ASKED.keys)
     lands = []
     for source in (sender, sender, other):
@@ -62,7 +62,7 @@ def test_one_senders_transfers_go_one_after_another() -> None:
     assert lands == pytest.approx([2, 4, 2])
 
 
-def test_landed_blocks_are_in_the_receivers_cache_and_announced() -> None:
+def test_received_blocks_are_in_the_receivers_cache_and_announced() -> None:
     published: list[EngineEvent] = []
     receiver = station("receiver", *ASKED.keys[:1])
     moved = land(receiver, ASKED, 3, 2.0, lambda _, events: published.extend(events))

@@ -1,4 +1,4 @@
-"""Under `cost: fitted` a simulated router learns what its engines take, as a gateway does, and gains by it."""
+"""With `cost: fitted` a simulated router learns its engines' costs as a gateway does, and benefits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def runs(*policies: RoutingPolicy) -> list[tuple[FleetSimulation, float]]:
     return results
 
 
-def test_where_the_written_costs_are_wrong_what_is_learned_keeps_requests_on_time() -> None:
+def test_with_wrong_configured_costs_learned_costs_keep_requests_on_time() -> None:
     asked = (policy("fixed", FLAT), policy("fitted", FLAT), policy("fixed"))
     (_, written), (simulation, learned), (_, right) = runs(*asked)
     assert learned > written + 0.1
@@ -50,7 +50,7 @@ def test_where_the_written_costs_are_wrong_what_is_learned_keeps_requests_on_tim
     assert errors["learned"] < 0.3 * errors["written"]
 
 
-def test_where_they_are_right_nothing_changes() -> None:
+def test_with_correct_configured_costs_nothing_changes() -> None:
     (fixed, _), (fitted, _) = runs(policy("fixed"), policy("fitted"))
     assert [item.finished_s for item in fixed.history] == [item.finished_s for item in fitted.history]
 
@@ -68,7 +68,7 @@ def _decision(number: int):  # a stand-in with the fields that are read
     )
 
 
-def test_it_is_published_in_steps_and_only_while_the_policy_wants_it() -> None:
+def test_learned_costs_are_published_in_steps_and_only_while_enabled() -> None:
     learning = CostLearning(policy("fitted", FLAT))
     facts = [EngineFacts("e-1", 1, True)]
     assert learning.facts(facts) == facts
@@ -84,7 +84,7 @@ def test_it_is_published_in_steps_and_only_while_the_policy_wants_it() -> None:
     assert not learning.due(1000.0)
 
 
-def test_other_written_costs_restart_the_learning() -> None:
+def test_changed_configured_costs_restart_the_learning() -> None:
     learning = CostLearning(policy("fitted", FLAT))
     facts = [EngineFacts("e-1", 1, True)]
     learning.facts(facts)

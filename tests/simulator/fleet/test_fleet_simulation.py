@@ -34,11 +34,11 @@ def test_one_engine_serves_requests_one_after_another() -> None:
     assert ttfts(rows, spec(engines=1)) == pytest.approx([PREFILL_S, 2 * PREFILL_S, 3 * PREFILL_S])
 
 
-def test_two_engines_serve_two_requests_at_once() -> None:
+def test_two_engines_serve_two_requests_concurrently() -> None:
     assert ttfts([row(0, (1, 2)), row(0, (3, 4))]) == pytest.approx([PREFILL_S, PREFILL_S])
 
 
-def test_a_later_request_finds_the_blocks_of_an_earlier_one() -> None:
+def test_a_later_request_hits_the_blocks_of_an_earlier_one() -> None:
     simulation, _ = simulated([row(0, (1, 2)), row(10, (1, 2, 3))])
     first, second = simulation.history
     assert second.engine_id == first.engine_id
@@ -46,7 +46,7 @@ def test_a_later_request_finds_the_blocks_of_an_earlier_one() -> None:
     assert second.ttft_s == pytest.approx(EngineProfile().prefill_s(1536, 1024))
 
 
-def test_the_router_expects_exactly_what_happens() -> None:
+def test_the_routers_predictions_equal_the_results() -> None:
     workload = chat()
     simulation = simulation_of(spec(engines=4, qps=6.0), workload)
     while simulation.unfinished or len(simulation.history) < len(workload):
@@ -60,7 +60,7 @@ def test_the_router_expects_exactly_what_happens() -> None:
 
 
 @pytest.mark.parametrize("model", sorted(ENGINE_MODELS))
-def test_the_same_seed_gives_the_same_events(model: str) -> None:
+def test_the_same_seed_produces_the_same_events(model: str) -> None:
     workload = chat(120)
     rows = [msgspec.structs.replace(item, output_length=min(item.output_length, 40)) for item in workload.rows]
     run_spec = spec("least_cost", "slack", engines=3, qps=5.0, engine_model=model)
@@ -71,7 +71,7 @@ def test_the_same_seed_gives_the_same_events(model: str) -> None:
 
 
 @pytest.mark.parametrize(("placement", "order"), sorted(stage_pairs(PLACEMENTS)))
-def test_every_policy_serves_everything_in_overload(placement: str, order: str) -> None:
+def test_every_policy_serves_all_requests_in_overload(placement: str, order: str) -> None:
     simulation = simulation_of(spec(placement, order, engines=3, qps=12.0), chat(150))
     simulation.run()
     simulation.check()
@@ -79,7 +79,7 @@ def test_every_policy_serves_everything_in_overload(placement: str, order: str) 
     assert len(simulation.history) == 150
 
 
-def test_a_full_queue_rejects() -> None:
+def test_a_full_queue_rejects_requests() -> None:
     policy = msgspec.structs.replace(spec().policy, queue_limit=1)
     rows = [row(0, (number, number + 1)) for number in range(0, 12, 2)]
     simulation, log = simulated(rows, RunSpec(policy=policy, engines=2))
@@ -88,33 +88,33 @@ def test_a_full_queue_rejects() -> None:
     assert any("rejected:queue_full" in line for line in log.lines)
 
 
-def test_a_prompt_over_the_cache_fails_and_holds_nothing_up() -> None:
+def test_a_prompt_larger_than_the_cache_fails_and_blocks_no_other() -> None:
     run_spec = spec(engines=1, profile=EngineProfile(num_blocks=4))
     simulation, _ = simulated([row(0, range(6)), row(0, (8, 9))], run_spec)
     assert [record.status for record in simulation.history] == [FAILED, FINISHED]
 
 
-def test_requests_of_an_engine_that_dies_are_placed_again() -> None:
+def test_requests_of_a_dead_engine_are_placed_again() -> None:
     rows = [row(0, (number, number + 1)) for number in range(0, 12, 2)]
     simulation, _ = simulated(rows, changes=[EngineDies(0.05, "e-001")])
     assert all(record.status == FINISHED for record in simulation.history)
     assert {record.engine_id for record in simulation.history} == {"e-002"}
 
 
-def test_a_half_answered_request_of_a_dead_engine_fails() -> None:
+def test_a_partly_answered_request_of_a_dead_engine_fails() -> None:
     run_spec = spec(engines=1, engine_model="colocated")
     changes = [EngineDies(1.0, "e-001"), EngineJoins(2.0, "e-001")]
     simulation, _ = simulated([row(0, (1,), output=500), row(0.5, (2,)), row(1.5, (3,))], run_spec, changes=changes)
     assert [record.status for record in simulation.history] == [FAILED, FINISHED, FINISHED]
 
 
-def test_an_engine_that_returns_has_an_empty_cache() -> None:
+def test_a_returning_engine_has_an_empty_cache() -> None:
     changes = [EngineDies(5.0, "e-001"), EngineJoins(6.0, "e-001")]
     simulation, _ = simulated([row(0, (1, 2)), row(10, (1, 2))], spec(engines=1), changes=changes)
     assert [record.hit_tokens for record in simulation.history] == [0, 0]
 
 
-def test_a_drained_engine_finishes_what_it_has_and_takes_nothing_new() -> None:
+def test_a_drained_engine_finishes_its_requests_and_accepts_none() -> None:
     simulation, _ = simulated(
         [row(0, (1, 2)), row(0, (3, 4)), row(1, (1, 2)), row(1, (3, 4))], changes=[EngineDrains(0.05, "e-001")]
     )
@@ -122,25 +122,25 @@ def test_a_drained_engine_finishes_what_it_has_and_takes_nothing_new() -> None:
     assert [record.engine_id for record in simulation.history[2:]] == ["e-002"] * 2
 
 
-def test_an_engine_that_joins_takes_work() -> None:
+def test_an_engine_that_joins_gets_work() -> None:
     rows = [row(at / 10, (at * 2, at * 2 + 1)) for at in range(20)]
     simulation, _ = simulated(rows, spec(engines=1), changes=[EngineJoins(0.5, "e-009")])
     assert "e-009" in {record.engine_id for record in simulation.history}
 
 
-def test_requests_wait_while_no_engine_is_there() -> None:
+def test_requests_wait_while_there_is_no_engine() -> None:
     changes = [EngineDies(0.5, "e-001"), EngineJoins(3.0, "e-002")]
     simulation, _ = simulated([row(0, (9,)), row(1, (1, 2)), row(2, (3, 4))], spec(engines=1), changes=changes)
     assert [record.engine_id for record in simulation.history] == ["e-001", "e-002", "e-002"]
     assert [record.dispatched_s for record in simulation.history[1:]] == pytest.approx([3.0, 3.0 + PREFILL_S])
 
 
-def test_requests_are_rejected_where_none_comes_in_time() -> None:
+def test_requests_are_rejected_if_no_engine_joins_in_time() -> None:
     simulation, _ = simulated([row(0, (9,)), row(1, (1, 2))], spec(engines=1), changes=[EngineDies(0.5, "e-001")])
     assert [record.status for record in simulation.history] == [FINISHED, REJECTED]
 
 
-def test_they_are_rejected_in_time_while_others_keep_coming() -> None:
+def test_waiting_requests_are_rejected_in_time_while_others_keep_arriving() -> None:
     rows = [row(at, (at,)) for at in range(30)]
     simulation, log = simulated(rows, spec(engines=1), changes=[EngineDies(0.5, "e-001")])
     rejected = {line.split()[2]: float(line.split()[0]) for line in log.lines if "rejected" in line}
@@ -149,7 +149,7 @@ def test_they_are_rejected_in_time_while_others_keep_coming() -> None:
         assert rejected[record.request.request_id] == pytest.approx(record.request.arrived_s + 10, abs=0.01)
 
 
-def test_a_policy_changes_in_the_middle() -> None:
+def test_a_policy_can_change_during_the_run() -> None:
     later = evaluation_policy(Stage(name="round_robin"), Stage(name="fifo"))
     rows = [row(at, (1, 2)) for at in range(8)]
     simulation, _ = simulated(rows, changes=[PolicyChanges(3.5, later)])
@@ -163,7 +163,7 @@ def test_a_change_of_an_unknown_engine_is_an_error() -> None:
         simulated([row(0, (1,)), row(5, (2,))], changes=[EngineDrains(1.0, "e-077")])
 
 
-def test_fetched_blocks_land_before_the_prefill_and_stay() -> None:
+def test_fetched_blocks_arrive_before_the_prefill_and_stay() -> None:
     # Both engines hold nothing; the first request fills one, the burst that follows overloads it.
     rows = [row(0, range(40)), *(row(10, (*range(40), 100 + number)) for number in range(8))]
     simulation, log = simulated(rows, spec("mooncake", engines=4, transfers=True))
@@ -174,7 +174,7 @@ def test_fetched_blocks_land_before_the_prefill_and_stay() -> None:
     assert sum("landed" in line for line in log.lines) == len(moved)
 
 
-def test_engines_that_cannot_transfer_are_asked_to_compute_as_in_a_live_pool() -> None:
+def test_engines_without_transfers_compute_as_in_a_live_pool() -> None:
     rows = [row(0, range(40)), *(row(10, (*range(40), 100 + number)) for number in range(8))]
     runs = [simulated(rows, spec(name, engines=4))[0].history for name in ("mooncake", "min_ttft")]
     results = [[(item.engine_id, item.ttft_s, item.transferred_tokens) for item in run] for run in runs]

@@ -32,10 +32,8 @@ def mean_ttft_s(simulation: FleetSimulation) -> float:
 
 
 @pytest.mark.parametrize(("load_s", "most"), [(6e-6, 0.9), (30e-6, 1.15)])
-def test_the_learned_cost_of_a_tier_is_the_real_one_and_the_fleet_gains_by_a_fast_one(
-    load_s: float, most: float
-) -> None:
-    """A slow tier may cost time: the engine loads whether that pays or not, as vLLM does."""
+def test_the_learned_cost_of_a_tier_is_the_real_one_and_a_fast_tier_helps(load_s: float, most: float) -> None:
+    """A slow tier can cost time, because the engine loads whether or not that is faster, as vLLM does."""
     simulation = fleet(4000, load_s)
     router = simulation.router
     learned = router.fleet.loading_costs.token_s(router.fleet.facts()[0].engine_id, CPU)
@@ -43,7 +41,7 @@ def test_the_learned_cost_of_a_tier_is_the_real_one_and_the_fleet_gains_by_a_fas
     assert mean_ttft_s(simulation) < most * mean_ttft_s(fleet(0))
 
 
-def test_the_index_knows_the_copies_that_each_engine_has() -> None:
+def test_the_index_knows_the_copies_of_each_engine() -> None:
     profile = EngineProfile(num_blocks=8, cpu_blocks=14)
     rows = [row(number, range(10 * (number % 8), 10 * (number % 8) + 6)) for number in range(80)]
     policy = evaluation_policy(Stage(name="least_cost"), Stage(name="fifo"), profile=profile)

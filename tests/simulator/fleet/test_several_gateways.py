@@ -1,4 +1,4 @@
-"""A pool behind several gateways: with an owner it serves as behind one, without it does not; always the same."""
+"""A pool behind several gateways serves as behind one with an owner, and worse without; runs are reproducible."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def on_time(gateways: int, *, owner: bool = True) -> float:
     return report_of(spec(gateways, owner), requests(), ran(gateways, owner=owner), 0.0).slo_share
 
 
-def test_with_an_owner_several_gateways_serve_as_one_and_without_they_do_not() -> None:
+def test_several_gateways_serve_as_one_only_with_an_owner() -> None:
     alone = on_time(1)
     assert alone > 0.9
     assert on_time(2) >= 0.98 * alone
@@ -48,7 +48,7 @@ def test_with_an_owner_several_gateways_serve_as_one_and_without_they_do_not() -
 
 
 @pytest.mark.parametrize("owner", [True, False])
-def test_the_same_seed_gives_the_same_ends(owner: bool) -> None:
+def test_the_same_seed_produces_the_same_outcomes(owner: bool) -> None:
     one, other = ([(item.engine_id, item.finished_s) for item in ran(3, owner=owner).history] for _ in range(2))
     assert one == other
     assert all(finished_s is not None for _, finished_s in one)

@@ -22,7 +22,7 @@ SPEC = RunSpec(
 
 
 def asked_of(requests: int = 200, documents: int = 30, blocks: int = 20, gap_ms: float = 120.0) -> Workload:
-    """Return questions on documents, some hotter than others, and more than the engines hold."""
+    """Return questions about documents of varying popularity, which exceed the engines' memory."""
     random, ranks = Random(1), range(documents)
     asked = random.choices(ranks, [1 / (rank + 1) for rank in ranks], k=requests)
     return Workload(
@@ -54,14 +54,14 @@ def nodes_of(simulation: FleetSimulation):  # type: ignore[no-untyped-def]  # th
     return simulation.nodes
 
 
-def test_blocks_that_engines_lost_are_loaded_and_first_tokens_come_sooner() -> None:
+def test_blocks_that_engines_evicted_are_loaded_and_first_tokens_arrive_sooner() -> None:
     with_nodes, without = ran(SPEC), ran(replace(SPEC, kv_nodes=None))
     assert nodes_of(with_nodes).loads > 20
     assert mean_ttft(with_nodes) < 0.7 * mean_ttft(without)
     assert sum(item.transferred_tokens for item in with_nodes.history) == 512 * nodes_of(with_nodes).loaded_blocks
 
 
-def test_links_carry_what_was_loaded_and_no_more_than_they_can() -> None:
+def test_links_carry_the_loaded_bytes_and_never_exceed_their_rate() -> None:
     nodes = nodes_of(ran(replace(SPEC, kv_nodes=replace(NODES, orders=False))))
     links = [*nodes.uplinks.values(), *nodes.own_links.values()]
     carried = sum(link.carried_bytes for link in links)
@@ -69,7 +69,7 @@ def test_links_carry_what_was_loaded_and_no_more_than_they_can() -> None:
     assert all(link.carried_bytes <= link.bytes_per_s * link.free_at + 1 for link in links)
 
 
-def test_a_slow_link_is_used_no_longer_once_it_is_known() -> None:
+def test_a_slow_link_is_avoided_once_its_rate_is_known() -> None:
     slow = replace(SPEC, profile=replace(SPEC.profile, link_bytes_per_s=1e7))
     nodes = nodes_of(ran(replace(slow, kv_nodes=replace(NODES, orders=False))))
     far = sum(link.carried_bytes for link in nodes.uplinks.values())
@@ -77,8 +77,8 @@ def test_a_slow_link_is_used_no_longer_once_it_is_known() -> None:
     assert far < 0.3 * sum(link.carried_bytes for link in fast.uplinks.values())
 
 
-def test_ssd_has_a_price_of_its_own() -> None:
-    """DRAM holds a fifth of the documents, SSD all; reads from it are learned as slow as they are."""
+def test_ssd_reads_have_a_separately_learned_cost() -> None:
+    """DRAM holds a fifth of the documents and SSD all; reads from SSD are learned at their real speed."""
     tiers = replace(NODES, dram_tokens=30_000, ssd_bytes_per_s=1e9, orders=False)
     nodes = nodes_of(ran(replace(SPEC, kv_nodes=tiers)))
     assert any(disk.carried_bytes for disk in nodes.disks.values())
@@ -87,7 +87,7 @@ def test_ssd_has_a_price_of_its_own() -> None:
     assert all(nodes.ledger.ssd_rate(node).s_per_byte > 1 / 2e9 for node in read)
 
 
-def test_orders_bring_documents_to_the_engines_node_and_report_what_that_saved() -> None:
+def test_orders_move_documents_to_the_engines_node_and_report_the_savings() -> None:
     nodes = nodes_of(ran(SPEC))
     worth = nodes.worth
     assert worth.prefetches + worth.replicas > 0
@@ -96,12 +96,12 @@ def test_orders_bring_documents_to_the_engines_node_and_report_what_that_saved()
     assert none.worth.moved_blocks == 0
 
 
-def test_the_same_seed_gives_the_same_run() -> None:
+def test_the_same_seed_produces_the_same_run() -> None:
     one, other = ran(SPEC), ran(SPEC)
     assert [item.first_token_s for item in one.history] == [item.first_token_s for item in other.history]
 
 
-def test_engines_that_join_get_a_node_and_what_left_is_no_harm() -> None:
+def test_engines_that_join_get_a_node_and_engines_that_leave_do_no_harm() -> None:
     changes = (EngineDies(10.0, "e-002"), EngineJoins(20.0, "e-009", 1.0))
     simulation = ran(replace(SPEC, changes=changes))
     assert simulation.unfinished == 0
@@ -109,7 +109,7 @@ def test_engines_that_join_get_a_node_and_what_left_is_no_harm() -> None:
     assert set(nodes_of(simulation).ledger.homes) == {"e-001", "e-003", "e-004", "e-009"}
 
 
-def test_behind_several_gateways_loads_end_as_behind_one() -> None:
+def test_loads_behind_several_gateways_end_as_behind_one() -> None:
     simulation = ran(replace(SPEC, gateways=2))
     assert simulation.unfinished == 0
     assert nodes_of(simulation).loads > 20

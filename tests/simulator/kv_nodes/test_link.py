@@ -5,7 +5,7 @@ import pytest
 from simulator.kv_nodes.link import NodeLink, OverbookedLinkError
 
 
-def test_transfers_go_one_after_another_and_an_idle_link_saves_nothing_up() -> None:
+def test_transfers_run_one_after_another_and_an_idle_link_saves_no_capacity() -> None:
     link = NodeLink(100.0, latency_s=0.5)
     assert (link.carry(200, 1.0), link.carry(100, 1.0), link.carry(100, 9.0)) == (3.5, 4.5, 10.5)
 
@@ -19,7 +19,7 @@ def test_random_transfers_never_exceed_the_bandwidth() -> None:
         assert link.carried_bytes <= 1000.0 * link.free_at + 1e-3
 
 
-def test_more_than_the_bandwidth_carries_is_an_error() -> None:
+def test_exceeding_the_bandwidth_is_an_error() -> None:
     link = NodeLink(100.0)
     link.carry(100, 0.0)
     link.free_at = 0.5

@@ -3,7 +3,7 @@ from random import Random
 from simulator.kv_nodes.node_cache import NodeCache, Tiers
 
 
-def test_a_block_that_left_dram_is_read_from_ssd_and_comes_back() -> None:
+def test_a_block_evicted_from_dram_is_read_from_ssd_and_returns_to_dram() -> None:
     cache = NodeCache(4, 100)
     assert cache.put([1, 2, 3, 4], 0.0) == 4
     assert cache.take_changed() == dict.fromkeys((1, 2, 3, 4), (True, True))
@@ -15,7 +15,7 @@ def test_a_block_that_left_dram_is_read_from_ssd_and_comes_back() -> None:
     cache.check()
 
 
-def test_without_ssd_the_longest_unused_leaf_is_gone() -> None:
+def test_without_ssd_the_longest_unused_leaf_is_lost() -> None:
     cache = NodeCache(4)
     cache.put([1, 2], 0.0)
     cache.put([11, 12], 1.0)
@@ -24,7 +24,7 @@ def test_without_ssd_the_longest_unused_leaf_is_gone() -> None:
     assert (cache.holds([1, 2]).blocks, cache.holds([11, 12]).blocks) == (2, 1)
 
 
-def test_ephemeral_blocks_are_not_kept_and_context_caches_outlast_others() -> None:
+def test_ephemeral_blocks_are_not_stored_and_context_caches_outlast_others() -> None:
     cache = NodeCache(4, 4, pin_share=0.5)
     assert cache.put([1], 0.0, hint="ephemeral") == 0
     cache.put([2, 3], 0.0, hint="context_cache", pin_s=100.0)
@@ -36,7 +36,7 @@ def test_ephemeral_blocks_are_not_kept_and_context_caches_outlast_others() -> No
     assert cache.holds([2, 3]).blocks == 0
 
 
-def test_reported_changes_add_up_to_what_is_held() -> None:
+def test_reported_changes_add_up_to_the_contents() -> None:
     random, cache, reported = Random(3), NodeCache(16, 40), dict[int, tuple[bool, bool]]()
     for now in range(400):
         prompt = [100 * random.randrange(12) + block for block in range(random.randrange(1, 6))]

@@ -1,4 +1,4 @@
-"""A hot prefix that one node alone has, beside prompts that push it out of the engines: replicas lower its TTFT.
+"""A hot prefix held by one node only, next to prompts that evict it from engines: replicas lower its TTFT.
 
 It is what `bench.kv.live --parts replicas` plants on live processes, under the virtual clock.
 """
@@ -26,7 +26,7 @@ BASE, SECONDS, BEGINS_MS = 10_000_000, 60, 20_000
 
 @pytest.fixture(autouse=True)
 def without_prefetch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have replication alone move blocks, as in the bench."""
+    """Move blocks by replication only, as in the bench."""
     monkeypatch.setattr(fleet_nodes, "prefetch", lambda *_: None)
 
 
@@ -78,8 +78,8 @@ def test_a_replica_lowers_the_hot_prompts_p90_ttft(link_bytes_per_s: float) -> N
     assert replicated.uplinks["kv-1"].carried_bytes < 0.5 * alone.uplinks["kv-1"].carried_bytes
 
 
-def test_a_replica_that_went_cold_leaves_its_node_and_the_first_copy_stays() -> None:
-    """All ask the same, so that nothing follows the prefix on the second node; a block that is followed stays."""
+def test_a_cold_replica_is_dropped_and_the_first_copy_stays() -> None:
+    """All requests are equal, so no block follows the prefix on the second node; a block with a successor stays."""
     asked, others = hot_and_others(BASE, SECONDS)
     hot = [replace(row, hash_ids=planted_prefix(BASE).hash_ids, input_length=row.input_length - 512) for row in asked]
     _, still = hot_and_others(BASE + 500_000, int(COLD_S) + 60)

@@ -55,6 +55,6 @@ def test_a_prefetch_makes_no_request_wait_longer(link_bytes_per_s: float, ratio:
     assert mean_ttft_s(with_it) <= ratio * mean_ttft_s(without)
 
 
-def test_what_was_loaded_is_not_computed_although_the_engine_was_full_when_it_came() -> None:
+def test_loaded_blocks_are_not_computed_even_if_the_engine_was_full() -> None:
     for item in served(12.5e9, orders=True).history[16:]:
         assert item.transferred_tokens == item.hit_tokens == 24 * 512

@@ -35,7 +35,7 @@ class Regions:
             self.balancers[index].engines[0].pending = pending
 
 
-def test_the_head_blocks_the_queue_of_skywalker_and_others_pass_it_in_ours() -> None:
+def test_the_queue_head_blocks_skywalker_and_is_overtaken_in_our_rule() -> None:
     for rule, left in ((SkyWalkerRegions(), 2), (LocalityOffload(), 1)):
         regions = Regions(rule)
         us = regions.balancers[0]
@@ -78,7 +78,7 @@ def test_a_forwarded_request_is_not_forwarded_again() -> None:
     assert list(eu.queue) == [asked]
 
 
-def test_a_region_with_a_longer_queue_than_the_buffer_takes_nothing() -> None:
+def test_a_region_whose_queue_exceeds_the_buffer_receives_nothing() -> None:
     regions = Regions(SkyWalkerRegions())
     us, eu = regions.balancers
     regions.say_pending(1, 0)
@@ -89,7 +89,7 @@ def test_a_region_with_a_longer_queue_than_the_buffer_takes_nothing() -> None:
     assert len(us.queue) == 1
 
 
-def test_heartbeats_take_the_senders_way_which_may_be_longer_than_the_way_back() -> None:
+def test_heartbeats_use_the_one_way_delay_of_their_sender() -> None:
     ways = network().one_way_s | {("eu", "us"): 0.3}
     regions = Regions(SkyWalkerRegions(), Network(ways))
     us, eu = regions.balancers
@@ -101,7 +101,7 @@ def test_heartbeats_take_the_senders_way_which_may_be_longer_than_the_way_back()
     assert us.peers[0].has_room
 
 
-def test_own_forwards_count_until_a_heartbeat_can_have_seen_them() -> None:
+def test_own_forwards_count_until_a_heartbeat_can_include_them() -> None:
     regions = Regions(LocalityOffload())
     us, eu = regions.balancers
     eu._beat()
@@ -127,5 +127,5 @@ def test_own_forwards_count_until_a_heartbeat_can_have_seen_them() -> None:
         (PushLimit("in_flight", 16), 0, 16, False),
     ],
 )
-def test_when_an_engine_has_room(limit: PushLimit, pending: int, in_flight: int, room: bool) -> None:
+def test_an_engine_has_room_below_its_limits(limit: PushLimit, pending: int, in_flight: int, room: bool) -> None:
     assert limit.has_room(pending, in_flight) is room

@@ -36,7 +36,7 @@ def test_a_prompt_of_512_tokens_takes_300_ms() -> None:
     assert asked.first_token_s == pytest.approx(0.3, abs=0.001)
 
 
-def test_a_cached_prefix_is_not_computed_again_and_answers_join_the_cache() -> None:
+def test_a_cached_prefix_is_not_recomputed_and_responses_join_the_cache() -> None:
     bench, first = Bench(), request((1, 512), output=100, key=2)
     bench.run(first)
     again = request((1, 512), (2, 100), (3, 50))
@@ -57,7 +57,7 @@ def test_a_prefill_batch_ends_at_2048_tokens() -> None:
     assert [round(item.admitted_s or 0, 2) for item in asked] == [0.0, 0.57, 0.57]
 
 
-def test_who_shares_a_prefix_with_the_batch_being_formed_waits_for_the_next() -> None:
+def test_a_request_sharing_a_prefix_with_the_forming_batch_waits_for_the_next() -> None:
     bench, first = Bench(), request((1, 700))
     bench.clock.after(0.0, bench.engine.arrive, first)
     siblings = [request((5, 300), (number, 10), key=900 + number) for number in (6, 7)]
@@ -78,7 +78,7 @@ def test_requests_wait_while_prompts_and_reserves_do_not_fit() -> None:
     assert len(bench.ended) == 3
 
 
-def test_requests_that_outgrow_memory_are_retracted_and_end_all_the_same() -> None:
+def test_requests_that_outgrow_memory_are_retracted_and_still_finish() -> None:
     bench, asked = Bench(2_500), [request((number, 500), output=1000, key=900 + number) for number in range(1, 4)]
     bench.run(*asked)
     assert len(bench.ended) == 3

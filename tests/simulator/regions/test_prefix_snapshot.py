@@ -2,7 +2,7 @@ from simulator.regions.prefix_snapshot import SimulatedPrefixSnapshot, published
 from simulator.regions.prompt import EMPTY, PromptSegment
 
 
-def test_what_every_prompt_begins_with_stays_and_the_oldest_leaves_go() -> None:
+def test_the_prefix_common_to_all_prompts_stays_and_the_oldest_leaves_are_evicted() -> None:
     snapshot = SimulatedPrefixSnapshot(limit=3)
     prompts = [EMPTY.then(PromptSegment(1, 450), PromptSegment(number, 100)) for number in (2, 3, 4)]
     for prompt in prompts:

@@ -13,7 +13,7 @@ every_policy = pytest.mark.parametrize("policy", POLICIES)
 
 
 def drained(spec: RegionSpec) -> RegionRun:
-    """Return a run whose clients begin nothing more after its end, once all their requests have ended."""
+    """Return a run whose clients send nothing after its end, once all their requests have ended."""
     run = RegionRun(spec)
     run.run()
     for client in run.clients:
@@ -23,17 +23,17 @@ def drained(spec: RegionSpec) -> RegionRun:
 
 
 @every_policy
-def test_the_same_seed_gives_the_same_numbers(policy: str) -> None:
+def test_the_same_seed_produces_the_same_numbers(policy: str) -> None:
     spec = replace(SHORT, policy=policy)
     assert RegionRun(spec).run() == RegionRun(spec).run()
 
 
-def test_another_seed_gives_other_numbers() -> None:
+def test_another_seed_produces_other_numbers() -> None:
     assert RegionRun(SHORT).run().tokens_per_s != RegionRun(replace(SHORT, seed=8)).run().tokens_per_s
 
 
 @every_policy
-def test_no_request_is_lost_and_nothing_stays_counted(policy: str) -> None:
+def test_no_request_is_lost_and_no_count_remains(policy: str) -> None:
     run = drained(replace(SHORT, policy=policy, workload="arena", kv_tokens=8_000))
     assert run.requests
     assert all(request.ended_s is not None for request in run.requests)
@@ -47,7 +47,7 @@ def test_no_request_is_lost_and_nothing_stays_counted(policy: str) -> None:
 
 
 @every_policy
-def test_no_first_token_comes_before_its_way_and_its_prefill(policy: str) -> None:
+def test_no_first_token_arrives_before_network_delay_and_prefill(policy: str) -> None:
     run = RegionRun(replace(SHORT, policy=policy))
     run.run()
     ways = network(0.0 if POLICIES[policy].pooled else 1.0)
@@ -75,7 +75,7 @@ def test_a_crowded_region_offloads_to_idle_ones() -> None:
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
-def test_all_policies_are_asked_the_same_requests(workload: str) -> None:
+def test_all_policies_get_the_same_requests(workload: str) -> None:
     asked = []
     for policy in ("ours", "round_robin"):
         run = RegionRun(replace(SHORT, workload=workload, policy=policy))
@@ -87,7 +87,7 @@ def test_all_policies_are_asked_the_same_requests(workload: str) -> None:
     assert all(asked[0][name] == asked[1][name] for name in both)
 
 
-def test_a_tree_has_15_requests_and_a_wide_one_85() -> None:
+def test_a_narrow_tree_has_15_requests_and_a_wide_one_85() -> None:
     for workload, size in (("tot", 15), ("mixed", 85)):
         run = RegionRun(replace(SHORT, workload=workload, clients=(1, 0, 0), duration_s=200.0))
         run.run()
@@ -95,19 +95,19 @@ def test_a_tree_has_15_requests_and_a_wide_one_85() -> None:
         assert sum(request.session_key == first for request in run.requests) == size
 
 
-def test_clients_that_think_ask_less() -> None:
+def test_clients_with_think_time_send_less() -> None:
     quick, slow = (RegionRun(replace(SHORT, workload="arena", think_s=think_s)) for think_s in (0.0, 5.0))
     quick.run()
     slow.run()
     assert len(slow.requests) < len(quick.requests)
 
 
-def test_longer_ways_make_first_tokens_later() -> None:
+def test_longer_network_delays_make_first_tokens_later() -> None:
     near, far = (RegionRun(replace(SHORT, policy="round_robin", rtt_scale=scale)).run() for scale in (0.5, 2.0))
     assert near.ttft_p50_s < far.ttft_p50_s
 
 
-def test_the_network_is_the_studys() -> None:
+def test_the_network_delays_are_those_of_the_study() -> None:
     ways = network()
     assert [2 * ways.delay(one, other) for one, other in (("us", "eu"), ("us", "asia"), ("asia", "eu"))] == [
         0.09,

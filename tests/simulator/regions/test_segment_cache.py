@@ -8,14 +8,14 @@ def prompt(*keys: int, tokens: int = 10) -> Prompt:
     return EMPTY.then(*[PromptSegment(key, tokens) for key in keys])
 
 
-def test_a_match_is_the_longest_held_prefix() -> None:
+def test_a_match_is_the_longest_cached_prefix() -> None:
     cache = SegmentCache(100)
     cache.add(prompt(1, 2))
     assert cache.match(prompt(1, 2, 3)) == 20
     assert cache.match(prompt(4, 5)) == 0
 
 
-def test_the_leaf_used_least_recently_goes_first_and_never_its_parent() -> None:
+def test_the_least_recently_used_leaf_is_evicted_first_and_never_its_parent() -> None:
     cache = SegmentCache(40)
     for keys in ((1, 2), (1, 3), (1, 4)):
         cache.add(prompt(*keys))
@@ -26,7 +26,7 @@ def test_the_leaf_used_least_recently_goes_first_and_never_its_parent() -> None:
     cache.check()
 
 
-def test_what_a_running_request_uses_stays() -> None:
+def test_segments_of_a_running_request_stay() -> None:
     cache = SegmentCache(30)
     cache.lock(prompt(1, 2))
     cache.add(prompt(3, 4))

@@ -23,7 +23,7 @@ KEYS = [
 SHORT = ("--warmup", "2", "--measure", "10", "--skew", "4:2:2")
 
 
-def test_it_writes_a_row_per_policy_and_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_a_row_per_policy_and_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "new" / "out.json"
     assert main(["arena", "--policy", "ours,skywalker", "--seeds", "4,5", "--json", str(out), *SHORT]) == 0
     rows = json.loads(out.read_text())
@@ -49,7 +49,7 @@ def test_it_writes_a_row_per_policy_and_seed(tmp_path: Path, capsys: pytest.Capt
         ("--seeds", "a", "whole numbers"),
     ],
 )
-def test_a_wrong_option_is_rejected_with_its_reason(
+def test_an_invalid_option_is_rejected_with_its_reason(
     option: str, value: str, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stopped:
@@ -58,7 +58,7 @@ def test_a_wrong_option_is_rejected_with_its_reason(
     assert says in capsys.readouterr().err
 
 
-def test_replicas_can_be_given_per_region(capsys: pytest.CaptureFixture[str]) -> None:
+def test_replicas_can_be_set_per_region(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tot", "--policy", "ours", "--replicas", "2:0:0", *SHORT]) == 0
     assert main(["tot", "--policy", "ours", "--replicas", "4", *SHORT]) == 0
     assert " 0.0%" in capsys.readouterr().out
@@ -100,7 +100,7 @@ def test_rules_keep_requests_at_home(tmp_path: Path) -> None:
         ("ours", {"to": ["eu"]}, "unknown field"),
     ],
 )
-def test_rules_that_cannot_hold_are_rejected(
+def test_impossible_rules_are_rejected(
     tmp_path: Path, policy: str, rule: dict[str, Any], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):

@@ -8,14 +8,14 @@ from simulator.regions.sovereignty_cost import MOST_ENGINES, CostQuestion, cost_
 NOTHING_LEAVES = SovereigntyRule("nothing leaves", allow=False)
 
 
-def test_no_rules_cost_nothing() -> None:
+def test_a_document_without_rules_costs_nothing() -> None:
     cost = cost_of(CostQuestion(SovereigntyDocument(), {"eu": 1, "us": 1}))
     assert cost.ruled == cost.free
     assert (cost.free.over_free, cost.without) == (1.0, {})
     assert cost.free.crossed_share > 0
 
 
-def test_rules_that_keep_everything_at_home_cost_throughput_and_the_rule_to_blame_is_named() -> None:
+def test_rules_that_keep_requests_at_home_cost_throughput_and_the_cause_is_named() -> None:
     harmless = SovereigntyRule("clinic may", tenants=("clinic",))
     cost = cost_of(CostQuestion(SovereigntyDocument(rules=(harmless, NOTHING_LEAVES)), {"eu": 1, "us": 1}))
     assert cost.ruled.over_free < 1.0
@@ -24,7 +24,7 @@ def test_rules_that_keep_everything_at_home_cost_throughput_and_the_rule_to_blam
     assert cost.without["clinic may"].over_free < cost.ruled.over_free
 
 
-def test_a_large_fleet_is_simulated_small_and_in_proportion() -> None:
+def test_a_large_fleet_is_scaled_down_in_proportion() -> None:
     cost = cost_of(CostQuestion(SovereigntyDocument(), {"a": 60, "b": 30, "c": 1, "empty": 0}))
     assert list(cost.engines) == ["a", "b", "c"]
     assert sum(cost.engines.values()) <= MOST_ENGINES + 1
@@ -32,6 +32,6 @@ def test_a_large_fleet_is_simulated_small_and_in_proportion() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 7])
-def test_one_region_and_very_many_are_no_question(count: int) -> None:
+def test_one_region_or_too_many_are_rejected(count: int) -> None:
     with pytest.raises(ValueError, match=f"{count} regions have engines"):
         cost_of(CostQuestion(SovereigntyDocument(), {f"r{number}": 1 for number in range(count)}))

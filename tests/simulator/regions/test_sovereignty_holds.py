@@ -24,7 +24,7 @@ FORWARDING = [name for name, policy in POLICIES.items() if policy.forwards and n
 
 
 def spec(number: int) -> RegionSpec:
-    """Return the topology, rules and load of that number."""
+    """Return the topology, rules and load of this number."""
     rng = Random(number)
     regions = tuple(rng.sample(REGIONS, rng.randint(2, len(REGIONS))))
     replicas = [rng.choice((0, 1, 1, 2)) for _ in regions]
@@ -59,7 +59,7 @@ def document(rng: Random, regions: tuple[str, ...]) -> SovereigntyDocument:
 
 
 def allowed_hops(rules: SovereigntyDocument, regions: tuple[str, ...]) -> dict[tuple[str, str, str], str]:
-    """Return the rule that allows each hop, found the other way round: later rules first, earlier ones over them."""
+    """Return the rule that allows each hop, computed in reverse: later rules first, overridden by earlier ones."""
     said = {
         (tenant, one, other): ("default" if rules.default == "allow" else "")
         for tenant in TENANTS
@@ -75,7 +75,7 @@ def allowed_hops(rules: SovereigntyDocument, regions: tuple[str, ...]) -> dict[t
 
 
 def broken(number: int) -> tuple[list[str], int]:
-    """Run one example; return what broke a rule, and how many requests crossed."""
+    """Run one example; return the hops that broke a rule, and how many requests crossed regions."""
     asked = spec(number)
     allowed = allowed_hops(asked.sovereignty, asked.regions)
     run = RegionRun(asked)
@@ -105,7 +105,7 @@ def test_no_rule_is_broken(part: int) -> None:
     assert crossed, "no request crossed, so nothing was shown"
 
 
-def test_a_balancer_that_forgets_to_ask_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_balancer_that_ignores_the_rules_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         Balancer,
         "_permitted",

@@ -44,7 +44,7 @@ async def test_rows_become_requests_whose_hits_follow_the_hash_ids(engine: Runni
     assert summary.ttft_p99_s is not None
 
 
-async def test_max_input_cuts_prompts_and_blocks(engine: RunningEngine) -> None:
+async def test_max_input_truncates_prompts_and_blocks(engine: RunningEngine) -> None:
     options = ReplayOptions(target=engine.url, model="demo", chat=False, max_input=512)
     summary = await replay(_ROWS, options)
     assert summary.prompt_tokens == 4 * 512
@@ -57,7 +57,7 @@ async def test_qps_and_speed_set_the_pace(engine: RunningEngine) -> None:
     assert 0.29 <= time.monotonic() - started < 5, "6 rows at 2 × 10 per second span 0.3 s, not 5"
 
 
-async def test_in_flight_is_bounded_and_the_lag_is_reported(start_engine: StartEngine) -> None:
+async def test_in_flight_requests_are_bounded_and_the_lag_is_reported(start_engine: StartEngine) -> None:
     engine = await start_engine(time_scale=2.0)
     most = 0
 
@@ -75,7 +75,7 @@ async def test_in_flight_is_bounded_and_the_lag_is_reported(start_engine: StartE
     assert summary.latest_send_s > 0.2
 
 
-async def test_a_loop_goes_on_until_stopped_and_each_pass_has_its_own_texts(engine: RunningEngine) -> None:
+async def test_a_loop_runs_until_stopped_and_each_pass_has_unique_texts(engine: RunningEngine) -> None:
     stop = asyncio.Event()
     rows = [TraceRow(number, 1024, 1, (1, 2)) for number in range(2)]
     options = ReplayOptions(target=engine.url, model="demo", loop=True, chat=False, max_in_flight=1)
@@ -91,13 +91,13 @@ async def test_a_loop_goes_on_until_stopped_and_each_pass_has_its_own_texts(engi
     assert summary.failed == 0
 
 
-async def test_a_wrong_model_fails_every_row_with_the_servers_words(engine: RunningEngine) -> None:
+async def test_a_wrong_model_fails_every_row_with_the_servers_message(engine: RunningEngine) -> None:
     summary = await replay(_ROWS, ReplayOptions(target=engine.url, model="other"))
     assert summary.failed == 4
     assert list(summary.errors) == ["HTTP 404: The model `other` does not exist."]
 
 
-async def test_it_waits_for_a_target_that_comes_up_late(start_engine: StartEngine) -> None:
+async def test_the_replay_waits_for_a_target_that_starts_late(start_engine: StartEngine) -> None:
     port = free_port()
     said: list[str] = []
     options = ReplayOptions(target=f"http://127.0.0.1:{port}", model="demo", wait_s=20)
@@ -109,13 +109,13 @@ async def test_it_waits_for_a_target_that_comes_up_late(start_engine: StartEngin
     assert said == [f"waiting up to 20 s for {options.target} (no connection)"]
 
 
-async def test_a_target_that_never_comes_up_is_given_up() -> None:
+async def test_a_target_that_never_starts_is_given_up() -> None:
     options = ReplayOptions(target=f"http://127.0.0.1:{free_port()}", wait_s=0)
     with pytest.raises(TargetUnreachableError, match="not up after 0 s"):
         await replay(_ROWS, options)
 
 
-def test_the_command_says_what_is_wrong_with_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_faults_of_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "wrong.jsonl"
     path.write_text("nonsense\n")
     assert main([str(path)]) == 1

@@ -13,7 +13,7 @@ def _parse(*argv: str) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def test_the_contracts_arguments_are_understood() -> None:
+def test_the_documented_arguments_are_parsed() -> None:
     parsed = _parse(
         "t.jsonl", "--target", "http://host:1/v1/", "--speed", "4", "--max-input", "8192", "--max-rows", "10"
     )
@@ -38,7 +38,7 @@ def test_chat_is_the_default_endpoint() -> None:
     assert not options_from(_parse("--endpoint", "completions")).chat
 
 
-def test_the_defaults_agree() -> None:
+def test_defaults_of_options_and_command_agree() -> None:
     parsed = options_from(_parse("--api-key", ""))
     assert parsed == ReplayOptions(target=parsed.target)
 
@@ -54,7 +54,7 @@ def test_the_defaults_agree() -> None:
         ["--endpoint", "embeddings"],
     ],
 )
-def test_a_wrong_value_is_rejected(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_value_is_rejected(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         _parse(*wrong)
     assert wrong[0] in capsys.readouterr().err

@@ -30,7 +30,7 @@ def test_a_terminal_gets_a_bar_with_the_counts() -> None:
     assert "ok 1, rejected 1, failed 0" in terminal.getvalue()
 
 
-def test_a_log_gets_lines_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_gets_periodic_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([0.0, 1.0, 11.0, 12.0])
     monkeypatch.setattr(replay_progress.time, "monotonic", lambda: next(now))
     log = io.StringIO()

@@ -26,7 +26,7 @@ _DONE = b"data: [DONE]\n\n"
 
 @pytest.fixture
 async def ask() -> AsyncIterator[_Ask]:
-    """Send the row to a server that answers with `handler`."""
+    """Send the row to a server that responds with `handler`."""
     runners: list[web.AppRunner] = []
 
     async def send(handler: _Handler, **fields: object) -> ReplayOutcome:
@@ -58,7 +58,7 @@ def _stream(*pieces: bytes) -> _Handler:
     return handler
 
 
-def test_a_row_asks_for_exactly_its_output_streamed_with_usage() -> None:
+def test_a_row_requests_exactly_its_output_tokens_streamed_with_usage() -> None:
     body = json.loads(request_body(_ROW, 0, ReplayOptions(target="http://x", model="m", max_input=512), ""))
     assert (body["model"], body["max_tokens"], body["ignore_eos"], body["stream"]) == ("m", 7, True, True)
     assert body["stream_options"] == {"include_usage": True}
@@ -66,35 +66,35 @@ def test_a_row_asks_for_exactly_its_output_streamed_with_usage() -> None:
     assert len(body["messages"][0]["content"]) == 512 * 4
 
 
-def test_a_completion_carries_the_same_text_as_its_prompt() -> None:
+def test_a_completion_uses_the_same_text_as_its_prompt() -> None:
     chat = json.loads(request_body(_ROW, 0, ReplayOptions(target="http://x"), ""))
     plain = json.loads(request_body(_ROW, 0, ReplayOptions(target="http://x", chat=False), ""))
     assert plain["prompt"] == chat["messages"][0]["content"]
 
 
-async def test_a_stream_gives_ttft_and_usage_however_it_is_cut(ask: _Ask) -> None:
+async def test_a_stream_provides_ttft_and_usage_however_fragmented(ask: _Ask) -> None:
     whole = _TEXT + _USAGE + _DONE
     outcome = await ask(_stream(*[whole[i : i + 7] for i in range(0, len(whole), 7)]))
     assert (outcome.status, outcome.prompt_tokens, outcome.cached_tokens, outcome.output_tokens) == ("ok", 9, 5, 4)
     assert outcome.ttft_s is not None
 
 
-async def test_an_empty_role_chunk_is_no_first_token(ask: _Ask) -> None:
+async def test_an_empty_role_chunk_is_not_a_first_token(ask: _Ask) -> None:
     outcome = await ask(_stream(b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n', _DONE))
     assert (outcome.status, outcome.ttft_s, outcome.cached_tokens) == ("ok", None, None)
 
 
-async def test_a_stream_without_its_end_failed(ask: _Ask) -> None:
+async def test_a_stream_without_its_end_is_failed(ask: _Ask) -> None:
     outcome = await ask(_stream(_TEXT, _USAGE))
     assert (outcome.status, outcome.error) == ("failed", "the stream ended before [DONE]")
 
 
-async def test_an_error_inside_the_stream_failed(ask: _Ask) -> None:
+async def test_an_error_inside_the_stream_is_failed(ask: _Ask) -> None:
     outcome = await ask(_stream(_TEXT, b'data: {"error": {"message": "engine died"}}\n\n', _DONE))
     assert (outcome.status, outcome.error) == ("failed", "error in the stream: engine died")
 
 
-async def test_429_is_counted_as_rejected_and_not_sent_again(ask: _Ask) -> None:
+async def test_a_429_is_counted_as_rejected_and_not_retried(ask: _Ask) -> None:
     calls: list[int] = []
 
     async def busy(request: web.Request) -> web.StreamResponse:
@@ -105,7 +105,7 @@ async def test_429_is_counted_as_rejected_and_not_sent_again(ask: _Ask) -> None:
     assert (outcome.status, outcome.error, len(calls)) == ("rejected", "HTTP 429", 1)
 
 
-async def test_a_rejected_request_is_sent_again_where_wanted(ask: _Ask) -> None:
+async def test_a_rejected_request_is_retried_if_enabled(ask: _Ask) -> None:
     calls: list[int] = []
 
     async def busy_at_first(request: web.Request) -> web.StreamResponse:
@@ -118,7 +118,7 @@ async def test_a_rejected_request_is_sent_again_where_wanted(ask: _Ask) -> None:
     assert (outcome.status, len(calls)) == ("ok", 2)
 
 
-async def test_another_status_failed_with_its_message(ask: _Ask) -> None:
+async def test_other_statuses_are_failed_with_their_message(ask: _Ask) -> None:
     async def reject(request: web.Request) -> web.StreamResponse:
         return web.json_response({"error": {"message": "wrong key"}}, status=401)
 
@@ -126,7 +126,7 @@ async def test_another_status_failed_with_its_message(ask: _Ask) -> None:
     assert (outcome.status, outcome.error) == ("failed", "HTTP 401: wrong key")
 
 
-async def test_a_silent_server_failed_after_the_timeout(ask: _Ask) -> None:
+async def test_a_silent_server_is_failed_after_the_timeout(ask: _Ask) -> None:
     async def hang(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -140,7 +140,7 @@ async def test_a_silent_server_failed_after_the_timeout(ask: _Ask) -> None:
     assert (outcome.status, outcome.error) == ("failed", "no answer within 0.2 s")
 
 
-async def test_no_server_failed_as_such() -> None:
+async def test_a_missing_server_is_failed_with_its_own_error() -> None:
     options = ReplayOptions(target=f"http://127.0.0.1:{free_port()}")
     async with aiohttp.ClientSession() as session:
         outcome = await send_row(session, b"{}", options)

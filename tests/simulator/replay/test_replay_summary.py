@@ -17,7 +17,7 @@ def _counter() -> SummaryCounter:
     return counter
 
 
-def test_outcomes_are_added_up() -> None:
+def test_outcomes_are_summed() -> None:
     summary = _counter().summary(10.0)
     assert (summary.requests, summary.ok, summary.rejected, summary.failed) == (102, 100, 1, 1)
     assert (summary.ttft_p50_s, summary.ttft_p90_s, summary.ttft_p99_s) == (0.5, 0.9, 0.99)
@@ -26,7 +26,7 @@ def test_outcomes_are_added_up() -> None:
     assert summary.errors == {"HTTP 429": 1, "cannot connect": 1}
 
 
-def test_answers_that_report_no_cached_tokens_do_not_dilute_the_share() -> None:
+def test_responses_without_reported_cached_tokens_do_not_dilute_the_share() -> None:
     counter = _counter()
     counter.add(ReplayOutcome(status="ok", ttft_s=1.0, prompt_tokens=10_000))
     summary = counter.summary(10.0)
@@ -34,7 +34,7 @@ def test_answers_that_report_no_cached_tokens_do_not_dilute_the_share() -> None:
     assert summary.prompt_tokens == 20_000
 
 
-def test_nothing_measured_is_none_not_zero() -> None:
+def test_unmeasured_figures_are_none_and_not_zero() -> None:
     summary = SummaryCounter().summary(0.0)
     assert (summary.ttft_p50_s, summary.cached_share, summary.output_tokens_per_s) == (None, None, 0.0)
     assert "not reported" in render_summary(summary)
@@ -46,6 +46,6 @@ def test_the_lines_name_every_error() -> None:
     assert "p90 0.900 s" in text
 
 
-def test_a_summary_survives_json() -> None:
+def test_a_summary_round_trips_through_json() -> None:
     summary = _counter().summary(10.0)
     assert msgspec.json.decode(msgspec.json.encode(summary), type=ReplaySummary) == summary

@@ -17,7 +17,7 @@ SCALING = ScalingDocument(
 POLICY = AutomationPolicy(scaling=SCALING)
 
 
-def test_a_run_reports_what_its_automations_planned_and_why() -> None:
+def test_a_run_reports_the_plans_of_its_automations_with_reasons() -> None:
     simulation, automation = run_automated(spec(engines=1, qps=4.0), chat(120), POLICY)
     plans = plan_rows(automation)
     assert [plan.automation for plan in plans if plan.what == "1 to 5 engines"] == ["scaling"]
@@ -34,7 +34,9 @@ def test_the_same_run_makes_the_same_plans() -> None:
     assert (plan_rows(first), first.changes) == (plan_rows(second), second.changes)
 
 
-def test_the_command_takes_a_document_and_reports_the_plans(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_accepts_a_document_and_reports_the_plans(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     document, out = tmp_path / "automation.json", tmp_path / "report.json"
     document.write_bytes(msgspec.json.encode(POLICY))
     options = ["conversation_like", "--requests", "100", "--engines", "1", "--qps", "4", "--json", str(out)]
@@ -45,7 +47,7 @@ def test_the_command_takes_a_document_and_reports_the_plans(tmp_path: Path, caps
     assert "cannot be read" in capsys.readouterr().err
 
 
-def test_a_policy_file_steers_a_fleet_with_roles_and_the_output_says_what_changed(
+def test_a_policy_file_steers_a_fleet_with_roles_and_the_output_shows_the_changes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document, out = tmp_path / "policy.json", tmp_path / "report.json"

@@ -1,4 +1,4 @@
-"""Policy files: whole versions or their routing half, and what is wrong with them."""
+"""Policy files: whole versions or their routing half, and errors in them."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def test_a_whole_policy_is_read_in_both_halves(tmp_path: Path) -> None:
     assert documents == PolicyDocuments(routing=ROUTING, automation=AUTOMATION)
 
 
-def test_a_routing_policy_alone_steers_nothing(tmp_path: Path) -> None:
+def test_a_routing_policy_alone_has_no_automation(tmp_path: Path) -> None:
     assert read_policy(written(tmp_path, ROUTING)) == PolicyDocuments(routing=ROUTING)
 
 
-def test_an_automation_document_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_an_automation_document_round_trips(tmp_path: Path) -> None:
     assert read_automation(written(tmp_path, AUTOMATION)) == (AUTOMATION, ())
 
 
@@ -59,7 +59,7 @@ def test_an_automation_document_is_read_as_it_was_written(tmp_path: Path) -> Non
         ({"ttft_slo_s": "soon"}, ["$.ttft_slo_s"]),
     ],
 )
-def test_what_is_wrong_with_a_policy_is_said_with_its_place(tmp_path: Path, content: object, words: list[str]) -> None:
+def test_errors_of_a_policy_are_reported_with_their_path(tmp_path: Path, content: object, words: list[str]) -> None:
     with pytest.raises(UnreadablePolicyError) as rejected:
         read_policy(written(tmp_path, content))
     assert [word for word in words if word not in str(rejected.value)] == []
@@ -74,12 +74,12 @@ def test_what_is_wrong_with_a_policy_is_said_with_its_place(tmp_path: Path, cont
         ({"scalin": {}}, "known there are schema_version, health"),
     ],
 )
-def test_a_wrong_automation_document_is_rejected_with_the_place(tmp_path: Path, content: object, words: str) -> None:
+def test_an_invalid_automation_document_is_rejected_with_the_path(tmp_path: Path, content: object, words: str) -> None:
     with pytest.raises(UnreadablePolicyError, match=words):
         read_automation(written(tmp_path, content))
 
 
-def test_files_that_are_missing_or_huge_are_rejected(tmp_path: Path) -> None:
+def test_missing_and_huge_files_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(UnreadablePolicyError, match="No such file"):
         read_policy(tmp_path / "none.json")
     with pytest.raises(UnreadablePolicyError, match="is over"):
@@ -88,7 +88,7 @@ def test_files_that_are_missing_or_huge_are_rejected(tmp_path: Path) -> None:
 
 @pytest.fixture
 def before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program whose schema before was 0, in which objective and smallest fleet had other names."""
+    """A program with previous schema 0, in which the objective and the smallest fleet had other names."""
 
     def routing(old: dict[str, Any]) -> dict[str, Any]:
         return {**{name: old[name] for name in old if name != "slo_ms"}, "ttft_slo_s": old["slo_ms"] / 1000}
@@ -102,7 +102,7 @@ def before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("before")
-def test_a_policy_of_the_schema_before_is_upgraded_in_both_halves_and_that_is_said(tmp_path: Path) -> None:
+def test_a_policy_of_the_previous_schema_is_upgraded_in_both_halves_with_notes(tmp_path: Path) -> None:
     old = {"schema_version": 0, "slo_ms": 2500, "automation": {"schema_version": 0, "engines": 3}}
     path = written(tmp_path, old)
     documents = read_policy(path)
@@ -116,25 +116,25 @@ def test_a_policy_of_the_schema_before_is_upgraded_in_both_halves_and_that_is_sa
 
 
 @pytest.mark.usefixtures("before")
-def test_halves_have_schemas_of_their_own(tmp_path: Path) -> None:
+def test_the_two_halves_have_separate_schemas(tmp_path: Path) -> None:
     path = written(tmp_path, {"schema_version": 1, "automation": {"schema_version": 0, "engines": 3}})
     assert [": automation is of schema 0" in note for note in read_policy(path).notes] == [True]
 
 
 @pytest.mark.usefixtures("before")
-def test_an_automation_document_of_the_schema_before_is_upgraded_too(tmp_path: Path) -> None:
+def test_an_automation_document_of_the_previous_schema_is_upgraded_too(tmp_path: Path) -> None:
     policy, notes = read_automation(written(tmp_path, {"schema_version": 0, "engines": 3}))
     assert policy.scaling.min_engines == 3
     assert len(notes) == 1
 
 
 @pytest.mark.parametrize("document", [{"schema_version": 9}, {"automation": {"schema_version": 9}}])
-def test_a_policy_of_a_newer_program_is_rejected_with_what_to_do(tmp_path: Path, document: object) -> None:
+def test_a_policy_of_a_newer_program_is_rejected_with_the_remedy(tmp_path: Path, document: object) -> None:
     with pytest.raises(UnreadablePolicyError, match=r"9 is newer than 1.*upgrade this program"):
         read_policy(written(tmp_path, document))
 
 
 @pytest.mark.parametrize("content", ["3", "[]", "null"])
-def test_what_is_no_object_is_no_policy(tmp_path: Path, content: str) -> None:
+def test_a_document_that_is_not_an_object_is_rejected(tmp_path: Path, content: str) -> None:
     with pytest.raises(UnreadablePolicyError, match="is no policy"):
         read_policy(written(tmp_path, content))

@@ -18,7 +18,7 @@ def reported(run_spec: RunSpec, workload: Workload) -> dict:
     return msgspec.to_builtins(report)
 
 
-def test_it_has_the_keys_of_the_contract_in_their_order() -> None:
+def test_the_report_has_the_documented_keys_in_order() -> None:
     report = reported(spec(qps=4.0), chat(60))
     assert list(report)[: len(CONTRACT)] == CONTRACT
     assert list(report)[len(CONTRACT) :] == ["detail"]
@@ -38,7 +38,7 @@ def test_shares_count_requests_and_tokens_on_time() -> None:
     assert report["slo_token_share"] == pytest.approx(3 / 23)
 
 
-def test_the_warm_up_counts_nowhere_but_warms_the_caches() -> None:
+def test_the_warm_up_is_not_counted_but_warms_the_caches() -> None:
     rows = [row(0, range(20)), row(10, range(20))]
     report = reported(spec(warmup=1), Workload(rows))
     assert report["token_hit_rate"] == report["hit_rate_infinite"] == 1.0
@@ -52,7 +52,7 @@ def test_rejected_requests_are_late() -> None:
     assert (report["rejected"], report["slo_share"]) == (2, 0.5)
 
 
-def test_a_slow_answer_is_late_where_the_time_between_tokens_has_an_objective() -> None:
+def test_a_slow_response_is_late_if_tpot_has_an_objective() -> None:
     rows = [row(0, (1,), output=20), row(5, (2,), output=1)]
     free = reported(spec(engine_model="colocated"), Workload(rows))
     bound = reported(spec(engine_model="colocated", slo_tpot_s=0.010), Workload(rows))
@@ -61,7 +61,7 @@ def test_a_slow_answer_is_late_where_the_time_between_tokens_has_an_objective() 
     assert free["e2e_p90_s"] == pytest.approx(free["ttft_p50_s"] + 19 * free["itl_p90_s"], rel=0.1)
 
 
-def test_bands_show_which_lengths_pay() -> None:
+def test_bands_split_requests_by_prompt_length() -> None:
     rows = [row(0, range(number * 40, number * 40 + number + 1)) for number in range(20)]
     bands = reported(spec(engines=1), Workload(rows))["detail"]["bands"]
     assert [band["requests"] for band in bands] == [5, 5, 5, 5, 2]

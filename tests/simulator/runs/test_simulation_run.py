@@ -9,7 +9,7 @@ from simulator.workloads.registry import generate_workload
 from tests.simulator.fleets import spec
 
 
-def test_engines_of_one_fleet_leave_different_things_to_chance() -> None:
+def test_engines_of_one_fleet_have_different_random_seeds() -> None:
     profile = EngineProfile(eviction="rlt", num_blocks=7)
     one, again, other = (
         [engine_profile.eviction_seed for engine_profile in islice(engine_profiles(profile, seed), 4)]
@@ -21,7 +21,7 @@ def test_engines_of_one_fleet_leave_different_things_to_chance() -> None:
     assert {engine_profile.num_blocks for engine_profile in islice(engine_profiles(profile, 1), 4)} == {7}
 
 
-def test_engines_that_leave_nothing_to_chance_share_one_profile() -> None:
+def test_engines_without_randomness_share_one_profile() -> None:
     profile = EngineProfile()
     assert all(engine_profile is profile for engine_profile in islice(engine_profiles(profile, 1), 3))
 
@@ -31,6 +31,6 @@ def hits(profile: EngineProfile) -> list[int | None]:
     return [record.hit_tokens for record in run(spec(profile=profile, seed=3), groups).history]
 
 
-def test_a_fleet_that_evicts_by_chance_gives_the_same_hits_again() -> None:
+def test_a_fleet_with_random_eviction_has_reproducible_hits() -> None:
     by_chance = EngineProfile(eviction="rlt", num_blocks=40)
     assert hits(by_chance) == hits(by_chance) != hits(EngineProfile(num_blocks=40))

@@ -26,7 +26,7 @@ def recording(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_reports_what_a_run_in_this_process_would(recording: Path) -> None:
+def test_a_child_process_reports_the_same_as_a_run_in_this_process(recording: Path) -> None:
     shares: list[float] = []
     policy = RoutingPolicy(order=Stage(name="slack"))
     report = run_in_child(task(recording, policy, qps=4.0, max_input=20_480), on_progress=shares.append)
@@ -37,7 +37,7 @@ def test_it_reports_what_a_run_in_this_process_would(recording: Path) -> None:
     assert shares[-1] == 1.0
 
 
-def test_it_ends_when_it_is_cancelled(recording: Path) -> None:
+def test_a_whatif_run_ends_when_it_is_cancelled(recording: Path) -> None:
     asked = 0
 
     def cancelled() -> bool:
@@ -50,12 +50,12 @@ def test_it_ends_when_it_is_cancelled(recording: Path) -> None:
         run_in_child(task(recording, RoutingPolicy()), cancelled=cancelled)
 
 
-def test_it_ends_at_its_limit(recording: Path) -> None:
+def test_a_whatif_run_ends_at_its_time_limit(recording: Path) -> None:
     with pytest.raises(WhatIfError, match="too long"):
         run_in_child(task(recording, RoutingPolicy()), max_s=0.0)
 
 
-def test_a_bad_recording_policy_or_model_is_reported(recording: Path, tmp_path: Path) -> None:
+def test_an_invalid_recording_policy_or_model_is_reported(recording: Path, tmp_path: Path) -> None:
     with pytest.raises(WhatIfError, match="no such file"):
         run_in_child(task(tmp_path / "none.jsonl", RoutingPolicy()))
     with pytest.raises(WhatIfError, match=r"placement\.name: 'nearest'"):

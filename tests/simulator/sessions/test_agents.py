@@ -22,12 +22,12 @@ def test_a_new_project_starts_with_new_sessions() -> None:
     assert len({turn.session.session_id for turn in turns(project(files=1), 100)}) > len(ROLES)
 
 
-def test_an_engineer_and_a_reviewer_speak_in_turn() -> None:
+def test_an_engineer_and_a_reviewer_alternate() -> None:
     called = [turn.session.session_id for turn in turns(project(files=3), 9)[3:]]
     assert called == called[:2] * 3
 
 
-def test_the_project_manager_is_asked_before_some_files() -> None:
+def test_the_project_manager_is_called_before_some_files() -> None:
     called = [turn.agent for turn in turns(project(files=50), 150)[3:]]
     assert {after for before, after in pairwise(called) if before == "reviewer"} == {"engineer", "project_manager"}
     assert {after for before, after in pairwise(called) if before == "engineer"} == {"reviewer"}
@@ -42,7 +42,7 @@ def test_all_requests_of_a_project_name_it() -> None:
     assert len({called[n].workflow for n in begins}) == len(begins)
 
 
-def test_the_call_graph_is_that_of_the_projects() -> None:
+def test_the_call_graph_matches_the_projects() -> None:
     graph = profiled_call_graph(SERVED_MODELS["8b"])
     assert [agent.agent for agent in graph.agents["engineer"]] == ["reviewer"]
     assert [agent.agent for agent in graph.agents["reviewer"]] == ["engineer", "project_manager"]
@@ -50,6 +50,6 @@ def test_the_call_graph_is_that_of_the_projects() -> None:
     assert 2 < min(times) <= max(times) < 8
 
 
-def test_a_prompt_holds_the_answer_before_it() -> None:
+def test_a_prompt_contains_the_previous_response() -> None:
     for before, after in pairwise(turns(project(), 8)):
         assert after.prompt_tokens > before.answer_tokens

@@ -11,7 +11,7 @@ FIELDS = {
 }  # fmt: skip
 
 
-def test_it_writes_one_row_per_system_and_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_one_row_per_system_and_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "figures" / "out.json"
     args = ["chat", "--system", "ours,sticky", "--users", "8", "--seeds", "1,2", "--seconds", "20", "--json", str(out)]
     assert main(args) == 0
@@ -33,7 +33,9 @@ def test_it_writes_one_row_per_system_and_seed(tmp_path: Path, capsys: pytest.Ca
         ("--hbm-tokens", "5", "--hbm-tokens"),
     ],
 )
-def test_a_wrong_option_is_reported(option: str, value: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_option_is_reported(
+    option: str, value: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     given = {"--system": "ours", "--users": "8"} | {option: value}
     assert main(["chat", *(word for pair in given.items() for word in pair)]) == 2
     assert message in capsys.readouterr().err

@@ -9,7 +9,7 @@ def hold(memory: EngineMemory, session_id: int, tokens: int, advised_s: float = 
     assert memory.prefetch(Prefetched(session_id, tokens, advised_s, expected_s))
 
 
-def test_active_requests_purge_prefetches() -> None:
+def test_active_requests_evict_prefetches() -> None:
     memory = EngineMemory(100, "oldest")
     hold(memory, 1, 60)
     assert memory.reserve(90, now=0.0)
@@ -17,7 +17,7 @@ def test_active_requests_purge_prefetches() -> None:
     memory.check()
 
 
-def test_pinned_prefetches_keep_requests_out() -> None:
+def test_pinned_prefetches_block_requests() -> None:
     memory = EngineMemory(100, pinned=True)
     hold(memory, 1, 60)
     assert memory.reserve(10, now=0.0)
@@ -25,13 +25,13 @@ def test_pinned_prefetches_keep_requests_out() -> None:
     assert memory.reserve(80, now=0.0, session_id=1)
 
 
-def test_pinned_prefetches_give_way_where_nothing_could_run_at_all() -> None:
+def test_pinned_prefetches_are_evicted_if_nothing_could_run_otherwise() -> None:
     memory = EngineMemory(100, pinned=True)
     hold(memory, 1, 60)
     assert memory.reserve(80, now=0.0)
 
 
-def test_a_request_takes_the_room_of_its_own_prefetch() -> None:
+def test_a_request_uses_the_memory_of_its_own_prefetch() -> None:
     memory = EngineMemory(100)
     hold(memory, 1, 60)
     hold(memory, 2, 40)
@@ -40,7 +40,7 @@ def test_a_request_takes_the_room_of_its_own_prefetch() -> None:
     assert memory.purged_tokens == 0
 
 
-def test_later_layers_of_all_leave_before_the_first_layers_of_any() -> None:
+def test_later_layers_of_all_are_evicted_before_the_first_layers_of_any() -> None:
     memory = EngineMemory(100, "layers")
     hold(memory, 1, 40, advised_s=0.0)
     hold(memory, 2, 40, advised_s=1.0)
@@ -48,7 +48,7 @@ def test_later_layers_of_all_leave_before_the_first_layers_of_any() -> None:
     assert [memory.prefetched[number].held for number in (1, 2)] == [20, 20]
 
 
-def test_the_oldest_advisory_leaves_first() -> None:
+def test_the_oldest_advisory_is_evicted_first() -> None:
     memory = EngineMemory(100, "oldest")
     hold(memory, 1, 40, advised_s=1.0)
     hold(memory, 2, 40, advised_s=0.0)
@@ -56,7 +56,7 @@ def test_the_oldest_advisory_leaves_first() -> None:
     assert list(memory.prefetched) == [1]
 
 
-def test_by_expected_arrival_the_overdue_leave_first_and_then_who_comes_last() -> None:
+def test_in_expected_order_overdue_prefetches_are_evicted_first_and_then_the_latest() -> None:
     memory = EngineMemory(90, "expected")
     hold(memory, 1, 30, expected_s=5.0)
     hold(memory, 2, 30, expected_s=12.0)
@@ -94,7 +94,7 @@ def test_sums_hold_under_any_operations(order: str) -> None:
         memory.check()
 
 
-def test_a_prefetch_with_priority_takes_the_room_of_others_and_gives_way_last() -> None:
+def test_a_priority_prefetch_uses_memory_of_others_and_is_evicted_last() -> None:
     memory = EngineMemory(100)
     assert memory.prefetch(Prefetched(1, 60, 0.0, 9.0))
     assert not memory.prefetch(Prefetched(2, 60, 1.0, 9.0))

@@ -5,7 +5,7 @@ import pytest
 from simulator.sessions.host_memory import HostMemory
 
 
-def test_the_least_recently_used_leaves_first() -> None:
+def test_the_least_recently_used_copy_is_evicted_first() -> None:
     gone: list[int] = []
     host = HostMemory(100, gone.append)
     host.put(1, 50)
@@ -15,7 +15,7 @@ def test_the_least_recently_used_leaves_first() -> None:
     assert gone == [2]
 
 
-def test_a_copy_on_its_way_is_no_copy_yet_but_has_its_room() -> None:
+def test_a_copy_in_flight_is_not_usable_yet_but_uses_memory() -> None:
     host = HostMemory(100)
     assert host.expect(1, 60)
     assert host.tokens(1) == 0
@@ -24,7 +24,7 @@ def test_a_copy_on_its_way_is_no_copy_yet_but_has_its_room() -> None:
     assert host.tokens(1) == 60
 
 
-def test_what_is_forgotten_on_its_way_leaves_no_room_behind() -> None:
+def test_a_copy_forgotten_in_flight_uses_no_memory_afterward() -> None:
     host = HostMemory(100)
     host.expect(1, 60)
     host.forget(1)
@@ -41,7 +41,7 @@ def test_a_pinned_copy_stays() -> None:
     assert host.put(2, 50)
 
 
-def test_only_the_growth_of_a_copy_takes_room() -> None:
+def test_only_the_growth_of_a_copy_uses_memory() -> None:
     gone: list[int] = []
     host = HostMemory(100, gone.append)
     host.put(1, 40)

@@ -24,7 +24,7 @@ def landing(clock: VirtualClock, ends: list[tuple[str, float]], name: str):
     return landed
 
 
-def test_a_transfer_takes_its_bytes_over_the_bandwidth(clock: VirtualClock, link: SessionLink) -> None:
+def test_a_transfer_takes_its_bytes_divided_by_the_bandwidth(clock: VirtualClock, link: SessionLink) -> None:
     ends: list[tuple[str, float]] = []
     SessionTransfer([link], 2 * GB, landing(clock, ends, "a"), urgent=True).start()
     clock.run(10.0)
@@ -33,7 +33,7 @@ def test_a_transfer_takes_its_bytes_over_the_bandwidth(clock: VirtualClock, link
     assert link.booked == pytest.approx([0.0, 0.0])
 
 
-def test_requests_go_ahead_of_prefetches_that_came_first(clock: VirtualClock, link: SessionLink) -> None:
+def test_requests_overtake_earlier_prefetches(clock: VirtualClock, link: SessionLink) -> None:
     ends: list[tuple[str, float]] = []
     SessionTransfer([link], 4 * GB, landing(clock, ends, "prefetch"), urgent=False).start()
     SessionTransfer([link], 2 * GB, landing(clock, ends, "request"), urgent=True).start()
@@ -43,7 +43,7 @@ def test_requests_go_ahead_of_prefetches_that_came_first(clock: VirtualClock, li
     assert ends[1][1] == pytest.approx(1.5)
 
 
-def test_a_prefetch_whose_request_has_come_is_promoted(clock: VirtualClock, link: SessionLink) -> None:
+def test_a_prefetch_whose_request_has_arrived_is_promoted(clock: VirtualClock, link: SessionLink) -> None:
     ends: list[tuple[str, float]] = []
     SessionTransfer([link], 4 * GB, landing(clock, ends, "first"), urgent=False).start()
     second = SessionTransfer([link], 1 * GB, landing(clock, ends, "second"), urgent=False).start()
@@ -53,7 +53,7 @@ def test_a_prefetch_whose_request_has_come_is_promoted(clock: VirtualClock, link
     assert link.booked == pytest.approx([0.0, 0.0])
 
 
-def test_stages_work_at_the_same_time(clock: VirtualClock, link: SessionLink) -> None:
+def test_stages_work_concurrently(clock: VirtualClock, link: SessionLink) -> None:
     ends: list[tuple[str, float]] = []
     fast = SessionLink("PCIe", 16 * GB, clock)
     SessionTransfer([link, fast], 4 * GB, landing(clock, ends, "a"), urgent=True).start()
@@ -61,7 +61,7 @@ def test_stages_work_at_the_same_time(clock: VirtualClock, link: SessionLink) ->
     assert 1.0 < ends[0][1] <= 1.0 + 4 / 16 / 16 + 1e-9
 
 
-def test_a_transfer_after_another_carries_only_what_is_there(clock: VirtualClock, link: SessionLink) -> None:
+def test_a_chained_transfer_carries_only_bytes_that_have_arrived(clock: VirtualClock, link: SessionLink) -> None:
     ends: list[tuple[str, float]] = []
     fast = SessionLink("PCIe", 16 * GB, clock)
     fill = SessionTransfer([link], 4 * GB, landing(clock, ends, "fill"), urgent=False).start()
@@ -76,7 +76,7 @@ def test_a_transfer_after_another_carries_only_what_is_there(clock: VirtualClock
     assert ends[1][1] == pytest.approx(1.0 + 0.5 / 16, abs=1e-6)
 
 
-def test_a_cancelled_transfer_lands_nothing_and_frees_the_link(clock: VirtualClock, link: SessionLink) -> None:
+def test_a_cancelled_transfer_delivers_nothing_and_frees_the_link(clock: VirtualClock, link: SessionLink) -> None:
     ends: list[tuple[str, float]] = []
     transfer = SessionTransfer([link], 4 * GB, landing(clock, ends, "a"), urgent=False).start()
     clock.at(0.1, transfer.cancel)
@@ -86,13 +86,13 @@ def test_a_cancelled_transfer_lands_nothing_and_frees_the_link(clock: VirtualClo
     assert link.booked == pytest.approx([0.0, 0.0])
 
 
-def test_the_wait_is_the_backlog_of_ones_own_class_and_above(clock: VirtualClock, link: SessionLink) -> None:
+def test_the_wait_is_the_backlog_of_the_same_and_higher_classes(clock: VirtualClock, link: SessionLink) -> None:
     SessionTransfer([link], 4 * GB, lambda _: None, urgent=False).start()
     assert link.wait_s(urgent=True) == 0.0
     assert link.wait_s(urgent=False) == pytest.approx(1.0)
 
 
-def test_a_link_that_carried_too_much_is_reported(clock: VirtualClock, link: SessionLink) -> None:
+def test_a_link_that_exceeded_its_bandwidth_is_reported(clock: VirtualClock, link: SessionLink) -> None:
     clock.run(1.0)
     link.carried_bytes = 5 * GB
     with pytest.raises(OverbookedSessionLinkError):

@@ -45,7 +45,7 @@ def prefill_step_s(tokens: int, batch: int = 1, resident: int = 0, position: int
     return 0.012 + 60e-6 * batch + (resident + position) * READ + tokens * 0.11e-3 + attention
 
 
-def test_one_request_takes_a_prefill_step_and_then_a_step_per_token() -> None:
+def test_one_request_takes_a_prefill_step_and_then_one_step_per_token() -> None:
     bench = Bench()
     turn = bench.turn(100, 3)
     bench.clock.run(10.0)
@@ -71,7 +71,7 @@ def test_a_jump_over_many_steps_lasts_as_long_as_the_steps() -> None:
     assert turns[1].finished_s == pytest.approx(now)
 
 
-def test_who_comes_while_a_step_runs_joins_at_its_end() -> None:
+def test_a_request_that_arrives_during_a_step_joins_at_its_end() -> None:
     bench = Bench()
     first = bench.turn(100, 100)
     arrival_s = prefill_step_s(100) + 0.030
@@ -83,7 +83,7 @@ def test_who_comes_while_a_step_runs_joins_at_its_end() -> None:
     assert first.finished_s is not None
 
 
-def test_a_long_prompt_is_prefilled_in_chunks_beside_decode() -> None:
+def test_a_long_prompt_is_prefilled_in_chunks_next_to_decode() -> None:
     bench = Bench()
     turn = bench.turn(5_000, 2)
     bench.clock.run(10.0)
@@ -112,7 +112,7 @@ def test_without_layerwise_loads_the_whole_step_follows_the_load() -> None:
     assert turn.first_token_s == pytest.approx(0.1 + prefill_step_s(10, position=16_000))
 
 
-def test_a_request_leaves_at_the_end_of_a_step_with_the_tokens_it_lacks() -> None:
+def test_a_leaving_request_leaves_at_the_end_of_a_step_with_its_remaining_tokens() -> None:
     bench = Bench()
     turn = bench.turn(100, 100)
     left: list[tuple[bool, int]] = []
@@ -124,7 +124,7 @@ def test_a_request_leaves_at_the_end_of_a_step_with_the_tokens_it_lacks() -> Non
     assert not bench.answered
 
 
-def test_a_request_that_ended_first_does_not_leave() -> None:
+def test_a_request_that_ended_before_does_not_leave() -> None:
     bench = Bench()
     turn = bench.turn(100, 2)
     left: list[bool] = []
@@ -134,7 +134,7 @@ def test_a_request_that_ended_first_does_not_leave() -> None:
     assert bench.answered == [turn]
 
 
-def test_at_most_256_requests_run_at_once() -> None:
+def test_at_most_256_requests_run_concurrently() -> None:
     bench = Bench()
     for _ in range(300):
         bench.turn(1, 50)

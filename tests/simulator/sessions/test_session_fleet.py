@@ -14,7 +14,7 @@ CONTEXT = 20_000
 
 
 class Bench:
-    """A fleet of one system, sessions whose caches lie on node 0, and what was answered."""
+    """A fleet of one system, sessions with caches on node 0, and the answered requests."""
 
     def __init__(self, system: str, *, dram_gb: float = 200.0, memory_tokens: int = MODEL.memory_tokens) -> None:
         self.clock = VirtualClock()
@@ -57,7 +57,7 @@ def served_by(turn: Turn) -> int:
     return turn.session.engine
 
 
-def test_recompute_takes_the_engine_with_the_fewest_requests_and_loads_nothing() -> None:
+def test_recompute_chooses_the_engine_with_the_fewest_requests_and_loads_nothing() -> None:
     bench = Bench("recompute")
     bench.keep_busy(0)
     turn = bench.ask(bench.session(engine=0))
@@ -67,7 +67,7 @@ def test_recompute_takes_the_engine_with_the_fewest_requests_and_loads_nothing()
     assert not any(engine.load_link.carried_bytes for engine in bench.fleet.engines)
 
 
-def test_sticky_stays_at_the_engine_of_the_session_however_busy() -> None:
+def test_sticky_keeps_the_engine_of_the_session_however_busy() -> None:
     bench = Bench("sticky")
     bench.keep_busy(2)
     turn = bench.ask(bench.session(engine=2))
@@ -80,14 +80,14 @@ def test_sticky_recomputes_a_cache_that_left_dram() -> None:
     assert bench.ask(bench.session(on_disk=True)).recompute
 
 
-def test_a_new_session_starts_where_the_fewest_requests_are() -> None:
+def test_a_new_session_starts_on_the_engine_with_the_fewest_requests() -> None:
     bench = Bench("sticky")
     bench.keep_busy(0, requests=1)
     new = Session(99)
     assert served_by(bench.ask(new)) == 1
 
 
-def test_migrate_moves_a_running_request_from_the_busiest_engine_to_an_idle_one() -> None:
+def test_migrate_moves_running_requests_from_the_busiest_engine_to_an_idle_one() -> None:
     bench = Bench("migrate")
     SessionMigration(bench.fleet).start()
     bench.keep_busy(0, requests=6)
@@ -109,7 +109,7 @@ def test_the_lossy_store_serves_any_engine_and_pays_for_decompression() -> None:
     assert bench.fleet.engines[1].load_link.carried_bytes == pytest.approx(CONTEXT * 131_072 / 3.5)
 
 
-def test_symphony_serves_at_the_engine_that_its_advisory_chose() -> None:
+def test_symphony_serves_on_the_engine_chosen_by_its_advisory() -> None:
     bench = Bench("symphony")
     session = bench.session(engine=7)
     bench.fleet.advise(session, 11.0)
@@ -146,7 +146,7 @@ def test_on_demand_ignores_advisories_and_balances_kv_tokens() -> None:
     assert served_by(bench.ask(session)) != 0
 
 
-def test_on_demand_recomputes_where_the_disk_has_a_long_queue() -> None:
+def test_on_demand_recomputes_if_the_disk_has_a_long_queue() -> None:
     bench = Bench("ondemand")
     long = [bench.session(100_000, on_disk=True) for _ in range(12)]
     for session in long:
@@ -158,7 +158,7 @@ def test_on_demand_recomputes_where_the_disk_has_a_long_queue() -> None:
     assert not waits.ask(waits.session(900, on_disk=True)).recompute
 
 
-def test_ours_has_the_cache_in_the_engine_before_the_request() -> None:
+def test_our_system_has_the_cache_in_the_engine_before_the_request() -> None:
     bench = Bench("ours")
     session = bench.session(on_disk=True)
     bench.fleet.advise(session, 11.0)
@@ -175,7 +175,7 @@ def test_ours_has_the_cache_in_the_engine_before_the_request() -> None:
     assert bench.fleet.tiers.use.wasted_bytes == 0.0
 
 
-def test_ours_starts_no_prefetch_that_would_come_too_late() -> None:
+def test_our_system_starts_no_prefetch_that_would_arrive_too_late() -> None:
     bench = Bench("ours")
     bench.fleet.advise(bench.session(on_disk=True), 0.1)
     assert not bench.fleet.tiers.fills
@@ -186,7 +186,7 @@ def test_ours_starts_no_prefetch_that_would_come_too_late() -> None:
     assert len(backlog.fleet.tiers.fills) == 3
 
 
-def test_ours_leaves_an_advised_engine_that_has_become_much_dearer() -> None:
+def test_our_system_leaves_an_advised_engine_that_has_become_much_more_expensive() -> None:
     bench = Bench("ours")
     session = bench.session(engine=0)
     bench.fleet.advise(session, 11.0)
@@ -195,7 +195,7 @@ def test_ours_leaves_an_advised_engine_that_has_become_much_dearer() -> None:
     assert served_by(bench.ask(session)) != reserved
 
 
-def test_ours_stays_at_its_advised_engine_for_a_small_difference() -> None:
+def test_our_system_stays_at_its_advised_engine_for_a_small_difference() -> None:
     bench = Bench("ours")
     session = bench.session(2_000, engine=0)
     bench.fleet.advise(session, 11.0)
@@ -204,7 +204,7 @@ def test_ours_stays_at_its_advised_engine_for_a_small_difference() -> None:
     assert served_by(bench.ask(session)) == reserved
 
 
-def test_an_advisory_without_a_request_ends_by_time_and_leaves_nothing_in_engine_memory() -> None:
+def test_an_advisory_without_a_request_expires_and_leaves_nothing_in_engine_memory() -> None:
     bench = Bench("ours")
     bench.fleet.advise(bench.session(), 11.0)
     assert any(engine.memory.prefetched for engine in bench.fleet.engines)
@@ -233,7 +233,7 @@ def test_symphony_copies_and_keeps_both() -> None:
     assert [host.tokens(session.session_id) for host in bench.fleet.tiers.hosts] == [CONTEXT, CONTEXT]
 
 
-def test_only_what_a_node_lacks_is_shipped() -> None:
+def test_only_bytes_missing_on_a_node_are_transferred() -> None:
     bench = Bench("symphony")
     session = bench.session(engine=0)
     bench.fleet.tiers.fill(session, 1, urgent=True)
@@ -256,7 +256,7 @@ def test_a_turn_is_written_to_dram_and_then_to_the_disk_of_its_session() -> None
     assert max(host.tokens(session.session_id) for host in bench.fleet.tiers.hosts) == session.context_tokens
 
 
-def test_a_request_waits_for_engine_memory_in_its_turn() -> None:
+def test_requests_wait_for_engine_memory_in_order() -> None:
     bench = Bench("sticky", memory_tokens=30_000)
     first, second = bench.ask(bench.session(engine=0), answer=50), bench.ask(bench.session(engine=0))
     assert len(bench.fleet.engines[0].waiting) == 1
@@ -267,7 +267,7 @@ def test_a_request_waits_for_engine_memory_in_its_turn() -> None:
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_every_system_answers_and_leaves_nothing_behind(system: str) -> None:
+def test_every_system_answers_and_leaves_no_state_behind(system: str) -> None:
     bench = Bench(system, dram_gb=20.0)
     sessions = [bench.session(1_000 * (number + 1), engine=number % 8) for number in range(12)]
     for session in sessions[::2]:
@@ -284,7 +284,7 @@ def test_every_system_answers_and_leaves_nothing_behind(system: str) -> None:
     assert not bench.fleet.tiers.fills
 
 
-def test_a_newer_advisory_leaves_no_prefetch_where_the_older_one_put_it() -> None:
+def test_a_newer_advisory_removes_the_prefetch_of_the_older_one() -> None:
     bench = Bench("symphony")
     session = bench.session(engine=0)
     bench.fleet.advise(session, 11.0)
@@ -295,7 +295,7 @@ def test_a_newer_advisory_leaves_no_prefetch_where_the_older_one_put_it() -> Non
     assert holding == [engine for engine in range(8) if bench.fleet.advised.sessions_at(engine)] != [0]
 
 
-def test_a_pinned_prefetch_lets_a_request_in_once_its_reservation_has_ended() -> None:
+def test_a_pinned_prefetch_admits_a_request_once_its_reservation_has_ended() -> None:
     bench = Bench("symphony_pinned", memory_tokens=30_000)
     for _ in range(8):
         bench.fleet.advise(bench.session(), 11.0)
@@ -309,7 +309,7 @@ def test_a_pinned_prefetch_lets_a_request_in_once_its_reservation_has_ended() ->
 
 
 @pytest.mark.parametrize("after_s", [0.01, 5.0])
-def test_an_invalidated_advisory_leaves_no_reservation_and_no_prefetch(after_s: float) -> None:
+def test_a_withdrawn_advisory_leaves_no_reservation_and_no_prefetch(after_s: float) -> None:
     bench = Bench("ours")
     session = bench.session(on_disk=True)
     bench.fleet.advise(session, 11.0)
@@ -325,7 +325,7 @@ def test_an_invalidated_advisory_leaves_no_reservation_and_no_prefetch(after_s: 
     assert turn.finished_s is not None
 
 
-def test_requests_with_priority_get_memory_first_and_each_class_keeps_its_order() -> None:
+def test_priority_requests_get_memory_first_and_each_class_keeps_its_order() -> None:
     bench = Bench("recompute", memory_tokens=2 * CONTEXT)
     bench.keep_busy(0, requests=1)
     waiting = []

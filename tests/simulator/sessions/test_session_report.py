@@ -23,18 +23,18 @@ def test_times_are_means_over_requests() -> None:
     assert figures.ttft_mean_s == pytest.approx(2.0)
 
 
-def test_an_unanswered_request_counts_with_the_time_it_has_waited() -> None:
+def test_an_unanswered_request_counts_with_its_waiting_time() -> None:
     figures = report([answered(90.0, None, None)])
     assert figures.ttft_mean_s == pytest.approx(10.0)
     assert figures.norm_ms_per_token == pytest.approx(1e4 / 11)
     assert figures.tpot_ms == 0.0
 
 
-def test_an_answer_of_one_token_has_no_time_per_further_token() -> None:
+def test_a_response_of_one_token_has_no_tpot() -> None:
     assert report([answered(0.0, 1.0, 1.0, answer=1)]).tpot_ms == 0.0
 
 
-def test_imbalance_is_taken_over_windows_of_thirty_samples() -> None:
+def test_imbalance_is_measured_over_windows_of_thirty_samples() -> None:
     moments = [[200, 0] if number % 2 else [0, 200] for number in range(30)]
     assert report([], moments).max_over_mean_kv == pytest.approx(1.0)
     assert report([], [[300, 100]] * 30 + [[100, 100]] * 30).max_over_mean_kv == pytest.approx(1.25)

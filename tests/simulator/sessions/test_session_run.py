@@ -12,7 +12,7 @@ def small(**changes: object) -> SessionSpec:
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_a_run_is_the_same_each_time(system: str) -> None:
+def test_a_run_is_reproducible(system: str) -> None:
     spec = small(system=system, dram_gb=5.0)
     report = run_sessions(spec)
     assert report == run_sessions(spec)
@@ -42,7 +42,7 @@ def test_every_workload_is_answered(workload: str) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("system", ["ours", "symphony"])
-def test_every_switch_keeps_the_invariants(system: str, changes: dict[str, object]) -> None:
+def test_every_option_keeps_the_invariants(system: str, changes: dict[str, object]) -> None:
     assert run_sessions(small(system=system, **changes)).requests_per_s > 0
 
 
@@ -51,7 +51,7 @@ def test_systems_are_compared_on_the_same_requests() -> None:
     assert max(report.requests_per_s for report in reports) < 1.1 * min(report.requests_per_s for report in reports)
 
 
-def test_ours_without_any_advisory_is_on_demand() -> None:
+def test_our_system_without_advisories_equals_on_demand() -> None:
     ours, ondemand = run_sessions(small(missed=1.0)), run_sessions(small(system="ondemand"))
     assert ours == msgspec.structs.replace(ondemand, system="ours")
 
@@ -61,7 +61,7 @@ def test_prefetches_without_a_request_are_wasted() -> None:
     assert run_sessions(small(system="ondemand", spurious=1.0)).wasted_bytes == 0.0
 
 
-def test_caches_that_are_kept_beat_recomputing_where_contexts_are_long() -> None:
+def test_kept_caches_beat_recomputing_for_long_contexts() -> None:
     loaded = small(users=160, system="ondemand")
     assert run_sessions(loaded).norm_ms_per_token < run_sessions(small(users=160, system="recompute")).norm_ms_per_token
 
@@ -71,15 +71,15 @@ def test_an_unknown_system_is_reported_with_the_known_ones() -> None:
         system_named("fastest")
 
 
-def test_requests_per_second_count_answers_of_requests_that_came_before_the_measured_time() -> None:
-    """Past saturation, what is answered in the measured time came long before it."""
+def test_the_request_rate_counts_responses_to_requests_from_before_the_measured_time() -> None:
+    """Past saturation, requests answered in the measured time arrived long before it."""
     saturated = small(system="recompute", users=1_000, dram_gb=0.0)
     assert run_sessions(saturated).requests_per_s > 6.0
 
 
 @pytest.mark.parametrize("system", ["ours", "symphony", "recompute"])
-def test_priority_shortens_the_wait_of_those_who_have_it(system: str) -> None:
-    """Where prefills or memory are contended, the two classes part; without priorities there are no classes."""
+def test_priority_shortens_the_wait_of_priority_requests(system: str) -> None:
+    """If prefills or memory are contended, the two classes differ; without priorities there are no classes."""
     report = run_sessions(small(system=system, users=260, priority=0.3, hbm_tokens=30_000))
     assert report.priority_ttft_s is not None
     assert report.regular_ttft_s is not None

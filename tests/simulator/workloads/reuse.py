@@ -1,4 +1,4 @@
-"""What an infinite cache would hold of a trace."""
+"""The part of a trace that an infinite cache would hold."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from tests.simulator.fleets import chat, spec
 from tests.simulator.kept_event_log import KeptEventLog
 
 
-def test_a_closed_loop_has_no_more_requests_than_clients_and_is_sampled_while_all_of_them_wait() -> None:
+def test_a_closed_loop_has_at_most_one_request_per_client_and_samples_idle_times() -> None:
     workload = chat(60)
     asked = spec(arrivals=ArrivalPattern(kind="closed", clients=3), warmup=10)
     simulation = simulation_of(asked, workload)
@@ -20,7 +20,7 @@ def test_a_closed_loop_has_no_more_requests_than_clients_and_is_sampled_while_al
 
 
 @pytest.mark.parametrize("pattern", [ArrivalPattern(kind="poisson"), ArrivalPattern(kind="closed", think_s=0.5)])
-def test_the_same_seed_gives_the_same_events_and_another_seed_others(pattern: ArrivalPattern) -> None:
+def test_the_same_seed_repeats_the_events_and_another_seed_changes_them(pattern: ArrivalPattern) -> None:
     def events(seed: int) -> str:
         log = KeptEventLog()
         qps = 4.0 if pattern.kind == "poisson" else None
@@ -30,7 +30,7 @@ def test_the_same_seed_gives_the_same_events_and_another_seed_others(pattern: Ar
     assert events(1) == events(1) != events(2)
 
 
-def test_poisson_arrivals_come_at_the_rate_asked_for() -> None:
+def test_poisson_arrivals_have_the_requested_rate() -> None:
     workload = chat(400)
     simulation = simulation_of(spec("round_robin", arrivals=ArrivalPattern(kind="poisson"), qps=5.0), workload)
     simulation.run()

@@ -20,7 +20,7 @@ def _arrivals(*sessions: str) -> list[Arrival]:
     ]
 
 
-def test_a_client_sends_nothing_until_its_answer_has_come() -> None:
+def test_a_client_sends_nothing_until_its_response_has_arrived() -> None:
     loop = ClosedLoop(_arrivals("a", "a"), clients=1, think_s=0.0, seed=1)
     first = loop.take()
     assert (first.request.request_id, first.request.arrived_s) == ("r0", 0.0)
@@ -32,7 +32,7 @@ def test_a_client_sends_nothing_until_its_answer_has_come() -> None:
     assert loop.over
 
 
-def test_clients_work_side_by_side_and_take_the_next_session_when_theirs_is_over() -> None:
+def test_clients_work_concurrently_and_start_the_next_session_after_the_last() -> None:
     loop = ClosedLoop(_arrivals("a", "b", "a", "", ""), clients=2, think_s=0.0, seed=1)
     assert [loop.take().request.request_id for _ in range(2)] == ["r0", "r1"]
     loop.ended("r1", 1.0)
@@ -46,7 +46,7 @@ def test_clients_work_side_by_side_and_take_the_next_session_when_theirs_is_over
     assert loop.next_time() is None
 
 
-def test_think_times_have_the_mean_asked_for_and_follow_the_seed() -> None:
+def test_think_times_have_the_requested_mean_and_follow_the_seed() -> None:
     def gaps(seed: int) -> list[float]:
         loop = ClosedLoop(_arrivals(*["a"] * 2000), clients=1, think_s=3.0, seed=seed)
         times = []
@@ -60,12 +60,12 @@ def test_think_times_have_the_mean_asked_for_and_follow_the_seed() -> None:
 
 
 @pytest.mark.parametrize(("clients", "think_s"), [(0, 1.0), (1, -1.0)])
-def test_no_clients_are_no_load(clients: int, think_s: float) -> None:
+def test_zero_clients_are_rejected(clients: int, think_s: float) -> None:
     with pytest.raises(ValueError, match="make no load"):
         ClosedLoop(_arrivals("a"), clients=clients, think_s=think_s, seed=1)
 
 
-def test_a_fleet_never_has_more_requests_than_there_are_clients_and_serves_them_all() -> None:
+def test_a_fleet_never_has_more_requests_than_clients_and_serves_them_all() -> None:
     rows = generate_workload("multi_turn_chat", seed=2, rows=120, settings={"sessions": 24})
     workload = Workload(rows)
     policy = evaluation_policy(Stage(name="least_cost"), Stage(name="fifo"))

@@ -11,7 +11,7 @@ from simulator.workloads.trace import BLOCK_TOKENS, TraceRow
 
 
 def _reuse(rows: list[TraceRow]) -> tuple[float, float, float]:
-    """Return (tokens seen before, rows that share half their prompt, rows that share one block only), shares."""
+    """Return shares (tokens seen before, rows that share half their prompt, rows that share only one block)."""
     seen: set[int] = set()
     hits, halves, shallow = 0, 0, 0
     for row in rows:
@@ -29,7 +29,7 @@ def rows() -> list[TraceRow]:
     return generate(12_031, seed=1)
 
 
-def test_lengths_follow_the_published_means(rows: list[TraceRow]) -> None:
+def test_lengths_have_the_published_means(rows: list[TraceRow]) -> None:
     assert mean(row.input_length for row in rows) == pytest.approx(12_035, rel=0.08)
     assert mean(row.output_length for row in rows) == pytest.approx(343, rel=0.05)
 
@@ -53,7 +53,7 @@ def test_requests_arrive_at_the_published_rate(rows: list[TraceRow]) -> None:
     assert len(rows) / (rows[-1].timestamp / 1000) == pytest.approx(3.4, rel=0.08)
 
 
-def test_ids_name_prefixes_and_fill_the_prompt(rows: list[TraceRow]) -> None:
+def test_ids_identify_prefixes_and_fill_the_prompt(rows: list[TraceRow]) -> None:
     before: dict[int, int] = {}
     for row in rows:
         assert len(row.hash_ids) == -(-row.input_length // BLOCK_TOKENS)
@@ -62,7 +62,7 @@ def test_ids_name_prefixes_and_fill_the_prompt(rows: list[TraceRow]) -> None:
             assert before.setdefault(block, parent) == parent, "one id has one prefix"
 
 
-def test_sessions_grow(rows: list[TraceRow]) -> None:
+def test_sessions_grow_with_each_turn(rows: list[TraceRow]) -> None:
     turns = Counter(row.session_id for row in rows)
     assert 0.25 < sum(1 for count in turns.values() if count > 1) / len(turns) < 0.35
     last: dict[object, int] = {}
@@ -74,7 +74,7 @@ def test_sessions_grow(rows: list[TraceRow]) -> None:
     assert mean(grown) > 0.8
 
 
-def test_popular_documents_come_in_bursts(rows: list[TraceRow]) -> None:
+def test_popular_documents_arrive_in_bursts(rows: list[TraceRow]) -> None:
     openings: dict[int, list[float]] = {}
     seen: set[object] = set()
     for row in rows:
@@ -86,13 +86,13 @@ def test_popular_documents_come_in_bursts(rows: list[TraceRow]) -> None:
     assert median(times[-1] - times[0] for times in bursts) < 300
 
 
-def test_the_same_seed_gives_the_same_rows_and_another_seed_others() -> None:
+def test_the_same_seed_repeats_the_rows_and_another_seed_changes_them() -> None:
     assert generate(200, 4) == generate(200, 4)
     assert generate(200, 4) != generate(200, 5)
     assert list(islice(conversation_like(4), 50)) == generate(200, 4)[:50]
 
 
-def test_rows_come_by_arrival_and_ticks_round_them_down() -> None:
+def test_rows_are_ordered_by_arrival_and_times_rounded_down_to_ticks() -> None:
     rows = generate(500, 6, WorkloadShape(tick_ms=3000))
     times = [row.timestamp for row in rows]
     assert times == sorted(times)

@@ -16,7 +16,7 @@ def test_every_document_has_its_questions_and_one_of_four_lengths() -> None:
     assert mean(row.input_length for row in rows) == pytest.approx(3840 + 40, abs=2)
 
 
-def test_all_but_the_first_question_find_their_document() -> None:
+def test_every_question_except_the_first_hits_its_document() -> None:
     rows = list(document_qa(1, DocumentQaShape()))
     expected = 7 / 8 * 3840 * 4096 / sum(row.input_length for row in rows)
     assert infinite_reuse(rows) == (pytest.approx(expected), pytest.approx(7 / 8))
@@ -28,6 +28,6 @@ def test_in_round_robin_order_each_document_is_asked_once_per_turn() -> None:
     assert len(set(names[:512])) == 512
 
 
-def test_the_same_seed_gives_the_same_rows_and_another_seed_others() -> None:
+def test_the_same_seed_repeats_the_rows_and_another_seed_changes_them() -> None:
     shape = DocumentQaShape(documents=10)
     assert list(document_qa(1, shape)) == list(document_qa(1, shape)) != list(document_qa(2, shape))

@@ -1,4 +1,4 @@
-"""Moved requests keep their order and their contents, and equal seeds move them alike."""
+"""Moved requests keep their order and their contents, and equal seeds move them equally."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def test_requests_keep_their_order_and_move_no_further(jitter_s: float) -> None:
         assert after.request.arrived_s - before.request.arrived_s <= jitter_s
 
 
-def test_seeds_decide() -> None:
+def test_the_seed_determines_the_jitter() -> None:
     one, again, other = (jittered_arrivals(ARRIVALS, 0.5, seed) for seed in (1, 1, 2))
     assert one == again != other
 
 
-def test_a_pattern_without_jitter_leaves_them_alone() -> None:
+def test_a_pattern_without_jitter_moves_no_request() -> None:
     still, moved = (ArrivalPattern(jitter_s=number).source(ARRIVALS, 5.0, 1) for number in (0.0, 0.5))
     assert [still.take() for _ in ARRIVALS] == ARRIVALS
     assert [moved.take() for _ in ARRIVALS] != ARRIVALS

@@ -20,12 +20,12 @@ def test_128_sessions_have_two_to_eight_rounds(rows: list[TraceRow]) -> None:
     assert rounds == {2: 32, 4: 32, 6: 32, 8: 32}
 
 
-def test_each_round_brings_1024_tokens_and_the_answer_before(rows: list[TraceRow]) -> None:
+def test_each_round_adds_1024_tokens_and_the_previous_response(rows: list[TraceRow]) -> None:
     session = [row.input_length for row in rows if row.session_id == "chat-3"]
     assert session == [1024 * turn + 4 * (turn - 1) for turn in range(1, 9)]
 
 
-def test_an_infinite_cache_holds_the_whole_blocks_of_the_turn_before(rows: list[TraceRow]) -> None:
+def test_an_infinite_cache_holds_the_whole_blocks_of_the_previous_turn(rows: list[TraceRow]) -> None:
     last: dict[object, int] = {}
     saved = 0
     for row in rows:
@@ -35,7 +35,7 @@ def test_an_infinite_cache_holds_the_whole_blocks_of_the_turn_before(rows: list[
     assert infinite_reuse(rows)[0] == pytest.approx(51_200 / 71_880)
 
 
-def test_rows_come_by_arrival_and_long_runs_keep_the_rate() -> None:
+def test_rows_are_ordered_by_arrival_and_long_runs_keep_the_rate() -> None:
     rows = list(islice(multi_turn_chat(2, MultiTurnChatShape(sessions=0, qps=8.0)), 20_000))
     times = [row.timestamp for row in rows]
     assert times == sorted(times)
@@ -48,5 +48,5 @@ def test_a_system_prompt_is_shared_by_all() -> None:
     assert min(row.input_length for row in rows) == 2524
 
 
-def test_the_same_seed_gives_the_same_rows_and_another_seed_others(rows: list[TraceRow]) -> None:
+def test_the_same_seed_repeats_the_rows_and_another_seed_changes_them(rows: list[TraceRow]) -> None:
     assert rows == list(multi_turn_chat(1, MultiTurnChatShape())) != list(multi_turn_chat(2, MultiTurnChatShape()))

@@ -10,13 +10,13 @@ from simulator.workloads.poisson_arrivals import poisson_arrivals, poisson_times
 from tests.simulator.fleets import chat
 
 
-def test_gaps_have_the_mean_and_the_spread_of_a_poisson_process() -> None:
+def test_gaps_have_the_mean_and_spread_of_a_poisson_process() -> None:
     gaps = [later - sooner for sooner, later in pairwise(islice(poisson_times(Random(1), 4.0), 20_000))]
     assert mean(gaps) == pytest.approx(0.25, rel=0.03)
     assert pstdev(gaps) == pytest.approx(0.25, rel=0.03)
 
 
-def test_requests_keep_their_order_and_all_but_their_times() -> None:
+def test_requests_keep_their_order_and_all_fields_except_their_times() -> None:
     arrivals = chat(50).arrivals(None, 5.0)
     timed = poisson_arrivals(arrivals, 10.0, 3)
     assert [item.request.request_id for item in timed] == [arrival.request.request_id for arrival in arrivals]
@@ -25,6 +25,6 @@ def test_requests_keep_their_order_and_all_but_their_times() -> None:
     assert poisson_arrivals(arrivals, 10.0, 3) == timed != poisson_arrivals(arrivals, 10.0, 4)
 
 
-def test_a_rate_of_nothing_is_rejected() -> None:
+def test_a_rate_of_zero_is_rejected() -> None:
     with pytest.raises(ValueError, match="above 0"):
         next(poisson_times(Random(1), 0.0))

@@ -39,7 +39,7 @@ def test_a_prompt_has_exactly_its_tokens(length: int, limit: int) -> None:
     assert len(tokenize(prompt_text(row, 0, max_tokens=limit))) == min(length, limit)
 
 
-def test_a_shorter_limit_cuts_the_end_off() -> None:
+def test_a_shorter_limit_truncates_the_end() -> None:
     row = _row([1, 2, 3])
     assert prompt_text(row, 0).startswith(prompt_text(row, 0, max_tokens=700))
 
@@ -51,16 +51,16 @@ def test_text_is_readable_ascii() -> None:
     assert len(text) == BLOCK_BYTES
 
 
-def test_editions_share_nothing() -> None:
+def test_editions_share_no_text() -> None:
     assert prompt_text(_row([1]), 0)[:32] != prompt_text(_row([1]), 0, edition="1.")[:32]
 
 
-def test_blocks_without_an_id_are_like_no_other_rows() -> None:
+def test_blocks_without_an_id_differ_between_rows() -> None:
     row = _row([1], 3 * BLOCK_TOKENS)
     first, second = prompt_text(row, 0), prompt_text(row, 1)
     assert first[:BLOCK_BYTES] == second[:BLOCK_BYTES]
     assert first[BLOCK_BYTES : BLOCK_BYTES + 64] != second[BLOCK_BYTES : BLOCK_BYTES + 64]
 
 
-def test_surplus_ids_say_nothing() -> None:
+def test_surplus_ids_do_not_affect_the_text() -> None:
     assert prompt_text(_row([1, 2, 3], BLOCK_TOKENS), 0) == prompt_text(_row([1], BLOCK_TOKENS), 0)

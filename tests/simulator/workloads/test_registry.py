@@ -10,28 +10,28 @@ from simulator.workloads.trace import read_trace
 
 
 @pytest.mark.parametrize("name", sorted(WORKLOADS))
-def test_every_workload_is_written_and_read_again(name: str, tmp_path: Path) -> None:
+def test_every_workload_round_trips_through_a_file(name: str, tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl.gz"
     assert main([name, "--out", str(path), "--rows", "300", "--seed", "3"]) == 0
     assert read_trace(path) == generate_workload(name, seed=3, rows=300)
 
 
 @pytest.mark.parametrize("name", sorted(WORKLOADS))
-def test_every_workload_follows_its_seed_and_its_rate(name: str) -> None:
+def test_every_workload_follows_its_seed_and_rate(name: str) -> None:
     slow, fast = (generate_workload(name, seed=1, rows=800, settings={"qps": qps}) for qps in (2.0, 8.0))
     assert slow == generate_workload(name, seed=1, rows=800, settings={"qps": 2.0})
     assert slow != generate_workload(name, seed=2, rows=800, settings={"qps": 2.0})
     assert fast[200].timestamp < slow[200].timestamp * 0.75
 
 
-def test_settings_are_given_as_key_and_value(tmp_path: Path) -> None:
+def test_settings_are_given_as_key_value_pairs(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     settings = ["--param", "order=round_robin", "--param", "lengths=[1024, 4096]", "--param", "groups=4", "--qps", "3"]
     assert main(["gsp", "--out", str(path), *settings]) == 0
     assert [row.input_length for row in read_trace(path)[:4]] == [1024, 4096, 1024, 4096]
 
 
-def test_all_wrong_settings_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_all_invalid_settings_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     wrong = ["--param", "ratio=1.5", "--param", "order=backwards", "--param", "colour=red"]
     assert main(["gsp", "--out", str(tmp_path / "trace.jsonl"), *wrong]) == 2
     said = capsys.readouterr().err
@@ -43,7 +43,7 @@ def test_an_unknown_workload_lists_the_known_ones() -> None:
         generate_workload("chat")
 
 
-def test_a_workload_without_end_needs_a_number_of_rows() -> None:
+def test_an_endless_workload_requires_a_number_of_rows() -> None:
     with pytest.raises(WrongWorkloadError, match="needs a number of rows"):
         generate_workload("multi_turn_chat", settings={"sessions": 0})
     assert len(generate_workload("multi_turn_chat", rows=10, settings={"sessions": 0})) == 10

@@ -31,7 +31,7 @@ def test_a_group_shares_the_whole_blocks_of_its_prefix(ratio: float, blocks: tup
     assert infinite_reuse(rows)[0] == pytest.approx(saved / sum(row.input_length for row in rows))
 
 
-def test_in_round_robin_order_a_group_comes_again_after_all_others() -> None:
+def test_in_round_robin_order_a_group_repeats_after_all_others() -> None:
     rows = list(shared_prefix(1, SharedPrefixShape(order="round_robin", ratio=0.9)))
     firsts = [row.hash_ids[0] for row in rows if row.input_length == 8192]
     assert firsts[:25] * 32 == firsts

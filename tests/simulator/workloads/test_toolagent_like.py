@@ -16,7 +16,7 @@ def rows() -> list[TraceRow]:
     return list(islice(toolagent_like(7, ToolagentLikeShape()), 23_608))
 
 
-def test_lengths_follow_the_published_means(rows: list[TraceRow]) -> None:
+def test_lengths_have_the_published_means(rows: list[TraceRow]) -> None:
     assert mean(row.input_length for row in rows) == pytest.approx(8596, rel=0.05)
     assert mean(row.output_length for row in rows) == pytest.approx(182, rel=0.08)
 
@@ -42,13 +42,13 @@ def test_two_hot_prefixes_have_their_published_shapes(rows: list[TraceRow]) -> N
     assert {row.output_length for row in calls} == set(range(16, 31))
 
 
-def test_rows_come_by_arrival_at_the_published_rate(rows: list[TraceRow]) -> None:
+def test_rows_are_ordered_by_arrival_at_the_published_rate(rows: list[TraceRow]) -> None:
     times = [row.timestamp for row in rows]
     assert times == sorted(times)
     assert len(rows) / (times[-1] / 1000) == pytest.approx(6.56, rel=0.05)
 
 
-def test_ids_name_prefixes_and_fill_the_prompt(rows: list[TraceRow]) -> None:
+def test_ids_identify_prefixes_and_fill_the_prompt(rows: list[TraceRow]) -> None:
     before: dict[int, int] = {}
     for row in rows:
         assert len(row.hash_ids) == -(-row.input_length // BLOCK_TOKENS)
@@ -56,6 +56,6 @@ def test_ids_name_prefixes_and_fill_the_prompt(rows: list[TraceRow]) -> None:
             assert before.setdefault(block, parent) == parent, "one id has one prefix"
 
 
-def test_the_mix_must_leave_conversation() -> None:
+def test_the_mix_must_include_conversations() -> None:
     with pytest.raises(ValueError, match="nothing for conversation"):
         next(toolagent_like(1, ToolagentLikeShape(search_share=0.6, router_share=0.4)))

@@ -28,28 +28,26 @@ _ROWS = st.lists(
 
 @pytest.mark.parametrize("name", ["trace.jsonl", "trace.jsonl.gz"])
 @given(rows=_ROWS)
-def test_what_is_written_is_read_back(
-    tmp_path_factory: pytest.TempPathFactory, name: str, rows: list[TraceRow]
-) -> None:
+def test_a_trace_round_trips(tmp_path_factory: pytest.TempPathFactory, name: str, rows: list[TraceRow]) -> None:
     path = tmp_path_factory.mktemp("trace") / name
     assert write_trace(path, rows) == len(rows)
     assert list(iterate_trace(path)) == rows
 
 
-def test_mooncakes_own_rows_are_read(tmp_path: Path) -> None:
+def test_rows_in_mooncakes_format_are_read(tmp_path: Path) -> None:
     path = tmp_path / "mooncake.jsonl"
     path.write_text('{"timestamp": 27482, "input_length": 600, "output_length": 52, "hash_ids": [46, 47]}\n\n')
     (row,) = read_trace(path)
     assert (row.timestamp, row.input_length, row.output_length, row.hash_ids) == (27482, 600, 52, (46, 47))
 
 
-def test_a_written_row_has_mooncakes_fields_only(tmp_path: Path) -> None:
+def test_a_written_row_has_only_mooncakes_fields(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     write_trace(path, [TraceRow(timestamp=0, input_length=3, output_length=1, hash_ids=(5,))])
     assert path.read_text() == '{"timestamp":0,"input_length":3,"output_length":1,"hash_ids":[5]}\n'
 
 
-def test_rows_come_in_the_order_of_their_timestamps_and_only_so_many(tmp_path: Path) -> None:
+def test_rows_are_read_in_order_of_their_timestamps_up_to_a_limit(tmp_path: Path) -> None:
     path = tmp_path / "mixed.jsonl"
     write_trace(path, [TraceRow(t, 1, 1, ()) for t in (5, 3, 9)])
     assert [row.timestamp for row in read_trace(path)] == [3, 5, 9]
@@ -71,7 +69,7 @@ _GOOD = '{"timestamp": 1, "input_length": 2, "output_length": 3, "hash_ids": []}
         ("[" * 5000, "line|depth|object"),
     ],
 )
-def test_a_wrong_line_is_named_by_its_number(tmp_path: Path, line: str, reason: str) -> None:
+def test_an_invalid_line_is_reported_by_its_number(tmp_path: Path, line: str, reason: str) -> None:
     path = tmp_path / "wrong.jsonl"
     path.write_text(_GOOD + line + "\n")
     with pytest.raises(TraceError, match=rf"wrong\.jsonl:2: .*({reason})"):
@@ -79,14 +77,14 @@ def test_a_wrong_line_is_named_by_its_number(tmp_path: Path, line: str, reason: 
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n"])
-def test_an_empty_trace_is_no_trace(tmp_path: Path, content: bytes) -> None:
+def test_an_empty_trace_is_rejected(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "empty.jsonl"
     path.write_bytes(content)
     with pytest.raises(TraceError, match="no rows"):
         read_trace(path)
 
 
-def test_a_missing_or_damaged_file_is_said_so(tmp_path: Path) -> None:
+def test_a_missing_or_damaged_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="no such file"):
         read_trace(tmp_path / "none.jsonl")
     path = tmp_path / "cut.jsonl.gz"

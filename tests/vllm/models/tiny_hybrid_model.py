@@ -1,4 +1,4 @@
-"""Makes tiny hybrid models of random weights, from the tiny Llama's tokenizer; run by the Python that has vLLM.
+"""Make tiny hybrid models with random weights, from the tiny Llama's tokenizer; run by the Python that has vLLM.
 
 Two of three layers have sliding windows (Gemma 3) or recurrent states (LFM2, whose short convolutions vLLM keeps like
 those of Mamba), and the last one has full attention.

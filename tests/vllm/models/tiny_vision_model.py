@@ -1,4 +1,4 @@
-"""Makes a tiny Idefics3 of random weights, which reads images, from the tiny Llama's tokenizer.
+"""Make a tiny Idefics3 with random weights, which reads images, from the tiny Llama's tokenizer.
 
 Run by the Python that has vLLM: this model is one of the few whose modules need no torchvision.
 """

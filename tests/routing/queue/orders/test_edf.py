@@ -7,5 +7,5 @@ def test_the_earliest_deadline_goes_first_even_if_it_cannot_be_met() -> None:
     assert served(Edf(), waiting, 2.0) == [2, 3, 1]
 
 
-def test_equal_deadlines_go_in_order_of_coming() -> None:
+def test_equal_deadlines_go_in_order_of_arrival() -> None:
     assert served(Edf(), [queued(2), queued(1), queued(3)], 0.0) == [2, 1, 3]

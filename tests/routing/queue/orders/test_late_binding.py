@@ -1,4 +1,4 @@
-"""Pull scheduling as engines use it: which queued request, if any, should this one pull?"""
+"""Pull scheduling from the engine's side: which queued request, if any, it pulls."""
 
 from random import Random
 
@@ -32,7 +32,7 @@ def idle_pool(size: int = 2) -> Router:
     return pool("central", "late_binding", size=size)
 
 
-def test_an_engine_pulls_what_it_holds_and_leaves_the_rest_to_others() -> None:
+def test_an_engine_pulls_requests_it_holds_and_leaves_others_to_other_engines() -> None:
     router = idle_pool()
     cold, warm = queued(router, 1, LONG), queued(router, 2, OTHER)
     router.blocks_stored("e-01", warm.request.keys)
@@ -42,7 +42,7 @@ def test_an_engine_pulls_what_it_holds_and_leaves_the_rest_to_others() -> None:
     queue.check()
 
 
-def test_a_queued_request_is_left_to_its_home_only_while_that_is_free_soon_enough() -> None:
+def test_a_queued_request_waits_for_its_home_only_if_that_is_free_soon_enough() -> None:
     router = idle_pool()
     warm = queued(router, 1, LONG)
     router.blocks_stored("e-01", warm.request.keys)
@@ -55,7 +55,7 @@ def test_a_queued_request_is_left_to_its_home_only_while_that_is_free_soon_enoug
     assert queue_of([warm], LateBinding(patience=0.1)).next(1, router.view, 0.0) is not None
 
 
-def test_a_shorter_one_does_not_go_first_where_that_makes_an_earlier_one_late() -> None:
+def test_a_shorter_request_does_not_go_first_if_that_makes_an_earlier_one_late() -> None:
     router = idle_pool(1)
     urgent, short = queued(router, 1, LONG, slo=0.95), queued(router, 2, range(90, 92))
     assert queue_of([urgent, short]).next(0, router.view, 0.0) == Pick(urgent, reasons.PULLED_BEST_FIT)
@@ -63,7 +63,7 @@ def test_a_shorter_one_does_not_go_first_where_that_makes_an_earlier_one_late() 
     assert queue_of([relaxed, short]).next(0, router.view, 0.0) == Pick(short, reasons.PULLED_BEST_FIT)
 
 
-def test_infeasible_ones_go_last_in_order_of_coming() -> None:
+def test_infeasible_requests_go_last_in_order_of_arrival() -> None:
     router = idle_pool(1)
     late = [queued(router, number, LONG, slo=0.5) for number in (1, 2)]
     feasible = queued(router, 3, LONG)
@@ -74,7 +74,7 @@ def test_infeasible_ones_go_last_in_order_of_coming() -> None:
     assert queue.next(0, router.view, 1.0) == Pick(late[0], reasons.INFEASIBLE_LAST)
 
 
-def test_an_excluded_engine_pulls_only_where_no_other_takes_work() -> None:
+def test_an_excluded_engine_pulls_only_if_no_other_accepts_work() -> None:
     router = idle_pool()
     asked = request(1, LONG)
     rejected = Reservation(asked, CENTRAL, 0.9, 0, excluded=frozenset({"e-01"}))
@@ -93,7 +93,7 @@ def test_engines_of_different_speed_are_evaluated_separately() -> None:
     assert queue_of([waiting]).next(0, router.view, 0.0) == Pick(waiting, reasons.ONLY_FEASIBLE)
 
 
-def test_very_many_late_ones_are_sorted_out_at_once() -> None:
+def test_a_large_number_of_late_requests_is_removed_in_one_pass() -> None:
     router = idle_pool(4)
     waiting = [queued(router, number, range(30 * number, 30 * number + 20)) for number in range(500)]
     queue = queue_of(waiting)
@@ -105,7 +105,7 @@ def test_very_many_late_ones_are_sorted_out_at_once() -> None:
 
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=40, deadline=None)
-def test_it_serves_every_queued_request_once_while_caches_move(seed: int) -> None:
+def test_every_queued_request_is_served_once_while_caches_change(seed: int) -> None:
     rng, router = Random(seed), idle_pool(3)
     queue, waiting, at_s = queue_of([]), {}, 0.0
     for number in range(60):

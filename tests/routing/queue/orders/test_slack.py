@@ -10,7 +10,7 @@ JOBS = st.lists(st.tuples(st.floats(0.05, 3.0), st.floats(0.1, 12.0)), min_size=
 
 
 def most_on_time(queued_requests: list[Reservation], at_s: float) -> int:
-    """Return how many can be on time at all: Moore's algorithm, from the start."""
+    """Return how many requests can be on time, by Moore's algorithm from scratch."""
     kept: list[float] = []
     for queued_request in sorted(queued_requests, key=lambda one: one.request.deadline_s):
         kept.append(queued_request.compute_s)
@@ -34,22 +34,22 @@ def test_the_shortest_goes_first_while_all_are_on_time() -> None:
     assert served(Slack(), [queued(1, cost=2.0), queued(2, cost=0.5), queued(3, cost=1.0)], 0.0) == [2, 3, 1]
 
 
-def test_a_short_one_waits_where_it_would_make_an_earlier_one_late() -> None:
+def test_a_short_request_waits_if_it_would_make_an_earlier_one_late() -> None:
     waiting = [queued(1, cost=2.0, slo=2.2), queued(2, cost=0.5, slo=9.0)]
     assert served(Slack(), waiting, 0.0) == [1, 2]
 
 
-def test_the_largest_gives_way_where_not_all_can_be_on_time() -> None:
+def test_the_largest_request_is_dropped_if_not_all_can_be_on_time() -> None:
     waiting = [queued(1, cost=4.0), queued(2, cost=1.0), queued(3, cost=1.0)]
     assert served(Slack(), waiting, 0.0) == [2, 3, 1]
 
 
-def test_infeasible_ones_go_last_in_order_of_coming() -> None:
+def test_infeasible_requests_go_last_in_order_of_arrival() -> None:
     waiting = [queued(1, cost=9.0), queued(2, cost=6.0), queued(3, cost=4.0)]
     assert served(Slack(), waiting, 0.0) == [3, 1, 2]
 
 
-def test_a_dropped_queued_request_comes_back_when_another_leaves() -> None:
+def test_a_dropped_request_returns_when_another_leaves() -> None:
     waiting = [queued(1, cost=3.0), queued(2, cost=3.5), queued(3, cost=1.0)]
     queue = queue_of(Slack(), waiting)
     assert queue.next(0, VIEW, 0.0).queued == waiting[2]
@@ -59,13 +59,13 @@ def test_a_dropped_queued_request_comes_back_when_another_leaves() -> None:
 
 
 @given(JOBS)
-def test_as_many_are_on_time_as_can_be(jobs: list[tuple[float, float]]) -> None:
+def test_the_maximum_number_is_on_time(jobs: list[tuple[float, float]]) -> None:
     queued_requests = [queued(number, cost=cost, slo=slo) for number, (cost, slo) in enumerate(jobs)]
     assert on_time(served(Slack(), queued_requests, 0.0), queued_requests, 0.0) == most_on_time(queued_requests, 0.0)
 
 
 @given(st.lists(st.tuples(st.floats(0.05, 3.0), st.floats(0.0, 2.0)), min_size=1, max_size=40), st.data())
-def test_the_feasible_set_stays_as_large_as_can_be_while_queued_requests_come_and_go(
+def test_the_feasible_set_stays_maximal_while_queued_requests_are_added_and_removed(
     arrivals: list[tuple[float, float]], data: st.DataObject
 ) -> None:
     queue, waiting, at_s = Slack().queue(), dict[int, Reservation](), 0.0
@@ -88,7 +88,7 @@ def test_the_feasible_set_stays_as_large_as_can_be_while_queued_requests_come_an
             at_s += gap
 
 
-def test_a_newcomer_does_not_wait_for_dropped_and_infeasible_ones() -> None:
+def test_a_new_request_does_not_wait_for_dropped_and_infeasible_ones() -> None:
     queue = queue_of(Slack(), [queued(1, cost=9.0), queued(2, cost=3.0), queued(3, cost=3.5), queued(4, cost=1.0)])
     assert queue.late_last_s == 0.0
     queue.next(0, VIEW, 0.0)

@@ -15,11 +15,11 @@ def test_a_token_is_four_ascii_bytes(seed: int, first: int, count: int) -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 60))
-def test_bursts_join_to_the_same_answer(seed: int, cut: int) -> None:
+def test_bursts_concatenate_to_the_same_response(seed: int, cut: int) -> None:
     assert answer_text(seed, 0, cut) + answer_text(seed, cut, 60) == answer_text(seed, 0, max(cut, 60))
 
 
-def test_different_prompts_are_answered_differently() -> None:
+def test_different_prompts_get_different_responses() -> None:
     assert answer_text(1, 0, 20) != answer_text(2, 0, 20)
 
 

@@ -5,7 +5,7 @@ import asyncio
 from simulator.engine_server.answers.token_stream import TokenStream
 
 
-async def test_the_first_token_is_passed_on_at_once() -> None:
+async def test_the_first_token_is_forwarded_immediately() -> None:
     stream = TokenStream("a", 8)
     reader = asyncio.create_task(stream.burst())
     await asyncio.sleep(0)
@@ -13,7 +13,7 @@ async def test_the_first_token_is_passed_on_at_once() -> None:
     assert await reader == (0, 1)
 
 
-async def test_later_tokens_come_in_bursts_of_the_interval() -> None:
+async def test_later_tokens_arrive_in_bursts_of_the_interval() -> None:
     stream = TokenStream("a", 3)
     stream.add_token()
     assert await stream.burst() == (0, 1)
@@ -26,7 +26,7 @@ async def test_later_tokens_come_in_bursts_of_the_interval() -> None:
     assert await reader == (1, 4)
 
 
-async def test_the_end_brings_what_is_left_and_then_nothing() -> None:
+async def test_the_end_returns_the_remaining_tokens_and_then_nothing() -> None:
     stream = TokenStream("a", 5)
     for _ in range(3):
         stream.add_token()
@@ -35,7 +35,7 @@ async def test_the_end_brings_what_is_left_and_then_nothing() -> None:
     assert await stream.burst() is None
 
 
-async def test_a_broken_stream_ends_without_its_rest() -> None:
+async def test_a_broken_stream_ends_without_its_remaining_tokens() -> None:
     stream = TokenStream("a", 1)
     reader = asyncio.create_task(stream.burst())
     await asyncio.sleep(0)

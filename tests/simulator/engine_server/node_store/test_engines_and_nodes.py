@@ -1,4 +1,4 @@
-"""Simulated engines keep their blocks on real node managers and load what others have computed."""
+"""Simulated engines store their blocks on real node managers and load blocks that others computed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def cached(answer: dict[str, Any]) -> int:
     return int(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
 
 
-async def test_one_engine_loads_what_another_has_computed(start_engine: StartEngine) -> None:
+async def test_one_engine_loads_blocks_that_another_computed(start_engine: StartEngine) -> None:
     with big() as manager:
         first, second = await engine(start_engine, manager), await engine(start_engine, manager)
         answer, outcome = await ask(first, order([], 0))
@@ -81,7 +81,7 @@ async def test_one_engine_loads_what_another_has_computed(start_engine: StartEng
         second.server.runtime.model.check()
 
 
-async def test_nodes_learn_routing_keys_tenant_and_who_came(start_engine: StartEngine) -> None:
+async def test_nodes_learn_routing_keys_tenant_and_client_name(start_engine: StartEngine) -> None:
     with big() as manager, a_client() as client:
         first = await engine(start_engine, manager)
         await ask(first, order([], 0))
@@ -96,7 +96,7 @@ async def test_nodes_learn_routing_keys_tenant_and_who_came(start_engine: StartE
         assert manager.server.links.links()[name].received_bytes == BLOCKS * BLOCK * 64
 
 
-async def test_a_stream_states_the_outcome_in_its_last_chunk(start_engine: StartEngine) -> None:
+async def test_a_stream_reports_the_outcome_in_its_last_chunk(start_engine: StartEngine) -> None:
     with big() as manager:
         first, second = await engine(start_engine, manager), await engine(start_engine, manager)
         await ask(first)
@@ -113,7 +113,7 @@ async def test_a_stream_states_the_outcome_in_its_last_chunk(start_engine: Start
             assert [outcome is not None for outcome in outcomes] == [False] * (len(lines) - 1) + [True]
 
 
-async def test_another_salt_finds_nothing(start_engine: StartEngine) -> None:
+async def test_another_salt_has_no_hits(start_engine: StartEngine) -> None:
     with big() as manager:
         first, second = await engine(start_engine, manager), await engine(start_engine, manager)
         await ask(first, order([], 0), cache_salt="mine")
@@ -126,7 +126,7 @@ async def test_another_salt_finds_nothing(start_engine: StartEngine) -> None:
         assert outcome.loaded_blocks == BLOCKS
 
 
-async def test_a_node_that_is_gone_costs_a_prefill_and_no_error(start_engine: StartEngine) -> None:
+async def test_a_dead_node_costs_a_prefill_and_no_error(start_engine: StartEngine) -> None:
     with big() as manager:
         first, second = await engine(start_engine, manager), await engine(start_engine, manager)
         expected, _ = await ask(first)
@@ -142,7 +142,7 @@ async def test_a_node_that_is_gone_costs_a_prefill_and_no_error(start_engine: St
         assert store.saves.failed == BLOCKS
 
 
-async def test_bytes_that_are_not_what_the_tokens_say_are_a_counted_fault_and_computed(
+async def test_bytes_that_do_not_match_their_tokens_are_counted_and_recomputed(
     start_engine: StartEngine,
 ) -> None:
     payloads = Payloads("demo", BLOCK, 64)
@@ -162,7 +162,7 @@ async def test_bytes_that_are_not_what_the_tokens_say_are_a_counted_fault_and_co
         assert store.loads.wrong == 1
 
 
-async def test_a_load_that_takes_longer_than_computing_is_given_up(start_engine: StartEngine) -> None:
+async def test_a_load_slower_than_computing_is_abandoned(start_engine: StartEngine) -> None:
     # 64 bytes per token over this link take a thousand times as long as the prefill.
     slow = EngineProfile(
         block_tokens=BLOCK, num_blocks=64, recompute_last_block=True, kv_bytes_per_token=64,
@@ -178,7 +178,7 @@ async def test_a_load_that_takes_longer_than_computing_is_given_up(start_engine:
         assert (outcome.loaded_blocks, outcome.reason, cached(answer)) == (0, "late", 0)
 
 
-async def test_an_ephemeral_prompt_is_not_kept_and_what_is_kept_may_be_loaded_in_part(
+async def test_an_ephemeral_prompt_is_not_stored_and_a_stored_one_can_be_loaded_in_part(
     start_engine: StartEngine,
 ) -> None:
     with big() as manager:
@@ -195,7 +195,9 @@ async def test_an_ephemeral_prompt_is_not_kept_and_what_is_kept_may_be_loaded_in
         assert (outcome.loaded_blocks, outcome.reason, cached(answer)) == (kept, "missing", kept * BLOCK)
 
 
-async def test_addresses_in_requests_lead_nowhere_else_and_wrong_orders_are_rejected(start_engine: StartEngine) -> None:
+async def test_unknown_addresses_in_requests_are_not_contacted_and_invalid_orders_rejected(
+    start_engine: StartEngine,
+) -> None:
     with big() as manager:
         second = await engine(start_engine, manager)
         _, outcome = await ask(second, order(["198.51.100.1:80", "nowhere", "localhost.evil:1"]))

@@ -1,4 +1,4 @@
-"""Payloads, links and the queue of blocks to be kept."""
+"""Payloads, links and the queue of blocks to be stored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from simulator.engine_server.node_store.scaled_link import ScaledLink
 TOKENS = array("I", range(64))
 
 
-def test_a_hash_depends_on_every_token_before_it_and_on_none_behind() -> None:
+def test_a_hash_depends_on_all_earlier_tokens_and_no_later_ones() -> None:
     whole = chain_hashes(TOKENS, 16, 4)
     assert chain_hashes(TOKENS, 16, 2) == whole[:2]
     other = array("I", TOKENS)
@@ -27,7 +27,7 @@ def test_a_hash_depends_on_every_token_before_it_and_on_none_behind() -> None:
     assert [a == b for a, b in zip(whole, changed, strict=True)] == [True, False, False, False]
 
 
-def test_payloads_follow_from_the_hash_and_differ() -> None:
+def test_payloads_are_derived_from_the_hash_and_differ() -> None:
     one, two = Payloads("m", 16, 64), Payloads("m", 16, 64)
     names = chain_hashes(TOKENS, 16, 4)
     assert [one.payload(name) for name in names] == [two.payload(name) for name in names]
@@ -35,7 +35,7 @@ def test_payloads_follow_from_the_hash_and_differ() -> None:
     assert {len(one.payload(name)) for name in names} == {16 * 64}
 
 
-def test_keys_differ_by_salt_and_size_of_the_payload() -> None:
+def test_keys_depend_on_salt_and_payload_size() -> None:
     [name] = chain_hashes(TOKENS, 16, 1)
     keys = {
         Payloads(model, 16, size).keys(salt).key(name) for model in "mn" for size in (64, 128) for salt in ("", "s")
@@ -43,7 +43,7 @@ def test_keys_differ_by_salt_and_size_of_the_payload() -> None:
     assert len(keys) == 8
 
 
-def test_a_link_never_carries_more_than_its_rate() -> None:
+def test_a_link_never_exceeds_its_rate() -> None:
     link = ScaledLink(1000.0, latency_s=0.5)
     assert link.transfer("a", 2000, 10.0) == pytest.approx(2.5)
     assert link.transfer("a", 1000, 11.0) == pytest.approx(2.5), "it waits for the transfer before it"
@@ -53,7 +53,7 @@ def test_a_link_never_carries_more_than_its_rate() -> None:
 
 
 class Node:
-    """A client whose node answers on request."""
+    """A client whose node responds on request."""
 
     def __init__(self) -> None:
         self.open = threading.Event()
@@ -72,7 +72,7 @@ def stored(first: int, end: int, **order: Any) -> ComputedBlocks:
     return ComputedBlocks(TOKENS, first, end, "", LoadInstruction(**order))
 
 
-def test_the_oldest_blocks_are_not_kept_where_the_queue_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_blocks_are_dropped_if_the_queue_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_saver, "MAX_WAITING", 2)
     client = Node()
     saver = SimulatedBlockSaver(client, "n:1", Payloads("m", 16, 64))  # type: ignore[arg-type]
@@ -87,7 +87,7 @@ def test_the_oldest_blocks_are_not_kept_where_the_queue_is_full(monkeypatch: pyt
     saver.close(30.0)
 
 
-def test_what_a_node_rejects_is_counted_and_large_prompts_go_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejections_of_a_node_are_counted_and_large_prompts_are_sent_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_saver, "_PIECE_BYTES", 2 * 16 * 64)
     client = Node()
     client.answer = TransferRejected("quota")
