@@ -60,7 +60,7 @@ def test_an_address_that_nginx_cannot_use_is_logged_and_omitted(url: str) -> Non
 def test_a_model_name_is_never_interpreted_as_configuration(model: str) -> None:
     with pytest.raises(ValueError, match="cannot map"):
         render([UpstreamPool("chat", model, False, CHAT.engines)])
-    with pytest.raises(ValueError, match="no slug"):
+    with pytest.raises(ValueError, match="is not a slug"):
         render([UpstreamPool("chat {", "m", False, CHAT.engines)])
 
 

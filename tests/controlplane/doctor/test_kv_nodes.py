@@ -41,8 +41,8 @@ def test_silent_nodes_and_engines_of_unavailable_nodes_are_named(here: Installat
     register_engine(pool, "e-2", "http://127.0.0.1:2", actor=NODES, engine_id="e-2", kv_node="kv-9")
     silent, astray = fleet.kv_nodes(here)
     assert "1 KV node for 15 s: kv-1." in silent.says
-    assert "2 engines by the name that is set: e-1 (kv-1), e-2 (kv-9)." in astray.says
+    assert "No KV node has the name set for 2 engines: e-1 (kv-1), e-2 (kv-9)." in astray.says
     reported("kv-1")
     change_engine(first, {"kv_node": ""}, actor=NODES)
     [astray] = fleet.kv_nodes(here)
-    assert "1 engine by the name" in astray.says
+    assert "No KV node has the name set for 1 engine" in astray.says

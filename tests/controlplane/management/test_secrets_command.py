@@ -107,7 +107,7 @@ def test_generated_secrets_of_a_stopped_program_are_rotated_in_three_steps(
     ]  # fmt: skip
     assert not any(secret in text for text in said for secret in (*new, embedded.fleet_secret))
     take(settings, done)
-    with pytest.raises(CommandError, match="no rotation is under way"):
+    with pytest.raises(CommandError, match="no rotation in progress"):
         run("finish")
 
 
@@ -214,7 +214,7 @@ def test_secrets_of_the_environment_are_never_written_and_the_steps_are_printed(
     settings.FLEET_SECRET, settings.FLEET_SECRET_ALSO = GIVEN[0].encode(), b""
     settings.SECRET_KEY_FALLBACKS = []
     assert "set HEADWAY_FLEET_SECRET_ALSO to it for every process" in run("next")
-    with pytest.raises(CommandError, match="no rotation is under way"):
+    with pytest.raises(CommandError, match="no rotation in progress"):
         run("finish")
     settings.FLEET_SECRET_ALSO = GIVEN[1].encode()
     assert "exchange HEADWAY_FLEET_SECRET and HEADWAY_FLEET_SECRET_ALSO everywhere" in run("next")

@@ -390,3 +390,17 @@ async def test_the_port_listens_on_names_and_ipv6_addresses(host: str) -> None:
             assert await answer.text() == "served"
     finally:
         await opened.port.stop()
+
+
+async def test_connection_that_arrives_at_the_stop_is_closed() -> None:
+    opened, faults = Door(), []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, fault: faults.append(fault))
+    port = await opened.port.start(web.Application(), "127.0.0.1", 0)
+    await asyncio.sleep(0.05)
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as peer:
+        # The loop has the connection's event when the stop begins.
+        await asyncio.sleep(0)
+        await opened.port.stop()
+        with pytest.raises(ConnectionResetError):
+            peer.recv(1)
+    assert not faults

@@ -65,5 +65,5 @@ def test_check_detects_wrong_sums() -> None:
     sessions = AdvisedSessions()
     sessions.reserve(advised(1))
     sessions._tokens[0] += 1
-    with pytest.raises(ValueError, match="sums"):
+    with pytest.raises(AssertionError, match="sums"):
         sessions.check()

@@ -52,7 +52,7 @@ def test_a_valid_document_has_no_problems():
     ("rule", "path", "message"),
     [
         (SovereigntyRule(" "), "rules[0].name", "needs a name"),
-        (SovereigntyRule(DEFAULT), "rules[0].name", "where no rule decided"),
+        (SovereigntyRule(DEFAULT), "rules[0].name", "that no rule decides"),
         (SovereigntyRule("a", from_regions=("mars",)), "rules[0].from_regions", "unknown: mars"),
         (SovereigntyRule("a", to_regions=("eu", "mars")), "rules[0].to_regions", "unknown: mars"),
         (SovereigntyRule("a", tenants=("nobody",)), "rules[0].tenants", "unknown: nobody"),

@@ -133,7 +133,7 @@ def test_stale_revision_is_rejected_and_nothing_changes(engine: Engine, gateway:
         ({"state": "ready", "revision": "one"}, "whole number"),
         ({"state": "ready", "revision": "²"}, "whole number"),
         ({"state": "ready", "revision": "9" * 40}, "whole number"),
-        ({"state": "ready", "why": "x" * 201}, "200 fit"),
+        ({"state": "ready", "why": "x" * 201}, "the maximum is 200"),
     ],
 )
 def test_invalid_form_is_rejected_with_a_remedy(

@@ -47,7 +47,7 @@ def test_locked_database_is_distinguished_from_an_unavailable_one(
     page = client.get("/policies")
     assert (page.status_code, page["Retry-After"]) == (503, "2")
     assert "The database is busy" in page_text(page)
-    assert "nothing was changed" in page_text(page)
+    assert "Nothing was changed" in page_text(page)
 
 
 def test_form_is_not_resent_automatically(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

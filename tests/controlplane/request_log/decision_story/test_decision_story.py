@@ -28,7 +28,7 @@ def test_documented_example_has_the_documented_text() -> None:
         "e-04. It won by 0.91, or 15 %."
     )
     assert plain(text_of(story.happened)) == (
-        "It waited 3.36 s, 500 ms longer than estimated, and found only 6,144 tokens cached. First token after "
+        "It waited 3.36 s, 500 ms longer than estimated, and the engine reported only 6,144 tokens cached. First token after "
         "3.97 s; the SLO is 3.50 s."
     )
     assert plain(story.to_do) == (
@@ -98,7 +98,7 @@ def test_slow_gateway_is_named_before_any_engine() -> None:
     )
     assert plain(story.title) == "Sent to e-17 for its cache; the gateway took 2.50 s to decide"
     assert plain(text_of(story.happened)).startswith(
-        "The decision came after 2.50 s. The request was then dispatched at once, and found"
+        "The decision came after 2.50 s. The request was then dispatched at once, and the engine reported"
     )
     assert plain(story.to_do).startswith("The gateway was slow, not an engine")
 
