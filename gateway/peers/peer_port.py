@@ -92,7 +92,9 @@ class PeerPort:
         """Close the port and all connections."""
         for listener in self._listeners:
             # A connection that the loop has reported already would be accepted into the canceled future, and leak.
-            asyncio.get_running_loop().remove_reader(listener)
+            # A second stop has closed listeners.
+            if listener.fileno() != -1:
+                asyncio.get_running_loop().remove_reader(listener)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
