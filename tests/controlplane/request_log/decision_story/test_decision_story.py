@@ -28,8 +28,8 @@ def test_documented_example_has_the_documented_text() -> None:
         "e-04. It won by 0.91, or 15 %."
     )
     assert plain(text_of(story.happened)) == (
-        "It waited 3.36 s, 500 ms longer than estimated, and the engine reported only 6,144 tokens cached. First token after "
-        "3.97 s; the SLO is 3.50 s."
+        "It waited 3.36 s, 500 ms longer than estimated, and the engine reported only 6,144 tokens cached. First "
+        "token after 3.97 s; the SLO is 3.50 s."
     )
     assert plain(story.to_do) == (
         "Most of the loss was a trade-off, not an error: β weighs waiting too little at this load. Below β = 5.83 "
