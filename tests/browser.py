@@ -6,12 +6,13 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
+from tests.kept import Kept
 from tests.patience import PATIENCE_S
 
 PATIENCE_MS = PATIENCE_S * 1000
@@ -40,31 +41,28 @@ def chromium_path() -> str:
     return chromium
 
 
-_running: list[tuple[Browser, ExitStack]] = []
+kept_browser: Kept[Browser] = Kept(lambda item: item.get_closest_marker("browser") is not None)
+"""Ends before an asynchronous test, which needs the event loop that Playwright keeps."""
+
+
+@contextmanager
+def running_browser(chromium_path: str) -> Iterator[Browser]:
+    arguments = ["--no-sandbox", "--disable-background-networking"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium_path, args=arguments)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="module")
 def browser(chromium_path: str) -> Iterator[Browser]:
-    """Yield a browser without contexts, kept for the next module if its tests use a browser too."""
-    if not _running:
-        stack = ExitStack()
-        playwright = stack.enter_context(sync_playwright())
-        arguments = ["--no-sandbox", "--disable-background-networking"]
-        browser = playwright.chromium.launch(executable_path=chromium_path, args=arguments)
-        stack.callback(browser.close)
-        _running.append((browser, stack))
-    browser = _running[0][0]
+    """A browser without any context, kept for the next module if its tests use one, too."""
+    browser = kept_browser.get(lambda: running_browser(chromium_path))
     expect.set_options(timeout=PATIENCE_MS)
     yield browser
     expect.set_options(timeout=None)
     for context in browser.contexts:
         context.close()
-
-
-def end_browser(next_item: pytest.Item | None) -> None:
-    """End the browser unless the next test uses it. Async tests need the event loop that Playwright occupies."""
-    if _running and (next_item is None or next_item.get_closest_marker("browser") is None):
-        _running.pop()[1].close()
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from django.conf import settings
 from django.test import override_settings
 from xdist.scheduler import LoadFileScheduling
 
-from tests.browser import end_browser
-from tests.program import SHARING, end_shared_program, file_of
+from tests.browser import kept_browser
+from tests.program import SHARING, file_of, shared_program
 
 # How long an example takes says something about the machine, nothing about the code.
 hypothesis.settings.register_profile(
@@ -58,9 +58,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
-    """End the shared objects that the next test does not use, after the fixtures that used them."""
-    end_browser(nextitem)
-    end_shared_program(nextitem)
+    """End what the next test does not use, after the fixtures that used it."""
+    kept_browser.end_before(nextitem)
+    shared_program.end_before(nextitem)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -75,7 +75,7 @@ def _starts_processes(item: pytest.Item) -> bool:
 def _start_order(item: pytest.Item) -> int:
     if (file := file_of(item)) in SHARING:
         return SHARING.index(file) - len(SHARING)
-    room = item.path.relative_to(item.config.rootpath / "tests").parts[0]
+    room = file.split("/")[1]
     if not (_starts_processes(item) or item.get_closest_marker("long")):
         return len(LONGEST_FIRST) + 1
     return LONGEST_FIRST.index(room) if room in LONGEST_FIRST else len(LONGEST_FIRST)

@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path
@@ -24,6 +24,7 @@ import pytest
 
 from bench.live.live_fleet import wait_for
 from bench.live.loopback_ports import free_ports
+from tests.kept import Kept
 from tests.patience import PATIENCE_S
 from web.shell.frame import console_is_built
 
@@ -121,32 +122,28 @@ SHARING = (
     "tests/end_to_end/test_separate_processes.py",
 )
 """Files whose tests run one after the other on one program: its start costs half a minute of CPU time."""
-_shared: list[tuple[Program, ExitStack]] = []
+
+
+def file_of(node: pytest.Item | pytest.Collector) -> str:
+    """Return the node's file, relative to the root."""
+    return node.nodeid.partition("::")[0]
+
+
+shared_program: Kept[Program] = Kept(lambda item: file_of(item) in SHARING)
 
 
 @pytest.fixture(scope="module")
 def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    """Run the program on a free port with its own state directory, until the module or the last of SHARING ends."""
-    state_dir = tmp_path_factory.mktemp("program") / "var"
-    if file_of(request.node) not in SHARING:
-        with running_program(state_dir) as running:
-            yield running
+    """The program on a free port with its own state directory; ends with the module, or with the last of SHARING."""
+
+    def start() -> AbstractContextManager[Program]:
+        return running_program(tmp_path_factory.mktemp("program") / "var")
+
+    if file_of(request.node) in SHARING:
+        yield shared_program.get(start)
         return
-    if not _shared:
-        stack = ExitStack()
-        _shared.append((stack.enter_context(running_program(state_dir)), stack))
-    yield _shared[0][0]
-
-
-def file_of(node: pytest.Item | pytest.Collector) -> str:
-    """Return the file of a pytest node, relative to the root."""
-    return node.nodeid.partition("::")[0]
-
-
-def end_shared_program(next_item: pytest.Item | None) -> None:
-    """End the shared program unless the next test is in one of its files."""
-    if _shared and (next_item is None or file_of(next_item) not in SHARING):
-        _shared.pop()[1].close()
+    with start() as running:
+        yield running
 
 
 def _ports_from() -> str:

@@ -209,7 +209,7 @@ async def test_keys_unconfirmed_for_too_long_are_rejected_until_the_bus_returns(
         before = live.gateway.snapshot
         await until(lambda: live.gateway.api_key(KEY.sha256) is None)
         await until(lambda: live.gateway.snapshot is not before)
-        assert (tmp_path / FILE_NAME).stat().st_mtime_ns == saved_at, "nobody confirms what is on disk"
+        assert (tmp_path / FILE_NAME).stat().st_mtime_ns == saved_at, "no confirmation is written to disk"
         assert "api_keys_rejected" in caplog.text
         live.bus.connected = True
         assert live.gateway.api_key(KEY.sha256) == KEY

@@ -48,7 +48,7 @@ async def test_three_remaining_engines_share_all_requests(tmp_path: Path) -> Non
             await engine.stop()
         statuses = await asked(gateway, 30)
         assert set(statuses) <= {200, 503}
-        assert statuses[200] >= 28, "a request that meets three dead engines before anybody knows of them is told so"
+        assert statuses[200] >= 28, "only a request that tries three dead engines before their ejection may fail"
         await until(lambda: sum(gateway.pool.accepts(f"engine-{number}") for number in range(8)) == 3)
         before = [len(engine.bodies) for engine in engines]
         assert await asked(gateway, 30) == {200: 30}
@@ -76,7 +76,9 @@ async def test_requests_are_spread_over_all_but_one_engine_when_most_return_erro
         before = [len(engine.bodies) for engine in engines]
         assert await asked(gateway, 21) == {200: 21}
         gained = [len(engine.bodies) - count for engine, count in zip(engines, before, strict=True)]
-        assert all(gained[number] for number in accepting), "those that are excused serve as soon as they can"
+        assert all(gained[number] for number in accepting), (
+            "engines kept in rotation by the panic threshold serve as soon as they can"
+        )
 
 
 @pytest.mark.django_db

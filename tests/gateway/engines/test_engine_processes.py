@@ -176,7 +176,7 @@ async def test_a_killed_engine_is_lost_with_a_reason_and_returns_empty(
         await until(lambda: live.shown("a").state == "serving")
         await until(lambda: live.shown("a").index_trust == "exact")
         await asyncio.sleep(2.5)
-        assert live.engine("a").incarnation == 2, "one restart is counted once, whoever noticed it"
+        assert live.engine("a").incarnation == 2, "a restart is counted once, by whichever part detects it first"
         await complete(engines[0])
         await until(lambda: held(live, "a", keys) == len(keys))
 

@@ -149,7 +149,7 @@ def test_a_gap_lost_from_the_replay_buffer_clears_the_index_and_degrades_trust()
     replay(book, history[40:])
     assert key(1) not in held.keys
     assert key(49) in held.keys
-    assert book.trust.grade == EXACT, "ten blocks came in anew, more than were known"
+    assert book.trust.grade == EXACT, "ten blocks were stored again, more than were known"
     book.live(60, batch(stored(60)))
     replay(book, [(60, batch(stored(60)))])
     assert book.trust.grade == DEGRADED

@@ -48,7 +48,7 @@ class SlowMover(Mover):
     ) -> Part:
         with self._lock:
             self.asked.append((source, target, keys[0], priority))
-        assert self._turns.acquire(timeout=30), "nobody let it"
+        assert self._turns.acquire(timeout=30), "the test gave this move no turn"
         outcome = self.outcomes.get(keys[0], MOVED)
         came = tuple(keys) if outcome == MOVED else ()
         return Part(came, BLOCK * len(came), outcome)

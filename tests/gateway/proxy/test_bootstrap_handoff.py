@@ -73,7 +73,9 @@ async def test_two_simulated_engines_serve_a_request_together(tmp_path: Path, st
             assert explained["outcome"]["handed_over_after_s"] > 0
             noted.append((usage["prompt_tokens_details"]["cached_tokens"], explained["outcome"]["cached_tokens"]))
         assert noted[0] == (0, 0)
-        assert noted[1][0] == noted[1][1] > 0, "what the prefill engine had cached, and the client is told so"
+        assert noted[1][0] == noted[1][1] > 0, (
+            "the tokens that the prefill engine had cached, which the response reports"
+        )
         assert handoffs(gateway, "done") == 2
         # Without the KV of the prefill engine the decode engine has no answer.
         async with gateway.client.post(f"{prefill}/handoff_fault", json={"fault": "lose"}) as answer:

@@ -216,7 +216,7 @@ async def test_a_prefill_is_not_awaited_when_its_decode_engine_is_lost(tmp_path:
         await fleet.decode[0].stop()
         fleet.gateway.pool.engines["engine-2"].breaker.record_failure("connect", 0.0)
         status, answer, _ = await asking
-        assert (status, answer["error"]["code"]) == (429, "wait_expired"), "nobody else decodes"
+        assert (status, answer["error"]["code"]) == (429, "wait_expired"), "no other engine decodes"
         assert fleet.handoffs("decode_lost") == 1
         assert fleet.is_idle()
 

@@ -28,7 +28,7 @@ def test_a_number_is_granted_once_and_only_for_a_dead_region() -> None:
     assert not asia.grant("eu", number, dead=False)
     assert asia.grant("eu", number, dead=True)
     assert not asia.grant("eu", number, dead=True)
-    assert not asia.grant("asia", 99, dead=True), "nobody gives its own region away"
+    assert not asia.grant("asia", 99, dead=True), "no gateway gives up its own region"
 
 
 def test_a_returning_region_takes_the_next_epoch_and_the_other_yields() -> None:

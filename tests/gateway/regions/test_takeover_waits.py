@@ -100,7 +100,7 @@ async def test_a_gateway_that_calls_is_alive_although_it_rejected_before(tmp_pat
     await us.peers._answer(PeerIdentity("bbbbbbbb", "eu"), heartbeat_calls.encode(HeartbeatCall()))
     us.links._links["eu=127.0.0.1:1"].refused = True
     us.now += SPOKE_S
-    assert not us.peers.is_dead("eu"), "nobody claims a region that speaks, whatever lies before its address"
+    assert not us.peers.is_dead("eu"), "no gateway claims a region that responds, whatever proxy is in front of it"
     us.now += 0.01
     assert us.peers.is_dead("eu")
 

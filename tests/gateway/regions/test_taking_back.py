@@ -119,7 +119,7 @@ async def test_a_request_delayed_in_transit_is_not_started(regions: ThreeRegions
     server, clock = served(regions, "eu").server, regions.peers("eu").clock
     assert server._problem(head(clock() - SILENCE_S + 1.0), DIGEST) == ""
     assert server._problem(head(clock() - SILENCE_S - 0.1), DIGEST) == "too_late"
-    assert server._problem(head(clock() + 3600.0), DIGEST) == "too_late", "nobody has made that stamp yet"
+    assert server._problem(head(clock() + 3600.0), DIGEST) == "too_late", "no region has issued that stamp yet"
 
 
 async def test_a_request_queued_past_its_lease_is_not_started(

@@ -114,7 +114,7 @@ def test_a_prefetch_evicts_no_other_block_from_ssd_either() -> None:
     held.drop_copy(record_of(held, "old"), DRAM)
     assert advise(transactions, 0.0, 5.0, "x")
     assert held.open_fill(key("x"), SSD) is None
-    assert held.expected.wanted([record_of(held, "x")]) == [key("x")], "once somebody asks for it, SSD is to have it"
+    assert held.expected.wanted([record_of(held, "x")]) == [key("x")], "a requested block is written to SSD"
     write_through(held, "x")
     assert list(record_of(held, "x").slots) == [DRAM, SSD]
     held.check()

@@ -215,7 +215,7 @@ def test_a_client_that_does_not_read_its_blocks_is_disconnected_and_frees_them(
         assert server.rejected["slow"] == 1
         with a_client(tls=tls) as client:
             answer = client.put(address(server), [block("b")])
-            assert answer == Done(1, []), "the slot of what nobody reads any more is free"
+            assert answer == Done(1, []), "the slot of an unread response is free"
 
 
 class SlowService:

@@ -83,7 +83,7 @@ def test_engine_missing_from_several_scans_is_drained_and_deleted_when_empty(
     scan(ONE)
     assert states() == {"e-1": "ready", "e-2": "draining"}
     scan(ONE)
-    assert "e-2" in states(), "nobody knows what is in flight there"
+    assert "e-2" in states(), "its work in flight is unknown"
     monkeypatch.setattr(engine_lifecycle, "engine_reading", lambda *_: EngineReading(3))
     scan(ONE)
     assert "e-2" in states(), "it has work"

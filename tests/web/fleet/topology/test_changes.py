@@ -314,7 +314,7 @@ def test_role_is_set_in_the_form_and_shown_in_the_list(operator: Client, pool: P
     operator.post(f"/topology/engines/{engine.engine_id}/change", form)
     engine.refresh_from_db()
     assert engine.role == "decode"
-    assert JobRun.objects.filter(job="preflight").count() == runs, "a change of role needs no new look at the engine"
+    assert JobRun.objects.filter(job="preflight").count() == runs, "a change of role starts no new preflight"
 
 
 def test_invalid_role_is_reported(operator: Client, pool: Pool) -> None:
