@@ -69,6 +69,7 @@ class Router:
         self.admission = Admission(self.view, self.reservations.free_at, self._unbound_wait_s, policy)
         self._bottlenecks = Bottlenecks(self.reservations)
         self.advised = AdvisedRouting(self.view, policy)
+        self.advise, self.withdraw = self.advised.advise, self.advised.withdraw
         self.pairs: EnginePairs | None = None
         """The decode side. None until the pool has its first prefill or decode engine."""
         self._legs: Container[str] = ()
@@ -169,7 +170,7 @@ class Router:
 
     # -- decisions
 
-    def submit(
+    def place(
         self, request: InferenceRequest, now: float, *, hold: bool = True, excluded: frozenset[str] = frozenset()
     ) -> Outcome:
         """Decide about one request, stage by stage. The region is chosen before, because a pool belongs to one region.

@@ -69,7 +69,7 @@ def long_prompt_us(rounds: int = 200) -> float:
             f"request-{number}", keys[:-64] + own, LONG_BLOCKS * LONG_BLOCK_TOKENS, LONG_BLOCK_TOKENS, 0.0, 5.0
         )
         before = time.perf_counter_ns()
-        router.submit(request, number * 0.1, hold=False)
+        router.place(request, number * 0.1, hold=False)
         took.append(time.perf_counter_ns() - before)
     return statistics.median(took) / 1000
 

@@ -57,7 +57,7 @@ def _round(
         keys = group[:shared] + tuple(rng.getrandbits(64) for _ in range(KEYS - shared))
         request = InferenceRequest(f"request-{number:012}", keys, KEYS * BLOCK, BLOCK, now, 5.0)
         before = time.perf_counter_ns()
-        router.submit(request, now, hold=False)
+        router.place(request, now, hold=False)
         took.append((time.perf_counter_ns() - before) / 1000)
         under_way.append(request.request_id)
         if len(under_way) > 2 * engines:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import msgspec
 
 from gateway.contracts.advisory import StoredAdvisory
-from gateway.contracts.hop import Hop
 from gateway.contracts.stored_decision import StoredDecision, StoredLoad
 from routing.values import reasons
 from routing.values.decision import Decision
+from routing.values.hop import Hop
 
 
 class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True):

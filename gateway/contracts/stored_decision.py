@@ -12,11 +12,11 @@ from hashlib import blake2b
 import msgspec
 
 from gateway.contracts.advisory import StoredAdvisory
-from gateway.contracts.hop import Hop
 from gateway.contracts.regret import Regret
 from gateway.contracts.traffic_row import TrafficRow
 from routing.cost.cost_model import PrefillCost
 from routing.values.decision import Decision
+from routing.values.hop import Hop
 
 UNANSWERED = "unanswered"
 """Outcome of a request whose end was not reported before its reservation expired."""

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gateway.contracts.advisory import StoredAdvisory
-from gateway.contracts.hop import Hop
 from gateway.traffic.traffic_window import COMPLETED, FAILED, REJECTED
 from kvstore.connector.engine_params import KvOutcome
 from routing.values.decision import Decision
+from routing.values.hop import Hop
 
 if TYPE_CHECKING:
     from gateway.pool.live_pool import LivePool

@@ -68,7 +68,7 @@ class RouterDriver:
         if hold and not excluded and (late := queue_rejection(self._lag, self.router, request)):
             return late
         now = time.monotonic()
-        outcome = self.router.submit(request, now, hold=hold, excluded=excluded)
+        outcome = self.router.place(request, now, hold=hold, excluded=excluded)
         if not isinstance(outcome, Queued):
             self._arm(now)
             return self._noted(outcome, request, salted)
@@ -99,7 +99,7 @@ class RouterDriver:
     def place_at_once(self, request: InferenceRequest, salted: bool = False) -> Dispatched | Rejected:
         """Return an engine for a request that does not wait; raise ValueError for the id of a running request."""
         now = time.monotonic()
-        outcome = self.router.submit(request, now, hold=False)
+        outcome = self.router.place(request, now, hold=False)
         if isinstance(outcome, Queued):
             raise RuntimeError("a placement without hold has waited")
         self._arm(now)

@@ -14,7 +14,6 @@ from gateway.api.fleet_visibility import may_see_hits
 from gateway.api.route_api import unknown_model
 from gateway.base.engine_api_keys import FLEET_KEY, REJECTED_KEY, key_remedy
 from gateway.base.event_log import log_event
-from gateway.contracts.hop import Hop
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.engines.breaker import CONNECT, HTTP_4XX, HTTP_5XX, THROTTLED
 from gateway.formats.endpoints import BY_PATH
@@ -47,6 +46,7 @@ from gateway.requests.gateway_request import GatewayRequest, with_prompt
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys, has_block_keys
 from gateway.traffic.traffic_window import COMPLETED
+from routing.values.hop import Hop
 
 if TYPE_CHECKING:
     from gateway.gateway import Gateway

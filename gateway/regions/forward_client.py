@@ -11,12 +11,12 @@ from hashlib import blake2b
 import aiohttp
 import msgspec
 
-from gateway.contracts.hop import Hop
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.peers.peer_link import PeerFailedError, PeerGoneError, PeerLinks, PeerSilentError
 from gateway.regions.forward_head import PATH, WITHDRAW, ForwardHead, forward_heads
 from gateway.regions.peer_gateway import PeerGateway
 from gateway.regions.work_lease import SILENCE_S
+from routing.values.hop import Hop
 
 _AGAIN_S = 0.05
 _LONG_BODY = 1024 * 1024

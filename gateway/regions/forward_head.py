@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from gateway.contracts.hop import Hop
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.contracts.wire import WireForm
+from routing.values.hop import Hop
 
 PATH = "/forward"
 """Path prefix on the peers' port, followed by the path of the client's request."""

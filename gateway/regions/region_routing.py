@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import xxhash
 
-from gateway.contracts.hop import Hop
 from gateway.regions.peer_gateway import PeerGateway
 from gateway.regions.region_facts import ServiceFacts
 from gateway.regions.region_peers import RegionPeers
@@ -26,6 +25,7 @@ from routing.regions.registry import build_region_rule
 from routing.regions.sovereignty import SovereigntyDocument
 from routing.values import reasons
 from routing.values.decision import Dispatched, Rejected
+from routing.values.hop import Hop
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Failed
 

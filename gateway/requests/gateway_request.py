@@ -9,7 +9,6 @@ from math import inf
 
 from msgspec.structs import replace
 
-from gateway.contracts.hop import Hop
 from gateway.contracts.key_source import MEDIA, NONE
 from gateway.contracts.snapshot import PoolEntry
 from gateway.http.openai_error import ApiError
@@ -17,6 +16,7 @@ from gateway.requests.prompt_keys import KeyedPrompt, has_block_keys
 from gateway.requests.rejections import prompt_too_long
 from routing.policy.admission_document import SloClass
 from routing.policy.policy_document import RoutingPolicy
+from routing.values.hop import Hop
 from routing.values.inference_request import InferenceRequest
 
 _NO_CLASS = SloClass()

@@ -154,7 +154,7 @@ class AdvisedRouting:
                 AdvisedSession(session_id=session, engine_id=target, tokens=0, expected_s=end, expires_s=end)
             )
 
-    def invalidate(self, tenant_id: str, session_id: str) -> bool:
+    def withdraw(self, tenant_id: str, session_id: str) -> bool:
         """End a session's reservation. Return whether it had one."""
         return self.sessions.release(session_key(tenant_id, session_id)) is not None
 

@@ -6,6 +6,7 @@ import msgspec
 
 from routing.policy.policy_document import RoutingPolicy
 from routing.values.engine_pair import EnginePair
+from routing.values.hop import Hop
 from routing.values.inference_request import InferenceRequest
 
 CENTRAL = -1
@@ -238,4 +239,21 @@ class Rejected(msgspec.Struct, frozen=True, gc=False):
     """The engines considered, if the request was rejected because of their load."""
 
 
+class Elsewhere(msgspec.Struct, frozen=True, gc=False):
+    """Another region gets the request. The driver carries it there, and reports Failed or Completed as for an engine.
+
+    If the region does not take the request, the driver reports `ForwardFailed`, and the chain decides again.
+    """
+
+    request_id: str
+    hop: Hop
+    gateway: str = ""
+    """Name of the gateway that receives it; empty if this gateway serves the region's engines."""
+    heartbeat_age_s: float = 0.0
+    """Age of that gateway's heartbeat at the decision."""
+
+
 Outcome = Dispatched | Queued | Rejected
+"""A decision within one pool."""
+ChainOutcome = Outcome | Elsewhere
+"""A decision of the whole chain (routing.decider)."""

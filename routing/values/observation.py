@@ -30,4 +30,10 @@ class Failed(msgspec.Struct, frozen=True, gc=False):
     request_id: str
 
 
-Observation = FirstToken | HandedOver | Completed | Failed
+class ForwardFailed(msgspec.Struct, frozen=True, gc=False):
+    """The region that got the request did not serve it, and the client has received nothing."""
+
+    request_id: str
+
+
+Observation = FirstToken | HandedOver | Completed | Failed | ForwardFailed

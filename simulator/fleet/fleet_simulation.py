@@ -250,7 +250,7 @@ class FleetSimulation:
         self._submit(record)
 
     def _submit(self, record: RequestRecord) -> None:
-        self.take_outcome(self.router.submit(record.request, self.now), record)
+        self.take_outcome(self.router.place(record.request, self.now), record)
 
     def _observe(self, observation: Observation) -> None:
         self.deliver(self.router.observe(observation, self.now))

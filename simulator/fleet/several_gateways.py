@@ -73,15 +73,15 @@ class SeparateGateways(Router):
             other.blocks_removed(engine_id, keys)
 
     @override
-    def submit(
+    def place(
         self, request: InferenceRequest, now: float, *, hold: bool = True, excluded: frozenset[str] = frozenset()
     ) -> Outcome:
         number = self._of.get(request.request_id)
         if number is None:
             number = self._of[request.request_id] = self._rng.randrange(len(self.others) + 1)
         if number:
-            return self.others[number - 1].submit(request, now, hold=hold, excluded=excluded)
-        return super().submit(request, now, hold=hold, excluded=excluded)
+            return self.others[number - 1].place(request, now, hold=hold, excluded=excluded)
+        return super().place(request, now, hold=hold, excluded=excluded)
 
     @override
     def observe(self, observation: Observation, now: float) -> list[Outcome]:
@@ -139,7 +139,7 @@ class OwnedPoolSimulation(FleetSimulation):
         self._asked.add(request.request_id)
 
         def arrive(simulation: FleetSimulation) -> None:
-            simulation.take_outcome(simulation.router.submit(request, simulation.now), record)
+            simulation.take_outcome(simulation.router.place(request, simulation.now), record)
 
         self.call_at(self.now + self._way_s, arrive)
 

@@ -23,7 +23,7 @@ def hybrid() -> Router:
 
 def test_a_servable_half_beats_blocks_whose_state_is_gone() -> None:
     router = hybrid()
-    outcome = router.submit(request(1, BLOCKS), 0.0)
+    outcome = router.place(request(1, BLOCKS), 0.0)
     assert engine_of(outcome) == "e-02"
     assert outcome.decision.hit_tokens == 10 * BLOCK  # type: ignore[union-attr]
     router.index.check()
@@ -32,15 +32,15 @@ def test_a_servable_half_beats_blocks_whose_state_is_gone() -> None:
 def test_an_evicted_window_block_shortens_the_hit() -> None:
     router = hybrid()
     router.fleet.change_tail("e-02", WINDOW, False, KEYS[8:9])
-    outcome = router.submit(request(1, BLOCKS), 0.0)
+    outcome = router.place(request(1, BLOCKS), 0.0)
     assert engine_of(outcome) == "e-01"
     assert outcome.decision.hit_tokens == 3 * BLOCK  # type: ignore[union-attr]
 
 
 def test_a_prompt_in_flight_is_a_hit_for_the_next_one() -> None:
     router = hybrid()
-    first = engine_of(router.submit(request(1, BLOCKS), 0.0))
-    again = router.submit(request(2, BLOCKS), 0.0)
+    first = engine_of(router.place(request(1, BLOCKS), 0.0))
+    again = router.place(request(2, BLOCKS), 0.0)
     assert again.decision.engine_id == first  # type: ignore[union-attr]
     assert again.decision.hit_tokens == len(BLOCKS) * BLOCK  # type: ignore[union-attr]
     router.check()
@@ -53,7 +53,7 @@ def test_a_removed_engine_leaves_no_tail_to_its_successor() -> None:
     router.set_engines(engines(3), 0.0)
     router.blocks_stored("e-01", KEYS)
     router.blocks_stored("e-03", KEYS)
-    outcome = router.submit(request(1, BLOCKS), 0.0)
+    outcome = router.place(request(1, BLOCKS), 0.0)
     assert engine_of(outcome) in {"e-01", "e-03"}
     assert outcome.decision.hit_tokens == len(BLOCKS) * BLOCK  # type: ignore[union-attr]
     router.fleet.declare_tail("e-99", Tail(states=True))
@@ -66,7 +66,7 @@ def test_a_state_kept_at_the_end_of_a_prompt_serves_its_continuations() -> None:
     router.blocks_stored("e-02", KEYS[:15])
     router.fleet.keep_tail("e-02", KEYS[:15])
     router.fleet.keep_tail("e-99", KEYS)
-    outcome = router.submit(request(1, BLOCKS), 0.0)
+    outcome = router.place(request(1, BLOCKS), 0.0)
     assert engine_of(outcome) == "e-02"
     assert outcome.decision.hit_tokens == 15 * BLOCK  # type: ignore[union-attr]
     # Within that prompt nothing more is kept than before.

@@ -21,7 +21,7 @@ ESTIMATING = ["least_cost", "min_ttft", "mooncake", "skywalker", "lbgr"]
 
 
 def decided(router: Router, asked: InferenceRequest, now: float = 0.0) -> Decision:
-    outcome = router.submit(asked, now)
+    outcome = router.place(asked, now)
     assert isinstance(outcome, Dispatched), outcome
     router.check()
     return outcome.decision
@@ -90,7 +90,7 @@ def test_a_tier_learned_to_be_slow_is_avoided_until_that_is_forgotten() -> None:
     assert (decision.engine_id, decision.hit_tokens, decision.loading) == ("e-01", 0, None)
     router.observe(Completed("request-00000001"), 41.0)
     costs.loaded("e-02", {DISK: 10}, False, 1.0, 80e-6, 10_000.0)
-    assert engine_of(router.submit(request(2, BLOCKS), 10_000.0)) == "e-02"
+    assert engine_of(router.place(request(2, BLOCKS), 10_000.0)) == "e-02"
 
 
 def test_loaded_blocks_are_in_memory_for_the_next_request() -> None:
@@ -105,8 +105,8 @@ def test_loaded_blocks_are_in_memory_for_the_next_request() -> None:
 def test_a_queued_request_is_dispatched_with_its_loads_at_that_time() -> None:
     router = pool(size=1, dispatch_limit=DispatchLimitDocument(), prefill_window_tokens=1, lookahead_s=0)
     router.fleet.change_tier("e-01", CPU, True, KEYS[:10])
-    router.submit(request(1, [90, 91]), 0.0)
-    router.submit(request(2, BLOCKS), 0.0)
+    router.place(request(1, [90, 91]), 0.0)
+    router.place(request(2, BLOCKS), 0.0)
     router.fleet.change_tier("e-01", CPU, False, KEYS[5:10])
     outcomes = router.observe(FirstToken("request-00000001"), 1.0)
     dispatched = [outcome.decision for outcome in outcomes if isinstance(outcome, Dispatched)]

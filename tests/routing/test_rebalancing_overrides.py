@@ -12,7 +12,7 @@ def router() -> Router:
 
 
 def candidates(made: Router, number: int, blocks: tuple[int, ...]) -> set[str]:
-    outcome = made.submit(request(number, blocks), 0.0, hold=False)
+    outcome = made.place(request(number, blocks), 0.0, hold=False)
     assert isinstance(outcome, Dispatched)
     return {candidate.engine_id for candidate in outcome.decision.candidates}
 

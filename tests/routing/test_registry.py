@@ -40,7 +40,7 @@ def busy_pool(size: int) -> Router:
     router.view.roster.transfers_possible = True
     router.blocks_stored("e-01", request(0, range(8)).keys)
     for number in range(3 * size):
-        router.submit(request(number, range(number % 8 + 1)), 0.0, hold=False)
+        router.place(request(number, range(number % 8 + 1)), 0.0, hold=False)
     return router
 
 
@@ -109,7 +109,7 @@ def test_a_placement_uses_the_only_engine(placement: Placement) -> None:
 @pytest.mark.parametrize("name", sorted(PLACEMENTS))
 def test_an_empty_fleet_defers_the_request_whatever_the_placement(name: str) -> None:
     router = pool(name, "late_binding" if name == "central" else "fifo", size=0)
-    router.submit(request(1), 0.0)
+    router.place(request(1), 0.0)
     assert router.unbound(1.0) == (1, 2 * BLOCK, 1.0)
 
 

@@ -18,7 +18,7 @@ def test_a_prompt_goes_to_the_engine_with_its_prefix() -> None:
     router = pool(size=8)
     asked = request(1, LONG)
     router.blocks_stored("e-05", asked.keys)
-    outcome = router.submit(asked, 0.0)
+    outcome = router.place(asked, 0.0)
     assert engine_of(outcome) == "e-05"
     assert isinstance(outcome, Dispatched)
     assert outcome.decision.hit_tokens == 20 * BLOCK
@@ -27,8 +27,8 @@ def test_a_prompt_goes_to_the_engine_with_its_prefix() -> None:
 
 def test_a_burst_with_a_new_prefix_follows_its_first_request() -> None:
     router = pool(size=4)
-    first = router.submit(request(1, LONG), 0.0)
-    second = router.submit(request(2, LONG), 0.0)
+    first = router.place(request(1, LONG), 0.0)
+    second = router.place(request(2, LONG), 0.0)
     assert isinstance(first, Dispatched)
     assert second.decision.engine_id == first.decision.engine_id  # type: ignore[union-attr]
 
@@ -37,7 +37,7 @@ def test_idle_engines_share_new_prompts() -> None:
     router = pool(size=4)
     chosen = set()
     for number in range(40):
-        outcome = router.submit(request(number, [100 + number]), float(number))
+        outcome = router.place(request(number, [100 + number]), float(number))
         chosen.add(engine_of(outcome))
         router.observe(FirstToken(f"request-{number:08}"), number + 0.5)
         router.observe(Completed(f"request-{number:08}"), number + 0.6)
@@ -46,8 +46,8 @@ def test_idle_engines_share_new_prompts() -> None:
 
 def test_a_second_prefill_waits_and_is_dispatched_at_the_first_token() -> None:
     router = pool(size=1)
-    router.submit(request(1, LONG), 0.0)
-    second = router.submit(request(2, range(100, 120)), 0.1)
+    router.place(request(1, LONG), 0.0)
+    second = router.place(request(2, range(100, 120)), 0.1)
     assert isinstance(second, Queued)
     assert router.observe(Completed("unknown"), 0.2) == []
     dispatches = router.observe(FirstToken("request-00000001"), 0.8)
@@ -60,8 +60,8 @@ def test_a_second_prefill_waits_and_is_dispatched_at_the_first_token() -> None:
 
 def test_the_lookahead_dispatches_just_before_the_engine_is_free() -> None:
     router = pool(size=1, lookahead_s=0.05)
-    first = router.submit(request(1, LONG), 0.0)
-    router.submit(request(2, LONG), 0.0)
+    first = router.place(request(1, LONG), 0.0)
+    router.place(request(2, LONG), 0.0)
     free_at = first.decision.compute_s  # type: ignore[union-attr]
     wake = router.next_wake(0.0)
     assert wake == pytest.approx(free_at - 0.05)
@@ -71,47 +71,47 @@ def test_the_lookahead_dispatches_just_before_the_engine_is_free() -> None:
 
 def test_small_prompts_share_an_engine_within_the_token_budget() -> None:
     router = pool(size=1, prefill_window_tokens=1024)
-    outcomes = [router.submit(request(number, [number]), 0.0) for number in range(3)]
+    outcomes = [router.place(request(number, [number]), 0.0) for number in range(3)]
     assert [type(outcome).__name__ for outcome in outcomes] == ["Dispatched", "Dispatched", "Queued"]
 
 
 def test_without_hold_an_engine_is_chosen_immediately() -> None:
     router = pool(size=1)
     for number in range(5):
-        assert isinstance(router.submit(request(number, LONG), 0.0, hold=False), Dispatched)
+        assert isinstance(router.place(request(number, LONG), 0.0, hold=False), Dispatched)
     assert router.loads(0.0)[0].running == 5
 
 
 def test_an_id_can_be_used_once() -> None:
     router = pool()
-    router.submit(request(1), 0.0)
+    router.place(request(1), 0.0)
     with pytest.raises(ValueError, match="already here"):
-        router.submit(request(1), 0.0)
+        router.place(request(1), 0.0)
 
 
 def test_an_excluded_engine_is_chosen_only_if_no_other_accepts_work() -> None:
     router = pool(size=2)
     asked = request(1, LONG)
     router.blocks_stored("e-01", asked.keys)
-    assert engine_of(router.submit(asked, 0.0, excluded=frozenset({"e-01"}))) == "e-02"
+    assert engine_of(router.place(asked, 0.0, excluded=frozenset({"e-01"}))) == "e-02"
     everywhere = frozenset({"e-01", "e-02"})
-    assert engine_of(router.submit(request(2, LONG), 0.0, excluded=everywhere)) in everywhere
+    assert engine_of(router.place(request(2, LONG), 0.0, excluded=everywhere)) in everywhere
 
 
 def test_a_full_queue_rejects_with_a_retry_time() -> None:
     router = pool(size=1, queue_limit=1)
-    router.submit(request(1, LONG), 0.0)
-    router.submit(request(2, LONG), 0.0)
-    rejected = router.submit(request(3, LONG), 0.0)
+    router.place(request(1, LONG), 0.0)
+    router.place(request(2, LONG), 0.0)
+    rejected = router.place(request(3, LONG), 0.0)
     assert isinstance(rejected, Rejected)
     assert (rejected.code, rejected.retry_after_s >= 1.0) == ("queue_full", True)
 
 
 def test_a_queued_request_that_waits_too_long_is_rejected() -> None:
     router = pool(size=1, max_wait_s=2.0)
-    router.submit(request(1, LONG), 0.0, hold=False)
+    router.place(request(1, LONG), 0.0, hold=False)
     for number in range(2, 9):
-        router.submit(request(number, range(number * 20, number * 20 + 20)), 0.0)
+        router.place(request(number, range(number * 20, number * 20 + 20)), 0.0)
     expired = [item for item in router.tick(2.0) if isinstance(item, Rejected)]
     assert expired
     assert {item.code for item in expired} == {"wait_expired"}
@@ -122,9 +122,9 @@ def test_queued_requests_of_a_non_accepting_engine_move_and_running_work_stays()
     router = pool(size=2)
     asked = request(1, LONG)
     router.blocks_stored("e-01", asked.keys)
-    router.submit(asked, 0.0)
+    router.place(asked, 0.0)
     waiting = [request(number, LONG) for number in (2, 3)]
-    assert all(isinstance(router.submit(item, 0.0), Dispatched | Queued) for item in waiting)
+    assert all(isinstance(router.place(item, 0.0), Dispatched | Queued) for item in waiting)
     facts = engines(2)
     facts[0] = msgspec.structs.replace(facts[0], accepts=False)
     router.set_engines(facts, 0.1)
@@ -138,7 +138,7 @@ def test_a_new_incarnation_starts_empty() -> None:
     router = pool(size=2)
     asked = request(1, LONG)
     router.blocks_stored("e-01", asked.keys)
-    router.submit(asked, 0.0)
+    router.place(asked, 0.0)
     facts = engines(2)
     facts[0] = msgspec.structs.replace(facts[0], incarnation=2)
     router.set_engines(facts, 1.0)
@@ -150,8 +150,8 @@ def test_a_new_incarnation_starts_empty() -> None:
 
 def test_requests_stay_unbound_without_an_accepting_engine_and_go_when_one_accepts() -> None:
     router = pool(size=0)
-    assert isinstance(router.submit(request(1), 0.0), Queued)
-    assert isinstance(router.submit(request(2), 0.0, hold=False), Rejected)
+    assert isinstance(router.place(request(1), 0.0), Queued)
+    assert isinstance(router.place(request(2), 0.0, hold=False), Rejected)
     dispatched = router.set_engines(engines(1), 1.5)
     assert [engine_of(item) for item in dispatched] == ["e-01"]
     assert dispatched[0].decision.queued_s == pytest.approx(1.5)  # type: ignore[union-attr]
@@ -159,7 +159,7 @@ def test_requests_stay_unbound_without_an_accepting_engine_and_go_when_one_accep
 
 def test_unbound_requests_are_rejected_after_a_timeout() -> None:
     router = pool(size=0)
-    router.submit(request(1), 0.0)
+    router.place(request(1), 0.0)
     assert router.tick(UNBOUND_WAIT_S - 0.1) == []
     rejected = router.tick(UNBOUND_WAIT_S)
     assert [item.code for item in rejected if isinstance(item, Rejected)] == ["no_engine"]
@@ -167,7 +167,7 @@ def test_unbound_requests_are_rejected_after_a_timeout() -> None:
 
 def test_a_reservation_that_is_never_completed_expires() -> None:
     router = pool(size=1, reservation_ttl_s=30.0)
-    router.submit(request(1), 0.0, hold=False)
+    router.place(request(1), 0.0, hold=False)
     router.tick(29.0)
     assert router.loads(29.0)[0].running == 1
     router.tick(30.0)
@@ -177,7 +177,7 @@ def test_a_reservation_that_is_never_completed_expires() -> None:
 
 def test_releasing_twice_is_harmless() -> None:
     router = pool(size=1)
-    router.submit(request(1), 0.0)
+    router.place(request(1), 0.0)
     for _ in range(2):
         router.observe(Failed("request-00000001"), 1.0)
     assert router.loads(1.0)[0].running == 0
@@ -188,7 +188,7 @@ def test_a_stuck_prefill_keeps_its_engine_busy() -> None:
     router = pool(size=2)
     asked = request(1, LONG)
     router.blocks_stored("e-01", asked.keys)
-    router.submit(request(2, range(50, 70)), 0.0, hold=False)
+    router.place(request(2, range(50, 70)), 0.0, hold=False)
     busy = next(load for load in router.loads(60.0) if load.running)
     assert busy.in_flight_s > 10.0
 
@@ -197,14 +197,14 @@ def test_an_invalid_policy_changes_nothing() -> None:
     router = pool()
     with pytest.raises(PolicyStageError, match="unknown"):
         router.set_policy(RoutingPolicy(placement=Stage(name="nope")), 2, 0.0)
-    outcome = router.submit(request(1), 0.0)
+    outcome = router.place(request(1), 0.0)
     assert outcome.decision.policy_version == 1  # type: ignore[union-attr]
 
 
 def test_every_later_decision_names_the_new_policy_version() -> None:
     router = pool()
     router.set_policy(RoutingPolicy(placement=Stage(name="round_robin")), 7, 0.0)
-    decision = router.submit(request(1), 0.0).decision  # type: ignore[union-attr]
+    decision = router.place(request(1), 0.0).decision  # type: ignore[union-attr]
     assert (decision.policy_version, decision.placement) == (7, "round_robin")
 
 
@@ -212,11 +212,11 @@ def test_late_first_tokens_do_not_lower_the_wait_estimate_of_an_engine() -> None
     router = pool(size=1, order="late_last", prefill_window_tokens=1, lookahead_s=0.0)
     for number in range(1, 21):
         begins = 10.0 * number
-        router.submit(request(number, [1000 + number]), begins)
+        router.place(request(number, [1000 + number]), begins)
         router.observe(FirstToken(f"request-{number:08}"), begins + 1.0)
-    router.submit(request(50, LONG, at=300.0), 300.0)
-    router.submit(request(51, range(100, 101), at=300.0, slo=1.5), 300.0)
-    router.submit(request(52, range(200, 201), at=300.0, slo=4.0), 300.0)
+    router.place(request(50, LONG, at=300.0), 300.0)
+    router.place(request(51, range(100, 101), at=300.0, slo=1.5), 300.0)
+    router.place(request(52, range(200, 201), at=300.0, slo=4.0), 300.0)
     # By cost alone the older one would be on time after 0.98 s; this engine has lately needed 0.9 s more.
     dispatches = router.observe(FirstToken("request-00000050"), 300.9)
     assert dispatches[0].decision.decision_id == "request-00000052"  # type: ignore[union-attr]
@@ -225,9 +225,9 @@ def test_late_first_tokens_do_not_lower_the_wait_estimate_of_an_engine() -> None
 
 def test_the_estimated_wait_of_a_new_request_ignores_infeasible_queued_requests() -> None:
     router = pool(size=1, order="late_last", prefill_window_tokens=1, lookahead_s=0.0)
-    router.submit(request(1, LONG), 0.0)
+    router.place(request(1, LONG), 0.0)
     for number in range(2, 9):
-        router.submit(request(number, range(100 * number, 100 * number + 20), slo=1.0), 0.0)
+        router.place(request(number, range(100 * number, 100 * number + 20), slo=1.0), 0.0)
     assert router.view.wait_s(0, 0.0) > 6.0
     router.observe(FirstToken("request-00000001"), 0.9)
     # Seven requests of 0.93 s: one is dispatched although it is late, the six behind it are SLO-infeasible too.
@@ -243,11 +243,11 @@ def _from(number: int, tenant: str) -> InferenceRequest:
 
 def test_a_full_queue_still_accepts_a_tenant_below_its_share() -> None:
     router = pool(size=1, queue_limit=4, fairness=FairnessDocument(enabled=True))
-    waits = [isinstance(router.submit(_from(number, "b"), 0.0), Queued) for number in range(1, 7)]
+    waits = [isinstance(router.place(_from(number, "b"), 0.0), Queued) for number in range(1, 7)]
     assert waits == [False, True, True, True, True, False]
-    waits = [isinstance(router.submit(_from(number, "a"), 0.0), Queued) for number in range(7, 10)]
+    waits = [isinstance(router.place(_from(number, "a"), 0.0), Queued) for number in range(7, 10)]
     assert waits == [True, True, False]
-    assert isinstance(router.submit(_from(10, "b"), 0.0), Rejected)
+    assert isinstance(router.place(_from(10, "b"), 0.0), Rejected)
     router.check()
     (dispatched,) = router.observe(FirstToken("request-00000001"), 1.0)
     (next_granted,) = router.observe(FirstToken(dispatched.decision.decision_id), 2.0)  # type: ignore[union-attr]
@@ -260,12 +260,12 @@ def test_a_full_queue_still_accepts_a_tenant_below_its_share() -> None:
 def test_tenants_are_accepted_beyond_a_full_queue_up_to_a_limit() -> None:
     router = pool(size=1, queue_limit=4, fairness=FairnessDocument(enabled=True))
     for number in range(1, 40):
-        router.submit(_from(number, f"tenant-{number // 6}"), 0.0)
+        router.place(_from(number, f"tenant-{number // 6}"), 0.0)
     assert len(router.waiting) <= 8
 
 
 def test_without_fairness_a_full_queue_is_full_for_all_tenants() -> None:
     router = pool(size=1, queue_limit=2)
     for number in range(1, 4):
-        router.submit(_from(number, "b"), 0.0)
-    assert isinstance(router.submit(_from(4, "a"), 0.0), Rejected)
+        router.place(_from(number, "b"), 0.0)
+    assert isinstance(router.place(_from(4, "a"), 0.0), Rejected)

@@ -41,15 +41,15 @@ class Ledger:
 
 def step(router: Router, ledger: Ledger, rng: Random, now: float, number: int) -> None:
     kind = rng.choice(
-        ["submit"] * 5
+        ["place"] * 5
         + ["first_token"] * 3
         + ["complete"] * 2
         + ["fail", "cancel", "tick", "engines", "report", "twice", "jump"]
     )
-    if kind == "submit":
+    if kind == "place":
         asked = request(number, [rng.randrange(3) for _ in range(rng.randrange(12))], at=now, tokens=6200)
         asked = msgspec.structs.replace(asked, tenant_id=rng.choice("abc"))
-        ledger.note([router.submit(asked, now, hold=rng.random() < 0.8)])
+        ledger.note([router.place(asked, now, hold=rng.random() < 0.8)])
     elif kind == "tick":
         ledger.note(router.tick(now))
     elif kind == "report":
@@ -132,7 +132,7 @@ def test_two_routers_with_the_same_inputs_make_the_same_decisions() -> None:
         outcomes: list[Outcome] = []
         for number in range(200):
             asked = request(number, [rng.randrange(4) for _ in range(8)], at=number * 0.1)
-            outcomes += [router.submit(asked, number * 0.1), *router.tick(number * 0.1 + 0.05)]
+            outcomes += [router.place(asked, number * 0.1), *router.tick(number * 0.1 + 0.05)]
             outcomes += router.observe(FirstToken(f"request-{number // 2:08}"), number * 0.1 + 0.06)
         return outcomes
 

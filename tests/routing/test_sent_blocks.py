@@ -13,11 +13,11 @@ from tests.routing.pools import BLOCK, pool, request
 def test_each_received_block_is_counted_once(blocks: int, held: int) -> None:
     router, asked = pool(size=1), request(1, range(blocks))
     router.blocks_stored("e-01", asked.keys[:held])
-    router.submit(asked, 0.0, hold=False)
+    router.place(asked, 0.0, hold=False)
     assert router.view.load.sent_blocks[0] == blocks - held
 
 
 def test_a_partial_last_block_is_not_counted() -> None:
     router = pool(size=1)
-    router.submit(request(1, range(LONG), tokens=LONG * BLOCK + 100), 0.0, hold=False)
+    router.place(request(1, range(LONG), tokens=LONG * BLOCK + 100), 0.0, hold=False)
     assert router.view.load.sent_blocks[0] == LONG

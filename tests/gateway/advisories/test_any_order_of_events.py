@@ -216,7 +216,7 @@ class World(Mover):
         asked = InferenceRequest(
             f"r-{self.requests:08}", keys, 16 * BLOCKS, 16, self.now, 5.0, tenant_id="acme", session_id=f"s-{number}"
         )
-        outcome = self.router.submit(asked, self.now)
+        outcome = self.router.place(asked, self.now)
         assert isinstance(outcome, Dispatched)
         self.advisories.decided(asked, outcome.decision)
         self.router.observe(Completed(asked.request_id), self.now)

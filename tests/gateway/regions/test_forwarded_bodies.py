@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from gateway.contracts.hop import Hop
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.peers.peer_link import PeerLinks
 from gateway.peers.peer_proof import PeerIdentity
@@ -19,6 +18,7 @@ from gateway.regions import forward_server
 from gateway.regions.forward_client import REJECTED, signed_head
 from gateway.regions.forward_server import ForwardServer
 from kvstore.keys.keyring import Keyring
+from routing.values.hop import Hop
 from tests.gateway.raw_http import RawConnection, post
 from tests.patience import PATIENCE_S, until
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from gateway.contracts.hop import Hop
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.regions.forward_client import ForwardFailedError, signed_head
 from gateway.regions.forward_head import ForwardHead
 from gateway.regions.peer_gateway import PeerGateway
 from gateway.regions.regions import Regions
 from gateway.regions.work_lease import SILENCE_S, WorkLease
+from routing.values.hop import Hop
 from simulator.fault_proxy import FaultyLink
 from tests.gateway.regions.three_regions import ThreeRegions, three_regions
 from tests.gateway.served_gateway import MODEL

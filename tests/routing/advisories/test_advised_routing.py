@@ -34,20 +34,20 @@ def asked(number: int = 1, session: str = "s", now: float = 0.0) -> InferenceReq
 
 
 def advise(made: Router, lead_s: float = 10.0, last: str = "", now: float = 0.0, session: str = "s") -> Advised:
-    advised = made.advised.advise(asked(0, session, now), last, lead_s, now, {})
+    advised = made.advise(asked(0, session, now), last, lead_s, now, {})
     assert advised is not None
     return advised
 
 
 def went(made: Router, number: int = 1, session: str = "s", now: float = 1.0) -> tuple[str, str]:
-    outcome = made.submit(asked(number, session, now), now)
+    outcome = made.place(asked(number, session, now), now)
     assert isinstance(outcome, Dispatched)
     return outcome.decision.engine_id, outcome.decision.reason
 
 
 def test_with_advisories_off_nothing_is_reserved() -> None:
     made = router("off")
-    assert made.advised.advise(asked(), "", 10.0, 0.0, {}) is None
+    assert made.advise(asked(), "", 10.0, 0.0, {}) is None
     assert went(made)[1] == reasons.LEAST_COST
 
 
@@ -94,8 +94,8 @@ def test_the_newest_advisory_of_a_session_wins_and_a_withdrawal_ends_it() -> Non
     advise(made, now=0.0)
     advise(made, now=1.0)
     assert len(made.advised.sessions) == 1
-    assert made.advised.invalidate("acme", "s")
-    assert not made.advised.invalidate("acme", "s")
+    assert made.withdraw("acme", "s")
+    assert not made.withdraw("acme", "s")
 
 
 def test_a_removed_engine_takes_its_reservations_with_it() -> None:
@@ -123,7 +123,7 @@ def test_kv_on_another_node_is_staged_only_if_it_arrives_in_time() -> None:
     assert staging is not None
     assert (staging.source, staging.target, staging.keys) == ("a", "b", KEYS)
     assert advise(made, lead_s=staging.eta_s / 2).staging is None
-    behind = made.advised.advise(asked(0), "", 10.0, 0.0, {"b": 5.0})
+    behind = made.advise(asked(0), "", 10.0, 0.0, {"b": 5.0})
     assert behind is not None
     assert behind.staging is None
 
@@ -140,7 +140,7 @@ def test_sessions_of_equal_name_of_two_tenants_are_separate() -> None:
     made = router("gated")
     advise(made)
     stranger = msgspec.structs.replace(asked(), tenant_id="other")
-    outcome = made.submit(stranger, 1.0)
+    outcome = made.place(stranger, 1.0)
     assert isinstance(outcome, Dispatched)
     assert outcome.decision.reason == reasons.LEAST_COST
     assert session_key("a", "bc") != session_key("ab", "c")
@@ -162,12 +162,12 @@ def test_no_lost_or_repeated_advisory_leaks_a_reservation(rule: AdvisoryRule) ->
         if dice < 0.5:
             advise(made, rng.uniform(0.1, 30.0), session=session, now=now)
         elif dice < 0.6:
-            made.advised.invalidate("acme", session)
+            made.withdraw("acme", session)
         elif dice < 0.7:
             made.set_engines(engines(rng.choice((2, 3, 4))), now)
         else:
             number += 1
-            made.submit(asked(number, session, now), now)
+            made.place(asked(number, session, now), now)
         made.advised.sessions.check()
         made.check()
     made.advised.sessions.expire(1e9)

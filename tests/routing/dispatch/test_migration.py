@@ -40,10 +40,10 @@ def request(name: str, keys: tuple[int, ...], at_s: float) -> InferenceRequest:
     return InferenceRequest(name, keys, BLOCK * len(keys), BLOCK, at_s, 1.0)
 
 
-def submit(made: Router, count: int, at_s: float, *, prefix: int = 1) -> list[Dispatched | Queued]:
+def place(made: Router, count: int, at_s: float, *, prefix: int = 1) -> list[Dispatched | Queued]:
     """Submit requests that share a prefix of eight blocks and have ten unique ones."""
     return [
-        made.submit(
+        made.place(
             request(
                 f"r-{prefix}-{number}", (*range(prefix, prefix + 8), *range(1000 * number, 1000 * number + 10)), at_s
             ),
@@ -56,13 +56,13 @@ def submit(made: Router, count: int, at_s: float, *, prefix: int = 1) -> list[Di
 def overload(made: Router) -> None:
     """Bind all requests of one prefix to its holder until both candidates would miss the objective."""
     made.blocks_stored("e-0", tuple(range(1, 9)))
-    submit(made, 12, 0.0)
+    place(made, 12, 0.0)
 
 
 def test_nothing_moves_while_one_candidate_would_be_on_time() -> None:
     made = router()
     made.blocks_stored("e-0", tuple(range(1, 9)))
-    submit(made, 2, 0.0)
+    place(made, 2, 0.0)
     assert not made.migration.due
     assert made.migration.moved == 0
 
@@ -84,7 +84,7 @@ def test_a_moved_queued_request_is_marked_and_keeps_its_arrival_time() -> None:
     # Ten queued requests of half a second on the holder, none on the other: the last ones gain seconds by moving.
     for number in range(10):
         keys = (*range(1, 9), *range(1000 * number, 1000 * number + 10))
-        made.submit(request(f"r-{number}", keys, 0.0), 0.0)
+        made.place(request(f"r-{number}", keys, 0.0), 0.0)
     names = [queued.request.request_id for queued in made.waiting.of(holder)]
     assert len(names) > 2
     made.migration._hot.add("e-0")
@@ -108,7 +108,7 @@ def test_a_moved_queued_request_is_marked_and_keeps_its_arrival_time() -> None:
 
 def pair_of(prefix: int) -> set[str]:
     """Return the two of three engines that dual_map assigns to this prefix."""
-    (outcome,) = submit(router(engines=3), 1, 0.0, prefix=prefix)
+    (outcome,) = place(router(engines=3), 1, 0.0, prefix=prefix)
     return {candidate.engine_id for candidate in outcome.decision.candidates}
 
 
@@ -119,9 +119,9 @@ def test_a_request_without_a_good_candidate_moves_queued_requests_to_free_engine
     made.blocks_stored("e-0", tuple(range(cool, cool + 8)))
     for engine_id in ("e-0", "e-1"):
         made.blocks_stored(engine_id, tuple(range(hot, hot + 8)))
-    submit(made, 2, 0.0, prefix=cool)
+    place(made, 2, 0.0, prefix=cool)
     assert len(made.waiting.of(made.fleet.known_target("e-0"))) == 1
-    submit(made, 4, 0.0, prefix=hot)
+    place(made, 4, 0.0, prefix=hot)
     assert made.migration.due
     outcomes = made.tick(0.0)
     (dispatched,) = (outcome.decision for outcome in outcomes if isinstance(outcome, Dispatched))
@@ -135,7 +135,7 @@ def test_the_largest_gain_moves_first_from_any_queue_position() -> None:
     prompts = [tuple(range(1000 * number, 1000 * number + 18)) for number in range(1, 6)]
     for number, keys in enumerate(prompts):
         made.blocks_stored("e-0", keys[:8])
-        made.submit(request(f"r-{number}", keys, 0.0), 0.0)
+        made.place(request(f"r-{number}", keys, 0.0), 0.0)
     here, other = (made.fleet.known_target(name) for name in ("e-0", "e-1"))
     # The other engine has computed one from the middle, and none of the rest.
     made.blocks_stored("e-1", prompts[3])
@@ -165,7 +165,7 @@ def held_up(queued_requests: int) -> Router:
     for number in range(queued_requests + 1):
         at_s = 2.9 if number else 0.0
         asked = request(f"r-{number}", (*range(1, 9), *range(1000 * number, 1000 * number + 10)), at_s)
-        made.submit(msgspec.structs.replace(asked, ttft_slo_s=6.0), at_s)
+        made.place(msgspec.structs.replace(asked, ttft_slo_s=6.0), at_s)
     assert len(made.waiting.of(made.fleet.known_target("e-0"))) == queued_requests
     return made
 
@@ -214,9 +214,9 @@ def test_an_engine_is_not_relieved_again_immediately() -> None:
     made = router()
     overload(made)
     made.tick(0.0)
-    made.submit(request("late", (*range(1, 9), 77, 78), 0.01), 0.01)
+    made.place(request("late", (*range(1, 9), 77, 78), 0.01), 0.01)
     assert not made.migration.due
-    made.submit(request("later", (*range(1, 9), 79, 80), 0.06), 0.06)
+    made.place(request("later", (*range(1, 9), 79, 80), 0.06), 0.06)
     assert made.migration.due
 
 
@@ -242,7 +242,7 @@ def test_no_queued_request_is_lost_or_dispatched_twice(seed: int) -> None:
             name = f"r-{number}"
             keys = (*range(prefix, prefix + 8), *range(1000 * number + 500, 1000 * number + 510))
             submitted.add(name)
-            take([made.submit(request(name, keys, now), now)])
+            take([made.place(request(name, keys, now), now)])
         elif what < 0.8 and dispatched - finished:
             name = min(dispatched - finished)
             finished.add(name)

@@ -14,7 +14,7 @@ def stuck(*, usage: float | None = 1.0, after_s: float = 3.0) -> tuple[Router, i
     target = router.fleet.known_target("e-01")
     if usage is not None:
         router.note_memory("e-01", usage)
-    router.submit(request(1, range(20)), 0.0)
+    router.place(request(1, range(20)), 0.0)
     return router, target
 
 
@@ -53,7 +53,7 @@ def test_a_first_token_ends_the_expected_delay() -> None:
 def test_an_idle_engine_is_not_delayed_by_its_past() -> None:
     router, target = stuck()
     router.observe(FirstToken("request-00000001"), 1.0)
-    router.submit(request(2, range(100, 120), at=60.0), 60.0)
+    router.place(request(2, range(100, 120), at=60.0), 60.0)
     router.tick(61.0)
     assert router.view.wait_s(target, 61.0) < 1.0
 

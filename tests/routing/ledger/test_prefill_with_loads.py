@@ -147,8 +147,8 @@ def queued(placement: str, **held: Any) -> tuple[Router, NodeLoads, InferenceReq
     """Return a pool of one engine at its limit with one queued request."""
     router, asked = pools.pool(placement, size=1, prefill_window_tokens=1), request(9, LONG)
     loads = with_nodes(router, **held)
-    router.submit(request(1, range(100, 120)), 0.0, hold=False)
-    assert isinstance(router.submit(asked, 0.1), Queued)
+    router.place(request(1, range(100, 120)), 0.0, hold=False)
+    assert isinstance(router.place(asked, 0.1), Queued)
     return router, loads, asked
 
 

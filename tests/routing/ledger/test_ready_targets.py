@@ -46,12 +46,12 @@ def test_a_pool_of_any_size_sends_a_new_prompt_to_the_engine_with_the_shortest_w
         least = min(router.view.load.ready_at)
         choice = router._dispatcher.placement.choose(asked, router.view, asked.arrived_s, rng)
         assert router.view.load.ready_at[choice.target] == least
-        router.submit(asked, asked.arrived_s, hold=number % 3 == 0)
+        router.place(asked, asked.arrived_s, hold=number % 3 == 0)
     router.check()
 
 
 def test_an_excluded_engine_is_skipped_in_a_large_pool() -> None:
     router = pool(size=SCANNED_TARGETS + 2)
     gone = frozenset(router.view.roster.engine_ids[:SCANNED_TARGETS])
-    outcome = router.submit(request(1), 0.0, hold=False, excluded=gone)
+    outcome = router.place(request(1), 0.0, hold=False, excluded=gone)
     assert outcome.decision.engine_id not in gone  # type: ignore[union-attr]

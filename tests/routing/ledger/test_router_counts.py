@@ -28,13 +28,13 @@ class Tally(Ledger):
 def busy(order: str = "fifo", **settings: float) -> Router:
     """Return a router of one engine that runs a long prefill, dispatched immediately."""
     router = pool("least_cost", order, size=1, **settings)
-    assert isinstance(router.submit(request(0, [], tokens=40_000), 0.0), Dispatched)
+    assert isinstance(router.place(request(0, [], tokens=40_000), 0.0), Dispatched)
     return router
 
 
 def test_immediate_and_delayed_dispatches_are_counted_separately() -> None:
     router = busy()
-    assert isinstance(router.submit(request(1, at=0.1), 0.1), Queued)
+    assert isinstance(router.place(request(1, at=0.1), 0.1), Queued)
     outcomes = router.observe(FirstToken("request-00000000"), 5.0)
     assert [type(outcome) for outcome in outcomes] == [Dispatched]
     seen = router.counts
@@ -43,8 +43,8 @@ def test_immediate_and_delayed_dispatches_are_counted_separately() -> None:
 
 def test_rejections_are_counted_by_any_code() -> None:
     router = busy(queue_limit=1, max_wait_s=3.0)
-    router.submit(request(1, at=0.1), 0.1)
-    router.submit(request(2, at=0.2), 0.2)
+    router.place(request(1, at=0.1), 0.1)
+    router.place(request(2, at=0.2), 0.2)
     router.tick(4.0)
     assert router.counts.rejected == {"queue_full": 1, "wait_expired": 1}
     counts = RouterCounts()
@@ -54,8 +54,8 @@ def test_rejections_are_counted_by_any_code() -> None:
 
 def test_a_queued_request_is_overtaken_when_a_later_one_is_dispatched_first() -> None:
     router = busy("priority")
-    router.submit(request(1, at=0.1, tokens=2000), 0.1)
-    router.submit(request(2, at=0.2, tokens=2000, priority=-5), 0.2)
+    router.place(request(1, at=0.1, tokens=2000), 0.1)
+    router.place(request(2, at=0.2, tokens=2000, priority=-5), 0.2)
     for second, number in enumerate((0, 2, 1)):
         router.observe(Completed(f"request-{number:08}"), 9.0 + second)
     seen = router.counts
@@ -65,14 +65,14 @@ def test_a_queued_request_is_overtaken_when_a_later_one_is_dispatched_first() ->
 def test_returned_counts_are_a_snapshot() -> None:
     router = pool(size=1)
     before = router.counts
-    router.submit(request(1), 0.0)
+    router.place(request(1), 0.0)
     assert (before.dispatched_at_once, router.counts.dispatched_at_once) == (0, 1)
 
 
 def test_arrivals_at_removed_engines_are_forgotten() -> None:
     counts = RouterCounts()
     router = pool(size=1)
-    dispatched = router.submit(request(1), 0.0)
+    dispatched = router.place(request(1), 0.0)
     counts.followed([dispatched], 0.0)
     counts.keep(engine.engine_id for engine in engines(1)[:0])
     counts.followed([dispatched], -5.0)

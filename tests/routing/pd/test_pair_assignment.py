@@ -42,20 +42,20 @@ def legs(router: Router) -> int:
     return len(router.pairs.legs)
 
 
-def submit(router: Router, number: int, *, at: float = 0.0, **fields: object) -> Outcome:
+def place(router: Router, number: int, *, at: float = 0.0, **fields: object) -> Outcome:
     asked = msgspec.structs.replace(request(number, [number], at=at), **fields)
-    return router.submit(asked, at, hold=False)
+    return router.place(asked, at, hold=False)
 
 
 def test_a_pool_without_roles_makes_no_pairs() -> None:
     router = paired(["m1", "m2"])
-    assert dispatched(submit(router, 1)).pair is None
+    assert dispatched(place(router, 1)).pair is None
     assert router.pairs is None
 
 
 def test_prompts_go_to_prefill_engines_and_decodes_to_decode_engines() -> None:
     router = paired()
-    decisions = [dispatched(submit(router, number)) for number in range(8)]
+    decisions = [dispatched(place(router, number)) for number in range(8)]
     assert {decision.engine_id for decision in decisions} == {"p1", "p2"}
     partners = [decision.pair.engine_id for decision in decisions if decision.pair is not None]
     assert sorted(partners) == ["d1"] * 4 + ["d2"] * 4
@@ -66,7 +66,7 @@ def test_prompts_go_to_prefill_engines_and_decodes_to_decode_engines() -> None:
 
 def test_the_pair_explains_its_choice_with_the_terms_of_both_engines() -> None:
     router = paired()
-    pair = dispatched(submit(router, 1)).pair
+    pair = dispatched(place(router, 1)).pair
     assert pair is not None
     assert pair.reason == reasons.LEAST_TPOT
     best = pair.candidates[0]
@@ -77,14 +77,14 @@ def test_the_pair_explains_its_choice_with_the_terms_of_both_engines() -> None:
 
 def test_a_mixed_engine_serves_alone_next_to_pairs() -> None:
     router = paired(["m1", "p1", "d1"])
-    pairs = {item.engine_id: item.pair for item in (dispatched(submit(router, number)) for number in range(6))}
+    pairs = {item.engine_id: item.pair for item in (dispatched(place(router, number)) for number in range(6))}
     assert pairs["m1"] is None
     assert pairs["p1"] is not None
 
 
 def test_the_prefill_engine_is_free_after_the_handover() -> None:
     router = paired(["p1", "d1"])
-    name = dispatched(submit(router, 1)).decision_id
+    name = dispatched(place(router, 1)).decision_id
     router.observe(HandedOver(name), 0.5)
     assert (len(router.reservations), legs(router)) == (0, 1)
     assert router.view.load.pending_requests[router.fleet.known_target("p1")] == 0
@@ -97,38 +97,38 @@ def test_the_prefill_engine_is_free_after_the_handover() -> None:
 
 def test_a_first_token_without_a_handover_ends_the_prefill_too() -> None:
     router = paired(["p1", "d1"])
-    name = dispatched(submit(router, 1)).decision_id
+    name = dispatched(place(router, 1)).decision_id
     router.observe(FirstToken(name), 0.6)
     assert (len(router.reservations), legs(router)) == (0, 1)
 
 
 @pytest.mark.parametrize("handed_over", [False, True])
-def test_a_failure_releases_both_legs_and_the_request_can_be_submitted_again(handed_over: bool) -> None:
+def test_a_failure_releases_both_legs_and_the_request_can_be_placed_again(handed_over: bool) -> None:
     router = paired()
-    first = dispatched(submit(router, 1))
+    first = dispatched(place(router, 1))
     if handed_over:
         router.observe(HandedOver(first.decision_id), 0.5)
     router.observe(Failed(first.decision_id), 0.6)
     assert (len(router.reservations), legs(router)) == (0, 0)
     assert first.pair is not None
     bad = frozenset({first.engine_id, first.pair.engine_id})
-    again = dispatched(router.submit(request(1, [1]), 1.0, hold=False, excluded=bad))
+    again = dispatched(router.place(request(1, [1]), 1.0, hold=False, excluded=bad))
     assert again.pair is not None
     assert not bad & {again.engine_id, again.pair.engine_id}
     assert again.pair.pairing_id != first.pair.pairing_id
 
 
-def test_a_request_with_only_its_decode_leg_cannot_be_submitted_again() -> None:
+def test_a_request_with_only_its_decode_leg_cannot_be_placed_again() -> None:
     router = paired()
-    router.observe(HandedOver(dispatched(submit(router, 1)).decision_id), 0.5)
+    router.observe(HandedOver(dispatched(place(router, 1)).decision_id), 0.5)
     with pytest.raises(ValueError, match="already here"):
-        submit(router, 1, at=1.0)
+        place(router, 1, at=1.0)
 
 
 def test_a_queued_request_gets_its_decode_engine_at_dispatch_without_excluded_ones() -> None:
     router = paired(["p1", "d1", "d2"], prefill_window_tokens=1, lookahead_s=0.0)
-    first = dispatched(router.submit(request(1, [1]), 0.0))
-    queued = router.submit(request(2, [2]), 0.0, excluded=frozenset({"d1"}))
+    first = dispatched(router.place(request(1, [1]), 0.0))
+    queued = router.place(request(2, [2]), 0.0, excluded=frozenset({"d1"}))
     assert isinstance(queued, Queued)
     assert queued.decision.pair is None
     (outcome,) = router.observe(HandedOver(first.decision_id), 1.0)
@@ -142,10 +142,10 @@ def test_memory_precedes_tpot_and_promised_tokens_count_until_a_report_includes_
     router.report("d1", 0, 0.0, 1_000)
     router.report("d2", 0, 0.0, 3_000)
     tokens = {"prompt_tokens": 600, "max_output_tokens": 100}
-    decisions = [dispatched(submit(router, number, **tokens)) for number in range(5)]
+    decisions = [dispatched(place(router, number, **tokens)) for number in range(5)]
     chosen = [decision.pair.engine_id for decision in decisions if decision.pair]
     assert sorted(chosen) == ["d1", "d2", "d2", "d2", "d2"]
-    full = dispatched(submit(router, 9, **tokens)).pair
+    full = dispatched(place(router, 9, **tokens)).pair
     assert full is not None
     router.observe(Failed("request-00000009"), 0.0)
     assert (full.reason, full.candidates[0].fits) == (reasons.MOST_ROOM, False)
@@ -160,17 +160,17 @@ def test_memory_precedes_tpot_and_promised_tokens_count_until_a_report_includes_
 
 def test_an_engine_that_does_not_report_its_memory_is_not_considered_full() -> None:
     router = paired(["p1", "d1"])
-    pair = dispatched(submit(router, 1, prompt_tokens=10**8)).pair
+    pair = dispatched(place(router, 1, prompt_tokens=10**8)).pair
     assert pair is not None
     assert (pair.candidates[0].room_tokens, pair.candidates[0].fits) == (None, True)
 
 
 def test_without_an_accepting_decode_engine_prefill_engines_accept_no_work() -> None:
     router = paired(["p1", facts("d1", accepts=False)])
-    rejected = submit(router, 1)
+    rejected = place(router, 1)
     assert isinstance(rejected, Rejected)
     assert rejected.code == reasons.NO_ENGINE
-    assert isinstance(router.submit(request(2, [2]), 0.0), Queued)
+    assert isinstance(router.place(request(2, [2]), 0.0), Queued)
     (outcome,) = router.set_engines([facts("p1"), facts("d1")], 1.0)
     assert dispatched(outcome).pair is not None
 
@@ -178,7 +178,7 @@ def test_without_an_accepting_decode_engine_prefill_engines_accept_no_work() -> 
 def test_mixed_engines_continue_when_the_last_decode_engine_is_gone() -> None:
     router = paired(["p1", "d1", "m1"], prefill_window_tokens=1, lookahead_s=0.0)
     for number in range(6):
-        router.submit(request(number, [number]), 0.0)
+        router.place(request(number, [number]), 0.0)
     router.set_engines([facts("p1"), facts("m1")], 1.0)
     assert legs(router) == 0
     assert router.waiting.targets() == [router.fleet.known_target("m1")]
@@ -191,7 +191,7 @@ def test_admission_rejects_requests_that_no_decode_engine_can_serve_in_time(mode
     router = paired(["p1", "d1", "d2"], **rules)
     outcomes = []
     for number in range(8):
-        outcomes.append(submit(router, number, at=0.0))
+        outcomes.append(place(router, number, at=0.0))
         router.observe(FirstToken(f"request-{number:08}"), 0.0)
     codes = [outcome.code for outcome in outcomes if isinstance(outcome, Rejected)]
     assert codes == [reasons.DECODE_OVERLOAD] * rejected, (
@@ -217,10 +217,10 @@ def predicting(decode_s: float, mode: str = "predictive_system") -> Router:
 def test_predicted_decodes_are_removed_after_the_uniform_time(mode: str, decode_s: float, rejected: bool) -> None:
     router = predicting(decode_s, mode)
     for number in range(4):
-        dispatched(submit(router, number, prompt_tokens=1, ttft_slo_s=60.0))
+        dispatched(place(router, number, prompt_tokens=1, ttft_slo_s=60.0))
         router.observe(FirstToken(f"request-{number:08}"), 0.0)
     # Its prefill begins at 1 s and ends at 4 s, when the four have decoded for 4 s.
-    outcome = submit(router, 9, at=1.0, prompt_tokens=3000, ttft_slo_s=60.0)
+    outcome = place(router, 9, at=1.0, prompt_tokens=3000, ttft_slo_s=60.0)
     assert isinstance(outcome, Rejected) == rejected
 
 
@@ -229,7 +229,7 @@ def test_prefills_that_end_earlier_are_added_and_removed_likewise() -> None:
     for decode_s in (600.0, 2.0, 0.5):
         router = predicting(decode_s)
         for number in range(2):
-            dispatched(submit(router, number, prompt_tokens=2000, ttft_slo_s=60.0))
+            dispatched(place(router, number, prompt_tokens=2000, ttft_slo_s=60.0))
         assert router.pairs is not None
         # Two prefills end evenly over 4 s. At 5 s those still decode that ended after 5 s - t_d.
         (decoder,) = router.pairs.decoders
@@ -240,14 +240,14 @@ def test_prefills_that_end_earlier_are_added_and_removed_likewise() -> None:
 def test_admission_rejects_requests_that_fit_into_no_decode_engine() -> None:
     router = paired(["p1", "d1"], admission=AdmissionDocument(mode="early"))
     router.report("d1", 0, 0.0, 100)
-    rejected = submit(router, 1)
+    rejected = place(router, 1)
     assert isinstance(rejected, Rejected)
     assert rejected.code == reasons.DECODE_OVERLOAD
 
 
 def test_a_leg_expires_like_a_reservation() -> None:
     router = paired(reservation_ttl_s=10.0)
-    name = dispatched(submit(router, 1)).decision_id
+    name = dispatched(place(router, 1)).decision_id
     router.observe(HandedOver(name), 1.0)
     assert router.next_wake(1.0) == 10.0
     router.tick(10.0)
@@ -267,16 +267,16 @@ class Course:
 
     def step(self, number: int) -> None:
         self.now += self.rng.random() * 0.2
-        steps = [self.submit] * 4 + [self.hand_over] * 3 + [self.first_token] + [self.end] * 3 + [self.report]
+        steps = [self.place] * 4 + [self.hand_over] * 3 + [self.first_token] + [self.end] * 3 + [self.report]
         for outcome in self.rng.choice(steps)(number):
             if isinstance(outcome, Dispatched):
                 self.prefilling.add(outcome.decision.decision_id)
         assert legs(self.router) == len(self.prefilling) + len(self.decoding)
         assert len(self.router.reservations) == len(self.prefilling) + len(self.router.waiting)
 
-    def submit(self, number: int) -> list[Outcome]:
+    def place(self, number: int) -> list[Outcome]:
         asked = request(number, [self.rng.randrange(4) for _ in range(5)], at=self.now, tokens=4000)
-        return [self.router.submit(asked, self.now, hold=self.rng.random() < 0.8)]
+        return [self.router.place(asked, self.now, hold=self.rng.random() < 0.8)]
 
     def hand_over(self, _: int) -> list[Outcome]:
         if not self.prefilling:

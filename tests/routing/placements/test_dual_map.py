@@ -28,7 +28,7 @@ def test_a_prefix_stays_on_its_two_engines() -> None:
     chosen = set()
     for number in range(60):
         asked = request(number, [1, 2, 1000 + number], at=number * 0.2)
-        router.submit(asked, number * 0.2, hold=False)
+        router.place(asked, number * 0.2, hold=False)
         chosen.add(choose(router, asked)[0])
     assert chosen == set(pair_of(router, request(99, [1, 2])))
 

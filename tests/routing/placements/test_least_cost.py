@@ -63,7 +63,7 @@ def test_an_idle_engine_recomputes_a_lost_shared_prefix_before_others_queue_long
     for number in range(12):
         # A beginning that all share and an end of its own, faster than three engines compute them.
         asked = request(number, (*shared, *range(100 * number + 100, 100 * number + 108)), at=number * 0.1)
-        dispatched = router.submit(asked, asked.arrived_s, hold=False)
+        dispatched = router.place(asked, asked.arrived_s, hold=False)
         if engine_of(dispatched) == "e-03":
             break
         waits.append(dispatched.decision.wait_s)  # type: ignore[union-attr]
@@ -102,7 +102,7 @@ def answers_on(router: Router, engine_id: str, count: int, *, blocks: range = HO
     for number in range(count):
         asked = request(1000 * (target + 1) + number, blocks)
         others = frozenset(router.view.roster.engine_ids) - {engine_id}
-        assert engine_of(router.submit(asked, 0.0, hold=False, excluded=others)) == engine_id
+        assert engine_of(router.place(asked, 0.0, hold=False, excluded=others)) == engine_id
         router.observe(FirstToken(asked.request_id), 0.0)
     router.blocks_stored(engine_id, request(0, blocks).keys)
 
@@ -116,7 +116,7 @@ def test_a_hot_prefix_stays_on_its_engine_under_few_decodes_and_then_spreads_eve
     router, counts = pool(size=2), {"e-01": 0, "e-02": 0}
     for number in range(120):
         asked = request(number, HOT)
-        engine_id = engine_of(router.submit(asked, 0.0, hold=False))
+        engine_id = engine_of(router.place(asked, 0.0, hold=False))
         router.observe(FirstToken(asked.request_id), 0.0)
         router.blocks_stored(engine_id, asked.keys)
         counts[engine_id] += 1
@@ -174,7 +174,7 @@ def test_short_responses_are_placed_by_prefill_alone(answer_s: float) -> None:
 
 def test_response_duration_is_learned_from_completed_requests() -> None:
     router, asked = pool(size=1), request(1, HOT)
-    router.submit(asked, 0.0, hold=False)
+    router.place(asked, 0.0, hold=False)
     router.observe(FirstToken(asked.request_id), 1.0)
     router.observe(Completed(asked.request_id), 4.0)
     assert router.view.decode.answer_s == 3.0
@@ -198,7 +198,7 @@ def test_full_memory_in_an_expired_report_costs_nothing_despite_later_dispatches
     router.report("e-01", 0, 0.0, room_tokens=1_000)
     asked = request(1, (*HOT, *range(30)))
     assert scores(router, asked)["e-01"].memory_s > 0.0
-    router.submit(request(2, range(40, 70)), 0.0, hold=False, excluded=frozenset({"e-02"}))
+    router.place(request(2, range(40, 70)), 0.0, hold=False, excluded=frozenset({"e-02"}))
     max_age_s = router.policy.dispatch_limit.report_ttl_s
     costs = {
         candidate.engine_id: candidate
@@ -228,6 +228,6 @@ def test_engines_with_different_decode_speeds_are_scored_separately() -> None:
 def test_a_pool_with_roles_places_its_prefills_without_decode_cost() -> None:
     router = pool(size=3)
     router.set_engines([*engines(2, role="prefill"), *engines(3, role="decode")[2:]], 0.0)
-    outcome = router.submit(request(1, HOT), 0.0, hold=False)
-    router.submit(request(2, HOT), 0.0, hold=False)
+    outcome = router.place(request(1, HOT), 0.0, hold=False)
+    router.place(request(2, HOT), 0.0, hold=False)
     assert all(candidate.sharing_s == 0.0 for candidate in outcome.decision.candidates)  # type: ignore[union-attr]

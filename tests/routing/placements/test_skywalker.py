@@ -31,9 +31,9 @@ def test_a_request_stays_unbound_while_all_engines_have_pending_requests() -> No
 
 def test_unbound_requests_are_bound_in_order_of_arrival_as_engines_become_free() -> None:
     router = pool("skywalker", size=2)
-    first = [router.submit(request(number, [number]), 0.0) for number in (1, 2)]
+    first = [router.place(request(number, [number]), 0.0) for number in (1, 2)]
     assert {engine_of(item) for item in first} == {"e-01", "e-02"}
-    waiting = [router.submit(request(number, LONG, at=0.1), 0.1) for number in (3, 4)]
+    waiting = [router.place(request(number, LONG, at=0.1), 0.1) for number in (3, 4)]
     assert all(isinstance(item, Queued) and not item.decision.engine_id for item in waiting)
     dispatches = router.observe(FirstToken("request-00000002"), 0.5)
     assert [dispatch.decision.decision_id for dispatch in dispatches if isinstance(dispatch, Dispatched)] == [
@@ -49,12 +49,12 @@ def test_unbound_requests_are_bound_in_order_of_arrival_as_engines_become_free()
 def test_requests_unbound_by_choice_are_not_rejected_for_lack_of_an_engine() -> None:
     router = pool("skywalker", size=1)
     for number in (1, 2):
-        router.submit(request(number, [number]), 0.0)
+        router.place(request(number, [number]), 0.0)
     assert router.tick(UNBOUND_WAIT_S + 1) == []
 
 
 def test_a_request_that_cannot_wait_goes_to_the_engine_with_the_fewest_pending() -> None:
     router = pool("skywalker", size=1)
     for number in (1, 2):
-        assert engine_of(router.submit(request(number, [number]), 0.0, hold=False)) == "e-01"
+        assert engine_of(router.place(request(number, [number]), 0.0, hold=False)) == "e-01"
     router.check()

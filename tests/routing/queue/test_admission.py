@@ -60,7 +60,7 @@ def code(outcome: object) -> str:
 def decode(pool: Router, count: int, *, first: int = 100, at: float = 0.0) -> None:
     """Start `count` decodes, distributed over the engines in turn."""
     for number in range(first, first + count):
-        assert isinstance(pool.submit(ask(number, 0.001, at=at), at, hold=False), Dispatched)
+        assert isinstance(pool.place(ask(number, 0.001, at=at), at, hold=False), Dispatched)
         pool.observe(FirstToken(name(number)), at)
 
 
@@ -68,39 +68,39 @@ def test_off_admits_everything() -> None:
     pool = router()
     decode(pool, 50)
     for number in range(20):
-        assert not isinstance(pool.submit(ask(number, 2.0), 0.0), Rejected)
+        assert not isinstance(pool.place(ask(number, 2.0), 0.0), Rejected)
 
 
 def test_a_prompt_that_would_be_late_is_rejected_with_its_lateness() -> None:
     pool = router(mode="early")
-    pool.submit(ask(1, 2.0), 0.0)
-    pool.submit(ask(2, 2.0), 0.0)
-    rejected = pool.submit(ask(3, 3.5), 0.0)
+    pool.place(ask(1, 2.0), 0.0)
+    pool.place(ask(2, 2.0), 0.0)
+    rejected = pool.place(ask(3, 3.5), 0.0)
     assert isinstance(rejected, Rejected)
     assert rejected.code == reasons.PREFILL_OVERLOAD
     assert rejected.retry_after_s == pytest.approx(2 + 2 + 3.5 - 5)
-    assert isinstance(pool.submit(ask(4, 0.9), 0.0), Queued)
+    assert isinstance(pool.place(ask(4, 0.9), 0.0), Queued)
     pool.check()
 
 
 def test_the_threshold_scales_the_objective() -> None:
     pool = router(mode="early", threshold=0.5)
-    assert code(pool.submit(ask(1, 2.6), 0.0)) == reasons.PREFILL_OVERLOAD
-    assert not code(pool.submit(ask(2, 2.4), 0.0))
+    assert code(pool.place(ask(1, 2.6), 0.0)) == reasons.PREFILL_OVERLOAD
+    assert not code(pool.place(ask(2, 2.4), 0.0))
 
 
 def test_time_before_the_decision_counts() -> None:
     pool = router(mode="early")
-    assert code(pool.submit(ask(1, 2.0, at=0.0), 3.5)) == reasons.PREFILL_OVERLOAD
+    assert code(pool.place(ask(1, 2.0, at=0.0), 3.5)) == reasons.PREFILL_OVERLOAD
 
 
 def test_early_admission_counts_the_current_decodes() -> None:
     # Four fit into 50 ms: (1 + 4) × 10 ms.
     pool = router(mode="early", decode_s=10.0)
     decode(pool, 3)
-    assert not code(pool.submit(ask(1, 0.1), 0.0))
+    assert not code(pool.place(ask(1, 0.1), 0.0))
     decode(pool, 1, first=200)
-    rejected = pool.submit(ask(2, 0.1), 0.0)
+    rejected = pool.place(ask(2, 0.1), 0.0)
     assert isinstance(rejected, Rejected)
     assert rejected.code == reasons.DECODE_OVERLOAD
     # One of five ends within a fifth of the duration of a decode.
@@ -113,8 +113,8 @@ def test_prediction_subtracts_decodes_that_end_before_the_request_decodes() -> N
     for pool in (predictive, early):
         decode(pool, 4)
     # Its own prefill takes 3 s, and all four have then decoded for more than 2 s.
-    assert code(early.submit(ask(1, 3.0), 0.0)) == reasons.DECODE_OVERLOAD
-    assert not code(predictive.submit(ask(1, 3.0), 0.0))
+    assert code(early.place(ask(1, 3.0), 0.0)) == reasons.DECODE_OVERLOAD
+    assert not code(predictive.place(ask(1, 3.0), 0.0))
 
 
 def test_prediction_adds_prefills_that_end_before_the_request_decodes() -> None:
@@ -122,9 +122,9 @@ def test_prediction_adds_prefills_that_end_before_the_request_decodes() -> None:
     early = router(mode="early", decode_s=60.0)
     for pool in (predictive, early):
         for number in range(4):
-            assert not code(pool.submit(ask(number, 0.5), 0.0))
-    assert code(predictive.submit(ask(9, 0.5), 0.0)) == reasons.DECODE_OVERLOAD
-    assert not code(early.submit(ask(9, 0.5), 0.0))
+            assert not code(pool.place(ask(number, 0.5), 0.0))
+    assert code(predictive.place(ask(9, 0.5), 0.0)) == reasons.DECODE_OVERLOAD
+    assert not code(early.place(ask(9, 0.5), 0.0))
 
 
 def test_the_system_level_uses_the_mean_and_the_instance_level_the_chosen_engine() -> None:
@@ -133,7 +133,7 @@ def test_the_system_level_uses_the_mean_and_the_instance_level_the_chosen_engine
         book = pool.admission.book
         for number in range(4):
             book.begin(f"other-{number}", pool.fleet.known_target("e-01"), 100, 0.0)
-        assert code(pool.submit(ask(1, 0.1), 0.0)) == expected, mode
+        assert code(pool.place(ask(1, 0.1), 0.0)) == expected, mode
 
 
 def test_a_request_is_judged_by_its_own_tpot_objective() -> None:
@@ -143,7 +143,7 @@ def test_a_request_is_judged_by_its_own_tpot_objective() -> None:
     patient = InferenceRequest(
         asked.request_id, asked.keys, asked.prompt_tokens, asked.block_tokens, 0.0, 5.0, tpot_slo_s=0.0611
     )
-    assert not code(pool.submit(patient, 0.0))
+    assert not code(pool.place(patient, 0.0))
 
 
 def test_the_decode_load_is_the_step_time_over_the_objective() -> None:
@@ -158,26 +158,26 @@ class TestInfeasible:
     def test_is_rejected_immediately_if_no_engine_could_serve_it_even_next(self) -> None:
         pool = router(size=2, reject_infeasible=True)
         for number in (1, 2):
-            assert isinstance(pool.submit(ask(number, 4.0, slo=9.0), 0.0), Dispatched)
-        assert code(pool.submit(ask(3, 1.5), 0.0)) == reasons.INFEASIBLE
-        assert isinstance(pool.submit(ask(4, 0.9), 0.0), Queued)
+            assert isinstance(pool.place(ask(number, 4.0, slo=9.0), 0.0), Dispatched)
+        assert code(pool.place(ask(3, 1.5), 0.0)) == reasons.INFEASIBLE
+        assert isinstance(pool.place(ask(4, 0.9), 0.0), Queued)
 
     def test_counts_the_best_engine_and_not_the_queue_ahead(self) -> None:
         pool = router(reject_infeasible=True, order="edf")
         for number in range(1, 8):
-            pool.submit(ask(number, 1.0, slo=60.0), 0.0)
-        assert isinstance(pool.submit(ask(9, 3.0), 0.0), Queued)
+            pool.place(ask(number, 1.0, slo=60.0), 0.0)
+        assert isinstance(pool.place(ask(9, 3.0), 0.0), Queued)
 
     def test_excludes_a_prompt_too_long_for_its_objective_on_an_idle_engine(self) -> None:
         pool = router(reject_infeasible=True)
-        assert isinstance(pool.submit(ask(1, 8.0), 0.0), Dispatched)
-        assert isinstance(pool.submit(ask(2, 8.0), 0.0), Queued)
+        assert isinstance(pool.place(ask(1, 8.0), 0.0), Dispatched)
+        assert isinstance(pool.place(ask(2, 8.0), 0.0), Queued)
         assert pool.tick(50.0) == [] or not any(isinstance(item, Rejected) for item in pool.tick(50.0))
 
     def test_rejects_a_queued_request_as_soon_as_it_becomes_infeasible(self) -> None:
         pool = router(reject_infeasible=True)
-        assert isinstance(pool.submit(ask(1, 4.5), 0.0), Dispatched)
-        assert isinstance(pool.submit(ask(2, 0.4), 0.0), Queued)
+        assert isinstance(pool.place(ask(1, 4.5), 0.0), Dispatched)
+        assert isinstance(pool.place(ask(2, 0.4), 0.0), Queued)
         # The engine overruns its estimate, so that the request's last chance passes at 5 − 0.4 s.
         assert pool.next_wake(4.0) == pytest.approx(4.5)
         assert [code(item) for item in pool.tick(4.59)] == []
@@ -187,15 +187,15 @@ class TestInfeasible:
 
     def test_off_lets_the_request_wait(self) -> None:
         pool = router()
-        pool.submit(ask(1, 9.0, slo=20.0), 0.0)
-        assert isinstance(pool.submit(ask(2, 1.0), 0.0), Queued)
+        pool.place(ask(1, 9.0, slo=20.0), 0.0)
+        assert isinstance(pool.place(ask(2, 1.0), 0.0), Queued)
 
 
 class TestParking:
     def test_retries_and_dispatches_when_the_load_is_gone(self) -> None:
         pool = router(mode="early", decode_s=10.0, defer_s=1.0)
         decode(pool, 4)
-        assert isinstance(pool.submit(ask(1, 0.1), 0.0), Queued)
+        assert isinstance(pool.place(ask(1, 0.1), 0.0), Queued)
         assert len(pool.deferred) == 1
         assert pool.next_wake(0.0) == 1.0
         assert pool.tick(1.0) == []
@@ -209,7 +209,7 @@ class TestParking:
     def test_ends_when_the_request_cannot_be_on_time_after_another_retry(self) -> None:
         pool = router(mode="early", decode_s=10.0, defer_s=2.0)
         decode(pool, 4)
-        assert isinstance(pool.submit(ask(1, 0.1), 0.0), Queued)
+        assert isinstance(pool.place(ask(1, 0.1), 0.0), Queued)
         assert pool.tick(2.0) == []
         assert [code(item) for item in pool.tick(4.0)] == [reasons.DECODE_OVERLOAD]
         assert pool.counts.rejected == {reasons.DECODE_OVERLOAD: 1}
@@ -217,7 +217,7 @@ class TestParking:
     def test_a_client_disconnect_removes_its_request(self) -> None:
         pool = router(mode="early", decode_s=10.0, defer_s=1.0)
         decode(pool, 4)
-        pool.submit(ask(1, 0.1), 0.0)
+        pool.place(ask(1, 0.1), 0.0)
         pool.observe(Failed(name(1)), 0.5)
         assert not pool.deferred
         assert pool.tick(1.0) == []
@@ -225,21 +225,21 @@ class TestParking:
     def test_a_deferred_id_cannot_be_reused(self) -> None:
         pool = router(mode="early", decode_s=10.0, defer_s=1.0)
         decode(pool, 4)
-        pool.submit(ask(1, 0.1), 0.0)
+        pool.place(ask(1, 0.1), 0.0)
         with pytest.raises(ValueError, match="already here"):
-            pool.submit(ask(1, 0.1), 0.2)
+            pool.place(ask(1, 0.1), 0.2)
 
     def test_a_caller_that_does_not_wait_is_rejected(self) -> None:
         pool = router(mode="early", decode_s=10.0, defer_s=1.0)
         decode(pool, 4)
-        assert code(pool.submit(ask(1, 0.1), 0.0, hold=False)) == reasons.DECODE_OVERLOAD
+        assert code(pool.place(ask(1, 0.1), 0.0, hold=False)) == reasons.DECODE_OVERLOAD
 
 
 def test_a_queued_request_is_rejected_at_the_deadline_of_its_class() -> None:
     pool = router()
-    pool.submit(ask(1, 9.0), 0.0)
+    pool.place(ask(1, 9.0), 0.0)
     asked = ask(2, 0.1)
-    pool.submit(
+    pool.place(
         InferenceRequest(
             asked.request_id, asked.keys, asked.prompt_tokens, asked.block_tokens, 0.0, 5.0, give_up_s=3.0
         ),
@@ -289,11 +289,11 @@ def test_a_prompt_that_is_on_time_only_if_loaded_is_admitted_if_loads_count(plac
     holdings.complete("a")
     loads = NodeLoads(holdings)
     loads.set_nodes({"e-01": "a"}, {})
-    pool.submit(ask(1, 2.0), 0.0)
+    pool.place(ask(1, 2.0), 0.0)
     pool.view.load.ready_at[0] = 4.5
     asked = msgspec.structs.replace(asked, block_tokens=3900)
-    assert code(pool.submit(asked, 0.0)) == reasons.INFEASIBLE
+    assert code(pool.place(asked, 0.0)) == reasons.INFEASIBLE
     pool.follow_nodes(loads)
-    outcome = pool.submit(asked, 0.0)
+    outcome = pool.place(asked, 0.0)
     assert isinstance(outcome, Queued | Dispatched) is admitted
     pool.check()

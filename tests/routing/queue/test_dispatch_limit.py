@@ -16,16 +16,16 @@ def one_engine(**push: object) -> Router:
     return pool(size=1, **settings)  # type: ignore[arg-type]
 
 
-def submit(router: Router, number: int, now: float) -> Dispatched | Queued:
-    outcome = router.submit(request(number, range(30 * number, 30 * number + 20), at=now), now)
+def place(router: Router, number: int, now: float) -> Dispatched | Queued:
+    outcome = router.place(request(number, range(30 * number, 30 * number + 20), at=now), now)
     assert isinstance(outcome, Dispatched | Queued)
     return outcome
 
 
 def test_a_prompt_waits_for_memory_and_is_dispatched_when_a_report_shows_room() -> None:
     router = one_engine()
-    submit(router, 1, 0.0)
-    submit(router, 2, 0.0)
+    place(router, 1, 0.0)
+    place(router, 2, 0.0)
     router.report("e-01", 0, 0.5, 10_000)
     assert router.observe(FirstToken("request-00000001"), 0.9) == []
     assert router.report("e-01", 0, 1.0, 10_239) == []
@@ -34,9 +34,9 @@ def test_a_prompt_waits_for_memory_and_is_dispatched_when_a_report_shows_room() 
 
 def test_dispatches_consume_room_that_the_last_report_still_shows() -> None:
     router = one_engine(mode="pending", report_ttl_s=1.0)
-    submit(router, 1, 0.0)
+    place(router, 1, 0.0)
     for number in (2, 3):
-        submit(router, number, 0.0)
+        place(router, number, 0.0)
     router.report("e-01", 0, 0.5, 15_000)
     assert len(router.observe(FirstToken("request-00000001"), 0.9)) == 1
     assert router.observe(FirstToken("request-00000002"), 1.2) == []
@@ -46,22 +46,22 @@ def test_dispatches_consume_room_that_the_last_report_still_shows() -> None:
 def test_an_empty_engine_never_waits_for_room() -> None:
     router = one_engine()
     router.report("e-01", 0, 0.0, 100)
-    assert isinstance(submit(router, 1, 0.1), Dispatched)
+    assert isinstance(place(router, 1, 0.1), Dispatched)
 
 
 def test_an_engine_with_pending_requests_gets_no_more() -> None:
     router = pool(size=1, prefill_window_tokens=1_000_000)
-    submit(router, 1, 0.0)
+    place(router, 1, 0.0)
     router.report("e-01", 1, 0.1)
-    assert isinstance(submit(router, 2, 0.1), Queued)
+    assert isinstance(place(router, 2, 0.1), Queued)
     assert len(router.observe(FirstToken("request-00000001"), 0.9)) == 1
 
 
 def test_an_expired_report_does_not_block_and_the_load_shows_it() -> None:
     router = pool(size=1, prefill_window_tokens=1_000_000)
-    submit(router, 1, 0.0)
+    place(router, 1, 0.0)
     router.report("e-01", 3, 0.1)
-    submit(router, 2, 0.1)
+    place(router, 2, 0.1)
     assert not router.loads(0.5)[0].stepped_down
     assert router.tick(0.5) == []
     wake = router.next_wake(0.5)
@@ -72,7 +72,7 @@ def test_an_expired_report_does_not_block_and_the_load_shows_it() -> None:
 
 def test_the_in_flight_limit_counts_unfinished_requests() -> None:
     router = one_engine(mode="in_flight", in_flight_limit=2)
-    assert [type(submit(router, number, 0.0)) for number in (1, 2, 3)] == [Dispatched, Dispatched, Queued]
+    assert [type(place(router, number, 0.0)) for number in (1, 2, 3)] == [Dispatched, Dispatched, Queued]
     assert router.observe(FirstToken("request-00000001"), 0.9) == []
     assert len(router.observe(Completed("request-00000001"), 2.0)) == 1
     assert not router.loads(2.0)[0].stepped_down
@@ -81,12 +81,12 @@ def test_the_in_flight_limit_counts_unfinished_requests() -> None:
 def test_blind_pushing_holds_nothing_back() -> None:
     router = one_engine(mode="blind")
     router.report("e-01", 9, 0.0, 0)
-    assert all(isinstance(submit(router, number, 0.0), Dispatched) for number in range(1, 9))
+    assert all(isinstance(place(router, number, 0.0), Dispatched) for number in range(1, 9))
 
 
 def test_reports_of_unknown_engines_and_impossible_reports_are_harmless() -> None:
     router = one_engine()
     assert router.report("e-99", 1, 0.0) == []
     router.report("e-01", -5, 0.0, -100)
-    assert isinstance(submit(router, 1, 0.0), Dispatched)
+    assert isinstance(place(router, 1, 0.0), Dispatched)
     router.check()

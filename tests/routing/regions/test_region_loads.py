@@ -21,11 +21,11 @@ def test_the_report_has_room_match_and_work_of_each_engine() -> None:
 
 def test_a_prefill_occupies_room_until_its_first_token() -> None:
     router = pool(size=1)
-    router.submit(request(1, LONG), 0.0)
+    router.place(request(1, LONG), 0.0)
     assert not engine_loads(router, request(2, LONG), 0.0)[0].has_room
     load = pool_load(router, 0.0)
     assert (load.engines, load.available, load.queued, load.in_flight) == (1, 0, 0, 1)
-    router.submit(request(2, range(100, 120)), 0.1)
+    router.place(request(2, range(100, 120)), 0.1)
     assert pool_load(router, 0.1).queued == 1
     router.observe(FirstToken("request-00000001"), 0.8)
     router.observe(FirstToken("request-00000002"), 1.8)
@@ -34,7 +34,7 @@ def test_a_prefill_occupies_room_until_its_first_token() -> None:
 
 def test_the_report_of_the_deciding_gateway_replaces_the_local_account() -> None:
     owner, other = pool(size=2), pool(size=2)
-    owner.submit(request(1, LONG), 0.0)
+    owner.place(request(1, LONG), 0.0)
     report = pool_load_report(owner, 0.0)
     asked = request(2, LONG)
     other.blocks_stored("e-02", asked.keys[:10])
@@ -50,7 +50,7 @@ def test_the_report_of_the_deciding_gateway_replaces_the_local_account() -> None
 
 def test_reading_the_report_changes_nothing() -> None:
     router = pool(size=2)
-    router.submit(request(1, LONG), 0.0)
+    router.place(request(1, LONG), 0.0)
     first = engine_loads(router, request(2, LONG), 0.1)
     assert engine_loads(router, request(2, LONG), 0.1) == first
     router.check()

@@ -27,7 +27,7 @@ def of_session(number: int, session: str, tenant: str = "acme") -> InferenceRequ
 
 
 def test_without_a_trial_no_arm_is_named() -> None:
-    outcome = pool().submit(request(1), 0.0, hold=False)
+    outcome = pool().place(request(1), 0.0, hold=False)
     assert isinstance(outcome, Dispatched)
     assert outcome.decision.arm == ""
 
@@ -69,7 +69,7 @@ def test_the_decision_carries_the_arm_with_its_placement_and_version() -> None:
     attempt(router, entry(0.5), entry(1.0, "least_loaded", arm=CONTROL, trial_id="c", policy_version=1))
     seen = set()
     for number in range(40):
-        outcome = router.submit(request(number), 0.0, hold=False)
+        outcome = router.place(request(number), 0.0, hold=False)
         assert isinstance(outcome, Dispatched)
         seen.add((outcome.decision.arm, outcome.decision.placement, outcome.decision.policy_version))
     assert seen == {(CANARY, "round_robin", 7), (CONTROL, "least_loaded", 1)}
@@ -119,7 +119,7 @@ def test_random_operations_with_arms_keep_all_parts_consistent(placement: str) -
         asked = msgspec.structs.replace(
             request(number, tuple(rng.choices(range(6), k=3)), at=now), session_id=f"s{rng.randrange(30)}"
         )
-        outcome = router.submit(asked, now, hold=rng.random() < 0.8)
+        outcome = router.place(asked, now, hold=rng.random() < 0.8)
         assert isinstance(outcome, Dispatched | Queued | Rejected)
         open_requests.append(asked.request_id)
         if len(open_requests) > 12:
@@ -137,7 +137,7 @@ def test_a_pool_that_is_itself_an_arm_signs_decisions_and_keeps_its_placement() 
         router = pool()
         live = router.arms.live
         router.arms.attempt(None, own)
-        outcome = router.submit(request(1), 0.0, hold=False)
+        outcome = router.place(request(1), 0.0, hold=False)
         assert isinstance(outcome, Dispatched)
         assert outcome.decision.arm == own
         assert router.arms.placement_of(request(2)) is live

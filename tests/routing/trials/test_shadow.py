@@ -48,14 +48,12 @@ def story(router: Router, seed: int) -> Iterator[list[Outcome]]:
     rng, now, under_way = Random(seed), 0.0, []
     for number in range(120):
         now += rng.random() * 0.2
-        kind = rng.choice(
-            ["submit"] * 6 + ["first_token", "complete", "complete", "tick", "engines", "widen", "stored"]
-        )
-        if kind == "submit":
+        kind = rng.choice(["place"] * 6 + ["first_token", "complete", "complete", "tick", "engines", "widen", "stored"])
+        if kind == "place":
             asked = request(number, [rng.randrange(4) for _ in range(rng.randrange(1, 80))], at=now)
             excluded = frozenset(["e-01"]) if rng.random() < 0.1 else frozenset()
             under_way.append(asked.request_id)
-            yield [router.submit(asked, now, hold=rng.random() < 0.7, excluded=excluded)]
+            yield [router.place(asked, now, hold=rng.random() < 0.7, excluded=excluded)]
         elif kind in ("first_token", "complete") and under_way:
             name = rng.choice(under_way)
             yield router.observe(FirstToken(name) if kind == "first_token" else Completed(name), now)
@@ -110,7 +108,7 @@ def after_a_warm_up(live: str, draft: str) -> ShadowComparison:
     busy(router, holder, wait_s=31.0, tokens=400_000)
     watching = Watching(policy(draft), router)
     router.accompany(watching)
-    router.submit(request(2, range(8), at=1.0), 1.0, hold=False)
+    router.place(request(2, range(8), at=1.0), 1.0, hold=False)
     compared = watching.compared[-1]
     assert compared is not None
     return compared
@@ -132,7 +130,7 @@ def test_both_choices_are_evaluated_with_the_live_costs() -> None:
     draft = policy("least_loaded", prefill_cost=PrefillCostDocument(base_s=9.0))
     watching = Watching(draft, router)
     router.accompany(watching)
-    router.submit(request(1), 0.0, hold=False)
+    router.place(request(1), 0.0, hold=False)
     (compared,) = watching.compared
     assert compared is not None
     assert compared.shadow.compute_s == compared.live.compute_s < 3
@@ -145,7 +143,7 @@ def test_a_draft_with_fixed_costs_does_not_use_learned_ones() -> None:
     busy(router, "e-02", wait_s=1.0)
     watching = Watching(policy("min_ttft"), router)
     router.accompany(watching)
-    assert engine_of(router.submit(request(1), 0.0, hold=False)) == "e-02"
+    assert engine_of(router.place(request(1), 0.0, hold=False)) == "e-02"
     (compared,) = watching.compared
     assert compared is not None
     assert compared.shadow.engine_id == "e-01"
@@ -156,12 +154,12 @@ def test_a_retry_and_an_unbound_request_are_not_compared() -> None:
     router = pool(size=0)
     watching = Watching(policy("min_ttft"), router)
     router.accompany(watching)
-    router.submit(request(1), 0.0)
+    router.place(request(1), 0.0)
     router.set_engines(engines(2), 1.0)
-    router.submit(request(2), 1.0, excluded=frozenset(["e-01"]))
+    router.place(request(2), 1.0, excluded=frozenset(["e-01"]))
     assert watching.compared == []
     router.accompany(None)
-    router.submit(request(3), 1.0)
+    router.place(request(3), 1.0)
     assert watching.compared == []
 
 
@@ -184,7 +182,7 @@ def test_a_draft_with_another_decode_weight_is_compared_with_its_own_weight() ->
     hot = tuple(range(100, 118))
     for number in range(80):
         asked = request(number, hot)
-        assert engine_of(router.submit(asked, 0.0, hold=False, excluded=frozenset({"e-02"}))) == "e-01"
+        assert engine_of(router.place(asked, 0.0, hold=False, excluded=frozenset({"e-02"}))) == "e-01"
         router.observe(FirstToken(asked.request_id), 0.0)
     router.blocks_stored("e-01", request(0, hot).keys)
     asked = request(99, hot, at=1.0)

@@ -41,7 +41,7 @@ def router(monkeypatch: pytest.MonkeyPatch) -> Router:
 
 def test_a_request_is_bound_answered_and_released(router: Router) -> None:
     asked = request(1, LONG)
-    router.submit(asked, 0.0)
+    router.place(asked, 0.0)
     router.observe(FirstToken(asked.request_id), 1.0)
     router.observe(FirstToken(asked.request_id), 1.1)
     router.observe(Completed(asked.request_id), 2.0)
@@ -54,14 +54,14 @@ def test_a_request_is_bound_answered_and_released(router: Router) -> None:
 
 def test_a_failed_request_is_released_as_unfinished(router: Router) -> None:
     asked = request(1, LONG)
-    router.submit(asked, 0.0)
+    router.place(asked, 0.0)
     router.observe(Failed(asked.request_id), 0.5)
     assert NOTEBOOK[-1] == Released(asked, "e-01", 0.5, False)
 
 
 def test_every_binding_is_released_once_when_the_engine_is_removed(router: Router) -> None:
     for number in range(4):
-        router.submit(request(number, LONG), 0.0)
+        router.place(request(number, LONG), 0.0)
     router.set_engines([msgspec.structs.replace(engines(1)[0], incarnation=2)], 1.0)
     bound = [item.request.request_id for item in NOTEBOOK if isinstance(item, Bound)]
     released = [item.request.request_id for item in NOTEBOOK if isinstance(item, Released)]

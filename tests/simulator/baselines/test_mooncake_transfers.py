@@ -65,7 +65,7 @@ def test_a_slightly_longer_match_is_not_worth_a_fetch(threshold: float, fetched:
 
 def test_blocks_in_flight_count_for_the_engine_but_cannot_be_fetched() -> None:
     router = pool("mooncake", size=2)
-    first = router.submit(request(1, LONG), 0.0)
+    first = router.place(request(1, LONG), 0.0)
     assert isinstance(first, Dispatched)
     choice = choice_of(router, MooncakeTransfers(), request(2, LONG))
     assert choice.fetch is None
@@ -76,14 +76,14 @@ def waiting_fetch() -> tuple[Router, InferenceRequest]:
     router.blocks_stored("e-01", asked.keys)
     for number, engine_id in ((1, "e-01"), (2, "e-02")):
         work = request(number, range(100 * number, 100 * number + 20))
-        router.submit(work, 0.0, hold=False, excluded=frozenset({"e-01", "e-02"}) - {engine_id})
+        router.place(work, 0.0, hold=False, excluded=frozenset({"e-01", "e-02"}) - {engine_id})
     return router, asked
 
 
 def test_a_granted_request_fetches_blocks_that_the_source_currently_holds() -> None:
     router, asked = waiting_fetch()
     busy(router, "e-01", wait_s=3.0)
-    queued = router.submit(asked, 0.1)
+    queued = router.place(asked, 0.1)
     assert isinstance(queued, Queued)
     assert queued.decision.fetch is not None
     router.blocks_removed("e-01", asked.keys[12:])
@@ -100,7 +100,7 @@ def test_a_granted_request_fetches_blocks_that_the_source_currently_holds() -> N
 def test_a_granted_request_fetches_nothing_from_a_removed_engine() -> None:
     router, asked = waiting_fetch()
     busy(router, "e-01", wait_s=3.0)
-    assert isinstance(router.submit(asked, 0.1), Queued)
+    assert isinstance(router.place(asked, 0.1), Queued)
     router.blocks_cleared("e-01")
     dispatches = router.observe(FirstToken("request-00000002"), 1.0)
     assert isinstance(dispatches[0], Dispatched)
@@ -133,7 +133,7 @@ def test_a_granted_fetch_keeps_its_senders_link_busy() -> None:
     asked = request(1, range(40))
     router.blocks_stored("e-01", asked.keys)
     busy(router, "e-01", wait_s=9.0)
-    outcome = router.submit(asked, 5.0)
+    outcome = router.place(asked, 5.0)
     assert isinstance(outcome, Dispatched)
     assert outcome.decision.fetch is not None
     sender = router.fleet.known_target("e-01")

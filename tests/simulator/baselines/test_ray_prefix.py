@@ -21,6 +21,6 @@ def test_with_uneven_loads_the_freer_of_two_drawn_engines_is_chosen() -> None:
 
 def test_an_unknown_prompt_goes_to_the_engine_that_was_sent_fewest_blocks() -> None:
     router = pool(size=2)
-    router.submit(request(1, range(5)), 0.0, hold=False, excluded=frozenset({"e-02"}))
+    router.place(request(1, range(5)), 0.0, hold=False, excluded=frozenset({"e-02"}))
     choice = choice_of(router, RayPrefix(), request(2, range(50, 70)))
     assert (choice.target, choice.reason) == (1, reasons.SMALLEST_TREE)

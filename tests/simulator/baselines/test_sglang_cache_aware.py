@@ -36,7 +36,7 @@ def test_without_a_long_match_the_engine_that_was_sent_least_is_chosen() -> None
     asked = request(9, LONG)
     for number, (excluded, blocks) in enumerate([({"e-02", "e-03"}, 9), ({"e-01", "e-03"}, 8)]):
         sent = request(number, range(100 * number, 100 * number + blocks))
-        router.submit(sent, 0.0, hold=False, excluded=frozenset(excluded))
+        router.place(sent, 0.0, hold=False, excluded=frozenset(excluded))
     router.blocks_stored("e-01", asked.keys[:10])
     choice = choice_of(router, SglangCacheAware(), asked)
     assert (router.view.roster.engine_ids[choice.target], choice.reason) == ("e-03", reasons.SMALLEST_TREE)

@@ -41,7 +41,7 @@ def test_the_mean_cv_equals_the_gateways_load_cv() -> None:
 
 def test_engines_that_accept_no_work_do_not_count() -> None:
     router = pool(size=2)
-    router.submit(request(1), 0.0)
+    router.place(request(1), 0.0)
     router.set_engines([], 0.0)
     samples = LoadSamples()
     samples.take(router.view, 0.0)
