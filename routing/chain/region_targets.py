@@ -67,13 +67,13 @@ class RegionTargets:
         pools_of: Callable[[str], Sequence[RegionPool]],
         sovereignty: Callable[[], SovereigntyDocument | None],
     ) -> None:
-        """`pools_of` returns all pools of a served model that this gateway can route to, in all regions."""
+        """`pools_of` returns the pools of a served model whose engines this gateway serves, in all regions."""
         self.peers = peers
         self._pools_of, self._sovereignty = pools_of, sovereignty
 
     def is_alone(self, served_model: str) -> bool:
         """Return whether no other region can ever serve the model."""
-        return not self.peers.gateways and len(self._pools_of(served_model)) == 1
+        return not self.peers.gateways and len(self._pools_of(served_model)) <= 1
 
     def of(
         self, request: InferenceRequest, served_model: str, avoided: frozenset[str], now: float

@@ -227,6 +227,7 @@ def test_sovereignty_rules_come_before_load() -> None:
 def test_another_regions_pool_is_reached_through_its_region() -> None:
     chain = Chain("eu", own="eu")
     chain.router.set_engines([], 0.0)
+    chain.pools.clear()
     outcome = chain.decider.place(request(1, LONG), 0.0)
     assert isinstance(outcome, Rejected)
     assert outcome.code == reasons.NO_ENGINE
