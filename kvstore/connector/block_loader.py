@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from kvstore.backends.backend import KvBackend
 from kvstore.connector.load_book import LoadBook
 from kvstore.connector.step_messages import LoadEnd, LoadJob
-from kvstore.transfer.connection import PeerError
+from kvstore.transfer.transfer_client import Wanted
 
 
 class BlockMemory(Protocol):
@@ -87,34 +87,14 @@ class BlockLoader:
             self._book.end(end)
 
     def _fetch(self, job: LoadJob, keys: Sequence[bytes]) -> _Came:
-        """Query one holder after the other for missing blocks. Only leading blocks of the prompt are useful."""
-        size, source, reason = self._memory.payload_bytes, "", "missing"
+        """Read the blocks from the job's holders. Only leading blocks of the prompt are useful."""
+        size = self._memory.payload_bytes
         # One buffer, so that the leading blocks are contiguous, as `scatter` takes them.
         payloads = memoryview(bytearray(size * len(keys)))
-        views = [payloads[index * size : (index + 1) * size] for index in range(len(keys))]
-        there = [False] * len(keys)
-        for holder in job.holders:
-            missing = [index for index, came in enumerate(there) if not came]
-            received = self._backend.get([(keys[index], views[index]) for index in missing], holder)
-            before = _leading(there)
-            for index, payload in zip(missing, received, strict=True):
-                there[index] = payload is not None and len(payload) == size
-            leading = _leading(there)
-            source = holder if leading > before else source
-            if leading == len(keys):
-                return _Came(leading, source, "", payloads)
-            # A get returns the same for a miss and a dead node, which the gateway has to distinguish.
-            reason = reason if self._answers(holder, keys[leading]) else "failed"
-        return _Came(_leading(there), source, reason, payloads)
-
-    def _answers(self, holder: str, key: bytes) -> bool:
-        """Return whether a node without the block is alive, to distinguish a missing block from a missing node."""
-        try:
-            self._backend.exist([key], holder)
-        except PeerError:
-            return False
-        return True
-
-
-def _leading(came: Sequence[bool]) -> int:
-    return next((index for index, there in enumerate(came) if not there), len(came))
+        wanted = [Wanted(key, payloads[index * size : (index + 1) * size]) for index, key in enumerate(keys)]
+        received = self._backend.get(wanted, job.holders)
+        there = [block is not None and len(block.payload) == size for block in received.blocks]
+        if all(there):
+            return _Came(len(keys), received.holder, "", payloads)
+        leading = there.index(False)
+        return _Came(leading, received.holder if leading else "", received.reason or "missing", payloads)

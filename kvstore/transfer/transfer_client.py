@@ -1,9 +1,10 @@
-"""Read and write blocks on nodes in batches with checksums, using another connection or holder after a failure."""
+"""Read and write blocks on nodes in batches with checksums. The only failover to another connection or holder."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -30,6 +31,11 @@ from kvstore.transfer.quarantine import Quarantine
 from kvstore.transfer.tls import TlsFiles
 
 _MAX_LINKS = 1024
+_TRIES = 2
+"""A corrupt block may be repaired from the holder's other tier, a broken connection by a new one."""
+
+Verdict = Literal["missing", "corrupt", "down"]
+"""Why a holder did not send a block: it has none, its copy does not match the checksum, or it does not answer."""
 
 
 class Wanted(msgspec.Struct, frozen=True, gc=False):
@@ -44,6 +50,30 @@ class Fetched(msgspec.Struct, frozen=True, gc=False):
 
     payload: memoryview
     checksum: bytes
+    holder: str = ""
+    """Address of the node that sent it."""
+
+
+class Received(NamedTuple):
+    """Result of a get."""
+
+    blocks: Sequence[Fetched | None]
+    """In the order of the request, None if no holder has an intact block; its buffer then has undefined contents."""
+    verdicts: Mapping[str, Verdict]
+    """Holders in the order of the queries, without those that sent all the blocks that were still missing."""
+
+    @property
+    def holder(self) -> str:
+        """Address of the node that sent the first block, empty if none did."""
+        first = self.blocks[0] if self.blocks else None
+        return first.holder if first is not None else ""
+
+    @property
+    def reason(self) -> str:
+        """Why blocks are missing: "failed" if a holder that may have them is down, else "missing". Empty if none is."""
+        if all(block is not None for block in self.blocks):
+            return ""
+        return "failed" if "down" in self.verdicts.values() else "missing"
 
 
 class TransferSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,25 +144,23 @@ class TransferClient:
 
     def get(
         self, holders: Sequence[str], wanted: Sequence[Wanted], priority: FlowPriority = FlowPriority.REQUEST
-    ) -> list[Fetched | None]:
-        """Return the blocks in order, None if no holder has an intact one; its buffer then has undefined contents.
-
-        Holders with the cheapest links are queried first, the others only for missing blocks.
-        """
+    ) -> Received:
+        """Return the blocks. Query the holders in the given order, the later ones only for missing blocks."""
         fetched: list[Fetched | None] = [None] * len(wanted)
-        size = sum(len(item.into) if item.into is not None else 0 for item in wanted)
-        with self._lock:
-            usable = [item for item in holders if self._quarantine.usable(item, self._clock())]
-            # An unknown link comes first, or its cost would never be learned.
-            usable.sort(key=lambda item: self.links[item].cost_s(size) if item in self.links else 0.0)
-        for holder in usable:
-            missing = [index for index, block in enumerate(fetched) if block is None]
-            # A corrupt block may be repaired from the holder's other tier, a broken connection by a new one.
-            for _ in range(2):
-                if not missing or not self._get_from(holder, wanted, fetched, missing, priority):
+        verdicts: dict[str, Verdict] = {}
+        for holder in holders:
+            with self._lock:
+                usable = self._quarantine.usable(holder, self._clock())
+            verdict: Verdict = "down"
+            for _ in range(_TRIES if usable else 0):
+                missing = [index for index, block in enumerate(fetched) if block is None]
+                verdict = self._get_from(holder, wanted, fetched, missing, priority)
+                if verdict == "missing":
                     break
-                missing = [index for index in missing if fetched[index] is None]
-        return fetched
+            if all(block is not None for block in fetched):
+                break
+            verdicts[holder] = verdict
+        return Received(fetched, verdicts)
 
     def put(
         self,
@@ -166,9 +194,10 @@ class TransferClient:
         fetched: list[Fetched | None],
         missing: list[int],
         priority: FlowPriority,
-    ) -> bool:
-        """Request the missing blocks from one holder. Return whether another request can yield more."""
-        again, kept = False, True
+    ) -> Verdict:
+        """Request the missing blocks from one holder. Return why it did not send the ones that are still missing."""
+        verdict: Verdict = "missing"
+        kept = True
         while missing:
             try:
                 connection, kept = self._take(holder)
@@ -182,11 +211,11 @@ class TransferClient:
                 # Only a new connection that fails counts against the node.
                 if not kept:
                     self._failed(holder)
-                return True
+                return "down"
             self._succeeded(holder)
-            again = again or corrupt
+            verdict = "corrupt" if corrupt else verdict
             missing = missing[answered:]
-        return again
+        return verdict
 
     def _piece(
         self,
@@ -218,7 +247,7 @@ class TransferClient:
                     continue
                 view = memoryview(bytearray(length)) if into is None else into[:length]
                 if connection.receive_payload(view) == checksum:
-                    fetched[index] = Fetched(view, checksum)
+                    fetched[index] = Fetched(view, checksum, holder)
                 else:
                     suspects.append(wanted[index].key)
             seconds = self._clock() - began

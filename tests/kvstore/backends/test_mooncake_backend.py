@@ -16,6 +16,7 @@ from kvstore.connector.domain_keys import Domain
 from kvstore.connector.node_lookup import NodeLookup
 from kvstore.connector.worker_side import WorkerSide
 from kvstore.transfer.connection import PeerError
+from kvstore.transfer.transfer_client import Received, Wanted
 from tests.kvstore.backends.mooncake_master import SEGMENT_BYTES, mooncake_master
 from tests.kvstore.connector.engine_blocks import FORMAT, PAYLOAD, Memory
 from tests.kvstore.connector.test_node_lookup import answered
@@ -62,18 +63,20 @@ def test_a_changed_block_is_a_miss_and_is_removed() -> None:
     with mooncake_master() as master, member(master) as one:
         facts, payload = block("a")
         one.put([(facts, memoryview(bytes(payload)[::-1]))])
-        assert one.get([(key("a"), None)]) == [None]
+        assert one.get([Wanted(key("a"))]) == Received([None], {"": "missing"})
         assert one.corrupt == 1
         assert one.put([block("a")])
         assert one.exist([key("a")]) == [True]
-        assert one.get([(key("a"), None)]) == [payload]
+        (got,) = one.get([Wanted(key("a"))]).blocks
+        assert got is not None
+        assert got.payload == payload
 
 
 def test_a_long_prompt_is_loaded_in_pieces_up_to_the_first_missing_block() -> None:
     with mooncake_master() as master, member(master) as one:
         there = [*range(40), 90]
         assert one.put([block(number) for number in there])
-        got = one.get([(key(number), None) for number in range(100)])
+        got = one.get([Wanted(key(number)) for number in range(100)]).blocks
         assert [index for index, payload in enumerate(got) if payload is not None] == list(range(40))
 
 
@@ -85,7 +88,7 @@ def test_a_running_call_ends_before_the_store_closes() -> None:
             made.close()
             assert made._store.is_exist(key("a").hex()) == 1
             with pytest.raises(PeerError, match="has left"):
-                made.get([(key("a"), None)])
+                made.get([Wanted(key("a"))])
         assert made._store is None
         made.close()
 
