@@ -116,7 +116,7 @@ class OwnerClient:
             # The owner came while it waited here.
             moment = sent(request, time.monotonic())
             self._notify(Took(self._pool.entry.pool_id, self.epoch, moment, outcome.decision.engine_id, False, salted))
-        return Dispatched(msgspec.structs.replace(outcome.decision, decided_by=ALONE))
+        return Dispatched(msgspec.structs.replace(outcome.decision, decided_by=ALONE), outcome.holders)
 
     def observe(self, observation: Observation) -> None:
         """Record an event of a request, here and at the owner."""
@@ -222,7 +222,7 @@ class OwnerClient:
         if answer.advisory is not None:
             self._advisories.outcome(request.request_id, answer.advisory)
         incarnation = self._pool.driver.adopt(request, decision.engine_id, salted)
-        return Dispatched(self._as_ours(decision, epoch, answer.age_s, incarnation))
+        return Dispatched(self._as_ours(decision, epoch, answer.age_s, incarnation), answer.holders)
 
     def _as_ours(self, decision: Decision, epoch: OwnerEpoch, age_s: float, incarnation: int | None) -> Decision:
         decided_s = time.monotonic() - age_s

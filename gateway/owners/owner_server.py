@@ -83,9 +83,8 @@ class OwnerServer:
         self._of[name] = peer
         age_s = time.monotonic() - outcome.decision.decided_s
         advisory = self._advisories.decided(ask.request, outcome.decision)
-        if not self._send(
-            peer, OwnerAnswered(ask.ask_id, ask.pool_id, epoch, outcome.decision, age_s, advisory=advisory)
-        ):
+        answer = OwnerAnswered(ask.ask_id, ask.pool_id, epoch, outcome.decision, age_s, None, advisory, outcome.holders)
+        if not self._send(peer, answer):
             # Without a connection, the peer never relays it, so the engine is released.
             self._end(name)
 

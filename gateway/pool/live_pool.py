@@ -129,7 +129,7 @@ class LivePool:
             self.router, self.engines, settings, feeds=self.fed_by_dispatches, refresh=self.refresh
         )
         driver = self.driver = RouterDriver(self.router, settings.tick_s, feed=self._feed, queue=self.queue, lag=lag)
-        driver.prefetch = QueuePrefetch(orders, self.loads)
+        driver.prefetch = QueuePrefetch(orders)
         # Requests go to the driver, or to another gateway, and are independent of the rest.
         self.decide: Decider = driver.place
         self.observe: Callable[[Observation], None] = driver.observe

@@ -77,7 +77,7 @@ class RouterDriver:
         self._waiting[request.request_id] = future
         self._arm(now)
         if self.prefetch is not None:
-            self.prefetch.queued(request, outcome.decision, now)
+            self.prefetch.queued(request, outcome, now)
         return future
 
     def _left(self, request: InferenceRequest, salted: bool, done: asyncio.Future[Dispatched | Rejected]) -> None:

@@ -138,6 +138,7 @@ class RequestLifecycle:
             record.attempts += _engines_of(decision)
             # They belong to the attempt before.
             record.handed_over_s = record.cached_tokens = None
+        record.load_holders = outcome.holders
         self.recent.add(record, again=earlier is not None)
         for notify in self._listeners.dispatched:
             notify(record, request, took_s, earlier is not None)

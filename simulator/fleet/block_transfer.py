@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from routing.values.decision import Fetch
 from routing.values.inference_request import InferenceRequest
+from routing.values.load_options import Fetch
 from simulator.engine_models.engine_events import EngineEvent
 from simulator.engine_models.simulated_engine import TransferringEngine
 from simulator.fleet.engine_slots import Station
@@ -26,11 +26,13 @@ class BlockTransfer(msgspec.Struct, frozen=True, gc=False):
 
 
 class BlockTransfers:
-    """The links of all senders. Mutable state: `_free_at`, when each sender's link is free (seconds)."""
+    """The links of all senders. Mutable state: when each sender's link is free, in seconds and as estimated."""
 
     def __init__(self, bytes_per_token: int = 57_344, bytes_per_s: float = 12.5e9) -> None:
         self._seconds_per_token = bytes_per_token / bytes_per_s
         self._free_at: dict[str, float] = {}
+        self.sending_until: dict[str, float] = {}
+        """When each sender's link is free by the estimates of the decisions, as routing counts it."""
 
     def start(
         self, fetch: Fetch, request: InferenceRequest, sender: Station | None, receiver: Station, now: float
@@ -38,6 +40,7 @@ class BlockTransfers:
         """Send the blocks that the receiver lacks; return None if the sender holds no more than the receiver."""
         if sender is None or sender is receiver:
             return None
+        self.sending_until[sender.engine_id] = max(self.sending_until.get(sender.engine_id, 0.0), now) + fetch.seconds
         keys = request.keys[: fetch.blocks]
         blocks, own = _transferring(sender).held_blocks(keys), _transferring(receiver).held_blocks(keys)
         if blocks <= own:
