@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from functools import partial
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -32,8 +33,9 @@ from kvstore.transfer.tls import TlsFiles
 
 _MAX_LINKS = 1024
 _TRIES = 2
-"""A corrupt block may be repaired from the holder's other tier, a broken connection by a new one."""
+"""A corrupt block may be repaired from the holder's other tier."""
 
+Answered = TypeVar("Answered")
 Verdict = Literal["missing", "corrupt", "down"]
 """Why a holder did not send a block: it has none, its copy does not match the checksum, or it does not answer."""
 
@@ -122,25 +124,12 @@ class TransferClient:
         Raises PeerError; it is then unknown whether the message was executed. A rejection as "locked" or "duplicate"
         can be caused by the same message on the broken connection.
         """
-        while True:
-            connection, kept = self._take(address)
-            try:
-                connection.send(message, payload)
-                answer, _ = connection.receive()
-            except PeerError:
-                connection.close()
-                # The node may have closed an idle connection: a new one decides whether it is gone.
-                if kept:
-                    continue
-                self._failed(address)
-                raise
-            except BaseException:
-                # A message over the limits, for example: the request has no answer to wait for.
-                connection.close()
-                raise
-            self._pool.give(address, connection)
-            self._succeeded(address)
-            return answer  # type: ignore[return-value]
+
+        def exchange(connection: Connection) -> Message:
+            connection.send(message, payload)
+            return connection.receive()[0]
+
+        return self._over(address, exchange)  # type: ignore[return-value]
 
     def get(
         self, holders: Sequence[str], wanted: Sequence[Wanted], priority: FlowPriority = FlowPriority.REQUEST
@@ -155,7 +144,7 @@ class TransferClient:
             for _ in range(_TRIES if usable else 0):
                 missing = [index for index, block in enumerate(fetched) if block is None]
                 verdict = self._get_from(holder, wanted, fetched, missing, priority)
-                if verdict == "missing":
+                if verdict != "corrupt":
                     break
             if all(block is not None for block in fetched):
                 break
@@ -197,34 +186,24 @@ class TransferClient:
     ) -> Verdict:
         """Request the missing blocks from one holder. Return why it did not send the ones that are still missing."""
         verdict: Verdict = "missing"
-        kept = True
         while missing:
+            piece = partial(self._piece, holder, wanted, fetched, missing, priority)
             try:
-                connection, kept = self._take(holder)
-                try:
-                    answered, corrupt = self._piece(connection, holder, wanted, fetched, missing, priority)
-                except (PeerError, TimeoutError):
-                    connection.close()
-                    raise
-                self._pool.give(holder, connection)
+                answered, corrupt = self._over(holder, piece)
             except (PeerError, TimeoutError):
-                # Only a new connection that fails counts against the node.
-                if not kept:
-                    self._failed(holder)
                 return "down"
-            self._succeeded(holder)
             verdict = "corrupt" if corrupt else verdict
             missing = missing[answered:]
         return verdict
 
     def _piece(
         self,
-        connection: Connection,
         holder: str,
         wanted: Sequence[Wanted],
         fetched: list[Fetched | None],
         missing: list[int],
         priority: FlowPriority,
+        connection: Connection,
     ) -> tuple[int, bool]:
         """Receive the first missing blocks. Return the number of answered blocks, and whether one was corrupt."""
         asked = missing[:MAX_KEYS]
@@ -246,6 +225,8 @@ class TransferClient:
                     connection.discard(length)
                     continue
                 view = memoryview(bytearray(length)) if into is None else into[:length]
+                # A piece that is requested again overwrites the buffer.
+                fetched[index] = None
                 if connection.receive_payload(view) == checksum:
                     fetched[index] = Fetched(view, checksum, holder)
                 else:
@@ -268,17 +249,28 @@ class TransferClient:
             link = self.links.get(holder)
             return link.bytes_per_s if link is not None and link.large_transfers else 0.0
 
-    def _take(self, address: str) -> tuple[Connection, bool]:
-        try:
-            return self._pool.take(address)
-        except PeerError:
-            self._failed(address)
-            raise
+    def _over(self, address: str, exchange: Callable[[Connection], Answered]) -> Answered:
+        """Run an exchange over a connection to a node, and again over a new one if a pooled one was closed.
 
-    def _failed(self, address: str) -> None:
-        with self._lock:
-            self._quarantine.failed(address, self._clock())
-
-    def _succeeded(self, address: str) -> None:
-        with self._lock:
-            self._quarantine.succeeded(address)
+        Raises PeerError if a new connection fails.
+        """
+        while True:
+            kept, connection = False, None
+            try:
+                connection, kept = self._pool.take(address)
+                result = exchange(connection)
+            except BaseException as error:
+                # After a message over the limits, for example, there is no answer to wait for.
+                if connection is not None:
+                    connection.close()
+                if isinstance(error, PeerError):
+                    # The node may have closed an idle connection: a new one decides whether it is gone.
+                    if kept:
+                        continue
+                    with self._lock:
+                        self._quarantine.failed(address, self._clock())
+                raise
+            self._pool.give(address, connection)
+            with self._lock:
+                self._quarantine.succeeded(address)
+            return result

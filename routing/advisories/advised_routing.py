@@ -18,7 +18,6 @@ from routing.advisories.session_cost import EngineOffer, SessionCost, SessionEng
 from routing.cost.cost_model import DecodeCost, PrefillCost
 from routing.ledger.fleet_view import FleetView
 from routing.ledger.prefill_with_loads import Prefill, Prefills
-from routing.placements.candidate_scores import blocks_held
 from routing.policy.policy_document import GATED, OFF, STICKY, SYMPHONY, RoutingPolicy
 from routing.values import reasons
 from routing.values.decision import Candidate, Choice
@@ -166,7 +165,7 @@ class AdvisedRouting:
         self, request: InferenceRequest, view: FleetView, loads: LoadOptions | None, now: float
     ) -> list[_Option]:
         """Return the cost of each engine for the session."""
-        prefills, held = Prefills(request, view, loads), blocks_held(view, view.match(request))
+        prefills, held = Prefills(request, view, loads), view.held(view.match(request))
         options = []
         for target in view.roster.accepting:
             blocks, wait_s = held[target], view.wait_s(target, now)

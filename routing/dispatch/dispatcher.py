@@ -308,7 +308,16 @@ class Dispatcher:
             decision = decision.with_loading(self.view.loading(request, target, hit))
             if request.adapter:
                 self.fleet.note_adapters(engine_id, (request.adapter,))
-        return decision.dispatched(now - request.arrived_s, hit, compute_s, fetch, queue_reason, overtook, holders)
+        fresh = msgspec.structs.replace(
+            decision,
+            hit_tokens=hit,
+            compute_s=compute_s,
+            queued_s=now - request.arrived_s,
+            fetch=fetch,
+            queue_reason=queue_reason,
+            overtook=overtook,
+        )
+        return Dispatched(fresh, holders)
 
     def _prefill_at_dispatch(self, reservation: Reservation, decision: Decision, held: int, now: float) -> Prefill:
         """Return the prefill with the load that pays off now. Node managers can have received blocks meanwhile."""

@@ -193,6 +193,17 @@ class FleetView:
         """Return how much of the prompt is present on each target and can be transferred from it."""
         return self.cache.resident(request.keys, self.roster.accepting_mask)
 
+    def held(self, match: PrefixMatch) -> list[int]:
+        """Return the matched blocks of every target, 0 if a target holds none."""
+        held = [0] * len(self.roster.engine_ids)
+        for blocks, mask in match.groups:
+            left = mask
+            while left:
+                low = left & -left
+                left ^= low
+                held[low.bit_length() - 1] = blocks
+        return held
+
     def load_options(
         self, request: InferenceRequest, now: float, known: LoadOptions | None = None
     ) -> LoadOptions | None:

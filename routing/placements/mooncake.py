@@ -14,7 +14,7 @@ import msgspec
 
 from routing.ledger.fleet_view import FleetView, tie_salt
 from routing.ledger.prefill_with_loads import Prefill, Prefills
-from routing.placements.candidate_scores import KEPT, blocks_held, least_ttft
+from routing.placements.candidate_scores import KEPT, least_ttft
 from routing.policy.setting import about, number
 from routing.values import reasons
 from routing.values.decision import Candidate, Choice
@@ -45,7 +45,7 @@ class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _counting_loads(self, request: InferenceRequest, view: FleetView, now: float, loads: LoadOptions) -> Choice:
         """Return the lowest-TTFT engine if node managers hold part of the prompt (Algorithm 1 with §3's store)."""
         held, prefills = (
-            blocks_held(view, view.match(request)),
+            view.held(view.match(request)),
             Prefills(request, view, loads, threshold=self.threshold),
         )
         salt, scored = tie_salt(request), []

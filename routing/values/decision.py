@@ -158,28 +158,6 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         chosen = msgspec.structs.replace(self.candidates[0], loading=loading)
         return msgspec.structs.replace(self, candidates=(chosen, *self.candidates[1:]))
 
-    def dispatched(
-        self,
-        queued_s: float,
-        hit_tokens: int,
-        compute_s: float,
-        fetch: Fetch | None,
-        queue_reason: str = "",
-        overtook: int = 0,
-        holders: tuple[str, ...] = (),
-    ) -> Dispatched:
-        """Return the dispatch of this decision after its wait, with fresh estimates."""
-        fresh = msgspec.structs.replace(
-            self,
-            hit_tokens=hit_tokens,
-            compute_s=compute_s,
-            queued_s=queued_s,
-            fetch=fetch,
-            queue_reason=queue_reason,
-            overtook=overtook,
-        )
-        return Dispatched(fresh, holders)
-
 
 class Dispatched(msgspec.Struct, frozen=True, gc=False):
     """Send the request to `decision.engine_id` at once. Its reservation exists."""

@@ -28,11 +28,6 @@ class Fetch(msgspec.Struct, frozen=True, gc=False):
     ssd_blocks: int = 0
     """The transferred blocks that are only on the node's SSD."""
 
-    @property
-    def source(self) -> str:
-        """Source of the blocks in words: an engine's id, or "node …"."""
-        return f"node {self.node}" if self.node else self.source_engine_id
-
 
 class LoadCosts(Protocol):
     """What loads cost now (routing.ledger.node_loads)."""

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from routing.ledger.fleet_view import FleetView, tie_salt
 from routing.ledger.prefill_with_loads import Prefill
-from routing.placements.candidate_scores import KEPT, blocks_held
+from routing.placements.candidate_scores import KEPT
 from routing.placements.mooncake import Mooncake
 from routing.policy.setting import about, number
 from routing.values import reasons
@@ -46,7 +46,7 @@ class MooncakeTransfers(Mooncake, frozen=True, forbid_unknown_fields=True):
         busy = view.sending_until
         if busy is None:
             return super().without_loads(request, view, now)
-        held, resident = blocks_held(view, view.match(request)), view.resident_match(request)
+        held, resident = view.held(view.match(request)), view.resident_match(request)
         salt, best = tie_salt(request), resident.longest
         source = self._source(view, busy, resident.groups[0][1], now) if best else -1
         link_s = self._free_at(view, busy, source, now) - now if self.congestion and best else 0.0

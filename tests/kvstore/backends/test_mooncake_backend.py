@@ -55,7 +55,7 @@ def test_blocks_stored_by_one_engine_are_loaded_by_another() -> None:
         assert answered(asked, "a", 4) == 3
         assert answered(asked, "b", 4, Domain(salt="another tenant")) == 0
         end, failed = load(two, loads(master))
-        assert (end.blocks, end.loaded_bytes, end.reason, failed) == (3, 3 * PAYLOAD, "", set())
+        assert (end.loaded_blocks, end.loaded_bytes, end.reason, failed) == (3, 3 * PAYLOAD, "", set())
     assert [second.block(8 + number) for number in range(3)] == [first.block(number) for number in range(3)]
 
 
@@ -99,7 +99,7 @@ def test_blocks_lost_with_their_engine_are_computed() -> None:
             store(one, saves())
             assert answered(asked, "a", 3) == 3
         end, failed = load(two, loads(master))
-        assert (end.blocks, failed) == (0, {8, 9, 10})
+        assert (end.loaded_blocks, failed) == (0, {8, 9, 10})
         assert end.reason in ("missing", "failed")
 
 
@@ -114,7 +114,7 @@ def test_a_dead_master_costs_a_computation_and_raises_no_error() -> None:
         assert len(report.unsaved) == 3
         assert answered(asked, "a", 3) == 0
         end, failed = load(one, loads(master, prompt="q"))
-        assert (end.blocks, failed) == (0, {8, 9, 10})
+        assert (end.loaded_blocks, failed) == (0, {8, 9, 10})
         assert end.reason in ("failed", "late")
 
 

@@ -60,7 +60,7 @@ def test_an_idle_engine_loads_blocks_that_its_node_holds(placement: Placement) -
     choice = choice_of(router, placement, asked)
     fetch, best = fetch_of(choice), choice.candidates[0]
     assert choice.reason == reasons.LOAD
-    assert (fetch.node, fetch.source_engine_id, fetch.blocks, fetch.source) == ("a", "", 20, "node a")
+    assert (fetch.node, fetch.source_engine_id, fetch.blocks) == ("a", "", 20)
     assert fetch.seconds == pytest.approx(loads.seconds("a", "a", 20))
     assert (best.hit_tokens, best.blocks) == (20 * BLOCK, 0)
     assert best.compute_s == pytest.approx(fetch.seconds + router.view.compute_s(asked, 0, 20 * BLOCK))
