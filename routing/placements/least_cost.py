@@ -78,9 +78,9 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             Candidate(roster.engine_ids[target], hit, wait, compute, cost, held, decode, late, memory)
             for cost, _, wait, decode, late, memory, (target, held, hit, compute) in scored[:KEPT]
         ]
-        target, held = scored[0][-1][:2]
-        fetch = prefills.on(target, held).fetch if prefills is not None else None
-        return Choice(target, reasons.LEAST_COST if fetch is None else reasons.LOAD, tuple(kept), fetch, loads)
+        best = scored[0][-1]
+        fetch = prefills.on(best[0], best[1]).fetch if prefills is not None else None
+        return Choice(best[0], reasons.LEAST_COST if fetch is None else reasons.LOAD, tuple(kept), fetch, loads)
 
 
 Evaluated = tuple[int, int, int, float]

@@ -62,12 +62,12 @@ def test_transfers_of_one_sender_run_one_after_another() -> None:
     assert lands == pytest.approx([2, 4, 2])
 
 
-def test_a_transfer_keeps_its_senders_link_busy_by_the_decisions_estimate() -> None:
+def test_a_transfer_keeps_its_senders_link_busy() -> None:
     transfers, sender = BlockTransfers(), station("sender", *ASKED.keys)
-    for now in (5.0, 5.05):
-        transfers.start(fetch(), ASKED, sender, station("receiver"), now)
-    transfers.start(fetch(), ASKED, None, station("receiver"), 5.0)
-    assert transfers.sending_until == {"sender": pytest.approx(5.2)}
+    transfers.start(fetch(2), ASKED, None, station("receiver"), 5.0)
+    assert transfers.sending_until == {}
+    transfers.start(fetch(2), ASKED, sender, station("receiver"), 5.0)
+    assert transfers.sending_until == {"sender": pytest.approx(5.0 + 2 * SECONDS_PER_BLOCK)}
 
 
 def test_received_blocks_are_in_the_receivers_cache_and_announced() -> None:
