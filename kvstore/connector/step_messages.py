@@ -73,8 +73,8 @@ class StepReport(msgspec.Struct, frozen=True, kw_only=True):
         ends = {end.request_id: end for end in self.ends}
         for end in other.ends:
             known = ends.get(end.request_id)
-            fewer = known is None or end.outcome.loaded_blocks < known.outcome.loaded_blocks
-            ends[end.request_id] = end if fewer else known
+            if known is None or end.outcome.loaded_blocks < known.outcome.loaded_blocks:
+                ends[end.request_id] = end
         return StepReport(
             ends=tuple(ends.values()),
             unsaved=tuple(dict.fromkeys((*self.unsaved, *other.unsaved))),
