@@ -52,10 +52,13 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         roster, load = view.roster, view.load
         evaluated, others, blocks = _with_loads(request, view, prefills) if prefills else _evaluated(request, view)
         beta, salt, ready_at = self.beta, tie_salt(request), load.ready_at
-        rates, prompt_tokens = view.decode_rates(request, roster.accepting[0]), request.prompt_tokens
+        # Directly, because FleetView.decode_rates would be one more call per decision.
+        rates = view.decode.rates(request, roster.decode_costs[roster.accepting[0]], alike=roster.decodes_alike)
+        prompt_tokens = request.prompt_tokens
         per_answer_s, per_token_s, most_s = rates.per_answer_s, rates.per_token_s, rates.usual_s
         answers, contexts, room = load.answers, load.context_tokens, load.room_tokens
-        most, few = answers[evaluated[0][0]] if blocks else 0, blocks > 0 and _few(others, view)
+        most = answers[evaluated[0][0]] if blocks else 0
+        few = blocks > 0 and others.bit_count() * FEW_OF <= len(roster.accepting)
         scored = []
         for item in evaluated:
             target, held, hit, compute = item
@@ -79,7 +82,7 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             for cost, _, wait, decode, late, memory, (target, held, hit, compute) in scored[:KEPT]
         ]
         best = scored[0][-1]
-        fetch = prefills.on(best[0], best[1]).fetch if prefills is not None else None
+        fetch = prefills.on(best[0], best[1]).fetch if loads is not None and prefills is not None else None
         return Choice(best[0], reasons.LEAST_COST if fetch is None else reasons.LOAD, tuple(kept), fetch, loads)
 
 
@@ -89,7 +92,8 @@ Evaluated = tuple[int, int, int, float]
 
 def _evaluated(request: InferenceRequest, view: FleetView) -> tuple[list[Evaluated], int, int]:
     """Return the engines to score, the non-holders, and the blocks that all holders have."""
-    alike, others = view.roster.alike, view.roster.accepting_mask
+    roster = view.roster
+    alike, others = roster.alike, roster.accepting_mask
     evaluated: list[Evaluated] = []
     hit, compute, blocks = 0, 0.0, 0
     for blocks, mask in view.match(request).groups:
@@ -106,7 +110,7 @@ def _evaluated(request: InferenceRequest, view: FleetView) -> tuple[list[Evaluat
                 known = alike
             evaluated.append((target, blocks, hit, compute))
     known = False
-    for target in _cheapest_others(request, view, others):
+    for target in _cheapest_by_adapter(request, view, others) if request.adapter else _cheapest_of(view, others):
         compute = compute if known else view.compute_s(request, target, 0)
         known = alike
         evaluated.append((target, 0, 0, compute))
@@ -124,7 +128,7 @@ def _with_loads(request: InferenceRequest, view: FleetView, prefills: Prefills) 
         others &= ~mask
         held += [(target, blocks) for target in view.roster.accepting if mask >> target & 1]
     for mask in _by_home(view, others):
-        held += [(target, 0) for target in _cheapest_others(request, view, mask)]
+        held += [(target, 0) for target in _cheapest_by_adapter(request, view, mask)]
     priced = [(target, own, prefills.on(target, own)) for target, own in held]
     return [(target, own, prefill.hit_tokens, prefill.seconds) for target, own, prefill in priced], others, blocks
 
@@ -165,22 +169,16 @@ def _spreading(view: FleetView, holder: int, target: int, spread: float) -> floa
     return spread * max(0.0, 1.0 - (BUSIER * view.load.answers[target] + BY_ANSWERS) / most) if most else 0.0
 
 
-def _few(others: int, view: FleetView) -> bool:
-    return others.bit_count() * FEW_OF <= len(view.roster.accepting)
-
-
-def _cheapest_others(request: InferenceRequest, view: FleetView, others: int) -> Sequence[int]:
-    """Return the non-holders that can be cheapest: the one with the shortest wait, and the one with the fewest answers.
-
-    Engines with and without the request's adapter loaded are compared separately.
-    """
-    if not request.adapter:
-        return _cheapest_of(view, others)
+def _cheapest_by_adapter(request: InferenceRequest, view: FleetView, others: int) -> Sequence[int]:
+    """Return the non-holders that can be cheapest with the request's adapter loaded, and those without."""
     return [target for part in view.by_adapter(request, others) for target in _cheapest_of(view, part)]
 
 
 def _cheapest_of(view: FleetView, others: int) -> Sequence[int]:
-    """Return the non-holders that can be cheapest: none by answers if an engine outside `others` has the fewest."""
+    """Return the non-holders that can be cheapest: the one with the shortest wait, and the one with the fewest answers.
+
+    None by answers if an engine outside `others` has the fewest.
+    """
     least = _least_waiting(view, others)
     load = view.load
     answers, order = load.answers, load.answer_order
