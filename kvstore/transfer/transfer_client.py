@@ -72,10 +72,11 @@ class Received(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Why blocks are missing: "failed" if a holder that may have them is down, else "missing". Empty if none is."""
+        """Why blocks are missing: "failed" if the first holder without them is down, else "missing". Else empty."""
         if all(block is not None for block in self.blocks):
             return ""
-        return "failed" if "down" in self.verdicts.values() else "missing"
+        # The first holder is the one that the gateway counted on, so its verdict is reported.
+        return "failed" if next(iter(self.verdicts.values()), "missing") == "down" else "missing"
 
 
 class TransferSettings(msgspec.Struct, frozen=True, kw_only=True):

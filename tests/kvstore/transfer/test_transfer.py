@@ -232,11 +232,17 @@ def test_a_holder_that_keeps_sending_a_damaged_block_has_the_verdict_corrupt(mon
         assert (received.verdicts, received.reason, client.corrupt) == ({address(manager): "corrupt"}, "missing", 2)
 
 
-def test_blocks_are_missing_only_if_every_holder_answers() -> None:
+def test_the_verdict_of_the_first_holder_states_why_blocks_are_missing() -> None:
     with node() as manager, a_client() as client:
         with socket.create_server(("127.0.0.1", 0)) as dead:
             gone = f"127.0.0.1:{dead.getsockname()[1]}"
-        for holders, reason in (([address(manager)], "missing"), ([address(manager), gone], "failed"), ([], "missing")):
+        there = address(manager)
+        for holders, reason in (
+            ([there], "missing"),
+            ([there, gone], "missing"),
+            ([gone, there], "failed"),
+            ([], "missing"),
+        ):
             received = client.get(holders, [Wanted(key("a"))])
             assert (received.blocks, received.holder, received.reason) == ([None], "", reason)
             assert not manager.server.rejected.total()
