@@ -127,7 +127,7 @@ class LivePool:
         self._feed = DispatchFeed(
             self.router, self.engines, settings, feeds=self.fed_by_dispatches, refresh=self.refresh
         )
-        last = PoolRouter(self.router, self._feed, self.queue, lag, QueuePrefetch(orders, self.loads))
+        last = PoolRouter(self.router, self._feed, self.queue, lag, QueuePrefetch(orders))
         driver = self.driver = RouterDriver(last, settings.tick_s)
         # Aliases: each request calls them.
         self.decide, self.observe = driver.place, driver.observe

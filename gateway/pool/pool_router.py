@@ -39,7 +39,7 @@ class PoolRouter:
             self._dispatched(outcome, request)
         elif type(outcome) is Queued:
             self.queued[request.request_id] = request
-            self._prefetch.queued(request, outcome.decision, now)
+            self._prefetch.queued(request, outcome, now)
         return outcome
 
     def _dispatched(self, outcome: Dispatched, request: InferenceRequest) -> None:

@@ -81,6 +81,8 @@ class DecisionRecord(msgspec.Struct, gc=False):
     load_ordered: int = 0
     """Leading blocks that its engine was instructed to load from a node manager; 0: none."""
     load_node: str = ""
+    load_holders: tuple[str, ...] = ()
+    """Nodes that can send the load of the latest decision, in the order to try them."""
     load_keys: Sequence[int] = ()
     """Keys of the prompt's blocks while they are loading."""
     load: KvOutcome | None = None

@@ -121,9 +121,9 @@ class RequestLifecycle:
         took_s = monotonic() - asked_s
         engines: tuple[str, ...] = ()
         if isinstance(outcome, Elsewhere):
-            elsewhere, decision = outcome, _forwarded(pool, request)
+            decision = _forwarded(pool, request)
         else:
-            elsewhere, decision = None, outcome.decision
+            decision = outcome.decision
             engines = _engines_of(decision)
         record = earlier
         again = record is not None and bool(record.attempts)
@@ -136,11 +136,12 @@ class RequestLifecycle:
             record.handed_over_s = record.cached_tokens = None
             record.elsewhere, record.hop = None, request.hop
         self.recent.add(record, again=again)
-        if elsewhere is None:
+        if not isinstance(outcome, Elsewhere):
+            record.load_holders = outcome.holders
             for notify in self._listeners.dispatched:
                 notify(record, request, took_s, again)
         else:
-            record.elsewhere, record.hop = elsewhere, elsewhere.hop
+            record.elsewhere, record.hop = outcome, outcome.hop
         return record
 
     def first_token(self, record: DecisionRecord, now: float) -> None:

@@ -17,11 +17,12 @@ from routing.advisories.prefetch_gate import prefetch_starts
 from routing.advisories.session_cost import EngineOffer, SessionCost, SessionEngineSpeed, at_arrival, cheapest, cost_of
 from routing.cost.cost_model import DecodeCost, PrefillCost
 from routing.ledger.fleet_view import FleetView
-from routing.ledger.prefill_with_loads import Prefill, Prefills, loadable_blocks
+from routing.ledger.prefill_with_loads import Prefill, Prefills
 from routing.policy.policy_document import GATED, OFF, STICKY, SYMPHONY, RoutingPolicy
 from routing.values import reasons
 from routing.values.decision import Candidate, Choice
 from routing.values.inference_request import InferenceRequest
+from routing.values.load_options import LoadOptions
 
 OVERRULE_S = 0.3
 """An arrival overrules its reservation if another engine is cheaper by more than this."""
@@ -106,7 +107,8 @@ class AdvisedRouting:
         session = session_key(request.tenant_id, request.session_id)
         # Before the options are scored: a session's old reservation must not count against it.
         self.sessions.release(session)
-        options = self._options(request, view, now)
+        loads = view.load_options(request, now)
+        options = self._options(request, view, loads, now)
         chosen = self._chosen(options, last_engine)
         lifetime_s = STICKY_S if self.rule == STICKY else LIFETIME_S
         self.sessions.reserve(
@@ -119,7 +121,7 @@ class AdvisedRouting:
                 expires_s=now + max(lifetime_s, 2 * lead_s),
             )
         )
-        staging = self._staging(request, chosen, now, backlog)
+        staging = self._staging(request, chosen, loads, backlog)
         if staging is not None and self.rule == GATED and not prefetch_starts(staging.eta_s, lead_s):
             staging = None
         return Advised(view.roster.engine_ids[chosen.target], staging)
@@ -133,7 +135,8 @@ class AdvisedRouting:
         reserved = self.sessions.release(session_key(request.tenant_id, request.session_id))
         if reserved is None or reserved.expires_s <= now or reserved.engine_id not in view.roster.accepting:
             return choice
-        options = {option.target: option for option in self._options(request, view, now)}
+        loads = choice.loads if choice.loads is not None else view.load_options(request, now)
+        options = {option.target: option for option in self._options(request, view, loads, now)}
         held = options[reserved.engine_id]
         if self.rule == GATED:
             best = at_arrival([option.cost for option in options.values()], held.target, OVERRULE_S)
@@ -143,7 +146,7 @@ class AdvisedRouting:
         kept = [
             _candidate(known, view, now) for known in [held, *(other for other in others if other is not held)][:_KEPT]
         ]
-        return Choice(held.target, reasons.ADVISED, tuple(kept), held.prefill.fetch)
+        return Choice(held.target, reasons.ADVISED, tuple(kept), held.prefill.fetch, loads)
 
     def keep(self, request: InferenceRequest, target: int, now: float) -> None:
         """Record a session's engine. A sticky session keeps it, without counting as expected load."""
@@ -158,19 +161,15 @@ class AdvisedRouting:
         """End a session's reservation. Return whether it had one."""
         return self.sessions.release(session_key(tenant_id, session_id)) is not None
 
-    def _options(self, request: InferenceRequest, view: FleetView, now: float) -> list[_Option]:
+    def _options(
+        self, request: InferenceRequest, view: FleetView, loads: LoadOptions | None, now: float
+    ) -> list[_Option]:
         """Return the cost of each engine for the session."""
-        loadable = loadable_blocks(request, view.nodes, now) if view.nodes is not None else None
-        prefills = Prefills(request, view, loadable) if loadable is not None else None
-        held = _held(request, view)
+        prefills, held = Prefills(request, view, loads), view.held(view.match(request))
         options = []
         for target in view.roster.accepting:
-            blocks, wait_s = held.get(target, 0), view.wait_s(target, now)
-            if prefills is not None:
-                prefill = prefills.on(target, blocks)
-            else:
-                hit = view.hit_tokens(request, target, blocks)
-                prefill = Prefill(view.compute_s(request, target, hit), hit, None)
+            blocks, wait_s = held[target], view.wait_s(target, now)
+            prefill = prefills.on(target, blocks)
             offer = EngineOffer(
                 engine_id=target,
                 load_s=wait_s + prefill.seconds if prefill.hit_tokens else _NOWHERE,
@@ -198,33 +197,22 @@ class AdvisedRouting:
         return next(option for option in options if option.target == best.engine_id)
 
     def _staging(
-        self, request: InferenceRequest, chosen: _Option, now: float, backlog: dict[str, float]
+        self, request: InferenceRequest, chosen: _Option, loads: LoadOptions | None, backlog: dict[str, float]
     ) -> Staging | None:
         """Return the blocks to transfer to the chosen engine's own node, if loading is faster than computing."""
-        nodes, fetch = self._view.nodes, chosen.prefill.fetch
-        if nodes is None or fetch is None or not fetch.node:
+        fetch = chosen.prefill.fetch
+        if loads is None or fetch is None:
             return None
-        home = nodes.homes[self._view.roster.engine_ids[chosen.target]]
-        loadable = nodes.loadable(request.keys, now)
-        if loadable is None or (self.rule == STICKY and fetch.node != home):
+        home = loads.costs.homes[self._view.roster.engine_ids[chosen.target]]
+        if self.rule == STICKY and fetch.node != home:
             return None
-        own = max((blocks for blocks, names in loadable.groups if home in names), default=0)
         # Only the delta travels; the engine's own node loads what is on its SSD by itself.
-        first = chosen.held if fetch.node == home else max(chosen.held, own)
+        first = chosen.held if fetch.node == home else max(chosen.held, loads.blocks_on(home))
         keys = request.keys[first : fetch.blocks]
         if not keys:
             return None
-        eta_s = nodes.seconds(home, fetch.node, len(keys)) + backlog.get(home, 0.0)
+        eta_s = loads.costs.seconds(home, fetch.node, len(keys)) + backlog.get(home, 0.0)
         return Staging(fetch.node, home, keys, eta_s)
-
-
-def _held(request: InferenceRequest, view: FleetView) -> dict[int, int]:
-    held: dict[int, int] = {}
-    for blocks, mask in view.match(request).groups:
-        for target in view.roster.accepting:
-            if mask >> target & 1:
-                held[target] = blocks
-    return held
 
 
 def _candidate(option: _Option, view: FleetView, now: float) -> Candidate:

@@ -175,7 +175,9 @@ class OwnerDecider:
         if self.epoch is not None:
             # The owner came while it waited here.
             self._notify(Took(self._pool_id, self.epoch, sent(request, now), outcome.decision.engine_id, False))
-        return Dispatched(msgspec.structs.replace(outcome.decision, decided_by=ALONE)) if alone else outcome
+        if not alone:
+            return outcome
+        return Dispatched(msgspec.structs.replace(outcome.decision, decided_by=ALONE), outcome.holders)
 
     def observe(self, observation: Observation, now: float) -> list[ChainOutcome]:
         """Record an event of one of our requests, here and at the owner."""
@@ -285,7 +287,8 @@ class OwnerDecider:
                 overdue.append(number)
         if overdue or self._unreached:
             self.ownership.late(lease_s)
-            self._unreached = False
+            # It is asked again, and learns what runs, once it answers in time.
+            self.epoch, self._unreached = None, False
         return [outcome for number in overdue for outcome in self._again(number, LATE, now)]
 
     def _again(self, number: int, result: str, now: float) -> list[ChainOutcome]:
@@ -331,7 +334,8 @@ class OwnerDecider:
                 pair=pair,
                 decided_by=f"{self._peers.name_of(owner)}, epoch {asked.epoch.number}"
                 + ("" if self._peers.has_same_keys(owner) else OTHER_KEYS),
-            )
+            ),
+            answer.holders,
         )
 
     # -- peers' requests, while this gateway is the owner
@@ -392,7 +396,8 @@ class OwnerDecider:
         decision = outcome.decision
         advisory = self._peers.advisory_followed(ask.request, decision)
         age_s = now - decision.decided_s
-        self._send(peer, OwnerAnswered(ask.ask_id, ask.pool_id, epoch, decision, age_s, advisory=advisory))
+        holders = outcome.holders
+        self._send(peer, OwnerAnswered(ask.ask_id, ask.pool_id, epoch, decision, age_s, None, advisory, holders))
         return []
 
     def _end(self, name: str, now: float) -> list[ChainOutcome]:

@@ -84,6 +84,8 @@ class OwnerAnswered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=
     rejected: Rejected | None = None
     advisory: StoredAdvisory | None = None
     """The outcome of the request's advisory."""
+    holders: tuple[str, ...] = ()
+    """Nodes that can send the decided load, in the order to try them."""
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):

@@ -18,8 +18,9 @@ from planning.kv_moves.replica_count import Replicas
 from planning.kv_moves.replication import HotLoads
 from routing.ledger.node_holdings import NodeHoldings
 from routing.ledger.node_loads import NodeLoads
-from routing.values.decision import Decision, Fetch
+from routing.values.decision import Queued
 from routing.values.inference_request import InferenceRequest
+from routing.values.load_options import Fetch
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.kv_nodes.kv_nodes_spec import KvNodesSpec
 from simulator.kv_nodes.link import NodeLink
@@ -127,10 +128,10 @@ class FleetNodes:
             self._order(self._hot.loaded(keys[: held + blocks], home, fetch.node, self.ledger, now), now)
         return NodeLoading(held + blocks, ends_s)
 
-    def queued(self, request: InferenceRequest, decision: Decision, now: float) -> None:
+    def queued(self, request: InferenceRequest, queued: Queued, now: float) -> None:
         """Order transfers of the blocks that a queued request will load."""
-        if self.spec.orders and decision.engine_id and request.keys:
-            self._order(prefetch(request, decision, self.ledger, now), now)
+        if self.spec.orders and queued.decision.engine_id and queued.loads is not None:
+            self._order(prefetch(request, queued.decision, queued.loads), now)
 
     def check(self) -> None:
         """Raise AssertionError if a part is inconsistent, or a link has carried more than its bandwidth allows."""
