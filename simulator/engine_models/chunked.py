@@ -1,7 +1,8 @@
 """Continuous batching with chunked prefill and paged memory, as in vLLM's V1 scheduler.
 
 Each step has a budget of `max_batched_tokens`. Running sequences get one token each. The remaining budget goes to
-chunks of prompts, first those in progress and then waiting ones, by priority and arrival. Memory is allocated block by
+chunks of prompts, first those in progress and then waiting ones, by priority and arrival. With `prefill_first`, a step
+with chunks gives running sequences no token, as in SGLang. Memory is allocated block by
 block as sequences grow. When memory is full, the running sequence that is last by priority and arrival is preempted: it
 loses all its blocks and waits to be recomputed with its tokens so far, except for blocks that are still in the prefix
 cache. A block, of a prompt or of output, enters the cache for all sequences at the end of the step that fills it. A
@@ -210,13 +211,15 @@ class ChunkedEngine(QueuedEngine[_Work]):
         alone = not chunks and not self._emit_tokens and not (self._preempted and self._waiting)
         if alone:
             return batch.start_run(at_s, self._arrivals[0][0] if self._arrivals else None)
-        batch.start_step()
-        seconds = self.profile.mixed_step_s(len(batch), batch.context, chunks)
+        decodes = not (chunks and self.profile.prefill_first)
+        batch.start_step(decodes=decodes)
+        seconds = self.profile.mixed_step_s(len(batch) if decodes else 0, batch.context, chunks)
         return at_s + seconds + self.profile.prefill_per_hit_token_s * loaded_tokens
 
     def _continue_prompts(self, at_s: float, events: list[EngineEvent]) -> int:
         """Give prompts in progress their next chunks; return the remaining token budget of the step."""
-        budget = self.profile.max_batched_tokens - len(self._decoding)
+        # Prompts that go first are computed without the tokens of running sequences.
+        budget = self.profile.max_batched_tokens - (0 if self.profile.prefill_first else len(self._decoding))
         for work in _by_rank(self._prefilling):
             work.chunk = 0
             if work.sequence.request_id not in self._prefilling:
@@ -238,7 +241,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
             came = max(0, min(work.loaded_blocks, (work.wanted - 1) // size) - hits)
             hit_tokens = (hits + came) * size
             chunk = min(budget, work.wanted - hit_tokens)
-            removed = work.table.open(hits, came, chunk)
+            removed = work.table.open(hits, came, chunk, self._reserved_blocks())
             if removed is None:
                 break
             self._next_waiting()
@@ -256,6 +259,16 @@ class ChunkedEngine(QueuedEngine[_Work]):
                 work.cached_tokens = hit_tokens
                 events.append(PrefillStarted(work.sequence.request_id, at_s, hit_tokens))
         return loaded
+
+    def _reserved_blocks(self) -> int:
+        """Return the blocks that must stay free for answers when one more sequence starts; an empty engine keeps none."""
+        reserve, size = self.profile.reserve_tokens, self.profile.block_tokens
+        if not reserve or not self.running:
+            return 0
+        # Counted in blocks, which stay the same between two dues. An answer beyond its reserve uses the others'.
+        running = [*self._prefilling.values(), *self._decoding.values()]
+        others = sum([-(-(work.sequence.prompt_tokens + reserve) // size) - work.table.held for work in running])
+        return -(-reserve // size) + max(0, others)
 
     def _claim(self, work: _Work, blocks: int, at_s: float, events: list[EngineEvent]) -> bool:
         """Allocate blocks for a running sequence, preempting later ones if needed. Return False if it is preempted
@@ -290,7 +303,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
     @override
     def _finish_operation(self, at_s: float, events: list[EngineEvent]) -> None:
         due = self._batch.finish_run()
-        if self._emit_tokens:
+        if self._emit_tokens and self._batch.decodes:
             # Before the sequences that are due leave the batch.
             events.extend(
                 Token(name, at_s, work.generated + self._batch.made(name) - 1) for name, work in self._decoding.items()
