@@ -261,7 +261,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
         return loaded
 
     def _reserved_blocks(self) -> int:
-        """Return the blocks that must stay free for answers when one more sequence starts; an empty engine keeps none."""
+        """Return the blocks to keep free for answers when one more sequence starts; 0 in an idle engine."""
         reserve, size = self.profile.reserve_tokens, self.profile.block_tokens
         if not reserve or not self.running:
             return 0
