@@ -40,7 +40,7 @@ from gateway.owners.peer_directory import PeerDirectory
 from gateway.peers.peer_link import PeerFailedError, PeerGoneError, PeerLinks, PeerSilentError
 from gateway.peers.peer_proof import PeerIdentity
 from gateway.pool.live_pool import LivePool
-from routing.region_loads import pool_load_report
+from routing.chain.region_loads import pool_load_report
 from routing.regions.region_view import PoolLoadReport
 
 TICK_S = 0.1

@@ -19,7 +19,7 @@ from gateway.peers.peer_proof import PROOF_HEADER, SIGNED_HEADER, PeerIdentity
 from gateway.regions.forward_client import body_digest
 from gateway.regions.forward_head import MAX_AGE_S, MAX_HOPS, PATH, WITHDRAW, ForwardHead, forward_heads
 from gateway.regions.region_peers import RegionPeers
-from gateway.regions.work_lease import SILENCE_S
+from routing.regions.peer_gateway import SILENCE_S
 
 SCOPE_KEY = "headway.forwarded"
 """Scope key of the ForwardHead of a request that another gateway has authenticated."""

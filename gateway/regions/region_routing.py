@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import xxhash
 
-from gateway.regions.peer_gateway import PeerGateway
-from gateway.regions.region_facts import ServiceFacts
 from gateway.regions.region_peers import RegionPeers
-from routing.region_loads import engine_loads, pool_load
+from routing.chain.region_loads import engine_loads, pool_load
+from routing.regions.heartbeat import ServiceFacts
+from routing.regions.peer_gateway import PeerGateway
 from routing.regions.region_rule import RegionRule
 from routing.regions.region_view import PeerLoad, RegionChoice, RegionView
 from routing.regions.registry import build_region_rule

@@ -16,8 +16,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-SILENCE_S = 2.0
-"""A gateway whose last heartbeat is older is unavailable, and work for it ends."""
 LEASE_MARGIN_S = 0.5
 """Seconds that the first contact waits beyond SILENCE_S."""
 

@@ -113,6 +113,7 @@ def gateway_request(
         keyed is not None and _may_load(proxied, sequences, keyed),
         adapter,
         keyed is not None and keyed.source == MEDIA,
+        hop is not None or model != entry.served_model,
         NONE if keyed is None else keyed.source,
         keyed is not None and keyed.salted,
         tracked, proxied, witness, comparable, agent, workflow_id, hop, client_request_id,

@@ -256,4 +256,9 @@ class Elsewhere(msgspec.Struct, frozen=True, gc=False):
 Outcome = Dispatched | Queued | Rejected
 """A decision within one pool."""
 ChainOutcome = Outcome | Elsewhere
-"""A decision of the whole chain (routing.decider)."""
+"""A decision of the whole chain (routing.chain.decider)."""
+
+
+def id_of(outcome: ChainOutcome) -> str:
+    """Return the id of the outcome's request."""
+    return outcome.decision.decision_id if isinstance(outcome, Dispatched | Queued) else outcome.request_id

@@ -48,6 +48,10 @@ class InferenceRequest(msgspec.Struct, frozen=True, gc=False):
     computed.
     """
 
+    stays: bool = False
+    """Whether it must be served in this region: it comes from another one, or only engines here serve what it asks for.
+    """
+
     @property
     def deadline_s(self) -> float:
         """Latest time of the first token that still meets the SLO."""

@@ -15,9 +15,10 @@ import pytest
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.regions.forward_client import ForwardFailedError, signed_head
 from gateway.regions.forward_head import ForwardHead
-from gateway.regions.peer_gateway import PeerGateway
+from gateway.regions.region_peers import RegionGateway
 from gateway.regions.regions import Regions
-from gateway.regions.work_lease import SILENCE_S, WorkLease
+from gateway.regions.work_lease import WorkLease
+from routing.regions.peer_gateway import SILENCE_S
 from routing.values.hop import Hop
 from simulator.fault_proxy import FaultyLink
 from tests.gateway.regions.three_regions import ThreeRegions, three_regions
@@ -48,7 +49,7 @@ def served(regions: ThreeRegions, region: str) -> Regions:
     return part
 
 
-def to(regions: ThreeRegions, region: str) -> PeerGateway:
+def to(regions: ThreeRegions, region: str) -> RegionGateway:
     """Return us's state of a region's gateway."""
     return regions.peers("us").of_region(region)[0]
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from gateway.regions.prefix_snapshot import HeldPrefixes
-from gateway.regions.region_facts import Heartbeat, HeartbeatCall, RegionEpoch
-from gateway.regions.work_lease import LEASE_MARGIN_S, SILENCE_S, WorkLease
+from routing.regions.heartbeat import Heartbeat, HeartbeatCall, RegionEpoch
+from routing.regions.prefix_snapshot import HeldPrefixes
 
 _SMOOTHING = 0.2
 MAX_UNTOLD = 4096
+SILENCE_S = 2.0
+"""A gateway whose last heartbeat is older is unavailable, and work for it ends."""
 
 
 class PeerGateway:
     """A gateway address in another region. Times are monotonic seconds.
 
-    Mutable: the last heartbeat and when it was requested, its prefixes, our own forwards that no heartbeat includes
-    yet, and the lease under which it works for us.
+    Mutable: the last heartbeat and when it was requested, its prefixes, and our own forwards that no heartbeat includes
+    yet.
     """
 
     def __init__(self, name: str, region: str, address: str) -> None:
@@ -31,8 +32,6 @@ class PeerGateway:
         self.held: dict[str, HeldPrefixes] = {}
         """Region whose engines hold the prefixes → prefixes."""
         self._forwarded: deque[tuple[float, str]] = deque(maxlen=MAX_UNTOLD)
-        self.lease = WorkLease(SILENCE_S + LEASE_MARGIN_S)
-        """Renewed by each heartbeat. After it has expired, the gateway's work for us has ended."""
 
     def question(self, epochs: Mapping[str, RegionEpoch]) -> HeartbeatCall:
         """Return the next heartbeat request."""
@@ -45,10 +44,10 @@ class PeerGateway:
         """Return its newest stamp received, 0 if none."""
         return self.heartbeat.stamp if self.heartbeat is not None else 0.0
 
-    def receive(self, heartbeat: Heartbeat, asked_s: float, now: float, wall: float) -> None:
-        """Apply a heartbeat. One requested before the last one changes nothing."""
+    def receive(self, heartbeat: Heartbeat, asked_s: float, now: float, wall: float) -> bool:
+        """Apply a heartbeat. One requested before the last one changes nothing; return False for it."""
         if asked_s <= self.heartbeat_s:
-            return
+            return False
         before = self.heartbeat
         # Another process counts the versions of its prefixes from the start.
         if before is None or before.tag != heartbeat.tag:
@@ -62,10 +61,9 @@ class PeerGateway:
         for region, delta in heartbeat.prefixes.items():
             self.held[region].apply(delta)
         self.heartbeat, self.heartbeat_s = heartbeat, asked_s
-        # From the receipt of the stamp, which is after its creation: the work there ends before our lease.
-        self.lease.renew(now, now)
         while self._forwarded and self._forwarded[0][0] <= asked_s:
             self._forwarded.popleft()
+        return True
 
     def matched_blocks(self, region: str, keys: Sequence[int]) -> int:
         """Return the number of a prompt's leading blocks that the region's engines hold according to this gateway."""
