@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xxhash import xxh3_64_intdigest
 
 from simulator.engine_models.block_pool import BlockPool
@@ -34,6 +36,10 @@ class BlockTable:
     def hits(self, wanted: int) -> int:
         """Return the number of leading blocks in the cache. Of `wanted` tokens, at least one is always computed."""
         return self._pool.match(self._keys[: (wanted - 1) // self._size])
+
+    def keys_to_compute(self, hits: int, wanted: int) -> Sequence[int]:
+        """Return the known keys of the blocks after the first `hits` that end within `wanted` tokens."""
+        return self._keys[hits : wanted // self._size]
 
     @property
     def held(self) -> int:

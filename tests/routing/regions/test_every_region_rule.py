@@ -9,10 +9,10 @@ import pytest
 from routing.regions.locality_offload import LocalityOffload
 from routing.regions.region_rule import RegionRule
 from routing.regions.region_view import RegionView
-from routing.regions.round_robin import RoundRobinRegions
 from routing.regions.skywalker import SkyWalkerRegions
 from routing.regions.skywalker_ch import SkyWalkerCh
 from simulator.regions.baselines.least_load import LeastLoad
+from simulator.regions.baselines.round_robin import RoundRobinRegions
 from simulator.regions.baselines.sglang_cache_aware import SglangCacheAwareRegions
 from tests.routing.regions.views import engine, peer, view
 

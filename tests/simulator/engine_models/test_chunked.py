@@ -89,6 +89,18 @@ def test_with_prefill_first_running_sequences_wait_while_a_prompt_is_computed() 
     )
 
 
+def test_with_prefill_first_a_sequence_waits_for_a_prefix_that_is_being_computed() -> None:
+    for prefill_first, hit_tokens in ((True, 300), (False, 0)):
+        engine = ChunkedEngine(replace(_PLAIN, prefill_first=prefill_first))
+        engine.submit(PromptSequence("a", (1, 2, 3), 310), 0.0)
+        engine.submit(PromptSequence("b", (1, 2, 3), 310), 0.0)
+        engine.submit(PromptSequence("c", (9,), 100), 0.0)
+        started = {e.request_id: e for e in engine.advance(_LATE) if isinstance(e, PrefillStarted)}
+        assert started["a"].at_s == started["c"].at_s == 0.0
+        assert started["b"].cached_tokens == hit_tokens
+        assert (started["b"].at_s > 0.0) == prefill_first
+
+
 def test_a_prefill_batch_ends_at_the_budget() -> None:
     engine = ChunkedEngine(replace(_PLAIN, prefill_first=True))
     for name in ("a", "b", "c"):
@@ -141,6 +153,18 @@ def test_a_prompt_that_continues_an_answer_hits_the_answers_full_blocks() -> Non
     engine.advance(3 * _LATE)
     engine.submit(PromptSequence("d", (9, 10, 11), 400), 3 * _LATE)
     assert [event.cached_tokens for event in engine.advance(4 * _LATE) if isinstance(event, PrefillStarted)] == [100]
+
+
+def test_a_sequence_generates_its_tokens_one_step_after_another() -> None:
+    engine = ChunkedEngine(_PLAIN)
+    engine.submit(PromptSequence("a", (), 100, 60), 0.0)
+    engine.advance(0.221)
+    # A run of steps counts at its end, which an arrival brings forward.
+    engine.submit(PromptSequence("b", (), 100, 60), 0.221)
+    engine.advance(0.241)
+    assert engine.running_tokens == 12
+    engine.advance(_LATE)
+    assert engine.running_tokens == 0
 
 
 def test_the_l4_profile_computes_512_tokens_in_300_ms() -> None:
