@@ -20,12 +20,16 @@ Publish = Callable[["HostedEngine", list[EngineEvent]], None]
 
 
 class HostedEngine:
-    """One engine. Mutable: `publish`, its requests by id, the time at which it is due, and its finished tokens."""
+    """One engine. Mutable: `publish`, its requests by id, the time at which it is due, and its finished tokens.
+
+    `sharing` are the engines that share its memory.
+    """
 
     def __init__(self, engine_id: str, region: str, engine: ChunkedEngine, clock: VirtualClock) -> None:
         self.engine_id, self.region, self.engine = engine_id, region, engine
         self.publish: Publish = lambda _engine, _events: None
         self.requests: dict[str, RegionRequest] = {}
+        self.sharing: Sequence[HostedEngine] = ()
         self._clock = clock
         self._due_s: float | None = None
         self._finished_tokens = 0
@@ -80,6 +84,10 @@ class HostedEngine:
                 self._finished_tokens += event.output_tokens
         self.publish(self, events)
         self.schedule()
+        if any(isinstance(event, Finished) for event in events):
+            for other in self.sharing:
+                if isinstance(other.engine, PooledEngine) and other.engine.resume(self._clock.now):
+                    other.schedule()
 
 
 class PooledEngine(ChunkedEngine):
@@ -94,7 +102,7 @@ class PooledEngine(ChunkedEngine):
         engines.append(self)
 
     def resume(self, now: float) -> bool:
-        """Look for memory again; return whether it waited for some."""
+        """Try again to start a sequence; return whether the engine waited for memory."""
         stalled, self._stalled = self._stalled, False
         if stalled:
             self._free_at = max(self._free_at, now)
@@ -110,8 +118,11 @@ class PooledEngine(ChunkedEngine):
 
     @override
     def _end_of_step(self, at_s: float, chunks: Sequence[tuple[int, int]], loaded_tokens: int) -> float | None:
-        self._stalled = not chunks and not self._decoding
-        return None if self._stalled else super()._end_of_step(at_s, chunks, loaded_tokens)
+        if chunks or self._decoding:
+            return super()._end_of_step(at_s, chunks, loaded_tokens)
+        # It tries again at once if it has freed memory itself, else when another engine has.
+        self._stalled = not self._preempted
+        return None if self._stalled else at_s
 
     @override
     def _answers_to_come(self) -> int:

@@ -30,7 +30,7 @@ INDEX_BYTES = 240_000 // BLOCK_TOKENS * ENTRY_BYTES
 """Memory for the prompts that a gateway sent to one engine or region, if events do not report them: 240,000 tokens."""
 _NO_LIMIT = 1_000_000
 _PUSHES = DispatchLimitDocument(mode=BLIND)
-# The published rule looks at pending requests alone (§3.3).
+# The published limit is the number of pending requests alone (§3.3).
 _PUBLISHED = DispatchLimitDocument(mode=PENDING, wait_for_memory=False)
 
 

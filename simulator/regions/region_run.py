@@ -68,11 +68,14 @@ class RegionRun:
         names = [(region, number) for region, count in counts for number in range(count)]
         pooled = pooled_engines(self._profile, len(names)) if self._system.pooled else []
         models: Sequence[ChunkedEngine] = pooled or [ChunkedEngine(self._profile) for _ in names]
-        return [
+        engines = [
             # Named in the order of the regions, because the first engine wins the ties of some rules.
             HostedEngine(f"{at:03} {region}-{number}", region, model, self.clock)
             for at, ((region, number), model) in enumerate(zip(names, models, strict=True))
         ]
+        for engine in engines if pooled else ():
+            engine.sharing = engines
+        return engines
 
     def _make_gateways(self) -> list[SimulatedGateway]:
         system, served = self._system, {engine.region for engine in self.engines}
