@@ -62,8 +62,7 @@ class Router:
         self.index, self.in_flight, self.arms = dispatcher.index, dispatcher.in_flight, dispatcher.arms
         self.view, self.fleet = dispatcher.view, dispatcher.fleet
         self.reservations, self.waiting = dispatcher.reservations, dispatcher.waiting
-        self.migration = Migration(dispatcher)
-        self.observed = ObservedRequests(dispatcher)
+        self.migration, self.observed = Migration(dispatcher), ObservedRequests(dispatcher)
         self._counts, self.accompany, self.limit = dispatcher.counts, dispatcher.accompany, dispatcher.dispatch_limit
         self.count_outcome = self._counts.answered
         self.admission = Admission(self.view, self.reservations.free_at, self._unbound_wait_s, policy)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gateway.contracts.advisory import StoredAdvisory
 from gateway.traffic.traffic_window import COMPLETED, FAILED, REJECTED
 from kvstore.connector.engine_params import KvOutcome
-from routing.values.decision import Decision
+from routing.advisories.advised_sessions import StoredAdvisory
+from routing.values.decision import Decision, Elsewhere
 from routing.values.hop import Hop
 
 if TYPE_CHECKING:
@@ -89,6 +89,8 @@ class DecisionRecord(msgspec.Struct, gc=False):
     """Outcome of its advisory."""
     hop: Hop | None = None
     """The request's hop to or from another region."""
+    elsewhere: Elsewhere | None = None
+    """The other region that has the request now."""
     keys: tuple[int, ...] | None = None
     """Keys of the prompt's blocks until its traffic is recorded; None: it is recorded, or will not be."""
 

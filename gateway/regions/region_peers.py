@@ -154,9 +154,9 @@ class RegionPeers:
         gateways = self.of_region(region)
         return bool(gateways) and all(self.links.refused(gateway.name) for gateway in gateways)
 
-    def serving(self, served_model: str, now: float) -> dict[str, list[tuple[PeerGateway, ServiceFacts]]]:
+    def serving(self, served_model: str, now: float) -> dict[str, list[tuple[RegionGateway, ServiceFacts]]]:
         """Return, per reachable other region, the gateways that serve the model there, with its facts."""
-        services: dict[str, list[tuple[PeerGateway, ServiceFacts]]] = {}
+        services: dict[str, list[tuple[RegionGateway, ServiceFacts]]] = {}
         for gateway in self.gateways.values():
             heartbeat = gateway.heartbeat
             if heartbeat is None or not self.is_up(gateway, now):
@@ -259,7 +259,7 @@ def service_facts(pools: Iterable[LivePool], serves: Callable[[str], bool], now:
         load = pool_load(pool.router, now, pool.load_report)
         name = pool.entry.region, pool.entry.served_model
         counts = sums.setdefault(name, [0, 0, 0, 0, 0])
-        if not pool.answers_at_once and pool.load_report is None:
+        if not pool.knows_all:
             partial.add(name)
         for at, count in enumerate((load.engines, load.available, load.queued, load.in_flight)):
             counts[at] += count

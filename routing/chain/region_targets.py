@@ -41,7 +41,7 @@ class RegionTarget(msgspec.Struct, frozen=True):
     """The sovereignty rule that allows it."""
 
 
-class Peers(Protocol):
+class OtherRegions(Protocol):
     """What a gateway knows about the gateways of other regions."""
 
     region: str
@@ -63,7 +63,7 @@ class RegionTargets:
 
     def __init__(
         self,
-        peers: Peers,
+        peers: OtherRegions,
         pools_of: Callable[[str], Sequence[RegionPool]],
         sovereignty: Callable[[], SovereigntyDocument | None],
     ) -> None:
