@@ -196,7 +196,7 @@ class RegionDecider:
             # It leaves for another pool of this gateway, whose chain follows it.
             return Elsewhere(request.request_id, hop)
         self._away[request.request_id] = _Known(request, tried, region)
-        gateway.forwarded(region, now)
+        gateway.forwarded(region, request.keys, now)
         return Elsewhere(request.request_id, hop, gateway.name, now - gateway.heartbeat_s)
 
     def check(self) -> None:

@@ -27,7 +27,7 @@ from simulator.regions.baselines.sglang_cache_aware import SglangCacheAwareRegio
 from simulator.regions.prompt import BLOCK_TOKENS
 
 INDEX_BYTES = 240_000 // BLOCK_TOKENS * ENTRY_BYTES
-"""Memory for the prompts that a gateway sent to one engine or region, if events do not report them: 240,000 tokens."""
+"""Memory for the prompts that a gateway sent to one engine, if no events report them: 240,000 tokens."""
 _NO_LIMIT = 1_000_000
 _PUSHES = DispatchLimitDocument(mode=BLIND)
 # The published limit is the number of pending requests alone (§3.3).
@@ -43,9 +43,7 @@ class RegionPolicy(msgspec.Struct, frozen=True):
     central: bool = False
     """Whether one gateway in the first region serves all clients and engines."""
     publishes_prefixes: bool = False
-    """Whether heartbeats carry a snapshot of the prefixes that a region holds. Otherwise a gateway remembers its own
-    forwards.
-    """
+    """Whether heartbeats carry a snapshot of the prefixes that a region holds."""
     region_rules: RegionRules = msgspec.field(default_factory=lambda: REGION_RULES)
     pooled: bool = False
     """Whether all engines share one cache and memory, without network delays: a theoretical bound, not a real

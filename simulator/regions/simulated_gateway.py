@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from typing_extensions import override
-
-from kvstore.index.prefix_index import PrefixIndex
 from routing.chain.region_decider import RegionDecider
 from routing.chain.region_loads import pool_load
 from routing.chain.region_targets import RegionPool, RegionTargets, Serving
@@ -27,7 +24,7 @@ from simulator.engine_models.engine_events import BlocksRemoved, BlocksStored, E
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.regions.hosted_engine import HostedEngine
 from simulator.regions.network import RegionNetwork
-from simulator.regions.policies import INDEX_BYTES, RegionPolicy
+from simulator.regions.policies import RegionPolicy
 from simulator.regions.prompt import BLOCK_TOKENS
 from simulator.regions.region_request import RegionRequest
 from simulator.virtual_clock import VirtualClock
@@ -38,23 +35,6 @@ SERVED_MODEL = "model"
 _PROGRESS = (FirstTokenEvent, Finished)
 _EVENTS = (*_PROGRESS, BlocksStored, BlocksRemoved)
 _LEAST_WAIT_S = 0.001
-
-
-class ForwardingPeer(PeerGateway):
-    """A gateway of another region, with the prompts that were forwarded there. Mutable besides: their index."""
-
-    def __init__(self, gateway: SimulatedGateway) -> None:
-        super().__init__(gateway.region, gateway.region, "")
-        self.gateway = gateway
-        self._sent = PrefixIndex(INDEX_BYTES)
-
-    def remember(self, keys: Sequence[int]) -> None:
-        """Record a prompt that was forwarded there."""
-        self._sent.store(0, keys)
-
-    @override
-    def matched_blocks(self, region: str, keys: Sequence[int]) -> int:
-        return max(super().matched_blocks(region, keys), self._sent.match(keys, 1).longest)
 
 
 class SimulatedGateway:
@@ -74,8 +54,9 @@ class SimulatedGateway:
     ) -> None:
         """`answered` receives each request that an engine has answered, and each one that ends with an error."""
         self.region = region
-        self.gateways: dict[str, ForwardingPeer] = {}
+        self.gateways: dict[str, PeerGateway] = {}
         """The gateways of other regions by name."""
+        self._beyond: dict[str, SimulatedGateway] = {}
         self.engines = {engine.engine_id: engine for engine in engines}
         self._system, self._clock, self._network, self._answered = system, clock, network, answered
         self.router = system.router(region, profile, len(engines))
@@ -96,7 +77,8 @@ class SimulatedGateway:
 
     def meet(self, others: Iterable[SimulatedGateway]) -> None:
         """Forward requests to these gateways from now on."""
-        self.gateways = {other.region: ForwardingPeer(other) for other in others}
+        self._beyond = {other.region: other for other in others}
+        self.gateways = {name: PeerGateway(name, name, "") for name in self._beyond}
 
     def start(self, offset_s: float) -> None:
         """Start probing engines and calling other gateways, with an offset of `offset_s` from those."""
@@ -171,11 +153,9 @@ class SimulatedGateway:
 
     def _forward(self, outcome: Elsewhere) -> None:
         request, _ = self._open[outcome.request_id]
-        peer = self.gateways[outcome.gateway]
-        if not self._system.publishes_prefixes:
-            peer.remember(request.prompt.keys)
+        receiver = self._beyond[outcome.gateway]
         request.trail.append(outcome.hop.reason)
-        if self._network.send(self.region, peer.region, peer.gateway.receive, request, self, outcome.hop.rule):
+        if self._network.send(self.region, receiver.region, receiver.receive, request, self, outcome.hop.rule):
             return
         # The connection is silent, and the other region has not begun.
         self._clock.after(SILENCE_S, self._observe, ForwardFailed(request.request_id))
@@ -275,16 +255,16 @@ class SimulatedGateway:
             for facts in peer.heartbeat.services
         }
 
-    def of_region(self, region: str) -> Sequence[ForwardingPeer]:
+    def of_region(self, region: str) -> Sequence[PeerGateway]:
         """Return the gateways of a region."""
         return [peer for peer in self.gateways.values() if peer.region == region]
 
     def _beat(self) -> None:
         """Request a heartbeat from each peer, and decide again on waiting requests."""
         now = self._clock.now
-        for peer in self.gateways.values():
+        for name, peer in self.gateways.items():
             answer = partial(self._take_heartbeat, peer, now)
-            self._network.send(self.region, peer.region, peer.gateway.call, peer.question({}), self.region, answer)
+            self._network.send(self.region, name, self._beyond[name].call, peer.question({}), self.region, answer)
         self._carry_out(self.chain.heartbeat(now))
         self._clock.after(PROBE_S, self._beat)
 
@@ -300,7 +280,7 @@ class SimulatedGateway:
         heartbeat = Heartbeat(self.region, self.region, self._clock.now, (facts,), {}, {}, prefixes)
         self._network.send(self.region, caller, answer, heartbeat)
 
-    def _take_heartbeat(self, peer: ForwardingPeer, asked_s: float, heartbeat: Heartbeat) -> None:
+    def _take_heartbeat(self, peer: PeerGateway, asked_s: float, heartbeat: Heartbeat) -> None:
         now = self._clock.now
         peer.receive(heartbeat, asked_s, now, now)
         self._carry_out(self.chain.heartbeat(now))

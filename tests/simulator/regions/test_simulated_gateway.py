@@ -161,20 +161,21 @@ def test_own_forwards_count_until_a_heartbeat_can_include_them() -> None:
     assert peer.untold("eu") == 0
 
 
-def test_our_heartbeats_carry_prefixes_and_other_systems_remember_their_forwards() -> None:
-    keys = request(1).prompt.keys
-    for policy, forwarded, served in (("ours", 0, len(keys)), ("skywalker", len(keys), 0)):
+def test_our_heartbeats_carry_prefixes_and_every_gateway_remembers_its_forwards() -> None:
+    for policy, published in (("ours", True), ("ours_unpublished", False), ("skywalker", False)):
         regions = Regions(policy)
         us, eu = regions.gateways
         regions.start()
         regions.clock.run(0.2)
-        peer = us.gateways["eu"]
+        forwarded, served = request(1), request(2)
+        eu.arrive(served)
         filled(regions, 0)
-        us.arrive(request(1))
-        assert peer.matched_blocks("eu", keys) == forwarded, policy
-        eu.arrive(request(2))
+        us.arrive(forwarded)
         regions.clock.run(1.0)
-        assert peer.matched_blocks("eu", request(2).prompt.keys) == (served and len(request(2).prompt.keys)), policy
+        peer = us.gateways["eu"]
+        assert forwarded.hops == 1, policy
+        assert peer.matched_blocks("eu", forwarded.prompt.keys) == len(forwarded.prompt.keys), policy
+        assert peer.matched_blocks("eu", served.prompt.keys) == len(served.prompt.keys) * published, policy
 
 
 def test_a_request_larger_than_an_engine_ends_with_an_error() -> None:
