@@ -35,7 +35,7 @@ class PeerGateway:
         """Region whose engines hold the prefixes → prefixes."""
         self._forwarded: deque[tuple[float, str]] = deque(maxlen=MAX_UNTOLD)
         self._sent: dict[str, PrefixSnapshot] = {}
-        """Region → prompts forwarded to its engines. A peer's snapshot has no room for all sessions of a busy region."""
+        """Region → prompts forwarded to its engines. A peer's snapshot has no room for all of a busy region."""
 
     def question(self, epochs: Mapping[str, RegionEpoch]) -> HeartbeatCall:
         """Return the next heartbeat request."""
