@@ -153,7 +153,7 @@ def _own_decisions(gateway: Gateway, pool: LivePool) -> float:
         began_s = time.process_time()
         for number in range(ALONE_REQUESTS * 10):
             request = _request(gateway, number)
-            pool.decide_at_once(request)
+            pool.driver.chain.place(request, time.monotonic(), hold=False)
             pool.observe(FirstToken(request.request_id))
             pool.observe(Completed(request.request_id))
         if measured:

@@ -130,7 +130,7 @@ class LivePool:
         last = PoolRouter(self.router, self._feed, self.queue, lag, QueuePrefetch(orders, self.loads))
         driver = self.driver = RouterDriver(last, settings.tick_s)
         # Aliases: each request calls them.
-        self.decide, self.decide_at_once, self.observe = driver.place, driver.place_at_once, driver.observe
+        self.decide, self.observe = driver.place, driver.observe
         self.take_observed, self.reject_waiting = driver.take_observed, driver.reject_waiting
         self.rebalancing = Rebalancing(self.router, driver.relieve)
         self._facts: tuple[EngineFacts, ...] = ()
@@ -166,7 +166,7 @@ class LivePool:
 
     @property
     def answers_at_once(self) -> bool:
-        """Whether `decide_at_once` can be called: no other gateway is asked."""
+        """Whether a request that does not queue gets its engine at once: no other gateway is asked."""
         return self.owner is None or self.owner.epoch is None
 
     @property

@@ -16,7 +16,7 @@ from routing.values.observation import Completed, Failed, FirstToken, Observatio
 class PoolRouter:
     """The router of one pool. While the event loop's lag is sustained, it rejects late requests.
 
-    Mutable: the queued requests, by id.
+    Mutable: `queued`, the requests that wait, by id.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class PoolRouter:
         self.router = router
         self.next_wake, self.advise, self.withdraw = router.next_wake, router.advise, router.withdraw
         self._feed, self._queue, self._lag, self._prefetch = feed, queue, lag, prefetch
-        self._queued: dict[str, InferenceRequest] = {}
+        self.queued: dict[str, InferenceRequest] = {}
 
     def place(
         self, request: InferenceRequest, now: float, *, hold: bool = True, excluded: frozenset[str] = frozenset()
@@ -34,17 +34,13 @@ class PoolRouter:
         if hold and not excluded and (late := queue_rejection(self._lag, self.router, request)):
             return late
         outcome = self.router.place(request, now, hold=hold, excluded=excluded)
-        if isinstance(outcome, Dispatched):
+        # By type: these are final classes, and each decision runs this code.
+        if type(outcome) is Dispatched:
             self._dispatched(outcome, request)
-        elif isinstance(outcome, Queued):
-            self._queued[request.request_id] = request
+        elif type(outcome) is Queued:
+            self.queued[request.request_id] = request
             self._prefetch.queued(request, outcome.decision, now)
         return outcome
-
-    @property
-    def waits(self) -> bool:
-        """Whether requests are queued."""
-        return bool(self._queued)
 
     def _dispatched(self, outcome: Dispatched, request: InferenceRequest) -> None:
         self._queue.dispatched(outcome.decision.queued_s)
@@ -52,7 +48,7 @@ class PoolRouter:
 
     def _ended(self, request_id: str) -> InferenceRequest | None:
         """End the wait of a request; return it, None if it did not wait."""
-        request = self._queued.pop(request_id, None)
+        request = self.queued.pop(request_id, None)
         if request is not None:
             self._prefetch.left(request_id)
         return request
@@ -69,7 +65,7 @@ class PoolRouter:
     def observe(self, observation: Observation, now: float) -> list[Outcome]:
         """Process an observation of a request."""
         self._feed.observed(observation)
-        if isinstance(observation, Completed | Failed) and self._queued:
+        if self.queued and isinstance(observation, Completed | Failed):
             self._ended(observation.request_id)
         outcomes = self.router.observe(observation, now)
         return self.followed(outcomes) if outcomes else outcomes

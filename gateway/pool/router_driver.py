@@ -81,15 +81,6 @@ class RouterDriver:
         finally:
             self._waiting.pop(request_id, None)
 
-    def place_at_once(self, request: InferenceRequest) -> Placed:
-        """Return an engine for a request that does not wait; raise ValueError for the id of a running request."""
-        now = time.monotonic()
-        outcome = self.chain.place(request, now, hold=False)
-        if isinstance(outcome, Queued):
-            raise RuntimeError("a placement without hold has waited")
-        self._called(now)
-        return outcome
-
     def take_observed(self, request: InferenceRequest, engine_id: str) -> Dispatched | None:
         """Account for a request that others have sent to the engine. Return None if the engine accepts no work."""
         now = time.monotonic()
@@ -100,7 +91,11 @@ class RouterDriver:
     def observe(self, observation: Observation) -> None:
         """Report an event of a request to the chain, and deliver the outcomes. Unknown ids are ignored."""
         now = time.monotonic()
-        self._deliver(self.chain.observe(observation, now), now)
+        outcomes = self.chain.observe(observation, now)
+        if outcomes:
+            self._deliver(outcomes, now)
+        else:
+            self._called(now)
 
     def set_engines(self, facts: Sequence[EngineFacts]) -> None:
         """Set the router's engines, and deliver the outcomes."""
@@ -164,14 +159,15 @@ class RouterDriver:
         self._called(now)
 
     def _called(self, now: float) -> None:
-        self.after_call()
-        self._arm(now)
+        if self._links:
+            self.after_call()
+        # Peers' requests wait in the router, too, and have no future here.
+        if self._timer is None or self.router.queued:
+            self._arm(now)
 
     def _arm(self, now: float) -> None:
         """Schedule the chain's next run at its next deadline."""
-        timer = self._timer
-        # Peers' requests wait in the router, too, and have no future here.
-        waits = self.router.waits
+        timer, waits = self._timer, self.router.queued
         if timer is not None and (not waits or timer.when() <= self._loop.time() + self._tick_s):
             return
         wake = self.chain.next_wake(now)

@@ -7,8 +7,7 @@ and the listeners receive each change once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
@@ -58,11 +57,16 @@ class RequestLifecycle:
         engine, which is continued.
         """
         asked_s = monotonic()
-        with self._counted(pool, earlier):
+        try:
             if request.asked_model:
                 outcome = await _placed_by_name(pool, request, excluded, hold=hold)
             else:
                 outcome = await pool.decide(request, hold=hold, excluded=excluded)
+        except asyncio.CancelledError:
+            # A request that had an engine has a record, whose end is counted.
+            if earlier is None:
+                self.metrics.requests.inc(pool.entry.pool_id, CANCELLED)
+            raise
         if request.lease is not None and isinstance(outcome, Dispatched) and not request.lease.holds():
             # No engine has received it yet, and another region may be at work on it by now.
             pool.observe(Failed(request.request_id))
@@ -77,8 +81,7 @@ class RequestLifecycle:
         asked_s = monotonic()
         for notify in self._listeners.forward_ended:
             notify(record, asked_s)
-        with self._counted(record.pool, record):
-            outcome = await record.pool.driver.forward_failed(request.request_id)
+        outcome = await record.pool.driver.forward_failed(request.request_id)
         self._taken(record.pool, request, outcome, asked_s, record)
 
     def forward_begun(self, record: DecisionRecord, now: float) -> None:
@@ -93,27 +96,11 @@ class RequestLifecycle:
             for notify in self._listeners.forward_ended:
                 notify(record, now)
 
-    @contextmanager
-    def _counted(self, pool: LivePool, earlier: DecisionRecord | None) -> Iterator[None]:
-        """Count a client that disconnects while its request has no engine."""
-        try:
-            yield
-        except asyncio.CancelledError:
-            # A request that had an engine has a record, whose end is counted.
-            if earlier is None:
-                self.metrics.requests.inc(pool.entry.pool_id, CANCELLED)
-            raise
-
     def reject_if_late(self, pool: LivePool, request: GatewayRequest) -> None:
         """Raise ApiError 429 if the gateway cannot keep up, before the prompt is tokenized."""
         rejected = lag_rejection(pool.lag, pool.router, request.request_id)
         if rejected is not None:
             raise self._rejected(pool, request, rejected, monotonic(), unread=True)
-
-    def place_at_once(self, pool: LivePool, request: GatewayRequest) -> DecisionRecord:
-        """Return the record of a request that does not wait for its engine; raise ApiError as `place` does."""
-        asked_s = monotonic()
-        return self._taken(pool, request, pool.decide_at_once(request), asked_s)
 
     def observed(self, pool: LivePool, request: GatewayRequest, engine_id: str) -> DecisionRecord | None:
         """Return the record of a request that others have sent to the engine, None if the engine accepts no work."""
@@ -132,9 +119,13 @@ class RequestLifecycle:
         if isinstance(outcome, Rejected):
             raise self._rejected(pool, request, outcome, asked_s, earlier)
         took_s = monotonic() - asked_s
-        elsewhere = outcome if isinstance(outcome, Elsewhere) else None
-        decision = outcome.decision if isinstance(outcome, Dispatched) else _forwarded(pool, request)
-        record, engines = earlier, _engines_of(decision) if decision.engine_id else ()
+        engines: tuple[str, ...] = ()
+        if isinstance(outcome, Elsewhere):
+            elsewhere, decision = outcome, _forwarded(pool, request)
+        else:
+            elsewhere, decision = None, outcome.decision
+            engines = _engines_of(decision)
+        record = earlier
         again = record is not None and bool(record.attempts)
         if record is None:
             record = _new_record(decision, pool, request, engines, asked_s)
@@ -143,11 +134,13 @@ class RequestLifecycle:
             record.attempts += engines
             # They belong to the attempt before.
             record.handed_over_s = record.cached_tokens = None
-        record.elsewhere, record.hop = elsewhere, request.hop if elsewhere is None else elsewhere.hop
+            record.elsewhere, record.hop = None, request.hop
         self.recent.add(record, again=again)
         if elsewhere is None:
             for notify in self._listeners.dispatched:
                 notify(record, request, took_s, again)
+        else:
+            record.elsewhere, record.hop = elsewhere, elsewhere.hop
         return record
 
     def first_token(self, record: DecisionRecord, now: float) -> None:

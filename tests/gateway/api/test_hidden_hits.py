@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 from typing_extensions import override
 
 from routing.policy.admission_document import AdmissionDocument
@@ -155,6 +156,8 @@ async def test_retry_after_does_not_reveal_hits(engine: ScriptedEngine, tmp_path
 
 async def test_a_keys_slot_expires_as_late_after_a_hit_as_after_a_miss(gateway: ServedGateway) -> None:
     await learn(gateway)
+    keys = gateway.gateway._api_keys
+    keys.update({sha256: replace(key, max_in_flight=10) for sha256, key in keys.items()})
     quotas, ends = gateway.gateway.key_quotas, list[float]()
     end_by = quotas.end_by
     quotas.end_by = lambda request_id, end_s: (ends.append(end_s), end_by(request_id, end_s))[1]  # type: ignore[method-assign]
