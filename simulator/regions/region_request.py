@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from simulator.regions.prompt import Prompt, PromptSegment
 
@@ -37,8 +37,6 @@ class RegionRequest:
     """When the client receives the first token."""
     ended_s: float | None = None
     """When the client receives the end of the response."""
-    trail: list[str] = field(default_factory=list)
-    """Reasons for the decisions about the request."""
 
     @property
     def whole(self) -> Prompt:

@@ -137,7 +137,6 @@ class SimulatedGateway:
             self._prefixes.note(request.prompt.keys)
         if not self._system.follows_events:
             self.router.blocks_stored(engine.engine_id, request.prompt.keys)
-        request.trail.append(decision.reason)
         request.served_region = engine.region
         request.way_back_s += self._network.delay(engine.region, self.region)
         # Loss is between gateways: an engine's connection breaks, or delivers.
@@ -154,7 +153,6 @@ class SimulatedGateway:
     def _forward(self, outcome: Elsewhere) -> None:
         request, _ = self._open[outcome.request_id]
         receiver = self._beyond[outcome.gateway]
-        request.trail.append(outcome.hop.reason)
         if self._network.send(self.region, receiver.region, receiver.receive, request, self, outcome.hop.rule):
             return
         # The connection is silent, and the other region has not begun.
