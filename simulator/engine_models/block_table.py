@@ -59,7 +59,8 @@ class BlockTable:
         # Hits and loads are whole blocks, so the rest begins at the start of one.
         new = loaded - (-tokens // self._size)
         # Cached blocks without a holder are among the free ones until they are shared.
-        if self._pool.free - self._pool.free_among(keys) < new + spare:
+        left = self._pool.free - new - spare
+        if left < hits and left < self._pool.free_among(keys):
             return None
         self.blocks = self._pool.share(keys)
         self.computed = hits * self._size
@@ -77,17 +78,16 @@ class BlockTable:
         If another sequence has already cached a block, it is not new, but this copy stays.
         """
         self.computed = computed
-        new: list[int] = []
-        for _ in range(computed // self._size - len(self.blocks)):
-            position = len(self.blocks)
+        blocks, keys, new = self.blocks, self._keys, list[int]()
+        for position in range(len(blocks), computed // self._size):
             key = self._key(position)
-            block, first = self._pool.fill(key, self._keys[position - 1] if position else None)
+            block, first = self._pool.fill(key, keys[position - 1] if position else None)
+            blocks.append(block)
             self.unfilled -= 1
-            self.blocks.append(block)
             if first:
-                new.append(block.key)
-        position = len(self.blocks) - len(new)
-        return position, tuple(new), self._keys[position - 1] if position else None
+                new.append(key)
+        position = len(blocks) - len(new)
+        return position, tuple(new), keys[position - 1] if position else None
 
     def release(self) -> None:
         """Release all blocks; full blocks stay in the cache until their memory is needed."""
