@@ -11,15 +11,14 @@ import math
 from collections.abc import Callable, Iterable
 
 import msgspec
-import xxhash
 
 from routing.advisories.advised_routing import Advised
 from routing.chain.decider import Decider
-from routing.chain.region_loads import engine_loads, pool_load
+from routing.chain.region_loads import engine_loads, pool_load, session_key
 from routing.chain.region_targets import RegionPool, RegionTargets
 from routing.policy.policy_document import RoutingPolicy
 from routing.regions.region_view import PeerLoad, RegionChoice, RegionView
-from routing.regions.registry import build_region_rule
+from routing.regions.registry import REGION_RULES, RegionRules, build_region_rule
 from routing.values import reasons
 from routing.values.decision import ChainOutcome, Elsewhere, Queued, Rejected, id_of
 from routing.values.hop import Hop
@@ -48,13 +47,20 @@ class _Known(msgspec.Struct, frozen=True, gc=False):
 class RegionDecider:
     """Applies one pool's region rule. Mutable: the rule, the turn, and the requests that wait here or are away.
 
-    `own` returns the pool's engines as this gateway knows them.
+    `own` returns the pool's engines as this gateway knows them. A caller with more rules, such as the simulator, passes
+    its own table.
     """
 
     def __init__(
-        self, chain: Decider, own: Callable[[], RegionPool], targets: RegionTargets, policy: RoutingPolicy
+        self,
+        chain: Decider,
+        own: Callable[[], RegionPool],
+        targets: RegionTargets,
+        policy: RoutingPolicy,
+        *,
+        rules: RegionRules = REGION_RULES,
     ) -> None:
-        self._chain, self._own, self._targets = chain, own, targets
+        self._chain, self._own, self._targets, self._rules = chain, own, targets, rules
         self._waiting: dict[str, _Known] = {}
         self._away: dict[str, _Known] = {}
         self._turn = 0
@@ -62,7 +68,7 @@ class RegionDecider:
 
     def adopt(self, policy: RoutingPolicy) -> None:
         """Follow this policy's region rule."""
-        self._rule = build_region_rule(policy)
+        self._rule = build_region_rule(policy, self._rules)
 
     def place(
         self, request: InferenceRequest, now: float, *, hold: bool = True, excluded: frozenset[str] = frozenset()
@@ -172,7 +178,7 @@ class RegionDecider:
             self._turn += 1
             view = RegionView(
                 request.prompt_tokens,
-                xxhash.xxh3_64_intdigest((request.session_id or request.request_id).encode()),
+                session_key(request),
                 # Its time here is over, so that no rule's patience keeps it.
                 math.inf if rejected else now - request.arrived_s,
                 self._turn,
@@ -190,7 +196,7 @@ class RegionDecider:
             # It leaves for another pool of this gateway, whose chain follows it.
             return Elsewhere(request.request_id, hop)
         self._away[request.request_id] = _Known(request, tried, region)
-        gateway.forwarded(region, now)
+        gateway.forwarded(region, request.keys, now)
         return Elsewhere(request.request_id, hop, gateway.name, now - gateway.heartbeat_s)
 
     def check(self) -> None:

@@ -23,9 +23,9 @@ from routing.values.inference_request import InferenceRequest
 from routing.values.load_options import Fetch
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.kv_nodes.kv_nodes_spec import KvNodesSpec
-from simulator.kv_nodes.link import NodeLink
 from simulator.kv_nodes.move_worth import MoveWorth
 from simulator.kv_nodes.node_cache import NodeCache, Tiers
+from simulator.link import Link
 
 At = Callable[[float, Callable[[], None]], None]
 """Schedules a call at a virtual time."""
@@ -50,9 +50,9 @@ class FleetNodes:
         self.names = [f"kv-{number + 1}" for number in range(spec.nodes)]
         sizes = max(1, spec.dram_tokens // profile.block_tokens), spec.ssd_tokens // profile.block_tokens
         self.caches = {name: NodeCache(*sizes, eviction=spec.eviction) for name in self.names}
-        self.uplinks = {name: NodeLink(profile.link_bytes_per_s, spec.latency_s) for name in self.names}
-        self.disks = {name: NodeLink(spec.ssd_bytes_per_s) for name in self.names}
-        self.own_links: dict[str, NodeLink] = {}
+        self.uplinks = {name: Link(profile.link_bytes_per_s, spec.latency_s) for name in self.names}
+        self.disks = {name: Link(spec.ssd_bytes_per_s) for name in self.names}
+        self.own_links: dict[str, Link] = {}
         self.ledger = NodeLoads(NodeHoldings())
         self.worth = MoveWorth()
         self.loads = self.loaded_blocks = 0
@@ -161,12 +161,12 @@ class FleetNodes:
         read_s = disk.carry(ssd_blocks * size, now) if ssd_blocks else now
         return blocks, max(link.carry(blocks * size, now), read_s), ssd_blocks
 
-    def _link(self, node: str, home: str, engine_id: str) -> NodeLink:
+    def _link(self, node: str, home: str, engine_id: str) -> Link:
         if node != home:
             return self.uplinks[node]
         link = self.own_links.get(engine_id)
         if link is None:
-            link = self.own_links[engine_id] = NodeLink(self.spec.own_bytes_per_s, self.spec.latency_s)
+            link = self.own_links[engine_id] = Link(self.spec.own_bytes_per_s, self.spec.latency_s)
         return link
 
     def _order(self, move: KvMove | None, now: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from routing.regions.heartbeat import Heartbeat
-from routing.regions.peer_gateway import SILENCE_S, PeerGateway
+from routing.regions.peer_gateway import SENT_KEYS, SILENCE_S, PeerGateway
 from routing.regions.prefix_snapshot import PrefixDelta
 
 
@@ -39,11 +39,31 @@ def test_round_trip_and_clock_offset_are_measured() -> None:
 
 def test_forwards_count_until_a_later_call_reports_them() -> None:
     peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
-    peer.forwarded("eu", 1.0)
-    peer.forwarded("eu", 2.0)
+    peer.forwarded("eu", (), 1.0)
+    peer.forwarded("eu", (), 2.0)
     peer.receive(heartbeat(), asked_s=1.5, now=1.6, wall=0.0)
     assert peer.untold("eu") == 1
     assert peer.untold("asia") == 0
+
+
+def test_a_region_holds_the_prompts_that_we_forwarded_until_its_gateway_restarts() -> None:
+    peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
+    peer.receive(heartbeat(keys=(1,)), asked_s=1.0, now=1.0, wall=0.0)
+    peer.forwarded("eu", (1, 2, 3), 1.5)
+    assert peer.matched_blocks("eu", (1, 2, 3, 4)) == 3
+    assert peer.matched_blocks("eu", (1, 9)) == 1
+    assert peer.matched_blocks("asia", (1, 2, 3)) == 0
+    peer.receive(heartbeat(keys=(1, 2), version=2), asked_s=2.0, now=2.0, wall=0.0)
+    assert peer.matched_blocks("eu", (1, 2, 3)) == 3, "a bounded snapshot without a prompt proves nothing"
+    peer.receive(heartbeat("bbbbbbbb", keys=(1,)), asked_s=3.0, now=3.0, wall=0.0)
+    assert peer.matched_blocks("eu", (1, 2, 3)) == 1
+
+
+def test_only_the_latest_forwarded_prompts_are_remembered() -> None:
+    peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
+    for key in range(SENT_KEYS + 1):
+        peer.forwarded("eu", (key,), 0.0)
+    assert [peer.matched_blocks("eu", (key,)) for key in (0, 1, SENT_KEYS)] == [0, 1, 1]
 
 
 def test_a_restarted_peer_holds_only_what_it_reports_after_the_restart() -> None:
