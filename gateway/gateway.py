@@ -33,6 +33,7 @@ from gateway.contracts.rebalance_order import TOPIC_PREFIX as REBALANCE_PREFIX
 from gateway.contracts.rebalance_order import decode_order
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, as_live, decode_snapshot
 from gateway.contracts.wire import UnreadableMessageError
+from gateway.engines.connections.connection_pool import ConnectionPool
 from gateway.engines.engine_session import engine_session
 from gateway.engines.report_fence import ReportFence
 from gateway.http.request_head import TaggedIds
@@ -70,7 +71,8 @@ _IDLE_S = 4.0
 class Gateway:
     """One gateway. `start` and `stop` run on the event loop that serves its requests.
 
-    Mutable: `pools`, `snapshot`, and the tables built from it, changed only on the loop's thread.
+    Mutable: `pools`, `snapshot`, and the tables built from it, changed only on the loop's thread. Proxied requests use
+    `engine_connections`; everything else that is sent to engines uses the HTTP `session`, which `start` creates.
     """
 
     def __init__(self, bus: Bus, *, keyring: Keyring, state_dir: Path, settings: GatewaySettings) -> None:
@@ -82,7 +84,7 @@ class Gateway:
         self.has_approximate_pool = False
         """Whether a pool derives keys from prompt text; the others use an engine's tokenizer."""
         self.session: aiohttp.ClientSession | None = None
-        """HTTP session shared by proxy and adapters; created by `start`."""
+        self.engine_connections = ConnectionPool(_IDLE_S)
         self.key_quotas = KeyQuotas(self.metrics.key_limited)
         self.feedback_quotas = KeyQuotas(self.metrics.key_limited, calls="reports", per_request=FEEDBACK_CALLS)
         self.key_usage = KeyUsage(bus)
@@ -257,6 +259,7 @@ class Gateway:
         self.snapshot = None
         if self.session is not None:
             await self.session.close()
+        await self.engine_connections.close()
         if self._context is not None:
             # ZeroMQ would otherwise wait for unsent messages without a limit.
             self._context.destroy(linger=0)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from gateway.base.asgi_types import Receive, Scope, Send
+from gateway.http.client_stream import CLIENT_STREAM, ClientStream, MessageStream
 from gateway.http.request_head import RequestHead, head_of
 
 Header = tuple[bytes, bytes]
@@ -126,6 +127,11 @@ class Exchange:
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
         except OSError:
             raise ClientGoneError from None
+
+    def stream(self) -> ClientStream:
+        """Return the body of the started response as a stream, for a source that does not wait for each part."""
+        direct = self.scope.get("extensions", {}).get(CLIENT_STREAM)
+        return direct if isinstance(direct, ClientStream) else MessageStream(self.chunk)
 
     async def end(self) -> None:
         """End a chunked response."""

@@ -83,10 +83,14 @@ class EngineRelay:
             self._lifecycle.first_token(record, monotonic())
         attempt.engine.breaker.record_success(monotonic())
         await exchange.start(200, answer.headers)
-        async for chunk in answer:
-            progress.chunks += 1
-            if chunk:
-                await exchange.chunk(chunk)
+        client = exchange.stream()
+        try:
+            await answer.relay_to(client, progress)
+            await self._end(exchange, record, attempt, answer)
+        finally:
+            client.follow(None)
+
+    async def _end(self, exchange: Exchange, record: DecisionRecord, attempt: Attempt, answer: EngineAnswer) -> None:
         if rest := answer.stream.rest():
             await exchange.chunk(rest)
         self._lifecycle.loaded(record, answer.loaded)

@@ -1,0 +1,159 @@
+"""Keeps idle connections to engines, and opens new ones."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from time import monotonic
+from typing import NamedTuple
+
+import aiohappyeyeballs
+from aiohappyeyeballs import AddrInfoType
+from yarl import URL
+
+from gateway.engines.connections.engine_connection import EngineConnection
+from gateway.engines.engine_tls import engine_tls
+
+ADDRESSES_S = 60.0
+"""Seconds for which the addresses of a host name are reused."""
+MAX_ADDRESSES = 4096
+_HAPPY_EYEBALLS_S = 0.25
+"""Seconds after which the next address of a host is tried as well (RFC 8305, §5)."""
+
+
+class Origin(NamedTuple):
+    """The server of a URL. Requests to one origin share its connections."""
+
+    host: str
+    port: int
+    is_tls: bool
+
+
+class EngineAddress(NamedTuple):
+    """An engine's URL as its requests need it."""
+
+    origin: Origin
+    host: str
+    """Value of the Host header."""
+    path: str
+    """Prefix of the paths of its APIs."""
+
+
+@lru_cache(maxsize=4096)
+def engine_address(url: str) -> EngineAddress:
+    """Return the parts of an engine's URL."""
+    parsed = URL(url.rstrip("/"))
+    origin = Origin(parsed.raw_host or "", parsed.port or 0, parsed.scheme == "https")
+    return EngineAddress(origin, parsed.host_port_subcomponent or "", parsed.raw_path.rstrip("/"))
+
+
+class ConnectionPool:
+    """Connections to all engines, used on one event loop. Mutable: idle and open connections, resolved addresses.
+
+    An idle connection is closed after `keepalive_s`.
+    """
+
+    def __init__(self, keepalive_s: float) -> None:
+        self.keepalive_s = keepalive_s
+        self._idle: dict[Origin, dict[EngineConnection, float]] = {}
+        self._open: dict[EngineConnection, Origin] = {}
+        self._addresses: dict[tuple[str, int], tuple[float, list[AddrInfoType]]] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+
+    @asynccontextmanager
+    async def connection(self, origin: Origin, connect_s: float) -> AsyncIterator[EngineConnection]:
+        """Yield a connection for one exchange; raise OSError if none can be opened in `connect_s`.
+
+        An exchange that is incomplete at the end is broken off: the engine's side ends before this returns.
+        """
+        connection = self._take_idle(origin) or await self._connected(origin, connect_s)
+        try:
+            yield connection
+        finally:
+            if connection.reusable:
+                self._keep(origin, connection)
+            else:
+                await connection.close()
+
+    async def close(self) -> None:
+        """Close all connections, and return when they are closed."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        connected = [connection for connection in self._open if connection.is_connected]
+        await asyncio.gather(*[connection.close() for connection in connected])
+
+    def _take_idle(self, origin: Origin) -> EngineConnection | None:
+        idle, now = self._idle.get(origin), monotonic()
+        while idle:
+            # The last one used is the last one that the engine closes.
+            connection, since_s = idle.popitem()
+            if connection.is_open and now - since_s < self.keepalive_s:
+                return connection
+            connection.abort()
+        return None
+
+    def _keep(self, origin: Origin, connection: EngineConnection) -> None:
+        connection.resume()
+        self._idle.setdefault(origin, {})[connection] = monotonic()
+        if self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(self.keepalive_s, self._close_idle)
+
+    def _close_idle(self) -> None:
+        now = monotonic()
+        for origin, idle in list(self._idle.items()):
+            for connection in [item for item, since_s in idle.items() if now - since_s >= self.keepalive_s]:
+                del idle[connection]
+                connection.abort()
+            if not idle:
+                del self._idle[origin]
+        self._sweep = None
+        if self._idle:
+            self._sweep = asyncio.get_running_loop().call_later(self.keepalive_s / 2, self._close_idle)
+
+    async def _connected(self, origin: Origin, connect_s: float) -> EngineConnection:
+        loop, (host, port, is_tls) = asyncio.get_running_loop(), origin
+        addresses = await self._resolved(host, port)
+        connection = EngineConnection(self._lost)
+        # Before it is connected, because it can be lost before this task continues.
+        self._open[connection] = origin
+        try:
+            async with asyncio.timeout(connect_s):
+                await loop.create_connection(
+                    lambda: connection,
+                    sock=await aiohappyeyeballs.start_connection(
+                        addresses, happy_eyeballs_delay=_HAPPY_EYEBALLS_S, loop=loop
+                    ),
+                    ssl=engine_tls().context() if is_tls else None,
+                    server_hostname=host.removesuffix(".") if is_tls else None,
+                )
+        except BaseException:
+            self._open.pop(connection, None)
+            raise
+        return connection
+
+    async def _resolved(self, host: str, port: int) -> list[AddrInfoType]:
+        try:
+            return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        except socket.gaierror:
+            until_s, addresses = self._addresses.get((host, port), (0.0, []))
+        if monotonic() >= until_s:
+            try:
+                addresses = await asyncio.get_running_loop().getaddrinfo(
+                    host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
+                )
+            except UnicodeError:
+                raise OSError(f"{host!r} is no host name") from None
+            if len(self._addresses) >= MAX_ADDRESSES:
+                self._addresses.clear()
+            self._addresses[host, port] = monotonic() + ADDRESSES_S, addresses
+        # Connections to a name with several addresses are spread over them.
+        addresses.append(addresses.pop(0))
+        return addresses
+
+    def _lost(self, connection: EngineConnection) -> None:
+        origin = self._open.pop(connection, None)
+        if origin is not None and origin in self._idle:
+            self._idle[origin].pop(connection, None)

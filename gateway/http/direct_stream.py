@@ -1,0 +1,64 @@
+"""Writes a response's body to its client's transport, without an ASGI message for each part."""
+
+from __future__ import annotations
+
+import asyncio
+
+from typing_extensions import override
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from gateway.http.client_stream import CLIENT_STREAM, BodySource, ClientStream
+
+
+class DirectStream(ClientStream):
+    """Writes chunks to the client's transport."""
+
+    __slots__ = ("_cycle", "_protocol")
+
+    def __init__(self, protocol: DirectProtocol, cycle: RequestResponseCycle) -> None:
+        self._protocol = protocol
+        self._cycle = cycle
+
+    @override
+    def follow(self, source: BodySource | None) -> None:
+        """Pause and resume this source with the client; None: no source."""
+        self._protocol.body_source = source
+        if source is not None and self._cycle.flow.write_paused:
+            source.pause()
+
+    @override
+    def write(self, body: bytes) -> None:
+        """Send a chunk."""
+        if not self._cycle.disconnected:
+            self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+
+    @override
+    async def until(self, ended: asyncio.Future[None]) -> None:
+        """Return when the source has ended."""
+        await ended
+
+
+class DirectProtocol(HttpToolsProtocol):
+    """uvicorn's protocol, which offers each request a DirectStream. Mutable: the source of the current body."""
+
+    body_source: BodySource | None = None
+
+    @override
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        cycle: RequestResponseCycle | None = self.cycle
+        # A websocket upgrade begins no response.
+        if cycle is not None and cycle.scope is self.scope:
+            self.scope["extensions"] = {CLIENT_STREAM: DirectStream(self, cycle)}
+
+    @override
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self.body_source is not None:
+            self.body_source.pause()
+
+    @override
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.body_source is not None:
+            self.body_source.resume()
