@@ -47,7 +47,8 @@ class EventCutter:
     """Splits a stream of arbitrary chunks after its events. Mutable: the bytes of the unfinished event."""
 
     def __init__(self) -> None:
-        self._rest = bytearray()
+        self.unfinished = self._rest = bytearray()
+        """The bytes of the unfinished event, which only this object changes."""
 
     def __len__(self) -> int:
         return len(self._rest)

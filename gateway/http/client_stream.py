@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from typing_extensions import override
 
 CLIENT_STREAM = "headway.client_stream"
-"""Key of the server's ClientStream in the ASGI scope's extensions."""
+"""Key of the server's DirectClientStream in the ASGI scope's extensions."""
 
 
 class BodySource(Protocol):
@@ -45,6 +46,16 @@ class ClientStream(ABC):
     @abstractmethod
     async def until(self, ended: asyncio.Future[None]) -> None:
         """Return when the source has ended and the server has everything written until then."""
+
+
+class DirectClientStream(ClientStream):
+    """A stream that the server offers."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def joined(self, first: bytes) -> AbstractContextManager[None]:
+        """Send the response's head, which is sent within the context, and this part of its body in one write."""
 
 
 class MessageStream(ClientStream):

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from gateway.http.client_stream import CLIENT_STREAM, BodySource, ClientStream
+from gateway.http.client_stream import CLIENT_STREAM, BodySource, DirectClientStream
 
 
-class DirectStream(ClientStream):
+class _Joined:
+    """Stands in for a transport during one write, to which it adds data."""
+
+    __slots__ = ("_added", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, added: bytes) -> None:
+        self._transport = transport
+        self._added = added
+
+    def write(self, data: bytes) -> None:
+        self._transport.write(data + self._added)
+
+
+class DirectStream(DirectClientStream):
     """Writes chunks to the client's transport."""
 
     __slots__ = ("_cycle", "_protocol")
@@ -31,6 +46,19 @@ class DirectStream(ClientStream):
         """Send a chunk."""
         if not self._cycle.disconnected:
             self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+
+    @override
+    @contextmanager
+    def joined(self, first: bytes) -> Iterator[None]:
+        """Send the response's head, which is sent within the context, and this part of its body in one write."""
+        cycle = self._cycle
+        transport = cycle.transport
+        # Two writes would cost two system calls, each of which wakes the client.
+        cycle.transport = _Joined(transport, b"%x\r\n%b\r\n" % (len(first), first))  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            cycle.transport = transport
 
     @override
     async def until(self, ended: asyncio.Future[None]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from gateway.base.asgi_types import Receive, Scope, Send
-from gateway.http.client_stream import CLIENT_STREAM, ClientStream, MessageStream
+from gateway.http.client_stream import CLIENT_STREAM, ClientStream, DirectClientStream, MessageStream
 from gateway.http.request_head import RequestHead, head_of
 
 Header = tuple[bytes, bytes]
@@ -103,13 +103,20 @@ class Exchange:
         if self._comments is not None:
             await self._comments.stop()
 
-    async def start(self, status: int, headers: list[Header]) -> None:
-        """Send status and headers, unless comments have done so. Chunks follow."""
+    async def start(self, status: int, headers: list[Header], first: bytes = b"") -> None:
+        """Send status and headers, unless comments have done so, and the first part of the body. Chunks follow."""
         self.started = True
         self.status = status
         await self.stop_comments()
         if self._comments is None or not self._comments.head_is_out:
+            direct = self._direct() if first else None
+            if direct is not None:
+                with direct.joined(first):
+                    await self.head_out(status, headers)
+                return
             await self.head_out(status, headers)
+        if first:
+            await self.chunk(first)
 
     async def head_out(self, status: int, headers: list[Header]) -> None:
         """Send status and headers."""
@@ -130,13 +137,18 @@ class Exchange:
 
     def stream(self) -> ClientStream:
         """Return the body of the started response as a stream, for a source that does not wait for each part."""
-        direct = self.scope.get("extensions", {}).get(CLIENT_STREAM)
-        return direct if isinstance(direct, ClientStream) else MessageStream(self.chunk)
+        direct = self._direct()
+        return direct if direct is not None else MessageStream(self.chunk)
 
-    async def end(self) -> None:
-        """End a chunked response."""
+    def _direct(self) -> DirectClientStream | None:
+        """Return the server's stream to the client, None if the server offers none."""
+        direct = self.scope.get("extensions", {}).get(CLIENT_STREAM)
+        return direct if isinstance(direct, DirectClientStream) else None
+
+    async def end(self, last: bytes = b"") -> None:
+        """End a chunked response, after the last part of its body."""
         try:
-            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self._send({"type": "http.response.body", "body": last, "more_body": False})
         except OSError:
             raise ClientGoneError from None
 

@@ -82,7 +82,7 @@ class EngineRelay:
         if answer.stream.begun:
             self._lifecycle.first_token(record, monotonic())
         attempt.engine.breaker.record_success(monotonic())
-        await exchange.start(200, answer.headers)
+        await exchange.start(200, answer.headers, answer.take_first())
         client = exchange.stream()
         try:
             await answer.relay_to(client, progress)
@@ -91,15 +91,14 @@ class EngineRelay:
             client.follow(None)
 
     async def _end(self, exchange: Exchange, record: DecisionRecord, attempt: Attempt, answer: EngineAnswer) -> None:
-        if rest := answer.stream.rest():
-            await exchange.chunk(rest)
+        last = answer.last + answer.stream.rest()
         self._lifecycle.loaded(record, answer.loaded)
         if answer.stream.error is None:
             # Before the end: a client that leaves now had its whole answer.
             complete(self._lifecycle, record, answer.stream.usage)
         else:
             self._failed_within(record, attempt, answer.stream.error)
-        await exchange.end()
+        await exchange.end(last)
 
     def _failed_within(self, record: DecisionRecord, attempt: Attempt, error: EngineError) -> None:
         """Record an engine's error within a stream, which the client has received."""

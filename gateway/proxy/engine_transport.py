@@ -75,6 +75,8 @@ class EngineAnswer:
         self._guard = guard
         self._error: EngineError | None = None
         self._first = b""
+        self.last = b""
+        """The last part of a streamed answer, once it has ended."""
         self._client: ClientStream | None = None
         self._progress: EngineProgress | None = None
         self._waiting: asyncio.Future[None] | None = None
@@ -93,13 +95,18 @@ class EngineAnswer:
                 await self._end_of_stream()
             if self._failure is not None and not self._first:
                 raise self._failure
-            if not stream.begun and stream.error is None:
+            if stream.error is not None:
+                self._take_error(stream.error)
+            elif not stream.begun:
                 if not stream.ended:
                     raise self._attempt.failed(CONNECT, proves=True)
                 return
-            if not stream.begun and stream.error is not None:
-                self._take_error(stream.error)
         self._guard.progress()
+
+    def take_first(self) -> bytes:
+        """Remove and return the beginning of a streamed answer, as far as it has come."""
+        first, self._first = self._first, b""
+        return first
 
     async def relay_to(self, client: ClientStream, progress: EngineProgress) -> None:
         """Write the streamed answer to the client until it ends; raise AttemptFailedError if it ends early.
@@ -108,9 +115,11 @@ class EngineAnswer:
         """
         self._connection.resume()
         client.follow(self)
-        if self._first:
-            progress.chunks += 1
-            client.write(self._first)
+        if self._ended:
+            self.last = self.take_first()
+        elif self._first:
+            client.write(self.take_first())
+        progress.chunks += 1
         self._client, self._progress = client, progress
         await client.until(self._end_of_stream())
         if self._failure is not None:
@@ -123,11 +132,10 @@ class EngineAnswer:
             self._waiting.set_result(None)
         return self._waiting
 
-    def receive(self, body: bytes) -> None:
-        """Relay what the engine has sent."""
-        stream = self.stream
+    def receive(self, body: bytes, last: bool) -> None:
+        """Relay what the engine has sent. The last part stays here, to be sent together with the response's end."""
         try:
-            passed = stream.feed(body)
+            passed = self.stream.feed(body)
         except HitsUnreadableError:
             self._failure = self._attempt.failed(HTTP_5XX, self.status)
             self._connection.abort()
@@ -135,16 +143,22 @@ class EngineAnswer:
             return
         client, progress = self._client, self._progress
         if client is None or progress is None:
-            self._first += passed
-            if stream.begun or stream.error is not None:
-                self._wake()
-            if len(self._first) > MAX_HELD_BYTES:
-                self._connection.pause()
+            self._hold(passed)
             return
-        self._guard.progress()
+        self._guard.silent_s = 0.0
         progress.chunks += 1
-        if passed:
+        if last:
+            self.last = passed
+        elif passed:
             client.write(passed)
+
+    def _hold(self, passed: bytes) -> None:
+        """Keep the beginning until the client's response has started."""
+        self._first += passed
+        if self.stream.begun or self.stream.error is not None:
+            self._wake()
+        if len(self._first) > MAX_HELD_BYTES:
+            self._connection.pause()
 
     def end(self, error: EngineConnectionError | None) -> None:
         """Take the end of the answer."""
@@ -220,11 +234,14 @@ class EngineTransport:
         try:
             # No limit on the answer: the guard ends it by evidence (decision 57).
             with ProgressGuard(attempt, attempt.limits) as guard:
-                async with self._connections.connection(address.origin, self._settings.connect_s) as connection:
+                connection = await self._connections.take(address.origin, self._settings.connect_s)
+                try:
                     connection.send(head, payload)
                     answered = await connection.head()
                     await _reject(attempt, connection, answered)
                     yield EngineAnswer(attempt, connection, answered, guard)
+                finally:
+                    await self._connections.give_back(address.origin, connection)
         except _BROKEN as error:
             raise _broken(attempt, error, begun_s) from None
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import lru_cache
 from time import monotonic
 from typing import NamedTuple
@@ -63,20 +61,16 @@ class ConnectionPool:
         self._addresses: dict[tuple[str, int], tuple[float, list[AddrInfoType]]] = {}
         self._sweep: asyncio.TimerHandle | None = None
 
-    @asynccontextmanager
-    async def connection(self, origin: Origin, connect_s: float) -> AsyncIterator[EngineConnection]:
-        """Yield a connection for one exchange; raise OSError if none can be opened in `connect_s`.
+    async def take(self, origin: Origin, connect_s: float) -> EngineConnection:
+        """Return a connection for one exchange; raise OSError if none can be opened in `connect_s`."""
+        return self._take_idle(origin) or await self._connected(origin, connect_s)
 
-        An exchange that is incomplete at the end is broken off: the engine's side ends before this returns.
-        """
-        connection = self._take_idle(origin) or await self._connected(origin, connect_s)
-        try:
-            yield connection
-        finally:
-            if connection.reusable:
-                self._keep(origin, connection)
-            else:
-                await connection.close()
+    async def give_back(self, origin: Origin, connection: EngineConnection) -> None:
+        """Keep a connection whose exchange is over. Break off any other: the engine can notice it on return."""
+        if connection.reusable:
+            self._keep(origin, connection)
+        else:
+            await connection.close()
 
     async def close(self) -> None:
         """Close all connections, and return when they are closed."""

@@ -42,8 +42,8 @@ class AnswerHead(msgspec.Struct, frozen=True):
 class BodyReceiver(Protocol):
     """Receives one answer's body. It is called while the socket is read, so it must not raise."""
 
-    def receive(self, body: bytes) -> None:
-        """Take a part of the body, of any length."""
+    def receive(self, body: bytes, last: bool) -> None:
+        """Take a part of the body, of any length. After the last part, `end` follows at once."""
         ...
 
     def end(self, error: EngineConnectionError | None) -> None:
@@ -61,7 +61,7 @@ class WholeBody:
         self._error: EngineConnectionError | None = None
         self._ended = asyncio.Event()
 
-    def receive(self, body: bytes) -> None:
+    def receive(self, body: bytes, _last: bool) -> None:
         """Add a part of the body."""
         self._note()
         self._body += body
@@ -91,6 +91,9 @@ class EngineConnection(asyncio.Protocol):
         self._on_lost = on_lost
         self._lost = asyncio.Event()
         self._transport: asyncio.Transport | None = None
+        self._parts: list[bytes] = []
+        # The parser calls it for each part of a body, here without a Python frame.
+        self.on_body = self._parts.append
         self._begin()
 
     def _begin(self) -> None:
@@ -105,7 +108,6 @@ class EngineConnection(asyncio.Protocol):
         self._awaited: asyncio.Future[AnswerHead] | None = None
         self._head: AnswerHead | None = None
         self._receiver: BodyReceiver | None = None
-        self._parts: list[bytes] = []
         self._error: EngineConnectionError | None = None
         self._sending: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
@@ -239,7 +241,12 @@ class EngineConnection(asyncio.Protocol):
                 self._deliver()
                 self._fail(str(error) or type(error).__name__)
                 return
-        if self._parts:
+        parts = self._parts
+        if len(parts) == 1 and self._receiver is not None:
+            # Nearly all reads of a stream.
+            self._quiet_bytes = 0
+            self._receiver.receive(parts.pop(), self._complete)
+        elif parts:
             self._quiet_bytes = 0
             self._deliver()
         elif not self._complete:
@@ -258,8 +265,9 @@ class EngineConnection(asyncio.Protocol):
             if self._held_bytes > MAX_HELD_BYTES:
                 self.pause()
         elif parts:
-            self._parts = []
-            self._receiver.receive(parts[0] if len(parts) == 1 else b"".join(parts))
+            body = b"".join(parts)
+            parts.clear()
+            self._receiver.receive(body, self._complete)
 
     def _end(self) -> None:
         receiver, self._receiver = self._receiver, None
@@ -283,8 +291,7 @@ class EngineConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         """Take the end of a head from the parser. A few interim answers are dropped."""
         if self._head is not None:
-            self._keeps_alive = False
-            return
+            raise EngineConnectionError("an answer without a request")
         status, headers = self._parser.get_status_code(), self._headers
         # 101 is final: no other answer to the request follows it.
         if 100 <= status < 200 and status != _SWITCHING:
@@ -299,11 +306,6 @@ class EngineConnection(asyncio.Protocol):
         self._head = AnswerHead(status, headers)
         if self._awaited is not None and not self._awaited.done():
             self._awaited.set_result(self._head)
-
-    def on_body(self, body: bytes) -> None:
-        """Take a part of the body from the parser."""
-        if not self._complete:
-            self._parts.append(body)
 
     def on_message_complete(self) -> None:
         """Take the end of an answer from the parser."""
