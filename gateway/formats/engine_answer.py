@@ -98,7 +98,7 @@ class AnswerStream:
     def feed(self, chunk: bytes) -> bytes:
         """Return the bytes to relay to the client now; none before the answer has begun."""
         if self.begun and not self._cutter.unfinished and chunk.endswith(b"\n\n"):
-            # Whole events, as engines send them. Nearly all contain only a token.
+            # Whole events, as engines send them. Nearly all contain only a token, so they are scanned right here.
             for mark in self._read_marks:
                 if mark in chunk:
                     break
@@ -158,9 +158,17 @@ class AnswerStream:
 
     def _read(self, whole: bytes) -> bytes:
         """Record the contents of complete events, and return the bytes to relay."""
-        if not any(mark in whole for mark in self._read_marks):
+        if not self._is_marked(whole):
             return whole
-        return b"".join([self._changed(event) for event in events_in(whole)])
+        return b"".join([
+            self._changed(event) if self._is_marked(event.raw) else event.raw for event in events_in(whole)
+        ])  # fmt: skip
+
+    def _is_marked(self, data: bytes) -> bool:
+        for mark in self._read_marks:  # noqa: SIM110 - a generator would cost more than the search in a stream's event
+            if mark in data:
+                return True
+        return False
 
     def _changed(self, event: StreamEvent) -> bytes:
         data = event.data
@@ -210,7 +218,7 @@ def usage_in(answer: _Json) -> Usage | None:
 
 def _error_of(event: StreamEvent) -> EngineError | None:
     data = event.data
-    if data is None or not (event.kind == b"error" or any(mark in data for mark in _ERROR_MARKS)):
+    if data is None or not (event.kind == b"error" or b"error" in data or b".failed" in data):
         return None
     return error_in(_object(data))
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
 from typing import Protocol
 
 from typing_extensions import override
+
+from gateway.base.asgi_types import Message, Send
 
 CLIENT_STREAM = "headway.client_stream"
 """Key of the server's DirectClientStream in the ASGI scope's extensions."""
@@ -54,8 +55,8 @@ class DirectClientStream(ClientStream):
     __slots__ = ()
 
     @abstractmethod
-    def joined(self, first: bytes) -> AbstractContextManager[None]:
-        """Send the response's head, which is sent within the context, and this part of its body in one write."""
+    async def send_joined(self, send: Send, head: Message, first: bytes) -> None:
+        """Send the response's head with `send`, and the first part of its body, in one write."""
 
 
 class MessageStream(ClientStream):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from gateway.base.asgi_types import Message, Send
 from gateway.http.client_stream import CLIENT_STREAM, BodySource, DirectClientStream
 
 
@@ -48,22 +47,21 @@ class DirectStream(DirectClientStream):
             self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
 
     @override
-    @contextmanager
-    def joined(self, first: bytes) -> Iterator[None]:
-        """Send the response's head, which is sent within the context, and this part of its body in one write."""
+    async def until(self, ended: asyncio.Future[None]) -> None:
+        """Return when the source has ended."""
+        await ended
+
+    @override
+    async def send_joined(self, send: Send, head: Message, first: bytes) -> None:
+        """Send the response's head and the first part of its body in one write."""
         cycle = self._cycle
         transport = cycle.transport
         # Two writes would cost two system calls, each of which wakes the client.
         cycle.transport = _Joined(transport, b"%x\r\n%b\r\n" % (len(first), first))  # type: ignore[assignment]
         try:
-            yield
+            await send(head)
         finally:
             cycle.transport = transport
-
-    @override
-    async def until(self, ended: asyncio.Future[None]) -> None:
-        """Return when the source has ended."""
-        await ended
 
 
 class DirectProtocol(HttpToolsProtocol):

@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from gateway.base.asgi_types import Receive, Scope, Send
+from gateway.base.asgi_types import Message, Receive, Scope, Send
 from gateway.http.client_stream import CLIENT_STREAM, ClientStream, DirectClientStream, MessageStream
 from gateway.http.request_head import RequestHead, head_of
 
@@ -109,24 +109,26 @@ class Exchange:
         self.status = status
         await self.stop_comments()
         if self._comments is None or not self._comments.head_is_out:
-            direct = self._direct() if first else None
-            if direct is not None:
-                with direct.joined(first):
-                    await self.head_out(status, headers)
-                return
-            await self.head_out(status, headers)
-        if first:
+            await self.head_out(status, headers, first)
+        elif first:
             await self.chunk(first)
 
-    async def head_out(self, status: int, headers: list[Header]) -> None:
-        """Send status and headers."""
+    async def head_out(self, status: int, headers: list[Header], first: bytes = b"") -> None:
+        """Send status and headers, and the first part of the body."""
         headers.append(NOSNIFF)
         if self.decision_id:
             headers.append((b"x-headway-decision", self.decision_id.encode()))
+        head: Message = {"type": "http.response.start", "status": status, "headers": headers}
+        direct = self._direct() if first else None
         try:
-            await self._send({"type": "http.response.start", "status": status, "headers": headers})
+            if direct is not None:
+                await direct.send_joined(self._send, head, first)
+            else:
+                await self._send(head)
         except OSError:
             raise ClientGoneError from None
+        if first and direct is None:
+            await self.chunk(first)
 
     async def chunk(self, body: bytes) -> None:
         """Send a part of the body immediately."""
