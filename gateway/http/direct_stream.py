@@ -75,7 +75,7 @@ class DirectProtocol(HttpToolsProtocol):
         cycle: RequestResponseCycle | None = self.cycle
         # A websocket upgrade begins no response.
         if cycle is not None and cycle.scope is self.scope:
-            self.scope["extensions"] = {CLIENT_STREAM: DirectStream(self, cycle)}
+            self.scope["extensions"] = {CLIENT_STREAM: DirectStream(self, cycle)}  # type: ignore[dict-item]  # not JSON
 
     @override
     def pause_writing(self) -> None:

@@ -130,22 +130,23 @@ class ConnectionPool:
 
     async def _resolved(self, host: str, port: int) -> list[AddrInfoType]:
         try:
-            return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-        except socket.gaierror:
+            return [*socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)]
+        except (socket.gaierror, UnicodeError):
             until_s, addresses = self._addresses.get((host, port), (0.0, []))
         if monotonic() >= until_s:
             try:
-                addresses = await asyncio.get_running_loop().getaddrinfo(
+                resolved = await asyncio.get_running_loop().getaddrinfo(
                     host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
                 )
             except UnicodeError:
                 raise OSError(f"{host!r} is no host name") from None
+            addresses = [*resolved]
             if len(self._addresses) >= MAX_ADDRESSES:
                 self._addresses.clear()
             self._addresses[host, port] = monotonic() + ADDRESSES_S, addresses
         # Connections to a name with several addresses are spread over them.
         addresses.append(addresses.pop(0))
-        return addresses
+        return [*addresses]
 
     def _lost(self, connection: EngineConnection) -> None:
         origin = self._open.pop(connection, None)

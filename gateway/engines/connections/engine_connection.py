@@ -282,6 +282,10 @@ class EngineConnection(asyncio.Protocol):
         self._end()
         self.abort()
 
+    def on_message_begin(self) -> None:
+        """Take the beginning of an answer from the parser. A second one belongs to no request."""
+        self._keeps_alive = self._keeps_alive and self._head is None
+
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header field from the parser. Trailers are dropped."""
         if self._head is None:
