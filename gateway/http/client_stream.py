@@ -48,6 +48,10 @@ class ClientStream(ABC):
     async def until(self, ended: asyncio.Future[None]) -> None:
         """Return when the source has ended and the server has everything written until then."""
 
+    @abstractmethod
+    async def last_part(self, body: bytes) -> bytes:
+        """Wait until the client can have the last part of the body; return it if it is to be sent with the end."""
+
 
 class DirectClientStream(ClientStream):
     """A stream that the server offers."""
@@ -90,6 +94,13 @@ class MessageStream(ClientStream):
             body, self._unsent = b"".join(self._unsent), []
             if body:
                 await self._send_one(body)
+
+    @override
+    async def last_part(self, body: bytes) -> bytes:
+        """Send the last part of the body."""
+        if body:
+            await self._send_one(body)
+        return b""
 
     async def _send_one(self, body: bytes) -> None:
         source = self._source

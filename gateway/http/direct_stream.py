@@ -52,6 +52,13 @@ class DirectStream(DirectClientStream):
         await ended
 
     @override
+    async def last_part(self, body: bytes) -> bytes:
+        """Wait until the client has read; return the body, which takes no write of its own."""
+        if self._cycle.flow.write_paused:
+            await self._cycle.flow.drain()
+        return body
+
+    @override
     async def send_joined(self, send: Send, head: Message, first: bytes) -> None:
         """Send the response's head and the first part of its body in one write."""
         cycle = self._cycle
