@@ -115,7 +115,7 @@ class EngineAnswer:
         """
         self._connection.resume()
         client.follow(self)
-        if self._ended:
+        if self._ended and self._failure is None:
             self.last = self.take_first()
         elif self._first:
             client.write(self.take_first())
@@ -137,9 +137,10 @@ class EngineAnswer:
         try:
             passed = self.stream.feed(body)
         except HitsUnreadableError:
-            self._failure = self._attempt.failed(HTTP_5XX, self.status)
-            self._connection.abort()
-            self.end(None)
+            self._fail(self._attempt.failed(HTTP_5XX, self.status))
+            return
+        except Exception as error:  # noqa: BLE001 - the edge of a callback: the request's task reports the fault
+            self._fail(error)
             return
         client, progress = self._client, self._progress
         if client is None or progress is None:
@@ -151,6 +152,11 @@ class EngineAnswer:
             self.last = passed
         elif passed:
             client.write(passed)
+
+    def _fail(self, failure: Exception) -> None:
+        self._failure = failure
+        self._connection.abort()
+        self.end(None)
 
     def _hold(self, passed: bytes) -> None:
         """Keep the beginning until the client's response has started."""

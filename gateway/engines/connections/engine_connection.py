@@ -78,7 +78,7 @@ class WholeBody:
         await self._ended.wait()
         if self._error is not None and len(self._body) <= self._limit:
             raise self._error
-        return bytes(self._body[: self._limit + 1])
+        return bytes(self._body) if len(self._body) <= self._limit else bytes(self._body[: self._limit + 1])
 
 
 class EngineConnection(asyncio.Protocol):
@@ -91,6 +91,7 @@ class EngineConnection(asyncio.Protocol):
         self._on_lost = on_lost
         self._lost = asyncio.Event()
         self._transport: asyncio.Transport | None = None
+        self._drained: asyncio.Future[None] | None = None
         self._parts: list[bytes] = []
         # The parser calls it for each part of a body, here without a Python frame.
         self.on_body = self._parts.append
@@ -110,7 +111,8 @@ class EngineConnection(asyncio.Protocol):
         self._receiver: BodyReceiver | None = None
         self._error: EngineConnectionError | None = None
         self._sending: asyncio.Task[None] | None = None
-        self._drained: asyncio.Future[None] | None = None
+        # A complete answer may have been left unread.
+        self._parts.clear()
 
     @property
     def is_connected(self) -> bool:
@@ -215,6 +217,8 @@ class EngineConnection(asyncio.Protocol):
         elif not self._complete and self._error is None:
             self._fail(str(exc) if exc is not None else "the engine closed the connection")
         self._transport = None
+        # It refers to this object, which would wait for a garbage collection.
+        self._parser = None  # type: ignore[assignment]  # nothing more is received
 
     @override
     def pause_writing(self) -> None:

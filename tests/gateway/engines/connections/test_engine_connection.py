@@ -135,6 +135,14 @@ async def test_one_connection_carries_several_exchanges() -> None:
             assert connection.reusable
 
 
+async def test_an_unread_body_is_no_part_of_the_next_answer() -> None:
+    async with connected() as (connection, peer):
+        await answered(connection, peer, b"HTTP/1.1 302 Found\r\nContent-Length: 3\r\n\r\nold")
+        await until(lambda: connection.reusable)
+        await answered(connection, peer, OK + b"Content-Length: 3\r\n\r\nnew")
+        assert await connection.read(10) == b"new"
+
+
 async def test_a_body_without_length_ends_with_the_connection() -> None:
     async with connected() as (connection, peer):
         await answered(connection, peer, OK + b"\r\nabc")
