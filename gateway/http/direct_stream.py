@@ -12,7 +12,7 @@ from gateway.http.client_stream import CLIENT_STREAM, BodySource, DirectClientSt
 
 
 class _Joined:
-    """Stands in for a transport during one write, to which it adds data."""
+    """Replaces a transport during one write, to which it adds data."""
 
     __slots__ = ("_added", "_transport")
 

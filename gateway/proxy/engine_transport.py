@@ -15,12 +15,12 @@ from time import monotonic
 from msgspec.structs import replace
 
 from gateway.engines.breaker import CONNECT, HTTP_5XX, NO_PROGRESS, TIMEOUT
-from gateway.engines.connections.connection_pool import ConnectionPool, EngineAddress, engine_address
-from gateway.engines.connections.engine_connection import (
+from gateway.engines.connections.engine_connections import EngineConnections, EngineUrl, engine_address
+from gateway.engines.connections.request_connection import (
     MAX_HELD_BYTES,
     AnswerHead,
-    EngineConnection,
-    EngineConnectionError,
+    ConnectionBrokenError,
+    RequestConnection,
 )
 from gateway.engines.engine_progress import EngineProgress
 from gateway.engines.engine_rejection import (
@@ -43,7 +43,7 @@ from gateway.requests.kv_load_report import TRANSFER_MARK, take_outcome
 from kvstore.connector.engine_params import KvOutcome
 
 _JSON_TYPES = frozenset(("application/json", "application/octet-stream"))
-"""The second stands for a missing content type."""
+"""The second is assumed for a missing content type."""
 _BROKEN = (OSError, EngineSilentError)
 
 
@@ -54,7 +54,7 @@ class EngineAnswer:
     BodyReceiver and a BodySource, it connects the engine's socket with the client's.
     """
 
-    def __init__(self, attempt: Attempt, connection: EngineConnection, head: AnswerHead, guard: ProgressGuard) -> None:
+    def __init__(self, attempt: Attempt, connection: RequestConnection, head: AnswerHead, guard: ProgressGuard) -> None:
         self.status = head.status
         self.headers = passed_headers(head.headers)
         self.streams = head.status == 200 and head.content_type == "text/event-stream"
@@ -166,7 +166,7 @@ class EngineAnswer:
         if len(self._first) > MAX_HELD_BYTES:
             self._connection.pause()
 
-    def end(self, error: EngineConnectionError | None) -> None:
+    def end(self, error: ConnectionBrokenError | None) -> None:
         """Take the end of the answer."""
         self._ended = True
         self._failure = self._failure or error
@@ -224,7 +224,7 @@ class EngineAnswer:
 class EngineTransport:
     """Sends one attempt at a time. It has no state between attempts."""
 
-    def __init__(self, settings: RelaySettings, connections: ConnectionPool) -> None:
+    def __init__(self, settings: RelaySettings, connections: EngineConnections) -> None:
         self._settings = settings
         self._connections = connections
 
@@ -252,7 +252,7 @@ class EngineTransport:
             raise _broken(attempt, error, begun_s) from None
 
 
-def _request_head(address: EngineAddress, path: str, headers: Mapping[str, str]) -> bytes:
+def _request_head(address: EngineUrl, path: str, headers: Mapping[str, str]) -> bytes:
     """Return the head of a request; raise ValueError if a header would begin another line."""
     lines = [f"POST {address.path}{path} HTTP/1.1", f"host: {address.host}", "accept: */*"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
@@ -261,7 +261,7 @@ def _request_head(address: EngineAddress, path: str, headers: Mapping[str, str])
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-async def _reject(attempt: Attempt, connection: EngineConnection, head: AnswerHead) -> None:
+async def _reject(attempt: Attempt, connection: RequestConnection, head: AnswerHead) -> None:
     """Raise AttemptFailedError for an answer that another engine might not give."""
     status, encoded = head.status, is_encoded(head.headers)
     if status == 200 and not encoded:

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.engines.connections.connection_pool import engine_address
-from gateway.engines.connections.engine_connection import AnswerHead, BodyReceiver, EngineConnectionError
+from gateway.engines.connections.engine_connections import engine_address
+from gateway.engines.connections.request_connection import AnswerHead, BodyReceiver, ConnectionBrokenError
 from gateway.engines.engine_progress import EngineProgress
 from gateway.formats.endpoints import BY_PATH, CHAT
 from gateway.formats.hit_figures import HIDDEN
@@ -26,7 +26,7 @@ STREAM = AnswerHead(200, {"content-type": "text/event-stream"})
 
 
 class Connection:
-    """Stands in for the engine's connection; the test is the socket."""
+    """Records what the answer does with the engine's connection. The test delivers what the socket would."""
 
     def __init__(self, *waiting: bytes) -> None:
         self._waiting = waiting
@@ -93,9 +93,9 @@ async def test_an_answer_that_is_complete_before_the_response_starts_is_one_part
 async def test_a_stream_that_breaks_right_after_its_beginning_is_relayed_that_far() -> None:
     got, _ = answer(Connection(EVENT))
     await got.open()
-    got.end(EngineConnectionError("gone"))
+    got.end(ConnectionBrokenError("gone"))
     stream, sent = client()
-    with pytest.raises(EngineConnectionError):
+    with pytest.raises(ConnectionBrokenError):
         await got.relay_to(stream, EngineProgress())
     assert sent == [EVENT]
 
@@ -104,8 +104,8 @@ async def test_a_stream_that_breaks_before_its_content_fails_the_attempt() -> No
     got, _ = answer(Connection(b": comment\n\n"))
     opening = asyncio.create_task(got.open())
     await asyncio.sleep(0)
-    got.end(EngineConnectionError("gone"))
-    with pytest.raises(EngineConnectionError):
+    got.end(ConnectionBrokenError("gone"))
+    with pytest.raises(ConnectionBrokenError):
         await opening
 
 

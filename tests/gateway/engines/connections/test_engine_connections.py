@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.engines.connections.connection_pool import ConnectionPool, Origin, engine_address
-from gateway.engines.connections.engine_connection import EngineConnection
+from gateway.engines.connections.engine_connections import EngineConnections, EngineOrigin, engine_address
+from gateway.engines.connections.request_connection import RequestConnection
 from gateway.engines.engine_tls import AUTHORITY, engine_tls
 from tests.certificates import certificates, tls_engine
 from tests.gateway.ports import listen
@@ -44,20 +44,20 @@ class Engine:
 
 
 @asynccontextmanager
-async def running(keepalive_s: float = 30.0) -> AsyncIterator[tuple[Engine, ConnectionPool, Origin]]:
+async def running(keepalive_s: float = 30.0) -> AsyncIterator[tuple[Engine, EngineConnections, EngineOrigin]]:
     """Yield an engine, a pool, and the engine's origin."""
     engine = Engine()
     server = await asyncio.start_server(engine.serve, "127.0.0.1", 0)
-    pool = ConnectionPool(keepalive_s)
+    pool = EngineConnections(keepalive_s)
     async with server:
         try:
-            yield engine, pool, Origin("127.0.0.1", server.sockets[0].getsockname()[1], False)
+            yield engine, pool, EngineOrigin("127.0.0.1", server.sockets[0].getsockname()[1], False)
         finally:
             await pool.close()
             await until(lambda: engine.ended == engine.connections)
 
 
-async def exchange(pool: ConnectionPool, origin: Origin) -> EngineConnection:
+async def exchange(pool: EngineConnections, origin: EngineOrigin) -> RequestConnection:
     """Make one request, and return its connection."""
     connection = await pool.take(origin, PATIENCE_S)
     try:
@@ -110,27 +110,27 @@ async def test_a_closed_port_is_an_error_at_once() -> None:
     listener = listen()
     port = listener.getsockname()[1]
     listener.close()
-    pool = ConnectionPool(1.0)
+    pool = EngineConnections(1.0)
     with pytest.raises(ConnectionRefusedError):
-        await pool.take(Origin("127.0.0.1", port, False), PATIENCE_S)
+        await pool.take(EngineOrigin("127.0.0.1", port, False), PATIENCE_S)
     await pool.close()
 
 
 async def test_a_connection_that_is_not_accepted_in_time_is_a_timeout() -> None:
     # TLS to a server that never answers the handshake.
     listener = listen()
-    pool = ConnectionPool(1.0)
+    pool = EngineConnections(1.0)
     with pytest.raises(TimeoutError):
-        await pool.take(Origin("127.0.0.1", listener.getsockname()[1], True), 0.1)
+        await pool.take(EngineOrigin("127.0.0.1", listener.getsockname()[1], True), 0.1)
     await pool.close()
     listener.close()
 
 
 async def test_an_unknown_host_is_an_error() -> None:
-    pool = ConnectionPool(1.0)
+    pool = EngineConnections(1.0)
     for host in ("no-such-host.invalid", "x" * 70 + ".invalid"):
         with pytest.raises(OSError, match=r".+"):
-            await pool.take(Origin(host, 80, False), PATIENCE_S)
+            await pool.take(EngineOrigin(host, 80, False), PATIENCE_S)
 
 
 async def test_a_host_name_is_resolved_once_and_its_addresses_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +158,7 @@ async def test_an_idle_connection_detects_a_lost_peer() -> None:
 
 async def test_tls_uses_the_engines_authorities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = certificates(tmp_path)
-    pool = ConnectionPool(1.0)
+    pool = EngineConnections(1.0)
     engine_tls.cache_clear()
     try:
         async with tls_engine(files) as url:
@@ -179,12 +179,12 @@ async def test_tls_uses_the_engines_authorities(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("url", "origin", "host", "path"),
     [
-        ("http://engine", Origin("engine", 80, False), "engine", ""),
-        ("http://engine:8000/", Origin("engine", 8000, False), "engine:8000", ""),
-        ("https://engine/a/b/", Origin("engine", 443, True), "engine", "/a/b"),
-        ("http://[::1]:8000", Origin("::1", 8000, False), "[::1]:8000", ""),
-        ("http://münchen:81/ü", Origin("xn--mnchen-3ya", 81, False), "xn--mnchen-3ya:81", "/%C3%BC"),
+        ("http://engine", EngineOrigin("engine", 80, False), "engine", ""),
+        ("http://engine:8000/", EngineOrigin("engine", 8000, False), "engine:8000", ""),
+        ("https://engine/a/b/", EngineOrigin("engine", 443, True), "engine", "/a/b"),
+        ("http://[::1]:8000", EngineOrigin("::1", 8000, False), "[::1]:8000", ""),
+        ("http://münchen:81/ü", EngineOrigin("xn--mnchen-3ya", 81, False), "xn--mnchen-3ya:81", "/%C3%BC"),
     ],
 )
-def test_an_address_is_split_into_origin_host_and_path(url: str, origin: Origin, host: str, path: str) -> None:
+def test_an_address_is_split_into_origin_host_and_path(url: str, origin: EngineOrigin, host: str, path: str) -> None:
     assert engine_address(url) == (origin, host, path)

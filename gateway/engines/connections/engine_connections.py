@@ -12,7 +12,7 @@ import aiohappyeyeballs
 from aiohappyeyeballs import AddrInfoType
 from yarl import URL
 
-from gateway.engines.connections.engine_connection import EngineConnection
+from gateway.engines.connections.request_connection import RequestConnection
 from gateway.engines.engine_tls import engine_tls
 
 ADDRESSES_S = 60.0
@@ -22,7 +22,7 @@ _HAPPY_EYEBALLS_S = 0.25
 """Seconds after which the next address of a host is tried as well (RFC 8305, §5)."""
 
 
-class Origin(NamedTuple):
+class EngineOrigin(NamedTuple):
     """The server of a URL. Requests to one origin share its connections."""
 
     host: str
@@ -30,10 +30,10 @@ class Origin(NamedTuple):
     is_tls: bool
 
 
-class EngineAddress(NamedTuple):
+class EngineUrl(NamedTuple):
     """An engine's URL as its requests need it."""
 
-    origin: Origin
+    origin: EngineOrigin
     host: str
     """Value of the Host header."""
     path: str
@@ -41,14 +41,14 @@ class EngineAddress(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def engine_address(url: str) -> EngineAddress:
+def engine_address(url: str) -> EngineUrl:
     """Return the parts of an engine's URL."""
     parsed = URL(url.rstrip("/"))
-    origin = Origin(parsed.raw_host or "", parsed.port or 0, parsed.scheme == "https")
-    return EngineAddress(origin, parsed.host_port_subcomponent or "", parsed.raw_path.rstrip("/"))
+    origin = EngineOrigin(parsed.raw_host or "", parsed.port or 0, parsed.scheme == "https")
+    return EngineUrl(origin, parsed.host_port_subcomponent or "", parsed.raw_path.rstrip("/"))
 
 
-class ConnectionPool:
+class EngineConnections:
     """Connections to all engines, used on one event loop. Mutable: idle and open connections, resolved addresses.
 
     An idle connection is closed after `keepalive_s`.
@@ -56,16 +56,16 @@ class ConnectionPool:
 
     def __init__(self, keepalive_s: float) -> None:
         self.keepalive_s = keepalive_s
-        self._idle: dict[Origin, dict[EngineConnection, float]] = {}
-        self._open: dict[EngineConnection, Origin] = {}
+        self._idle: dict[EngineOrigin, dict[RequestConnection, float]] = {}
+        self._open: dict[RequestConnection, EngineOrigin] = {}
         self._addresses: dict[tuple[str, int], tuple[float, list[AddrInfoType]]] = {}
         self._sweep: asyncio.TimerHandle | None = None
 
-    async def take(self, origin: Origin, connect_s: float) -> EngineConnection:
+    async def take(self, origin: EngineOrigin, connect_s: float) -> RequestConnection:
         """Return a connection for one exchange; raise OSError if none can be opened in `connect_s`."""
         return self._take_idle(origin) or await self._connected(origin, connect_s)
 
-    async def give_back(self, origin: Origin, connection: EngineConnection) -> None:
+    async def give_back(self, origin: EngineOrigin, connection: RequestConnection) -> None:
         """Keep a connection whose exchange is over. Break off any other: the engine can notice it on return."""
         if connection.reusable:
             self._keep(origin, connection)
@@ -79,7 +79,7 @@ class ConnectionPool:
         connected = [connection for connection in self._open if connection.is_connected]
         await asyncio.gather(*[connection.close() for connection in connected])
 
-    def _take_idle(self, origin: Origin) -> EngineConnection | None:
+    def _take_idle(self, origin: EngineOrigin) -> RequestConnection | None:
         idle, now = self._idle.get(origin), monotonic()
         while idle:
             # The last one used is the last one that the engine closes.
@@ -89,7 +89,7 @@ class ConnectionPool:
             connection.abort()
         return None
 
-    def _keep(self, origin: Origin, connection: EngineConnection) -> None:
+    def _keep(self, origin: EngineOrigin, connection: RequestConnection) -> None:
         connection.resume()
         self._idle.setdefault(origin, {})[connection] = monotonic()
         if self._sweep is None:
@@ -107,10 +107,10 @@ class ConnectionPool:
         if self._idle:
             self._sweep = asyncio.get_running_loop().call_later(self.keepalive_s / 2, self._close_idle)
 
-    async def _connected(self, origin: Origin, connect_s: float) -> EngineConnection:
+    async def _connected(self, origin: EngineOrigin, connect_s: float) -> RequestConnection:
         loop, (host, port, is_tls) = asyncio.get_running_loop(), origin
         addresses = await self._resolved(host, port)
-        connection = EngineConnection(self._lost)
+        connection = RequestConnection(self._lost)
         # Before it is connected, because it can be lost before this task continues.
         self._open[connection] = origin
         try:
@@ -148,7 +148,7 @@ class ConnectionPool:
         addresses.append(addresses.pop(0))
         return [*addresses]
 
-    def _lost(self, connection: EngineConnection) -> None:
+    def _lost(self, connection: RequestConnection) -> None:
         origin = self._open.pop(connection, None)
         if origin is not None and origin in self._idle:
             self._idle[origin].pop(connection, None)

@@ -9,12 +9,12 @@ from typing import cast
 
 import pytest
 
-from gateway.engines.connections.engine_connection import (
+from gateway.engines.connections.request_connection import (
     MAX_HELD_BYTES,
     MAX_QUIET_BYTES,
     AnswerHead,
-    EngineConnection,
-    EngineConnectionError,
+    ConnectionBrokenError,
+    RequestConnection,
 )
 from gateway.engines.engine_session import MAX_INTERIM
 from gateway.http.large_body import in_pieces
@@ -38,14 +38,14 @@ class Received:
     def __init__(self) -> None:
         self.parts: list[bytes] = []
         self.marked_last: list[bool] = []
-        self.error: EngineConnectionError | None = None
+        self.error: ConnectionBrokenError | None = None
         self.ended = asyncio.Event()
 
     def receive(self, body: bytes, last: bool) -> None:
         self.parts.append(body)
         self.marked_last.append(last)
 
-    def end(self, error: EngineConnectionError | None) -> None:
+    def end(self, error: ConnectionBrokenError | None) -> None:
         self.error = error
         self.ended.set()
 
@@ -56,14 +56,14 @@ class Received:
 
 
 @asynccontextmanager
-async def connected() -> AsyncIterator[tuple[EngineConnection, Peer]]:
+async def connected() -> AsyncIterator[tuple[RequestConnection, Peer]]:
     """Yield both sides of a connection."""
     peers: asyncio.Queue[Peer] = asyncio.Queue()
     server = await asyncio.start_server(lambda r, w: peers.put_nowait(Peer(r, w)), "127.0.0.1", 0)
     address = server.sockets[0].getsockname()
-    lost: list[EngineConnection] = []
+    lost: list[RequestConnection] = []
     async with server:
-        connection = EngineConnection(lost.append)
+        connection = RequestConnection(lost.append)
         await asyncio.get_running_loop().create_connection(lambda: connection, *address)
         peer = await peers.get()
         try:
@@ -74,7 +74,7 @@ async def connected() -> AsyncIterator[tuple[EngineConnection, Peer]]:
         assert lost == [connection]
 
 
-async def answered(connection: EngineConnection, peer: Peer, *sent: bytes) -> AnswerHead:
+async def answered(connection: RequestConnection, peer: Peer, *sent: bytes) -> AnswerHead:
     """Send a request and these bytes of its answer; return the head."""
     connection.send(b"POST / HTTP/1.1\r\ncontent-length: 2\r\n\r\n", b"{}")
     assert (await peer.reader.readuntil(b"{}")).startswith(b"POST /")
@@ -174,7 +174,7 @@ async def test_a_body_that_ends_early_is_an_error_after_its_bytes(sent: bytes) -
 )
 async def test_an_answer_that_is_no_http_or_too_long_a_head_breaks_the_connection(sent: bytes) -> None:
     async with connected() as (connection, peer):
-        with pytest.raises(EngineConnectionError):
+        with pytest.raises(ConnectionBrokenError):
             await answered(connection, peer, sent)
         assert not connection.is_open
 
@@ -200,7 +200,7 @@ async def test_a_connection_closed_before_the_answer_is_an_error() -> None:
     async with connected() as (connection, peer):
         connection.send(b"POST / HTTP/1.1\r\n\r\n", b"")
         peer.writer.close()
-        with pytest.raises(EngineConnectionError):
+        with pytest.raises(ConnectionBrokenError):
             await connection.head()
         assert not connection.reusable
 

@@ -23,7 +23,7 @@ _SWITCHING = 101
 _WITHOUT_BODY = frozenset((204, 304))
 
 
-class EngineConnectionError(ConnectionError):
+class ConnectionBrokenError(ConnectionError):
     """The connection broke, or the engine sent something other than one HTTP answer."""
 
 
@@ -46,7 +46,7 @@ class BodyReceiver(Protocol):
         """Take a part of the body, of any length. After the last part, `end` follows at once."""
         ...
 
-    def end(self, error: EngineConnectionError | None) -> None:
+    def end(self, error: ConnectionBrokenError | None) -> None:
         """Take the body's end; `error` if it is incomplete."""
         ...
 
@@ -58,7 +58,7 @@ class WholeBody:
         self._limit = limit
         self._note = note
         self._body = bytearray()
-        self._error: EngineConnectionError | None = None
+        self._error: ConnectionBrokenError | None = None
         self._ended = asyncio.Event()
 
     def receive(self, body: bytes, _last: bool) -> None:
@@ -68,26 +68,26 @@ class WholeBody:
         if len(self._body) > self._limit:
             self._ended.set()
 
-    def end(self, error: EngineConnectionError | None) -> None:
+    def end(self, error: ConnectionBrokenError | None) -> None:
         """Take the end of the body."""
         self._error = error
         self._ended.set()
 
     async def read(self) -> bytes:
-        """Return the body when it has ended, or one byte more than the limit; raise EngineConnectionError."""
+        """Return the body when it has ended, or one byte more than the limit; raise ConnectionBrokenError."""
         await self._ended.wait()
         if self._error is not None and len(self._body) <= self._limit:
             raise self._error
         return bytes(self._body) if len(self._body) <= self._limit else bytes(self._body[: self._limit + 1])
 
 
-class EngineConnection(asyncio.Protocol):
+class RequestConnection(asyncio.Protocol):
     """Carries one request at a time. Mutable: the state of the current request and its answer.
 
     `on_lost` is called when the connection is closed, by either side.
     """
 
-    def __init__(self, on_lost: Callable[[EngineConnection], None]) -> None:
+    def __init__(self, on_lost: Callable[[RequestConnection], None]) -> None:
         self._on_lost = on_lost
         self._lost = asyncio.Event()
         self._transport: asyncio.Transport | None = None
@@ -109,7 +109,7 @@ class EngineConnection(asyncio.Protocol):
         self._awaited: asyncio.Future[AnswerHead] | None = None
         self._head: AnswerHead | None = None
         self._receiver: BodyReceiver | None = None
-        self._error: EngineConnectionError | None = None
+        self._error: ConnectionBrokenError | None = None
         self._sending: asyncio.Task[None] | None = None
         # A complete answer may have been left unread.
         self._parts.clear()
@@ -132,7 +132,7 @@ class EngineConnection(asyncio.Protocol):
     def send(self, head: bytes, body: bytes | AsyncIterator[memoryview]) -> None:
         """Send a request. A body in pieces is sent by a task, at the engine's pace."""
         if self._transport is None:
-            raise EngineConnectionError("the connection is closed")
+            raise ConnectionBrokenError("the connection is closed")
         self._begin()
         if isinstance(body, bytes):
             self._transport.write(head + body)
@@ -148,7 +148,7 @@ class EngineConnection(asyncio.Protocol):
             await (self._drained or asyncio.sleep(0))
 
     async def head(self) -> AnswerHead:
-        """Return the head of the answer when it has come; raise EngineConnectionError."""
+        """Return the head of the answer when it has come; raise ConnectionBrokenError."""
         if self._head is None:
             if self._error is not None:
                 raise self._error
@@ -167,7 +167,7 @@ class EngineConnection(asyncio.Protocol):
     async def read(self, limit: int, note: Callable[[], None] = lambda: None) -> bytes:
         """Return the answer's body. Of a longer one, return one byte more than `limit`, and close the connection.
 
-        `note` is called for each part. Raise EngineConnectionError if the body is incomplete.
+        `note` is called for each part. Raise ConnectionBrokenError if the body is incomplete.
         """
         body = WholeBody(limit, note)
         self.pass_on(body)
@@ -280,7 +280,7 @@ class EngineConnection(asyncio.Protocol):
 
     def _fail(self, why: str) -> None:
         """End the exchange with an error, and close the connection."""
-        self._error = EngineConnectionError(why)
+        self._error = ConnectionBrokenError(why)
         if self._awaited is not None and not self._awaited.done():
             self._awaited.set_exception(self._error)
         self._end()
@@ -299,13 +299,13 @@ class EngineConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         """Take the end of a head from the parser. A few interim answers are dropped."""
         if self._head is not None:
-            raise EngineConnectionError("an answer without a request")
+            raise ConnectionBrokenError("an answer without a request")
         status, headers = self._parser.get_status_code(), self._headers
         # 101 is final: no other answer to the request follows it.
         if 100 <= status < 200 and status != _SWITCHING:
             self._interim, self._is_interim, self._headers = self._interim + 1, True, {}
             if self._interim > MAX_INTERIM:
-                raise EngineConnectionError(f"more than {MAX_INTERIM} interim answers")
+                raise ConnectionBrokenError(f"more than {MAX_INTERIM} interim answers")
             return
         coding = headers.get("transfer-encoding", "").lower()
         framed = coding.endswith("chunked") if coding else "content-length" in headers
