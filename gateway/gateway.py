@@ -33,6 +33,7 @@ from gateway.contracts.rebalance_order import TOPIC_PREFIX as REBALANCE_PREFIX
 from gateway.contracts.rebalance_order import decode_order
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, as_live, decode_snapshot
 from gateway.contracts.wire import UnreadableMessageError
+from gateway.engines.connections.engine_connections import EngineConnections
 from gateway.engines.engine_session import engine_session
 from gateway.engines.report_fence import ReportFence
 from gateway.http.request_head import TaggedIds
@@ -82,7 +83,7 @@ class Gateway:
         self.has_approximate_pool = False
         """Whether a pool derives keys from prompt text; the others use an engine's tokenizer."""
         self.session: aiohttp.ClientSession | None = None
-        """HTTP session shared by proxy and adapters; created by `start`."""
+        self.engine_connections = EngineConnections(_IDLE_S)
         self.key_quotas = KeyQuotas(self.metrics.key_limited)
         self.feedback_quotas = KeyQuotas(self.metrics.key_limited, calls="reports", per_request=FEEDBACK_CALLS)
         self.key_usage = KeyUsage(bus)
@@ -249,10 +250,9 @@ class Gateway:
         self.pools.clear()
         self.snapshot = None
         if self.session is not None:
-            await self.session.close()
+            await asyncio.gather(self.session.close(), self.engine_connections.close())
         if self._context is not None:
-            # ZeroMQ would otherwise wait for unsent messages without a limit.
-            self._context.destroy(linger=0)
+            self._context.destroy(linger=0)  # ZeroMQ would otherwise wait for unsent messages without a limit.
 
     def service_for(self, caller: ApiKeyEntry, model: str) -> Service | None:
         """Return the pools that serve this model, None if there are none or the caller's tenant must not use it."""

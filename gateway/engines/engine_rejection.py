@@ -11,8 +11,8 @@ engine reports so to its health probe.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
-import aiohttp
 import msgspec
 
 from gateway.engines.breaker import HTTP_4XX, HTTP_5XX, THROTTLED
@@ -52,33 +52,25 @@ class EngineRejection(msgspec.Struct, frozen=True):
     """Seconds of the Retry-After header; None: missing or unreadable."""
 
 
-async def read_rejection(response: aiohttp.ClientResponse) -> EngineRejection:
-    """Return the answer with at most MAX_BODY_BYTES of its body."""
-    body = bytearray()
-    async for chunk in response.content.iter_any():
-        body += chunk[: MAX_BODY_BYTES - len(body)]
-        if len(body) >= MAX_BODY_BYTES:
-            # With an unread rest, the connection cannot carry another request.
-            response.close()
-            break
-    headers = passed_headers(response)
-    if response.status in BUSY and "retry-after" not in response.headers:
-        headers.append((b"retry-after", b"1"))
-    return EngineRejection(response.status, bytes(body), headers, _pause_s(response))
+def rejection_of(status: int, headers: Mapping[str, str], body: bytes) -> EngineRejection:
+    """Return the answer as a rejection."""
+    passed = passed_headers(headers)
+    if status in BUSY and "retry-after" not in headers:
+        passed.append((b"retry-after", b"1"))
+    return EngineRejection(status, body, passed, _pause_s(headers))
 
 
-def passed_headers(response: aiohttp.ClientResponse) -> list[Header]:
+def passed_headers(headers: Mapping[str, str]) -> list[Header]:
     """Return the headers of an engine's answer that are forwarded to the client.
 
     The answer is served from the console's origin, so content that a browser would display or run gets a binary content
     type.
     """
-    headers = response.headers
     kind = headers.get("content-type", "")
     return [
         (b"content-type", kind.encode() if _PLAIN_TYPE(kind) else b"application/octet-stream"),
         *(
-            # aiohttp has decoded them in this way.
+            # They were decoded in this way, here and by aiohttp.
             (name.encode(), headers[name].encode("utf-8", "surrogateescape"))
             for name in _PASSED_HEADERS
             if name in headers
@@ -86,11 +78,11 @@ def passed_headers(response: aiohttp.ClientResponse) -> list[Header]:
     ]
 
 
-def is_encoded(response: aiohttp.ClientResponse) -> bool:
+def is_encoded(headers: Mapping[str, str]) -> bool:
     """Return whether the engine encoded its answer. Encoding was not requested and is not decoded here."""
-    return response.headers.get("content-encoding", "identity").strip().lower() not in ("identity", "")
+    return headers.get("content-encoding", "identity").strip().lower() not in ("identity", "")
 
 
-def _pause_s(response: aiohttp.ClientResponse) -> float | None:
-    text = response.headers.get("retry-after", "")
+def _pause_s(headers: Mapping[str, str]) -> float | None:
+    text = headers.get("retry-after", "")
     return float(text) if text.isascii() and text.isdigit() and len(text) <= 6 else None

@@ -34,6 +34,17 @@ def engine_session(*, keepalive_s: float, connect_s: float | None = None, limit:
     )
 
 
+def detect_lost_peer(transport: asyncio.BaseTransport) -> None:
+    """Let the kernel close a connection whose peer has vanished, even if nothing is sent on it."""
+    connected: socket.socket | None = transport.get_extra_info("socket")
+    if connected is not None:
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE.items():
+            # macOS lacks some of these options.
+            if hasattr(socket, name):
+                connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
 class _EngineConnector(aiohttp.TCPConnector):
     """Opens connections that count interim answers and use the engines' TLS settings."""
 
@@ -59,13 +70,7 @@ class _EngineConnection(ResponseHandler):
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        connected: socket.socket | None = transport.get_extra_info("socket")
-        if connected is not None:
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for name, value in _KEEPALIVE.items():
-                # macOS lacks some of these options.
-                if hasattr(socket, name):
-                    connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        detect_lost_peer(transport)
 
     @override
     def feed_data(self, data: Any, size: int = 0) -> None:

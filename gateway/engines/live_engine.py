@@ -44,7 +44,7 @@ _BY_DISPATCHES = Trust(DEGRADED, "the index is built from this gateway's dispatc
 class LiveEngine:
     """One engine's state. Callbacks of the breaker and the intake notify the pool of changes.
 
-    Mutable: all public attributes except `session`, accessed only on the event loop's thread.
+    Mutable: all public attributes, accessed only on the event loop's thread.
     """
 
     models: tuple[ModelCard, ...] = ()
@@ -67,7 +67,6 @@ class LiveEngine:
         """`signs` returns the number of signs of work that this gateway has seen from the engine."""
         self.entry = entry
         self.incarnation = incarnation
-        self.session = session
         self._bearer = engine_key(entry.key_variable, settings.engine_bearer)
         self.adapter = VllmAdapter(
             session,

@@ -14,7 +14,7 @@ import msgspec
 from gateway.formats.engine_error import EngineError, error_in
 from gateway.formats.engine_usage import Usage
 from gateway.formats.event_stream import EventCutter, StreamEvent, events_in
-from gateway.formats.hit_figures import HIDDEN, HitsUnreadableError, reveals_hits, with_cached_tokens
+from gateway.formats.hit_figures import HIDDEN, HIT_MARKS, HitsUnreadableError, reveals_hits, with_cached_tokens
 from routing.values.prepared_struct import prepared
 
 MAX_HELD_BYTES = 1024 * 1024
@@ -80,15 +80,30 @@ class AnswerStream:
         self.error: EngineError | None = None
         self._strip, self._cached_tokens, self._mark, self._take = strip, cached_tokens, mark, take
         self._changes = strip or cached_tokens is not None or take is not None
+        self._read_marks = self._marks_of_read_events()
         self._cutter = EventCutter()
         self._held = b""
 
     def report_cached(self, cached_tokens: int) -> None:
         """Use this figure for cached tokens. Call it before any bytes are relayed."""
         self._cached_tokens, self._changes = cached_tokens, True
+        self._read_marks = self._marks_of_read_events()
+
+    def _marks_of_read_events(self) -> tuple[bytes, ...]:
+        """Return marks of which each event that has to be read contains one. The others pass without being decoded."""
+        taken = (self._mark,) if self._take is not None else ()
+        hits = HIT_MARKS if self._hides else ()
+        return (DONE, _USAGE, *_ERROR_MARKS, *taken, *hits)
 
     def feed(self, chunk: bytes) -> bytes:
         """Return the bytes to relay to the client now; none before the answer has begun."""
+        if self.begun and not self._cutter.unfinished and chunk.endswith(b"\n\n"):
+            # Whole events, as engines send them. Nearly all contain only a token, so they are scanned right here.
+            for mark in self._read_marks:
+                if mark in chunk:
+                    break
+            else:
+                return chunk
         whole = self._cutter.feed(chunk)
         if not self.begun:
             return self._beginning(whole)
@@ -143,12 +158,17 @@ class AnswerStream:
 
     def _read(self, whole: bytes) -> bytes:
         """Record the contents of complete events, and return the bytes to relay."""
-        takes = self._take is not None and self._mark in whole
-        changes = takes or (self._hides and reveals_hits(whole))
-        # Few events have one of these marks; the others pass without being decoded.
-        if not (changes or DONE in whole or _USAGE in whole or any(mark in whole for mark in _ERROR_MARKS)):
+        if not self._is_marked(whole):
             return whole
-        return b"".join([self._changed(event) for event in events_in(whole)])
+        return b"".join([
+            self._changed(event) if self._is_marked(event.raw) else event.raw for event in events_in(whole)
+        ])  # fmt: skip
+
+    def _is_marked(self, data: bytes) -> bool:
+        for mark in self._read_marks:  # noqa: SIM110 - a generator would cost more than the search in a stream's event
+            if mark in data:
+                return True
+        return False
 
     def _changed(self, event: StreamEvent) -> bytes:
         data = event.data
@@ -198,7 +218,7 @@ def usage_in(answer: _Json) -> Usage | None:
 
 def _error_of(event: StreamEvent) -> EngineError | None:
     data = event.data
-    if data is None or not (event.kind == b"error" or any(mark in data for mark in _ERROR_MARKS)):
+    if data is None or not (event.kind == b"error" or b"error" in data or b".failed" in data):
         return None
     return error_in(_object(data))
 

@@ -17,6 +17,7 @@ _EVENT = re.compile(rb"(?s).*?" + _LINE_END + _LINE_END)
 _COMMENT = re.compile(rb"(?::[^\r\n]*" + _LINE_END + rb")+")
 _BLANK = (b"\n\n", b"\n\r", b"\r\r")
 """Byte pairs. Every blank line contains one of them."""
+_DATA = b"data: "
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -47,7 +48,8 @@ class EventCutter:
     """Splits a stream of arbitrary chunks after its events. Mutable: the bytes of the unfinished event."""
 
     def __init__(self) -> None:
-        self._rest = bytearray()
+        self.unfinished = self._rest = bytearray()
+        """The bytes of the unfinished event, which only this object changes."""
 
     def __len__(self) -> int:
         return len(self._rest)
@@ -79,12 +81,17 @@ class EventCutter:
 
 def events_in(whole: bytes) -> Iterator[StreamEvent]:
     """Yield the events in bytes that an EventCutter returned."""
-    begin = 0
+    begin, is_plain = 0, b"\r" not in whole
     while begin < len(whole):
-        # A comment needs no blank line: a keep-alive is complete as soon as its line is.
-        match = _COMMENT.match(whole, begin) or _EVENT.match(whole, begin)
-        end = match.end() if match is not None else len(whole)
-        yield _parsed(whole[begin:end])
+        end = whole.find(b"\n", begin) + 2 if is_plain and whole.startswith(_DATA, begin) else 0
+        if end and whole.startswith(b"\n", end - 1):
+            # One line of data, as nearly all events.
+            yield StreamEvent(whole[begin:end], b"", whole[begin + len(_DATA) : end - 2])
+        else:
+            # A comment needs no blank line: a keep-alive is complete as soon as its line is.
+            match = _COMMENT.match(whole, begin) or _EVENT.match(whole, begin)
+            end = match.end() if match is not None else len(whole)
+            yield _parsed(whole[begin:end])
         begin = end
 
 

@@ -24,7 +24,7 @@ only. Transfer parameters list the prompt's blocks.
 """
 _OWN = frozenset(("input", "arguments", "tools", "text"))
 """Objects written by the model or the client. Names in them have no meaning here."""
-_MARKS = (
+HIT_MARKS = (
     b"cache", b"tokens_details", b'"sglext"', b'"meta_info"', b'"metrics"', b'"hidden_states"', b'_transfer_params"',
 )  # fmt: skip
 """Every JSON text with a revealing name contains one of these marks, and few stream events do."""
@@ -41,7 +41,7 @@ class HitsUnreadableError(ValueError):
 def reveals_hits(data: bytes) -> bool:
     """Return whether the data may contain a revealing name. False is certain."""
     data = bytes(data)  # Raw has no search of its own.
-    for mark in _MARKS:  # noqa: SIM110 - a generator would cost more than the search in a stream's event
+    for mark in HIT_MARKS:  # noqa: SIM110 - a generator would cost more than the search in a stream's event
         if mark in data:
             return True
     return False

@@ -7,7 +7,8 @@ import io
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from gateway.base.asgi_types import Receive, Scope, Send
+from gateway.base.asgi_types import Message, Receive, Scope, Send
+from gateway.http.client_stream import CLIENT_STREAM, ClientStream, DirectClientStream, MessageStream
 from gateway.http.request_head import RequestHead, head_of
 
 Header = tuple[bytes, bytes]
@@ -102,23 +103,32 @@ class Exchange:
         if self._comments is not None:
             await self._comments.stop()
 
-    async def start(self, status: int, headers: list[Header]) -> None:
-        """Send status and headers, unless comments have done so. Chunks follow."""
+    async def start(self, status: int, headers: list[Header], first: bytes = b"") -> None:
+        """Send status and headers, unless comments have done so, and the first part of the body. Chunks follow."""
         self.started = True
         self.status = status
         await self.stop_comments()
         if self._comments is None or not self._comments.head_is_out:
-            await self.head_out(status, headers)
+            await self.head_out(status, headers, first)
+        elif first:
+            await self.chunk(first)
 
-    async def head_out(self, status: int, headers: list[Header]) -> None:
-        """Send status and headers."""
+    async def head_out(self, status: int, headers: list[Header], first: bytes = b"") -> None:
+        """Send status and headers, and the first part of the body."""
         headers.append(NOSNIFF)
         if self.decision_id:
             headers.append((b"x-headway-decision", self.decision_id.encode()))
+        head: Message = {"type": "http.response.start", "status": status, "headers": headers}
+        direct = self._direct() if first else None
         try:
-            await self._send({"type": "http.response.start", "status": status, "headers": headers})
+            if direct is not None:
+                await direct.send_joined(self._send, head, first)
+            else:
+                await self._send(head)
         except OSError:
             raise ClientGoneError from None
+        if first and direct is None:
+            await self.chunk(first)
 
     async def chunk(self, body: bytes) -> None:
         """Send a part of the body immediately."""
@@ -127,10 +137,20 @@ class Exchange:
         except OSError:
             raise ClientGoneError from None
 
-    async def end(self) -> None:
-        """End a chunked response."""
+    def stream(self) -> ClientStream:
+        """Return the body of the started response as a stream, for a source that does not wait for each part."""
+        direct = self._direct()
+        return direct if direct is not None else MessageStream(self.chunk)
+
+    def _direct(self) -> DirectClientStream | None:
+        """Return the server's stream to the client, None if the server offers none."""
+        direct = self.scope.get("extensions", {}).get(CLIENT_STREAM)
+        return direct if isinstance(direct, DirectClientStream) else None
+
+    async def end(self, last: bytes = b"") -> None:
+        """End a chunked response, after the last part of its body."""
         try:
-            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self._send({"type": "http.response.body", "body": last, "more_body": False})
         except OSError:
             raise ClientGoneError from None
 

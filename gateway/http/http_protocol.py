@@ -17,11 +17,12 @@ from typing import Any
 
 from typing_extensions import override
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
 from gateway.base.event_log import log_event
 from gateway.http.connection_limit import limit_of
+from gateway.http.direct_stream import DirectProtocol
 from gateway.http.sync_fast_path import (
     MAX_BODY_BYTES,
     TARGETS,
@@ -55,7 +56,7 @@ class _FaultyHeadError(Exception):
     """Stops the parsing of a head that RFC 9112 forbids but the parser accepts; the response is 400."""
 
 
-class GuardedHttpProtocol(HttpToolsProtocol):
+class GuardedHttpProtocol(DirectProtocol):
     """uvicorn's protocol with limits on heads, trailers, and times, and with the fast path.
 
     Mutable: the attributes below, and those set by `__init__`.

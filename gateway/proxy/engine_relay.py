@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
 from gateway.engines.breaker import BROKEN_STREAM, NO_PROGRESS
 from gateway.engines.engine_rejection import blame_of
-from gateway.formats.engine_error import EngineError
 from gateway.formats.engine_usage import Usage
 from gateway.http.http_exchange import Exchange
 from gateway.pool.recent_decisions import DecisionRecord
@@ -24,12 +24,26 @@ from gateway.proxy.attempt import HANDOFF, Attempt, AttemptFailedError, AttemptF
 from gateway.proxy.engine_transport import EngineAnswer, EngineTransport
 from gateway.requests.kv_load_report import take_outcome
 from gateway.requests.lifecycle import RequestLifecycle
+from kvstore.connector.engine_params import KvOutcome
 
 if TYPE_CHECKING:
     from gateway.pool.live_pool import LivePool
 
 MAX_WHOLE_ANSWER = 64 * 1024 * 1024
+BROKEN = 0
 _ASSUMED_PREFILL_MARGIN_S = 0.05
+
+
+class AnswerEnd(msgspec.Struct, frozen=True):
+    """How an answer ended that no other engine can give any more."""
+
+    status: int
+    """The engine's status, of its error if the stream contains one; BROKEN: the stream ended early."""
+    usage: Usage | None = None
+    loaded: KvOutcome | None = None
+    proves: bool = True
+    """Whether a failure is evidence against the engine."""
+    streamed: bool = False
 
 
 class EngineRelay:
@@ -78,55 +92,59 @@ class EngineRelay:
             assumed.cancel()
 
     async def _stream(self, exchange: Exchange, record: DecisionRecord, attempt: Attempt, answer: EngineAnswer) -> None:
-        progress = record.pool.progress.engine(attempt.engine.entry.engine_id)
-        if answer.stream.begun:
-            self._lifecycle.first_token(record, monotonic())
-        attempt.engine.breaker.record_success(monotonic())
-        await exchange.start(200, answer.headers)
-        async for chunk in answer:
-            progress.chunks += 1
-            if chunk:
-                await exchange.chunk(chunk)
-        if rest := answer.stream.rest():
-            await exchange.chunk(rest)
-        self._lifecycle.loaded(record, answer.loaded)
-        if answer.stream.error is None:
+        stream = answer.stream
+        self._first_content(record, attempt, visible=stream.begun)
+        await exchange.start(200, answer.headers, answer.take_first())
+        client = exchange.stream()
+        try:
+            await answer.relay_to(client, record.pool.progress.engine(attempt.engine.entry.engine_id))
+            last = await client.last_part(answer.last + stream.rest())
             # Before the end: a client that leaves now had its whole answer.
-            complete(self._lifecycle, record, answer.stream.usage)
-        else:
-            self._failed_within(record, attempt, answer.stream.error)
-        await exchange.end()
-
-    def _failed_within(self, record: DecisionRecord, attempt: Attempt, error: EngineError) -> None:
-        """Record an engine's error within a stream, which the client has received."""
-        if blame_of(error.status):
-            attempt.engine.breaker.record_failure(BROKEN_STREAM, monotonic())
-            self._lifecycle.failed(record, monotonic(), BROKEN_STREAM)
-        else:
-            self._lifecycle.client_error(record, monotonic(), error.status)
+            status = 200 if stream.error is None else stream.error.status
+            self._closed(record, attempt, AnswerEnd(status, stream.usage, answer.loaded, streamed=True))
+            await exchange.end(last)
+        finally:
+            client.follow(None)
 
     async def _whole(self, exchange: Exchange, record: DecisionRecord, attempt: Attempt, answer: EngineAnswer) -> None:
         # A whole answer goes out only when it is complete: until then another engine can still give it.
         body = await answer.whole(MAX_WHOLE_ANSWER)
         body, loaded = take_outcome(body) if attempt.request.orders else (body, None)
         shown = attempt.shown(body, answer.status)
-        attempt.engine.breaker.record_success(monotonic())
-        self._lifecycle.loaded(record, loaded)
-        if answer.status == 200:
-            complete(self._lifecycle, record, answer.used)
-        else:
-            self._lifecycle.rejected_by_engine(record, attempt.engine.entry.engine_id, answer.status)
+        self._first_content(record, attempt, visible=False)
+        self._closed(record, attempt, AnswerEnd(answer.status, answer.used, loaded))
         await exchange.answer(answer.status, shown, answer.headers)
 
     async def _break_off(
         self, exchange: Exchange, record: DecisionRecord, attempt: Attempt, failure: AttemptFailure
     ) -> None:
-        if failure.proves:
-            attempt.engine.breaker.record_failure(BROKEN_STREAM, monotonic())
-        self._lifecycle.failed(record, monotonic(), BROKEN_STREAM)
+        self._closed(record, attempt, AnswerEnd(BROKEN, proves=failure.proves, streamed=True))
         message = "The engine failed during the answer; retry the request."
         await exchange.chunk(attempt.request.endpoint.errors.event(502, message, BROKEN_STREAM))
         await exchange.end()
+
+    def _first_content(self, record: DecisionRecord, attempt: Attempt, *, visible: bool) -> None:
+        """Report that the client gets this engine's answer. `visible`: its first token has just come."""
+        if visible:
+            self._lifecycle.first_token(record, monotonic())
+        attempt.engine.breaker.record_success(monotonic())
+
+    def _closed(self, record: DecisionRecord, attempt: Attempt, end: AnswerEnd) -> None:
+        """Report how the answer ended."""
+        lifecycle, now = self._lifecycle, monotonic()
+        lifecycle.loaded(record, end.loaded)
+        if end.status == BROKEN or (end.streamed and blame_of(end.status)):
+            if end.proves:
+                attempt.engine.breaker.record_failure(BROKEN_STREAM, now)
+            lifecycle.failed(record, now, BROKEN_STREAM)
+        elif end.status == 200:
+            usage = end.usage or Usage()
+            cached, output, prompt = usage.cached_tokens, usage.output_tokens, usage.counted_tokens
+            lifecycle.completed(record, now, cached_tokens=cached, output_tokens=output, prompt_tokens=prompt)
+        elif end.streamed:
+            lifecycle.client_error(record, now, end.status)
+        else:
+            lifecycle.rejected_by_engine(record, attempt.engine.entry.engine_id, end.status)
 
 
 async def _met(attempt: Attempt, answer: EngineAnswer) -> Attempt:
@@ -141,18 +159,6 @@ async def _met(attempt: Attempt, answer: EngineAnswer) -> Attempt:
         answer.stream.report_cached(end.client_cached_tokens)
         attempt = replace(attempt, request=replace(attempt.request, cached_tokens=end.client_cached_tokens))
     return attempt
-
-
-def complete(lifecycle: RequestLifecycle, record: DecisionRecord, used: Usage | None) -> None:
-    """Record a complete answer with the usage that its engine reported."""
-    used = used or Usage()
-    lifecycle.completed(
-        record,
-        monotonic(),
-        cached_tokens=used.cached_tokens,
-        output_tokens=used.output_tokens,
-        prompt_tokens=used.counted_tokens,
-    )
 
 
 def held_against(pool: LivePool, attempt: Attempt, failure: AttemptFailure) -> AttemptFailure:

@@ -1,23 +1,41 @@
 """Sends one attempt to its engine and yields the answer: status, bytes as they arrive, and usage. It does no
 accounting.
+
+A streamed answer goes from the engine's socket to the client's without a coroutine: each read is scanned for events and
+written. The request's task waits for the head, the first content and the end.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from time import monotonic
 
-import aiohttp
 from msgspec.structs import replace
 
 from gateway.engines.breaker import CONNECT, HTTP_5XX, NO_PROGRESS, TIMEOUT
-from gateway.engines.engine_rejection import EngineRejection, blame_of, is_encoded, passed_headers, read_rejection
+from gateway.engines.connections.engine_connections import EngineConnections, EngineUrl, engine_address
+from gateway.engines.connections.request_connection import (
+    MAX_HELD_BYTES,
+    AnswerHead,
+    ConnectionBrokenError,
+    RequestConnection,
+)
+from gateway.engines.engine_progress import EngineProgress
+from gateway.engines.engine_rejection import (
+    MAX_BODY_BYTES,
+    EngineRejection,
+    blame_of,
+    is_encoded,
+    passed_headers,
+    rejection_of,
+)
 from gateway.formats.engine_answer import AnswerStream, UnreadableAnswerError, read_whole
 from gateway.formats.engine_error import EngineError
 from gateway.formats.engine_usage import Usage
 from gateway.formats.hit_figures import HitsUnreadableError
+from gateway.http.client_stream import ClientStream
 from gateway.http.http_exchange import JSON
 from gateway.proxy.attempt import HANDOFF, Attempt, AttemptFailedError, AttemptFailure, RelaySettings
 from gateway.proxy.progress_guard import EngineSilentError, ProgressGuard
@@ -25,21 +43,21 @@ from gateway.requests.kv_load_report import TRANSFER_MARK, take_outcome
 from kvstore.connector.engine_params import KvOutcome
 
 _JSON_TYPES = frozenset(("application/json", "application/octet-stream"))
-"""The second is aiohttp's value for a response without a content type."""
-_BROKEN = (aiohttp.ClientError, OSError, EngineSilentError, asyncio.IncompleteReadError)
+"""The second is assumed for a missing content type."""
+_BROKEN = (OSError, EngineSilentError)
 
 
 class EngineAnswer:
-    """An answer whose head has arrived. Call `open` first; iteration then yields the client's bytes of a streamed
-    answer.
+    """An answer whose head has arrived. Call `open` first, then `whole`, or `relay_to` for a streamed answer.
 
-    Mutable: an engine's error in place of an answer changes `status`, and makes a streamed answer a complete one.
+    Mutable: an engine's error in place of an answer changes `status`, and makes a streamed answer a complete one. As a
+    BodyReceiver and a BodySource, it connects the engine's socket with the client's.
     """
 
-    def __init__(self, attempt: Attempt, response: aiohttp.ClientResponse, guard: ProgressGuard) -> None:
-        self.status = response.status
-        self.headers = passed_headers(response)
-        self.streams = response.status == 200 and response.content_type == "text/event-stream"
+    def __init__(self, attempt: Attempt, connection: RequestConnection, head: AnswerHead, guard: ProgressGuard) -> None:
+        self.status = head.status
+        self.headers = passed_headers(head.headers)
+        self.streams = head.status == 200 and head.content_type == "text/event-stream"
         request = attempt.request
         self.stream = AnswerStream(
             strip=request.strip_usage,
@@ -51,13 +69,19 @@ class EngineAnswer:
         """The usage in a complete answer."""
         self.loaded: KvOutcome | None = None
         """The KV connector's report on the load, complete once the stream has ended."""
-        self._is_json = response.content_type in _JSON_TYPES
+        self._is_json = head.content_type in _JSON_TYPES
         self._attempt = attempt
-        self._chunks = response.content.iter_any()
+        self._connection = connection
         self._guard = guard
         self._error: EngineError | None = None
         self._first = b""
-        self._passed = b""
+        self.last = b""
+        """The last part of a streamed answer, once it has ended."""
+        self._client: ClientStream | None = None
+        self._progress: EngineProgress | None = None
+        self._waiting: asyncio.Future[None] | None = None
+        self._ended = False
+        self._failure: Exception | None = None
 
     async def open(self) -> None:
         """Wait until a streamed answer begins; raise AttemptFailedError if the engine sends an error instead.
@@ -65,41 +89,103 @@ class EngineAnswer:
         An error caused by the request becomes the complete answer.
         """
         stream = self.stream
-        while self.streams and not stream.begun:
-            try:
-                self._first = self._feed(await anext(self._chunks))
-            except StopAsyncIteration:
-                if not stream.ended:
-                    raise self._attempt.failed(CONNECT, proves=True) from None
-                return
+        if self.streams:
+            self._connection.pass_on(self)
+            if not (stream.begun or stream.error is not None):
+                await self._end_of_stream()
+            if self._failure is not None and not self._first:
+                raise self._failure
             if stream.error is not None:
                 self._take_error(stream.error)
+            elif not stream.begun:
+                if not stream.ended:
+                    raise self._attempt.failed(CONNECT, proves=True)
+                return
         self._guard.progress()
 
-    def __aiter__(self) -> EngineAnswer:
-        return self
+    def take_first(self) -> bytes:
+        """Remove and return the beginning of a streamed answer, as far as it has come."""
+        first, self._first = self._first, b""
+        return first
 
-    async def __anext__(self) -> bytes:
-        """Return the bytes to relay to the client, empty while they are held back. The next call implies that they were
-        sent.
+    async def relay_to(self, client: ClientStream, progress: EngineProgress) -> None:
+        """Write the streamed answer to the client until it ends; raise AttemptFailedError if it ends early.
+
+        Each read of the engine's socket is counted in `progress`.
         """
-        if self._passed:
-            self._guard.sending = False
-            self._guard.progress()
-        if self._first:
-            self._passed, self._first = self._first, b""
-        else:
-            chunk = await anext(self._chunks)
-            self._guard.progress()
-            self._passed = self._feed(chunk)
-        self._guard.sending = bool(self._passed)
-        return self._passed
+        self._connection.resume()
+        client.follow(self)
+        if self._ended and self._failure is None:
+            self.last = self.take_first()
+        elif self._first:
+            client.write(self.take_first())
+        progress.chunks += 1
+        self._client, self._progress = client, progress
+        await client.until(self._end_of_stream())
+        if self._failure is not None:
+            raise self._failure
 
-    def _feed(self, chunk: bytes) -> bytes:
+    def _end_of_stream(self) -> asyncio.Future[None]:
+        """Return a future that is set at the end, or earlier at the first content if no client has it yet."""
+        self._waiting = asyncio.get_running_loop().create_future()
+        if self._ended:
+            self._waiting.set_result(None)
+        return self._waiting
+
+    def receive(self, body: bytes, last: bool) -> None:
+        """Relay what the engine has sent. The last part stays here, to be sent together with the response's end."""
         try:
-            return self.stream.feed(chunk)
+            passed = self.stream.feed(body)
         except HitsUnreadableError:
-            raise self._attempt.failed(HTTP_5XX, self.status) from None
+            self._fail(self._attempt.failed(HTTP_5XX, self.status))
+            return
+        except Exception as error:  # noqa: BLE001 - the edge of a callback: the request's task reports the fault
+            self._fail(error)
+            return
+        client, progress = self._client, self._progress
+        if client is None or progress is None:
+            self._hold(passed)
+            return
+        self._guard.silent_s = 0.0
+        progress.chunks += 1
+        if last:
+            self.last = passed
+        elif passed:
+            client.write(passed)
+
+    def _fail(self, failure: Exception) -> None:
+        self._failure = failure
+        self._connection.abort()
+        self.end(None)
+
+    def _hold(self, passed: bytes) -> None:
+        """Keep the beginning until the client's response has started."""
+        self._first += passed
+        if self.stream.begun or self.stream.error is not None:
+            self._wake()
+        if len(self._first) > MAX_HELD_BYTES:
+            self._connection.pause()
+
+    def end(self, error: ConnectionBrokenError | None) -> None:
+        """Take the end of the answer."""
+        self._ended = True
+        self._failure = self._failure or error
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    def pause(self) -> None:
+        """Let the engine wait for the client."""
+        self._guard.sending = True
+        self._connection.pause()
+
+    def resume(self) -> None:
+        """Continue: the client has read."""
+        self._guard.sending = False
+        self._guard.progress()
+        self._connection.resume()
 
     def _take(self, data: bytes) -> bytes:
         left, outcome = take_outcome(data)
@@ -110,15 +196,10 @@ class EngineAnswer:
         """Return the complete body. A body that exceeds `limit` bytes or is no answer fails the attempt as `kind`."""
         if self._error is not None:
             return self._error.body
-        body = bytearray()
-        async for chunk in self._chunks:
-            self._guard.progress()
-            body += chunk
-            if len(body) > limit:
-                raise self._attempt.failed(kind, proves=True)
-        if self.status == 200:
-            return self._read(bytes(body), kind)
-        return bytes(body)
+        body = await self._connection.read(limit, self._guard.progress)
+        if len(body) > limit:
+            raise self._attempt.failed(kind, proves=True)
+        return self._read(body, kind) if self.status == 200 else body
 
     def _read(self, body: bytes, kind: str) -> bytes:
         """Return the client's part of a complete answer with status 200."""
@@ -143,41 +224,54 @@ class EngineAnswer:
 class EngineTransport:
     """Sends one attempt at a time. It has no state between attempts."""
 
-    def __init__(self, settings: RelaySettings) -> None:
+    def __init__(self, settings: RelaySettings, connections: EngineConnections) -> None:
         self._settings = settings
+        self._connections = connections
 
     @asynccontextmanager
     async def answer(self, attempt: Attempt) -> AsyncIterator[EngineAnswer]:
         """Yield the engine's answer; raise AttemptFailedError if there is none, or if it ends early."""
         engine, request, begun_s = attempt.engine, attempt.request, monotonic()
         payload, of_payload = request.payload()
+        address = engine_address(engine.entry.url)
+        if isinstance(payload, bytes):
+            of_payload = {"content-length": str(len(payload))}
+        head = _request_head(address, request.endpoint.path, {**engine.addressed(request.headers), **of_payload})
         try:
+            # No limit on the answer: the guard ends it by evidence (decision 57).
             with ProgressGuard(attempt, attempt.limits) as guard:
-                async with engine.session.post(
-                    engine.entry.url.rstrip("/") + request.endpoint.path,
-                    data=payload,
-                    headers={**engine.addressed(request.headers), **of_payload},
-                    # A redirect would take the prompt and the engine's key to another address.
-                    allow_redirects=False,
-                    # No limit on the answer: the guard ends it by evidence (decision 57).
-                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._settings.connect_s),
-                ) as response:
-                    await _reject(attempt, response)
-                    yield EngineAnswer(attempt, response, guard)
+                connection = await self._connections.take(address.origin, self._settings.connect_s)
+                try:
+                    connection.send(head, payload)
+                    answered = await connection.head()
+                    await _reject(attempt, connection, answered)
+                    yield EngineAnswer(attempt, connection, answered, guard)
+                finally:
+                    await self._connections.give_back(address.origin, connection)
         except _BROKEN as error:
             raise _broken(attempt, error, begun_s) from None
 
 
-async def _reject(attempt: Attempt, response: aiohttp.ClientResponse) -> None:
+def _request_head(address: EngineUrl, path: str, headers: Mapping[str, str]) -> bytes:
+    """Return the head of a request; raise ValueError if a header would begin another line."""
+    lines = [f"POST {address.path}{path} HTTP/1.1", f"host: {address.host}", "accept: */*"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    if any("\r" in line or "\n" in line or "\0" in line for line in lines):
+        raise ValueError("a header contains a line end")
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+async def _reject(attempt: Attempt, connection: RequestConnection, head: AnswerHead) -> None:
     """Raise AttemptFailedError for an answer that another engine might not give."""
-    status = response.status
-    if status == 200 and not is_encoded(response):
+    status, encoded = head.status, is_encoded(head.headers)
+    if status == 200 and not encoded:
         return
-    if 300 <= status < 400 or status < 200 or is_encoded(response):
-        response.close()
+    # A redirect would take the prompt and the engine's key to another address.
+    if 300 <= status < 400 or status < 200 or encoded:
         raise attempt.failed(HTTP_5XX, status, proves=True)
     if status >= 400 and (attempt.request.handed_over or blame_of(status)):
-        _blame(attempt, await read_rejection(response))
+        body = await connection.read(MAX_BODY_BYTES)
+        _blame(attempt, rejection_of(status, head.headers, body[:MAX_BODY_BYTES]))
 
 
 def _blame(attempt: Attempt, rejection: EngineRejection) -> None:

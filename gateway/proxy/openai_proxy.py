@@ -81,7 +81,7 @@ class Proxy:
         comment_s = gateway.settings.stream_comment_s
         settings = settings or RelaySettings(limits.answer_limit_s, limits.hang_limit_s, comment_s=comment_s)
         self._settings = settings
-        transport = EngineTransport(settings)
+        transport = EngineTransport(settings, gateway.engine_connections)
         self._relay = EngineRelay(lifecycle, transport)
         self._handoff = Handoff(lifecycle, transport, self._relay, settings)
         self._any_engine = AnyEngineRelay(transport, drain)

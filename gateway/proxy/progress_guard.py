@@ -60,7 +60,8 @@ class ProgressGuard:
         self._engine = engine
         self._limits = limits
         self._begun = False
-        self._silent_s = self._spent_s = 0.0
+        self.silent_s = self._spent_s = 0.0
+        """`silent_s`: seconds since the engine sent something. Who follows a begun answer can reset it."""
         self.sending = False
         """The caller sets it while it waits for the client to read."""
         self._struck: Exception | None = None
@@ -69,11 +70,11 @@ class ProgressGuard:
 
     def progress(self) -> None:
         """Record that the engine sent something."""
-        self._silent_s = 0.0
+        self.silent_s = 0.0
         self._begun = True
 
     def _check(self) -> None:
-        self._silent_s += CHECK_S
+        self.silent_s += CHECK_S
         if not self.sending:
             self._spent_s += CHECK_S
         self._struck = self._over()
@@ -84,7 +85,7 @@ class ProgressGuard:
 
     def _over(self) -> Exception | None:
         """Return the error that ends the wait now, None to continue waiting."""
-        limits, silent_s = self._limits, self._silent_s
+        limits, silent_s = self._limits, self.silent_s
         if self.sending:
             return ClientGoneError() if silent_s >= limits.client_s else None
         if silent_s >= limits.lost_s and (self._engine.lost or (not self._begun and self._engine.stuck)):

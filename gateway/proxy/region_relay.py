@@ -95,7 +95,7 @@ class RegionRelay:
         return True
 
     async def _pass_on(self, exchange: Exchange, record: DecisionRecord, response: aiohttp.ClientResponse) -> None:
-        headers = passed_headers(response)
+        headers = passed_headers(response.headers)
         if response.status != 200 or response.content_type != "text/event-stream":
             await exchange.answer(response.status, await _whole(response), headers)
             return

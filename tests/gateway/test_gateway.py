@@ -40,6 +40,7 @@ async def test_idle_connections_close_before_engines_close_them(tmp_path: Path) 
         assert session.connector is not None
         # vLLM and SGLang: uvicorn's default of 5 s. A POST sent at that moment would be lost.
         assert session.connector._keepalive_timeout < 5.0
+        assert live.gateway.engine_connections.keepalive_s < 5.0
 
 
 async def test_keys_and_models_come_from_the_active_snapshot(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Connections on which requests go to engines."""
