@@ -20,8 +20,6 @@ from pathlib import Path
 import uvicorn
 import uvloop
 
-from gateway.advisories.agent_advisor import VARIABLE as CALL_GRAPH
-from gateway.advisories.agent_advisor import CallGraphError, read_call_graph
 from gateway.base.engine_api_keys import FLEET_KEY, key_in
 from gateway.base.json_log import logging_settings
 from gateway.base.peer_settings import TLS as PEER_TLS
@@ -43,17 +41,19 @@ from gateway.bus.follower_bus import FollowerBus
 from gateway.bus.redis_bus import RedisBus
 from gateway.bus.secret_answers import SecretAnswers
 from gateway.bus.wake_up_age import WakeUpAge
-from gateway.engines.engine_tls import EngineTls, EngineTlsError
-from gateway.http.connection_limit import allow_open_files
-from gateway.http.cors import read_origins
-from gateway.http.edge import Edge, EdgeSettings
-from gateway.http.http_protocol import GuardedHttpProtocol
-from gateway.http.pages_relay import PagesRelay
-from gateway.process.draining_server import CUT_OFF_S, DrainingServer
-from gateway.process.garbage_collection import settle_heap
-from gateway.process.malloc_arenas import limit_arenas, map_large_blocks
-from gateway.process.shutdown import DRAIN_S, ProcessEnd
+from gateway.pools.engines.engine_tls import EngineTls, EngineTlsError
 from gateway.proxy.tracing import tracing_wanted
+from gateway.requests.advisories.agent_advisor import VARIABLE as CALL_GRAPH
+from gateway.requests.advisories.agent_advisor import CallGraphError, read_call_graph
+from gateway.server.http.connection_limit import allow_open_files
+from gateway.server.http.cors import read_origins
+from gateway.server.http.edge import Edge, EdgeSettings
+from gateway.server.http.http_protocol import GuardedHttpProtocol
+from gateway.server.http.pages_relay import PagesRelay
+from gateway.server.process.draining_server import CUT_OFF_S, DrainingServer
+from gateway.server.process.garbage_collection import settle_heap
+from gateway.server.process.malloc_arenas import limit_arenas, map_large_blocks
+from gateway.server.process.shutdown import DRAIN_S, ProcessEnd
 from gateway.standalone import StandaloneGateway
 from kvstore.keys.keyring import FLEET, Keyring
 from kvstore.transfer.shared_secret import TLS_VARIABLES, NoSecretError, keyring_in, node_access, readable

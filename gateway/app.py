@@ -36,26 +36,26 @@ from gateway.base.asgi_types import Receive, Scope, Send
 from gateway.base.event_log import log_event
 from gateway.base.metrics import CONTENT_TYPE
 from gateway.contracts.snapshot import ApiKeyEntry
-from gateway.formats.endpoints import BY_PATH
-from gateway.http.engine_paths import ROUTE
-from gateway.http.error_formats import format_of
-from gateway.http.guarded_receive import RejectedAtEdgeError
-from gateway.http.http_exchange import JSON, NOSNIFF, ClientGoneError, Exchange
-from gateway.http.json_body import BadBodyError
-from gateway.http.openai_error import ApiError, error_body
-from gateway.http.request_head import RequestHead
-from gateway.http.sync_fast_path import NO_WAIT, ORIGINAL_PATH, FastAnswer, KnownHead, header_lines
-from gateway.pool.pool_accounts import PoolAccounts
-from gateway.pool.request_listener import WhenReported
-from gateway.process.drain import SHUTDOWN, Drain, ShuttingDownError
+from gateway.peers.regions.forward_server import SCOPE_KEY as FORWARDED
+from gateway.peers.regions.forward_server import ForwardedCall
+from gateway.pools.pool.pool_accounts import PoolAccounts
+from gateway.pools.pool.request_listener import WhenReported
 from gateway.proxy import openai_proxy as proxy
 from gateway.proxy.attempt import RelaySettings
 from gateway.proxy.openai_proxy import Proxy
-from gateway.regions.forward_server import SCOPE_KEY as FORWARDED
-from gateway.regions.forward_server import ForwardedCall
 from gateway.reports.request_metrics import RequestMetrics
+from gateway.requests.formats.endpoints import BY_PATH
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.prompt_keys import PromptKeys
+from gateway.server.http.engine_paths import ROUTE
+from gateway.server.http.error_formats import format_of
+from gateway.server.http.guarded_receive import RejectedAtEdgeError
+from gateway.server.http.http_exchange import JSON, NOSNIFF, ClientGoneError, Exchange
+from gateway.server.http.json_body import BadBodyError
+from gateway.server.http.openai_error import ApiError, error_body
+from gateway.server.http.request_head import RequestHead
+from gateway.server.http.sync_fast_path import NO_WAIT, ORIGINAL_PATH, FastAnswer, KnownHead, header_lines
+from gateway.server.process.drain import SHUTDOWN, Drain, ShuttingDownError
 from kvstore.transfer.tls import is_loopback
 
 if TYPE_CHECKING:

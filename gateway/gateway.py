@@ -15,10 +15,6 @@ import zmq.asyncio
 from gateway.access.authentication import PoolTenants
 from gateway.access.key_quota import KeyQuotas
 from gateway.access.revoked_keys import RevokedKeys
-from gateway.advisories.advisories import Advisories
-from gateway.advisories.advisory_exchange import SWEEP_S, AdvisoryExchange
-from gateway.advisories.advisory_tally import AdvisoryTally
-from gateway.advisories.agent_advisor import AgentAdvisor
 from gateway.base import background
 from gateway.base.event_log import log_event
 from gateway.base.loop_lag import LoopLag
@@ -33,22 +29,21 @@ from gateway.contracts.rebalance_order import TOPIC_PREFIX as REBALANCE_PREFIX
 from gateway.contracts.rebalance_order import decode_order
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, as_live, decode_snapshot
 from gateway.contracts.wire import UnreadableMessageError
-from gateway.engines.connections.engine_connections import EngineConnections
-from gateway.engines.engine_session import engine_session
-from gateway.engines.report_fence import ReportFence
-from gateway.http.request_head import TaggedIds
-from gateway.kv_moves.kv_moves import MoveScheduler
-from gateway.kv_nodes.kv_nodes import KvNodes
+from gateway.kv.moves.kv_moves import MoveScheduler
+from gateway.kv.nodes.kv_nodes import KvNodes
 from gateway.peering import Peering
-from gateway.peers.peer_calls import PeerCalls
-from gateway.peers.request_claims import NamedRequests
-from gateway.pool.health_watch import HealthWatch
-from gateway.pool.live_pool import LivePool
-from gateway.pool.pool_roles import warn_of_roles
-from gateway.pool.recent_decisions import RecentDecisions
-from gateway.pool.request_listener import RequestListener
-from gateway.pool.service import Service, service_of_name
-from gateway.regions.regions import Regions
+from gateway.peers.links.peer_calls import PeerCalls
+from gateway.peers.links.request_claims import NamedRequests
+from gateway.peers.regions.regions import Regions
+from gateway.pools.engines.connections.engine_connections import EngineConnections
+from gateway.pools.engines.engine_session import engine_session
+from gateway.pools.engines.report_fence import ReportFence
+from gateway.pools.pool.health_watch import HealthWatch
+from gateway.pools.pool.live_pool import LivePool
+from gateway.pools.pool.pool_roles import warn_of_roles
+from gateway.pools.pool.recent_decisions import RecentDecisions
+from gateway.pools.pool.request_listener import RequestListener
+from gateway.pools.pool.service import Service, service_of_name
 from gateway.reports.arm_results import ArmResults
 from gateway.reports.cache_locality_sampler import CacheLocalitySampler
 from gateway.reports.cost_reports import CostReports
@@ -56,6 +51,11 @@ from gateway.reports.fleet_sampler import FleetSampler
 from gateway.reports.key_usage import KeyUsage
 from gateway.reports.request_outbox import RequestOutbox
 from gateway.reports.shadow_reports import report_shadows
+from gateway.requests.advisories.advisories import Advisories
+from gateway.requests.advisories.advisory_exchange import SWEEP_S, AdvisoryExchange
+from gateway.requests.advisories.advisory_tally import AdvisoryTally
+from gateway.requests.advisories.agent_advisor import AgentAdvisor
+from gateway.server.http.request_head import TaggedIds
 from kvstore.keys.keyring import Keyring
 
 FEEDBACK_CALLS = 4

@@ -10,7 +10,6 @@ from pathlib import Path
 import aiohttp
 
 from gateway.access.key_quota import KeyQuotas
-from gateway.advisories.advisories import Advisories
 from gateway.base import background
 from gateway.base.event_log import log_event
 from gateway.base.metrics import GatewayMetrics
@@ -18,13 +17,14 @@ from gateway.base.peer_settings import PeerSettings
 from gateway.bus.bus import Bus
 from gateway.contracts.region_sample import RegionSample
 from gateway.contracts.snapshot import EngineEntry, Snapshot
-from gateway.owners.peer_directory import PeerDirectory
-from gateway.owners.pool_owners import TICK_S, PoolOwners
-from gateway.owners.quota_shares import REPORT_S, QuotaShares
-from gateway.peers.peer_link import PeerLinks
-from gateway.peers.peer_proof import PeerIdentity
-from gateway.pool.live_pool import LivePool
-from gateway.regions.regions import Regions
+from gateway.peers.links.peer_link import PeerLinks
+from gateway.peers.links.peer_proof import PeerIdentity
+from gateway.peers.owners.peer_directory import PeerDirectory
+from gateway.peers.owners.pool_owners import TICK_S, PoolOwners
+from gateway.peers.owners.quota_shares import REPORT_S, QuotaShares
+from gateway.peers.regions.regions import Regions
+from gateway.pools.pool.live_pool import LivePool
+from gateway.requests.advisories.advisories import Advisories
 from kvstore.keys.keyring import Keyring
 from kvstore.transfer.tls import FileTls, LiveTls, is_loopback
 
@@ -181,6 +181,6 @@ def _tls(settings: PeerSettings, keyring: Keyring) -> LiveTls | None:
     if is_loopback(settings.host):
         return None
     # 9 MB of code that only these gateways need.
-    from gateway.peers.fleet_certificates import FleetTls
+    from gateway.peers.links.fleet_certificates import FleetTls
 
     return FleetTls(keyring, settings.host)

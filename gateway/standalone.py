@@ -16,8 +16,8 @@ from gateway.bus.bus import Bus, InProcessBus
 from gateway.bus.snapshot_store import SnapshotStore
 from gateway.contracts.snapshot import encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
-from gateway.http.pages_relay import PagesRelay
 from gateway.reports.recent_answers import RecentAnswers
+from gateway.server.http.pages_relay import PagesRelay
 from kvstore.keys.keyring import Keyring
 
 if TYPE_CHECKING:

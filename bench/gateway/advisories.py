@@ -28,9 +28,9 @@ import aiohttp
 
 from bench.live.live_fleet import MODEL, LiveFleet, live_fleet
 from bench.report import Target, command_line, write_report
-from gateway.advisories.source_limits import PER_S
 from gateway.contracts.advisory import SHED
 from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.requests.advisories.source_limits import PER_S
 from routing.policy.policy_document import RoutingPolicy
 
 FLOOD_KEY = "hw_key_of_a_flood_on_loopback"

@@ -54,9 +54,9 @@ from gateway.contracts.request_batch import (
 from gateway.contracts.snapshot import encode_snapshot
 from gateway.contracts.stored_decision import StoredDecision
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
-from gateway.http.request_head import new_id
-from gateway.http.sync_fast_path import KnownHead
-from gateway.process.garbage_collection import settle_heap
+from gateway.server.http.request_head import new_id
+from gateway.server.http.sync_fast_path import KnownHead
+from gateway.server.process.garbage_collection import settle_heap
 from kvstore.keys.keyring import Keyring
 
 _MOMENTS = ("dispatched", "first_token", "handed_over", "left", "ended")

@@ -29,7 +29,7 @@ from gateway.bus.local_hub import LocalHub, hub_url
 from gateway.bus.redis_bus import RedisBus
 from gateway.contracts.snapshot import EngineEntry, PoolEntry, Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
-from gateway.pool.live_pool import LivePool
+from gateway.pools.pool.live_pool import LivePool
 from kvstore.keys.keyring import Keyring
 from routing.chain import owner_decider, ownership
 from routing.chain.ownership import ASKS, OWNER

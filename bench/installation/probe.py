@@ -21,7 +21,7 @@ from bench.report import Target, command_line, write_report
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.engine_report import decode_report
 from gateway.contracts.snapshot import EngineEntry
-from gateway.engines.prober import probe_engines
+from gateway.pools.engines.prober import probe_engines
 
 ENGINES, SHARDS = 500, 5
 LIGHT_S, FULL_S = 0.1, 2.0

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 
 from gateway.base.metrics import GatewayMetrics
 from gateway.contracts.snapshot import KvNodeEntry
-from gateway.kv_nodes.kv_nodes import KvNodes
+from gateway.kv.nodes.kv_nodes import KvNodes
 from kvstore.keys.keyring import KV, Keyring
 from kvstore.node.node_manager import NodeManager, NodeSettings
 from kvstore.tiers.block_facts import BlockFacts, checksum_of

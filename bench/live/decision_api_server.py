@@ -19,9 +19,9 @@ from gateway.base.settings import GatewaySettings
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
-from gateway.http.edge import Edge
-from gateway.http.http_protocol import GuardedHttpProtocol
-from gateway.process.garbage_collection import settle_heap
+from gateway.server.http.edge import Edge
+from gateway.server.http.http_protocol import GuardedHttpProtocol
+from gateway.server.process.garbage_collection import settle_heap
 from kvstore.keys.block_keys import rekey_hashes
 from kvstore.keys.keyring import Keyring
 from routing.ledger.fleet_view import EngineFacts

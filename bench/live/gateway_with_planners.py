@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from gateway.__main__ import main
-from gateway.kv_moves.kv_moves import MoveScheduler
+from gateway.kv.moves.kv_moves import MoveScheduler
 from planning.kv_moves.kv_move import KvMove
 
 _ASK = MoveScheduler.ask

@@ -21,7 +21,7 @@ from gateway.contracts.engine_report import TOPIC_PREFIX as LOADS
 from gateway.contracts.engine_report import EngineReport, decode_report
 from gateway.contracts.fleet_sample import TAKING_WORK, EngineCounts, EngineSample, FleetSample
 from gateway.contracts.wire import UnreadableMessageError
-from gateway.engines.report_fence import ReportFence
+from gateway.pools.engines.report_fence import ReportFence
 from planning.facts.fleet_facts import PoolWindow, PrefixFacts
 
 

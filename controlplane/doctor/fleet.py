@@ -34,8 +34,8 @@ from gateway.base.settings import GatewaySettings
 from gateway.bus.snapshot_store import FILE_NAME, SnapshotStore
 from gateway.bus.wake_up_age import NAME
 from gateway.contracts.fleet_sample import FleetSample, PoolRole
-from gateway.engines.engine_metrics import MAX_BYTES, UnreadableMetricsError, parse_engine_metrics
-from gateway.engines.engine_tls import AUTHORITY, UNTRUSTED, engine_tls
+from gateway.pools.engines.engine_metrics import MAX_BYTES, UnreadableMetricsError, parse_engine_metrics
+from gateway.pools.engines.engine_tls import AUTHORITY, UNTRUSTED, engine_tls
 from routing.values.counted import count
 
 _BASELINE_REMEDY = "Publish a version with another placement; compare with the baseline in a what-if."

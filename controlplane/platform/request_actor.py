@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest
 
 from controlplane.platform.actor import Actor, person
-from gateway.http.request_head import RequestHead, head_of
+from gateway.server.http.request_head import RequestHead, head_of
 
 
 def actor_of(request: HttpRequest, via: str) -> Actor:

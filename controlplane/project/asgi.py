@@ -26,9 +26,9 @@ from controlplane.publication.snapshot import publish
 from controlplane.request_log.recent_decisions import recent_decisions
 from controlplane.secret_rotation.own_secrets import answer_questions, session_keyring
 from gateway.base.asgi_types import AsgiApp, Receive, Scope, Send
-from gateway.http.edge import Edge
-from gateway.http.forwarded_client import ForwardedClient
-from gateway.process.garbage_collection import settle_heap
+from gateway.server.http.edge import Edge
+from gateway.server.http.forwarded_client import ForwardedClient
+from gateway.server.process.garbage_collection import settle_heap
 from web.live.feed import fleet_feed
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from django.core.handlers.asgi import ASGIHandler
 
 from controlplane.platform.api.upload_gate import UploadGate
 from gateway.base.asgi_types import AsgiApp
-from gateway.http.edge import EdgeSettings
+from gateway.server.http.edge import EdgeSettings
 from web.live.routing import websocket_urlpatterns
 from web.live.socket_origin import SameOrigin
 

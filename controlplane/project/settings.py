@@ -17,11 +17,11 @@ from controlplane.fleet.discovery.setting import parse_discovery
 from controlplane.platform.environment import BASE_DIR, env, state_directory
 from controlplane.project.first_run.secrets import UnsafeSecretsError, secrets_of
 from controlplane.project.json_log import logging_settings
-from gateway.advisories.agent_advisor import CallGraphError, read_call_graph
 from gateway.base import settings as gateway_settings
-from gateway.engines.engine_tls import EngineTls, EngineTlsError
-from gateway.http.cors import read_origins
-from gateway.process.shutdown import DRAIN_S as DEFAULT_DRAIN_S
+from gateway.pools.engines.engine_tls import EngineTls, EngineTlsError
+from gateway.requests.advisories.agent_advisor import CallGraphError, read_call_graph
+from gateway.server.http.cors import read_origins
+from gateway.server.process.shutdown import DRAIN_S as DEFAULT_DRAIN_S
 
 STATE_DIR = state_directory()
 STATE_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)

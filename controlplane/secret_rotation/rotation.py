@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from controlplane.platform.format import ago, clock_time, some_names
 from controlplane.secret_rotation.holders import Holder, Holders, newest
-from gateway.advisories.advisory_token import MAX_LIFETIME_S
+from gateway.requests.advisories.advisory_token import MAX_LIFETIME_S
 from kvstore.keys.keyring import FLEET, KV, SESSIONS
 
 LATELY_S = 600.0

@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Protocol
 
 from gateway.contracts.snapshot import ApiKeyEntry
-from gateway.http.openai_error import ApiError
+from gateway.server.http.openai_error import ApiError
 
 KEY_PREFIX = b"hw_"
 MAX_KEY_BYTES = 512

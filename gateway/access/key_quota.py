@@ -1,6 +1,6 @@
 """Limits of each API key at this gateway: requests per minute and requests in flight.
 
-If several gateways serve a fleet, each gets a part of the limits (gateway.owners.quota_shares).
+If several gateways serve a fleet, each gets a part of the limits (gateway.peers.owners.quota_shares).
 
 A key without limits costs two attribute reads. Call all methods on the event loop's thread.
 """
@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from gateway.contracts.snapshot import ApiKeyEntry
-from gateway.http.openai_error import ApiError
+from gateway.server.http.openai_error import ApiError
 
 RATE = "rate"
 IN_FLIGHT = "in_flight"

@@ -15,15 +15,15 @@ from msgspec import Meta
 
 from gateway.access.authentication import INFER, ROUTE, UnauthenticatedError, require_scope
 from gateway.access.key_quota import KeyQuotas
-from gateway.advisories.advisory_token import MAX_LIFETIME_S, AdvisoryTokens, TokenClaims
-from gateway.advisories.source_limits import TokenLimits
 from gateway.api.fleet_visibility import may_see_load
 from gateway.contracts.advisory import PREFETCHING, RESERVED, SHED, Advisory
 from gateway.contracts.snapshot import ApiKeyEntry
-from gateway.http.http_exchange import JSON, Exchange, Header
-from gateway.http.json_body import BadBodyError, decode_object, reject_nul, typed
-from gateway.http.openai_error import ApiError
-from gateway.http.request_head import RequestHead
+from gateway.requests.advisories.advisory_token import MAX_LIFETIME_S, AdvisoryTokens, TokenClaims
+from gateway.requests.advisories.source_limits import TokenLimits
+from gateway.server.http.http_exchange import JSON, Exchange, Header
+from gateway.server.http.json_body import BadBodyError, decode_object, reject_nul, typed
+from gateway.server.http.openai_error import ApiError
+from gateway.server.http.request_head import RequestHead
 
 if TYPE_CHECKING:
     from gateway.gateway import Gateway

@@ -8,11 +8,11 @@ from gateway.api.feedback_api import unknown_decision
 from gateway.api.fleet_visibility import may_see_load
 from gateway.contracts.explanation import explanation
 from gateway.contracts.snapshot import ApiKeyEntry
-from gateway.http.http_exchange import Exchange
-from gateway.http.openai_error import ApiError
-from gateway.peers.peer_calls import PeerCalls
-from gateway.pool.recent_decisions import RecentDecisions
+from gateway.peers.links.peer_calls import PeerCalls
+from gateway.pools.pool.recent_decisions import RecentDecisions
 from gateway.reports.decision_recorder import current_decision
+from gateway.server.http.http_exchange import Exchange
+from gateway.server.http.openai_error import ApiError
 
 PREFIX = "/api/v1/explain/"
 _EXPLAIN = "explain"

@@ -10,12 +10,12 @@ from msgspec import Meta
 
 from gateway.api.untracked_requests import ReportingKeys
 from gateway.contracts.snapshot import ApiKeyEntry
-from gateway.http.http_exchange import Exchange
-from gateway.http.json_body import decode_object, reject_nul, typed
-from gateway.http.openai_error import ApiError
-from gateway.peers.peer_calls import PeerCalls
-from gateway.pool.recent_decisions import DecisionRecord
+from gateway.peers.links.peer_calls import PeerCalls
+from gateway.pools.pool.recent_decisions import DecisionRecord
 from gateway.requests.lifecycle import RequestLifecycle
+from gateway.server.http.http_exchange import Exchange
+from gateway.server.http.json_body import decode_object, reject_nul, typed
+from gateway.server.http.openai_error import ApiError
 
 PREFIX = "/api/v1/requests/"
 _FEEDBACK = "feedback"

@@ -10,7 +10,7 @@ from gateway.access.authentication import MANAGE
 from gateway.contracts.snapshot import ApiKeyEntry
 
 if TYPE_CHECKING:
-    from gateway.pool.live_pool import LivePool
+    from gateway.pools.pool.live_pool import LivePool
 
 
 def may_see_load(caller: ApiKeyEntry, pool: LivePool) -> bool:

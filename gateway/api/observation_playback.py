@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gateway.api.observe_request import AssumedPrompt, Observation
-from gateway.http.openai_error import ApiError
-from gateway.pool.recent_decisions import DecisionRecord
+from gateway.pools.pool.recent_decisions import DecisionRecord
 from gateway.requests.gateway_request import GatewayRequest, with_prompt
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.prompt_keys import KeyedPrompt
+from gateway.server.http.openai_error import ApiError
 
 if TYPE_CHECKING:
-    from gateway.pool.live_pool import LivePool
+    from gateway.pools.pool.live_pool import LivePool
 
 MAX_HELD = 100_000
 """Limit of accepted observations that have not ended, divided evenly among the tenants that have any."""

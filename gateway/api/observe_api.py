@@ -29,15 +29,15 @@ from gateway.api.route_api import unknown_model
 from gateway.api.route_request import RouteRequest
 from gateway.contracts.key_source import HASHES
 from gateway.contracts.snapshot import ApiKeyEntry
-from gateway.http.http_exchange import JSON, Exchange
-from gateway.http.openai_error import ApiError
 from gateway.requests.gateway_request import GatewayRequest, gateway_request, with_prompt
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys, least_tokens
+from gateway.server.http.http_exchange import JSON, Exchange
+from gateway.server.http.openai_error import ApiError
 
 if TYPE_CHECKING:
     from gateway.gateway import Gateway
-    from gateway.pool.live_pool import LivePool
+    from gateway.pools.pool.live_pool import LivePool
 
 _REPORTED_PROBLEMS = 20
 _NO_PROMPT = RouteRequest(model="-")

@@ -10,8 +10,8 @@ from msgspec import Meta
 from xxhash import xxh3_64_intdigest
 
 from gateway.api.route_request import MAX_HASHES, Name, RouteRequest, Tokens, laxly_read, prompt_of, reject_nul_names
-from gateway.formats.prompt import Prompt
-from gateway.http.json_body import BadBodyError, decode_value_in_turns, typed
+from gateway.requests.formats.prompt import Prompt
+from gateway.server.http.json_body import BadBodyError, decode_value_in_turns, typed
 
 MAX_OBSERVATIONS = 1000
 """Limit of lines per call, blank lines included."""

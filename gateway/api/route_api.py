@@ -16,27 +16,27 @@ from gateway.api.route_pair import EngineAddress, RoutePair, address_of, route_p
 from gateway.api.route_request import RouteRequest, endpoint_of, prompt_of, read, read_at_once, read_batch
 from gateway.api.untracked_requests import ReportingKeys, UnreportedHolds, UntrackedRequests, estimated_life_s
 from gateway.contracts.snapshot import ApiKeyEntry
-from gateway.formats.prompt import Prompt
-from gateway.http.client_presence import while_connected
-from gateway.http.http_exchange import Exchange
-from gateway.http.openai_error import ApiError
-from gateway.http.request_head import RequestHead
-from gateway.http.sync_fast_path import NO_WAIT, ORIGINAL_PATH, KnownHead
-from gateway.peers.request_claims import PENDING, RECALL, RECALL_S
-from gateway.pool.recent_decisions import DecisionRecord
-from gateway.pool.service import reject_if_observing
+from gateway.peers.links.request_claims import PENDING, RECALL, RECALL_S
+from gateway.pools.pool.recent_decisions import DecisionRecord
+from gateway.pools.pool.service import reject_if_observing
 from gateway.requests.affinity import affinity_of
 from gateway.requests.agents import session_of_agent
+from gateway.requests.formats.prompt import Prompt
 from gateway.requests.gateway_request import GatewayRequest, gateway_request
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.priority_ceiling import allowed_priority
 from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys, needs_tokenizer
+from gateway.server.http.client_presence import while_connected
+from gateway.server.http.http_exchange import Exchange
+from gateway.server.http.openai_error import ApiError
+from gateway.server.http.request_head import RequestHead
+from gateway.server.http.sync_fast_path import NO_WAIT, ORIGINAL_PATH, KnownHead
 from routing.cost.cost_model import PrefillCost
 from routing.values.decision import Candidate
 
 if TYPE_CHECKING:
     from gateway.gateway import Gateway
-    from gateway.pool.live_pool import LivePool
+    from gateway.pools.pool.live_pool import LivePool
 
 
 class RouteAnswer(msgspec.Struct, frozen=True, gc=False):

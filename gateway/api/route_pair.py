@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gateway.formats.handoff_bodies import PREFILL_FRAGMENT, TRANSFER
+from gateway.requests.formats.handoff_bodies import PREFILL_FRAGMENT, TRANSFER
 from routing.values.engine_pair import DecodeCandidate, EnginePair
 
 if TYPE_CHECKING:
-    from gateway.engines.live_engine import LiveEngine
+    from gateway.pools.engines.live_engine import LiveEngine
 
 
 class EngineAddress(msgspec.Struct, frozen=True, gc=False):

@@ -10,9 +10,10 @@ import msgspec
 from msgspec import Meta
 from typing_extensions import override
 
-from gateway.formats.endpoints import BY_PATH, Endpoint
-from gateway.formats.owned_fields import is_comparable, reject_owned
-from gateway.formats.prompt import (
+from gateway.requests.agents import MAX_AGENT, MAX_WORKFLOW
+from gateway.requests.formats.endpoints import BY_PATH, Endpoint
+from gateway.requests.formats.owned_fields import is_comparable, reject_owned
+from gateway.requests.formats.prompt import (
     TEMPLATE_FIELDS,
     TEMPLATE_VARIABLES,
     HashedPrompt,
@@ -22,7 +23,7 @@ from gateway.formats.prompt import (
     completion_of,
     kept_tokens,
 )
-from gateway.http.json_body import (
+from gateway.server.http.json_body import (
     BadBodyError,
     decode_object,
     decode_object_in_turns,
@@ -32,8 +33,7 @@ from gateway.http.json_body import (
     reject_nul_name,
     typed,
 )
-from gateway.http.large_body import SMALL_BYTES
-from gateway.requests.agents import MAX_AGENT, MAX_WORKFLOW
+from gateway.server.http.large_body import SMALL_BYTES
 from routing.policy.admission_document import ClassName
 
 MAX_BATCH = 64

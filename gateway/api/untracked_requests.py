@@ -12,7 +12,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 
-from gateway.pool.recent_decisions import DecisionRecord
+from gateway.pools.pool.recent_decisions import DecisionRecord
 from routing.policy.policy_document import RoutingPolicy
 from routing.values.inference_request import InferenceRequest
 

@@ -69,9 +69,9 @@ def logging_settings(level: str, file: Path | None = None) -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "filters": {
-            "cut_off": {"()": "gateway.process.log_filters.CutOffRequests"},
-            "stderr": {"()": "gateway.process.log_filters.ClientFaults", "level": stderr_level},
-            "file": {"()": "gateway.process.log_filters.ClientFaults"},
+            "cut_off": {"()": "gateway.server.process.log_filters.CutOffRequests"},
+            "stderr": {"()": "gateway.server.process.log_filters.ClientFaults", "level": stderr_level},
+            "file": {"()": "gateway.server.process.log_filters.ClientFaults"},
         },
         "formatters": {"json": {"()": "gateway.base.json_log.JsonFormatter"}},
         "handlers": handlers,

@@ -51,9 +51,9 @@ class HitSample(msgspec.Struct, frozen=True, gc=False):
 def mismatch_of(sample: HitSample, pattern: str = "") -> str:
     """Return the cause of this request's difference, empty if there is none.
 
-    `pattern` is the cause shown by all requests on the engine (gateway.engines.hit_pattern). Tokenizer, template and
-    salt are wrong for every request or for none, so they take precedence. A single request shows only whether events
-    were missed (late event) or blocks were removed during the request (eviction).
+    `pattern` is the cause shown by all requests on the engine (gateway.pools.engines.hit_pattern). Tokenizer, template
+    and salt are wrong for every request or for none, so they take precedence. A single request shows only whether
+    events were missed (late event) or blocks were removed during the request (eviction).
     """
     if not sample.short and not sample.missed:
         return ""

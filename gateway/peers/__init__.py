@@ -1,1 +1,1 @@
-"""Calls between gateways."""
+"""Other gateways: links, owners of queues, other regions."""

@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from gateway.http.http_exchange import Exchange
-from gateway.process.drain import Drain, ShuttingDownError
 from gateway.proxy.attempt import Attempt, AttemptFailedError
 from gateway.proxy.engine_relay import held_against
 from gateway.proxy.engine_transport import EngineTransport
 from gateway.proxy.forwarded_request import ForwardedRequest
 from gateway.proxy.progress_guard import AnswerLimits
 from gateway.requests.rejections import rejection
+from gateway.server.http.http_exchange import Exchange
+from gateway.server.process.drain import Drain, ShuttingDownError
 from routing.values.decision import Rejected
 
 if TYPE_CHECKING:
-    from gateway.engines.live_engine import LiveEngine
-    from gateway.pool.live_pool import LivePool
+    from gateway.pools.engines.live_engine import LiveEngine
+    from gateway.pools.pool.live_pool import LivePool
 
 MAX_ENGINES_ASKED = 3
 MAX_ANSWER_BYTES = 64 * 1024 * 1024

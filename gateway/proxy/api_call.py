@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gateway.contracts.snapshot import ApiKeyEntry
-from gateway.formats.audio_form import read_form
-from gateway.formats.endpoints import Endpoint
-from gateway.http.http_exchange import Exchange
-from gateway.http.json_body import read_object_in_turns
-from gateway.http.large_body import HeldBody
-from gateway.regions.forward_server import ForwardedCall
+from gateway.peers.regions.forward_server import ForwardedCall
+from gateway.requests.formats.audio_form import read_form
+from gateway.requests.formats.endpoints import Endpoint
+from gateway.server.http.http_exchange import Exchange
+from gateway.server.http.json_body import read_object_in_turns
+from gateway.server.http.large_body import HeldBody
 
 if TYPE_CHECKING:
-    from gateway.formats.prompt import Prompt
-    from gateway.pool.live_pool import LivePool
-    from gateway.pool.recent_decisions import DecisionRecord
+    from gateway.pools.pool.live_pool import LivePool
+    from gateway.pools.pool.recent_decisions import DecisionRecord
     from gateway.proxy.forwarded_request import ForwardedRequest
     from gateway.proxy.request_spans import RequestSpans
+    from gateway.requests.formats.prompt import Prompt
     from gateway.requests.gateway_request import GatewayRequest
     from kvstore.transfer.frames import CacheHint
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gateway.engines.breaker import CONNECT, HTTP_4XX, HTTP_5XX, NO_PROGRESS, THROTTLED, TIMEOUT
-from gateway.engines.engine_progress import hang_limit_s
-from gateway.engines.engine_rejection import EngineRejection
-from gateway.formats.engine_error import reason_in
-from gateway.formats.hit_figures import HitsUnreadableError, with_cached_tokens
-from gateway.http.http_exchange import Header
-from gateway.http.openai_error import ApiError
+from gateway.pools.engines.breaker import CONNECT, HTTP_4XX, HTTP_5XX, NO_PROGRESS, THROTTLED, TIMEOUT
+from gateway.pools.engines.engine_progress import hang_limit_s
+from gateway.pools.engines.engine_rejection import EngineRejection
 from gateway.proxy.forwarded_request import ForwardedRequest
 from gateway.proxy.progress_guard import AnswerLimits
+from gateway.requests.formats.engine_error import reason_in
+from gateway.requests.formats.hit_figures import HitsUnreadableError, with_cached_tokens
+from gateway.server.http.http_exchange import Header
+from gateway.server.http.openai_error import ApiError
 
 if TYPE_CHECKING:
-    from gateway.engines.live_engine import LiveEngine
-    from gateway.pool.live_pool import LivePool
+    from gateway.pools.engines.live_engine import LiveEngine
+    from gateway.pools.pool.live_pool import LivePool
 
 HANDOFF = "handoff"
 """Cause of an engine's answer to a prefill leg without a hand-over, which is no failure of the engine."""

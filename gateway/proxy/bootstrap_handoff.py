@@ -12,17 +12,17 @@ from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gateway.formats.hit_figures import HIDDEN
-from gateway.http.http_exchange import Exchange
-from gateway.pool.recent_decisions import DecisionRecord
+from gateway.pools.pool.recent_decisions import DecisionRecord
 from gateway.proxy.attempt import HANDOFF, Attempt, AttemptFailedError, AttemptFailure, PrefillEnd, RelaySettings
 from gateway.proxy.engine_relay import EngineRelay, held_against
 from gateway.proxy.engine_transport import EngineTransport
 from gateway.proxy.forwarded_request import ForwardedRequest
+from gateway.requests.formats.hit_figures import HIDDEN
 from gateway.requests.lifecycle import RequestLifecycle
+from gateway.server.http.http_exchange import Exchange
 
 if TYPE_CHECKING:
-    from gateway.engines.live_engine import LiveEngine
+    from gateway.pools.engines.live_engine import LiveEngine
 
 MAX_PREFILL_ANSWER = 4 * 1024 * 1024
 # As SGLang's own router draws them.

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from gateway.engines.breaker import BROKEN_STREAM, NO_PROGRESS
-from gateway.engines.engine_rejection import blame_of
-from gateway.formats.engine_usage import Usage
-from gateway.http.http_exchange import Exchange
-from gateway.pool.recent_decisions import DecisionRecord
+from gateway.pools.engines.breaker import BROKEN_STREAM, NO_PROGRESS
+from gateway.pools.engines.engine_rejection import blame_of
+from gateway.pools.pool.recent_decisions import DecisionRecord
 from gateway.proxy.attempt import HANDOFF, Attempt, AttemptFailedError, AttemptFailure
 from gateway.proxy.engine_transport import EngineAnswer, EngineTransport
+from gateway.requests.formats.engine_usage import Usage
 from gateway.requests.kv_load_report import take_outcome
 from gateway.requests.lifecycle import RequestLifecycle
+from gateway.server.http.http_exchange import Exchange
 from kvstore.connector.engine_params import KvOutcome
 
 if TYPE_CHECKING:
-    from gateway.pool.live_pool import LivePool
+    from gateway.pools.pool.live_pool import LivePool
 
 MAX_WHOLE_ANSWER = 64 * 1024 * 1024
 BROKEN = 0

@@ -14,16 +14,16 @@ from time import monotonic
 
 from msgspec.structs import replace
 
-from gateway.engines.breaker import CONNECT, HTTP_5XX, NO_PROGRESS, TIMEOUT
-from gateway.engines.connections.engine_connections import EngineConnections, EngineUrl, engine_address
-from gateway.engines.connections.request_connection import (
+from gateway.pools.engines.breaker import CONNECT, HTTP_5XX, NO_PROGRESS, TIMEOUT
+from gateway.pools.engines.connections.engine_connections import EngineConnections, EngineUrl, engine_address
+from gateway.pools.engines.connections.request_connection import (
     MAX_HELD_BYTES,
     AnswerHead,
     ConnectionBrokenError,
     RequestConnection,
 )
-from gateway.engines.engine_progress import EngineProgress
-from gateway.engines.engine_rejection import (
+from gateway.pools.engines.engine_progress import EngineProgress
+from gateway.pools.engines.engine_rejection import (
     MAX_BODY_BYTES,
     EngineRejection,
     blame_of,
@@ -31,15 +31,15 @@ from gateway.engines.engine_rejection import (
     passed_headers,
     rejection_of,
 )
-from gateway.formats.engine_answer import AnswerStream, UnreadableAnswerError, read_whole
-from gateway.formats.engine_error import EngineError
-from gateway.formats.engine_usage import Usage
-from gateway.formats.hit_figures import HitsUnreadableError
-from gateway.http.client_stream import ClientStream
-from gateway.http.http_exchange import JSON
 from gateway.proxy.attempt import HANDOFF, Attempt, AttemptFailedError, AttemptFailure, RelaySettings
 from gateway.proxy.progress_guard import EngineSilentError, ProgressGuard
+from gateway.requests.formats.engine_answer import AnswerStream, UnreadableAnswerError, read_whole
+from gateway.requests.formats.engine_error import EngineError
+from gateway.requests.formats.engine_usage import Usage
+from gateway.requests.formats.hit_figures import HitsUnreadableError
 from gateway.requests.kv_load_report import TRANSFER_MARK, take_outcome
+from gateway.server.http.client_stream import ClientStream
+from gateway.server.http.http_exchange import JSON
 from kvstore.connector.engine_params import KvOutcome
 
 _JSON_TYPES = frozenset(("application/json", "application/octet-stream"))

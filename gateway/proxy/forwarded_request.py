@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from gateway.formats.endpoints import CHAT, Endpoint
-from gateway.formats.handoff_bodies import bootstrap_legs, decode_body, prefill_body
-from gateway.formats.hit_figures import HIDDEN
-from gateway.formats.media import with_names
-from gateway.formats.owned_fields import REMOVED, REVEALING
-from gateway.http.json_body import lax_flag, lax_int
-from gateway.http.large_body import HeldBody, in_pieces
+from gateway.requests.formats.endpoints import CHAT, Endpoint
+from gateway.requests.formats.handoff_bodies import bootstrap_legs, decode_body, prefill_body
+from gateway.requests.formats.hit_figures import HIDDEN
+from gateway.requests.formats.media import with_names
+from gateway.requests.formats.owned_fields import REMOVED, REVEALING
 from gateway.requests.kv_load_report import with_order
+from gateway.server.http.json_body import lax_flag, lax_int
+from gateway.server.http.large_body import HeldBody, in_pieces
 from kvstore.connector.engine_params import LoadInstruction
 
 TRACE_HEADERS = ("traceparent", "tracestate")

@@ -10,22 +10,22 @@ import asyncio
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from gateway.engines.breaker import CONNECT
-from gateway.formats.handoff_bodies import PrefillAnswer, read_prefill_answer
-from gateway.http.http_exchange import ClientGoneError, Exchange
-from gateway.pool.kv_load import order_on
-from gateway.pool.recent_decisions import DecisionRecord
+from gateway.pools.engines.breaker import CONNECT
+from gateway.pools.pool.kv_load import order_on
+from gateway.pools.pool.recent_decisions import DecisionRecord
 from gateway.proxy.attempt import HANDOFF, Attempt, AttemptFailedError, AttemptFailure, RelaySettings
 from gateway.proxy.bootstrap_handoff import BootstrapHandoff
 from gateway.proxy.engine_relay import EngineRelay, held_against
 from gateway.proxy.engine_transport import EngineTransport
 from gateway.proxy.forwarded_request import ForwardedRequest
+from gateway.requests.formats.handoff_bodies import PrefillAnswer, read_prefill_answer
 from gateway.requests.kv_load_report import take_from_params
 from gateway.requests.lifecycle import RequestLifecycle
+from gateway.server.http.http_exchange import ClientGoneError, Exchange
 from routing.values.engine_pair import EnginePair
 
 if TYPE_CHECKING:
-    from gateway.engines.live_engine import LiveEngine
+    from gateway.pools.engines.live_engine import LiveEngine
 
 MAX_PREFILL_ANSWER = 4 * 1024 * 1024
 

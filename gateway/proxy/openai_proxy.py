@@ -15,18 +15,13 @@ from gateway.api.route_api import unknown_model
 from gateway.base.engine_api_keys import FLEET_KEY, REJECTED_KEY, key_remedy
 from gateway.base.event_log import log_event
 from gateway.contracts.snapshot import ApiKeyEntry
-from gateway.engines.breaker import CONNECT, HTTP_4XX, HTTP_5XX, THROTTLED
-from gateway.formats.endpoints import BY_PATH
-from gateway.formats.owned_fields import reject_owned
-from gateway.formats.prompt import ChatPrompt, Prompt
-from gateway.http.client_presence import while_connected
-from gateway.http.http_exchange import ClientGoneError, Exchange
-from gateway.http.json_body import BadBodyError, reject_nul_name
-from gateway.http.openai_error import ApiError
-from gateway.pool.kv_load import order_on
-from gateway.pool.recent_decisions import DecisionRecord
-from gateway.pool.service import Service, reject_if_observing
-from gateway.process.drain import CUT_OFF, SENTENCE, Drain, ShuttingDownError
+from gateway.peers.regions.forward_server import ForwardedCall
+from gateway.peers.regions.region_traffic import FORWARDED
+from gateway.pools.engines.breaker import CONNECT, HTTP_4XX, HTTP_5XX, THROTTLED
+from gateway.pools.pool.kv_load import order_on
+from gateway.pools.pool.recent_decisions import DecisionRecord
+from gateway.pools.pool.service import Service, reject_if_observing
+from gateway.pools.traffic.traffic_window import COMPLETED
 from gateway.proxy.any_engine import AnyEngineRelay
 from gateway.proxy.api_call import ApiCall, RoutedCall, read_body
 from gateway.proxy.attempt import RETRIED_FREELY, Attempt, AttemptFailure, RelaySettings
@@ -36,20 +31,25 @@ from gateway.proxy.forwarded_request import ForwardedRequest, forwarded_request
 from gateway.proxy.handoff import Handoff
 from gateway.proxy.region_relay import RegionRelay
 from gateway.proxy.request_fields import own_salt, priority_of, request_of, session_of
-from gateway.regions.forward_server import ForwardedCall
-from gateway.regions.region_traffic import FORWARDED
 from gateway.requests.affinity import affinity_of
 from gateway.requests.cache_hint import cache_hint, pin_s
+from gateway.requests.formats.endpoints import BY_PATH
+from gateway.requests.formats.owned_fields import reject_owned
+from gateway.requests.formats.prompt import ChatPrompt, Prompt
 from gateway.requests.gateway_request import GatewayRequest, with_prompt
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys, has_block_keys
-from gateway.traffic.traffic_window import COMPLETED
+from gateway.server.http.client_presence import while_connected
+from gateway.server.http.http_exchange import ClientGoneError, Exchange
+from gateway.server.http.json_body import BadBodyError, reject_nul_name
+from gateway.server.http.openai_error import ApiError
+from gateway.server.process.drain import CUT_OFF, SENTENCE, Drain, ShuttingDownError
 from routing.values.decision import Elsewhere
 from routing.values.hop import Hop
 
 if TYPE_CHECKING:
     from gateway.gateway import Gateway
-    from gateway.pool.live_pool import LivePool
+    from gateway.pools.pool.live_pool import LivePool
     from gateway.proxy.request_spans import Tracing
     from kvstore.transfer.frames import CacheHint
 
@@ -60,7 +60,7 @@ REJECTED_KEY_CODE = "engine_rejects_key"
 
 
 class Proxy:
-    """Serves the endpoints (gateway.formats.endpoints) and `/v1/models`. It has no state between requests."""
+    """Serves the endpoints (gateway.requests.formats.endpoints) and `/v1/models`. It has no state between requests."""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from typing import Protocol, Self
 
 import msgspec
 
-from gateway.http.http_exchange import ClientGoneError
+from gateway.server.http.http_exchange import ClientGoneError
 
 CHECK_S = 0.25
 

@@ -12,26 +12,26 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gateway.base.event_log import log_event
-from gateway.engines.breaker import BROKEN_STREAM
-from gateway.engines.engine_rejection import passed_headers
-from gateway.http.http_exchange import Exchange
-from gateway.pool.recent_decisions import DecisionRecord
+from gateway.peers.regions.forward_client import ForwardFailedError, signed_head
+from gateway.peers.regions.region_traffic import FORWARDED
+from gateway.pools.engines.breaker import BROKEN_STREAM
+from gateway.pools.engines.engine_rejection import passed_headers
+from gateway.pools.pool.recent_decisions import DecisionRecord
+from gateway.pools.traffic.traffic_window import CANCELLED, COMPLETED, FAILED
 from gateway.proxy.api_call import ApiCall
 from gateway.proxy.engine_relay import MAX_WHOLE_ANSWER
 from gateway.proxy.forwarded_request import PASSED_HEADERS
-from gateway.regions.forward_client import ForwardFailedError, signed_head
-from gateway.regions.region_traffic import FORWARDED
 from gateway.requests.agents import AGENT, WORKFLOW
 from gateway.requests.cache_hint import HINT_HEADER
 from gateway.requests.lifecycle import CLIENT_ERROR, RequestLifecycle
 from gateway.requests.objective_headers import CLASS_HEADER, TPOT_HEADERS, TTFT_HEADERS
-from gateway.traffic.traffic_window import CANCELLED, COMPLETED, FAILED
+from gateway.server.http.http_exchange import Exchange
 from routing.values.decision import Elsewhere
 
 if TYPE_CHECKING:
     import aiohttp
 
-    from gateway.regions.regions import Regions
+    from gateway.peers.regions.regions import Regions
 
 _OBJECTIVES = (CLASS_HEADER, *TTFT_HEADERS, *TPOT_HEADERS)
 _PASSED = frozenset((

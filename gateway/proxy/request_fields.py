@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gateway.api.fleet_visibility import witness_of
-from gateway.formats.owned_fields import is_comparable
-from gateway.http.json_body import BadBodyError, lax_int, reject_nul_name
 from gateway.proxy.api_call import ApiCall
 from gateway.requests.agents import agent_of, session_of_agent
+from gateway.requests.formats.owned_fields import is_comparable
 from gateway.requests.gateway_request import GatewayRequest, gateway_request
 from gateway.requests.objective_headers import slo_class, tpot_slo_s, ttft_slo_s
 from gateway.requests.priority_ceiling import allowed_priority
+from gateway.server.http.json_body import BadBodyError, lax_int, reject_nul_name
 from routing.values.hop import Hop
 
 if TYPE_CHECKING:
-    from gateway.pool.live_pool import LivePool
+    from gateway.pools.pool.live_pool import LivePool
 
 MAX_SALT = 1024
 MAX_SEQUENCES = 128

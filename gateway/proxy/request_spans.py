@@ -21,18 +21,18 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from gateway.formats.endpoints import Endpoint
-from gateway.http.http_exchange import Exchange
-from gateway.http.openai_error import ApiError
+from gateway.pools.traffic.traffic_window import FAILED
 from gateway.proxy.attempt import AttemptFailure
-from gateway.traffic.traffic_window import FAILED
+from gateway.requests.formats.endpoints import Endpoint
+from gateway.server.http.http_exchange import Exchange
+from gateway.server.http.openai_error import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gateway.engines.live_engine import LiveEngine
-    from gateway.pool.live_pool import LivePool
-    from gateway.pool.recent_decisions import DecisionRecord
+    from gateway.pools.engines.live_engine import LiveEngine
+    from gateway.pools.pool.live_pool import LivePool
+    from gateway.pools.pool.recent_decisions import DecisionRecord
 
 FLUSH_S = 2.0
 """Seconds that the process waits at its end for the delivery of the last spans."""

@@ -12,13 +12,13 @@ from typing_extensions import override
 
 from gateway.bus.bus import Bus
 from gateway.contracts.wire import MIB, WireForm
-from gateway.pool.request_listener import RequestListener
-from gateway.traffic.traffic_window import COMPLETED, FAILED, REJECTED
+from gateway.pools.pool.request_listener import RequestListener
+from gateway.pools.traffic.traffic_window import COMPLETED, FAILED, REJECTED
 from planning.trials.arm_window import ArmTally, ArmWindow
 
 if TYPE_CHECKING:
     from gateway.base.metrics import GatewayMetrics
-    from gateway.pool.recent_decisions import DecisionRecord
+    from gateway.pools.pool.recent_decisions import DecisionRecord
 
 TOPIC = "arm_results"
 """Stream topic; values are encoded ArmReports."""

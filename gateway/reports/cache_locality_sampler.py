@@ -17,10 +17,10 @@ from gateway.contracts.cache_locality_sample import (
     SharedPrefix,
     encode_cache_locality,
 )
-from gateway.engines.live_engine import LiveEngine
-from gateway.pool.live_pool import LivePool
-from gateway.traffic.prefix_icicle import IciclePrefix, icicle
-from gateway.traffic.prefix_window import SeenPrompt
+from gateway.pools.engines.live_engine import LiveEngine
+from gateway.pools.pool.live_pool import LivePool
+from gateway.pools.traffic.prefix_icicle import IciclePrefix, icicle
+from gateway.pools.traffic.prefix_window import SeenPrompt
 from routing.rings.ring_plan import OnRings
 
 MAX_KEYS = 256

@@ -15,7 +15,7 @@ from routing.cost.cost_observer import MAX_KINDS
 
 if TYPE_CHECKING:
     from gateway.base.metric_families import CounterFamily
-    from gateway.pool.live_pool import LivePool
+    from gateway.pools.pool.live_pool import LivePool
 
 TOPIC = "cost_fits"
 """Stream topic; values are encoded CostReports."""

@@ -9,17 +9,17 @@ import msgspec
 
 from gateway.contracts.hit_sample import HitSample, mismatch_of
 from gateway.contracts.stored_decision import RUNNING, Known, StoredDecision
-from gateway.pool.ended_hits import believed_tokens, hit_sample
-from gateway.pool.kv_load import stored_load
-from gateway.pool.recent_decisions import DecisionRecord
+from gateway.pools.pool.ended_hits import believed_tokens, hit_sample
+from gateway.pools.pool.kv_load import stored_load
+from gateway.pools.pool.recent_decisions import DecisionRecord
+from gateway.pools.traffic.past_moments import PastMoments
 from gateway.reports.traffic_rows import row_values
-from gateway.traffic.past_moments import PastMoments
 from routing.cost.cost_model import PrefillCost
 from routing.policy.admission_document import OFF
 from routing.values.decision import Decision
 
 if TYPE_CHECKING:
-    from gateway.pool.live_pool import LivePool
+    from gateway.pools.pool.live_pool import LivePool
 
 
 class _Engine(NamedTuple):

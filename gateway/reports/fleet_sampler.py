@@ -25,11 +25,11 @@ from gateway.contracts.fleet_sample import (
     encode_sample,
 )
 from gateway.contracts.region_sample import RegionSample
-from gateway.engines.engine_state import health_state
-from gateway.engines.live_engine import LiveEngine
-from gateway.events.event_ledger import Trust
-from gateway.owners.pool_owners import PoolOwners
-from gateway.pool.live_pool import LivePool
+from gateway.peers.owners.pool_owners import PoolOwners
+from gateway.pools.engines.engine_state import health_state
+from gateway.pools.engines.live_engine import LiveEngine
+from gateway.pools.events.event_ledger import Trust
+from gateway.pools.pool.live_pool import LivePool
 from gateway.reports.event_counters import EventCounters
 from gateway.reports.hotspot import HotspotDetector
 from gateway.reports.queue_counters import QueueCounters

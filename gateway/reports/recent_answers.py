@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gateway.bus.bus import Bus
 from gateway.contracts.recent_question import ANSWER, ANSWERED, ASKED, QUESTION, RecentAnswer, RecentQuestion
 from gateway.contracts.wire import UnreadableMessageError
-from gateway.pool.recent_decisions import DecisionRecord, RecentDecisions
+from gateway.pools.pool.recent_decisions import DecisionRecord, RecentDecisions
 from gateway.reports.decision_recorder import current_decision
 
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from gateway.pool.request_listener import RequestListener
-from gateway.traffic.traffic_window import COMPLETED, REJECTED
+from gateway.pools.pool.request_listener import RequestListener
+from gateway.pools.traffic.traffic_window import COMPLETED, REJECTED
 
 if TYPE_CHECKING:
     from gateway.base.metrics import GatewayMetrics
-    from gateway.pool.recent_decisions import DecisionRecord
+    from gateway.pools.pool.recent_decisions import DecisionRecord
     from routing.values.inference_request import InferenceRequest
 
 

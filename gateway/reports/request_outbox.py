@@ -23,9 +23,9 @@ from gateway.bus.bus import Bus
 from gateway.contracts.request_batch import MAX_DECISIONS, MAX_ROWS, TOPIC, encode_batch, request_batch
 from gateway.contracts.snapshot import Snapshot
 from gateway.contracts.stored_decision import DIGESTS, StoredDecision
-from gateway.pool.ended_hits import hit_sample
-from gateway.pool.recent_decisions import DecisionRecord, RecentDecisions
-from gateway.pool.request_listener import RequestListener
+from gateway.pools.pool.ended_hits import hit_sample
+from gateway.pools.pool.recent_decisions import DecisionRecord, RecentDecisions
+from gateway.pools.pool.request_listener import RequestListener
 from gateway.reports.decision_recorder import DecisionRecorder
 from gateway.reports.queue_overtakes import QueueOvertakes
 from gateway.reports.traffic_rows import left, traffic_row
@@ -33,7 +33,7 @@ from kvstore.keys.keyring import SecretKey
 
 if TYPE_CHECKING:
     from gateway.base.metrics import GatewayMetrics
-    from gateway.traffic.ttft_split import Noted
+    from gateway.pools.traffic.ttft_split import Noted
 
 MAX_OPEN = 50_000
 """Limit of requests whose end is awaited. The traffic of further requests is not recorded."""

@@ -10,7 +10,7 @@ from gateway.bus.bus import Bus
 from gateway.contracts.shadow_report import TOPIC, encode_shadow_report
 
 if TYPE_CHECKING:
-    from gateway.pool.live_pool import LivePool
+    from gateway.pools.pool.live_pool import LivePool
 
 
 def report_shadows(bus: Bus, pools: Iterable[LivePool]) -> None:

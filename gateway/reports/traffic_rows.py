@@ -7,7 +7,7 @@ from functools import lru_cache
 from gateway.contracts.request_batch import pack_row
 from gateway.contracts.stored_decision import UNANSWERED, session_digest
 from gateway.contracts.traffic_row import BLOCK_TOKENS, trace_blocks, trace_head
-from gateway.pool.recent_decisions import DecisionRecord
+from gateway.pools.pool.recent_decisions import DecisionRecord
 
 _TENANT = "tenant\0"
 _WORKFLOW = "workflow\0"

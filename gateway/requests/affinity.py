@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gateway.formats.prompt import ChatPrompt, HashedPrompt, Prompt, TextPrompt, TokenPrompt
+from gateway.requests.formats.prompt import ChatPrompt, HashedPrompt, Prompt, TextPrompt, TokenPrompt
 from kvstore.keys.block_keys import pack_tokens
 
 _HEAD_TOKENS, _HEAD_BYTES, _HEAD_HASHES = 1024, 4096, 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast, get_args
 
-from gateway.http.json_body import BadBodyError
+from gateway.server.http.json_body import BadBodyError
 from kvstore.transfer.frames import CacheHint
 
 HINT_HEADER = b"x-headway-cache-hint"

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from gateway.contracts.key_source import MEDIA, NONE
 from gateway.contracts.snapshot import PoolEntry
-from gateway.http.openai_error import ApiError
-from gateway.regions.work_lease import HeldLease
+from gateway.peers.regions.work_lease import HeldLease
 from gateway.requests.prompt_keys import KeyedPrompt, has_block_keys
 from gateway.requests.rejections import prompt_too_long
+from gateway.server.http.openai_error import ApiError
 from routing.policy.admission_document import SloClass
 from routing.policy.policy_document import RoutingPolicy
 from routing.values.hop import Hop

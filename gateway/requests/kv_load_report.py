@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gateway.formats.handoff_bodies import TRANSFER
+from gateway.requests.formats.handoff_bodies import TRANSFER
 from kvstore.connector.engine_params import FIELD, KvOutcome, LoadInstruction, outcome_in
 
 TRANSFER_MARK = b'"' + TRANSFER.encode() + b'"'

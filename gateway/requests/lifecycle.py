@@ -12,15 +12,15 @@ from time import monotonic, time
 from typing import TYPE_CHECKING
 
 from gateway.base.event_log import log_event
-from gateway.http.openai_error import ApiError
-from gateway.pool.overload import lag_rejection
-from gateway.pool.recent_decisions import DecisionRecord, RecentDecisions
-from gateway.pool.request_listener import RequestListener, RequestListeners
-from gateway.pool.router_driver import Placed
-from gateway.process.drain import CUT_OFF
+from gateway.pools.pool.overload import lag_rejection
+from gateway.pools.pool.recent_decisions import DecisionRecord, RecentDecisions
+from gateway.pools.pool.request_listener import RequestListener, RequestListeners
+from gateway.pools.pool.router_driver import Placed
+from gateway.pools.traffic.traffic_window import CANCELLED, COMPLETED, FAILED, REJECTED
 from gateway.requests.gateway_request import GatewayRequest
 from gateway.requests.rejections import rejection
-from gateway.traffic.traffic_window import CANCELLED, COMPLETED, FAILED, REJECTED
+from gateway.server.http.openai_error import ApiError
+from gateway.server.process.drain import CUT_OFF
 from kvstore.connector.engine_params import KvOutcome
 from routing.values.decision import Decision, Dispatched, Elsewhere, Rejected
 from routing.values.observation import Completed, Failed, FirstToken
@@ -28,7 +28,7 @@ from routing.values.reasons import FORWARDED, NO_ENGINE
 
 if TYPE_CHECKING:
     from gateway.base.metrics import GatewayMetrics
-    from gateway.pool.live_pool import LivePool
+    from gateway.pools.pool.live_pool import LivePool
 
 CLIENT_ERROR = "client_error"
 """The engine answered 4xx. The request has ended, and neither the engine nor the fleet has failed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from gateway.http.json_body import BadBodyError
+from gateway.server.http.json_body import BadBodyError
 
 TTFT_HEADERS = (b"x-headway-ttft-slo-ms", b"x-llm-d-slo-ttft-ms", b"x-sgl-ttft-slo-ms")
 TPOT_HEADERS = (b"x-headway-tpot-slo-ms", b"x-llm-d-slo-tpot-ms")

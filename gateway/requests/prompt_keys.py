@@ -34,8 +34,8 @@ from gateway.contracts.key_source import (
     TOKENS,
     UNMATCHED,
 )
-from gateway.engines.health_probe import EngineAnswerError, EngineUnreachableError
-from gateway.formats.prompt import (
+from gateway.pools.engines.health_probe import EngineAnswerError, EngineUnreachableError
+from gateway.requests.formats.prompt import (
     MEDIA_FIELDS,
     ChatPrompt,
     HashedPrompt,
@@ -44,8 +44,8 @@ from gateway.formats.prompt import (
     TokenPrompt,
     UnmatchedPrompt,
 )
-from gateway.http.json_body import BadBodyError
 from gateway.requests.known_prefixes import KnownPrefixes
+from gateway.server.http.json_body import BadBodyError
 from kvstore.keys.block_keys import (
     TOKEN_BYTES,
     byte_block_keys,
@@ -58,8 +58,8 @@ from kvstore.keys.block_keys import (
 
 if TYPE_CHECKING:
     from gateway.contracts.snapshot import PoolEntry
-    from gateway.engines.live_engine import LiveEngine
-    from gateway.pool.live_pool import LivePool
+    from gateway.pools.engines.live_engine import LiveEngine
+    from gateway.pools.pool.live_pool import LivePool
 
 BYTES_PER_TOKEN = 4
 MAX_TOKENIZERS_ASKED = 2

@@ -5,8 +5,8 @@ Retry-After is `Rejected.retry_after_s` (routing/values/decision.py). Each part 
 
 from __future__ import annotations
 
-from gateway.http.openai_error import ApiError
-from gateway.process.drain import SENTENCE, SHUTDOWN
+from gateway.server.http.openai_error import ApiError
+from gateway.server.process.drain import SENTENCE, SHUTDOWN
 from routing.values.counted import count
 from routing.values.decision import Rejected
 

@@ -33,7 +33,7 @@ class HeartbeatCall(msgspec.Struct, frozen=True):
     epochs: dict[str, RegionEpoch] = {}
     """Epochs as in Heartbeat, so that a returning region learns them immediately."""
     stamp: float = 0.0
-    """The newest stamp received from the peer (gateway.regions.work_lease); 0: none."""
+    """The newest stamp received from the peer (gateway.peers.regions.work_lease); 0: none."""
 
 
 class ServiceFacts(msgspec.Struct, frozen=True, gc=False):

@@ -13,7 +13,7 @@ import pytest
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.snapshot import encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
-from tests.gateway.engines.test_engine_processes import BLOCK, PROMPT, EngineProcess, wait_for_port
+from tests.gateway.pools.engines.test_engine_processes import BLOCK, PROMPT, EngineProcess, wait_for_port
 from tests.gateway.served_gateway import KEY, OTHER_KEY, ServedGateway, served
 from tests.gateway.served_gateway import snapshot as served_snapshot
 from tests.patience import until

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.api.route_request import prompt_of, read
-from gateway.formats.audio_form import audio_prompt, read_form
-from gateway.formats.endpoints import ENDPOINTS, Endpoint
-from gateway.formats.engine_answer import AnswerStream, UnreadableAnswerError, read_whole
-from gateway.formats.handoff_bodies import read_prefill_answer
-from gateway.formats.hit_figures import HIDDEN, HitsUnreadableError, with_cached_tokens
-from gateway.http.json_body import BadBodyError
+from gateway.requests.formats.audio_form import audio_prompt, read_form
+from gateway.requests.formats.endpoints import ENDPOINTS, Endpoint
+from gateway.requests.formats.engine_answer import AnswerStream, UnreadableAnswerError, read_whole
+from gateway.requests.formats.handoff_bodies import read_prefill_answer
+from gateway.requests.formats.hit_figures import HIDDEN, HitsUnreadableError, with_cached_tokens
+from gateway.server.http.json_body import BadBodyError
 from headway_client.clients import run_blocking
 from headway_client.decisions import AnswerTail, Decisions, RejectedError
 from kvstore.connector.engine_params import LoadInstruction, outcome_in

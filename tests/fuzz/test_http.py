@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
 from gateway.base.asgi_types import Receive, Scope, Send
-from gateway.http.edge import Edge
-from gateway.http.http_protocol import GuardedHttpProtocol
+from gateway.server.http.edge import Edge
+from gateway.server.http.http_protocol import GuardedHttpProtocol
 
 LINES = [
     b"GET /live HTTP/1.1\r\n", b"POST /api/v1/route HTTP/1.1\r\n", b"Host: 127.0.0.1\r\n", b"host: evil\r\n",

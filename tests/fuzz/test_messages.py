@@ -27,13 +27,13 @@ from gateway.contracts import (
 )
 from gateway.contracts.snapshot import decode_snapshot, encode_snapshot
 from gateway.contracts.wire import UnreadableMessageError, WireForm
-from gateway.engines.engine_metrics import UnreadableMetricsError, parse_engine_metrics, scan_load
-from gateway.formats.endpoints import BY_PATH, CHAT
-from gateway.http.json_body import BadBodyError, decode_object, reject_nul
-from gateway.owners import peer_directory, pool_owners, quota_shares
-from gateway.peers import peer_calls, peer_link
-from gateway.regions import forward_head, region_peers, region_takeover
+from gateway.peers.links import peer_calls, peer_link
+from gateway.peers.owners import peer_directory, pool_owners, quota_shares
+from gateway.peers.regions import forward_head, region_peers, region_takeover
+from gateway.pools.engines.engine_metrics import UnreadableMetricsError, parse_engine_metrics, scan_load
 from gateway.reports import arm_results, cost_reports, key_usage
+from gateway.requests.formats.endpoints import BY_PATH, CHAT
+from gateway.server.http.json_body import BadBodyError, decode_object, reject_nul
 from kvstore.events.kv_events import (
     BlockRemoved,
     BlockStored,

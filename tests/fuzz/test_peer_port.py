@@ -13,8 +13,8 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.peers.peer_link import PeerLinks
-from gateway.peers.peer_proof import (
+from gateway.peers.links.peer_link import PeerLinks
+from gateway.peers.links.peer_proof import (
     CHALLENGE_S,
     IDENTITY_HEADER,
     PROOF_HEADER,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from gateway.pool.recent_decisions import DecisionRecord
-from gateway.traffic.traffic_window import COMPLETED, FAILED
+from gateway.pools.pool.recent_decisions import DecisionRecord
+from gateway.pools.traffic.traffic_window import COMPLETED, FAILED
 from routing.values import reasons
 from routing.values.decision import Decision
 

@@ -13,9 +13,9 @@ from gateway.bus.bus import InProcessBus
 from gateway.contracts.engine_report import EngineReport, encode_report, load_topic
 from gateway.contracts.fleet_sample import EngineSample, FleetSample, decode_sample
 from gateway.contracts.snapshot import EngineEntry, PoolEntry, Snapshot, encode_snapshot
-from gateway.engines.live_engine import LiveEngine
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
-from gateway.pool.live_pool import LivePool
+from gateway.pools.engines.live_engine import LiveEngine
+from gateway.pools.pool.live_pool import LivePool
 from kvstore.keys.keyring import Keyring
 from routing.values.inference_request import InferenceRequest
 

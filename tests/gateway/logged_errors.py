@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from gateway.process.log_filters import ClientFaults
+from gateway.server.process.log_filters import ClientFaults
 
 
 def logged_errors(caplog: pytest.LogCaptureFixture) -> list[str]:

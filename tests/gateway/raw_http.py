@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from gateway.base.asgi_types import AsgiApp
-from gateway.http.http_protocol import GuardedHttpProtocol
+from gateway.server.http.http_protocol import GuardedHttpProtocol
 from tests.gateway.ports import listen
 
 

@@ -20,8 +20,8 @@ from gateway.base.settings import GatewaySettings
 from gateway.bus.bus import Bus, InProcessBus
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
-from gateway.http.edge import Edge, EdgeSettings
-from gateway.http.http_protocol import GuardedHttpProtocol
+from gateway.server.http.edge import Edge, EdgeSettings
+from gateway.server.http.http_protocol import GuardedHttpProtocol
 from kvstore.keys.keyring import Keyring
 from tests.gateway.ports import listen
 

@@ -15,8 +15,8 @@ import aiohttp
 
 from gateway.base.settings import EngineLimits, GatewaySettings
 from gateway.bus.bus import InProcessBus
-from gateway.engines.live_engine import LiveEngine
-from gateway.engines.prober import probe_engines
+from gateway.pools.engines.live_engine import LiveEngine
+from gateway.pools.engines.prober import probe_engines
 from routing.policy.policy_document import RoutingPolicy
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served, snapshot
 from tests.gateway.slow_engine import Run, SlowEngine
@@ -104,7 +104,7 @@ async def story(
         )
         fleet = Story(made, gateway, await stack.enter_async_context(session))
         # Two reads of 5 s each may take longer than the gateway waits at its start; until then an engine is starting.
-        while not all(map(gateway.pool.accepts, gateway.pool.engines)):
+        while not all(map(gateway.pools.pool.accepts, gateway.pool.engines)):
             await asyncio.sleep(0.5)
         watching = asyncio.create_task(fleet.watch())
         try:

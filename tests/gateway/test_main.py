@@ -8,7 +8,7 @@ import pytest
 
 from gateway import __main__ as command
 from gateway.base.settings import EngineLimits
-from gateway.http.edge import EdgeSettings
+from gateway.server.http.edge import EdgeSettings
 
 LIMITS = ("HEADWAY_PROBE_TIMEOUT_S", "HEADWAY_HANG_LIMIT_S", "HEADWAY_ANSWER_LIMIT_S")
 

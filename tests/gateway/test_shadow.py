@@ -14,7 +14,7 @@ from gateway.contracts.shadow_report import TOPIC, ShadowReport, decode_shadow_r
 from gateway.contracts.shadow_tally import GAIN_EDGES_S, KEPT_SAMPLES, ShadowTally, added_up
 from gateway.contracts.snapshot import ShadowEntry
 from gateway.contracts.wire import UnreadableMessageError
-from gateway.pool.pool_shadow import PoolShadow
+from gateway.pools.pool.pool_shadow import PoolShadow
 from gateway.reports.shadow_reports import report_shadows
 from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.trials.shadow import ShadowComparison, ShadowPolicy

@@ -16,8 +16,8 @@ from aiohttp import web
 from gateway.base.settings import GatewaySettings
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.snapshot import encode_snapshot
-from gateway.engines.prober import probe_engines
 from gateway.gateway import SNAPSHOT_TOPIC
+from gateway.pools.engines.prober import probe_engines
 from tests.gateway.ports import listen
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, served, snapshot

@@ -11,9 +11,9 @@ import pytest
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.engine_report import EngineReport, decode_report
 from gateway.contracts.snapshot import EngineEntry
-from gateway.engines.engine_metrics import MAX_BYTES
-from gateway.engines.prober import probe_engines
-from gateway.engines.vllm_adapter import EngineAnswerError, VllmAdapter
+from gateway.pools.engines.engine_metrics import MAX_BYTES
+from gateway.pools.engines.prober import probe_engines
+from gateway.pools.engines.vllm_adapter import EngineAnswerError, VllmAdapter
 from tests.gateway.fake_engine import METRICS, fake_engine
 from tests.patience import PATIENCE_S, until
 

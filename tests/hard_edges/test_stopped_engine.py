@@ -23,10 +23,10 @@ from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.publication.snapshot import build_snapshot
 from gateway.base.settings import BreakerSettings
-from gateway.engines.breaker import Breaker
-from tests.gateway.engines.test_engine_processes import BLOCK, EngineProcess, probed_gateway
-from tests.gateway.engines.test_engine_processes import engines as engine_processes
+from gateway.pools.engines.breaker import Breaker
 from tests.gateway.live_gateway import LiveGateway
+from tests.gateway.pools.engines.test_engine_processes import BLOCK, EngineProcess, probed_gateway
+from tests.gateway.pools.engines.test_engine_processes import engines as engine_processes
 from tests.patience import PATIENCE_S, until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]

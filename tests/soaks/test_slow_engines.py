@@ -15,7 +15,7 @@ from random import Random
 import pytest
 
 from gateway.base.settings import EngineLimits
-from gateway.engines.breaker import NO_PROGRESS
+from gateway.pools.engines.breaker import NO_PROGRESS
 from routing.policy.policy_document import RoutingPolicy
 from tests.gateway.slow_engine import FROZEN, HUNG, KILLED, LONGEST_ANSWER_S, LONGEST_START_S
 from tests.gateway.slow_fleet import Client, Story, chat, story

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.pool.hybrid_prompts import Asked, HybridPrompts
+from tests.gateway.pools.pool.hybrid_prompts import Asked, HybridPrompts
 from tests.gateway.served_gateway import ServedGateway
 from tests.vllm.conftest import MODEL as TEXT_MODEL
 from tests.vllm.conftest import PYTHON

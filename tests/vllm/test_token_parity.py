@@ -15,14 +15,24 @@ import pytest
 
 from gateway.contracts.key_source import TOKENIZED, UNMATCHED
 from gateway.contracts.snapshot import PoolEntry
-from gateway.engines.vllm_adapter import VllmAdapter
-from gateway.formats.endpoints import BY_PATH, CHAT, COMPLETIONS
-from gateway.formats.engine_usage import Usage
-from gateway.http.json_body import lax_flag, lax_int
-from gateway.pool.live_pool import LivePool
+from gateway.pools.engines.vllm_adapter import VllmAdapter
+from gateway.pools.pool.live_pool import LivePool
+from gateway.requests.formats.endpoints import BY_PATH, CHAT, COMPLETIONS
+from gateway.requests.formats.engine_usage import Usage
 from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys
+from gateway.server.http.json_body import lax_flag, lax_int
 from kvstore.keys.block_keys import key_seed, token_block_keys
-from tests.gateway.formats.vllm_fields import BODIES, CASES, FIELDS, SAME, TEMPLATE, TEXT, TOOL, UNKNOWN, bodies_of
+from tests.gateway.requests.formats.vllm_fields import (
+    BODIES,
+    CASES,
+    FIELDS,
+    SAME,
+    TEMPLATE,
+    TEXT,
+    TOOL,
+    UNKNOWN,
+    bodies_of,
+)
 from tests.vllm.conftest import MODEL as MODEL_FOLDER
 from tests.vllm.conftest import PYTHON, TOOLS
 from tests.vllm.real_engine import BLOCK_TOKENS, MODEL, RealEngine

@@ -7,7 +7,7 @@ from typing import Any
 
 from controlplane.platform.format import count, percent, short, span
 from gateway.contracts.cache_locality_sample import EngineCacheLocality, PoolCacheLocality
-from gateway.engines.hit_words import CAUSE_TITLES
+from gateway.pools.engines.hit_words import CAUSE_TITLES
 from web.shell.chart import place, x, y
 from web.shell.console_request import with_query
 

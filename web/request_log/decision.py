@@ -23,7 +23,7 @@ from controlplane.request_log.decision_story.certainty import beta_of, condition
 from controlplane.request_log.decision_story.story import story_of
 from controlplane.request_log.models.decision_index import DecisionIndex
 from gateway.contracts.stored_decision import RUNNING, StoredDecision
-from gateway.engines.hit_words import CAUSE_TITLES, cause_words
+from gateway.pools.engines.hit_words import CAUSE_TITLES, cause_words
 from web.request_log import decision_pictures as pictures
 from web.shell.console_request import console_actor
 from web.shell.frame import shell_context

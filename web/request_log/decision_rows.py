@@ -16,7 +16,7 @@ from controlplane.platform.format import count as count_words
 from controlplane.request_log.decision_search import narrowed
 from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.models.decision_index import DecisionIndex
-from gateway.engines.hit_words import CAUSE_TITLES
+from gateway.pools.engines.hit_words import CAUSE_TITLES
 from routing.trials.arms import CANARY, CONTROL, LIVE
 from web.live.engine_card import reason_title
 from web.shell.chart import place

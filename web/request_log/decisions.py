@@ -19,7 +19,7 @@ from controlplane.platform.search_filter import UnreadableFilterError
 from controlplane.request_log.decision_search import DecisionFilter, search, unix_ms
 from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.models.decision_index import DecisionIndex
-from gateway.engines.hit_words import CAUSE_TITLES
+from gateway.pools.engines.hit_words import CAUSE_TITLES
 from web.live.engine_card import REASONS
 from web.request_log.decision_rows import ARM_WORDS, MAX_SPAN_MS, Span, lines, strip
 from web.shell.console_request import console_actor, filter_chips, row_number, with_query

@@ -16,7 +16,7 @@ from controlplane.platform.api.problem import MEDIA_TYPE
 from controlplane.platform.format import byte_size
 from controlplane.platform.outage.unwritable import Cause, cause_of, database_writes
 from controlplane.platform.request_actor import request_id_of
-from gateway.http.openai_error import error_body
+from gateway.server.http.openai_error import error_body
 from kvstore.node.disk_space import space_of
 from web.shell.frame import NAVIGATION, NavigationItem, shell_context
 

@@ -11,10 +11,10 @@ import msgspec
 from controlplane.fleet.engine_url import CheckedUrl, bracketed, ranked_url
 from controlplane.fleet.models.engine import EngineRole
 from controlplane.fleet.preflight.engine import EngineUnderTest, ServerInfo
-from gateway.engines.engine_session import engine_session
-from gateway.engines.engine_tls import AUTHORITY, UNTRUSTED
-from gateway.engines.health_probe import EngineAnswerError, EngineUnreachableError
-from gateway.engines.vllm_adapter import KvEventSource, ModelCard
+from gateway.pools.engines.engine_session import engine_session
+from gateway.pools.engines.engine_tls import AUTHORITY, UNTRUSTED
+from gateway.pools.engines.health_probe import EngineAnswerError, EngineUnreachableError
+from gateway.pools.engines.vllm_adapter import KvEventSource, ModelCard
 from routing.values.prepared_struct import prepared
 
 

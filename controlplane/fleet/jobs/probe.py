@@ -26,7 +26,7 @@ from controlplane.platform.snapshot_change import TOPIC
 from gateway.bus.bus import Bus
 from gateway.contracts.engine_report import decode_report, load_topic
 from gateway.contracts.snapshot import EngineEntry, decode_snapshot
-from gateway.engines.prober import probe_engines
+from gateway.pools.engines.prober import probe_engines
 from routing.values.counted import count
 
 logger = logging.getLogger(__name__)

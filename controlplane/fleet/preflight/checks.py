@@ -21,7 +21,7 @@ from controlplane.fleet.preflight.engine_flags import block_size_flag, events_fl
 from controlplane.fleet.preflight.events import HANDSHAKE_S, AnnouncedBlocks, EventSubscriber
 from controlplane.fleet.preflight.steps import FAILED, OK, SKIPPED, Step
 from controlplane.platform.format import some_names
-from gateway.engines.health_probe import EngineAnswerError, EngineUnreachableError
+from gateway.pools.engines.health_probe import EngineAnswerError, EngineUnreachableError
 from kvstore.keys.block_keys import key_seed, token_block_keys
 from routing.values.counted import count
 

@@ -8,9 +8,9 @@ from typing import TypeVar
 import msgspec
 
 from controlplane.fleet.preflight.events import sources_at_usual_ports
-from gateway.engines.engine_metrics import EngineMetrics
-from gateway.engines.health_probe import EngineAnswerError
-from gateway.engines.vllm_adapter import MAX_INFO_BYTES, KvEventSource, VllmAdapter
+from gateway.pools.engines.engine_metrics import EngineMetrics
+from gateway.pools.engines.health_probe import EngineAnswerError
+from gateway.pools.engines.vllm_adapter import MAX_INFO_BYTES, KvEventSource, VllmAdapter
 from routing.values.prepared_struct import prepared
 
 COMPLETION_S = 12.0

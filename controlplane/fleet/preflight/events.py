@@ -15,7 +15,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from controlplane.fleet.engine_url import bracketed
 from controlplane.fleet.preflight.engine_flags import usual_ports
-from gateway.engines.vllm_adapter import KvEventSource
+from gateway.pools.engines.vllm_adapter import KvEventSource
 from kvstore.events.engine_block_map import EngineBlockMap
 from kvstore.events.kv_events import BlockStored, UnreadableEventError, decode_batch, in_engine_memory
 

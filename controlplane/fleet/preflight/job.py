@@ -19,7 +19,7 @@ from controlplane.platform.jobs.lease import Lease, finish, renew, take_waiting,
 from controlplane.platform.jobs.one_at_a_time import one_at_a_time
 from controlplane.platform.models.job_run import JobState
 from gateway.base.engine_api_keys import engine_key
-from gateway.engines.engine_session import engine_session
+from gateway.pools.engines.engine_session import engine_session
 
 logger = logging.getLogger(__name__)
 

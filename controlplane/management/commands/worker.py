@@ -13,7 +13,7 @@ from typing_extensions import override
 from controlplane.project.checks import OURS
 from controlplane.project.json_log import logging_settings
 from controlplane.project.pre_release import reject
-from gateway.process.shutdown import ProcessEnd
+from gateway.server.process.shutdown import ProcessEnd
 
 _POLL_S = 0.1
 

@@ -21,7 +21,7 @@ from controlplane.platform.outage.unwritable import CANNOT_WRITE, Cause, cause_o
 from controlplane.platform.request_actor import request_id_of
 from controlplane.platform.revisions import StaleRevisionError
 from controlplane.platform.roles import NotAllowedError
-from gateway.http.json_body import BadBodyError
+from gateway.server.http.json_body import BadBodyError
 
 logger = logging.getLogger(__name__)
 

@@ -23,9 +23,9 @@ from gateway.api.route_api import RouteAnswer
 from gateway.api.route_request import MAX_BATCH, RouteRequest
 from gateway.app import BATCH, OBSERVE
 from gateway.contracts.explanation import Explanation
-from gateway.formats.endpoints import ENDPOINTS, Endpoint
-from gateway.http.engine_paths import ROUTE
 from gateway.proxy import openai_proxy
+from gateway.requests.formats.endpoints import ENDPOINTS, Endpoint
+from gateway.server.http.engine_paths import ROUTE
 
 Operation = dict[str, Any]
 

@@ -10,7 +10,7 @@ from rest_framework.parsers import BaseParser
 from typing_extensions import override
 
 from controlplane.platform.api.problem import ProblemError
-from gateway.http.json_body import decode_object, reject_nul
+from gateway.server.http.json_body import decode_object, reject_nul
 
 
 class StrictJsonParser(BaseParser):

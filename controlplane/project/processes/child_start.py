@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from gateway.http.connection_limit import allow_open_files
-from gateway.process.malloc_arenas import limit_arenas
+from gateway.server.http.connection_limit import allow_open_files
+from gateway.server.process.malloc_arenas import limit_arenas
 from simulator.parent_death import die_with_parent
 
 LOWER_PRIORITY = 10

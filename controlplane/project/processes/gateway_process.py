@@ -16,15 +16,15 @@ import uvicorn.protocols.websockets.auto  # noqa: F401 - uvicorn would load both
 from controlplane.project.processes.child_start import begin
 from controlplane.project.processes.gateway_child import VARIABLE, GatewayChild
 from gateway.__main__ import GatewayProcess, run
-from gateway.advisories.agent_advisor import VARIABLE as CALL_GRAPH
-from gateway.advisories.agent_advisor import read_call_graph
 from gateway.base.json_log import logging_settings
 from gateway.base.peer_settings import peer_settings
 from gateway.base.settings import EngineLimits, GatewaySettings
 from gateway.bus.redis_bus import RedisBus
-from gateway.http.edge import EdgeSettings
-from gateway.http.pages_relay import PagesRelay
-from gateway.process.scheduler_slice import use_short_slices
+from gateway.requests.advisories.agent_advisor import VARIABLE as CALL_GRAPH
+from gateway.requests.advisories.agent_advisor import read_call_graph
+from gateway.server.http.edge import EdgeSettings
+from gateway.server.http.pages_relay import PagesRelay
+from gateway.server.process.scheduler_slice import use_short_slices
 from kvstore.keys.keyring import Keyring
 from kvstore.transfer.shared_secret import node_access
 

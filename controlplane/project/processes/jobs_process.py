@@ -11,7 +11,7 @@ import time
 import django
 
 from controlplane.project.processes.child_start import LOWER_PRIORITY, begin
-from gateway.process.shutdown import ProcessEnd
+from gateway.server.process.shutdown import ProcessEnd
 
 logger = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from controlplane.project.processes.local_sockets import BUS_SOCKET, WEB_SOCKET,
 from controlplane.project.processes.supervisor import Supervisor
 from gateway.base import background
 from gateway.bus.local_hub import LocalHub, hub_url
-from gateway.process.shutdown import LAST_STEPS_S, ProcessEnd
+from gateway.server.process.shutdown import LAST_STEPS_S, ProcessEnd
 
 GATEWAY, WEB, JOBS = "gateway", "web", "jobs"
 _BACKLOG = 2048

@@ -10,7 +10,7 @@ import uvicorn
 from controlplane.platform.environment import state_directory
 from controlplane.project.processes.child_start import LOWER_PRIORITY, begin
 from controlplane.project.processes.local_sockets import WEB_SOCKET, make_private, socket_path
-from gateway.process.draining_server import CUT_OFF_S
+from gateway.server.process.draining_server import CUT_OFF_S
 
 _IDLE_S = 75
 """Idle timeout of connections, longer than the gateway's."""

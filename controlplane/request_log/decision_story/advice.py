@@ -6,7 +6,7 @@ from controlplane.platform.format import duration, plain
 from controlplane.request_log.decision_story.certainty import firmness, name_of
 from gateway.contracts.regret import ADMISSION, GATEWAY, LOAD, QUEUE_ORDER, STALE_VIEW, TRADE, WRONG_INDEX
 from gateway.contracts.stored_decision import StoredDecision
-from gateway.engines.hit_words import cause_words
+from gateway.pools.engines.hit_words import cause_words
 
 CAUSE_WORDS = {
     TRADE: "Load: waited for cached blocks",

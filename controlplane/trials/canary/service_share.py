@@ -1,8 +1,8 @@
 """The share of a pool on trial in its service, and the pools with which it is compared.
 
 A service consists of the pools of one region that serve one model. Their weights determine the pool of each request
-(gateway/pool/service.py). The pool on trial has weight 0 in the database. During the trial, the snapshot contains the
-weight for its share, so the share ends with the trial.
+(gateway/pools/pool/service.py). The pool on trial has weight 0 in the database. During the trial, the snapshot contains
+the weight for its share, so the share ends with the trial.
 """
 
 from __future__ import annotations

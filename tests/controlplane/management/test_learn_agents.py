@@ -10,7 +10,7 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from gateway.advisories.agent_advisor import read_call_graph
+from gateway.requests.advisories.agent_advisor import read_call_graph
 from routing.advisories.call_graph import NextAgent
 from tests.controlplane.request_log.recordings.traffic import record, row
 

@@ -9,7 +9,7 @@ from django.test import RequestFactory
 
 from controlplane.platform.actor import CONSOLE
 from controlplane.platform.request_actor import actor_of, request_id_of
-from gateway.http.request_head import SCOPE_KEY, RequestHead
+from gateway.server.http.request_head import SCOPE_KEY, RequestHead
 
 
 def behind_the_edge(*headers: tuple[bytes, bytes]) -> ASGIRequest:

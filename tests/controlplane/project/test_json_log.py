@@ -13,7 +13,7 @@ from django.test import Client
 
 from controlplane.project.json_log import logging_settings
 from gateway.base.json_log import JsonFormatter
-from gateway.process.log_filters import ClientFaults
+from gateway.server.process.log_filters import ClientFaults
 
 
 def test_with_a_log_file_the_console_gets_only_errors(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from controlplane.policies.publish import draft, publish_version
 from controlplane.publication.snapshot import publish
 from gateway.bus.bus import Bus
 from gateway.gateway import Gateway
-from gateway.pool.live_pool import LivePool
+from gateway.pools.pool.live_pool import LivePool
 from routing.values.decision import Decision, Dispatched
 from routing.values.observation import Completed
 from tests.gateway.fake_engine import fake_engine

@@ -6,7 +6,7 @@ import pytest
 
 from controlplane.secret_rotation.holders import Holder, Holders
 from controlplane.secret_rotation.rotation import LATELY_S, Rotation, rotations
-from gateway.advisories.advisory_token import MAX_LIFETIME_S
+from gateway.requests.advisories.advisory_token import MAX_LIFETIME_S
 from kvstore.keys.held_secrets import HeldSecrets, SecretUse
 from kvstore.keys.keyring import FLEET, KV, SESSIONS
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from gateway.base.peer_settings import LISTEN
-from gateway.process.shutdown import DRAIN_S
+from gateway.server.process.shutdown import DRAIN_S
 from tests.deploy.packages.package_tools import DEPLOY, installed
 
 FOLDER = DEPLOY / "kubernetes"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.process.shutdown import DRAIN_S
+from gateway.server.process.shutdown import DRAIN_S
 from tests.deploy.packages.package_tools import DEPLOY, tool
 
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))

@@ -23,7 +23,7 @@ from kvstore.keys.keyring import KV, Keyring
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.transfer_client import TransferClient, Wanted
 from routing.values.decision import ALONE, OTHER_KEYS
-from tests.gateway.owners.owner_processes import MODEL, SECRET, Gateways, gateway_processes
+from tests.gateway.peers.owners.owner_processes import MODEL, SECRET, Gateways, gateway_processes
 from tests.kvstore.kv_blocks import block, key
 from tests.patience import PATIENCE_S
 

@@ -9,13 +9,13 @@ import zmq.asyncio
 from msgspec.structs import replace
 
 from gateway.access.isolation_domains import SHARED, IsolationDomains, cache_salt
-from gateway.events.event_salts import ENOUGH
+from gateway.pools.events.event_salts import ENOUGH
 from kvstore.keys.block_keys import token_block_keys
 from kvstore.keys.keyring import Keyring
 from routing.values.observation import Completed, FirstToken
 from tests.gateway.fake_engine import FakePublisher, fake_engine
 from tests.gateway.live_gateway import LiveGateway, engine_entry, live_gateway, pool_entry, request, snapshot
-from tests.gateway.pool.test_live_pool import held_blocks, stored
+from tests.gateway.pools.pool.test_live_pool import held_blocks, stored
 from tests.patience import until
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.access.key_quota import KeyQuotas
 from gateway.contracts.snapshot import ApiKeyEntry
-from gateway.http.openai_error import ApiError
+from gateway.server.http.openai_error import ApiError
 
 
 class Limited:

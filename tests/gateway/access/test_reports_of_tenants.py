@@ -15,15 +15,15 @@ import zmq.asyncio
 from gateway.access.key_quota import KeyQuotas
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.snapshot import ApiKeyEntry, encode_snapshot
-from gateway.engines.engine_progress import EngineProgress
-from gateway.events.event_salts import ENOUGH
 from gateway.gateway import FEEDBACK_CALLS, SNAPSHOT_TOPIC
-from gateway.http.openai_error import ApiError
-from gateway.pool.health_watch import judge_hits
+from gateway.pools.engines.engine_progress import EngineProgress
+from gateway.pools.events.event_salts import ENOUGH
+from gateway.pools.pool.health_watch import judge_hits
+from gateway.server.http.openai_error import ApiError
 from routing.policy.policy_document import Stage
 from routing.trials.arms import CANARY, ArmEntry
 from tests.gateway.fake_engine import FakePublisher
-from tests.gateway.pool.test_live_pool import stored
+from tests.gateway.pools.pool.test_live_pool import stored
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, ServedGateway, served, snapshot
 from tests.patience import until

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gateway.http.sync_fast_path import KnownHead
+from gateway.server.http.sync_fast_path import KnownHead
 from routing.values.observation import Completed, FirstToken
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, ServedGateway, served

@@ -23,8 +23,8 @@ from gateway.api.observe_request import (
 )
 from gateway.base.settings import GatewaySettings
 from gateway.contracts.snapshot import ShadowEntry
-from gateway.http.json_body import BadBodyError
 from gateway.requests.prompt_keys import PromptKeys
+from gateway.server.http.json_body import BadBodyError
 from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.gateway.access.test_key_limits import limit
 from tests.gateway.scripted_engine import ScriptedEngine
@@ -100,7 +100,7 @@ async def test_decisions_of_others_are_accounted_for_and_compared(tmp_path: Path
         assert {record.decision.reason for record in records} == {"observed"}
         assert sorted(item.decision.candidates[0].blocks for item in records) == [0, 0, 0, 3, 3]
         assert abs(records[0].decided_at - time.time()) < 10
-        assert len(gateway.pool.router.reservations) == 0
+        assert len(gateway.pools.pool.router.reservations) == 0
         text = await gateway.metrics()
         assert 'headway_observed_requests_total{pool="pool",result="accepted"} 5.0' in text
 

@@ -7,9 +7,9 @@ import pytest
 
 from gateway.api.observe_request import read_observation
 from gateway.api.route_request import prompt_of, read, read_at_once, read_flat
-from gateway.formats.endpoints import BY_PATH, CHAT, COMPLETIONS, Endpoint
-from gateway.formats.prompt import TokenPrompt
-from gateway.http.json_body import BadBodyError
+from gateway.requests.formats.endpoints import BY_PATH, CHAT, COMPLETIONS, Endpoint
+from gateway.requests.formats.prompt import TokenPrompt
+from gateway.server.http.json_body import BadBodyError
 
 FLAT = b'{"model": "m", "token_ids": [1, 2, 3], "wait": false}'
 TEXT = b'{"model": "m", "prompt": "one two", "wait": false}'

@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from gateway.formats.endpoints import CHAT, COMPLETIONS
-from gateway.http.error_formats import MESSAGES
+from gateway.requests.formats.endpoints import CHAT, COMPLETIONS
+from gateway.server.http.error_formats import MESSAGES
 from tests.gateway.ports import listen
 
 RESPONSES = "/v1/responses"

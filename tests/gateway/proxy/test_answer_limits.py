@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gateway.engines.engine_progress import PREFILL_SHARE, STARTS, EngineProgress
-from gateway.formats.endpoints import BY_PATH
+from gateway.pools.engines.engine_progress import PREFILL_SHARE, STARTS, EngineProgress
 from gateway.proxy.attempt import ASSUMED_TPOT_S, GENEROUS, RelaySettings
 from gateway.proxy.forwarded_request import ForwardedRequest
+from gateway.requests.formats.endpoints import BY_PATH
 
 SETTINGS = RelaySettings(answer_s=100.0, hang_s=30.0)
 CONTEXT = 4096

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from gateway.formats.audio_form import AUDIO_BYTES_PER_TOKEN, MAX_PARTS, MAX_VALUE
-from gateway.http.edge import EdgeSettings
+from gateway.requests.formats.audio_form import AUDIO_BYTES_PER_TOKEN, MAX_PARTS, MAX_VALUE
+from gateway.server.http.edge import EdgeSettings
 from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, ServedGateway, served

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.access.isolation_domains import SALTS, cache_salt
-from gateway.formats.endpoints import ENDPOINTS
+from gateway.requests.formats.endpoints import ENDPOINTS
 from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, KEYRING, MODEL, OTHER_KEY, ServedGateway, served

@@ -9,16 +9,16 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.engines.connections.engine_connections import engine_address
-from gateway.engines.connections.request_connection import AnswerHead, BodyReceiver, ConnectionBrokenError
-from gateway.engines.engine_progress import EngineProgress
-from gateway.formats.endpoints import BY_PATH, CHAT
-from gateway.formats.hit_figures import HIDDEN
-from gateway.http.client_stream import MessageStream
+from gateway.pools.engines.connections.engine_connections import engine_address
+from gateway.pools.engines.connections.request_connection import AnswerHead, BodyReceiver, ConnectionBrokenError
+from gateway.pools.engines.engine_progress import EngineProgress
 from gateway.proxy.attempt import Attempt, AttemptFailedError
 from gateway.proxy.engine_transport import EngineAnswer, _request_head
 from gateway.proxy.forwarded_request import ForwardedRequest
 from gateway.proxy.progress_guard import AnswerLimits, ProgressGuard
+from gateway.requests.formats.endpoints import BY_PATH, CHAT
+from gateway.requests.formats.hit_figures import HIDDEN
+from gateway.server.http.client_stream import MessageStream
 
 EVENT = b'data: {"choices": [{"index": 0, "delta": {"content": "x"}}]}\n\n'
 DONE = b"data: [DONE]\n\n"

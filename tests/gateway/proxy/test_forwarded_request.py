@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.formats.endpoints import BY_PATH, CHAT
-from gateway.formats.owned_fields import REMOVED
 from gateway.proxy.forwarded_request import ForwardedRequest, forwarded_request
+from gateway.requests.formats.endpoints import BY_PATH, CHAT
+from gateway.requests.formats.owned_fields import REMOVED
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, served
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.http.http_exchange import ClientGoneError
 from gateway.proxy.progress_guard import AnswerLimits, EngineSilentError, ProgressGuard
+from gateway.server.http.http_exchange import ClientGoneError
 
 
 def _guard(*, lost: bool = False, stuck: bool = False, **limits: float) -> ProgressGuard:

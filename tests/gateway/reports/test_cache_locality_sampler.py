@@ -17,7 +17,7 @@ from gateway.contracts.cache_locality_sample import (
     encode_cache_locality,
 )
 from gateway.contracts.wire import UnreadableMessageError
-from gateway.pool.health_watch import judge_hits
+from gateway.pools.pool.health_watch import judge_hits
 from gateway.reports.cache_locality_sampler import CacheLocalitySampler
 from kvstore.keys.block_keys import token_block_keys
 from routing.policy.policy_document import RoutingPolicy, Stage

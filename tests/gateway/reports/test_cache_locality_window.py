@@ -6,11 +6,11 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.pool.recent_decisions import DecisionRecord
+from gateway.pools.pool.recent_decisions import DecisionRecord
+from gateway.pools.traffic.prefix_icicle import MAX_BLOCKS
+from gateway.pools.traffic.prefix_window import MAX_PROMPTS, SPAN_S, PrefixWindow
+from gateway.pools.traffic.ttft_split import BUCKET_S, TtftSplit
 from gateway.reports.request_outbox import split_of
-from gateway.traffic.prefix_icicle import MAX_BLOCKS
-from gateway.traffic.prefix_window import MAX_PROMPTS, SPAN_S, PrefixWindow
-from gateway.traffic.ttft_split import BUCKET_S, TtftSplit
 from routing.values.decision import Decision
 from routing.values.engine_pair import EnginePair
 from routing.values.load_options import Fetch

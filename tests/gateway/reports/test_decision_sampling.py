@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gateway.pool.recent_decisions import DecisionRecord
+from gateway.pools.pool.recent_decisions import DecisionRecord
+from gateway.pools.traffic.past_moments import PastMoments
 from gateway.reports.queue_overtakes import QueueOvertakes
 from gateway.reports.request_outbox import kept
-from gateway.traffic.past_moments import PastMoments
 from tests.gateway.decision_records import decision_record
 
 

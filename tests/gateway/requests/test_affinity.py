@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway.formats.prompt import ChatPrompt, HashedPrompt, TextPrompt, TokenPrompt, UnmatchedPrompt
 from gateway.requests.affinity import affinity_of
+from gateway.requests.formats.prompt import ChatPrompt, HashedPrompt, TextPrompt, TokenPrompt, UnmatchedPrompt
 
 
 def turns(*contents: str) -> ChatPrompt:

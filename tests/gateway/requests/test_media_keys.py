@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.formats.media import LINKED_TOKENS
-from gateway.formats.prompt import chat_prompt
+from gateway.requests.formats.media import LINKED_TOKENS
+from gateway.requests.formats.prompt import chat_prompt
 from gateway.requests.prompt_keys import CLOSING_TOKENS, KeyedPrompt, PromptKeys
 from kvstore.keys.block_keys import media_block_key, token_block_keys
 from tests.gateway.requests.test_prompt_keys import Tokenizer, pool_of

@@ -13,11 +13,11 @@ import pytest
 
 from gateway.contracts.snapshot import PoolEntry, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
-from gateway.http.json_body import BadBodyError
-from gateway.http.openai_error import ApiError
 from gateway.requests.gateway_request import GatewayRequest, gateway_request
 from gateway.requests.objective_headers import slo_class, tpot_slo_s, ttft_slo_s
 from gateway.requests.prompt_keys import KeyedPrompt
+from gateway.server.http.json_body import BadBodyError
+from gateway.server.http.openai_error import ApiError
 from routing.policy.admission_document import AdmissionDocument, SloClass
 from routing.policy.cost_document import DecodeCostDocument
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy

@@ -13,8 +13,9 @@ import pytest
 
 from gateway.access.isolation_domains import IsolationDomains
 from gateway.contracts.snapshot import PoolEntry
-from gateway.engines.health_probe import EngineUnreachableError
-from gateway.formats.prompt import (
+from gateway.pools.engines.health_probe import EngineUnreachableError
+from gateway.pools.pool.live_pool import LivePool
+from gateway.requests.formats.prompt import (
     ChatPrompt,
     HashedPrompt,
     Prompt,
@@ -23,10 +24,9 @@ from gateway.formats.prompt import (
     chat_prompt,
     completion_prompt,
 )
-from gateway.http.json_body import BadBodyError
-from gateway.pool.live_pool import LivePool
 from gateway.requests.known_prefixes import CHUNK_BYTES, KnownPrefixes
 from gateway.requests.prompt_keys import PromptKeys
+from gateway.server.http.json_body import BadBodyError
 from kvstore.keys.block_keys import key_seed, rekey_hashes, token_block_keys
 from kvstore.keys.keyring import Keyring
 

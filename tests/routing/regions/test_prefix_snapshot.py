@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from gateway.regions.region_peers import heartbeats
+from gateway.peers.regions.region_peers import heartbeats
 from routing.regions.heartbeat import Heartbeat
 from routing.regions.prefix_snapshot import HeldPrefixes, PrefixDelta, PrefixSnapshot, kept_depths
 

@@ -6,7 +6,7 @@ import io
 import pytest
 
 from bench.live.loopback_ports import free_port
-from gateway.engines.engine_metrics import parse_engine_metrics
+from gateway.pools.engines.engine_metrics import parse_engine_metrics
 from simulator.engine_server.settings import MAX_BODY_BYTES
 from tests.simulator.conftest import RunningEngine, StartEngine
 

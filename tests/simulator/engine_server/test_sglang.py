@@ -12,8 +12,8 @@ import zmq.asyncio
 from bench.live.loopback_ports import free_port
 from controlplane.fleet.connect.engine_facts import SGLANG, ask_engine
 from controlplane.fleet.engine_url import CheckedUrl
-from gateway.engines.engine_metrics import parse_engine_metrics
-from gateway.engines.vllm_adapter import VllmAdapter
+from gateway.pools.engines.engine_metrics import parse_engine_metrics
+from gateway.pools.engines.vllm_adapter import VllmAdapter
 from kvstore.events.event_salt import domain_of
 from kvstore.events.kv_events import BlockStored, decode_batch
 from simulator.engine_models.engine_profile import EngineProfile

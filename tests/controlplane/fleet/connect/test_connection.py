@@ -21,7 +21,7 @@ from controlplane.platform.actor import CONSOLE, command, person
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.roles import NotAllowedError
 from controlplane.policies.models.policy import Policy
-from gateway.engines.vllm_adapter import KvEventSource
+from gateway.pools.engines.vllm_adapter import KvEventSource
 
 pytestmark = pytest.mark.django_db
 

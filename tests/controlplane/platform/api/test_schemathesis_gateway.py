@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from bench.live.live_fleet import API_KEY, MODEL, LiveFleet, live_fleet
-from gateway.formats.endpoints import BY_PATH
+from gateway.requests.formats.endpoints import BY_PATH
 from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.controlplane.platform.api.generated_requests import operations, try_operation, whole_schema
 from tests.patience import PATIENCE_S

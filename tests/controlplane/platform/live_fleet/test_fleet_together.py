@@ -9,7 +9,7 @@ import pytest
 
 from controlplane.platform.live_fleet.fleet_together import FleetTogether
 from gateway.contracts.fleet_sample import FleetSample, Lateness, PoolSample, PrefixCounts
-from gateway.traffic.traffic_window import TrafficWindow
+from gateway.pools.traffic.traffic_window import TrafficWindow
 from tests.controlplane.platform.live_fleet.some_samples import START, engine, pool, sample
 from tests.gateway.decision_records import ended_record
 

@@ -1,0 +1,1 @@
+"""Node managers and moves of their blocks."""

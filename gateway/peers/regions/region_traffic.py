@@ -1,0 +1,63 @@
+"""Counts where this gateway's requests were served in the last seconds: here, in other regions, or for them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+
+from gateway.contracts.region_sample import RegionLink, RegionSample
+from gateway.peers.regions.region_peers import RegionPeers
+
+LOCAL, FORWARDED, RECEIVED = "local", "forwarded", "received"
+WINDOW_S = 15.0
+MAX_NOTED = 32_768
+
+
+class RegionTraffic:
+    """Counts over a window. Mutable: the events and their times, at most the newest MAX_NOTED."""
+
+    def __init__(self, peers: RegionPeers, clock: Callable[[], float] = time.monotonic) -> None:
+        self._peers = peers
+        self._clock = clock
+        self._noted: deque[tuple[float, str, str]] = deque(maxlen=MAX_NOTED)
+
+    def note(self, kind: str, region: str) -> None:
+        """Record one request: LOCAL, FORWARDED to a region or RECEIVED from it."""
+        self._noted.append((self._clock(), kind, region))
+
+    def sample(self) -> RegionSample:
+        """Return this gateway's sample for the console."""
+        now, peers = self._clock(), self._peers
+        while self._noted and self._noted[0][0] < now - WINDOW_S:
+            self._noted.popleft()
+        # A full deque may have lost a part of the window.
+        span_s = max(1.0, now - self._noted[0][0]) if len(self._noted) == MAX_NOTED else WINDOW_S
+        counts = Counter((kind, region) for _, kind, region in self._noted)
+
+        def rates(kind: str) -> dict[str, float]:
+            return {region: count / span_s for (counted, region), count in sorted(counts.items()) if counted == kind}
+
+        return RegionSample(
+            region=peers.region,
+            tag=peers.links.me.tag,
+            local_per_s=rates(LOCAL).get(peers.region, 0.0),
+            forwarded_per_s=rates(FORWARDED),
+            received_per_s=rates(RECEIVED),
+            links=tuple(self._link(name, now) for name in sorted(peers.gateways)),
+            epochs={region: (epoch.number, epoch.region) for region, epoch in sorted(peers.epochs.known.items())},
+            serves=(*((peers.region,) if peers.epochs.serves(peers.region) else ()), *peers.epochs.adopted),
+        )
+
+    def _link(self, name: str, now: float) -> RegionLink:
+        gateway = self._peers.gateways[name]
+        had_heartbeat = gateway.heartbeat is not None
+        return RegionLink(
+            region=gateway.region,
+            address=gateway.address,
+            up=self._peers.is_up(gateway, now),
+            dead=self._peers.links.refused(name),
+            heartbeat_age_s=now - gateway.heartbeat_s if had_heartbeat else None,
+            one_way_s=gateway.one_way_s,
+            clock_offset_s=gateway.clock_offset_s,
+        )

@@ -1,0 +1,1 @@
+"""Running pools: engines, their events, their traffic."""

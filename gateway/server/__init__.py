@@ -1,0 +1,1 @@
+"""HTTP, and the process that serves it."""

@@ -1,0 +1,165 @@
+"""Engines' CPU tiers and loaded adapters over HTTP: indexed, preferred, predicted exactly, shown and learned."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from msgspec.structs import replace
+
+from bench.live.loopback_ports import free_ports
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.fleet_sample import decode_sample
+from gateway.contracts.snapshot import EngineEntry, encode_snapshot
+from gateway.gateway import SNAPSHOT_TOPIC
+from gateway.pools.pool.ended_hits import hit_sample
+from kvstore.index.lower_tiers import CPU
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_server.settings import EngineSettings
+from tests.gateway.live_gateway import engine_entry, live_gateway
+from tests.gateway.live_gateway import snapshot as live_snapshot
+from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served, snapshot
+from tests.patience import until
+from tests.simulated_engine import serving
+
+CHAT = "/v1/chat/completions"
+PROFILE = EngineProfile(block_tokens=16, num_blocks=48, cpu_blocks=512, recompute_last_block=True)
+
+
+@asynccontextmanager
+async def simulated(number: int) -> AsyncIterator[EngineEntry]:
+    """Run an engine with little memory, a CPU tier and an adapter that publishes events as vLLM does."""
+    port, events, replay = free_ports(3)
+    settings = EngineSettings(
+        port=port, served_model=MODEL, lora=("sql",), lora_load_s=25.0, seed=b"own", time_scale=50.0, profile=PROFILE,
+        kv_events_port=events, kv_replay_port=replay,
+    )  # fmt: skip
+    async with serving(settings):
+        yield EngineEntry(
+            engine_id=f"engine-{number}", name=f"e{number}", pool_id="pool", url=f"http://127.0.0.1:{port}",
+            kv_events_endpoint=f"tcp://127.0.0.1:{events}", kv_replay_endpoint=f"tcp://127.0.0.1:{replay}",
+        )  # fmt: skip
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[ServedGateway]:
+    async with AsyncExitStack() as stack:
+        engines = tuple([await stack.enter_async_context(simulated(number)) for number in range(3)])
+        bus = InProcessBus()
+        bus.publish(SNAPSHOT_TOPIC, encode_snapshot(replace(snapshot([]), engines=engines)))
+        running = await stack.enter_async_context(served([], tmp_path, bus=bus))
+        live = running.pool.engines.values()
+        await until(lambda: all(item.trust.grade == "exact" for item in live) and running.pool.names.engines("sql"))
+        yield running
+
+
+def chat(text: str, model: str = MODEL) -> dict[str, Any]:
+    return {"model": model, "messages": [{"role": "user", "content": text * 30}], "max_tokens": 1}
+
+
+async def asked(gateway: ServedGateway, text: str, model: str = MODEL) -> tuple[dict[str, Any], int]:
+    """Return the decision on a prompt, and the cached tokens that its engine reports."""
+    # Only a stream shows when its prefill is over.
+    body = {**chat(text, model), "stream": True, "stream_options": {"include_usage": True}}
+    headers = {"authorization": f"Bearer {KEY}"}
+    async with gateway.client.post(gateway.url + CHAT, headers=headers, json=body) as answer:
+        assert answer.status == 200
+        lines = (await answer.read()).decode().split("\n\n")
+    usage = next(json.loads(line.removeprefix("data: "))["usage"] for line in reversed(lines) if '"usage":{' in line)
+    _, explained = await gateway.get(f"/api/v1/explain/{answer.headers['x-headway-decision']}")
+    return explained["decision"], usage["prompt_tokens_details"]["cached_tokens"]
+
+
+async def pushed_out(gateway: ServedGateway, engine_id: str, number: int) -> None:
+    """Send prompts to the engine directly, and return when they have filled its memory."""
+    live = gateway.pool.engines[engine_id]
+    async with aiohttp.ClientSession() as http:
+        for item in range(3):
+            body = chat(f"Filler {number} {item}, which no client asks again. ")
+            async with http.post(live.entry.url + CHAT, json=body) as answer:
+                assert answer.status == 200
+
+
+async def test_a_prefix_in_cpu_memory_attracts_requests_and_is_predicted_exactly(
+    gateway: ServedGateway,
+) -> None:
+    await warmed(gateway)
+    text = "A long prompt whose blocks move to CPU memory. "
+    first, _ = await asked(gateway, text)
+    holder, router = first["engine_id"], gateway.pool.router
+    tiers = gateway.pool.engines[holder].intake.ledger.tiers
+    await until(lambda: tiers.counts.get(CPU))
+    for number in range(3):
+        await pushed_out(gateway, holder, number)
+        keys = set(tiers.keys(CPU))
+        target = router.fleet.known_target(holder)
+        await until(
+            lambda keys=keys, target=target: any(not router.index.targets_of(key, 0) >> target & 1 for key in keys)
+        )
+        decision, cached = await asked(gateway, text)
+        chosen = decision["candidates"][0]
+        assert decision["engine_id"] == holder
+        assert decision["hit_tokens"] == cached > 0
+        assert 0 < chosen["loading"]["tier_tokens"][CPU] <= cached
+        assert 0 < chosen["loading"]["seconds"] < decision["compute_s"]
+        record = gateway.gateway.recent.get(decision["decision_id"])
+        assert record is not None
+        sample = hit_sample(record)
+        assert sample is not None
+        assert sample.reported_tokens == sample.believed_tokens == cached - chosen["loading"]["tier_tokens"][CPU]
+        router.check()
+    await until(lambda: gateway.pool.costs.samples["loaded"] == 3)
+    sample = decode_sample(latest_sample(gateway))
+    shown = next(engine for engine in sample.engines if engine.engine_id == holder)
+    assert [tier.tier for tier in shown.tiers] == [CPU]
+    assert shown.tiers[0].blocks == len(tiers)
+    assert shown.tiers[0].token_s is not None
+    text_of_metrics = await gateway.metrics()
+    assert f'headway_index_tier_blocks{{engine="{holder}",tier="cpu"}}' in text_of_metrics
+    assert f'headway_engine_load_seconds{{engine="{holder}",what="cpu"}}' in text_of_metrics
+    assert gateway.pool.engines[holder].trust.grade == "exact"
+
+
+def latest_sample(gateway: ServedGateway) -> bytes:
+    gateway.gateway._sampler.publish()
+    value = gateway.gateway._bus.latest("fleet")
+    assert value is not None
+    return value
+
+
+async def warmed(gateway: ServedGateway) -> None:
+    """Return when enough prefills have shown the cost of computing."""
+    for number in range(10):
+        await asked(gateway, f"Warming up, prompt {number}. ")
+    await until(lambda: gateway.pool.costs.samples["taken"] >= 10)
+
+
+async def test_new_prompts_of_an_adapter_go_to_an_engine_that_has_loaded_it(gateway: ServedGateway) -> None:
+    await warmed(gateway)
+    first, _ = await asked(gateway, "First prompt of the adapter. ", "sql")
+    assert first["candidates"][0]["loading"]["adapter"] == "sql"
+    costs = gateway.pool.router.fleet.loading_costs
+    for number in range(3):
+        again, _ = await asked(gateway, f"Prompt {number}, which is new. ", "sql")
+        assert again["engine_id"] == first["engine_id"]
+        assert again["candidates"][0].get("loading") is None
+        await until(lambda: costs.learned_adapter_s(first["engine_id"]) is not None)
+
+
+async def test_adapters_that_an_engine_reports_count_as_loaded(tmp_path: Path) -> None:
+    entries = [engine_entry(f"e{number}", "http://127.0.0.1:9") for number in range(2)]
+    async with live_gateway(tmp_path, live_snapshot(entries)) as running:
+        await until(lambda: "pool" in running.gateway.pools)
+        running.report("e1", adapters=("sql", "law"), max_adapters=2)
+        router = running.pool.router
+        await until(lambda: router.view.own is not None)
+        adapters = router.fleet.own_loads().adapters
+        assert adapters.targets("sql") == 1 << router.fleet.known_target("e1")
+        running.report("e1", adapters=("law", "poems"), max_adapters=2)
+        await until(lambda: adapters.targets("poems"))
+        assert not adapters.targets("sql")

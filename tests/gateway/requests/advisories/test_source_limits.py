@@ -1,0 +1,68 @@
+"""Limits per source: one bucket per API key, which shrinks as more advisories are spurious."""
+
+from __future__ import annotations
+
+from gateway.requests.advisories.source_limits import (
+    BURST,
+    MAX_SOURCES,
+    MAX_TOKENS,
+    PER_S,
+    TOKEN_SHARE,
+    SourceLimits,
+    TokenLimits,
+)
+from planning.kv_moves.planner_trust import TRIAL_S
+
+
+def test_a_source_gets_a_burst_and_then_a_constant_rate() -> None:
+    limits = SourceLimits()
+    assert all(limits.take("a", "k", 0.0) == 0.0 for _ in range(int(BURST)))
+    assert 0.0 < limits.take("a", "k", 0.0) <= 1.0 / PER_S
+    taken = sum(limits.take("a", "k", 1.0) == 0.0 for _ in range(1000))
+    assert taken == PER_S
+    assert limits.take("a", "other", 1.0) == limits.take("b", "k", 1.0) == 0.0
+
+
+def test_a_spurious_source_moves_little_and_with_lowest_priority() -> None:
+    limits = SourceLimits()
+    good, bad = limits.rank("a", "good", 1, 0.0), limits.rank("a", "bad", 1, 0.0)
+    assert good == bad
+    for _ in range(40):
+        limits.judged("a", "good", True, 0.0)
+        limits.judged("a", "bad", False, 0.0)
+    assert limits.rank("a", "good", 1, 0.0) < limits.rank("a", "bad", 0, 0.0)
+    assert limits.may_move("a", "good", 0.0)
+    assert [limits.may_move("a", "bad", at) for at in (0.0, 1.0, TRIAL_S)] == [True, False, True]
+    for _ in range(20):
+        limits.judged("a", "bad", True, 0.0)
+    assert all(limits.may_move("a", "bad", TRIAL_S + 1) for _ in range(3))
+
+
+def test_sources_are_bounded() -> None:
+    limits = SourceLimits()
+    for number in range(MAX_SOURCES + 10):
+        limits.take("a", f"k-{number}", 0.0)
+    assert len(limits) == MAX_SOURCES
+
+
+def test_a_token_gets_a_share_of_its_keys_allowance() -> None:
+    limits = TokenLimits()
+    assert sum(limits.take("t", None, 0.0) == 0.0 for _ in range(1000)) == TOKEN_SHARE * BURST
+    assert 0.0 < limits.take("t", None, 0.0) <= 1.0 / (TOKEN_SHARE * PER_S)
+    assert sum(limits.take("t", None, 1.0) == 0.0 for _ in range(1000)) == TOKEN_SHARE * PER_S
+    assert limits.take("other", None, 0.0) == 0.0
+
+
+def test_a_token_gets_a_share_of_a_limited_key_and_at_least_one_call() -> None:
+    limits = TokenLimits()
+    assert sum(limits.take("t", 600, 0.0) == 0.0 for _ in range(1000)) == TOKEN_SHARE * BURST
+    assert sum(limits.take("t", 600, 60.0) == 0.0 for _ in range(1000)) == TOKEN_SHARE * BURST
+    assert sum(limits.take("u", 4, 0.0) == 0.0 for _ in range(10)) == 1
+    assert limits.take("u", 4, 0.0) == 60.0 / (4 * TOKEN_SHARE)
+
+
+def test_tokens_are_bounded() -> None:
+    limits = TokenLimits()
+    for number in range(MAX_TOKENS + 10):
+        limits.take(f"t-{number}", None, 0.0)
+    assert len(limits) == MAX_TOKENS
