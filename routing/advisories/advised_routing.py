@@ -3,7 +3,8 @@
 Advisories are optional: a pool routes fully without them. They only reserve an engine softly and name blocks worth
 transferring. `gated` chooses by cost, transfers blocks that would arrive in time, and lets the arrival overrule the
 reservation (research on advisories, §5). `symphony` follows the paper: it reserves the engine with the fewest requests,
-transfers blocks in any case, and never overrules. `sticky` keeps a session on its last engine.
+transfers blocks in any case, and never overrules; a session without an advisory stays on its last engine (§3.6).
+`sticky` keeps every session on its last engine.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from routing.advisories.prefetch_gate import prefetch_starts
 from routing.advisories.session_cost import EngineOffer, SessionCost, SessionEngineSpeed, at_arrival, cheapest, cost_of
 from routing.cost.cost_model import DecodeCost, PrefillCost
 from routing.ledger.fleet_view import FleetView
+from routing.ledger.node_loads import Load
 from routing.ledger.prefill_with_loads import Prefill, Prefills, loadable_blocks
 from routing.policy.policy_document import GATED, OFF, STICKY, SYMPHONY, RoutingPolicy
 from routing.values import reasons
-from routing.values.decision import Candidate, Choice
+from routing.values.decision import Candidate, Choice, Fetch
 from routing.values.inference_request import InferenceRequest
 
 OVERRULE_S = 0.3
@@ -30,7 +32,7 @@ ANSWER_TOKENS = 264
 answer.
 """
 STICKY_S = 3600.0
-"""How long a session keeps its last engine under `sticky`."""
+"""How long a session without an advisory keeps its last engine."""
 _KEPT = 4
 _NOWHERE = float("inf")
 
@@ -42,8 +44,10 @@ class Staging(NamedTuple):
     """Name of the node that holds the blocks. The target's own node loads them from its SSD into DRAM."""
     target: str
     keys: tuple[int, ...]
+    move_s: float
+    """Expected seconds of the move itself."""
     eta_s: float
-    """Seconds until the blocks arrive, including the backlog of the link."""
+    """Seconds until the blocks arrive, including the moves to the node that are not complete."""
 
 
 class Advised(NamedTuple):
@@ -52,6 +56,8 @@ class Advised(NamedTuple):
     engine_id: str
     staging: Staging | None
     """None if no block has to move, none could arrive in time, or computing is faster."""
+    expires_s: float
+    """When the reservation ends without the request."""
 
 
 class _Option(NamedTuple):
@@ -86,8 +92,8 @@ class AdvisedRouting:
             step_s_per_request=decode.per_sequence_s,
             answer_tokens=ANSWER_TOKENS,
         )
-        self.sticks = policy.advisories == STICKY
-        """Whether sessions stay on their last engine, announced or not."""
+        self.sticks = policy.advisories in (STICKY, SYMPHONY)
+        """Whether sessions without an advisory stay on their last engine."""
         if self.rule != policy.advisories:
             self.rule, self.sessions = policy.advisories, AdvisedSessions()
 
@@ -108,21 +114,21 @@ class AdvisedRouting:
         self.sessions.release(session)
         options = self._options(request, view, now)
         chosen = self._chosen(options, last_engine)
-        lifetime_s = STICKY_S if self.rule == STICKY else LIFETIME_S
+        # With a long lead, the request may be late by as much again.
+        expires_s = now + max(STICKY_S if self.rule == STICKY else LIFETIME_S, 2 * lead_s)
         self.sessions.reserve(
             AdvisedSession(
                 session_id=session,
                 engine_id=chosen.target,
                 tokens=request.prompt_tokens,
                 expected_s=now + lead_s,
-                # With a long lead, the request may be late by as much again.
-                expires_s=now + max(lifetime_s, 2 * lead_s),
+                expires_s=expires_s,
             )
         )
         staging = self._staging(request, chosen, now, backlog)
         if staging is not None and self.rule == GATED and not prefetch_starts(staging.eta_s, lead_s):
             staging = None
-        return Advised(view.roster.engine_ids[chosen.target], staging)
+        return Advised(view.roster.engine_ids[chosen.target], staging, expires_s)
 
     def arrive(self, request: InferenceRequest, choice: Choice, view: FleetView, now: float) -> Choice:
         """Return an announced request's choice: the reserved engine, unless the placement's choice is clearly cheaper.
@@ -146,12 +152,14 @@ class AdvisedRouting:
         return Choice(held.target, reasons.ADVISED, tuple(kept), held.prefill.fetch)
 
     def keep(self, request: InferenceRequest, target: int, now: float) -> None:
-        """Record a session's engine. A sticky session keeps it, without counting as expected load."""
+        """Record a session's engine. The session keeps it, without counting as expected load."""
         if request.session_id:
             session = session_key(request.tenant_id, request.session_id)
             end = now + STICKY_S
             self.sessions.reserve(
-                AdvisedSession(session_id=session, engine_id=target, tokens=0, expected_s=end, expires_s=end)
+                AdvisedSession(
+                    session_id=session, engine_id=target, tokens=0, expected_s=end, expires_s=end, announced=False
+                )
             )
 
     def withdraw(self, tenant_id: str, session_id: str) -> bool:
@@ -200,22 +208,31 @@ class AdvisedRouting:
     def _staging(
         self, request: InferenceRequest, chosen: _Option, now: float, backlog: dict[str, float]
     ) -> Staging | None:
-        """Return the blocks to transfer to the chosen engine's own node, if loading is faster than computing."""
-        nodes, fetch = self._view.nodes, chosen.prefill.fetch
-        if nodes is None or fetch is None or not fetch.node:
+        """Return the blocks to transfer to the chosen engine's own node, if loading is faster than computing.
+
+        SYMPHONY transfers all that there is, whatever computing takes.
+        """
+        nodes, engine_id = self._view.nodes, self._view.roster.engine_ids[chosen.target]
+        loadable = nodes.loadable(request.keys, now) if nodes is not None else None
+        if nodes is None or loadable is None:
             return None
-        home = nodes.homes[self._view.roster.engine_ids[chosen.target]]
-        loadable = nodes.loadable(request.keys, now)
-        if loadable is None or (self.rule == STICKY and fetch.node != home):
+        fetch: Fetch | Load | None = chosen.prefill.fetch
+        if self.rule == SYMPHONY:
+            fetch = next(iter(loadable.onto(engine_id, chosen.held)), None)
+        home = nodes.homes.get(engine_id, "")
+        if fetch is None or not fetch.node or (self.rule == STICKY and fetch.node != home):
             return None
+        # Only what the node lacks is moved: blocks of others, or what it holds on SSD alone.
         own = max((blocks for blocks, names in loadable.groups if home in names), default=0)
-        # Only the delta travels; the engine's own node loads what is on its SSD by itself.
-        first = chosen.held if fetch.node == home else max(chosen.held, own)
+        in_place = own - loadable.on_ssd(home, 0, own) if fetch.node == home else own
+        first = max(chosen.held, in_place)
         keys = request.keys[first : fetch.blocks]
         if not keys:
             return None
-        eta_s = nodes.seconds(home, fetch.node, len(keys)) + backlog.get(home, 0.0)
-        return Staging(fetch.node, home, keys, eta_s)
+        ssd_blocks = loadable.on_ssd(fetch.node, first, fetch.blocks)
+        lengths = home, fetch.node, len(keys), ssd_blocks
+        eta_s = nodes.seconds(*lengths) + backlog.get(home, 0.0)
+        return Staging(fetch.node, home, keys, nodes.transfer_s(*lengths), eta_s)
 
 
 def _held(request: InferenceRequest, view: FleetView) -> dict[int, int]:

@@ -189,7 +189,7 @@ class Dispatcher:
         if request.adapter:
             self.fleet.note_adapters(engine_id, (request.adapter,))
         if choice.fetch is not None:
-            self._sends(choice.fetch, now)
+            self._sends(choice.fetch, decision, chosen.blocks, now)
         return Dispatched(decision)
 
     def _with_loading(self, request: InferenceRequest, choice: Choice) -> tuple[Candidate, ...]:
@@ -307,15 +307,19 @@ class Dispatcher:
         self.reservations.dispatch(reservation, now)
         self._note_dispatch(target, request.prompt_tokens, expires_s)
         if fetch is not None:
-            self._sends(fetch, now)
+            self._sends(fetch, decision, blocks, now)
         if self.view.own is not None:
             decision = decision.with_loading(self.view.loading(request, target, hit))
             if request.adapter:
                 self.fleet.note_adapters(decision.engine_id, (request.adapter,))
         return decision.dispatched(now - request.arrived_s, hit, compute_s, fetch, queue_reason, overtook)
 
-    def _sends(self, fetch: Fetch, now: float) -> None:
-        """Count a transfer on its sender's link, which runs one transfer at a time."""
+    def _sends(self, fetch: Fetch, decision: Decision, held: int, now: float) -> None:
+        """Count a transfer after `held` blocks on its sender's link, which runs one transfer at a time."""
+        nodes = self.view.nodes
+        if nodes is not None and fetch.node:
+            blocks = fetch.blocks - held
+            nodes.ordered(decision.decision_id, decision.engine_id, fetch.node, blocks, fetch.ssd_blocks)
         source = self.fleet.target_of(fetch.source_engine_id)
         if source is not None:
             busy_until = self.view.load.sending_until
@@ -371,8 +375,14 @@ class Dispatcher:
         self.waiting.add(reservation, moved)
         self.counts.migrated += 1
 
+    def load_ended(self, request_id: str) -> None:
+        """Stop counting the load of a request that has its first token, or no engine any more."""
+        if self.view.nodes is not None:
+            self.view.nodes.ended(request_id)
+
     def release(self, request_id: str, now: float, *, finished: bool = False) -> Reservation | None:
         """Release a queued or dispatched request. Return its reservation, or None if there is none."""
+        self.load_ended(request_id)
         waited = request_id in self.waiting
         if waited:
             self.waiting.remove(request_id)

@@ -14,7 +14,7 @@ from routing.trials.shadow import ShadowPolicy
 from routing.values import reasons
 from routing.values.decision import Choice, Dispatched, Fetch, Queued
 from routing.values.inference_request import InferenceRequest
-from routing.values.observation import FirstToken
+from routing.values.observation import Failed, FirstToken
 from tests.routing import pools
 from tests.routing.pools import BLOCK, busy, choice_of, request
 
@@ -181,3 +181,25 @@ def test_a_placement_that_ignores_loads_orders_none() -> None:
     dispatched = router.observe(FirstToken("request-00000001"), 1.0)[0]
     assert isinstance(dispatched, Dispatched)
     assert dispatched.decision.fetch is None
+
+
+def test_a_dispatched_load_delays_others_until_its_first_token() -> None:
+    router = pools.pool(size=1)
+    loads = with_nodes(router, a=20)
+    slow(loads, "a", "a", 1e-9)
+    alone_s = loads.seconds("a", "a", 20)
+    assert isinstance(router.place(request(1, LONG), 0.0), Dispatched)
+    assert loads.seconds("a", "a", 20) == pytest.approx(2 * alone_s, rel=0.1)
+    router.check()
+    router.observe(FirstToken("request-00000001"), 0.5)
+    assert loads.seconds("a", "a", 20) == alone_s
+
+
+def test_a_failed_request_delays_no_load() -> None:
+    router = pools.pool(size=1)
+    loads = with_nodes(router, a=20)
+    slow(loads, "a", "a", 1e-9)
+    alone_s = loads.seconds("a", "a", 20)
+    assert isinstance(router.place(request(1, LONG), 0.0), Dispatched)
+    router.observe(Failed("request-00000001"), 0.5)
+    assert loads.seconds("a", "a", 20) == alone_s
