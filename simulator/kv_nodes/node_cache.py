@@ -124,6 +124,15 @@ class NodeCache:
         self._settle()
         return len(dropped)
 
+    def demote(self, keys: Sequence[int]) -> None:
+        """Drop the DRAM copies of unused blocks that are on SSD."""
+        # Last first: the eviction order keeps a block's parent.
+        for key in reversed(keys):
+            record = self.catalog.find(_name(key))
+            if record is not None and SSD in record.slots and not record.busy:
+                self.catalog.drop_copy(record, DRAM)
+        self._settle()
+
     def take_changed(self) -> dict[int, tuple[bool, bool]]:
         """Return, for each block that changed since the last call, whether it is held, and whether in DRAM."""
         changed = dict.fromkeys(change.facts.routing_key for change in self.catalog.take_changes())

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import msgspec
 
-from routing.advisories.session_cost import SessionEngineSpeed
-
 NODES = 2
 ENGINES_PER_NODE = 4
 ENGINES = NODES * ENGINES_PER_NODE
@@ -37,16 +35,6 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     def read_s_per_token(self) -> float:
         """Time that each resident KV token adds to a step."""
         return self.kv_bytes_per_token / MEMORY_BYTES_PER_S
-
-    def speed(self, answer_tokens: float) -> SessionEngineSpeed:
-        """Return the model's speed in the form that the routing rules use."""
-        return SessionEngineSpeed(
-            prefill_s_per_token=self.prefill_s_per_token,
-            attention_s_per_token_pair=self.attention_s_per_token_pair,
-            read_s_per_token=self.read_s_per_token,
-            step_s_per_request=self.step_s_per_request,
-            answer_tokens=answer_tokens,
-        )
 
 
 SERVED_MODELS = {

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from heapq import heapify, heappop, heappush
 
+from kvstore.connector.load_estimate import LoadEstimate
+from kvstore.connector.worker_side import MIN_TIMED_TOKENS
 from simulator.sessions.engine_memory import EngineMemory
 from simulator.sessions.hardware import CHUNK_TOKENS, LAYER_SHARE, MAX_BATCH, ServedModel
 from simulator.sessions.links import SessionLink, SessionTransfer
@@ -30,29 +32,32 @@ class SessionEngine:
     def __init__(
         self,
         engine_id: int,
-        node: int,
+        node: str,
         clock: VirtualClock,
         model: ServedModel,
         memory: EngineMemory,
         load_link: SessionLink,
         store_link: SessionLink,
+        on_first_token: Callable[[SessionEngine, Turn], None],
         on_finished: Callable[[SessionEngine, Turn], None],
         *,
         layerwise: bool = True,
     ) -> None:
         self.engine_id = engine_id
+        self.name = f"engine-{engine_id + 1}"
         self.node = node
         self.model = model
         self.memory = memory
+        self.estimate = LoadEstimate()
+        """The estimate of its KV connector: whether a load is faster than computing."""
         self.load_link = load_link
         self.store_link = store_link
         self.waiting: deque[Turn] = deque()
         """Requests bound to this engine that have no memory yet."""
         self.bound_requests = 0
-        self.bound_tokens = 0
-        self.prefill_tokens = 0
         self.resident_tokens = 0
         self._clock = clock
+        self._on_first_token = on_first_token
         self._on_finished = on_finished
         self._tail_share = LAYER_SHARE if layerwise else 1.0
         self._ready: deque[Turn] = deque()
@@ -69,9 +74,9 @@ class SessionEngine:
         self._stalled_on: set[SessionTransfer] = set()
 
     @property
-    def prefill_backlog_s(self) -> float:
-        """Return the prefill seconds of the requests bound to this engine."""
-        return self.prefill_tokens * self.model.prefill_s_per_token
+    def pending_requests(self) -> int:
+        """Number of requests that have not started, as in the engine's load report."""
+        return self.bound_requests - len(self._running) - len(self._prefilling)
 
     @property
     def step_s(self) -> float:
@@ -95,17 +100,13 @@ class SessionEngine:
             position = sum(item.session.priority for item in self.waiting)
         self.waiting.insert(position, turn)
 
-    def bind(self, turn: Turn) -> None:
+    def bind(self) -> None:
         """Count a request that this engine will serve."""
         self.bound_requests += 1
-        self.bound_tokens += turn.memory_tokens
-        self.prefill_tokens += turn.prefill_left
 
-    def unbind(self, turn: Turn) -> None:
+    def unbind(self) -> None:
         """Remove a request from that count."""
         self.bound_requests -= 1
-        self.bound_tokens -= turn.memory_tokens
-        self.prefill_tokens -= turn.prefill_left
 
     def admit(self, turn: Turn) -> None:
         """Add a request that has memory to the batch at the end of the current step.
@@ -184,13 +185,16 @@ class SessionEngine:
 
     def _end_chunk(self) -> list[Turn]:
         finished = []
+        computed = sum(tokens for _, tokens in self._chunk)
+        if computed >= MIN_TIMED_TOKENS:
+            self.estimate.computed((self._clock.now - self._started_s) / (computed + len(self._running)))
         for turn, tokens in self._chunk:
             turn.prefill_left -= tokens
-            self.prefill_tokens -= tokens
             turn.step_extra_s = 0.0
             if not turn.prefill_left:
                 self._prefilling.remove(turn)
                 turn.first_token_s = self._clock.now
+                self._on_first_token(self, turn)
                 if turn.answer_tokens == 1:
                     finished.append(turn)
                 else:

@@ -64,8 +64,8 @@ def run_sessions(spec: SessionSpec) -> SessionReport:
     run.fleet.check()
     return report_of(
         spec.system, spec.workload, spec.users, spec.seed, run.turns, run.samples, run.requests, now=run.clock.now,
-        requests_per_s=run.answered / spec.measured_s, wasted_bytes=run.fleet.tiers.use.wasted_bytes,
-        disk_busy=run.fleet.tiers.disk_busy,
+        requests_per_s=run.answered / spec.measured_s, wasted_bytes=run.fleet.nodes.use.wasted_bytes,
+        disk_busy=run.fleet.nodes.disk_busy,
         projects_s=[*run.projects_s, *(run.clock.now - begun_s for begun_s in run.projects.values())],
     )  # fmt: skip
 
@@ -131,12 +131,11 @@ class _SessionRun:
         )  # fmt: skip
 
     def _distribute(self, sessions: list[Session]) -> None:
-        """Put the sessions' caches on their engines; sessions that never return fill the remaining space."""
+        """Put the sessions' caches on their engines; sessions that never return were used before the others."""
         random.Random(f"{self._spec.seed} places").shuffle(sessions)
-        for number, session in enumerate([*sessions, *self._left_alone]):
-            session.engine = number % ENGINES
+        for number, session in enumerate([*self._left_alone, *sessions]):
             self._demote(session)
-            self.fleet.tiers.place(session, self.fleet.engines[session.engine].node)
+            self.fleet.join(session, number % ENGINES)
 
     def _demote(self, session: Session) -> None:
         on = self._spec.cache_on
