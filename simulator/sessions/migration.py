@@ -65,7 +65,6 @@ class SessionMigration:
         source.memory.release(turn.memory_tokens)
         source.unbind()
         self._fleet.start_waiting(source)
-        turn.finish_step = source.tokens_left(turn)
         self._fleet.moved(turn, target)
         target.bind()
         target.admit(turn)

@@ -14,8 +14,9 @@ from routing.advisories.advised_routing import Advised
 from routing.values.decision import Decision, Dispatched, Fetch, Outcome, Rejected
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed, FirstToken
+from simulator.engine_models.engine_profile import EngineProfile
 from simulator.sessions.engine_memory import EngineMemory, Prefetched
-from simulator.sessions.hardware import DECOMPRESS_S_PER_TOKEN, ENGINES, ENGINES_PER_NODE, Hardware, ServedModel
+from simulator.sessions.hardware import DECOMPRESS_S_PER_TOKEN, ENGINES, ENGINES_PER_NODE, Hardware
 from simulator.sessions.links import SessionLink, SessionTransfer
 from simulator.sessions.session_engine import SessionEngine
 from simulator.sessions.session_nodes import NODE_NAMES, SessionNodes
@@ -38,20 +39,20 @@ class SessionFleet:
         self,
         clock: VirtualClock,
         system: System,
-        model: ServedModel,
+        profile: EngineProfile,
         hardware: Hardware,
         memory_tokens: int,
         on_answered: Callable[[Turn], None],
     ) -> None:
         self.clock = clock
         self.system = system
-        self.nodes = SessionNodes(clock, hardware, model, system)
+        self.nodes = SessionNodes(clock, hardware, profile, system)
         self.engines = [
             SessionEngine(
                 number,
                 NODE_NAMES[number // ENGINES_PER_NODE],
                 clock,
-                model,
+                profile,
                 EngineMemory(memory_tokens, system.memory_order, pinned=system.pinned),
                 SessionLink(f"loads of engine {number}", hardware.pcie_bytes_per_s, clock),
                 SessionLink(f"stores of engine {number}", hardware.pcie_bytes_per_s, clock),
@@ -63,8 +64,7 @@ class SessionFleet:
         ]
         self._by_name = {engine.name: engine for engine in self.engines}
         self.nodes.set_engines(self.engines)
-        self.router = router_of(system, model, list(self._by_name), self.nodes.ledger)
-        self._model = model
+        self.router = router_of(system, profile, list(self._by_name), self.nodes.ledger)
         self._on_answered = on_answered
         self._numbers = count()
         self._turns: dict[str, Turn] = {}

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from routing.advisories.advised_routing import Staging
 from routing.ledger.node_loads import NodeLoads
+from simulator.engine_models.engine_profile import EngineProfile
 from simulator.kv_nodes.node_stores import NodeStores
-from simulator.sessions.hardware import COMPRESSION, NODES, Hardware, ServedModel
+from simulator.sessions.hardware import COMPRESSION, NODES, Hardware
 from simulator.sessions.links import SessionLink, SessionTransfer
 from simulator.sessions.prefetch_use import PrefetchUse
 from simulator.sessions.session_engine import SessionEngine
@@ -54,10 +55,10 @@ class SessionNodes:
     session).
     """
 
-    def __init__(self, clock: VirtualClock, hardware: Hardware, model: ServedModel, system: System) -> None:
+    def __init__(self, clock: VirtualClock, hardware: Hardware, profile: EngineProfile, system: System) -> None:
         self.use = PrefetchUse()
         self.store, self._ordered = system.store, system.ordered
-        self.bytes_per_token = model.kv_bytes_per_token / (COMPRESSION if system.compressed else 1.0)
+        self.bytes_per_token = profile.kv_bytes_per_token / (COMPRESSION if system.compressed else 1.0)
         self.block_bytes = BLOCK_TOKENS * self.bytes_per_token
         self._clock = clock
         disk_blocks = int(_DISK_BYTES / self.block_bytes) if self.store == "tiers" else 0

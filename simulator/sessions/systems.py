@@ -25,7 +25,7 @@ from routing.registry import Table
 from routing.router import Router
 from simulator.baselines.fewest_requests import FewestRequests
 from simulator.baselines.registry import PLACEMENTS
-from simulator.sessions.hardware import ServedModel
+from simulator.engine_models.engine_profile import EngineProfile
 
 Store = Literal["none", "host", "tiers", "remote"]
 _PLACEMENTS: Table = {**PLACEMENTS, "fewest_requests": FewestRequests}
@@ -58,21 +58,21 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
     """Whether prefetched caches keep requests out of engine memory while other requests run."""
     layerwise: bool = True
 
-    def policy(self, model: ServedModel) -> RoutingPolicy:
-        """Return the policy of its router for engines of this model."""
+    def policy(self, profile: EngineProfile) -> RoutingPolicy:
+        """Return the policy of its router for engines of this profile."""
         policy = RoutingPolicy(
             placement=Stage(name=self.placement),
             advisories=self.advisories,
             prefill_cost=PrefillCostDocument(
-                base_s=model.step_s,
-                per_token_s=model.prefill_s_per_token,
-                per_token_squared_s=model.attention_s_per_token_pair,
-                per_hit_token_s=model.read_s_per_token,
+                base_s=profile.step_base_s,
+                per_token_s=profile.prefill_per_token_s,
+                per_token_squared_s=profile.prefill_per_token_squared_s,
+                per_hit_token_s=profile.step_per_context_token_s,
             ),
             decode_cost=DecodeCostDocument(
-                base_s=model.step_s,
-                per_sequence_s=model.step_s_per_request,
-                per_context_token_s=model.read_s_per_token,
+                base_s=profile.step_base_s,
+                per_sequence_s=profile.step_per_sequence_s,
+                per_context_token_s=profile.step_per_context_token_s,
             ),
             # Clients wait for their answers, however long.
             max_wait_s=_LONGEST_WAIT_S,
@@ -115,9 +115,9 @@ def system_named(name: str, *, compressed: bool = False) -> System:
     return _replace(system, compressed=True) if compressed else system
 
 
-def router_of(system: System, model: ServedModel, engine_ids: Sequence[str], nodes: NodeLoads) -> Router:
+def router_of(system: System, profile: EngineProfile, engine_ids: Sequence[str], nodes: NodeLoads) -> Router:
     """Return the decision chain of a system: one pool with these engines, which load from these nodes."""
-    router = Router("sessions", system.policy(model), 1, placements=_PLACEMENTS)
+    router = Router("sessions", system.policy(profile), 1, placements=_PLACEMENTS)
     router.set_engines([EngineFacts(engine_id, 1, accepts=True) for engine_id in engine_ids], 0.0)
     if system.store in {"host", "tiers"}:
         router.follow_nodes(nodes)

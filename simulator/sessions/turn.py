@@ -46,13 +46,13 @@ class Session:
 class Turn:
     """One request of a session. Mutable.
 
-    Times are in virtual seconds; `prefill_left` is in tokens, `finish_step` in decode steps of its engine.
+    Times are in virtual seconds; `prefill_left` is in tokens, `steps_left` in decode steps as of its last join.
     """
 
     __slots__ = (
-        "admitted", "answer_tokens", "arrived_s", "context_tokens", "finish_step", "finished_s", "first_token_s",
+        "admitted", "answer_tokens", "arrived_s", "context_tokens", "finished_s", "first_token_s",
         "load", "loaded_tokens", "memory_tokens", "migrating", "prefill_left", "prompt_tokens", "request_id",
-        "session", "source", "step_extra_s",
+        "session", "source", "step_extra_s", "steps_left",
     )  # fmt: skip
 
     def __init__(self, session: Session, prompt_tokens: int, answer_tokens: int, arrived_s: float) -> None:
@@ -70,7 +70,7 @@ class Turn:
         """Node from which they are loaded."""
         self.load: SessionTransfer | None = None
         self.step_extra_s = 0.0
-        self.finish_step = 0
+        self.steps_left = 0
         self.admitted = False
         self.migrating = False
         self.first_token_s: float | None = None

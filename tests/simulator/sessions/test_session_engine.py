@@ -10,7 +10,7 @@ from simulator.sessions.turn import Session, Turn
 from simulator.virtual_clock import VirtualClock
 
 MODEL = SERVED_MODELS["8b"]
-READ = MODEL.read_s_per_token
+READ = MODEL.step_per_context_token_s
 
 
 class Bench:
@@ -19,6 +19,7 @@ class Bench:
     def __init__(self, *, layerwise: bool = True) -> None:
         self.clock = VirtualClock()
         self.link = SessionLink("PCIe", 22e9, self.clock)
+        self._requests = 0
         self.started: list[Turn] = []
         self.answered: list[Turn] = []
         self.engine = SessionEngine(
@@ -26,7 +27,7 @@ class Bench:
             "node-1",
             self.clock,
             MODEL,
-            EngineMemory(MODEL.memory_tokens),
+            EngineMemory(MODEL.num_blocks),
             self.link,
             SessionLink("stores", 22e9, self.clock),
             lambda _, turn: self.started.append(turn),
@@ -36,6 +37,8 @@ class Bench:
 
     def turn(self, prompt: int, answer: int, context: int = 0, load: SessionTransfer | None = None) -> Turn:
         turn = Turn(Session(len(self.answered), context), prompt, answer, self.clock.now)
+        turn.request_id = f"request-{self._requests}"
+        self._requests += 1
         turn.expect_load(context, "node-1")
         turn.load = load
         self.engine.bind()

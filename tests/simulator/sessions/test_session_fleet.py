@@ -22,7 +22,7 @@ KV_BYTES = 131_072
 class Bench:
     """A fleet of one system, sessions with caches on node 0, and the answered requests."""
 
-    def __init__(self, system: str, *, dram_gb: float = 200.0, memory_tokens: int = MODEL.memory_tokens) -> None:
+    def __init__(self, system: str, *, dram_gb: float = 200.0, memory_tokens: int = MODEL.num_blocks) -> None:
         self.clock = VirtualClock()
         self.answered: list[Turn] = []
         hardware = Hardware(dram_bytes=dram_gb * 1e9)
