@@ -15,6 +15,7 @@ from kvstore.transactions.block_catalog import BlockCatalog
 from kvstore.transactions.block_record import BlockRecord
 from kvstore.transactions.catalog_settings import CatalogSettings
 from kvstore.transactions.cold_copies import drop_cold
+from kvstore.transactions.expected_blocks import Expected
 from kvstore.transfer.frames import CacheHint
 from planning.kv_moves.replica_count import UNREAD_S
 
@@ -58,10 +59,11 @@ class NodeCache:
         parent: int | None = None,
         hint: CacheHint = "default",
         pin_s: float = 0.0,
+        expected: Expected | None = None,
     ) -> int:
         """Store consecutive blocks of a prompt after `parent` (None for its first blocks); return how many are new.
 
-        Blocks of ephemeral prompts are not stored (Mooncake §5.2).
+        Blocks of ephemeral prompts are not stored (Mooncake §5.2). `expected` marks blocks that an advisory brings.
         """
         if hint == "ephemeral":
             return 0
@@ -74,7 +76,7 @@ class NodeCache:
             if catalog.find(name) is not None:
                 continue
             before = names[index - 1] if index else b"" if parent is None else _name(parent)
-            record = catalog.create(BlockFacts(name, _BLOCK_BYTES, parent=before, routing_key=key), now)
+            record = catalog.create(BlockFacts(name, _BLOCK_BYTES, parent=before, routing_key=key), now, expected)
             if record is None:
                 break
             catalog.publish(record)
@@ -101,6 +103,15 @@ class NodeCache:
             dram += DRAM in record.slots and dram == blocks
             blocks += 1
         return Tiers(blocks, dram)
+
+    def promote(self, keys: Sequence[int], now: float, expected: Expected) -> None:
+        """Copy held blocks that are only on SSD to DRAM, for an advisory; this does not count as a use."""
+        self.catalog.expire(now)
+        for key in keys:
+            record = self.catalog.find(_name(key))
+            if record is not None and DRAM not in record.slots:
+                self._copy(record.facts.key, to_ssd=False, expected=expected)
+        self._settle()
 
     def read(self, keys: Sequence[int], now: float) -> Tiers:
         """Use the held blocks of a prompt, and copy blocks that are only on SSD to DRAM; return the tiers before
@@ -147,9 +158,9 @@ class NodeCache:
         held = record is not None and record.visible and bool(record.slots)
         return held, record is not None and held and DRAM in record.slots
 
-    def _copy(self, name: bytes, *, to_ssd: bool) -> None:
+    def _copy(self, name: bytes, *, to_ssd: bool, expected: Expected | None = None) -> None:
         medium = SSD if to_ssd else DRAM
-        record = self.catalog.open_fill(name, medium)
+        record = self.catalog.open_fill(name, medium, expected)
         if record is not None:
             self.catalog.close_fill(record, medium, whole=True)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
 
+from kvstore.transactions.expected_blocks import Expected
 from routing.advisories.advised_routing import Advised
 from routing.values.decision import Decision, Dispatched, Fetch, Outcome, Rejected
 from routing.values.inference_request import InferenceRequest
@@ -113,7 +114,9 @@ class SessionFleet:
             self._forget_prefetch(self._by_name[before.engine_id], session)
         self._open[session.session_id] = advised
         self.clock.at(advised.expires_s, self._expire, session, advised)
-        move = self.nodes.stage(session, advised.staging) if advised.staging is not None else None
+        move = None
+        if advised.staging is not None:
+            move = self.nodes.stage(session, advised.staging, Expected(now + lead_s, advised.expires_s))
         if self.system.prefetches:
             self._prefetch(session, engine, advised, move)
 
@@ -166,6 +169,9 @@ class SessionFleet:
         turn.request_id = f"request-{next(self._numbers):08}"
         self._turns[turn.request_id] = turn
         session.prompted_tokens = turn.prompt_end
+        if self.system.ordered:
+            # The router knows the blocks that have arrived: a node reports each part of a move.
+            self.nodes.end_move(session)
         request = self._request(turn.request_id, session, turn.prompt_end)
         self._carry_out([self.router.place(request, self.clock.now)])
 
@@ -201,7 +207,7 @@ class SessionFleet:
     def _serve(self, turn: Turn, decision: Decision) -> None:
         session, engine = turn.session, self._by_name[decision.engine_id]
         session.engine = engine.engine_id
-        self.nodes.end_move(session)
+        self.nodes.follow_move(session, engine.node)
         for other in self.engines:
             if other is not engine:
                 self._forget_prefetch(other, session)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kvstore.transactions.expected_blocks import Expected
 from routing.advisories.advised_routing import Staging
 from routing.ledger.node_loads import NodeLoads
 from simulator.engine_models.engine_profile import EngineProfile
@@ -46,6 +47,8 @@ class _Move:
 
     staging: Staging
     transfer: SessionTransfer
+    expected: Expected
+    disk_read: SessionTransfer | None
 
 
 class SessionNodes:
@@ -99,9 +102,12 @@ class SessionNodes:
     def reach(self, turn: Turn, node: str) -> tuple[int, str]:
         """Return how many blocks of a request's context an engine of `node` can load, and from where.
 
-        More blocks come first, then the engine's own node, then DRAM.
+        More blocks come first, then the engine's own node, then DRAM. A move in progress to the node delivers the rest.
         """
         keys = turn.session.keys(turn.context_tokens)
+        move = self._moves.get(turn.session.session_id)
+        if move is not None:
+            return keys.index(move.staging.keys[-1]) + 1, node
         if self.store == "remote":
             return min(len(keys), self._remote.get(turn.session.session_id, 0)), REMOTE
         nodes = NODE_NAMES if self.store == "tiers" else (node,) if self.store == "host" else ()
@@ -131,15 +137,17 @@ class SessionNodes:
             return None
         tiers = self._stores.caches[turn.source].read(keys, self._clock.now)
         self._publish(turn.source)
-        wanted, in_dram = tiers.blocks - landed, max(0, tiers.dram - landed)
+        move = self._moves.get(turn.session.session_id)
+        blocks = tiers.blocks if move is None else len(keys)
+        wanted, in_dram = blocks - landed, max(0, tiers.dram - landed)
         if wanted <= 0:
             return None
         size, estimate = int(wanted * self.block_bytes), engine.estimate
         if self._ordered and not estimate.pays(wanted * BLOCK_TOKENS, size):
             estimate.rejected()
             return None
-        ssd_blocks, disk_read = wanted - in_dram, None
-        if ssd_blocks:
+        ssd_blocks, disk_read = wanted - in_dram, None if move is None else move.transfer
+        if ssd_blocks and move is None:
             disk = [self.disks[turn.source]]
             disk_read = SessionTransfer(disk, ssd_blocks * self.block_bytes, _ignored, urgent=True).start()
         links = [link] if turn.source == engine.node else [self.nics[engine.node], link]
@@ -193,18 +201,18 @@ class SessionNodes:
             waiting[target] = waiting.get(target, 0.0) + move.staging.move_s
         return waiting
 
-    def stage(self, session: Session, staging: Staging) -> SessionTransfer | None:
+    def stage(self, session: Session, staging: Staging, expected: Expected) -> SessionTransfer | None:
         """Move blocks to another node, or from a node's disk to its DRAM; return None if the source has lost them."""
         self.end_move(session)
         source, target, keys = staging.source, staging.target, staging.keys
         tiers = self._stores.caches[source].holds(keys)
         if not tiers.blocks:
             return None
-        size, disk = tiers.blocks * self.block_bytes, self.disks[source]
+        size, disk, read = tiers.blocks * self.block_bytes, self.disks[source], None
         if source == target:
             transfer = SessionTransfer([disk], size, lambda item: self._moved(session, item), urgent=False)
         else:
-            read, on_disk = None, tiers.blocks - tiers.dram
+            on_disk = tiers.blocks - tiers.dram
             if on_disk:
                 read = SessionTransfer([disk], on_disk * self.block_bytes, _ignored, urgent=False).start()
             transfer = SessionTransfer(
@@ -215,14 +223,26 @@ class SessionNodes:
                 after=read,
                 ready_share=tiers.dram / tiers.blocks,
             )
-        self._moves[session.session_id] = _Move(staging, transfer)
+        self._moves[session.session_id] = _Move(staging, transfer, expected, read)
         return transfer.start()
 
+    def follow_move(self, session: Session, node: str) -> None:
+        """Let a session's request wait for the blocks that are being moved to its engine's node, ahead of others."""
+        move = self._moves.get(session.session_id)
+        if move is None or self._ordered or move.staging.target != node:
+            self.end_move(session)
+            return
+        move.transfer.promote()
+        if move.disk_read is not None:
+            move.disk_read.promote()
+
     def end_move(self, session: Session) -> None:
-        """Stop moving a session's blocks. Those that have arrived stay."""
+        """Stop moving a session's blocks, as a gateway does when the request arrives. Those that have arrived stay."""
         move = self._moves.pop(session.session_id, None)
         if move is not None and not move.transfer.done:
             move.transfer.cancel()
+            if move.disk_read is not None:
+                move.disk_read.cancel()
             self._settle(session, move)
 
     def _moved(self, session: Session, transfer: SessionTransfer) -> None:
@@ -239,12 +259,12 @@ class SessionNodes:
             return
         self._staged[keys[-1]] = session.session_id
         if staging.source == staging.target:
-            self._stores.caches[staging.target].read(keys, self._clock.now)
+            self._stores.caches[staging.target].promote(keys, self._clock.now, move.expected)
             self._publish(staging.target)
         else:
             all_keys = session.keys(session.context_tokens)
             first = all_keys.index(keys[0]) if keys[0] in all_keys else 0
-            self._put(staging.target, keys, all_keys[first - 1] if first else None)
+            self._put(staging.target, keys, all_keys[first - 1] if first else None, move.expected)
 
     # -- blocks that engines computed
 
@@ -295,8 +315,8 @@ class SessionNodes:
                 self._stores.caches[node].demote(session.keys(session.context_tokens))
                 self._publish(node)
 
-    def _put(self, node: str, keys: Sequence[int], parent: int | None) -> None:
-        self._stores.caches[node].put(keys, self._clock.now, parent=parent)
+    def _put(self, node: str, keys: Sequence[int], parent: int | None, expected: Expected | None = None) -> None:
+        self._stores.caches[node].put(keys, self._clock.now, parent=parent, expected=expected)
         self._publish(node)
 
     def _publish(self, node: str) -> None:

@@ -2,6 +2,7 @@ from functools import partial
 
 import pytest
 
+from kvstore.transactions.expected_blocks import Expected
 from routing.advisories.advised_routing import Staging
 from routing.values.decision import Fetch
 from simulator.sessions.hardware import ENGINES, SERVED_MODELS, Hardware
@@ -17,6 +18,7 @@ MODEL = SERVED_MODELS["8b"]
 CONTEXT = 312 * BLOCK_TOKENS
 NAMES = [f"engine-{number + 1}" for number in range(ENGINES)]
 KV_BYTES = 131_072
+SOON = Expected(11.0, 60.0)
 
 
 class Bench:
@@ -296,7 +298,7 @@ def test_a_staged_cache_is_copied_and_both_copies_stay() -> None:
     bench = Bench("ours")
     session = bench.session(engine=0)
     keys = session.keys(CONTEXT)
-    bench.fleet.nodes.stage(session, Staging("node-1", "node-2", keys, 0.2, 0.2))
+    bench.fleet.nodes.stage(session, Staging("node-1", "node-2", keys, 0.2, 0.2), SOON)
     bench.clock.run(0.001)
     assert bench.dram_tokens(session) == [CONTEXT, 0]
     bench.run(5.0)
@@ -307,7 +309,7 @@ def test_a_staged_cache_is_copied_and_both_copies_stay() -> None:
 def test_a_stopped_move_keeps_the_blocks_that_have_arrived() -> None:
     bench = Bench("ours")
     session = bench.session(on_disk=True)
-    bench.fleet.nodes.stage(session, Staging("node-1", "node-1", session.keys(CONTEXT), 0.7, 0.7))
+    bench.fleet.nodes.stage(session, Staging("node-1", "node-1", session.keys(CONTEXT), 0.7, 0.7), SOON)
     bench.run(0.3)
     bench.fleet.nodes.end_move(session)
     bench.run(5.0)
@@ -315,10 +317,27 @@ def test_a_stopped_move_keeps_the_blocks_that_have_arrived() -> None:
     assert not bench.fleet.nodes.backlog()
 
 
+@pytest.mark.parametrize(("system", "reads"), [("symphony", 1.0), ("ours", 1.1)])
+def test_a_request_of_symphony_waits_for_the_move_in_progress_and_one_of_ours_loads_the_rest(
+    system: str, reads: float
+) -> None:
+    bench = Bench(system)
+    session = bench.session(on_disk=True)
+    bench.fleet.advise(session, 11.0)
+    bench.run(0.3)
+    assert bench.fleet.nodes.backlog()
+    turn = bench.ask(session)
+    bench.run(5.0)
+    assert turn.loaded_tokens == CONTEXT
+    assert turn.first_token_s is not None
+    assert turn.first_token_s - turn.arrived_s < 0.6
+    assert bench.disk_bytes() == pytest.approx(reads * CONTEXT * KV_BYTES, rel=0.08)
+
+
 def test_only_the_delta_is_staged() -> None:
     bench = Bench("symphony")
     session = bench.session(engine=0)
-    bench.fleet.nodes.stage(session, Staging("node-1", "node-2", session.keys(CONTEXT), 0.2, 0.2))
+    bench.fleet.nodes.stage(session, Staging("node-1", "node-2", session.keys(CONTEXT), 0.2, 0.2), SOON)
     bench.run(5.0)
     for engine in range(4):
         bench.keep_busy(engine, requests=1)
