@@ -224,8 +224,8 @@ class AdvisedRouting:
             return None
         # Only what the node lacks is moved: blocks of others, or what it holds on SSD alone.
         own = max((blocks for blocks, names in loadable.groups if home in names), default=0)
-        in_place = own - loadable.on_ssd(home, 0, own) if fetch.node == home else own
-        first = max(chosen.held, in_place)
+        in_dram = own - loadable.on_ssd(home, 0, own) if fetch.node == home else own
+        first = max(chosen.held, in_dram)
         keys = request.keys[first : fetch.blocks]
         if not keys:
             return None

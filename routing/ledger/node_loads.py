@@ -4,17 +4,15 @@ Priors before a link's first load: a block is as large as the node's largest; th
 ms; any other node sends 1 GB/s (a 10 Gbit/s link with its overhead) after 2 ms. They overestimate the cost rather than
 underestimate it. A load from another node ends with the same copy into the engine as a load from the engine's own node.
 So before its first load, the own node is assumed to be cheaper than the cheapest known link, by the difference of the
-priors; otherwise a replica on the engine's own machine would seem more expensive than any fast link. In turn, machines
-with a fast own link rarely have a network as slow as the prior, at which models with large blocks would never load from
-another node. So before its first load, a link to another node is assumed to be halfway, in orders of magnitude, between
-its prior and what the known own link suggests. Blocks only on a node's SSD are first read from it, at a separate cost:
-2 GB/s until the first such load. The priors apply again to a link or an SSD that has been idle for a while; otherwise a
-slow one would never be retried. A load also waits for those that the router ordered before it on the same link or SSD.
+priors; otherwise a replica on the engine's own machine would seem more expensive than any fast link. Blocks only on a
+node's SSD are first read from it, at a separate cost: 2 GB/s until the first such load. The priors apply again to a link
+or an SSD that has been idle for a while; otherwise a slow one would never be retried. For models with large blocks, the
+priors are slower than computing: one load at a time is then tried on a link or an SSD without a measurement. A load also
+waits for those that the router ordered before it on the same link or SSD.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -50,6 +48,8 @@ class Load(NamedTuple):
     node: str
     ssd_blocks: int = 0
     """The transferred blocks that are only on the node's SSD."""
+    untried: bool = False
+    """Whether its link or SSD has neither a measurement nor a load in progress."""
 
 
 class Loadable:
@@ -76,7 +76,7 @@ class Loadable:
                 seconds, node, ssd = min(
                     [(loads.seconds(home, holder, blocks - first, ssd), holder, ssd) for holder, ssd in sources]
                 )
-                ways.append(Load(seconds, blocks, node, ssd))
+                ways.append(Load(seconds, blocks, node, ssd, loads.untried(home, node, ssd)))
         return ways
 
     def on_ssd(self, node: str, first: int, end: int) -> int:
@@ -101,7 +101,6 @@ class NodeLoads:
         self._block_bytes: float | None = None
         self._rates: dict[tuple[str, str], LoadRate] = {}
         self._own_priors: dict[str, LoadRate] = {}
-        self._other_priors: dict[str, LoadRate] = {}
         self._ssd_rates: dict[str, LoadRate] = {}
         self._ssd_used_at: dict[str, float] = {}
         self._used_at: dict[tuple[str, str], float] = {}
@@ -138,6 +137,11 @@ class NodeLoads:
         link_s = self.rate(home, node).seconds(blocks * size)
         return link_s + self.ssd_rate(node).seconds(ssd_blocks * size) if ssd_blocks else link_s
 
+    def untried(self, home: str, node: str, ssd_blocks: int) -> bool:
+        """Return whether a link, or a node's SSD if needed, has neither a measurement nor a load in progress."""
+        link = (home, node) not in self._rates and not self._ordered.on_link(home, node)
+        return link or bool(ssd_blocks and node not in self._ssd_rates and not self._ordered.on_ssd(node))
+
     def ordered(self, request_id: str, engine_id: str, node: str, blocks: int, ssd_blocks: int) -> None:
         """Count a load of `blocks` that a request's engine makes, until `ended`."""
         home, size = self.homes.get(engine_id), self.block_bytes
@@ -158,8 +162,7 @@ class NodeLoads:
 
     def rate(self, home: str, node: str) -> LoadRate:
         """Return the learned rate of a link, or the prior."""
-        priors, prior = (self._own_priors, _OWN) if home == node else (self._other_priors, _OTHER)
-        return self._rates.get((home, node)) or priors.get(home, prior)
+        return self._rates.get((home, node)) or (self._own_priors.get(home, _OWN) if home == node else _OTHER)
 
     def loadable(self, keys: Sequence[int], now: float) -> Loadable | None:
         """Return the blocks of a prompt on usable nodes, None if there are none."""
@@ -238,7 +241,7 @@ class NodeLoads:
             self._ssd_used_at[node] = now
             ssd.observe(int(ssd_size), seconds * ssd_s / (link_s + ssd_s))
         self._rates[link].observe(int(size), seconds * link_s / (link_s + ssd_s))
-        self._set_priors(home)
+        self._set_own_prior(home)
         self._used_at[link] = now
 
     def failed(self, node: str, now: float) -> None:
@@ -257,19 +260,12 @@ class NodeLoads:
         # Not at each lookup, because it passes over all links.
         self._forget_at = now + SSD_FORGOTTEN_AFTER_S
 
-    def _set_priors(self, home: str) -> None:
-        """Derive the prior of an own node from the cheapest link to other nodes, or theirs from the own node's link."""
-        self._own_priors.pop(home, None)
-        self._other_priors.pop(home, None)
-        own = self._rates.get((home, home))
-        if own is not None:
-            self._other_priors[home] = LoadRate(
-                min(OTHER_LATENCY_S, math.sqrt(OTHER_LATENCY_S * own.latency_s * OTHER_LATENCY_S / OWN_LATENCY_S)),
-                min(OTHER_S_PER_BYTE, math.sqrt(OTHER_S_PER_BYTE * own.s_per_byte * OTHER_S_PER_BYTE / OWN_S_PER_BYTE)),
-            )
-            return
-        others = [rate for (at, _), rate in self._rates.items() if at == home]
+    def _set_own_prior(self, home: str) -> None:
+        """Derive the prior of an own node from the cheapest link to other nodes, until its first load."""
+        known = (home, home) in self._rates
+        others = [] if known else [rate for (at, _), rate in self._rates.items() if at == home]
         if not others:
+            self._own_priors.pop(home, None)
             return
         latency_s, s_per_byte = min(other.latency_s for other in others), min(other.s_per_byte for other in others)
         self._own_priors[home] = LoadRate(
@@ -279,4 +275,4 @@ class NodeLoads:
 
     def _drop(self, link: tuple[str, str]) -> None:
         del self._rates[link], self._used_at[link]
-        self._set_priors(link[0])
+        self._set_own_prior(link[0])

@@ -12,6 +12,8 @@ from routing.ledger.node_loads import Loadable, NodeLoads
 from routing.values.decision import Fetch
 from routing.values.inference_request import InferenceRequest
 
+_TRIAL = 8.0
+"""A load is tried on an unmeasured link only if it would take less than this many times as long as computing."""
 _COUNTING = frozenset({"least_cost", "mooncake"})
 
 
@@ -63,8 +65,11 @@ class Prefills:
             # Contents of nodes are known exactly, whatever the trust in the engine's own index.
             tokens = min(load.blocks * request.block_tokens, request.prompt_tokens)
             seconds = load.seconds + view.compute_s(request, target, tokens)
-            if seconds < best.seconds:
-                best = Prefill(seconds, tokens, Fetch("", load.blocks, load.seconds, load.node, load.ssd_blocks))
+            trial = load.untried and best.fetch is None and load.seconds < _TRIAL * best.seconds
+            if seconds < best.seconds or trial:
+                fetch = Fetch("", load.blocks, load.seconds, load.node, load.ssd_blocks)
+                # A trial is no reason to choose or to avoid an engine.
+                best = Prefill(min(seconds, best.seconds), tokens, fetch)
         return best
 
 

@@ -271,14 +271,16 @@ class SessionNodes:
     def store_turn(self, turn: Turn, engine: SessionEngine) -> None:
         """Store a finished request's blocks, prompt and answer, on its engine's node or in the remote store.
 
-        Headway's engines store what they computed, other systems' engines what their node lacks.
+        Blocks that the node holds are not stored again. Headway's engines offer what they computed, other systems'
+        engines all blocks.
         """
-        session, first = turn.session, turn.loaded_tokens // BLOCK_TOKENS
-        keys = session.keys(turn.memory_tokens)
+        session, keys = turn.session, turn.session.keys(turn.memory_tokens)
         if self.store == "remote":
             first = self._remote.get(session.session_id, 0)
-        elif not self._ordered:
+        else:
             first = self._stores.caches[engine.node].holds(keys).blocks
+            if self._ordered:
+                first = max(first, turn.loaded_tokens // BLOCK_TOKENS)
         if self.store == "none" or first >= len(keys):
             return
         links = [engine.store_link, *([self.uplinks[engine.node]] if self.store == "remote" else ())]

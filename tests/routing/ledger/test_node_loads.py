@@ -209,13 +209,16 @@ def test_a_slow_ssd_is_retried_soon_after_its_last_load() -> None:
     assert made.ssd_rate("b").loads == 0
 
 
-def test_an_engine_with_a_fast_own_link_tries_other_nodes_at_less_than_the_prior() -> None:
-    made = loads(a=10, b=10)
-    for _ in range(200):
-        made.loaded("e-01", "a", 1000, 1000 * MIB, 1000 * MIB / 20e9, 0.0)
-    # Halfway in orders of magnitude between 1 GB/s and half of 20 GB/s.
-    assert made.seconds("a", "b", 1000) == pytest.approx(1000 * MIB / 10**9.5, rel=0.1)
-    assert made.seconds("b", "a", 10) == loads().seconds("b", "a", 10), "another node's link shows nothing"
-    for _ in range(200):
-        made.loaded("e-01", "b", 1000, 1000 * MIB, 2.0, 0.0)
-    assert made.seconds("a", "b", 1000) == pytest.approx(2.0, rel=0.05), "what was learned holds"
+def test_one_load_at_a_time_is_tried_on_a_link_and_an_ssd_without_a_measurement() -> None:
+    made = loads(b=10)
+    assert made.untried("a", "b", 0)
+    made.ordered("r1", "e-01", "b", 10, 0)
+    assert not made.untried("a", "b", 0)
+    made.ended("r1")
+    assert made.untried("a", "b", 0)
+    made.loaded("e-01", "b", 10, 10 * MIB, 0.1, 0.0)
+    assert not made.untried("a", "b", 0)
+    assert made.untried("a", "b", 10), "its SSD is not measured"
+    made.loaded("e-01", "b", 10, 10 * MIB, 0.1, 0.0, 10)
+    assert not made.untried("a", "b", 10)
+    assert made.untried("b", "b", 0)

@@ -46,11 +46,11 @@ class Bench:
 
     def keep_busy(self, engine: int, requests: int = 8, context: int = CONTEXT) -> None:
         """Send long requests to an engine, whatever the system would choose."""
-        place, others = self.fleet.router.place, frozenset(NAMES) - {NAMES[engine]}
-        self.fleet.router.place = partial(place, hold=False, excluded=others)  # type: ignore[method-assign]
+        decide, others = self.fleet.router.place, frozenset(NAMES) - {NAMES[engine]}
+        self.fleet.router.place = partial(decide, hold=False, excluded=others)  # type: ignore[method-assign]
         for _ in range(requests):
             self.ask(self.session(context, engine), answer=2_000)
-        self.fleet.router.place = place  # type: ignore[method-assign]
+        self.fleet.router.place = decide  # type: ignore[method-assign]
 
     def reserved(self) -> list[int]:
         """Return how many announced sessions the router expects at each engine."""
