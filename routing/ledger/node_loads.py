@@ -5,10 +5,10 @@ ms; any other node sends 1 GB/s (a 10 Gbit/s link with its overhead) after 2 ms.
 underestimate it. A load from another node ends with the same copy into the engine as a load from the engine's own node.
 So before its first load, the own node is assumed to be cheaper than the cheapest known link, by the difference of the
 priors; otherwise a replica on the engine's own machine would seem more expensive than any fast link. Blocks only on a
-node's SSD are first read from it, at a separate cost: 2 GB/s until the first such load. The priors apply again to a link
-or an SSD that has been idle for a while; otherwise a slow one would never be retried. For models with large blocks, the
-priors are slower than computing: one load at a time is then tried on a link or an SSD without a measurement. A load also
-waits for those that the router ordered before it on the same link or SSD.
+node's SSD are first read from it, at a separate cost: 2 GB/s until the first such load. The priors apply again to a
+link or an SSD that has been idle for a while; otherwise a slow one would never be retried. For models with large
+blocks, the priors are slower than computing: one load at a time is then tried on a link or an SSD without a
+measurement. A load also waits for those that the router ordered before it on the same link or SSD.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The content of one simulated node manager: the production catalog with slots that hold no bytes.
 
-A block is written through to SSD at once, and a block read from SSD is copied back to DRAM, as in a real node.
+A block is written through to SSD at once, or at its first read if an advisory brought it, and a block read from SSD is
+copied back to DRAM, as in a real node.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Tiers(msgspec.Struct, frozen=True):
 
 
 class NodeCache:
-    """The blocks on one node. Mutable: the catalog."""
+    """The blocks on one node. Mutable: the catalog, and the number of blocks written to SSD since `take_written`."""
 
     def __init__(
         self, dram_blocks: int, ssd_blocks: int = 0, *, eviction: str = "leaf_lru", pin_share: float = 0.1
@@ -50,6 +51,7 @@ class NodeCache:
         # A fixed seed: a run depends on its input alone.
         self.catalog = BlockCatalog(settings, random.Random(0))
         self._written_through = ssd_blocks > 0
+        self._written = 0
 
     def put(
         self,
@@ -85,9 +87,8 @@ class NodeCache:
         # Last first, so that a parent is used more recently than its children.
         for record in reversed(new):
             catalog.unlock(record)
-        if self._written_through:
-            for record in new:
-                self._copy(record.facts.key, to_ssd=True)
+        if expected is None:
+            self._write_through([record.facts.key for record in new])
         if hint == "context_cache":
             catalog.pin(names, now + pin_s, now)
         self._settle()
@@ -121,10 +122,12 @@ class NodeCache:
         tiers = self.holds(keys)
         names = [_name(key) for key in keys[: tiers.blocks]]
         records = self.catalog.open_read(names)
+        brought = self.catalog.expected.wanted(records)
         for record in records:
             if record is not None and DRAM not in record.slots:
                 self._copy(record.facts.key, to_ssd=False)
         self.catalog.close_read(records)
+        self._write_through(brought)
         self._settle()
         return tiers
 
@@ -144,6 +147,11 @@ class NodeCache:
                 self.catalog.drop_copy(record, DRAM)
         self._settle()
 
+    def take_written(self) -> int:
+        """Return how many blocks were written to SSD since the last call."""
+        written, self._written = self._written, 0
+        return written
+
     def take_changed(self) -> dict[int, tuple[bool, bool]]:
         """Return, for each block that changed since the last call, whether it is held, and whether in DRAM."""
         changed = dict.fromkeys(change.facts.routing_key for change in self.catalog.take_changes())
@@ -157,6 +165,12 @@ class NodeCache:
         record = self.catalog.find(_name(key))
         held = record is not None and record.visible and bool(record.slots)
         return held, record is not None and held and DRAM in record.slots
+
+    def _write_through(self, names: Sequence[bytes]) -> None:
+        if self._written_through:
+            for name in names:
+                self._copy(name, to_ssd=True)
+            self._written += len(names)
 
     def _copy(self, name: bytes, *, to_ssd: bool, expected: Expected | None = None) -> None:
         medium = SSD if to_ssd else DRAM

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from kvstore.transactions.expected_blocks import Expected
 from routing.advisories.advised_routing import Staging
@@ -26,6 +27,10 @@ _LOAD_TIMEOUT_S = 60.0
 _MAX_LOAD_RATIO = 3.0
 _DISK_BYTES = 8e12
 """Per node; more than the caches of any run."""
+
+
+def _ignored(_transfer: SessionTransfer) -> None:
+    pass
 
 
 @dataclass(slots=True, eq=False)
@@ -97,6 +102,7 @@ class SessionNodes:
             self._remote[session.session_id] = session.context_tokens // BLOCK_TOKENS
         elif self.store != "none":
             self._put(node, session.keys(session.context_tokens), None)
+            self._stores.caches[node].take_written()
             self._demote(session)
 
     def reach(self, turn: Turn, node: str) -> tuple[int, str]:
@@ -137,6 +143,7 @@ class SessionNodes:
             return None
         tiers = self._stores.caches[turn.source].read(keys, self._clock.now)
         self._publish(turn.source)
+        self._write_through(turn.source, urgent=False)
         move = self._moves.get(turn.session.session_id)
         blocks = tiers.blocks if move is None else len(keys)
         wanted, in_dram = blocks - landed, max(0, tiers.dram - landed)
@@ -282,6 +289,7 @@ class SessionNodes:
             if self._ordered:
                 first = max(first, turn.loaded_tokens // BLOCK_TOKENS)
         if self.store == "none" or first >= len(keys):
+            self._demote(session)
             return
         links = [engine.store_link, *([self.uplinks[engine.node]] if self.store == "remote" else ())]
         size = (len(keys) - first) * self.block_bytes
@@ -293,9 +301,7 @@ class SessionNodes:
                 self._remote[session.session_id] = len(keys)
                 return
             self._put(engine.node, keys[first:], keys[first - 1] if first else None)
-            if self.store == "tiers":
-                disk = [self.disks[engine.node]]
-                SessionTransfer(disk, size, lambda item: self._on_disk(session, len(keys), item), urgent=True).start()
+            self._write_through(engine.node, urgent=True, on_chunk=partial(self._on_disk, session, len(keys)))
 
         SessionTransfer(links, size, written, urgent=True).start()
 
@@ -321,11 +327,15 @@ class SessionNodes:
         self._stores.caches[node].put(keys, self._clock.now, parent=parent, expected=expected)
         self._publish(node)
 
+    def _write_through(
+        self, node: str, *, urgent: bool, on_chunk: Callable[[SessionTransfer], None] = _ignored
+    ) -> None:
+        """Carry the blocks that a node has begun to write to its disk."""
+        blocks = self._stores.caches[node].take_written()
+        if blocks:
+            SessionTransfer([self.disks[node]], blocks * self.block_bytes, on_chunk, urgent=urgent).start()
+
     def _publish(self, node: str) -> None:
         for key, (_, in_dram) in self._stores.publish_changes(node).items():
             if not in_dram and key in self._staged:
                 self.use.evicted(self._staged.pop(key))
-
-
-def _ignored(_transfer: SessionTransfer) -> None:
-    pass

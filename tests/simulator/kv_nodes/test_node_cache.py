@@ -78,9 +78,13 @@ def test_an_advisory_promotes_blocks_and_its_blocks_are_evicted_first_once_it_ha
     cache.check()
 
 
-def test_blocks_that_an_advisory_brings_are_marked_until_their_first_read() -> None:
+def test_blocks_that_an_advisory_brings_are_written_to_ssd_at_their_first_read() -> None:
     cache = NodeCache(8, 8)
     cache.put([1, 2], 0.0, expected=Expected(5.0, 20.0))
     assert len(cache.catalog.expected) == 2
+    assert cache.take_written() == 0
     cache.read([1, 2], 1.0)
     assert len(cache.catalog.expected) == 0
+    assert cache.take_written() == 2
+    cache.demote([1, 2])
+    assert cache.holds([1, 2]) == Tiers(2, 0), "on SSD since the first read"

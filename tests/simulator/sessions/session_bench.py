@@ -1,6 +1,7 @@
 """A fleet of one system, and sessions with caches on it, for the tests of fleet and nodes."""
 
 from functools import partial
+from unittest.mock import patch
 
 from kvstore.transactions.expected_blocks import Expected
 from simulator.sessions.hardware import ENGINES, SERVED_MODELS, Hardware
@@ -46,11 +47,10 @@ class Bench:
 
     def keep_busy(self, engine: int, requests: int = 8, context: int = CONTEXT) -> None:
         """Send long requests to an engine, whatever the system would choose."""
-        decide, others = self.fleet.router.place, frozenset(NAMES) - {NAMES[engine]}
-        self.fleet.router.place = partial(decide, hold=False, excluded=others)  # type: ignore[method-assign]
-        for _ in range(requests):
-            self.ask(self.session(context, engine), answer=2_000)
-        self.fleet.router.place = decide  # type: ignore[method-assign]
+        router, others = self.fleet.router, frozenset(NAMES) - {NAMES[engine]}
+        with patch.object(router, "place", partial(router.place, hold=False, excluded=others)):
+            for _ in range(requests):
+                self.ask(self.session(context, engine), answer=2_000)
 
     def reserved(self) -> list[int]:
         """Return how many announced sessions the router expects at each engine."""
