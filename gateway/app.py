@@ -46,13 +46,13 @@ from gateway.http.openai_error import ApiError, error_body
 from gateway.http.request_head import RequestHead
 from gateway.http.sync_fast_path import NO_WAIT, ORIGINAL_PATH, FastAnswer, KnownHead, header_lines
 from gateway.pool.pool_accounts import PoolAccounts
-from gateway.pool.request_listener import WhenEnded
+from gateway.pool.request_listener import WhenReported
 from gateway.process.drain import SHUTDOWN, Drain, ShuttingDownError
 from gateway.proxy import openai_proxy as proxy
 from gateway.proxy.attempt import RelaySettings
 from gateway.proxy.openai_proxy import Proxy
-from gateway.regions.forward_head import ForwardHead
 from gateway.regions.forward_server import SCOPE_KEY as FORWARDED
+from gateway.regions.forward_server import ForwardedCall
 from gateway.reports.request_metrics import RequestMetrics
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.prompt_keys import PromptKeys
@@ -113,7 +113,7 @@ class GatewayApp:
         listeners = (
             PoolAccounts(),
             RequestMetrics(gateway.metrics),
-            WhenEnded(gateway.key_quotas.release),
+            WhenReported(gateway.key_quotas.release),
             *gateway.listeners(),
         )
         lifecycle = RequestLifecycle(gateway.metrics, self.recent, listeners)
@@ -242,7 +242,7 @@ class GatewayApp:
         if serve is not None:
             await serve(exchange)
             return
-        forwarded: ForwardHead | None = exchange.scope.get(FORWARDED)
+        forwarded: ForwardedCall | None = exchange.scope.get(FORWARDED)
         if forwarded is not None:
             await self._serve_forwarded(exchange, forwarded)
             return
@@ -262,14 +262,14 @@ class GatewayApp:
             raise ShuttingDownError
         await handler(exchange, caller)
 
-    async def _serve_forwarded(self, exchange: Exchange, forwarded: ForwardHead) -> None:
+    async def _serve_forwarded(self, exchange: Exchange, forwarded: ForwardedCall) -> None:
         """Serve a request that the gateway of another region has authenticated."""
         endpoint = BY_PATH.get(exchange.path)
         if endpoint is None or not endpoint.routed:
             raise ApiError(404, NOTHING_HERE, "not_found")
         if self.drain.begun:
             raise ShuttingDownError
-        await self.proxy.serve(exchange, forwarded.caller, forwarded)
+        await self.proxy.serve(exchange, forwarded.head.caller, forwarded)
 
     def _caller(self, head: RequestHead) -> ApiKeyEntry:
         """Return the request's valid key and record its use; raise UnauthenticatedError."""

@@ -135,15 +135,8 @@ class Gateway:
         self._sampler = self._make_sampler(bus)
 
     def _share(self) -> None:
-        quotas = (self.key_quotas, self.feedback_quotas)
-        self.peering.share(
-            self.pools.values,
-            lambda: self.snapshot,
-            lambda: self.session,
-            self._apply_again,
-            quotas,
-            self.advisories,
-        )
+        parts = (self._apply_again, (self.key_quotas, self.feedback_quotas), self.advisories)
+        self.peering.share(self.pools.values, lambda: self.snapshot, lambda: self.session, *parts)
 
     def _make_sampler(self, bus: Bus) -> FleetSampler:
         return FleetSampler(
@@ -372,6 +365,8 @@ class Gateway:
         except ValueError as error:
             log_event("pool_rejected", level=logging.ERROR, pool=entry.pool_id, reason=str(error))
             return
+        if pool is not self.pools.get(entry.pool_id):
+            self.peering.link(pool)
         self.pools[entry.pool_id] = pool
         warn_of_roles(entry.pool_id, engines)
 

@@ -84,7 +84,15 @@ class Peering:
                 changed=changed,
                 claims_here=self._is_first,
                 state_dir=self._state_dir,
+                metrics=self._metrics,
             )
+
+    def link(self, pool: LivePool) -> None:
+        """Build a new pool's decision chain: its router decides alone unless gateways or regions are shared."""
+        if self.owners is not None:
+            self.owners.link(pool)
+        if self.regions is not None:
+            self.regions.link(pool)
 
     def decides(self, pool_id: str) -> bool:
         """Return whether this gateway, and no other, decides on its requests to a pool."""

@@ -62,8 +62,7 @@ class Router:
         self.index, self.in_flight, self.arms = dispatcher.index, dispatcher.in_flight, dispatcher.arms
         self.view, self.fleet = dispatcher.view, dispatcher.fleet
         self.reservations, self.waiting = dispatcher.reservations, dispatcher.waiting
-        self.migration = Migration(dispatcher)
-        self.observed = ObservedRequests(dispatcher)
+        self.migration, self.observed = Migration(dispatcher), ObservedRequests(dispatcher)
         self._counts, self.accompany, self.limit = dispatcher.counts, dispatcher.accompany, dispatcher.dispatch_limit
         self.count_outcome = self._counts.answered
         self.admission = Admission(self.view, self.reservations.free_at, self._unbound_wait_s, policy)
@@ -287,7 +286,7 @@ class Router:
         """Ensure that a queued request is rejected once further waiting is pointless."""
         moment = request.give_up_s
         if self.policy.admission.reject_infeasible:
-            chance_s = self.admission.last_chance_s(request, now, self._bound(request.request_id))
+            chance_s = self.admission.last_chance_s(request, now, self.reservations.get(request.request_id))
             moment = min(moment, max(chance_s, not_before))
         self._last_chances.set(request.request_id, moment)
 
@@ -300,7 +299,7 @@ class Router:
         if (
             not code
             and self.policy.admission.reject_infeasible
-            and self.admission.is_infeasible(request, now, self._bound(request_id))
+            and self.admission.is_infeasible(request, now, bound=self.reservations.get(request_id))
         ):
             code = reasons.INFEASIBLE
         if not code:
@@ -310,16 +309,12 @@ class Router:
         self._dispatcher.withdraw(request_id, now)
         return [Rejected(request_id, code, max(1.0, self.least_wait_s(now)), candidates)]
 
-    def _bound(self, request_id: str) -> tuple[int, float] | None:
-        reservation = self.reservations.get(request_id)
-        return None if reservation is None else (reservation.target, reservation.compute_s)
-
     def _try_again(self, request: InferenceRequest, now: float) -> list[Outcome]:
         """Decide again about a deferred request."""
         outcome = self._decide(request, now, True)
         if isinstance(outcome, Dispatched):
             waited = msgspec.structs.replace(outcome.decision, queued_s=now - request.arrived_s)
-            return [Dispatched(waited)]
+            return [msgspec.structs.replace(outcome, decision=waited)]
         return [] if isinstance(outcome, Queued) else [outcome]
 
     def observe(self, observation: Observation, now: float) -> list[Outcome]:

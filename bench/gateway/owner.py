@@ -29,10 +29,10 @@ from gateway.bus.local_hub import LocalHub, hub_url
 from gateway.bus.redis_bus import RedisBus
 from gateway.contracts.snapshot import EngineEntry, PoolEntry, Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
-from gateway.owners import owner_client, ownership
-from gateway.owners.ownership import ASKS, OWNER
 from gateway.pool.live_pool import LivePool
 from kvstore.keys.keyring import Keyring
+from routing.chain import owner_decider, ownership
+from routing.chain.ownership import ASKS, OWNER
 from routing.policy.policy_document import RoutingPolicy
 from routing.values.decision import Dispatched
 from routing.values.inference_request import InferenceRequest
@@ -91,7 +91,7 @@ def main() -> int:
 
 def _gateway(name: str, directory: str, requests: int, parent: multiprocessing.connection.Connection) -> None:
     # The figure is CPU time; on a busy machine a late owner still answers.
-    owner_client.ANSWER_S = ownership.SILENT_S = PATIENCE_S
+    owner_decider.ANSWER_S = ownership.SILENT_S = PATIENCE_S
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(name, Path(directory), requests, parent))
 
@@ -153,7 +153,7 @@ def _own_decisions(gateway: Gateway, pool: LivePool) -> float:
         began_s = time.process_time()
         for number in range(ALONE_REQUESTS * 10):
             request = _request(gateway, number)
-            pool.decide_at_once(request)
+            pool.driver.chain.place(request, time.monotonic(), hold=False)
             pool.observe(FirstToken(request.request_id))
             pool.observe(Completed(request.request_id))
         if measured:
@@ -189,7 +189,7 @@ async def _one(gateway: Gateway, pool: LivePool, number: int) -> None:
     request = _request(gateway, number)
     outcome = await pool.decide(request, hold=True)
     if not isinstance(outcome, Dispatched):
-        raise RuntimeError(f"request {number} was rejected: {outcome.code}")
+        raise RuntimeError(f"request {number} was not dispatched: {outcome}")
     pool.observe(FirstToken(request.request_id))
     pool.observe(Completed(request.request_id))
 

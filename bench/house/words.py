@@ -43,7 +43,7 @@ SPEECH = "told|tells?|telling|hears?|heard|hearing|looks?|looked|looking|whoever
 _PROSE = re.compile(rf"\b(?:{SPEECH})\b", re.IGNORECASE)
 _NAME = re.compile(rf"(?:^|_)(?:{SPEECH}|found|each|places?|standings?)(?=_|$)", re.IGNORECASE)
 _TEST_NAME = re.compile(rf"_(?:{SPEECH})(?=_|$)")
-DECIDES = {"place", "place_at_once"}
+DECIDES = {"place"}
 """Methods that place a request; as a variable, `place` would be an index."""
 
 _SCRIPT = re.compile(

@@ -113,7 +113,7 @@ def measure_sockets(node: str, raw_port: int) -> dict[str, float]:
                     raise RuntimeError("the node rejected a block")
 
             def get(number: int, into: list[Wanted] = into) -> None:
-                if client.get([node], [into[number % _BLOCKS]])[0] is None:
+                if client.get([node], [into[number % _BLOCKS]]).blocks[0] is None:
                     raise RuntimeError("the node lost a block")
 
             figures[f"put_{name}_us"] = _median_us(put, _BLOCKS)
@@ -142,7 +142,7 @@ def measure_beside_mooncake(node: str) -> dict[str, float]:
             wanted = {"do": "get", "name": name, "size": size, "objects": _BLOCKS, "count": PER_ROUND}
 
             def get(number: int, into: list[Wanted] = into) -> None:
-                if client.get([node], [into[number % _BLOCKS]])[0] is None:
+                if client.get([node], [into[number % _BLOCKS]]).blocks[0] is None:
                     raise RuntimeError("the node lost a block")
 
             ours, theirs = f"get_{name}_beside_us", f"mooncake_{name}_us"

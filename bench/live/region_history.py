@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from gateway.regions.work_lease import SILENCE_S
+from routing.regions.peer_gateway import SILENCE_S
 
 CLOCK_S = 0.02
 """Log lines have timestamps in milliseconds, and are written shortly after their event."""

@@ -31,12 +31,12 @@ from gateway.contracts.advisory import (
     Advisory,
     AdvisoryTallies,
     SourceTally,
-    StoredAdvisory,
 )
 from gateway.contracts.kv_move import MOVED, USELESS, KvMoveRow
 from gateway.pool.request_listener import RequestListener
 from planning.kv_moves.kv_move import ADVISORY, MAX_BLOCKS, KvMove
 from routing.advisories.advised_routing import Staging
+from routing.advisories.advised_sessions import StoredAdvisory
 from routing.policy.policy_document import OFF
 from routing.values.decision import Decision
 from routing.values.inference_request import InferenceRequest

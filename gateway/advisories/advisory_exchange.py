@@ -1,6 +1,6 @@
 """Forwards advisories between gateways to the gateway that decides for a session's pool.
 
-That gateway knows the sessions of all gateways from the requests that it decides (gateway/owners/owner_server.py). The
+That gateway knows the sessions of all gateways from the requests that it decides (routing/chain/owner_decider.py). The
 others forward advisories over the bus. A lost, late or overtaken advisory only loses its benefit.
 """
 

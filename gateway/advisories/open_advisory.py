@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from gateway.contracts.advisory import LATE, OVERRULED, PREFETCHING, RESERVED, USEFUL, Advisory, StoredAdvisory
+from gateway.contracts.advisory import LATE, OVERRULED, PREFETCHING, RESERVED, USEFUL, Advisory
+from routing.advisories.advised_sessions import StoredAdvisory
 
 ASKED, CAME, FAILED = "asked", "came", "failed"
 

@@ -16,6 +16,7 @@ from gateway.api.route_pair import EngineAddress, RoutePair, address_of, route_p
 from gateway.api.route_request import RouteRequest, endpoint_of, prompt_of, read, read_at_once, read_batch
 from gateway.api.untracked_requests import ReportingKeys, UnreportedHolds, UntrackedRequests, estimated_life_s
 from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.formats.prompt import Prompt
 from gateway.http.client_presence import while_connected
 from gateway.http.http_exchange import Exchange
 from gateway.http.openai_error import ApiError
@@ -26,10 +27,10 @@ from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.service import reject_if_observing
 from gateway.requests.affinity import affinity_of
 from gateway.requests.agents import session_of_agent
-from gateway.requests.gateway_request import GatewayRequest, gateway_request, with_prompt
+from gateway.requests.gateway_request import GatewayRequest, gateway_request
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.priority_ceiling import allowed_priority
-from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys
+from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys, needs_tokenizer
 from routing.cost.cost_model import PrefillCost
 from routing.values.decision import Candidate
 
@@ -107,17 +108,20 @@ class RouteApi:
         if asked is None:
             return None
         pool = self._pool(caller, asked, arrived_s)
-        if pool is None or pool.observes or not pool.answers_at_once or asked.model != pool.entry.served_model:
+        # Nothing that follows waits, so one step of the coroutine is the whole decision.
+        if pool is None or pool.observes or not pool.answers_at_once:
             return None
-        domain = pool.domains.of(caller.tenant_id, asked.cache_salt)
-        keyed = self._prompt_keys.at_once(pool, domain, prompt_of(asked), pool.names.lora(asked.model))
-        if keyed is None:
+        prompt = prompt_of(asked)
+        if needs_tokenizer(pool, prompt):
             return None
-        if pool.lag.late:
-            self._lifecycle.reject_if_late(pool, self._request(pool, caller, asked, decision_id, arrived_s))
-        request = self._request(pool, caller, asked, decision_id, arrived_s, keyed)
-        record = self._lifecycle.place_at_once(pool, request)
-        return _encode(self._answer(pool, caller, record, asked, self._held_s(pool, caller, record, request)))
+        work = self._decide(pool, caller, asked, prompt, decision_id, arrived_s, "")
+        try:
+            work.send(None)
+        except StopIteration as done:
+            return _encode(done.value)
+        # A long prompt is keyed in several steps; no engine is reserved yet.
+        work.close()
+        return None
 
     async def batch(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
         """Serve `POST /api/v1/route/batch`: a list, or an object with `requests`. Entries fail independently."""
@@ -133,7 +137,8 @@ class RouteApi:
         self, caller: ApiKeyEntry, asked: RouteRequest, arrived_s: float, head: RequestHead, name: str
     ) -> RouteAnswer | msgspec.Raw:
         def make() -> Coroutine[Any, Any, RouteAnswer]:
-            return self._decide(caller, asked, self._gateway.new_id(), arrived_s, head.client_request_id)
+            pool, decision_id = self._known_pool(caller, asked, arrived_s), self._gateway.new_id()
+            return self._decide(pool, caller, asked, prompt_of(asked), decision_id, arrived_s, head.client_request_id)
 
         try:
             return await (self._once(caller, name, make) if head.given else make())
@@ -161,52 +166,58 @@ class RouteApi:
         self, exchange: Exchange, caller: ApiKeyEntry, asked: RouteRequest, decision_id: str, arrived_s: float
     ) -> RouteAnswer:
         exchange.decision_id = decision_id
-        work = self._decide(caller, asked, decision_id, arrived_s, exchange.head.client_request_id)
+        pool = self._known_pool(caller, asked, arrived_s)
+        prompt, client_request_id = prompt_of(asked), exchange.head.client_request_id
+        work = self._decide(pool, caller, asked, prompt, decision_id, arrived_s, client_request_id)
         # Neither a tokenizer nor the queue is awaited, so there is no time in which the client could leave.
         if not asked.wait and (asked.block_hashes is not None or asked.token_ids is not None):
             return await work
         return await while_connected(exchange, work, self._undo)
 
     async def _decide(
-        self, caller: ApiKeyEntry, asked: RouteRequest, decision_id: str, arrived_s: float, client_request_id: str
-    ) -> RouteAnswer:
-        pool = self._pool(caller, asked, arrived_s)
-        if pool is None:
-            raise unknown_model()
-        reject_if_observing(pool)
-        request = self._request(pool, caller, asked, decision_id, arrived_s, None, client_request_id)
-        # Before the prompt is tokenized, which a late gateway would only do in vain.
-        self._lifecycle.reject_if_late(pool, request)
-        domain = pool.domains.of(caller.tenant_id, asked.cache_salt)
-        lora = pool.names.lora(asked.model)
-        keyed = await self._prompt_keys.keys(pool, domain, prompt_of(asked), caller.tenant_id, lora)
-        return await self._placed(pool, caller, asked, with_prompt(pool.entry, request, keyed))
-
-    def _pool(self, caller: ApiKeyEntry, asked: RouteRequest, arrived_s: float) -> LivePool | None:
-        service = self._gateway.service_for(caller, asked.model)
-        if service is None:
-            return None
-        return service.choose(lambda: affinity_of(_session(asked), prompt_of(asked)), arrived_s)
-
-    async def _placed(
         self,
         pool: LivePool,
         caller: ApiKeyEntry,
         asked: RouteRequest,
-        request: GatewayRequest,
+        prompt: Prompt,
+        decision_id: str,
+        arrived_s: float,
+        client_request_id: str,
     ) -> RouteAnswer:
+        if pool.lag.late:
+            # Before the prompt is tokenized, which a late gateway would only do in vain.
+            unread = self._request(pool, caller, asked, decision_id, arrived_s, None, client_request_id)
+            self._lifecycle.reject_if_late(pool, unread)
+        domain = pool.domains.of(caller.tenant_id, asked.cache_salt)
+        lora = pool.names.lora(asked.model)
+        keyed = await self._prompt_keys.keys(pool, domain, prompt, caller.tenant_id, lora)
+        request = self._request(pool, caller, asked, decision_id, arrived_s, keyed, client_request_id)
         quotas = self._gateway.key_quotas
-        quotas.enter(caller, request.request_id, request.arrived_s)
+        quotas.enter(caller, decision_id, arrived_s)
         try:
             record = await self._lifecycle.place(pool, request, hold=asked.wait)
             held_s = self._held_s(pool, caller, record, request)
             answer = self._answer(pool, caller, record, asked, held_s)
         except BaseException:
             # Cancelled or failed: there is no answer, so no report will ever release the key's slot.
-            quotas.release(request.request_id)
+            quotas.release(decision_id)
             raise
-        quotas.end_by(request.request_id, monotonic() + _slot_s(pool, request, held_s))
+        if caller.max_in_flight is not None:
+            quotas.end_by(decision_id, monotonic() + _slot_s(pool, request, held_s))
         return answer
+
+    def _known_pool(self, caller: ApiKeyEntry, asked: RouteRequest, arrived_s: float) -> LivePool:
+        pool = self._pool(caller, asked, arrived_s)
+        if pool is None:
+            raise unknown_model()
+        reject_if_observing(pool)
+        return pool
+
+    def _pool(self, caller: ApiKeyEntry, asked: RouteRequest, arrived_s: float) -> LivePool | None:
+        service = self._gateway.service_for(caller, asked.model)
+        if service is None:
+            return None
+        return service.choose(lambda: affinity_of(_session(asked), prompt_of(asked)), arrived_s)
 
     def _held_s(self, pool: LivePool, caller: ApiKeyEntry, record: DecisionRecord, request: GatewayRequest) -> float:
         """Return how long the engine stays reserved. If the caller will not report the request, schedule its end."""

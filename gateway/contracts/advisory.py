@@ -52,26 +52,6 @@ class PeerAdvisory(msgspec.Struct, frozen=True):
     withdrawn: bool = False
 
 
-class StoredAdvisory(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """An advisory's effect on one request. Times in seconds."""
-
-    lead_s: float
-    """Seconds from the advisory to the request."""
-    engine_id: str
-    """The engine that was reserved."""
-    outcome: str
-    """useful, late or overruled."""
-    expected_s: float | None = None
-    """The announced lead in seconds."""
-    held_by: str = ""
-    """Name of the node that held the session's KV; empty if nothing had to move."""
-    moved_to: str = ""
-    """Name of the reserved engine's node."""
-    moved_blocks: int = 0
-    moved_bytes: int = 0
-    move_s: float = 0.0
-
-
 class SourceTally(msgspec.Struct):
     """Advisories of one source in one pool. Mutable."""
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gateway.contracts.advisory import StoredAdvisory
 from gateway.contracts.stored_decision import StoredDecision, StoredLoad
+from routing.advisories.advised_sessions import StoredAdvisory
 from routing.values import reasons
 from routing.values.decision import Decision
 from routing.values.hop import Hop

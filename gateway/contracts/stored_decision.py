@@ -11,9 +11,9 @@ from hashlib import blake2b
 
 import msgspec
 
-from gateway.contracts.advisory import StoredAdvisory
 from gateway.contracts.regret import Regret
 from gateway.contracts.traffic_row import TrafficRow
+from routing.advisories.advised_sessions import StoredAdvisory
 from routing.cost.cost_model import PrefillCost
 from routing.values.decision import Decision
 from routing.values.hop import Hop

@@ -36,6 +36,7 @@ from planning.kv_moves.replication import HotLoads
 from routing.ledger.node_loads import NodeLoads
 from routing.values.decision import Decision
 from routing.values.inference_request import InferenceRequest
+from routing.values.load_options import LoadOptions
 
 MAX_WAITING = 64
 """Limit of moves that have not begun, over all nodes. Further moves are rejected."""
@@ -134,12 +135,11 @@ class MoveScheduler:
 
     # -- what planners receive
 
-    def queued(self, request: InferenceRequest, decision: Decision, loads: NodeLoads, now: float) -> None:
+    def queued(self, request: InferenceRequest, decision: Decision, loads: LoadOptions, now: float) -> None:
         """Move the blocks that a request, which now waits for its engine, will load."""
-        if self._nodes.holdings.readable and request.keys:
-            move = prefetch(request, decision, loads, now)
-            if move is not None:
-                self.ask(move, decision.pool_id, request.block_tokens, now, request.request_id)
+        move = prefetch(request, decision, loads)
+        if move is not None:
+            self.ask(move, decision.pool_id, request.block_tokens, now, request.request_id)
 
     def left_queue(self, request_id: str) -> None:
         """Drop the moves of a request that no longer waits, unless others wait for the same move."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gateway.contracts.snapshot import EngineEntry, PoolEntry
-from kvstore.connector.engine_params import MAX_HOLDERS, LoadInstruction, packed_keys
+from kvstore.connector.engine_params import LoadInstruction, packed_keys
 from kvstore.tiers.block_facts import MAX_TENANT_BYTES
 from routing.ledger.node_loads import NodeLoads
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from gateway.base.metrics import GatewayMetrics
     from gateway.kv_nodes.kv_nodes import KvNodes
     from kvstore.transfer.frames import CacheHint
-    from routing.values.decision import Fetch
 
 _EXACT = "exact"
 
@@ -33,11 +31,6 @@ class PoolLoads:
         self.follows = False
         """Whether any engine of the pool has a node manager."""
         self._exact = False
-
-    @property
-    def loads(self) -> bool:
-        """Return whether any engine of the pool can load."""
-        return self.follows and self._exact
 
     def follow(self, entry: PoolEntry, engines: Sequence[EngineEntry]) -> NodeLoads | None:
         """Apply a new version of the pool; return the loads that routing can count on, None if there are none.
@@ -58,18 +51,12 @@ class PoolLoads:
         packed = packed_keys(keys) if self._exact and keys else ""
         return LoadInstruction(keys=packed, tenant=tenant_of(tenant_id), hint=hint, pin_s=pin_s)
 
-    def with_load(
-        self, order: LoadInstruction, engine_id: str, fetch: Fetch, keys: Sequence[int]
-    ) -> tuple[LoadInstruction, str]:
+    def with_load(self, order: LoadInstruction, blocks: int, holders: Sequence[str]) -> tuple[LoadInstruction, str]:
         """Return (the instruction with the decided load, its first node); "" if no node is available."""
-        loadable = self.learned.loadable(keys, time.monotonic())
-        holders = loadable.holders(engine_id, fetch.blocks) if loadable is not None else []
-        # The decided holder goes first, the others are its fallbacks.
-        names = sorted(holders, key=lambda name: name != fetch.node)[:MAX_HOLDERS]
-        addresses = self.nodes.addresses(names)
+        addresses = self.nodes.addresses(holders)
         if not addresses:
             return order, ""
-        return msgspec.structs.replace(order, load_blocks=fetch.blocks, holders=addresses), names[0]
+        return msgspec.structs.replace(order, load_blocks=blocks, holders=addresses), self.nodes.name_at(addresses[0])
 
 
 def tenant_of(tenant_id: str) -> str:

@@ -18,30 +18,17 @@ from gateway.advisories.advisories import Advisories
 from gateway.base.event_log import log_event
 from gateway.base.metrics import GatewayMetrics
 from gateway.bus.bus import Bus, BusAwayError
-from gateway.contracts.wire import UnreadableMessageError
-from gateway.owners.owner_client import OwnerClient
-from gateway.owners.owner_messages import (
-    BATCH,
-    BEAT,
-    Afresh,
-    Ask,
-    Batch,
-    Beat,
-    OwnedPool,
-    OwnerAnswered,
-    OwnerEpoch,
-    OwnerNotice,
-    Took,
-    Withdraw,
-)
-from gateway.owners.owner_server import OwnerServer
-from gateway.owners.ownership import ALONE, ASKS, LEASE_S, OWNER, Around, Ownership
+from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
 from gateway.owners.peer_directory import PeerDirectory
 from gateway.peers.peer_link import PeerFailedError, PeerGoneError, PeerLinks, PeerSilentError
 from gateway.peers.peer_proof import PeerIdentity
 from gateway.pool.live_pool import LivePool
-from routing.region_loads import pool_load_report
+from routing.chain.owner_decider import OwnerDecider
+from routing.chain.owner_messages import Ask, Batch, Beat, OwnedPool, OwnerAnswered, OwnerEpoch, OwnerMessage
+from routing.chain.ownership import ALONE, ASKS, LEASE_S, OWNER, Around, Ownership
+from routing.chain.region_loads import pool_load_report
 from routing.regions.region_view import PoolLoadReport
+from routing.values.decision import ChainOutcome
 
 TICK_S = 0.1
 BEAT_S = 0.25
@@ -51,18 +38,43 @@ MAX_BATCH = 256
 """Number of messages that are sent before the loop step ends."""
 BATCHES, BEATS, PROPOSALS = "owner batch", "owner beat", "owner proposal"
 
-Message = Ask | Withdraw | OwnerNotice | Took | Afresh | OwnerAnswered
+BATCH: WireForm[Batch] = WireForm(Batch, "a batch about queues", limit=4 * MIB)
+BEAT: WireForm[Beat] = WireForm(Beat, "a heartbeat", limit=MIB)
 
 
 class SharedPool:
-    """A pool that several gateways can share: its ownership, our client of its owner, and our server."""
+    """A pool that several gateways share, and the link of its chain."""
 
-    def __init__(self, pool: LivePool, client: OwnerClient, server: OwnerServer, ownership: Ownership) -> None:
+    def __init__(self, pool: LivePool, decider: OwnerDecider) -> None:
         self.pool = pool
-        self.client = client
-        self.server = server
-        self.ownership = ownership
+        self.decider = decider
         self.claiming = False
+
+    @property
+    def ownership(self) -> Ownership:
+        """This gateway's knowledge of the owner."""
+        return self.decider.ownership
+
+    def deliver(self, outcomes: list[ChainOutcome], now: float) -> None:
+        """Deliver outcomes of the link to waiting requests."""
+        self.pool.driver.deliver(outcomes, now, above=self.decider)
+
+
+class PoolPeers:
+    """The other gateways of one pool's link (OwnerPeers)."""
+
+    def __init__(self, owners: PoolOwners, pool: LivePool, metrics: GatewayMetrics, advisories: Advisories) -> None:
+        self.connected, self.name_of, self.has_same_keys = owners.connected, owners.name_of, owners.has_same_keys
+        self.advisory_followed, self.take_advisory = advisories.decided, advisories.outcome
+        self._pool, self._metrics = pool, metrics
+
+    def unreachable_here(self) -> frozenset[str]:
+        """Return the engines that only this gateway cannot reach."""
+        return self._pool.unreachable_here
+
+    def count(self, result: str) -> None:
+        """Count one result of an ask."""
+        self._metrics.owner_asks.count((self._pool.entry.pool_id, result))
 
 
 class PoolOwners:
@@ -93,7 +105,7 @@ class PoolOwners:
         self._bus, self._links, self._pools, self._metrics = bus, links, pools, metrics
         self.clock = clock
         """Monotonic seconds."""
-        self._outgoing: dict[str, list[Message]] = {}
+        self._outgoing: dict[str, list[OwnerMessage]] = {}
         self._beat_s = float("-inf")
         self._tasks: set[asyncio.Task[None]] = set()
         self._gone: frozenset[str] = frozenset()
@@ -116,9 +128,10 @@ class PoolOwners:
         if around.gone != self._gone:
             self._gone = around.gone
             for shared in self.shared.values():
-                shared.server.forget(around.gone)
+                # A router uses the time of this machine, whatever clock leases use.
+                shared.deliver(shared.decider.forget(time.monotonic(), around.gone), time.monotonic())
         for pool_id, shared in self.shared.items():
-            shared.client.sweep(now)
+            shared.deliver(shared.decider.sweep(time.monotonic(), now), time.monotonic())
             self._settle(shared, around, now)
             rank = self._rank(pool_id, around)
             claims, instead_of = shared.ownership.claims(around, rank, now)
@@ -129,16 +142,35 @@ class PoolOwners:
             self._beat_s = now
             self._beat(around, now)
 
+    def link(self, pool: LivePool) -> None:
+        """Put the link to the pool's owner into a new pool's chain. Without an owner it changes nothing."""
+        peers = PoolPeers(self, pool, self._metrics, self._advisories)
+        decider = OwnerDecider(pool.router, pool.driver.router, Ownership(self._me, self.clock()), peers)
+        pool.owner = decider
+        pool.driver.put_before(decider)
+
+        def send() -> None:
+            for tag, message in decider.take_messages():
+                self.send(tag, message)
+
+        pool.driver.after_call = send
+
     def _follow_pools(self, now: float) -> None:
         pools = {pool.entry.pool_id: pool for pool in self._pools() if not pool.observes and self._shares(pool)}
         for pool_id in [gone for gone, shared in self.shared.items() if pools.get(gone) is not shared.pool]:
-            del self.shared[pool_id]
+            shared = self.shared.pop(pool_id)
+            shared.decider.ownership = Ownership(self._me, now)
+            shared.pool.load_report = None
+            self._ask(shared, None)
         for pool_id, pool in pools.items():
-            if pool_id not in self.shared:
-                ownership = Ownership(self._me, now)
-                client = OwnerClient(pool, self, ownership, self._metrics, self._advisories)
-                server = OwnerServer(pool, self.send, self._advisories)
-                self.shared[pool_id] = SharedPool(pool, client, server, ownership)
+            if pool_id not in self.shared and pool.owner is not None:
+                self.shared[pool_id] = SharedPool(pool, pool.owner)
+
+    def _ask(self, shared: SharedPool, epoch: OwnerEpoch | None) -> None:
+        """Let the pool's requests be decided under this epoch; None: here."""
+        now = time.monotonic()
+        # The ids of a gateway end with its tag (TaggedIds): these are our own requests.
+        shared.deliver(shared.decider.follow(epoch, lambda name: name.endswith(self._me), now), now)
 
     def _around(self) -> Around:
         tags = frozenset(self.directory.tags)
@@ -161,19 +193,15 @@ class PoolOwners:
     # -- ownership
 
     def _settle(self, shared: SharedPool, around: Around, now: float) -> None:
-        ownership, pool = shared.ownership, shared.pool
+        ownership = shared.ownership
         before = ownership.role
         changed = ownership.settle(around, now)
         asked = ownership.seen if ownership.role == ASKS else None
-        if changed or asked != shared.client.epoch:
+        if changed or asked != shared.decider.epoch:
+            shared.pool.load_report = None
             if before == OWNER:
-                shared.server.forget()
-            if ownership.role in (ASKS, ALONE):
-                pool.decide_by(shared.client.place, shared.client.observe, at_once=False)
-            else:
-                pool.decide_by(pool.driver.place, pool.driver.observe, at_once=True)
-            # The ids of a gateway end with its tag (TaggedIds): these are our own requests.
-            shared.client.follow(asked, lambda name: name.endswith(self._me))
+                shared.deliver(shared.decider.forget(time.monotonic()), time.monotonic())
+            self._ask(shared, asked)
             self._log_owner(shared)
 
     def _log_owner(self, shared: SharedPool) -> None:
@@ -299,6 +327,10 @@ class PoolOwners:
 
     # -- messages
 
+    def connected(self, tag: str) -> bool:
+        """Return whether messages reach the gateway with this tag."""
+        return self._links.connected(tag)
+
     def name_of(self, tag: str) -> str:
         """Return the name of the gateway with this tag."""
         return self.directory.name(tag)
@@ -307,17 +339,16 @@ class PoolOwners:
         """Return whether the block keys of the gateway with this tag identify the same blocks as ours."""
         return self.directory.key_space(tag) == self._key_space
 
-    def send(self, tag: str, message: Message) -> bool:
-        """Send to the gateway with this tag at the end of the loop step. Return False if there is no connection."""
+    def send(self, tag: str, message: OwnerMessage) -> None:
+        """Send to the gateway with this tag at the end of the loop step. Without a connection, the message is lost."""
         if not self._links.connected(tag):
-            return False
+            return
         waiting = self._outgoing.setdefault(tag, [])
         waiting.append(message)
         if len(waiting) == 1:
             asyncio.get_running_loop().call_soon(self._flush, tag)
         elif len(waiting) >= MAX_BATCH:
             self._flush(tag)
-        return True
 
     def _flush(self, tag: str) -> None:
         messages = self._outgoing.pop(tag, None)
@@ -333,39 +364,24 @@ class PoolOwners:
         # The address may be that of another process by now, whose pools these messages do not concern.
         if batch.to != self._me:
             return
-        now = self.clock()
+        now = time.monotonic()
         for message in batch.messages:
             shared = self.shared.get(message.pool_id)
             if shared is None:
                 if isinstance(message, Ask):
                     self.send(peer.tag, OwnerAnswered(message.ask_id, message.pool_id, OwnerEpoch()))
             elif isinstance(message, OwnerAnswered):
-                self._take_answer(shared, message, peer.tag)
-            elif shared.ownership.owns(now) and message.epoch == shared.ownership.seen:
-                _take(shared, message, peer.tag, same_keys=peer.key_space == self._key_space)
+                if message.epoch.number:
+                    self._receive(OwnedPool(message.pool_id, message.epoch), peer.tag)
+                shared.deliver(shared.decider.answered(message, now), now)
+            elif shared.ownership.owns(self.clock()) and message.epoch == shared.ownership.seen:
+                same_keys = peer.key_space == self._key_space
+                shared.deliver(shared.decider.receive(peer.tag, message, now, same_keys=same_keys), now)
             elif isinstance(message, Ask):
-                shared.server.reject(peer.tag, message, shared.ownership.seen)
-
-    def _take_answer(self, shared: SharedPool, message: OwnerAnswered, speaker: str) -> None:
-        if message.epoch.number:
-            self._receive(OwnedPool(message.pool_id, message.epoch), speaker)
-        shared.client.answered(message)
+                shared.decider.reject(peer.tag, message, shared.ownership.seen)
+                shared.deliver([], now)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work, name="claim of a pool")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _take(shared: SharedPool, message: Message, peer: str, *, same_keys: bool) -> None:
-    server = shared.server
-    if isinstance(message, Ask):
-        server.ask(peer, message, shared.ownership.seen, same_keys=same_keys)
-    elif isinstance(message, OwnerNotice):
-        server.noticed(peer, message)
-    elif isinstance(message, Withdraw):
-        server.withdraw(peer, message)
-    elif isinstance(message, Took):
-        server.took(peer, message, same_keys=same_keys)
-    elif isinstance(message, Afresh):
-        server.forget(frozenset((peer,)))

@@ -14,10 +14,10 @@ import msgspec
 from gateway.access.key_quota import KeyPart, KeyQuotas
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
-from gateway.owners.ownership import ASKS, OWNER
 from gateway.owners.pool_owners import PoolOwners
 from gateway.peers.peer_link import PeerLinks
 from gateway.peers.peer_proof import PeerIdentity
+from routing.chain.ownership import ASKS, OWNER
 
 REPORT_S = 0.5
 EVEN = 0.1

@@ -7,12 +7,14 @@ confirm only the media.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gateway.base.event_log import log_event
 from gateway.events.event_ledger import EXACT
-from gateway.pool.dispatched_keys import Dispatch, DispatchedKeys
 from kvstore.index.prefix_index import ENTRY_BYTES as INDEX_BYTES
 from kvstore.index.tenant_blocks import ENTRY_BYTES as TENANT_BYTES
 from kvstore.index.tenant_blocks import TenantBlocks
@@ -28,6 +30,44 @@ if TYPE_CHECKING:
 
 _TURN_BLOCKS = 8192
 """Blocks stored in one event loop step, which takes about 5 ms."""
+
+
+class Dispatch(msgspec.Struct, frozen=True, gc=False):
+    """The engine of a request, and the blocks that its prefill leaves there."""
+
+    engine_id: str
+    incarnation: int
+    keys: tuple[int, ...]
+    tenant_id: str = ""
+    salted: bool = False
+    """Whether the engine stores these blocks under a cache salt."""
+    guessed: bool = False
+    """Whether the engine's events name only some of these blocks."""
+
+
+class DispatchedKeys:
+    """Request id → Dispatch until its first token, at most `limit`; the oldest are dropped first."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._dispatches: OrderedDict[str, Dispatch] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._dispatches)
+
+    def add(self, request_id: str, dispatch: Dispatch) -> None:
+        """Add a dispatched request."""
+        self._dispatches[request_id] = dispatch
+        if len(self._dispatches) > self._limit:
+            self._dispatches.popitem(last=False)
+
+    def take(self, request_id: str) -> Dispatch | None:
+        """Remove and return a request's dispatch, None if it is unknown or was removed."""
+        return self._dispatches.pop(request_id, None)
+
+    def clear(self) -> None:
+        """Clear everything, for example after the meaning of a pool's keys changed."""
+        self._dispatches.clear()
 
 
 class DispatchFeed:
@@ -55,9 +95,10 @@ class DispatchFeed:
         self._cleared = 0
         self._blocks = TenantBlocks(max(1, settings.index_max_bytes // (INDEX_BYTES + TENANT_BYTES)))
 
-    def dispatched(self, decision: Decision, request: InferenceRequest, salted: bool) -> None:
+    def dispatched(self, decision: Decision, request: InferenceRequest) -> None:
         """Store where the request goes, if the blocks that it leaves there may have to be inferred."""
         # The events have to name the salt of a salted prompt that is new to its engine.
+        salted = request.proves_salts
         if self.feeds_any or request.guessed or (salted and not decision.hit_tokens):
             where = decision.engine_id, decision.incarnation
             dispatch = Dispatch(*where, request.keys, request.tenant_id, salted, request.guessed)

@@ -34,7 +34,7 @@ def order_on(
     fetch = decision.fetch
     if fetch is None or not fetch.node or engine_id != decision.engine_id:
         return order
-    order, record.load_node = loads.with_load(order, engine_id, fetch, keys)
+    order, record.load_node = loads.with_load(order, fetch.blocks, record.load_holders)
     record.load_ordered, record.load_keys = order.load_blocks, keys
     return order
 

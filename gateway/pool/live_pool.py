@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import aiohttp
 import msgspec
@@ -38,6 +38,7 @@ from gateway.pool.engine_tasks import EngineTasks
 from gateway.pool.index_feed import IndexFeed
 from gateway.pool.pool_progress import PoolProgress
 from gateway.pool.pool_rejections import PoolRejections
+from gateway.pool.pool_router import PoolRouter
 from gateway.pool.pool_shadow import PoolShadow
 from gateway.pool.rebalancing import Rebalancing
 from gateway.pool.retry_budget import RetryBudget
@@ -47,6 +48,7 @@ from gateway.traffic.queue_window import QueueWindow
 from gateway.traffic.traffic_window import TrafficWindow
 from gateway.traffic.ttft_split import TtftSplit
 from kvstore.keys.keyring import SecretKey
+from routing.chain.ownership import ONLY, OWNER
 from routing.cost.cost_fit import FittedCost
 from routing.cost.cost_model import DecodeCost, PrefillCost
 from routing.cost.cost_observer import CostObserver
@@ -55,19 +57,10 @@ from routing.policy.policy_document import RoutingPolicy
 from routing.rebalancing_overrides import sticky_placement_of
 from routing.regions.region_view import PoolLoadReport
 from routing.router import Router
-from routing.values.decision import Dispatched, Rejected
-from routing.values.inference_request import InferenceRequest
-from routing.values.observation import Observation
 
-
-class Decider(Protocol):
-    """Decides on one request (RouterDriver.place)."""
-
-    async def __call__(
-        self, request: InferenceRequest, *, hold: bool, excluded: frozenset[str] = ..., salted: bool = ...
-    ) -> Dispatched | Rejected:
-        """Return when the request is dispatched or rejected."""
-        ...
+if TYPE_CHECKING:
+    from routing.chain.owner_decider import OwnerDecider
+    from routing.chain.region_decider import RegionDecider
 
 
 EXACT_KEYS = "exact"
@@ -84,6 +77,12 @@ class LivePool:
 
     load_report: PoolLoadReport | None = None
     """Last report of the gateway that decides for the pool; None: this gateway decides, or no report has arrived."""
+
+    owner: OwnerDecider | None = None
+    """The chain's link to the gateway that owns the queue; None: there are no other gateways."""
+
+    region: RegionDecider | None = None
+    """The chain's link to other regions."""
 
     several_tenants = False
     """Whether keys of several tenants can use this pool."""
@@ -128,15 +127,11 @@ class LivePool:
         self._feed = DispatchFeed(
             self.router, self.engines, settings, feeds=self.fed_by_dispatches, refresh=self.refresh
         )
-        driver = self.driver = RouterDriver(self.router, settings.tick_s, feed=self._feed, queue=self.queue, lag=lag)
-        driver.prefetch = QueuePrefetch(orders, self.loads)
-        # Requests go to the driver, or to another gateway, and are independent of the rest.
-        self.decide: Decider = driver.place
-        self.observe: Callable[[Observation], None] = driver.observe
-        self.answers_at_once = True
-        """Whether `decide_at_once` can be called."""
-        self.decide_at_once, self.take_observed = driver.place_at_once, driver.take_observed
-        self.reject_waiting = driver.reject_waiting
+        last = PoolRouter(self.router, self._feed, self.queue, lag, QueuePrefetch(orders))
+        driver = self.driver = RouterDriver(last, settings.tick_s)
+        # Aliases: each request calls them.
+        self.decide, self.observe = driver.place, driver.observe
+        self.take_observed, self.reject_waiting = driver.take_observed, driver.reject_waiting
         self.rebalancing = Rebalancing(self.router, driver.relieve)
         self._facts: tuple[EngineFacts, ...] = ()
         self.accepting: frozenset[str] = frozenset()
@@ -169,10 +164,15 @@ class LivePool:
         """
         return self.by_dispatches or engine.salts_seen.missing or (self.entry.isolated and engine.intake is None)
 
-    def decide_by(self, decide: Decider, observe: Callable[[Observation], None], *, at_once: bool) -> None:
-        """Route requests and their events to these functions."""
-        self.load_report = None
-        self.decide, self.observe, self.answers_at_once = decide, observe, at_once
+    @property
+    def answers_at_once(self) -> bool:
+        """Whether a request that does not queue gets its engine at once: no other gateway is asked."""
+        return self.owner is None or self.owner.epoch is None
+
+    @property
+    def knows_all(self) -> bool:
+        """Whether this gateway knows the pool's whole load: it decides on all requests, or the owner reports."""
+        return self.owner is None or self.owner.ownership.role in (OWNER, ONLY) or self.load_report is not None
 
     def serves(self, model: str) -> bool:
         """Return whether this is the served model or a name that an engine serves. Empty matches any model."""
@@ -195,6 +195,8 @@ class LivePool:
         policy = entry.policy if self.one_tenant else entry.policy.fair_to_tenants()
         if _differ(entry, self.entry, _POLICY_FIELDS) or policy != self.router.policy:
             self.driver.set_policy(policy, entry.policy_version)
+            if self.region is not None:
+                self.region.adopt(policy)
             self.sticky_placement = sticky_placement_of(self.router)
             self.retry_budget.limit(entry.policy.retry_budget, entry.policy.min_retries)
             if _differ(entry.policy, self.entry.policy, ("prefill_cost", "decode_cost")):

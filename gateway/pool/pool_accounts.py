@@ -74,6 +74,12 @@ class PoolAccounts(RequestListener):
         load_ended(record, now)
         record.pool.traffic.add(record)
 
+    @override
+    def forward_ended(self, record: DecisionRecord, now: float) -> None:
+        if record.outcome:
+            end = Completed if record.outcome == COMPLETED else Failed
+            record.pool.observe(end(record.decision.decision_id))
+
     def _completed(self, record: DecisionRecord, now: float) -> None:
         pool, decision, cached, output = record.pool, record.decision, record.cached_tokens, record.output_tokens
         if record.reporter:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gateway.contracts.advisory import StoredAdvisory
 from gateway.traffic.traffic_window import COMPLETED, FAILED, REJECTED
 from kvstore.connector.engine_params import KvOutcome
-from routing.values.decision import Decision
+from routing.advisories.advised_sessions import StoredAdvisory
+from routing.values.decision import Decision, Elsewhere
 from routing.values.hop import Hop
 
 if TYPE_CHECKING:
@@ -81,6 +81,8 @@ class DecisionRecord(msgspec.Struct, gc=False):
     load_ordered: int = 0
     """Leading blocks that its engine was instructed to load from a node manager; 0: none."""
     load_node: str = ""
+    load_holders: tuple[str, ...] = ()
+    """Nodes that can send the load of the latest decision, in the order to try them."""
     load_keys: Sequence[int] = ()
     """Keys of the prompt's blocks while they are loading."""
     load: KvOutcome | None = None
@@ -89,6 +91,8 @@ class DecisionRecord(msgspec.Struct, gc=False):
     """Outcome of its advisory."""
     hop: Hop | None = None
     """The request's hop to or from another region."""
+    elsewhere: Elsewhere | None = None
+    """The other region that has the request now."""
     keys: tuple[int, ...] | None = None
     """Keys of the prompt's blocks until its traffic is recorded; None: it is recorded, or will not be."""
 

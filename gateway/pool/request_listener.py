@@ -35,16 +35,23 @@ class RequestListener:
     def ended(self, record: DecisionRecord, now: float) -> None:
         """Handle the end of a request, as in the record. Called once per request."""
 
+    def forward_ended(self, record: DecisionRecord, now: float) -> None:
+        """Handle the end, or the failed try, of a request in another region, whose listeners handle its other events.
 
-class WhenEnded(RequestListener):
-    """Calls a function with the decision's id when a request ends."""
+        After a failed try, `record.outcome` is empty.
+        """
+
+
+class WhenReported(RequestListener):
+    """Calls a function with the decision's id when the end of a request is reported. The proxy sees its own ends."""
 
     def __init__(self, call: Callable[[str], None]) -> None:
         self._call = call
 
     @override
     def ended(self, record: DecisionRecord, now: float) -> None:
-        self._call(record.decision.decision_id)
+        if not record.proxied:
+            self._call(record.decision.decision_id)
 
 
 class RequestListeners:
@@ -57,6 +64,7 @@ class RequestListeners:
         self.handed_over = _handlers(known, "handed_over")
         self.left = _handlers(known, "left")
         self.ended = _handlers(known, "ended")
+        self.forward_ended = _handlers(known, "forward_ended")
 
 
 def _handlers(listeners: Iterable[RequestListener], moment: str) -> tuple[Callable[..., Any], ...]:

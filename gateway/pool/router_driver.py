@@ -1,161 +1,121 @@
-"""Drives one Router in real time: passes dispatches to waiting requests, and runs it at its next deadline."""
+"""Drives one pool's decision chain in real time: passes outcomes to waiting requests, and runs it at its deadlines."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
-from gateway.base.loop_lag import LoopLag
-from gateway.kv_moves.queue_prefetch import QueuePrefetch
-from gateway.pool.dispatch_feed import DispatchFeed
-from gateway.pool.overload import queue_rejection
-from gateway.traffic.queue_window import QueueWindow
+from gateway.pool.pool_router import PoolRouter
+from routing.chain.decider import Decider
 from routing.ledger.fleet_view import EngineFacts
 from routing.policy.policy_document import RoutingPolicy
 from routing.rebalancing_overrides import relieve
-from routing.router import Router
-from routing.values.decision import Dispatched, Outcome, Queued, Rejected
+from routing.values.decision import ChainOutcome, Dispatched, Elsewhere, Outcome, Queued, Rejected, id_of
 from routing.values.inference_request import InferenceRequest
-from routing.values.observation import Failed, FirstToken, Observation
+from routing.values.observation import Failed, ForwardFailed, Observation
 
 _MIN_WAKE_S = 0.001
+Placed = Dispatched | Rejected | Elsewhere
+"""An outcome that ends the wait of a request."""
+
+
+class UpperLink(Decider, Protocol):
+    """A link before the router."""
+
+    def followed(self, outcomes: Iterable[ChainOutcome], now: float) -> Sequence[ChainOutcome]:
+        """Return what becomes of outcomes of the next link."""
 
 
 class RouterDriver:
-    """The event loop around one router. Call it only on the loop's thread.
+    """The event loop around one chain. Call it only on the loop's thread.
 
-    Mutable: the futures of waiting requests, and the timer.
+    Mutable: the links before the router, the futures of waiting requests, and the timer.
     """
 
-    def __init__(self, router: Router, tick_s: float, *, feed: DispatchFeed, queue: QueueWindow, lag: LoopLag) -> None:
-        """`feed` and `queue` receive each dispatch. While `lag` is sustained, late requests are rejected."""
+    def __init__(self, router: PoolRouter, tick_s: float) -> None:
         self.router = router
+        self.chain: Decider = router
+        self.after_call: Callable[[], None] = lambda: None
+        """Called after each call of the chain, to send its messages."""
+        self._links: list[UpperLink] = []
         self._tick_s = tick_s
-        self._feed = feed
-        self._queue = queue
-        self._lag = lag
-        self.prefetch: QueuePrefetch | None = None
-        """Receives each wait of a request."""
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[str, asyncio.Future[Dispatched | Rejected]] = {}
+        self._waiting: dict[str, asyncio.Future[Placed]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    async def place(
-        self, request: InferenceRequest, *, hold: bool, excluded: frozenset[str] = frozenset(), salted: bool = False
-    ) -> Dispatched | Rejected:
-        """Return when the request is dispatched to an engine or rejected. Cancellation withdraws it.
+    def put_before(self, link: UpperLink) -> None:
+        """Let requests pass through this link first."""
+        self._links.append(link)
+        self.chain = link
+
+    async def place(self, request: InferenceRequest, *, hold: bool, excluded: frozenset[str] = frozenset()) -> Placed:
+        """Return when the request is dispatched, rejected, or sent to another region. Cancellation withdraws it.
 
         With `hold` it can wait in the queue; without it an engine is chosen immediately. Raise ValueError for the id of
         a running request.
         """
-        outcome = self.begin(request, hold=hold, excluded=excluded, salted=salted)
-        if not isinstance(outcome, asyncio.Future):
-            return outcome
+        now = time.monotonic()
+        outcome = self.chain.place(request, now, hold=hold, excluded=excluded)
+        self._called(now)
+        return await self._wait(request.request_id) if isinstance(outcome, Queued) else outcome
+
+    async def forward_failed(self, request_id: str) -> Placed:
+        """Return the next outcome of a request that its region did not take, as `place` does."""
+        now = time.monotonic()
+        own, *others = self.chain.observe(ForwardFailed(request_id), now)
+        self._deliver(others, now)
+        return await self._wait(request_id) if isinstance(own, Queued) else own
+
+    async def _wait(self, request_id: str) -> Placed:
+        future: asyncio.Future[Placed] = self._loop.create_future()
+        self._waiting[request_id] = future
+        self._arm(time.monotonic())
         try:
-            return await outcome
+            return await future
         except asyncio.CancelledError:
             # It may have been dispatched in this very turn.
-            self.observe(Failed(request.request_id))
+            self.observe(Failed(request_id))
             raise
-
-    def begin(
-        self, request: InferenceRequest, *, hold: bool, excluded: frozenset[str] = frozenset(), salted: bool = False
-    ) -> Dispatched | Rejected | asyncio.Future[Dispatched | Rejected]:
-        """Ask the router as `place` does. Return a future if the request is queued; its cancellation withdraws the
-        request.
-        """
-        if hold and not excluded and (late := queue_rejection(self._lag, self.router, request)):
-            return late
-        now = time.monotonic()
-        outcome = self.router.place(request, now, hold=hold, excluded=excluded)
-        if not isinstance(outcome, Queued):
-            self._arm(now)
-            return self._noted(outcome, request, salted)
-        future: asyncio.Future[Dispatched | Rejected] = self._loop.create_future()
-        future.add_done_callback(lambda done: self._left(request, salted, done))
-        self._waiting[request.request_id] = future
-        self._arm(now)
-        if self.prefetch is not None:
-            self.prefetch.queued(request, outcome.decision, now)
-        return future
-
-    def _left(self, request: InferenceRequest, salted: bool, done: asyncio.Future[Dispatched | Rejected]) -> None:
-        """Complete a queued request that is dispatched, rejected or withdrawn."""
-        self._waiting.pop(request.request_id, None)
-        if self.prefetch is not None:
-            self.prefetch.left(request.request_id)
-        if done.cancelled():
-            self.observe(Failed(request.request_id))
-        else:
-            self._noted(done.result(), request, salted)
-
-    def _noted(self, outcome: Dispatched | Rejected, request: InferenceRequest, salted: bool) -> Dispatched | Rejected:
-        if isinstance(outcome, Dispatched):
-            self._queue.dispatched(outcome.decision.queued_s)
-            self._feed.dispatched(outcome.decision, request, salted)
-        return outcome
-
-    def place_at_once(self, request: InferenceRequest, salted: bool = False) -> Dispatched | Rejected:
-        """Return an engine for a request that does not wait; raise ValueError for the id of a running request."""
-        now = time.monotonic()
-        outcome = self.router.place(request, now, hold=False)
-        if isinstance(outcome, Queued):
-            raise RuntimeError("a placement without hold has waited")
-        self._arm(now)
-        return self._noted(outcome, request, salted)
+        finally:
+            self._waiting.pop(request_id, None)
 
     def take_observed(self, request: InferenceRequest, engine_id: str) -> Dispatched | None:
         """Account for a request that others have sent to the engine. Return None if the engine accepts no work."""
         now = time.monotonic()
-        dispatched = self.router.observed.take(request, engine_id, now)
-        self._arm(now)
-        if dispatched is not None:
-            self._noted(dispatched, request, False)
+        dispatched = self.router.take_observed(request, engine_id, now)
+        self._called(now)
         return dispatched
 
-    def adopt(self, request: InferenceRequest, engine_id: str, salted: bool, *, decoding: bool = False) -> int | None:
-        """Account for a request that another gateway has decided on; return the engine's incarnation here.
-
-        If the engine accepts no work here or the request is known, account for nothing and return None.
-        """
-        if self.router.reservations.get(request.request_id) is not None:
-            return None
-        now = time.monotonic()
-        dispatched = self.router.observed.take(request, engine_id, now, counted=False)
-        if dispatched is None:
-            return None
-        self._feed.dispatched(dispatched.decision, request, salted)
-        if decoding:
-            self.observe(FirstToken(request.request_id))
-        self._arm(now)
-        return dispatched.decision.incarnation
-
     def observe(self, observation: Observation) -> None:
-        """Report an event of a request to the router, and deliver the outcomes. Unknown ids are ignored."""
-        self._feed.observed(observation)
+        """Report an event of a request to the chain, and deliver the outcomes. Unknown ids are ignored."""
         now = time.monotonic()
-        self._deliver(self.router.observe(observation, now), now)
+        outcomes = self.chain.observe(observation, now)
+        if outcomes:
+            self._deliver(outcomes, now)
+        else:
+            self._called(now)
 
     def set_engines(self, facts: Sequence[EngineFacts]) -> None:
         """Set the router's engines, and deliver the outcomes."""
         now = time.monotonic()
-        self._deliver(self.router.set_engines(facts, now), now)
+        self._followed(self.router.router.set_engines(facts, now), now)
 
     def set_policy(self, policy: RoutingPolicy, version: int) -> None:
         """Set the router's policy, and deliver the outcomes; raise the router's error if the policy cannot run."""
         now = time.monotonic()
-        self._deliver(self.router.set_policy(policy, version, now), now)
+        self._followed(self.router.router.set_policy(policy, version, now), now)
 
     def report(self, engine_id: str, pending: int, room_tokens: int | None) -> None:
         """Set an engine's pending work and free room in the router, and deliver the outcomes."""
         now = time.monotonic()
-        self._deliver(self.router.report(engine_id, pending, now, room_tokens), now)
+        self._followed(self.router.router.report(engine_id, pending, now, room_tokens), now)
 
     def relieve(self, engine_id: str, at_most: int) -> None:
         """Move queued requests off an engine, and deliver the outcomes."""
         now = time.monotonic()
-        self._deliver(relieve(self.router, engine_id, at_most, now), now)
+        self._followed(relieve(self.router.router, engine_id, at_most, now), now)
 
     def stop(self) -> None:
         """Cancel the timer and reject the waiting requests."""
@@ -171,32 +131,50 @@ class RouterDriver:
             if not future.done():
                 future.set_result(Rejected(request_id, code, 1.0))
 
-    def _deliver(self, outcomes: list[Outcome], now: float) -> None:
+    def _followed(self, outcomes: list[Outcome], now: float) -> None:
+        """Deliver outcomes of the router through all links."""
+        self.deliver(self.router.followed(outcomes), now)
+
+    def deliver(self, outcomes: Sequence[ChainOutcome], now: float, *, above: UpperLink | None = None) -> None:
+        """Deliver outcomes through the links above this one; None: through all links above the router."""
+        links = self._links if above is None else self._links[self._links.index(above) + 1 :]
+        for link in links:
+            outcomes = link.followed(outcomes, now)
+        self._deliver(outcomes, now)
+
+    def _deliver(self, outcomes: Sequence[ChainOutcome], now: float) -> None:
         """Pass outcomes to their waiters. A dispatch without a waiter is released again."""
         pending = list(outcomes)
         while pending:
             outcome = pending.pop(0)
             if isinstance(outcome, Queued):
                 continue
-            request_id = outcome.decision.decision_id if isinstance(outcome, Dispatched) else outcome.request_id
+            request_id = id_of(outcome)
             # A waiter that was cancelled in this turn is done, but still in the table.
             future = self._waiting.get(request_id)
             if future is not None and not future.done():
                 future.set_result(outcome)
-            elif isinstance(outcome, Dispatched):
-                pending += self.router.observe(Failed(request_id), now)
-        self._arm(now)
+            elif not isinstance(outcome, Rejected):
+                pending += self.chain.observe(Failed(request_id), now)
+        self._called(now)
+
+    def _called(self, now: float) -> None:
+        if self._links:
+            self.after_call()
+        # Peers' requests wait in the router, too, and have no future here.
+        if self._timer is None or self.router.queued:
+            self._arm(now)
 
     def _arm(self, now: float) -> None:
-        """Schedule the router's next run at its next deadline."""
-        timer = self._timer
-        if timer is not None and (not self._waiting or timer.when() <= self._loop.time() + self._tick_s):
+        """Schedule the chain's next run at its next deadline."""
+        timer, waits = self._timer, self.router.queued
+        if timer is not None and (not waits or timer.when() <= self._loop.time() + self._tick_s):
             return
-        wake = self.router.next_wake(now)
+        wake = self.chain.next_wake(now)
         if wake is None:
             return
         pause_s = max(_MIN_WAKE_S, wake - now)
-        if self._waiting:
+        if waits:
             pause_s = min(pause_s, self._tick_s)
         if timer is not None:
             timer.cancel()
@@ -206,7 +184,7 @@ class RouterDriver:
         self._timer = None
         now = time.monotonic()
         try:
-            self._deliver(self.router.tick(now), now)
+            self._deliver(self.chain.tick(now), now)
         # Armed even after an error: without the timer, the waiting requests would wait for ever.
         finally:
             self._arm(now)

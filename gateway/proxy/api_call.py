@@ -12,9 +12,16 @@ from gateway.formats.endpoints import Endpoint
 from gateway.http.http_exchange import Exchange
 from gateway.http.json_body import read_object_in_turns
 from gateway.http.large_body import HeldBody
+from gateway.regions.forward_server import ForwardedCall
 
 if TYPE_CHECKING:
+    from gateway.formats.prompt import Prompt
+    from gateway.pool.live_pool import LivePool
+    from gateway.pool.recent_decisions import DecisionRecord
+    from gateway.proxy.forwarded_request import ForwardedRequest
     from gateway.proxy.request_spans import RequestSpans
+    from gateway.requests.gateway_request import GatewayRequest
+    from kvstore.transfer.frames import CacheHint
 
 
 class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +38,28 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
     body: dict[str, Any]
     arrived_s: float
     """Monotonic time of the first contact."""
+    forwarded: ForwardedCall | None = None
+    """It comes from another region's gateway, which has authenticated the caller."""
     spans: RequestSpans | None = None
+
+
+class RoutedCall(msgspec.Struct, kw_only=True):
+    """A call in the terms of one pool.
+
+    Mutable: `asked` and `request` get the prompt's keys once known; `record` and `retried` follow its attempts.
+    """
+
+    call: ApiCall
+    pool: LivePool
+    asked: GatewayRequest
+    request: ForwardedRequest
+    prompt: Prompt
+    domain: str
+    """Isolation domain of the prompt's blocks; empty: shared."""
+    hint: CacheHint
+    record: DecisionRecord | None = None
+    retried: bool = False
+    """Whether it has used the retry budget."""
 
 
 async def read_body(endpoint: Endpoint, body: bytes, exchange: Exchange) -> tuple[dict[str, Any], HeldBody | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -28,7 +28,7 @@ from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.service import Service, reject_if_observing
 from gateway.process.drain import CUT_OFF, SENTENCE, Drain, ShuttingDownError
 from gateway.proxy.any_engine import AnyEngineRelay
-from gateway.proxy.api_call import ApiCall, read_body
+from gateway.proxy.api_call import ApiCall, RoutedCall, read_body
 from gateway.proxy.attempt import RETRIED_FREELY, Attempt, AttemptFailure, RelaySettings
 from gateway.proxy.engine_relay import EngineRelay
 from gateway.proxy.engine_transport import EngineTransport
@@ -36,9 +36,7 @@ from gateway.proxy.forwarded_request import ForwardedRequest, forwarded_request
 from gateway.proxy.handoff import Handoff
 from gateway.proxy.region_relay import RegionRelay
 from gateway.proxy.request_fields import own_salt, priority_of, request_of, session_of
-from gateway.regions.forward_head import ForwardHead
-from gateway.regions.forward_server import HOLDING_KEY
-from gateway.regions.region_routing import Elsewhere
+from gateway.regions.forward_server import ForwardedCall
 from gateway.regions.region_traffic import FORWARDED
 from gateway.requests.affinity import affinity_of
 from gateway.requests.cache_hint import cache_hint, pin_s
@@ -46,6 +44,7 @@ from gateway.requests.gateway_request import GatewayRequest, with_prompt
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys, has_block_keys
 from gateway.traffic.traffic_window import COMPLETED
+from routing.values.decision import Elsewhere
 from routing.values.hop import Hop
 
 if TYPE_CHECKING:
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
 
 MODELS = "/v1/models"
 MAX_ATTEMPTS = 3
-MAX_FORWARDS = 2
 REJECTED_KEY_CODE = "engine_rejects_key"
 """Error code of a configuration fault in the fleet, which clients cannot fix."""
 
@@ -88,21 +86,21 @@ class Proxy:
         self._handoff = Handoff(lifecycle, transport, self._relay, settings)
         self._any_engine = AnyEngineRelay(transport, drain)
         regions = gateway.regions
-        self._region_relay = RegionRelay(regions, lifecycle.metrics) if regions is not None else None
+        self._region_relay = RegionRelay(regions, lifecycle) if regions is not None else None
 
-    async def serve(self, exchange: Exchange, caller: ApiKeyEntry, forwarded: ForwardHead | None = None) -> None:
+    async def serve(self, exchange: Exchange, caller: ApiKeyEntry, forwarded: ForwardedCall | None = None) -> None:
         """Serve one request to a routed endpoint, streamed or complete.
 
         `forwarded`: the request is from another region's gateway, which has authenticated the caller.
         """
-        arrived_s = monotonic() - (forwarded.age_s if forwarded is not None else 0.0)
+        arrived_s = monotonic() - (forwarded.head.age_s if forwarded is not None else 0.0)
         endpoint = BY_PATH[exchange.path]
         original = await exchange.body()
         body, held = await read_body(endpoint, original, exchange)
         reject_owned(body)
         # The edge's id is the request's only id, unless the client chose it: clients may choose alike.
         decision_id = self._gateway.new_id() if exchange.head.given else exchange.head.request_id
-        decision_id = forwarded.decision_id if forwarded is not None else decision_id
+        decision_id = forwarded.head.decision_id if forwarded is not None else decision_id
 
         def affinity() -> bytes:
             prompt = endpoint.prompt(body) if endpoint.routed else None
@@ -122,44 +120,26 @@ class Proxy:
                 held=held,
                 body=body,
                 arrived_s=arrived_s,
+                forwarded=forwarded,
                 spans=spans,
             )
             if endpoint.routed:
-                await self._route_in_regions(call, pool, forwarded.hop if forwarded is not None else None)
+                await self._serve_routed(call, pool, forwarded.head.hop if forwarded is not None else None)
             else:
                 await self._pass_on(call, pool)
 
-    async def _route_in_regions(self, call: ApiCall, pool: LivePool, hop: Hop | None) -> None:
-        """Serve a request here or in another region, with at most one hop. Before the first byte, a second try is
-        possible.
-        """
-        regions = self._gateway.regions
-        # Other regions do not report which aliases and adapters their engines serve.
-        stays = regions is None or hop is not None or call.body["model"] != pool.entry.served_model
-        avoided = None if stays else frozenset[str]()
-        while True:
-            gone = await self._route(call, pool, hop, avoided)
-            if gone is None or self._region_relay is None or regions is None:
-                return
-            record, elsewhere = gone
-            if elsewhere.pool is not None:
-                regions.traffic.note(FORWARDED, elsewhere.hop.destination)
-                pool, hop, avoided = elsewhere.pool, elsewhere.hop, None
-                continue
-            with self._counted(call, call.arrived_s), self._drain.relay():
-                if await while_connected(call.exchange, self._region_relay.relay(call, record, elsewhere)):
-                    return
-            tried = frozenset({*(avoided or ()), elsewhere.hop.destination})
-            # All regions: after the last try it stays here.
-            avoided = tried if len(tried) < MAX_FORWARDS else regions.names
+    async def _serve_routed(self, call: ApiCall, pool: LivePool, hop: Hop | None) -> None:
+        """Serve a request on an engine of the pool or in another region, with at most one hop."""
+        routed, regions = self._routed(call, pool, hop), self._gateway.regions
+        with self._counted(call, call.arrived_s):
+            while (gone := await while_connected(call.exchange, self._serve_in_pool(routed))) and regions is not None:
+                # This gateway serves the other region's engines.
+                regions.traffic.note(FORWARDED, gone.hop.destination)
+                pool = regions.pool_in(gone.hop.destination, pool.entry.served_model)
+                routed = self._routed(call, pool, gone.hop)
 
-    async def _route(
-        self, call: ApiCall, pool: LivePool, hop: Hop | None, avoided: frozenset[str] | None
-    ) -> tuple[DecisionRecord, Elsewhere] | None:
-        """Serve a request on the router's engine, or return the other region that gets it.
-
-        `avoided` are regions that have failed the request; None: it stays here.
-        """
+    def _routed(self, call: ApiCall, pool: LivePool, hop: Hop | None) -> RoutedCall:
+        """Return the call in the pool's terms; raise ApiError or BadBodyError if the pool cannot serve it."""
         exchange, body = call.exchange, call.body
         exchange.decision_id = call.decision_id
         asked = request_of(call, pool, hop)
@@ -185,10 +165,7 @@ class Proxy:
         )
         if request.streams and hop is None:
             exchange.comment_while_waiting(self._settings.comment_s, call.endpoint.errors.as_event)
-        with self._counted(call, call.arrived_s):
-            return await while_connected(
-                exchange, self._serve_while_connected(call, pool, asked, domain, prompt, request, hint, avoided)
-            )
+        return RoutedCall(call=call, pool=pool, asked=asked, request=request, prompt=prompt, domain=domain, hint=hint)
 
     async def _pass_on(self, call: ApiCall, pool: LivePool) -> None:
         """Serve a request that any engine can serve; raise BadBodyError if its prompt is invalid."""
@@ -238,92 +215,97 @@ class Proxy:
         else:
             raise unknown_model()
 
-    def _service(self, caller: ApiKeyEntry, body: dict[str, Any], forwarded: ForwardHead | None) -> Service:
+    def _service(self, caller: ApiKeyEntry, body: dict[str, Any], forwarded: ForwardedCall | None) -> Service:
         model = body.get("model")
         if not isinstance(model, str) or not model:
             raise BadBodyError("bad_field", "Send model as a string.", param="model")
         reject_nul_name(model, "model")
         service = self._gateway.service_for(caller, model)
         if service is not None and forwarded is not None:
-            service = service.in_region(forwarded.hop.destination)
+            service = service.in_region(forwarded.head.hop.destination)
         if service is None:
             raise unknown_model()
         return service
 
-    async def _serve_while_connected(
-        self,
-        call: ApiCall,
-        pool: LivePool,
-        asked: GatewayRequest,
-        domain: str,
-        prompt: Prompt,
-        request: ForwardedRequest,
-        hint: CacheHint,
-        avoided: frozenset[str] | None,
-    ) -> tuple[DecisionRecord, Elsewhere] | None:
-        exchange, holding = call.exchange, call.exchange.scope.get(HOLDING_KEY)
-        name = call.body["model"]
-        keyed = await self._prompt_keys.keys(pool, domain, prompt, call.caller.tenant_id, pool.names.lora(name))
-        asked, request = with_prompt(pool.entry, asked, keyed), _with_order(pool, asked, keyed, request, hint)
-        pool.retry_budget.enter()
-        retried = False
-        record: DecisionRecord | None = None
-        excluded = pool.names.lacking(asked.asked_model, pool.accepting)
-        failures: list[AttemptFailure] = []
+    async def _serve_in_pool(self, routed: RoutedCall) -> Elsewhere | None:
+        """Serve a request to its end, here or in another region. Return the region that this gateway serves itself
+        through another pool, which gets the request.
+        """
+        await self._key(routed)
+        routed.pool.retry_budget.enter()
         try:
-            for attempts_left in reversed(range(MAX_ATTEMPTS)):
-                record, elsewhere = await self._decide(pool, asked, excluded, record, avoided, holding)
-                if elsewhere is not None:
-                    return record, elsewhere
-                # Only from here on: while it waits for an engine, the drain rejects it instead.
-                with self._drain.relay():
-                    failure = await self._attempt(call, record, request, last=attempts_left == 0)
-                if failure is None:
-                    _contradict(pool, record, failures)
-                    break
-                excluded |= {failure.engine_id}
-                failures.append(failure)
-                if failure.rejection is not None:
-                    left = pool.rejections.untried(failure.engine_id, excluded)
-                    if _alike(failures) and (attempts_left == 0 or not left):
-                        await self._relay_rejection(exchange, record, failures, all_tried=not left)
-                        break
-                    excluded |= pool.rejections.doubted(left)
-                if attempts_left == 0 or failure.final:
-                    self._give_up(record, failure)
-                retried = retried or self._takes_budget(pool, record, failure)
-                self._retry(record, failure)
+            excluded = routed.pool.names.lacking(routed.asked.asked_model, routed.pool.accepting)
+            placed = self._lifecycle.place(routed.pool, routed.asked, hold=True, excluded=excluded)
+            record = routed.record = await placed
+            while (elsewhere := record.elsewhere) is not None:
+                if not elsewhere.gateway:
+                    return elsewhere
+                if await self._forward(routed, record, elsewhere):
+                    return None
+                await self._lifecycle.forward_failed(record, routed.asked)
+            await self._serve_here(routed, record, excluded)
         except (asyncio.CancelledError, ClientGoneError, ShuttingDownError) as error:
             if self._drain.cut and not isinstance(error, ClientGoneError):
-                await self._cut_off(exchange, record, request)
-                return None
-            if record is not None:
-                self._lifecycle.cancelled(record, monotonic())
-            raise
+                await self._cut_off(routed)
+            elif routed.record is not None:
+                self._lifecycle.cancelled(routed.record, monotonic())
+                raise
+            else:
+                raise
         finally:
-            pool.retry_budget.leave(retried=retried)
+            routed.pool.retry_budget.leave(retried=routed.retried)
         return None
 
-    async def _decide(
-        self,
-        pool: LivePool,
-        asked: GatewayRequest,
-        excluded: frozenset[str],
-        earlier: DecisionRecord | None,
-        avoided: frozenset[str] | None,
-        holding: Callable[[], bool] | None,
-    ) -> tuple[DecisionRecord, Elsewhere | None]:
-        """Return (record, other region). The record has an engine, or the other region gets the request."""
-        regions = self._gateway.regions
-        if regions is not None and avoided is not None and earlier is None:
-            return await self._lifecycle.dispatch_or_forward(pool, asked, regions.routing, avoided)
-        placed = self._lifecycle.place(pool, asked, hold=True, excluded=excluded, earlier=earlier, holding=holding)
-        return await placed, None
+    async def _serve_here(self, routed: RoutedCall, record: DecisionRecord, excluded: frozenset[str]) -> None:
+        """Relay an engine's answer. Before the first byte, other engines can be tried."""
+        pool, failures = routed.pool, list[AttemptFailure]()
+        for attempts_left in reversed(range(MAX_ATTEMPTS)):
+            # Only from here on: while it waits for an engine, the drain rejects it instead.
+            with self._drain.relay():
+                failure = await self._attempt(routed.call, record, routed.request, last=attempts_left == 0)
+            if failure is None:
+                _contradict(pool, record, failures)
+                return
+            excluded |= {failure.engine_id}
+            failures.append(failure)
+            if failure.rejection is not None:
+                left = pool.rejections.untried(failure.engine_id, excluded)
+                if _alike(failures) and (attempts_left == 0 or not left):
+                    await self._relay_rejection(routed.call.exchange, record, failures, all_tried=not left)
+                    return
+                excluded |= pool.rejections.doubted(left)
+            if attempts_left == 0 or failure.final:
+                self._give_up(record, failure)
+            routed.retried = routed.retried or self._takes_budget(pool, record, failure)
+            self._retry(record, failure)
+            record = await self._lifecycle.place(pool, routed.asked, hold=True, excluded=excluded, earlier=record)
 
-    async def _cut_off(self, exchange: Exchange, record: DecisionRecord | None, request: ForwardedRequest) -> None:
+    async def _key(self, routed: RoutedCall) -> None:
+        """Add the prompt's keys to the call; raise ApiError if the prompt is too long or cannot be tokenized."""
+        pool, asked, call = routed.pool, routed.asked, routed.call
+        lora = pool.names.lora(call.body["model"])
+        keyed = await self._prompt_keys.keys(pool, routed.domain, routed.prompt, asked.tenant_id, lora)
+        routed.asked = with_prompt(pool.entry, asked, keyed)
+        routed.request = _with_order(pool, routed.asked, keyed, routed.request, routed.hint)
+
+    async def _forward(self, routed: RoutedCall, record: DecisionRecord, elsewhere: Elsewhere) -> bool:
+        """Relay the other region's answer. Return False if the region did not take the request."""
+        relay, budget = self._region_relay, routed.pool.retry_budget
+        if relay is None:
+            raise RuntimeError("a request leaves for a region that this gateway does not know")
+        # Meanwhile it is no request of this pool's engines.
+        budget.leave(retried=False)
+        try:
+            with self._drain.relay():
+                return await relay.relay(routed.call, record, elsewhere)
+        finally:
+            budget.enter()
+
+    async def _cut_off(self, routed: RoutedCall) -> None:
         """Notify the client that this process ends; raise ShuttingDownError if nothing was sent yet."""
-        if record is not None:
-            self._lifecycle.cut_off(record, monotonic())
+        exchange, request = routed.call.exchange, routed.request
+        if routed.record is not None:
+            self._lifecycle.cut_off(routed.record, monotonic())
         if not exchange.started:
             raise ShuttingDownError
         if request.streams:

@@ -20,18 +20,17 @@ from gateway.proxy.api_call import ApiCall
 from gateway.proxy.engine_relay import MAX_WHOLE_ANSWER
 from gateway.proxy.forwarded_request import PASSED_HEADERS
 from gateway.regions.forward_client import ForwardFailedError, signed_head
-from gateway.regions.region_routing import Elsewhere
 from gateway.regions.region_traffic import FORWARDED
 from gateway.requests.agents import AGENT, WORKFLOW
 from gateway.requests.cache_hint import HINT_HEADER
-from gateway.requests.lifecycle import CLIENT_ERROR
+from gateway.requests.lifecycle import CLIENT_ERROR, RequestLifecycle
 from gateway.requests.objective_headers import CLASS_HEADER, TPOT_HEADERS, TTFT_HEADERS
 from gateway.traffic.traffic_window import CANCELLED, COMPLETED, FAILED
+from routing.values.decision import Elsewhere
 
 if TYPE_CHECKING:
     import aiohttp
 
-    from gateway.base.metrics import GatewayMetrics
     from gateway.regions.regions import Regions
 
 _OBJECTIVES = (CLASS_HEADER, *TTFT_HEADERS, *TPOT_HEADERS)
@@ -44,18 +43,17 @@ _PASSED = frozenset((
 class RegionRelay:
     """Forwards one request at a time. It has no state between requests."""
 
-    def __init__(self, regions: Regions, metrics: GatewayMetrics) -> None:
+    def __init__(self, regions: Regions, lifecycle: RequestLifecycle) -> None:
         self._regions = regions
-        self._metrics = metrics
+        self._lifecycle = lifecycle
 
     async def relay(self, call: ApiCall, record: DecisionRecord, elsewhere: Elsewhere) -> bool:
         """Relay one answer. Return False if the region did not serve the request and nothing was sent to the client."""
-        exchange, gateway, hop = call.exchange, elsewhere.gateway, elsewhere.hop
-        if gateway is None:
-            raise ValueError("the request is for a pool of this gateway")
+        exchange, hop = call.exchange, elsewhere.hop
+        gateway = self._regions.peers.gateways[elsewhere.gateway]
         age_s = monotonic() - record.arrived_s + gateway.one_way_s
         head = await signed_head(call.decision_id, hop, call.caller, call.original, age_s=age_s, stamp=gateway.stamp)
-        outcome = CANCELLED
+        outcome: str | None = CANCELLED
         self._regions.traffic.note(FORWARDED, hop.destination)
         log_event(
             "forwarded",
@@ -74,7 +72,7 @@ class RegionRelay:
                 await self._pass_on(exchange, record, response)
                 outcome = COMPLETED if response.status == 200 else CLIENT_ERROR
         except ForwardFailedError as error:
-            outcome = FAILED
+            outcome = FAILED if exchange.started else None
             log_event(
                 "forward_failed",
                 decision_id=record.decision.decision_id,
@@ -92,8 +90,8 @@ class RegionRelay:
             await exchange.chunk(call.endpoint.errors.event(502, message, BROKEN_STREAM))
             await exchange.end()
         finally:
-            self._metrics.forwards.inc(hop.destination, outcome)
-            record.outcome, record.finished_s = outcome, monotonic()
+            if outcome is not None:
+                self._lifecycle.forward_ended(record, outcome, monotonic())
         return True
 
     async def _pass_on(self, exchange: Exchange, record: DecisionRecord, response: aiohttp.ClientResponse) -> None:
@@ -103,7 +101,7 @@ class RegionRelay:
             return
         async for chunk in response.content.iter_any():
             if not exchange.started:
-                record.first_token_s = monotonic()
+                self._lifecycle.forward_begun(record, monotonic())
                 await exchange.start(200, headers)
             await exchange.chunk(chunk)
         if not exchange.started:

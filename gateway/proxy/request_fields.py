@@ -66,6 +66,7 @@ def request_of(call: ApiCall, pool: LivePool, hop: Hop | None) -> GatewayRequest
         comparable=is_comparable(body),
         hop=hop,
         client_request_id=call.exchange.head.client_request_id,
+        lease=call.forwarded.lease if call.forwarded is not None else None,
         model=body["model"],
         adapter=pool.names.lora(body["model"]),
     )

@@ -14,8 +14,8 @@ import msgspec
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.peers.peer_link import PeerFailedError, PeerGoneError, PeerLinks, PeerSilentError
 from gateway.regions.forward_head import PATH, WITHDRAW, ForwardHead, forward_heads
-from gateway.regions.peer_gateway import PeerGateway
-from gateway.regions.work_lease import SILENCE_S
+from gateway.regions.region_peers import RegionGateway
+from routing.regions.peer_gateway import SILENCE_S
 from routing.values.hop import Hop
 
 _AGAIN_S = 0.05
@@ -61,7 +61,7 @@ class ForwardClient:
 
     @asynccontextmanager
     async def answer(
-        self, gateway: PeerGateway, path: str, body: bytes, headers: Mapping[str, str], head: bytes
+        self, gateway: RegionGateway, path: str, body: bytes, headers: Mapping[str, str], head: bytes
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Yield the region's answer. Leaving the block early ends the work there.
 
@@ -81,7 +81,7 @@ class ForwardClient:
         except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError) as error:
             raise ForwardFailedError(type(error).__name__, settled=False) from None
 
-    async def settle(self, gateway: PeerGateway, decision_id: str) -> None:
+    async def settle(self, gateway: RegionGateway, decision_id: str) -> None:
         """Return when no work on a request continues or will begin there.
 
         The region reports this, or its lease has expired, or it is gone.

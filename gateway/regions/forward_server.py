@@ -6,7 +6,7 @@ import asyncio
 import io
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import web
 
@@ -19,17 +19,25 @@ from gateway.peers.peer_proof import PROOF_HEADER, SIGNED_HEADER, PeerIdentity
 from gateway.regions.forward_client import body_digest
 from gateway.regions.forward_head import MAX_AGE_S, MAX_HOPS, PATH, WITHDRAW, ForwardHead, forward_heads
 from gateway.regions.region_peers import RegionPeers
-from gateway.regions.work_lease import SILENCE_S
+from gateway.regions.work_lease import HeldLease
+from routing.regions.peer_gateway import SILENCE_S
 
 SCOPE_KEY = "headway.forwarded"
-"""Scope key of the ForwardHead of a request that another gateway has authenticated."""
-HOLDING_KEY = "headway.lease_holds"
-"""Scope key of the function that returns, once an engine is chosen, whether the request can still begin."""
+"""Scope key of the ForwardedCall of a request that another gateway has authenticated."""
 MAX_BODY_BYTES = 256 * MIB
 """Limit of a forwarded body. First contacts enforce their own, lower limit."""
 MAX_REMEMBERED = 65_536
 """Limit of remembered forwarded requests, so that none is served twice."""
 _OURS = frozenset({PROOF_HEADER, SIGNED_HEADER, "host", "content-length", "transfer-encoding"})
+
+
+class ForwardedCall(NamedTuple):
+    """A forwarded request as this gateway has accepted it."""
+
+    head: ForwardHead
+    lease: HeldLease
+    """It begins only while this lease holds."""
+
 
 App = Callable[
     [MutableMapping[str, Any], Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]
@@ -66,14 +74,14 @@ class ForwardServer:
             return _rejected(error.status, error.code)
         lease = self._peers.lease_of(peer.tag, head.stamp)
         # Before the digest, which may take a while in a thread: the lease has to hold from the arrival on.
-        holding = lease.holding(self._peers.clock)
+        held = lease.held(self._peers.clock)
         if problem := self._problem(head, await body_digest(body)):
             return _rejected(409, problem)
         # No await since the check: of two arrivals only one passes.
         self._remember(head.decision_id)
         self._note(head.hop.origin)
         bridge = _Bridge(request, body)
-        work = asyncio.ensure_future(self.app(_scope(request, head, holding), bridge.receive, bridge.send))
+        work = asyncio.ensure_future(self.app(_scope(request, ForwardedCall(head, held)), bridge.receive, bridge.send))
         self._serving[head.decision_id] = work
         try:
             async with lease.work():
@@ -137,7 +145,7 @@ def _rejected(status: int, code: str) -> web.Response:
     return web.json_response({"code": code}, status=status)
 
 
-def _scope(request: web.Request, head: ForwardHead, holding: Callable[[], bool]) -> dict[str, Any]:
+def _scope(request: web.Request, forwarded: ForwardedCall) -> dict[str, Any]:
     """Return the ASGI scope of the client's request."""
     headers = [
         (name.lower(), value) for name, value in request.raw_headers if name.decode("latin-1").lower() not in _OURS
@@ -151,8 +159,7 @@ def _scope(request: web.Request, head: ForwardHead, holding: Callable[[], bool])
         "query_string": b"",
         "headers": headers,
         "client": None,
-        SCOPE_KEY: head,
-        HOLDING_KEY: holding,
+        SCOPE_KEY: forwarded,
     }
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.base.event_log import log_event
-from gateway.regions.region_facts import RegionEpoch
+from routing.regions.heartbeat import RegionEpoch
 
 
 class RegionEpochs:

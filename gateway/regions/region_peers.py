@@ -9,20 +9,23 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from gateway.base import background
-from gateway.contracts.wire import UnreadableMessageError
+from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
 from gateway.peers.peer_link import PeerFailedError, PeerGoneError, PeerLinks, PeerSilentError
 from gateway.peers.peer_proof import PeerIdentity
-from gateway.regions.peer_gateway import PeerGateway
-from gateway.regions.prefix_snapshot import PrefixSnapshot
 from gateway.regions.region_epochs import RegionEpochs
-from gateway.regions.region_facts import KIND, Heartbeat, HeartbeatCall, ServiceFacts, heartbeat_calls, heartbeats
-from gateway.regions.work_lease import SILENCE_S, WorkLease
-from routing.region_loads import pool_load
+from gateway.regions.work_lease import LEASE_MARGIN_S, WorkLease
+from routing.chain.region_loads import pool_load
+from routing.regions.heartbeat import Heartbeat, HeartbeatCall, ServiceFacts
+from routing.regions.peer_gateway import SILENCE_S, PeerGateway
+from routing.regions.prefix_snapshot import PrefixSnapshot
 
 if TYPE_CHECKING:
     from gateway.pool.live_pool import LivePool
 
+KIND = "regions/heartbeat"
 HEARTBEAT_S = 0.1
 SPOKE_S = 5 * HEARTBEAT_S
 """A region that sent a request within this time is alive, even if its addresses refuse connections."""
@@ -30,6 +33,26 @@ MAX_ASKED = 32
 """Limit of unanswered heartbeat requests to one gateway."""
 SETTLE_S = 1.0
 """Seconds that a starting gateway waits for the first heartbeats of others, which may serve its region."""
+
+heartbeat_calls = WireForm(HeartbeatCall, "a call for a heartbeat", limit=4096)
+heartbeats = WireForm(Heartbeat, "a heartbeat", limit=MIB)
+
+
+class RegionGateway(PeerGateway):
+    """A gateway of another region with the lease under which it works for us."""
+
+    def __init__(self, name: str, region: str, address: str) -> None:
+        super().__init__(name, region, address)
+        self.lease = WorkLease(SILENCE_S + LEASE_MARGIN_S)
+        """Renewed by each heartbeat. After it has expired, the gateway's work for us has ended."""
+
+    @override
+    def receive(self, heartbeat: Heartbeat, asked_s: float, now: float, wall: float) -> bool:
+        newer = super().receive(heartbeat, asked_s, now, wall)
+        if newer:
+            # From the receipt of the stamp, which is after its creation: the work there ends before our lease.
+            self.lease.renew(now, now)
+        return newer
 
 
 class RegionPeers:
@@ -56,7 +79,7 @@ class RegionPeers:
         """Leases by the tag of the gateway that we work for."""
         self.epochs = RegionEpochs(links.me.tag, links.me.region, addresses, self._serves_others, epochs_path)
         self.gateways = {
-            name: PeerGateway(name, region, address)
+            name: RegionGateway(name, region, address)
             for region, listed in sorted(addresses.items())
             for address in listed
             for name in [f"{region}={address}"]
@@ -105,11 +128,11 @@ class RegionPeers:
 
     # -- known facts
 
-    def of_region(self, region: str) -> list[PeerGateway]:
+    def of_region(self, region: str) -> list[RegionGateway]:
         """Return the gateways of a region."""
         return [gateway for gateway in self.gateways.values() if gateway.region == region]
 
-    def by_tag(self, tag: str) -> PeerGateway | None:
+    def by_tag(self, tag: str) -> RegionGateway | None:
         """Return the gateway that last used this tag."""
         known = (
             gateway
@@ -131,9 +154,9 @@ class RegionPeers:
         gateways = self.of_region(region)
         return bool(gateways) and all(self.links.refused(gateway.name) for gateway in gateways)
 
-    def serving(self, served_model: str, now: float) -> dict[str, list[tuple[PeerGateway, ServiceFacts]]]:
+    def serving(self, served_model: str, now: float) -> dict[str, list[tuple[RegionGateway, ServiceFacts]]]:
         """Return, per reachable other region, the gateways that serve the model there, with its facts."""
-        services: dict[str, list[tuple[PeerGateway, ServiceFacts]]] = {}
+        services: dict[str, list[tuple[RegionGateway, ServiceFacts]]] = {}
         for gateway in self.gateways.values():
             heartbeat = gateway.heartbeat
             if heartbeat is None or not self.is_up(gateway, now):
@@ -165,7 +188,7 @@ class RegionPeers:
             self._publish(now)
             await asyncio.sleep(HEARTBEAT_S)
 
-    async def _ask(self, gateway: PeerGateway) -> None:
+    async def _ask(self, gateway: RegionGateway) -> None:
         asked_s = self.clock()
         question = heartbeat_calls.encode(gateway.question(self.epochs.known))
         self._asking[gateway.name] += 1
@@ -236,7 +259,7 @@ def service_facts(pools: Iterable[LivePool], serves: Callable[[str], bool], now:
         load = pool_load(pool.router, now, pool.load_report)
         name = pool.entry.region, pool.entry.served_model
         counts = sums.setdefault(name, [0, 0, 0, 0, 0])
-        if not pool.answers_at_once and pool.load_report is None:
+        if not pool.knows_all:
             partial.add(name)
         for at, count in enumerate((load.engines, load.available, load.queued, load.in_flight)):
             counts[at] += count

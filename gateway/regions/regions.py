@@ -17,11 +17,14 @@ from gateway.pool.request_listener import RequestListener
 from gateway.regions.forward_client import ForwardClient
 from gateway.regions.forward_server import ForwardServer
 from gateway.regions.region_peers import RegionPeers
-from gateway.regions.region_routing import RegionRouting
 from gateway.regions.region_takeover import RegionTakeover
 from gateway.regions.region_traffic import LOCAL, RECEIVED, RegionTraffic
+from gateway.traffic.traffic_window import FAILED
+from routing.chain.region_decider import RegionDecider
+from routing.chain.region_targets import RegionPool, RegionTargets
 
 if TYPE_CHECKING:
+    from gateway.base.metrics import GatewayMetrics
     from gateway.contracts.snapshot import EngineEntry
     from gateway.pool.live_pool import LivePool
     from gateway.pool.recent_decisions import DecisionRecord
@@ -48,25 +51,41 @@ class Regions(RequestListener):
         changed: Callable[[], None],
         claims_here: Callable[[], bool],
         state_dir: Path,
+        metrics: GatewayMetrics,
     ) -> None:
         self.peers = RegionPeers(links, addresses, pools, changed=changed, epochs_path=state_dir / "region-epochs.json")
         self.region = self.peers.region
-        self._addresses = addresses
-        self.routing = RegionRouting(
-            self.peers,
-            lambda model: [pool for pool in pools() if pool.entry.served_model == model],
-            sovereignty,
-        )
+        self._targets = RegionTargets(self.peers, self._served, sovereignty)
+        self.peers.after_heartbeat.append(self._decide_again)
         self.takeover = RegionTakeover(self.peers, self._engines_answer, claims_here)
         self.traffic = RegionTraffic(self.peers)
         self.server = ForwardServer(self.peers, lambda origin: self.traffic.note(RECEIVED, origin))
         self.client = ForwardClient(links, self.peers.clock)
-        self._engines_of, self._session, self._pools = engines_of, session, pools
+        self._engines_of, self._session, self._pools, self._metrics = engines_of, session, pools, metrics
 
-    @property
-    def names(self) -> frozenset[str]:
-        """Return all known regions."""
-        return frozenset({self.region, *self._addresses, *(pool.entry.region for pool in self._pools())})
+    def link(self, pool: LivePool) -> None:
+        """Put the link to other regions into a new pool's chain."""
+        decider = RegionDecider(pool.driver.chain, lambda: _region_pool(pool), self._targets, pool.entry.policy)
+        pool.region = decider
+        pool.driver.put_before(decider)
+
+    def _served(self, model: str) -> list[RegionPool]:
+        return [
+            _region_pool(pool)
+            for pool in self._pools()
+            if pool.entry.served_model == model and not pool.observes and pool.engines
+        ]
+
+    def pool_in(self, region: str, model: str) -> LivePool:
+        """Return the pool through which this gateway serves another region's engines."""
+        pools = (pool for pool in self._pools() if pool.entry.region == region and pool.entry.served_model == model)
+        return next(pool for pool in pools if not pool.observes)
+
+    def _decide_again(self, now: float) -> None:
+        """Decide again on waiting requests after a heartbeat."""
+        for pool in self._pools():
+            if pool.region is not None and (outcomes := pool.region.heartbeat(now)):
+                pool.driver.deliver(outcomes, now, above=pool.region)
 
     def serves(self, region: str) -> bool:
         """Return whether this gateway dispatches to the region's engines."""
@@ -79,6 +98,11 @@ class Regions(RequestListener):
             self.traffic.note(LOCAL, self.region)
         decision = record.decision
         log_event("dispatched", level=logging.DEBUG, decision_id=decision.decision_id, engine_id=decision.engine_id)
+
+    @override
+    def forward_ended(self, record: DecisionRecord, now: float) -> None:
+        if record.hop is not None:
+            self._metrics.forwards.inc(record.hop.destination, record.outcome or FAILED)
 
     @override
     def left(self, record: DecisionRecord, failed: bool) -> None:
@@ -99,6 +123,10 @@ class Regions(RequestListener):
         if session is None:
             return False
         return any(await asyncio.gather(*(_answers(session, engine.url) for engine in engines)))
+
+
+def _region_pool(pool: LivePool) -> RegionPool:
+    return RegionPool(pool.entry.region, pool.entry.served_model, pool.router, pool.load_report)
 
 
 def _released(record: DecisionRecord) -> None:

@@ -16,8 +16,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-SILENCE_S = 2.0
-"""A gateway whose last heartbeat is older is unavailable, and work for it ends."""
 LEASE_MARGIN_S = 0.5
 """Seconds that the first contact waits beyond SILENCE_S."""
 
@@ -32,7 +30,7 @@ class WorkLease:
     def __init__(self, lasts_s: float) -> None:
         self._lasts_s = lasts_s
         self.renewed_s = float("-inf")
-        self._lapses = 0
+        self.lapses = 0
         self._limits: set[asyncio.Timeout] = set()
 
     def __len__(self) -> int:
@@ -43,17 +41,16 @@ class WorkLease:
         if self.is_over(now):
             # Before the new time, after which nothing would show that the work is overdue.
             self.end_overdue(now)
-            self._lapses += 1
+            self.lapses += 1
         self.renewed_s = max(self.renewed_s, said_s)
 
     def is_over(self, now: float) -> bool:
         """Return whether the lease has expired, so that work must have ended."""
         return now - self.renewed_s > self._lasts_s
 
-    def holding(self, clock: Callable[[], float]) -> Callable[[], bool]:
-        """Return a function that returns whether the lease has held continuously since this call."""
-        lapses = self._lapses
-        return lambda: lapses == self._lapses and not self.is_over(clock())
+    def held(self, clock: Callable[[], float]) -> HeldLease:
+        """Return a check whether the lease has held continuously since this call."""
+        return HeldLease(self, clock)
 
     @asynccontextmanager
     async def work(self) -> AsyncIterator[None]:
@@ -73,3 +70,14 @@ class WorkLease:
                 # reschedule() raises RuntimeError for an expired one.
                 if not limit.expired():
                     limit.reschedule(asyncio.get_running_loop().time())
+
+
+class HeldLease:
+    """The lease of one forwarded request, which begins only while the lease has held since its arrival."""
+
+    def __init__(self, lease: WorkLease, clock: Callable[[], float]) -> None:
+        self._lease, self._clock, self._lapses = lease, clock, lease.lapses
+
+    def holds(self) -> bool:
+        """Return whether the request can still begin."""
+        return self._lapses == self._lease.lapses and not self._lease.is_over(self._clock())

@@ -28,13 +28,13 @@ from gateway.contracts.region_sample import RegionSample
 from gateway.engines.engine_state import health_state
 from gateway.engines.live_engine import LiveEngine
 from gateway.events.event_ledger import Trust
-from gateway.owners.ownership import ASKS, ONLY
 from gateway.owners.pool_owners import PoolOwners
 from gateway.pool.live_pool import LivePool
 from gateway.reports.event_counters import EventCounters
 from gateway.reports.hotspot import HotspotDetector
 from gateway.reports.queue_counters import QueueCounters
 from kvstore.index.lower_tiers import TIERS
+from routing.chain.ownership import ASKS, ONLY
 from routing.cost.cost_model import PrefillCost
 from routing.ledger.fleet_view import EngineLoad
 from routing.values.load_cv import LoadSmoother, load_cv

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from gateway.contracts.key_source import MEDIA, NONE
 from gateway.contracts.snapshot import PoolEntry
 from gateway.http.openai_error import ApiError
+from gateway.regions.work_lease import HeldLease
 from gateway.requests.prompt_keys import KeyedPrompt, has_block_keys
 from gateway.requests.rejections import prompt_too_long
 from routing.policy.admission_document import SloClass
@@ -45,6 +46,8 @@ class GatewayRequest(InferenceRequest, frozen=True, gc=False):
     """The hop from the region of first contact, or to a pool of another region."""
     client_request_id: str = ""
     """The client's X-Request-Id. It is no id here, because clients can choose equal ones."""
+    lease: HeldLease | None = None
+    """The lease under which another region's gateway has forwarded it."""
     asked_model: str = ""
     """The requested alias or adapter, which restricts the request to engines that serve it. Empty: the served model."""
 
@@ -52,13 +55,6 @@ class GatewayRequest(InferenceRequest, frozen=True, gc=False):
     def reporter(self) -> str:
         """Return the tenant if its report is the only source of the request's facts, else an empty string."""
         return "" if self.proxied else self.witness
-
-    @property
-    def proves_salts(self) -> bool:
-        """Return whether a missing salt in the engine's events would be the engine's fault. A tenant's report is no
-        proof.
-        """
-        return self.salted and self.comparable and self.tracked and not self.reporter
 
 
 def gateway_request(
@@ -85,6 +81,7 @@ def gateway_request(
     client_request_id: str = "",
     model: str = "",  # the name that it asks for
     adapter: str = "",
+    lease: HeldLease | None = None,
 ) -> GatewayRequest:
     """Return a request in this pool's terms; raise ApiError 400 for a too long prompt or an unknown class.
 
@@ -113,9 +110,11 @@ def gateway_request(
         keyed is not None and _may_load(proxied, sequences, keyed),
         adapter,
         keyed is not None and keyed.source == MEDIA,
+        keyed is not None and keyed.salted and _is_proof(comparable, tracked, "" if proxied else witness),
+        hop is not None or model not in ("", entry.served_model),
         NONE if keyed is None else keyed.source,
         keyed is not None and keyed.salted,
-        tracked, proxied, witness, comparable, agent, workflow_id, hop, client_request_id,
+        tracked, proxied, witness, comparable, agent, workflow_id, hop, client_request_id, lease,
         "" if model == entry.served_model else model,
     )  # fmt: skip
 
@@ -131,6 +130,7 @@ def with_prompt(entry: PoolEntry, request: GatewayRequest, keyed: KeyedPrompt) -
         guessed=keyed.source == MEDIA,
         key_source=keyed.source,
         salted=keyed.salted,
+        proves_salts=keyed.salted and _is_proof(request.comparable, request.tracked, request.reporter),
     )
 
 
@@ -140,6 +140,11 @@ def _check_length(entry: PoolEntry, keyed: KeyedPrompt | None) -> None:
     alone = keyed.prompt_tokens - keyed.further_tokens
     if alone > entry.max_prompt_tokens:
         raise prompt_too_long(alone, entry.max_prompt_tokens)
+
+
+def _is_proof(comparable: bool, tracked: bool, reporter: str) -> bool:
+    """Return whether the request proves what its engine's events lack. A tenant's report is no proof."""
+    return comparable and tracked and not reporter
 
 
 def _may_load(proxied: bool, sequences: int, keyed: KeyedPrompt) -> bool:

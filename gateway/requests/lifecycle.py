@@ -7,8 +7,7 @@ and the listeners receive each change once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
@@ -17,13 +16,13 @@ from gateway.http.openai_error import ApiError
 from gateway.pool.overload import lag_rejection
 from gateway.pool.recent_decisions import DecisionRecord, RecentDecisions
 from gateway.pool.request_listener import RequestListener, RequestListeners
+from gateway.pool.router_driver import Placed
 from gateway.process.drain import CUT_OFF
-from gateway.regions.region_routing import Elsewhere, RegionRouting
 from gateway.requests.gateway_request import GatewayRequest
 from gateway.requests.rejections import rejection
 from gateway.traffic.traffic_window import CANCELLED, COMPLETED, FAILED, REJECTED
 from kvstore.connector.engine_params import KvOutcome
-from routing.values.decision import Decision, Dispatched, Rejected
+from routing.values.decision import Decision, Dispatched, Elsewhere, Rejected
 from routing.values.observation import Completed, Failed, FirstToken
 from routing.values.reasons import FORWARDED, NO_ENGINE
 
@@ -51,67 +50,57 @@ class RequestLifecycle:
         hold: bool,
         excluded: frozenset[str] = frozenset(),
         earlier: DecisionRecord | None = None,
-        holding: Callable[[], bool] | None = None,
     ) -> DecisionRecord:
-        """Return the record of a dispatched request; raise ApiError with 409, 429 or 503.
+        """Return the record of a request that has an engine, or goes to the region `record.elsewhere`.
 
-        `earlier` is the record of the request's previous attempt on another engine, which is continued. `holding`
-        returns whether this gateway may still serve the request (gateway.regions.work_lease).
+        Raise ApiError with 409, 429 or 503. `earlier` is the record of the request's previous attempt on another
+        engine, which is continued.
         """
         asked_s = monotonic()
-        with self._counted(pool, earlier):
+        try:
             if request.asked_model:
                 outcome = await _placed_by_name(pool, request, excluded, hold=hold)
             else:
-                outcome = await pool.decide(request, hold=hold, excluded=excluded, salted=request.proves_salts)
-        if holding is not None and isinstance(outcome, Dispatched) and not holding():
-            # No engine has received it yet, and another region may be at work on it by now.
-            pool.observe(Failed(request.request_id))
-            outcome = Rejected(request.request_id, "taken_back", 1.0)
-        return self._taken(pool, request, outcome, asked_s, earlier)
-
-    async def dispatch_or_forward(
-        self, pool: LivePool, request: GatewayRequest, regions: RegionRouting, avoided: frozenset[str]
-    ) -> tuple[DecisionRecord, Elsewhere | None]:
-        """Return (record, other region). The request is dispatched here or goes to the other region. Raise as `place`
-        does.
-
-        `avoided` are regions that have failed the request.
-        """
-        asked_s = monotonic()
-        with self._counted(pool, None):
-            outcome = await regions.place(
-                pool, request, lambda: pool.decide(request, hold=True, salted=request.proves_salts), avoided
-            )
-        if not isinstance(outcome, Elsewhere):
-            return self._taken(pool, request, outcome, asked_s), None
-        decision = _no_decision(pool, request, Rejected(request.request_id, FORWARDED, 0.0))
-        record = _new_record(decision, pool, request, (), asked_s)
-        record.hop = outcome.hop
-        self.recent.add(record)
-        return record, outcome
-
-    @contextmanager
-    def _counted(self, pool: LivePool, earlier: DecisionRecord | None) -> Iterator[None]:
-        """Count a client that disconnects while its request has no engine."""
-        try:
-            yield
+                outcome = await pool.decide(request, hold=hold, excluded=excluded)
         except asyncio.CancelledError:
             # A request that had an engine has a record, whose end is counted.
             if earlier is None:
                 self.metrics.requests.inc(pool.entry.pool_id, CANCELLED)
             raise
+        if request.lease is not None and isinstance(outcome, Dispatched) and not request.lease.holds():
+            # No engine has received it yet, and another region may be at work on it by now.
+            pool.observe(Failed(request.request_id))
+            outcome = Rejected(request.request_id, "taken_back", 1.0)
+        return self._taken(pool, request, outcome, asked_s, earlier)
+
+    async def forward_failed(self, record: DecisionRecord, request: GatewayRequest) -> None:
+        """Record that the other region did not take the request, and continue the record by the next decision.
+
+        Raise ApiError as `place` does.
+        """
+        asked_s = monotonic()
+        for notify in self._listeners.forward_ended:
+            notify(record, asked_s)
+        outcome = await record.pool.driver.forward_failed(request.request_id)
+        self._taken(record.pool, request, outcome, asked_s, record)
+
+    def forward_begun(self, record: DecisionRecord, now: float) -> None:
+        """Record the first bytes of another region's answer."""
+        if record.first_token_s is None:
+            record.first_token_s = now
+
+    def forward_ended(self, record: DecisionRecord, outcome: str, now: float) -> None:
+        """Record the end of a request in another region, whose gateway notifies its own listeners of the rest."""
+        if not record.outcome:
+            record.outcome, record.finished_s = outcome, now
+            for notify in self._listeners.forward_ended:
+                notify(record, now)
 
     def reject_if_late(self, pool: LivePool, request: GatewayRequest) -> None:
         """Raise ApiError 429 if the gateway cannot keep up, before the prompt is tokenized."""
         rejected = lag_rejection(pool.lag, pool.router, request.request_id)
         if rejected is not None:
             raise self._rejected(pool, request, rejected, monotonic(), unread=True)
-
-    def place_at_once(self, pool: LivePool, request: GatewayRequest) -> DecisionRecord:
-        """Return the record of a request that does not wait for its engine; raise ApiError as `place` does."""
-        asked_s = monotonic()
-        return self._taken(pool, request, pool.decide_at_once(request, request.proves_salts), asked_s)
 
     def observed(self, pool: LivePool, request: GatewayRequest, engine_id: str) -> DecisionRecord | None:
         """Return the record of a request that others have sent to the engine, None if the engine accepts no work."""
@@ -122,25 +111,37 @@ class RequestLifecycle:
         self,
         pool: LivePool,
         request: GatewayRequest,
-        outcome: Dispatched | Rejected,
+        outcome: Placed,
         asked_s: float,
         earlier: DecisionRecord | None = None,
     ) -> DecisionRecord:
-        """Begin or continue the record of a dispatched request; raise ApiError for a rejection."""
+        """Begin or continue the record of a request; raise ApiError for a rejection."""
         if isinstance(outcome, Rejected):
             raise self._rejected(pool, request, outcome, asked_s, earlier)
         took_s = monotonic() - asked_s
-        decision, record = outcome.decision, earlier
+        engines: tuple[str, ...] = ()
+        if isinstance(outcome, Elsewhere):
+            decision = _forwarded(pool, request)
+        else:
+            decision = outcome.decision
+            engines = _engines_of(decision)
+        record = earlier
+        again = record is not None and bool(record.attempts)
         if record is None:
-            record = _new_record(decision, pool, request, _engines_of(decision), asked_s)
+            record = _new_record(decision, pool, request, engines, asked_s)
         else:
             record.decision = decision
-            record.attempts += _engines_of(decision)
+            record.attempts += engines
             # They belong to the attempt before.
             record.handed_over_s = record.cached_tokens = None
-        self.recent.add(record, again=earlier is not None)
-        for notify in self._listeners.dispatched:
-            notify(record, request, took_s, earlier is not None)
+            record.elsewhere, record.hop = None, request.hop
+        self.recent.add(record, again=again)
+        if not isinstance(outcome, Elsewhere):
+            record.load_holders = outcome.holders
+            for notify in self._listeners.dispatched:
+                notify(record, request, took_s, again)
+        else:
+            record.elsewhere, record.hop = outcome, outcome.hop
         return record
 
     def first_token(self, record: DecisionRecord, now: float) -> None:
@@ -275,6 +276,9 @@ class RequestLifecycle:
             if unread:
                 # Recordings would need the shape of the prompt, and leave such a request out.
                 record.keys = None
+        elif not record.attempts:
+            # It was in another region meanwhile, which did not take it.
+            record.decision, record.elsewhere, record.hop = _no_decision(pool, request, rejected), None, request.hop
         self._end(record, REJECTED, monotonic(), rejected.code)
         # A time that would depend on the engines' work is replaced by one that does not.
         return rejection(rejected, pool.entry.policy.ttft_slo_s if pool.hides_load_from(request.witness) else None)
@@ -311,9 +315,7 @@ def _new_record(
     )
 
 
-async def _placed_by_name(
-    pool: LivePool, request: GatewayRequest, excluded: frozenset[str], *, hold: bool
-) -> Dispatched | Rejected:
+async def _placed_by_name(pool: LivePool, request: GatewayRequest, excluded: frozenset[str], *, hold: bool) -> Placed:
     """Return the outcome on an engine that serves the alias or adapter. Any other engine would answer 404.
 
     The router ignores exclusions that leave no engine, so its choice is checked: a request that has waited for an
@@ -328,9 +330,10 @@ async def _placed_by_name(
             request,
             hold=waits,
             excluded=lacking | excluded if able - excluded else lacking,
-            salted=request.proves_salts,
         )
-        if isinstance(outcome, Rejected) or pool.names.engines(request.asked_model) >= {*_engines_of(outcome.decision)}:
+        if not isinstance(outcome, Dispatched) or pool.names.engines(request.asked_model) >= {
+            *_engines_of(outcome.decision)
+        }:
             return outcome
         pool.observe(Failed(request.request_id))
     return Rejected(request.request_id, NO_ENGINE, 1.0)
@@ -340,6 +343,11 @@ def _engines_of(decision: Decision) -> tuple[str, ...]:
     """Return the engines that the decision chose, in the order of their legs."""
     pair = decision.pair
     return (decision.engine_id,) if pair is None else (decision.engine_id, pair.engine_id)
+
+
+def _forwarded(pool: LivePool, request: GatewayRequest) -> Decision:
+    """Return the placeholder decision of a request that another region gets."""
+    return _no_decision(pool, request, Rejected(request.request_id, FORWARDED, 0.0))
 
 
 def _no_decision(pool: LivePool, request: GatewayRequest, rejected: Rejected) -> Decision:

@@ -112,33 +112,26 @@ class PromptKeys:
         self._under_way: dict[bytes, asyncio.Task[KeyedPrompt | None]] = {}
         self._turn = 0
 
-    def at_once(self, pool: LivePool, domain: str, prompt: Prompt, lora: str = "") -> KeyedPrompt | None:
-        """Return the keys in the caller's isolation domain, None if they need a tokenizer.
-
-        `lora` is the adapter that computes the prompt; empty: none.
-        """
-        keyed = _keyed_here(pool, pool.seed(domain, lora), prompt)
-        return None if keyed is None else _completed(pool, keyed, domain, prompt)
-
     async def keys(
         self, pool: LivePool, domain: str, prompt: Prompt, tenant_id: str = "", lora: str = ""
     ) -> KeyedPrompt:
-        """Return the keys, from an engine's tokenizer if needed. A missing tokenizer raises no error.
+        """Return the keys in the caller's isolation domain, from an engine's tokenizer if needed.
 
-        Prompts of one tenant are not remembered for another, because source and length would reveal earlier senders.
+        A missing tokenizer raises no error. `lora` is the adapter that computes the prompt; empty: none. Prompts of one
+        tenant are not remembered for another, because source and length would reveal earlier senders.
         """
-        name = _named(pool, prompt, "" if pool.one_tenant else tenant_id)
-        if isinstance(prompt, ChatPrompt) and prompt.media and pool.entry.key_source != "approximate":
-            return await self._media_keys(pool, name, domain, prompt, lora)
-        return _completed(pool, await self._keys(pool, name, pool.seed(domain, lora), prompt, lora), domain, prompt)
+        seed = pool.seed(domain, lora)
+        keyed = _keyed_here(pool, seed, prompt)
+        if keyed is None:
+            name = _named(pool, prompt, "" if pool.one_tenant else tenant_id)
+            if isinstance(prompt, ChatPrompt) and prompt.media and pool.entry.key_source != "approximate":
+                return await self._media_keys(pool, name, domain, prompt, lora)
+            keyed = await self._keys(pool, name, seed, prompt, lora)
+        return _completed(pool, keyed, domain, prompt)
 
     async def _keys(self, pool: LivePool, name: bytes, seed: int, prompt: Prompt, lora: str) -> KeyedPrompt:
-        if isinstance(prompt, TokenPrompt) and len(prompt.token_ids) > TURN_BYTES // 8:
+        if isinstance(prompt, TokenPrompt):
             return await _token_keys_in_turns(pool, seed, prompt.token_ids)
-        if isinstance(prompt, TokenPrompt | HashedPrompt | UnmatchedPrompt):
-            made = _keyed_here(pool, seed, prompt)
-            if made is not None:
-                return made
         data = _text_of(prompt)
         if len(data) > TURN_BYTES:
             await asyncio.sleep(0)
@@ -290,18 +283,20 @@ def _truncated(entry: PoolEntry, keyed: KeyedPrompt, prompt: Prompt) -> KeyedPro
     return keyed if keyed.prompt_tokens <= kept else KeyedPrompt((), kept, UNMATCHED)
 
 
+def needs_tokenizer(pool: LivePool, prompt: Prompt) -> bool:
+    """Return whether an engine has to tokenize the prompt."""
+    counted_here = isinstance(prompt, HashedPrompt | TokenPrompt | UnmatchedPrompt)
+    return not counted_here and pool.entry.key_source != "approximate"
+
+
 def _keyed_here(pool: LivePool, seed: int, prompt: Prompt) -> KeyedPrompt | None:
-    entry = pool.entry
+    """Return the keys of a prompt without text, None for one that takes several steps."""
+    if isinstance(prompt, HashedPrompt):
+        return _from_hashes(seed, prompt, pool.entry.block_tokens)
     if isinstance(prompt, UnmatchedPrompt):
         return KeyedPrompt((), max(1, prompt.text_bytes // BYTES_PER_TOKEN), UNMATCHED)
-    if isinstance(prompt, HashedPrompt):
-        return _from_hashes(seed, prompt, entry.block_tokens)
-    if isinstance(prompt, TokenPrompt):
-        tokens = prompt.token_ids
-        return KeyedPrompt(_token_keys(pool, seed, tokens), len(tokens), TOKENS)
-    if entry.key_source == "approximate":
-        data = _text_of(prompt)
-        return _from_bytes(pool, byte_block_keys(seed, data, entry.block_bytes), data)
+    if isinstance(prompt, TokenPrompt) and len(prompt.token_ids) <= TURN_BYTES // 8:
+        return KeyedPrompt(_token_keys(pool, seed, prompt.token_ids), len(prompt.token_ids), TOKENS)
     return None
 
 

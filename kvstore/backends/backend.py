@@ -11,6 +11,7 @@ from kvstore.keys.keyring import Keyring
 from kvstore.tiers.block_facts import BlockFacts
 from kvstore.transfer.frames import CacheHint
 from kvstore.transfer.tls import TlsFiles
+from kvstore.transfer.transfer_client import Received, Wanted
 
 
 class BackendSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,14 +45,14 @@ class KvBackend(Protocol):
     ) -> bool:
         """Store blocks of one tenant. Return False if some are not stored; the caller continues without them."""
 
-    def get(self, wanted: Sequence[tuple[bytes, memoryview | None]], holder: str = "") -> list[memoryview | None]:
-        """Return blocks by key, each in its given buffer or a new one. None for a miss or no answer.
+    def get(self, wanted: Sequence[Wanted], holders: Sequence[str] = ()) -> Received:
+        """Return blocks, and why others are missing.
 
-        `holder` is the node to query, empty for the engine's own. A store without nodes ignores it.
+        `holders` are the nodes to query, in order; none for the engine's own. A store without nodes ignores them.
         """
 
-    def exist(self, keys: Sequence[bytes], holder: str = "") -> list[bool]:
-        """Return which blocks are currently present."""
+    def exist(self, keys: Sequence[bytes]) -> list[bool]:
+        """Return which blocks are currently present on the engine's own node, or in the store."""
 
     def pin(self, keys: Sequence[bytes], seconds: float) -> None:
         """Keep blocks that are already present for `seconds`, if the store supports it."""

@@ -16,6 +16,7 @@ from kvstore.backends.backend import BackendSettings
 from kvstore.tiers.block_facts import CHECKSUM_BYTES, BlockFacts, checksum_of
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.frames import CacheHint
+from kvstore.transfer.transfer_client import Fetched, Received, Verdict, Wanted
 
 _METADATA = "P2PHANDSHAKE"
 """Members exchange their metadata directly, without a metadata server."""
@@ -71,21 +72,31 @@ class MooncakeBackend:
                 for facts, payload in blocks
             )
 
-    def get(self, wanted: Sequence[tuple[bytes, memoryview | None]], holder: str = "") -> list[memoryview | None]:
+    def get(self, wanted: Sequence[Wanted], holders: Sequence[str] = ()) -> Received:
         """Return blocks from any member of the store. Stops after a piece without any hit."""
-        blocks: list[memoryview | None] = []
+        blocks: list[Fetched | None] = []
         with self._in_use():
             for first in range(0, len(wanted), _PIECE_BLOCKS):
                 piece = wanted[first : first + _PIECE_BLOCKS]
-                handles = self._store.batch_get_buffer([_name(key) for key, _ in piece])
-                came = [self._checked(*asked, handle) for asked, handle in zip(piece, handles, strict=True)]
+                handles = self._store.batch_get_buffer([_name(item.key) for item in piece])
+                came = [self._checked(item, handle) for item, handle in zip(piece, handles, strict=True)]
                 blocks += came
                 # Where the master is gone each call takes seconds, and a prompt's later blocks are of no use alone.
                 if not any(came):
                     break
-        return blocks + [None] * (len(wanted) - len(blocks))
+        blocks += [None] * (len(wanted) - len(blocks))
+        missing = [item.key for item, block in zip(wanted, blocks, strict=True) if block is None]
+        return Received(blocks, {"": self._verdict(missing[0])} if missing else {})
 
-    def exist(self, keys: Sequence[bytes], holder: str = "") -> list[bool]:
+    def _verdict(self, key: bytes) -> Verdict:
+        # Mooncake's get returns the same for a miss and for a master that does not answer.
+        try:
+            self.exist([key])
+        except PeerError:
+            return "down"
+        return "missing"
+
+    def exist(self, keys: Sequence[bytes]) -> list[bool]:
         """Return which blocks the store holds."""
         with self._in_use():
             states: list[int] = self._store.batch_is_exist([_name(key) for key in keys])
@@ -125,21 +136,23 @@ class MooncakeBackend:
         if store is not None:
             store.close()
 
-    def _checked(self, key: bytes, into: memoryview | None, handle: Any) -> memoryview | None:
+    def _checked(self, wanted: Wanted, handle: Any) -> Fetched | None:
         """Return a block whose checksum matches, copied out of the store's buffer. Remove a corrupt one."""
         if handle is None:
             return None
+        into = wanted.into
         with memoryview(handle).cast("B") as came:
             length = len(came) - CHECKSUM_BYTES
-            if length <= 0 or checksum_of(came[:length]) != came[length:]:
+            checksum = bytes(came[length:]) if length > 0 else b""
+            if length <= 0 or checksum_of(came[:length]) != checksum:
                 self.corrupt += 1
-                self._store.remove(_name(key), force=True)
+                self._store.remove(_name(wanted.key), force=True)
                 return None
             if into is not None and len(into) < length:
                 return None
             view = memoryview(bytearray(length)) if into is None else into[:length]
             view[:] = came[:length]
-            return view
+            return Fetched(view, checksum)
 
 
 def _module() -> Any:

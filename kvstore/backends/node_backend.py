@@ -9,7 +9,7 @@ from kvstore.tiers.block_facts import BlockFacts
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.flow_control import FlowPriority
 from kvstore.transfer.frames import CacheHint, Done, Held, Lookup, Pin
-from kvstore.transfer.transfer_client import TransferClient, TransferSettings, Wanted
+from kvstore.transfer.transfer_client import Received, TransferClient, TransferSettings, Wanted
 
 
 class NodeBackend:
@@ -26,14 +26,13 @@ class NodeBackend:
         """Store all blocks or none, at lower priority than loads of requests."""
         return isinstance(self._client.put(self._node, blocks, hint, pin_s, FlowPriority.REPLICATION), Done)
 
-    def get(self, wanted: Sequence[tuple[bytes, memoryview | None]], holder: str = "") -> list[memoryview | None]:
+    def get(self, wanted: Sequence[Wanted], holders: Sequence[str] = ()) -> Received:
         """Return the blocks whose checksums match."""
-        fetched = self._client.get([holder or self._node], [Wanted(key, into) for key, into in wanted])
-        return [item.payload if item else None for item in fetched]
+        return self._client.get(holders or [self._node], wanted)
 
-    def exist(self, keys: Sequence[bytes], holder: str = "") -> list[bool]:
-        """Return which blocks a node holds."""
-        answer = self._client.call(holder or self._node, Lookup(list(keys)))
+    def exist(self, keys: Sequence[bytes]) -> list[bool]:
+        """Return which blocks the engine's own node holds."""
+        answer = self._client.call(self._node, Lookup(list(keys)))
         if not isinstance(answer, Held):
             raise PeerError("the node sent an unexpected response to a lookup")
         return [length >= 0 for length, _ in answer.blocks]

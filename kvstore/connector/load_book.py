@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from kvstore.connector.engine_params import KvOutcome
 from kvstore.connector.step_messages import LoadEnd, LoadJob
 
 
@@ -47,7 +48,7 @@ class LoadBook:
             return waiting is not None
 
     def end(self, end: LoadEnd) -> None:
-        """End a claimed load. Blocks after the first `end.blocks` have failed."""
+        """End a claimed load. Blocks after the loaded ones have failed."""
         with self._lock:
             job = self._writing.pop(end.request_id, None)
             if job is not None:
@@ -59,7 +60,8 @@ class LoadBook:
             for request_id, (job, began, ends_at) in list(self._waiting.items()):
                 if ends_at <= now:
                     del self._waiting[request_id]
-                    self._close(job, LoadEnd(request_id=request_id, seconds=now - began, reason="late"))
+                    outcome = KvOutcome(seconds=now - began, reason="late")
+                    self._close(job, LoadEnd(request_id=request_id, outcome=outcome))
 
     def take(self) -> tuple[list[LoadEnd], set[int]]:
         """Return the loads that ended since the last call, and the engine's blocks that were not loaded."""
@@ -70,4 +72,4 @@ class LoadBook:
 
     def _close(self, job: LoadJob, end: LoadEnd) -> None:
         self._ended.append(end)
-        self._failed.update(job.block_ids[end.blocks :])
+        self._failed.update(job.block_ids[end.outcome.loaded_blocks :])

@@ -16,7 +16,7 @@ from kvstore.connector.domain_keys import Domain
 from kvstore.connector.engine_params import FIELD, KvOutcome, LoadInstruction, order_in
 from kvstore.connector.load_estimate import LoadEstimate
 from kvstore.connector.offered_blocks import OfferedBlocks
-from kvstore.connector.step_messages import LoadEnd, LoadJob, SaveJob, StepJobs, StepReport
+from kvstore.connector.step_messages import LoadJob, SaveJob, StepJobs, StepReport
 
 
 class EngineRequest(Protocol):
@@ -70,7 +70,8 @@ class _Tracked:
     """Whether the request has loaded once. Blocks missing then are computed."""
     late: bool = False
     """Whether computing was faster than the ordered load."""
-    end: LoadEnd | None = None
+    outcome: KvOutcome | None = None
+    """The outcome of its load, None before its end."""
 
 
 class SchedulerSide:
@@ -176,25 +177,27 @@ class SchedulerSide:
         self._pinned.drop(report.unsaved)
         self.estimate.computed(report.token_s)
         for end in report.ends:
-            self.estimate.end(end.request_id, end.loaded_bytes, end.seconds)
+            outcome = end.outcome
+            self.estimate.end(end.request_id, outcome.loaded_bytes, outcome.seconds)
             tracked = self._tracked.get(end.request_id)
             if tracked is None:
                 continue
-            tracked.end = end
-            behind = tracked.load_from + end.blocks
+            tracked.outcome = outcome
+            behind = tracked.load_from + outcome.loaded_blocks
             hashes = [bytes(block_hash_) for block_hash_ in tracked.request.block_hashes]
             # The blocks came from a node, so that they need no offer.
             self.offered.add(hashes[tracked.load_from : behind], now)
-            if end.reason == "missing":
+            if outcome.reason == "missing":
                 # The node that was believed to hold them, perhaps the engine's own, has lost them.
                 self.offered.drop(hashes[behind:])
 
     def loaded(self, request_id: str) -> tuple[Any, int, int] | None:
         """Return an ended load's request, the number of tokens that the engine already had, and the number loaded."""
         tracked = self._tracked.get(request_id)
-        if tracked is None or tracked.end is None:
+        if tracked is None or tracked.outcome is None:
             return None
-        return tracked.request, tracked.load_from * self._block_tokens, tracked.end.blocks * self._block_tokens
+        loaded_tokens = tracked.outcome.loaded_blocks * self._block_tokens
+        return tracked.request, tracked.load_from * self._block_tokens, loaded_tokens
 
     def finished(self, request_id: str) -> dict[str, Any] | None:
         """Forget a request and return the outcome of its order for its response.
@@ -204,9 +207,10 @@ class SchedulerSide:
         tracked = self._tracked.pop(request_id, None)
         if self.lookup is not None:
             self.lookup.forget(request_id)
-        if tracked is None or not (tracked.order.load_blocks or tracked.end):
+        if tracked is None or not (tracked.order.load_blocks or tracked.outcome):
             return None
-        return {FIELD: msgspec.to_builtins(_outcome(tracked))}
+        outcome = tracked.outcome or KvOutcome(reason="late" if tracked.late else "")
+        return {FIELD: msgspec.to_builtins(outcome)}
 
     def _there(self, tracked: _Tracked, chain_hashes: Sequence[bytes], now: float) -> int | None:
         if tracked.ordered or self.lookup is None:
@@ -246,16 +250,3 @@ class SchedulerSide:
             hint=order.hint,
             pin_s=order.pin_s,
         )
-
-
-def _outcome(tracked: _Tracked) -> KvOutcome:
-    end = tracked.end
-    if end is None:
-        return KvOutcome(reason="late" if tracked.late else "")
-    return KvOutcome(
-        loaded_blocks=end.blocks,
-        loaded_bytes=end.loaded_bytes,
-        seconds=end.seconds,
-        holder=end.holder,
-        reason=end.reason,
-    )

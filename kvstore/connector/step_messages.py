@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kvstore.connector.domain_keys import Domain
+from kvstore.connector.engine_params import KvOutcome
 from kvstore.transfer.frames import CacheHint
 
 
@@ -52,12 +53,7 @@ class LoadEnd(msgspec.Struct, frozen=True, kw_only=True):
     """Outcome of one request's load. Blocks after the loaded ones are computed."""
 
     request_id: str
-    blocks: int = 0
-    loaded_bytes: int = 0
-    seconds: float = 0.0
-    holder: str = ""
-    reason: str = ""
-    """Why blocks are missing: missing, failed, or late. Empty if all were loaded."""
+    outcome: KvOutcome
 
 
 class StepReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +73,8 @@ class StepReport(msgspec.Struct, frozen=True, kw_only=True):
         ends = {end.request_id: end for end in self.ends}
         for end in other.ends:
             known = ends.get(end.request_id)
-            ends[end.request_id] = end if known is None or end.blocks < known.blocks else known
+            if known is None or end.outcome.loaded_blocks < known.outcome.loaded_blocks:
+                ends[end.request_id] = end
         return StepReport(
             ends=tuple(ends.values()),
             unsaved=tuple(dict.fromkeys((*self.unsaved, *other.unsaved))),

@@ -199,7 +199,7 @@ class NodeService:
         missing = [fill.record.facts.key for fill, came in zip(filling, right, strict=True) if not came]
         return self._rejected("holder", missing)
 
-    def _fetch(self, tx_id: str, message: Pull, filling: list[Filling]) -> list[Fetched | None]:
+    def _fetch(self, tx_id: str, message: Pull, filling: list[Filling]) -> Sequence[Fetched | None]:
         keys = [item.record.facts.key for item in filling]
         wanted = [Wanted(key, fill.view) for key, fill in zip(keys, filling, strict=True)]
         try:
@@ -208,7 +208,7 @@ class NodeService:
                 return [None] * len(wanted)
             # The number comes from the wire, and any other would raise.
             priority = FlowPriority(max(FlowPriority.REQUEST, min(message.priority, FlowPriority.REPLICATION)))
-            fetched = self._client.get([message.holder], wanted, priority)
+            fetched = self._client.get([message.holder], wanted, priority).blocks
             if self._pace is not None and priority != FlowPriority.REQUEST:
                 # Only pulls that no request waits for are slowed down.
                 self._pace.came(sum(len(item.payload) for item in fetched if item is not None))

@@ -28,7 +28,3 @@ class LinkRate:
             # The first measurement is better than the prior.
             self.bytes_per_s += (_SHARE if self.large_transfers else 1.0) * (rate - self.bytes_per_s)
             self.large_transfers += 1
-
-    def cost_s(self, size: int) -> float:
-        """Return the expected seconds of a transfer of `size` bytes."""
-        return self.latency_s + size / self.bytes_per_s

@@ -1,9 +1,11 @@
-"""Read and write blocks on nodes in batches with checksums, using another connection or holder after a failure."""
+"""Read and write blocks on nodes in batches with checksums. The only failover to another connection or holder."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -30,6 +32,12 @@ from kvstore.transfer.quarantine import Quarantine
 from kvstore.transfer.tls import TlsFiles
 
 _MAX_LINKS = 1024
+_TRIES = 2
+"""A corrupt block may be repaired from the holder's other tier."""
+
+Answered = TypeVar("Answered")
+Verdict = Literal["missing", "corrupt", "down"]
+"""Why a holder did not send a block: it has none, its copy does not match the checksum, or it does not answer."""
 
 
 class Wanted(msgspec.Struct, frozen=True, gc=False):
@@ -44,6 +52,31 @@ class Fetched(msgspec.Struct, frozen=True, gc=False):
 
     payload: memoryview
     checksum: bytes
+    holder: str = ""
+    """Address of the node that sent it."""
+
+
+class Received(NamedTuple):
+    """Result of a get."""
+
+    blocks: Sequence[Fetched | None]
+    """In the order of the request, None if no holder has an intact block; its buffer then has undefined contents."""
+    verdicts: Mapping[str, Verdict]
+    """Holders in the order of the queries, without those that sent all the blocks that were still missing."""
+
+    @property
+    def holder(self) -> str:
+        """Address of the node that sent the first block, empty if none did."""
+        first = self.blocks[0] if self.blocks else None
+        return first.holder if first is not None else ""
+
+    @property
+    def reason(self) -> str:
+        """Why blocks are missing: "failed" if the first holder without them is down, else "missing". Else empty."""
+        if all(block is not None for block in self.blocks):
+            return ""
+        # The first holder is the one that the gateway counted on, so its verdict is reported.
+        return "failed" if next(iter(self.verdicts.values()), "missing") == "down" else "missing"
 
 
 class TransferSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,47 +125,32 @@ class TransferClient:
         Raises PeerError; it is then unknown whether the message was executed. A rejection as "locked" or "duplicate"
         can be caused by the same message on the broken connection.
         """
-        while True:
-            connection, kept = self._take(address)
-            try:
-                connection.send(message, payload)
-                answer, _ = connection.receive()
-            except PeerError:
-                connection.close()
-                # The node may have closed an idle connection: a new one decides whether it is gone.
-                if kept:
-                    continue
-                self._failed(address)
-                raise
-            except BaseException:
-                # A message over the limits, for example: the request has no answer to wait for.
-                connection.close()
-                raise
-            self._pool.give(address, connection)
-            self._succeeded(address)
-            return answer  # type: ignore[return-value]
+
+        def exchange(connection: Connection) -> Message:
+            connection.send(message, payload)
+            return connection.receive()[0]
+
+        return self._over(address, exchange)  # type: ignore[return-value]
 
     def get(
         self, holders: Sequence[str], wanted: Sequence[Wanted], priority: FlowPriority = FlowPriority.REQUEST
-    ) -> list[Fetched | None]:
-        """Return the blocks in order, None if no holder has an intact one; its buffer then has undefined contents.
-
-        Holders with the cheapest links are queried first, the others only for missing blocks.
-        """
+    ) -> Received:
+        """Return the blocks. Query the holders in the given order, the later ones only for missing blocks."""
         fetched: list[Fetched | None] = [None] * len(wanted)
-        size = sum(len(item.into) if item.into is not None else 0 for item in wanted)
-        with self._lock:
-            usable = [item for item in holders if self._quarantine.usable(item, self._clock())]
-            # An unknown link comes first, or its cost would never be learned.
-            usable.sort(key=lambda item: self.links[item].cost_s(size) if item in self.links else 0.0)
-        for holder in usable:
-            missing = [index for index, block in enumerate(fetched) if block is None]
-            # A corrupt block may be repaired from the holder's other tier, a broken connection by a new one.
-            for _ in range(2):
-                if not missing or not self._get_from(holder, wanted, fetched, missing, priority):
+        verdicts: dict[str, Verdict] = {}
+        for holder in holders:
+            with self._lock:
+                usable = self._quarantine.usable(holder, self._clock())
+            verdict: Verdict = "down"
+            for _ in range(_TRIES if usable else 0):
+                missing = [index for index, block in enumerate(fetched) if block is None]
+                verdict = self._get_from(holder, wanted, fetched, missing, priority)
+                if verdict != "corrupt":
                     break
-                missing = [index for index in missing if fetched[index] is None]
-        return fetched
+            if all(block is not None for block in fetched):
+                break
+            verdicts[holder] = verdict
+        return Received(fetched, verdicts)
 
     def put(
         self,
@@ -166,36 +184,27 @@ class TransferClient:
         fetched: list[Fetched | None],
         missing: list[int],
         priority: FlowPriority,
-    ) -> bool:
-        """Request the missing blocks from one holder. Return whether another request can yield more."""
-        again, kept = False, True
+    ) -> Verdict:
+        """Request the missing blocks from one holder. Return why it did not send the ones that are still missing."""
+        verdict: Verdict = "missing"
         while missing:
+            piece = partial(self._piece, holder, wanted, fetched, missing, priority)
             try:
-                connection, kept = self._take(holder)
-                try:
-                    answered, corrupt = self._piece(connection, holder, wanted, fetched, missing, priority)
-                except (PeerError, TimeoutError):
-                    connection.close()
-                    raise
-                self._pool.give(holder, connection)
+                answered, corrupt = self._over(holder, piece)
             except (PeerError, TimeoutError):
-                # Only a new connection that fails counts against the node.
-                if not kept:
-                    self._failed(holder)
-                return True
-            self._succeeded(holder)
-            again = again or corrupt
+                return "down"
+            verdict = "corrupt" if corrupt else verdict
             missing = missing[answered:]
-        return again
+        return verdict
 
     def _piece(
         self,
-        connection: Connection,
         holder: str,
         wanted: Sequence[Wanted],
         fetched: list[Fetched | None],
         missing: list[int],
         priority: FlowPriority,
+        connection: Connection,
     ) -> tuple[int, bool]:
         """Receive the first missing blocks. Return the number of answered blocks, and whether one was corrupt."""
         asked = missing[:MAX_KEYS]
@@ -217,8 +226,10 @@ class TransferClient:
                     connection.discard(length)
                     continue
                 view = memoryview(bytearray(length)) if into is None else into[:length]
+                # A piece that is requested again overwrites the buffer.
+                fetched[index] = None
                 if connection.receive_payload(view) == checksum:
-                    fetched[index] = Fetched(view, checksum)
+                    fetched[index] = Fetched(view, checksum, holder)
                 else:
                     suspects.append(wanted[index].key)
             seconds = self._clock() - began
@@ -239,17 +250,28 @@ class TransferClient:
             link = self.links.get(holder)
             return link.bytes_per_s if link is not None and link.large_transfers else 0.0
 
-    def _take(self, address: str) -> tuple[Connection, bool]:
-        try:
-            return self._pool.take(address)
-        except PeerError:
-            self._failed(address)
-            raise
+    def _over(self, address: str, exchange: Callable[[Connection], Answered]) -> Answered:
+        """Run an exchange over a connection to a node, and again over a new one if a pooled one was closed.
 
-    def _failed(self, address: str) -> None:
-        with self._lock:
-            self._quarantine.failed(address, self._clock())
-
-    def _succeeded(self, address: str) -> None:
-        with self._lock:
-            self._quarantine.succeeded(address)
+        Raises PeerError if a new connection fails.
+        """
+        while True:
+            kept, connection = False, None
+            try:
+                connection, kept = self._pool.take(address)
+                result = exchange(connection)
+            except BaseException as error:
+                # After a message over the limits, for example, there is no answer to wait for.
+                if connection is not None:
+                    connection.close()
+                if isinstance(error, PeerError):
+                    # The node may have closed an idle connection: a new one decides whether it is gone.
+                    if kept:
+                        continue
+                    with self._lock:
+                        self._quarantine.failed(address, self._clock())
+                raise
+            self._pool.give(address, connection)
+            with self._lock:
+                self._quarantine.succeeded(address)
+            return result

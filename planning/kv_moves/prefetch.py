@@ -10,32 +10,30 @@ import math
 from collections.abc import Sequence
 
 from planning.kv_moves.kv_move import MAX_BLOCKS, PREFETCH, KvMove
-from routing.ledger.node_loads import Load, Loadable, NodeLoads
 from routing.values.decision import Decision
 from routing.values.inference_request import InferenceRequest
+from routing.values.load_options import Fetch, LoadCosts, LoadOptions
 
 MIN_WAIT_S = 0.02
 """A shorter wait ends before a node has answered the three calls of an order."""
 
 
-def prefetch(request: InferenceRequest, decision: Decision, loads: NodeLoads, now: float) -> KvMove | None:
+def prefetch(request: InferenceRequest, decision: Decision, loads: LoadOptions) -> KvMove | None:
     """Return the move for a bound queued request, None if no move pays off or would arrive in time.
 
     If the request will load from the engine's own node, its blocks that are only on SSD are moved to DRAM.
     """
-    home = loads.homes.get(decision.engine_id)
+    costs = loads.costs
+    home = costs.homes.get(decision.engine_id)
     if home is None or decision.wait_s < MIN_WAIT_S:
         return None
-    loadable = loads.loadable(request.keys, now)
-    if loadable is None:
-        return None
-    own, held = _own(loadable, home), _held(decision)
-    without_s = _prefill_s(request, decision, loadable.onto(decision.engine_id, held))
+    own, held = loads.blocks_on(home), _held(decision)
+    without_s = _prefill_s(request, decision, loads.onto(decision.engine_id, held))
     ways = [
-        (without_s - _prefill_s(request, decision, [_near(decision, loads, blocks)]), move)
-        for blocks, nodes in loadable.groups
+        (without_s - _prefill_s(request, decision, [_near(decision, costs, blocks)]), move)
+        for blocks, nodes in loads.groups
         for node in nodes
-        if node != home and (move := _move(request, decision, loads, node, own, blocks)) is not None
+        if node != home and (move := _move(request, decision, costs, node, own, blocks)) is not None
     ]
     # Only moves that save time and end before the request starts.
     ways = [way for way in ways if way[0] > 0 and way[1].seconds <= decision.wait_s]
@@ -45,24 +43,24 @@ def prefetch(request: InferenceRequest, decision: Decision, loads: NodeLoads, no
     # Nothing to fetch from others: blocks on the own node's SSD can still come to its DRAM.
     if fetch is None or fetch.node != home or not fetch.ssd_blocks:
         return None
-    return _move(request, decision, loads, home, fetch.blocks - fetch.ssd_blocks, fetch.blocks)
+    return _move(request, decision, costs, home, fetch.blocks - fetch.ssd_blocks, fetch.blocks)
 
 
 def _move(
-    request: InferenceRequest, decision: Decision, loads: NodeLoads, source: str, first: int, blocks: int
+    request: InferenceRequest, decision: Decision, costs: LoadCosts, source: str, first: int, blocks: int
 ) -> KvMove | None:
     keys = request.keys[first:blocks][:MAX_BLOCKS]
-    home = loads.homes[decision.engine_id]
-    return KvMove(PREFETCH, source, home, keys, loads.seconds(home, source, len(keys))) if keys else None
+    home = costs.homes[decision.engine_id]
+    return KvMove(PREFETCH, source, home, keys, costs.seconds(home, source, len(keys))) if keys else None
 
 
-def _near(decision: Decision, loads: NodeLoads, blocks: int) -> Load:
+def _near(decision: Decision, costs: LoadCosts, blocks: int) -> Fetch:
     """Return the load of `blocks` leading blocks once they are on the engine's own node."""
-    home = loads.homes[decision.engine_id]
-    return Load(loads.seconds(home, home, max(0, blocks - _held(decision))), blocks, home)
+    home = costs.homes[decision.engine_id]
+    return Fetch("", blocks, costs.seconds(home, home, max(0, blocks - _held(decision))), home)
 
 
-def _prefill_s(request: InferenceRequest, decision: Decision, ways: Sequence[Load]) -> float:
+def _prefill_s(request: InferenceRequest, decision: Decision, ways: Sequence[Fetch]) -> float:
     """Return the seconds of the cheapest prefill: computed entirely, or after one of these loads."""
     block_s = request.block_tokens * _token_s(decision)
     held, blocks = _held(decision), len(request.keys)
@@ -84,8 +82,3 @@ def _token_s(decision: Decision) -> float:
 def _held(decision: Decision) -> int:
     """Return the number of leading blocks on the engine itself."""
     return decision.candidates[0].blocks if decision.candidates else 0
-
-
-def _own(loadable: Loadable, home: str) -> int:
-    """Return the number of leading blocks on the engine's own node."""
-    return max((blocks for blocks, nodes in loadable.groups if home in nodes), default=0)

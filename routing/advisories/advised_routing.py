@@ -18,12 +18,12 @@ from routing.advisories.prefetch_gate import prefetch_starts
 from routing.advisories.session_cost import EngineOffer, SessionCost, SessionEngineSpeed, at_arrival, cheapest, cost_of
 from routing.cost.cost_model import DecodeCost, PrefillCost
 from routing.ledger.fleet_view import FleetView
-from routing.ledger.node_loads import Load
-from routing.ledger.prefill_with_loads import Prefill, Prefills, loadable_blocks
+from routing.ledger.prefill_with_loads import Prefill, Prefills
 from routing.policy.policy_document import GATED, OFF, STICKY, SYMPHONY, RoutingPolicy
 from routing.values import reasons
-from routing.values.decision import Candidate, Choice, Fetch
+from routing.values.decision import Candidate, Choice
 from routing.values.inference_request import InferenceRequest
+from routing.values.load_options import LoadOptions
 
 OVERRULE_S = 0.3
 """An arrival overrules its reservation if another engine is cheaper by more than this."""
@@ -112,7 +112,8 @@ class AdvisedRouting:
         session = session_key(request.tenant_id, request.session_id)
         # Before the options are scored: a session's old reservation must not count against it.
         self.sessions.release(session)
-        options = self._options(request, view, now)
+        loads = view.load_options(request, now)
+        options = self._options(request, view, loads, now)
         chosen = self._chosen(options, last_engine)
         # With a long lead, the request may be late by as much again.
         expires_s = now + max(STICKY_S if self.rule == STICKY else LIFETIME_S, 2 * lead_s)
@@ -125,7 +126,7 @@ class AdvisedRouting:
                 expires_s=expires_s,
             )
         )
-        staging = self._staging(request, chosen, now, backlog)
+        staging = self._staging(request, chosen, loads, backlog)
         if staging is not None and self.rule == GATED and not prefetch_starts(staging.eta_s, lead_s):
             staging = None
         return Advised(view.roster.engine_ids[chosen.target], staging, expires_s)
@@ -139,7 +140,8 @@ class AdvisedRouting:
         reserved = self.sessions.release(session_key(request.tenant_id, request.session_id))
         if reserved is None or reserved.expires_s <= now or reserved.engine_id not in view.roster.accepting:
             return choice
-        options = {option.target: option for option in self._options(request, view, now)}
+        loads = choice.loads if choice.loads is not None else view.load_options(request, now)
+        options = {option.target: option for option in self._options(request, view, loads, now)}
         held = options[reserved.engine_id]
         if self.rule == GATED:
             best = at_arrival([option.cost for option in options.values()], held.target, OVERRULE_S)
@@ -149,7 +151,7 @@ class AdvisedRouting:
         kept = [
             _candidate(known, view, now) for known in [held, *(other for other in others if other is not held)][:_KEPT]
         ]
-        return Choice(held.target, reasons.ADVISED, tuple(kept), held.prefill.fetch)
+        return Choice(held.target, reasons.ADVISED, tuple(kept), held.prefill.fetch, loads)
 
     def keep(self, request: InferenceRequest, target: int, now: float) -> None:
         """Record a session's engine. The session keeps it, without counting as expected load."""
@@ -166,19 +168,15 @@ class AdvisedRouting:
         """End a session's reservation. Return whether it had one."""
         return self.sessions.release(session_key(tenant_id, session_id)) is not None
 
-    def _options(self, request: InferenceRequest, view: FleetView, now: float) -> list[_Option]:
+    def _options(
+        self, request: InferenceRequest, view: FleetView, loads: LoadOptions | None, now: float
+    ) -> list[_Option]:
         """Return the cost of each engine for the session."""
-        loadable = loadable_blocks(request, view.nodes, now) if view.nodes is not None else None
-        prefills = Prefills(request, view, loadable) if loadable is not None else None
-        held = _held(request, view)
+        prefills, held = Prefills(request, view, loads), view.held(view.match(request))
         options = []
         for target in view.roster.accepting:
-            blocks, wait_s = held.get(target, 0), view.wait_s(target, now)
-            if prefills is not None:
-                prefill = prefills.on(target, blocks)
-            else:
-                hit = view.hit_tokens(request, target, blocks)
-                prefill = Prefill(view.compute_s(request, target, hit), hit, None)
+            blocks, wait_s = held[target], view.wait_s(target, now)
+            prefill = prefills.on(target, blocks)
             offer = EngineOffer(
                 engine_id=target,
                 load_s=wait_s + prefill.seconds if prefill.hit_tokens else _NOWHERE,
@@ -206,42 +204,30 @@ class AdvisedRouting:
         return next(option for option in options if option.target == best.engine_id)
 
     def _staging(
-        self, request: InferenceRequest, chosen: _Option, now: float, backlog: dict[str, float]
+        self, request: InferenceRequest, chosen: _Option, loads: LoadOptions | None, backlog: dict[str, float]
     ) -> Staging | None:
         """Return the blocks to transfer to the chosen engine's own node, if loading is faster than computing.
 
         SYMPHONY transfers all that there is, whatever computing takes.
         """
-        nodes, engine_id = self._view.nodes, self._view.roster.engine_ids[chosen.target]
-        loadable = nodes.loadable(request.keys, now) if nodes is not None else None
-        if nodes is None or loadable is None:
+        fetch, engine_id = chosen.prefill.fetch, self._view.roster.engine_ids[chosen.target]
+        if loads is not None and self.rule == SYMPHONY:
+            fetch = next(iter(loads.onto(engine_id, chosen.held)), None)
+        if loads is None or fetch is None:
             return None
-        fetch: Fetch | Load | None = chosen.prefill.fetch
-        if self.rule == SYMPHONY:
-            fetch = next(iter(loadable.onto(engine_id, chosen.held)), None)
-        home = nodes.homes.get(engine_id, "")
-        if fetch is None or not fetch.node or (self.rule == STICKY and fetch.node != home):
+        home, costs = loads.costs.homes[engine_id], loads.costs
+        if self.rule == STICKY and fetch.node != home:
             return None
         # Only what the node lacks is moved: blocks of others, or what it holds on SSD alone.
-        own = max((blocks for blocks, names in loadable.groups if home in names), default=0)
-        in_dram = own - loadable.on_ssd(home, 0, own) if fetch.node == home else own
+        own = loads.blocks_on(home)
+        in_dram = own - loads.on_ssd(home, 0, own) if fetch.node == home else own
         first = max(chosen.held, in_dram)
         keys = request.keys[first : fetch.blocks]
         if not keys:
             return None
-        ssd_blocks = loadable.on_ssd(fetch.node, first, fetch.blocks)
-        lengths = home, fetch.node, len(keys), ssd_blocks
-        eta_s = nodes.seconds(*lengths) + backlog.get(home, 0.0)
-        return Staging(fetch.node, home, keys, nodes.transfer_s(*lengths), eta_s)
-
-
-def _held(request: InferenceRequest, view: FleetView) -> dict[int, int]:
-    held: dict[int, int] = {}
-    for blocks, mask in view.match(request).groups:
-        for target in view.roster.accepting:
-            if mask >> target & 1:
-                held[target] = blocks
-    return held
+        lengths = home, fetch.node, len(keys), loads.on_ssd(fetch.node, first, fetch.blocks)
+        eta_s = costs.seconds(*lengths) + backlog.get(home, 0.0)
+        return Staging(fetch.node, home, keys, costs.transfer_s(*lengths), eta_s)
 
 
 def _candidate(option: _Option, view: FleetView, now: float) -> Candidate:

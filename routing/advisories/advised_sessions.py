@@ -29,6 +29,26 @@ class AdvisedSession(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Whether its request was announced. Otherwise the session keeps its engine without counting as load there."""
 
 
+class StoredAdvisory(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """An advisory's effect on one request. Times in seconds."""
+
+    lead_s: float
+    """Seconds from the advisory to the request."""
+    engine_id: str
+    """The engine that was reserved."""
+    outcome: str
+    """useful, late or overruled."""
+    expected_s: float | None = None
+    """The announced lead in seconds."""
+    held_by: str = ""
+    """Name of the node that held the session's KV; empty if nothing had to move."""
+    moved_to: str = ""
+    """Name of the reserved engine's node."""
+    moved_blocks: int = 0
+    moved_bytes: int = 0
+    move_s: float = 0.0
+
+
 class AdvisedSessions:
     """All soft reservations of a pool, at most `limit`.
 

@@ -16,11 +16,11 @@ from routing.dispatch.request_queue import WaitingRoom
 from routing.ledger.fleet_table import FleetTable
 from routing.ledger.fleet_view import NEVER, FleetCache, FleetView
 from routing.ledger.in_flight_blocks import InFlightBlocks, coming_keys
-from routing.ledger.prefill_with_loads import counts_loads, load_at_dispatch
+from routing.ledger.prefill_with_loads import Prefill, Prefills
 from routing.ledger.reservations import PREFILLING, WAITING, Reservation, Reservations
 from routing.ledger.router_counts import RouterCounts
 from routing.placements.candidate_scores import candidate
-from routing.placements.placement import Placement
+from routing.placements.placement import Placement, TransferringPlacement
 from routing.policy.policy_document import RoutingPolicy
 from routing.queue.dispatch_limit import DispatchLimit
 from routing.queue.target_queue import LineRules
@@ -34,9 +34,10 @@ from routing.registry import (
 from routing.trials.arms import Arms
 from routing.trials.decision_observer import DecisionObserver
 from routing.values import reasons
-from routing.values.decision import CENTRAL, Candidate, Choice, Decision, Dispatched, Fetch, Outcome, Queued, Rejected
+from routing.values.decision import CENTRAL, Candidate, Choice, Decision, Dispatched, Outcome, Queued, Rejected
 from routing.values.feedback_events import Bound, FeedbackEvent, Released
 from routing.values.inference_request import InferenceRequest
+from routing.values.load_options import Fetch
 
 
 class Dispatcher:
@@ -178,18 +179,20 @@ class Dispatcher:
         if learn is not None:
             learn(Bound(request, engine_id, hit_tokens, now))
         if waits:
-            queued = Reservation(request, target, compute_s, uncached, NEVER, coming)
+            queued = Reservation(request, target, compute_s, uncached, NEVER, coming, loads=choice.loads)
             self.reservations.hold(queued, now)
             self.waiting.add(queued, decision)
-            return Queued(decision)
+            return Queued(decision, choice.loads)
         expires_s = now + self._ttl_s
         dispatched = Reservation(request, target, compute_s, uncached, expires_s, coming, now, PREFILLING)
         self.reservations.begin(dispatched, now)
         self._note_dispatch(target, prompt_tokens, expires_s)
         if request.adapter:
             self.fleet.note_adapters(engine_id, (request.adapter,))
-        if choice.fetch is not None:
-            self._sends(choice.fetch, decision, chosen.blocks, now)
+        if choice.fetch is not None and choice.loads is not None:
+            holders = choice.loads.holders(engine_id, choice.fetch)
+            self._count_load(decision, choice.fetch, chosen.blocks)
+            return Dispatched(decision, holders)
         return Dispatched(decision)
 
     def _with_loading(self, request: InferenceRequest, choice: Choice) -> tuple[Candidate, ...]:
@@ -252,7 +255,7 @@ class Dispatcher:
             outcome = self.bind(request, choice, now, hold=True)
             if isinstance(outcome, Dispatched):
                 waited = msgspec.structs.replace(outcome.decision, queued_s=now - request.arrived_s)
-                outcomes.append(Dispatched(waited))
+                outcomes.append(msgspec.structs.replace(outcome, decision=waited))
         return outcomes
 
     def pump_target(self, target: int, now: float) -> list[Outcome]:
@@ -297,48 +300,47 @@ class Dispatcher:
         in_memory = blocks if self.view.own is None else self.view.own.in_memory(target, blocks)
         reservation.coming = coming_keys(request.keys, in_memory)
         self.in_flight.add(target, reservation.coming)
-        fetch = None
-        if decision.fetch is not None or self.view.nodes is not None:
-            fetch = self._fetch_at_dispatch(decision, request, target, blocks, now)
-        hit = self._hit_at_dispatch(request, target, blocks, fetch)
-        compute_s = self.view.compute_s(request, target, hit) + (0.0 if fetch is None else fetch.seconds)
+        compute_s, hit, fetch = self._prefill_at_dispatch(reservation, decision, blocks, now)
+        loads, engine_id = reservation.loads, decision.engine_id
+        holders = loads.holders(engine_id, fetch) if loads is not None and fetch is not None else ()
         self.reservations.reestimate(reservation, compute_s, request.prompt_tokens - hit)
         expires_s = reservation.expires_s = now + self._ttl_s
         self.reservations.dispatch(reservation, now)
         self._note_dispatch(target, request.prompt_tokens, expires_s)
         if fetch is not None:
-            self._sends(fetch, decision, blocks, now)
+            self._count_load(decision, fetch, blocks)
         if self.view.own is not None:
             decision = decision.with_loading(self.view.loading(request, target, hit))
             if request.adapter:
-                self.fleet.note_adapters(decision.engine_id, (request.adapter,))
-        return decision.dispatched(now - request.arrived_s, hit, compute_s, fetch, queue_reason, overtook)
+                self.fleet.note_adapters(engine_id, (request.adapter,))
+        fresh = msgspec.structs.replace(
+            decision,
+            hit_tokens=hit,
+            compute_s=compute_s,
+            queued_s=now - request.arrived_s,
+            fetch=fetch,
+            queue_reason=queue_reason,
+            overtook=overtook,
+        )
+        return Dispatched(fresh, holders)
 
-    def _sends(self, fetch: Fetch, decision: Decision, held: int, now: float) -> None:
-        """Count a transfer after `held` blocks on its sender's link, which runs one transfer at a time."""
+    def _count_load(self, decision: Decision, fetch: Fetch, held: int) -> None:
+        """Let later loads wait for this one, which begins after `held` blocks."""
         nodes = self.view.nodes
         if nodes is not None and fetch.node:
             blocks = fetch.blocks - held
             nodes.ordered(decision.decision_id, decision.engine_id, fetch.node, blocks, fetch.ssd_blocks)
-        source = self.fleet.target_of(fetch.source_engine_id)
-        if source is not None:
-            busy_until = self.view.load.sending_until
-            busy_until[source] = max(busy_until[source], now) + fetch.seconds
 
-    def _hit_at_dispatch(self, request: InferenceRequest, target: int, blocks: int, fetch: Fetch | None) -> int:
-        if fetch is not None and fetch.node:
-            return min(fetch.blocks * request.block_tokens, request.prompt_tokens)
-        return self.view.hit_tokens(request, target, blocks if fetch is None else fetch.blocks)
-
-    def _fetch_at_dispatch(
-        self, decision: Decision, request: InferenceRequest, target: int, blocks: int, now: float
-    ) -> Fetch | None:
-        """Return the blocks to copy at dispatch. Node managers can have received blocks since the decision."""
-        if self.view.nodes is not None and (counts_loads(decision.placement) or decision.reason == reasons.ADVISED):
-            return load_at_dispatch(request, self.view, target, blocks, now)
-        source = self.fleet.target_of(decision.fetch.source_engine_id) if decision.fetch is not None else None
-        at_source = self.view.resident_match(request).blocks(source) if source is not None else 0
-        return decision.fetch_at_dispatch(blocks, at_source)
+    def _prefill_at_dispatch(self, reservation: Reservation, decision: Decision, held: int, now: float) -> Prefill:
+        """Return the prefill with the load that pays off now. Node managers can have received blocks meanwhile."""
+        request, target, view = reservation.request, reservation.target, self.view
+        if reservation.loads is not None:
+            reservation.loads = view.load_options(request, now, reservation.loads)
+        elif decision.fetch is not None:
+            placement = self.arms.placement_of(request)
+            if isinstance(placement, TransferringPlacement):
+                return placement.prefill_at_dispatch(request, decision, view, target, held)
+        return Prefills(request, view, reservation.loads).on(target, held)
 
     def match_at_dispatch(self, request: InferenceRequest, target: int) -> int:
         """Return the leading blocks that the prefill will hit, without blocks of requests that it overtakes."""
@@ -350,8 +352,8 @@ class Dispatcher:
     def move(self, request_id: str, target: int, now: float) -> None:
         """Move a queued request to another target. Raises KeyError if it is not queued."""
         decision = self.waiting.decision(request_id)
-        request = self.withdraw(request_id, now).request
-        view = self.view
+        withdrawn, view = self.withdraw(request_id, now), self.view
+        request = withdrawn.request
         blocks = view.match(request).blocks(target)
         scored = view.shown(request, candidate(request, view, target, blocks, now), target)
         moved = msgspec.structs.replace(
@@ -368,7 +370,7 @@ class Dispatcher:
         )
         uncached = request.prompt_tokens - scored.hit_tokens
         coming = coming_keys(request.keys, scored.blocks)
-        reservation = Reservation(request, target, scored.compute_s, uncached, NEVER, coming)
+        reservation = Reservation(request, target, scored.compute_s, uncached, NEVER, coming, loads=withdrawn.loads)
         self.in_flight.add(target, reservation.coming)
         self.update(Bound(request, scored.engine_id, scored.hit_tokens, now))
         self.reservations.hold(reservation, now)

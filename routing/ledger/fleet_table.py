@@ -83,8 +83,9 @@ class FleetTable:
         return [self._facts[engine_id] for engine_id in sorted(self._facts)]
 
     def incarnation(self, engine_id: str) -> int:
-        """Return the engine's current incarnation."""
-        return self._facts[engine_id].incarnation
+        """Return the engine's current incarnation, 0 for an unknown engine."""
+        facts = self._facts.get(engine_id)
+        return facts.incarnation if facts is not None else 0
 
     def gone(self, engines: Sequence[EngineFacts]) -> list[int]:
         """Return the targets whose engine or incarnation is not in `engines`."""

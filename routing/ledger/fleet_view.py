@@ -18,6 +18,7 @@ from routing.ledger.own_loads import OwnLoads
 from routing.ledger.ready_targets import ReadyOrder
 from routing.values.decision import Candidate, Loading
 from routing.values.inference_request import InferenceRequest
+from routing.values.load_options import LoadOptions
 
 Derived = TypeVar("Derived")
 
@@ -82,8 +83,6 @@ class Roster:
     """All accepting targets have the same cost and the same speed."""
     decodes_alike: bool = True
     """All accepting targets have the same decode cost."""
-    transfers_possible: bool = False
-    """Whether the fetches of decisions are carried out. If not, a placement must not count on one."""
     widened: Mapping[int, int] = field(default_factory=dict)
     """Affinity key → number of candidates, for prefixes widened by rebalancing."""
 
@@ -127,8 +126,6 @@ class FleetLoad:
     """Prompt blocks ever sent to this incarnation that were neither in its cache nor on their way to it, as far as
     known.
     """
-    sending_until: list[float] = field(default_factory=list)
-    """When the transfers from the target to other engines are expected to end."""
 
     def grow(self) -> None:
         """Add an idle target."""
@@ -145,7 +142,6 @@ class FleetLoad:
 _NOTHING = {
     "ready_at": NEVER, "in_flight_tokens": 0, "in_flight_requests": 0, "pending_requests": 0, "active_blocks": 0,
     "answers": 0, "context_tokens": 0, "room_tokens": NEVER, "room_until": 0.0, "sent_blocks": 0,
-    "sending_until": 0.0,
 }  # fmt: skip
 
 
@@ -165,7 +161,7 @@ class FleetView:
     placement reads them and keeps no copy.
     """
 
-    __slots__ = ("_derived", "_prefill_cost", "cache", "decode", "load", "nodes", "own", "roster")
+    __slots__ = ("_derived", "_prefill_cost", "cache", "decode", "load", "nodes", "own", "roster", "sending_until")
 
     def __init__(self, cache: FleetCache, prefill_cost: PrefillCost) -> None:
         self.roster = Roster()
@@ -175,6 +171,8 @@ class FleetView:
         """Blocks that engines can load from node managers, None if no engine of the pool has its own node."""
         self.decode = DecodePrice()
         """Cost of answers for the requests that share their engine."""
+        self.sending_until: Mapping[str, float] | None = None
+        """When an engine's transfers to others end, in a simulation whose engines send each other blocks. Else None."""
         self.own: OwnLoads | None = None
         """Loads that engines make. None until an engine has a lower tier or a request has an adapter."""
         self._prefill_cost = prefill_cost
@@ -194,6 +192,27 @@ class FleetView:
     def resident_match(self, request: InferenceRequest) -> PrefixMatch:
         """Return how much of the prompt is present on each target and can be transferred from it."""
         return self.cache.resident(request.keys, self.roster.accepting_mask)
+
+    def held(self, match: PrefixMatch) -> list[int]:
+        """Return the matched blocks of every target, 0 if a target holds none."""
+        held = [0] * len(self.roster.engine_ids)
+        for blocks, mask in match.groups:
+            left = mask
+            while left:
+                low = left & -left
+                left ^= low
+                held[low.bit_length() - 1] = blocks
+        return held
+
+    def load_options(
+        self, request: InferenceRequest, now: float, known: LoadOptions | None = None
+    ) -> LoadOptions | None:
+        """Return what the prompt can load, or `known` if that is still current.
+
+        None if no engine has its own node, or if the sender would not order the load.
+        """
+        nodes = self.nodes
+        return nodes.options(request.keys, now, known) if nodes is not None and request.may_load else None
 
     def wait_s(self, target: int, now: float) -> float:
         """Return the seconds until a request sent there would start its prefill."""
@@ -293,7 +312,7 @@ class FleetView:
             self.forget_derived()
         # A copy, because the version of `other` may change before this view is refreshed.
         self.roster, self.load, self.nodes = roster.copy(), other.load, other.nodes
-        self.own, self.decode = other.own, other.decode
+        self.own, self.decode, self.sending_until = other.own, other.decode, other.sending_until
 
     def without(self, excluded: frozenset[str]) -> FleetView:
         """Return a view in which these engines accept no work, or the same view if no engine would remain."""

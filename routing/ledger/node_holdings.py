@@ -17,7 +17,7 @@ _DRAM = "\0DRAM"
 
 
 class NodeHoldings:
-    """Mutable: the index with two bits per node (block held, block in DRAM), and `readable`.
+    """Mutable: the index with two bits per node (block held, block in DRAM), `readable`, and `version`.
 
     Reports of nodes that are not members are ignored.
     """
@@ -30,6 +30,8 @@ class NodeHoldings:
         self._names: dict[int, str] = {}
         self.readable = 0
         """Bitset of the nodes (both bits) whose contents are completely known. Blocks are loaded only from them."""
+        self.version = 0
+        """Increases with each change of what readable nodes hold."""
 
     def __len__(self) -> int:
         return len(self._index)
@@ -56,6 +58,7 @@ class NodeHoldings:
         """Record blocks that a node stored, in DRAM or on SSD alone."""
         bit = self._bits.get(node)
         if bit is not None:
+            self.version += 1
             self._index.store(bit, keys)
             if dram:
                 self._index.store(self._dram_bits[node], keys)
@@ -66,6 +69,7 @@ class NodeHoldings:
         """Record blocks that a node removed."""
         bit = self._bits.get(node)
         if bit is not None:
+            self.version += 1
             self._index.remove(bit, keys)
             self._index.remove(self._dram_bits[node], keys)
 
@@ -73,12 +77,14 @@ class NodeHoldings:
         """Record that the node has reported all its blocks."""
         bit = self._bits.get(node)
         if bit is not None:
+            self.version += 1
             self.readable |= 1 << bit | 1 << self._dram_bits[node]
 
     def cleared(self, node: str) -> None:
         """Forget a node's contents. It is not readable until it has reported all its blocks again."""
         bit = self._bits.get(node)
         if bit is not None:
+            self.version += 1
             self.readable &= ~(1 << bit | 1 << self._dram_bits[node])
             self._index.clear(bit)
             self._index.clear(self._dram_bits[node])

@@ -14,12 +14,13 @@ measurement. A load also waits for those that the router ordered before it on th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
+from kvstore.index.prefix_match import NO_MATCH
 from kvstore.transfer.quarantine import Quarantine
 from routing.cost.load_rate import LoadRate
 from routing.ledger.node_holdings import NodeHoldings
 from routing.ledger.ordered_loads import OrderedLoad, OrderedLoads
+from routing.values.load_options import LoadOptions
 
 OWN_LATENCY_S, OWN_S_PER_BYTE = 0.001, 1 / 2e9
 OTHER_LATENCY_S, OTHER_S_PER_BYTE = 0.002, 1 / 1e9
@@ -27,6 +28,8 @@ SSD_LATENCY_S, SSD_S_PER_BYTE = 0.0002, 1 / 2e9
 BLOCK_BYTES = 1 << 20
 """Assumed block size before a node or a load has reported one."""
 MAX_LINKS = 4096
+CHANGING = -1
+"""Version of options without an avoided node, which becomes usable with time."""
 # A link that seems slow gets no loads, which alone could correct it.
 FORGOTTEN_AFTER_S = 120.0
 # SSDs are slow while many sessions return at once.
@@ -39,59 +42,11 @@ _SSD = LoadRate(SSD_LATENCY_S, SSD_S_PER_BYTE)
 """The priors, which learn nothing."""
 
 
-class Load(NamedTuple):
-    """One way to load leading blocks of a prompt."""
-
-    seconds: float
-    blocks: int
-    """Leading blocks that the engine has afterwards. Blocks that it already has are not transferred."""
-    node: str
-    ssd_blocks: int = 0
-    """The transferred blocks that are only on the node's SSD."""
-    untried: bool = False
-    """Whether its link or SSD has neither a measurement nor a load in progress."""
-
-
-class Loadable:
-    """Loadable blocks of one prompt: holders by number of leading blocks, longest first, and the part in DRAM."""
-
-    __slots__ = ("_dram", "_loads", "groups")
-
-    def __init__(self, loads: NodeLoads, groups: list[tuple[int, list[str]]], dram: Mapping[str, int]) -> None:
-        self._loads = loads
-        self._dram = dram
-        self.groups = groups
-
-    def onto(self, engine_id: str, held: float) -> list[Load]:
-        """Return the loads that give the engine more than `held` blocks, the cheapest for each length."""
-        loads = self._loads
-        home = loads.homes.get(engine_id)
-        if home is None:
-            return []
-        ways, first = [], int(held)
-        for blocks, nodes in self.groups:
-            if blocks > held:
-                # Among equally cheap nodes the first by name, so that the choice is reproducible.
-                sources = [(holder, self.on_ssd(holder, first, blocks)) for holder in nodes]
-                seconds, node, ssd = min(
-                    [(loads.seconds(home, holder, blocks - first, ssd), holder, ssd) for holder, ssd in sources]
-                )
-                ways.append(Load(seconds, blocks, node, ssd, loads.untried(home, node, ssd)))
-        return ways
-
-    def on_ssd(self, node: str, first: int, end: int) -> int:
-        """Return how many of the blocks from `first` to `end` a holder has only on SSD."""
-        return max(0, end - max(first, self._dram.get(node, 0)))
-
-    def holders(self, engine_id: str, blocks: int) -> list[str]:
-        """Return the nodes that hold at least `blocks` blocks, cheapest for the engine first."""
-        home = self._loads.homes.get(engine_id, "")
-        nodes = [node for held, names in self.groups if held >= blocks for node in names]
-        return sorted(nodes, key=lambda node: (self._loads.seconds(home, node, blocks), node))
-
-
 class NodeLoads:
-    """Loads of one pool. Mutable: `homes`, the learned costs, the ordered loads, and the temporarily avoided nodes."""
+    """Loads of one pool.
+
+    Mutable: `homes`, the learned costs, the ordered loads, and the temporarily avoided nodes with their failures.
+    """
 
     def __init__(self, holdings: NodeHoldings) -> None:
         self.holdings = holdings
@@ -107,6 +62,7 @@ class NodeLoads:
         self._forget_at = 0.0
         self._ordered = OrderedLoads()
         self._quarantine = Quarantine()
+        self._failures = 0
 
     @property
     def block_bytes(self) -> float:
@@ -164,19 +120,27 @@ class NodeLoads:
         """Return the learned rate of a link, or the prior."""
         return self._rates.get((home, node)) or (self._own_priors.get(home, _OWN) if home == node else _OTHER)
 
-    def loadable(self, keys: Sequence[int], now: float) -> Loadable | None:
-        """Return the blocks of a prompt on usable nodes, None if there are none."""
+    def options(self, keys: Sequence[int], now: float, known: LoadOptions | None = None) -> LoadOptions:
+        """Return what a prompt can load from usable nodes.
+
+        `known` is returned again if no node's contents have changed, no load has failed, and it left no node out.
+        """
         holdings = self.holdings
         if now >= self._forget_at:
             self._forget(now)
-        if not holdings.readable or not keys:
-            return None
-        groups, match = [], holdings.match(keys)
+        # Both counts only grow, so their sum changes with each of them.
+        version = holdings.version + self._failures
+        if known is not None and known.version == version and known.costs is self:
+            return known
+        groups, match = [], holdings.match(keys) if holdings.readable and keys else NO_MATCH
         for blocks, nodes in match.groups:
-            names = [name for name in holdings.names(nodes) if self._quarantine.usable(name, now)]
-            if names:
-                groups.append((blocks, names))
-        return Loadable(self, groups, holdings.in_dram(match)) if groups else None
+            names = holdings.names(nodes)
+            usable = [name for name in names if self._quarantine.usable(name, now)]
+            if len(usable) < len(names):
+                version = CHANGING
+            if usable:
+                groups.append((blocks, usable))
+        return LoadOptions(self, groups, holdings.in_dram(match), version)
 
     def loaded(
         self,
@@ -247,6 +211,7 @@ class NodeLoads:
     def failed(self, node: str, now: float) -> None:
         """Avoid a node that was unreadable, longer after each consecutive failure, up to 30 s."""
         self._quarantine.failed(node, now)
+        self._failures += 1
 
     def links(self) -> list[tuple[str, str, LoadRate]]:
         """Return (the engine's own node, holder, learned rate) of each used link, in order."""

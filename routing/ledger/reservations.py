@@ -14,6 +14,7 @@ import msgspec
 from kvstore.index.prefix_match import LONG
 from routing.ledger.fleet_view import NEVER, FleetView
 from routing.values.inference_request import InferenceRequest
+from routing.values.load_options import LoadOptions
 
 WAITING, PREFILLING, DECODING = "waiting", "prefilling", "decoding"
 
@@ -46,6 +47,8 @@ class Reservation(msgspec.Struct, gc=False):
     """Expected end of its prefill, once dispatched."""
     excluded: frozenset[str] = frozenset()
     """Engines that can take an unbound request only if no other engine accepts work."""
+    loads: LoadOptions | None = None
+    """What its prompt can load while it waits, None if its placement does not count on loads."""
 
 
 @dataclass(slots=True, eq=False)

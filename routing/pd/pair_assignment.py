@@ -149,7 +149,7 @@ class EnginePairs:
             leg.need_tokens,
             choice.candidates,
         )
-        return Dispatched(msgspec.structs.replace(decision, pair=pair))
+        return msgspec.structs.replace(dispatched, decision=msgspec.structs.replace(decision, pair=pair))
 
     @property
     def decoders(self) -> tuple[int, ...]:

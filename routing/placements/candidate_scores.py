@@ -30,18 +30,6 @@ def candidate(
     )
 
 
-def blocks_held(view: FleetView, match: PrefixMatch) -> list[int]:
-    """Return the matched blocks of every target, 0 if a target holds none."""
-    held = [0] * len(view.roster.engine_ids)
-    for blocks, mask in match.groups:
-        left = mask
-        while left:
-            low = left & -left
-            left ^= low
-            held[low.bit_length() - 1] = blocks
-    return held
-
-
 def least(
     request: InferenceRequest, view: FleetView, now: float, held: list[int], costs: Mapping[int, float], reason: str
 ) -> Choice:
@@ -57,7 +45,7 @@ def least(
 
 def least_ttft(request: InferenceRequest, view: FleetView, now: float, match: PrefixMatch, reason: str) -> Choice:
     """Return the target with the lowest wait + compute time. The prompt's salt breaks ties between idle engines."""
-    held = blocks_held(view, match)
+    held = view.held(match)
     computes: dict[int, float] = {}
     costs: dict[int, float] = {}
     for target in view.roster.accepting:

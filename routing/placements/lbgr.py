@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from routing.ledger.fleet_view import FleetView
-from routing.placements.candidate_scores import blocks_held, least
+from routing.placements.candidate_scores import least
 from routing.placements.ewma_load import DecayingLoad
 from routing.placements.residual_model import ResidualModel
 from routing.policy.setting import about, number
@@ -94,7 +94,7 @@ class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the engine with the lowest estimated latency (eq. 4)."""
-        held = blocks_held(view, view.match(request))
+        held = view.held(view.match(request))
         costs = {}
         for target in view.roster.accepting:
             hit = view.hit_tokens(request, target, held[target])

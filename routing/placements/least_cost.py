@@ -7,16 +7,14 @@ longer and wait for its memory (routing.ledger.decode_ledger, decision 59).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from random import Random
 from typing import Annotated
 
 import msgspec
 
 from routing.ledger.fleet_view import FleetView, tie_salt
-from routing.ledger.node_loads import Loadable
-from routing.ledger.prefill_with_loads import Prefill, Prefills, loadable_blocks
+from routing.ledger.prefill_with_loads import Prefills
 from routing.placements.candidate_scores import KEPT
 from routing.policy.setting import about, number
 from routing.values import reasons
@@ -49,36 +47,18 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         and later ones find the prefix there. The same applies to an engine that decodes far fewer answers than the
         holder of the longest match: a hot prefix spreads before its holder's answers are late.
         """
-        if view.nodes is not None:
-            loadable = loadable_blocks(request, view.nodes, now)
-            if loadable is not None:
-                return self._counting_loads(request, view, now, loadable)
-        roster, load, alike, others = view.roster, view.load, view.roster.alike, view.roster.accepting_mask
-        evaluated: list[tuple[int, int, int, float]] = []
-        hit, compute, blocks = 0, 0.0, 0
-        for blocks, mask in view.match(request).groups:
-            others ^= mask
-            known = False
-            holders = mask
-            while holders:
-                low = holders & -holders
-                holders ^= low
-                target = low.bit_length() - 1
-                if not known:
-                    hit = view.hit_tokens(request, target, blocks)
-                    compute = view.compute_s(request, target, hit)
-                    known = alike
-                evaluated.append((target, blocks, hit, compute))
-        known = False
-        for target in _cheapest_others(request, view, others):
-            compute = compute if known else view.compute_s(request, target, 0)
-            known = alike
-            evaluated.append((target, 0, 0, compute))
+        loads = view.load_options(request, now) if view.nodes is not None else None
+        prefills = Prefills(request, view, loads) if loads is not None and loads.groups else None
+        roster, load = view.roster, view.load
+        evaluated, others, blocks = _with_loads(request, view, prefills) if prefills else _evaluated(request, view)
         beta, salt, ready_at = self.beta, tie_salt(request), load.ready_at
-        rates, prompt_tokens = view.decode_rates(request, roster.accepting[0]), request.prompt_tokens
+        # Directly, because FleetView.decode_rates would be one more call per decision.
+        rates = view.decode.rates(request, roster.decode_costs[roster.accepting[0]], alike=roster.decodes_alike)
+        prompt_tokens = request.prompt_tokens
         per_answer_s, per_token_s, most_s = rates.per_answer_s, rates.per_token_s, rates.usual_s
         answers, contexts, room = load.answers, load.context_tokens, load.room_tokens
-        most, few = answers[evaluated[0][0]] if blocks else 0, blocks > 0 and _few(others, view)
+        most = answers[evaluated[0][0]] if blocks else 0
+        few = blocks > 0 and others.bit_count() * FEW_OF <= len(roster.accepting)
         scored = []
         for item in evaluated:
             target, held, hit, compute = item
@@ -92,52 +72,65 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 decode, late, memory = view.sharing_s(request, target, hit, rates, now)
                 cost = beta * compute + wait + decode + late + memory
             if wait == 0.0 and (BUSIER * running + BY_ANSWERS < most or (few and not held and not running)):
-                best, shared_s = (evaluated[0][0], evaluated[0][3]), partial(_computed_s, request, view, blocks)
-                cost -= (beta - 1.0) * _plain_s(view, few, best, (target, held, compute), rates.spread, shared_s)
+                prefills = prefills or Prefills(request, view, None)
+                # β-fold less (β − 1)-fold is the plain price.
+                cost -= (beta - 1.0) * _plain_s(prefills, few, blocks, evaluated[0], item, rates.spread)
             scored.append((cost, target ^ salt, wait, decode, late, memory, item))
         scored.sort()
         kept = [
             Candidate(roster.engine_ids[target], hit, wait, compute, cost, held, decode, late, memory)
             for cost, _, wait, decode, late, memory, (target, held, hit, compute) in scored[:KEPT]
         ]
-        return Choice(scored[0][-1][0], reasons.LEAST_COST, tuple(kept))
-
-    def _counting_loads(self, request: InferenceRequest, view: FleetView, now: float, loadable: Loadable) -> Choice:
-        """Return the engine of lowest cost if node managers hold part of the prompt: hits weigh by their tier.
-
-        Engines that share a node load alike, so of those without cached blocks only the one with the shortest wait per
-        node is evaluated.
-        """
-        roster, prefills, salt = view.roster, Prefills(request, view, loadable), tie_salt(request)
-        others, evaluated, blocks = roster.accepting_mask, [], 0
-        for blocks, mask in view.match(request).groups:
-            others &= ~mask
-            evaluated += [(target, blocks) for target in roster.accepting if mask >> target & 1]
-        for mask in _by_home(view, others):
-            evaluated += [(target, 0) for target in _cheapest_others(request, view, mask)]
-        scored, rates = [], view.decode_rates(request, roster.accepting[0])
-        few, best = _few(others, view), (evaluated[0][0], prefills.on(*evaluated[0]).seconds)
-        shared_s = partial(_loaded_s, prefills, blocks)
-        for target, held in evaluated:
-            wait_s, prefill = view.wait_s(target, now), prefills.on(target, held)
-            sharing = view.sharing_s(request, target, prefill.hit_tokens, rates, now)
-            cost = self.beta * prefill.seconds + wait_s + sum(sharing)
-            if blocks and wait_s == 0.0:
-                plain_s = _plain_s(view, few, best, (target, held, prefill.seconds), rates.spread, shared_s)
-                # β-fold less (β − 1)-fold is the plain price.
-                cost -= (self.beta - 1.0) * max(0.0, plain_s)
-            scored.append((cost, target ^ salt, target, held, wait_s, prefill, sharing))
-        scored.sort(key=_order)
-        kept = [
-            Candidate(roster.engine_ids[target], prefill.hit_tokens, wait_s, prefill.seconds, cost, held, *sharing)
-            for cost, _, target, held, wait_s, prefill, sharing in scored[:KEPT]
-        ]
-        fetch = scored[0][5].fetch
-        return Choice(scored[0][2], reasons.LOAD if fetch is not None else reasons.LEAST_COST, tuple(kept), fetch)
+        best = scored[0][-1]
+        fetch = prefills.on(best[0], best[1]).fetch if loads is not None and prefills is not None else None
+        return Choice(best[0], reasons.LEAST_COST if fetch is None else reasons.LOAD, tuple(kept), fetch, loads)
 
 
-def _order(scored: tuple[float, int, int, int, float, Prefill, tuple[float, float, float]]) -> tuple[float, int]:
-    return scored[:2]
+Evaluated = tuple[int, int, int, float]
+"""An engine to score: target, its leading blocks, hit tokens, and seconds of the prefill."""
+
+
+def _evaluated(request: InferenceRequest, view: FleetView) -> tuple[list[Evaluated], int, int]:
+    """Return the engines to score, the non-holders, and the blocks that all holders have."""
+    roster = view.roster
+    alike, others = roster.alike, roster.accepting_mask
+    evaluated: list[Evaluated] = []
+    hit, compute, blocks = 0, 0.0, 0
+    for blocks, mask in view.match(request).groups:
+        others ^= mask
+        known = False
+        holders = mask
+        while holders:
+            low = holders & -holders
+            holders ^= low
+            target = low.bit_length() - 1
+            if not known:
+                hit = view.hit_tokens(request, target, blocks)
+                compute = view.compute_s(request, target, hit)
+                known = alike
+            evaluated.append((target, blocks, hit, compute))
+    known = False
+    for target in _cheapest_by_adapter(request, view, others) if request.adapter else _cheapest_of(view, others):
+        compute = compute if known else view.compute_s(request, target, 0)
+        known = alike
+        evaluated.append((target, 0, 0, compute))
+    return evaluated, others, blocks
+
+
+def _with_loads(request: InferenceRequest, view: FleetView, prefills: Prefills) -> tuple[list[Evaluated], int, int]:
+    """Return the same if node managers hold part of the prompt.
+
+    Engines that share a node load alike, so of those without cached blocks only the one with the shortest wait per node
+    is evaluated.
+    """
+    others, held, blocks = view.roster.accepting_mask, [], 0
+    for blocks, mask in view.match(request).groups:
+        others &= ~mask
+        held += [(target, blocks) for target in view.roster.accepting if mask >> target & 1]
+    for mask in _by_home(view, others):
+        held += [(target, 0) for target in _cheapest_by_adapter(request, view, mask)]
+    priced = [(target, own, prefills.on(target, own)) for target, own in held]
+    return [(target, own, prefill.hit_tokens, prefill.seconds) for target, own, prefill in priced], others, blocks
 
 
 def _by_home(view: FleetView, others: int) -> list[int]:
@@ -152,31 +145,22 @@ def _by_home(view: FleetView, others: int) -> list[int]:
 
 
 def _plain_s(
-    view: FleetView,
+    prefills: Prefills,
     few: bool,
-    best: tuple[int, float],
-    candidate: tuple[int, int, float],
+    shared: int,
+    best: Evaluated,
+    idle: Evaluated,
     spread: float,
-    shared_s: Callable[[int], float],
 ) -> float:
     """Return how many seconds of an idle engine's prefill count at the plain price instead of β-fold.
 
-    With `few`, the only engines without the prefix compute what `shared_s` returns as the seconds for the shared part
-    on a target. `best` is the holder of the longest match and its seconds. `candidate` is the target, its held blocks,
-    and its seconds.
+    With `few`, engines without the prefix are rare, and those seconds are for its `shared` blocks. `best` is the
+    evaluated holder of the longest match, `idle` the evaluated engine.
     """
-    target, held, seconds = candidate
+    view, (target, held, _, seconds) = prefills.view, idle
     if few and not held and not view.load.in_flight_requests[target]:
-        return seconds - shared_s(target)
-    return _spreading(view, best[0], target, spread) * max(0.0, seconds - best[1])
-
-
-def _computed_s(request: InferenceRequest, view: FleetView, blocks: int, target: int) -> float:
-    return view.compute_s(request, target, view.hit_tokens(request, target, blocks))
-
-
-def _loaded_s(prefills: Prefills, blocks: int, target: int) -> float:
-    return prefills.on(target, blocks).seconds
+        return max(0.0, seconds - prefills.on(target, shared).seconds)
+    return _spreading(view, best[0], target, spread) * max(0.0, seconds - best[3])
 
 
 def _spreading(view: FleetView, holder: int, target: int, spread: float) -> float:
@@ -185,22 +169,16 @@ def _spreading(view: FleetView, holder: int, target: int, spread: float) -> floa
     return spread * max(0.0, 1.0 - (BUSIER * view.load.answers[target] + BY_ANSWERS) / most) if most else 0.0
 
 
-def _few(others: int, view: FleetView) -> bool:
-    return others.bit_count() * FEW_OF <= len(view.roster.accepting)
-
-
-def _cheapest_others(request: InferenceRequest, view: FleetView, others: int) -> Sequence[int]:
-    """Return the non-holders that can be cheapest: the one with the shortest wait, and the one with the fewest answers.
-
-    Engines with and without the request's adapter loaded are compared separately.
-    """
-    if not request.adapter:
-        return _cheapest_of(view, others)
+def _cheapest_by_adapter(request: InferenceRequest, view: FleetView, others: int) -> Sequence[int]:
+    """Return the non-holders that can be cheapest with the request's adapter loaded, and those without."""
     return [target for part in view.by_adapter(request, others) for target in _cheapest_of(view, part)]
 
 
 def _cheapest_of(view: FleetView, others: int) -> Sequence[int]:
-    """Return the non-holders that can be cheapest: none by answers if an engine outside `others` has the fewest."""
+    """Return the non-holders that can be cheapest: the one with the shortest wait, and the one with the fewest answers.
+
+    None by answers if an engine outside `others` has the fewest.
+    """
     least = _least_waiting(view, others)
     load = view.load
     answers, order = load.answers, load.answer_order

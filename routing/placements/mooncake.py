@@ -13,13 +13,13 @@ from typing import Annotated
 import msgspec
 
 from routing.ledger.fleet_view import FleetView, tie_salt
-from routing.ledger.node_loads import Loadable
-from routing.ledger.prefill_with_loads import Prefill, Prefills, loadable_blocks
-from routing.placements.candidate_scores import KEPT, blocks_held, least_ttft
+from routing.ledger.prefill_with_loads import Prefill, Prefills
+from routing.placements.candidate_scores import KEPT, least_ttft
 from routing.policy.setting import about, number
 from routing.values import reasons
 from routing.values.decision import Candidate, Choice
 from routing.values.inference_request import InferenceRequest
+from routing.values.load_options import LoadOptions
 
 
 class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,20 +33,20 @@ class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the engine with the lowest TTFT, with the fetch that this TTFT counts on."""
-        loadable = loadable_blocks(request, view.nodes, now) if view.nodes is not None else None
-        if loadable is not None:
-            return self._counting_loads(request, view, now, loadable)
-        return self.without_loads(request, view, now)
+        loads = view.load_options(request, now)
+        if loads is not None and loads.groups:
+            return self._counting_loads(request, view, now, loads)
+        return msgspec.structs.replace(self.without_loads(request, view, now), loads=loads)
 
     def without_loads(self, request: InferenceRequest, view: FleetView, now: float) -> Choice:
         """Return the engine with the lowest TTFT if no node manager holds part of the prompt."""
         return least_ttft(request, view, now, view.match(request), reasons.LEAST_TTFT)
 
-    def _counting_loads(self, request: InferenceRequest, view: FleetView, now: float, loadable: Loadable) -> Choice:
+    def _counting_loads(self, request: InferenceRequest, view: FleetView, now: float, loads: LoadOptions) -> Choice:
         """Return the lowest-TTFT engine if node managers hold part of the prompt (Algorithm 1 with §3's store)."""
         held, prefills = (
-            blocks_held(view, view.match(request)),
-            Prefills(request, view, loadable, threshold=self.threshold),
+            view.held(view.match(request)),
+            Prefills(request, view, loads, threshold=self.threshold),
         )
         salt, scored = tie_salt(request), []
         for target in view.roster.accepting:
@@ -59,7 +59,8 @@ class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             for ttft_s, _, target, wait_s, prefill in scored[:KEPT]
         ]
         fetch = scored[0][4].fetch
-        return Choice(scored[0][2], reasons.LOAD if fetch is not None else reasons.LEAST_TTFT, tuple(kept), fetch)
+        reason = reasons.LOAD if fetch is not None else reasons.LEAST_TTFT
+        return Choice(scored[0][2], reason, tuple(kept), fetch, loads)
 
 
 def _order(scored: tuple[float, int, int, float, Prefill]) -> tuple[float, int]:

@@ -7,7 +7,8 @@ from random import Random
 from typing import Protocol, runtime_checkable
 
 from routing.ledger.fleet_view import FleetView
-from routing.values.decision import Choice
+from routing.ledger.prefill_with_loads import Prefill
+from routing.values.decision import Choice, Decision
 from routing.values.feedback_events import FeedbackEvent
 from routing.values.inference_request import InferenceRequest
 
@@ -29,6 +30,16 @@ class LearningPlacement(Placement, Protocol):
 
     def learn(self, event: FeedbackEvent) -> None:
         """Learn from one feedback event."""
+
+
+@runtime_checkable
+class TransferringPlacement(Placement, Protocol):
+    """A placement of the simulator, whose engines send each other blocks."""
+
+    def prefill_at_dispatch(
+        self, request: InferenceRequest, decision: Decision, view: FleetView, target: int, held: int
+    ) -> Prefill:
+        """Return the prefill of a queued request that leaves the queue now, with the transfer that it still needs."""
 
 
 def learning_method(placement: Placement) -> Callable[[FeedbackEvent], None] | None:

@@ -7,7 +7,7 @@ from random import Random
 import msgspec
 
 from routing.ledger.fleet_view import FleetView
-from routing.placements.candidate_scores import blocks_held, least
+from routing.placements.candidate_scores import least
 from routing.values import reasons
 from routing.values.decision import Choice
 from routing.values.inference_request import InferenceRequest
@@ -18,7 +18,7 @@ class PowerOfTwo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the less loaded of two engines drawn without replacement, or the only engine of the pool."""
-        held = blocks_held(view, view.match(request))
+        held = view.held(view.match(request))
         return two_choices(request, view, now, held, rng)
 
 

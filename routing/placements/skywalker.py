@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from routing.ledger.fleet_view import FleetView
-from routing.placements.candidate_scores import blocks_held, least
+from routing.placements.candidate_scores import least
 from routing.policy.setting import about, number
 from routing.values import reasons
 from routing.values.decision import CENTRAL, Choice
@@ -30,7 +30,7 @@ class SkyWalker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the available engine with the longest match, CENTRAL if none is available."""
-        held = blocks_held(view, view.match(request))
+        held = view.held(view.match(request))
         pending = view.load.pending_requests
         free = {
             target: -float(held[target]) for target in view.roster.accepting if pending[target] <= self.pending_limit

@@ -21,18 +21,17 @@ from kvstore.index.prefix_match import PrefixMatch
 from routing.cost.cost_model import DecodeCost, PrefillCost
 from routing.ledger.decode_ledger import DecodeBook
 from routing.ledger.fleet_view import NEVER, FleetView
-from routing.ledger.prefill_with_loads import Prefills, counts_loads, loadable_blocks
+from routing.ledger.prefill_with_loads import Prefills
+from routing.ledger.reservations import Reservation
 from routing.policy.admission_document import EARLY, OFF, PREDICTIVE_INSTANCE, AdmissionDocument
 from routing.policy.policy_document import RoutingPolicy
 from routing.values import reasons
 from routing.values.decision import CENTRAL, Choice, Rejected
 from routing.values.inference_request import InferenceRequest
+from routing.values.load_options import LoadOptions
 
 if TYPE_CHECKING:
     from routing.pd.pair_assignment import EnginePairs
-
-Bound = tuple[int, float]
-"""A queued request's target, and its estimated prefill seconds there."""
 
 _LEAST_RETRY_S = 1.0
 
@@ -63,7 +62,6 @@ class Admission:
         """Follow this policy."""
         self.settings: AdmissionDocument = policy.admission
         self._tpot_slo_s = policy.tpot_slo_s
-        self._counts_loads = counts_loads(policy.placement.name)
         self._decode_cost = DecodeCost.of(policy.decode_cost)
         self._token_s = 1.0 / PrefillCost.of(policy.prefill_cost).tokens_per_s()
         if self.pairs is not None:
@@ -75,7 +73,7 @@ class Admission:
         ttft_s = self.expected_ttft_s(request, choice, now)
         left_s = request.deadline_s - now
         # All engines are compared only where the chosen one would be late.
-        if self.settings.reject_infeasible and ttft_s > left_s and self.is_infeasible(request, now):
+        if self.settings.reject_infeasible and ttft_s > left_s and self.is_infeasible(request, now, choice.loads):
             return Rejected(request.request_id, reasons.INFEASIBLE, max(_LEAST_RETRY_S, ttft_s - left_s))
         if self.settings.mode == OFF:
             return None
@@ -89,20 +87,26 @@ class Admission:
         if choice.target != CENTRAL:
             best = choice.candidates[0]
             return best.wait_s + best.compute_s
-        return self._unbound_s() + self._least(request, now)[0]
+        return self._unbound_s() + self._least(request, now, choice.loads)[0]
 
-    def is_infeasible(self, request: InferenceRequest, now: float, bound: Bound | None = None) -> bool:
+    def is_infeasible(
+        self,
+        request: InferenceRequest,
+        now: float,
+        loads: LoadOptions | None = None,
+        bound: Reservation | None = None,
+    ) -> bool:
         """Return whether no engine could serve the request on time even if it went next.
 
         A prompt whose prefill alone takes longer than its objective is not infeasible: it would always be rejected,
-        because no wait makes it shorter. `bound` is given for a queued request.
+        because no wait makes it shorter. `bound` is given for a queued request, `loads` for a new one.
         """
-        ttft_s, compute_s = self._least(request, now, bound)
+        ttft_s, compute_s = self._least(request, now, loads, bound)
         return now + ttft_s > request.deadline_s and compute_s <= request.ttft_slo_s
 
-    def last_chance_s(self, request: InferenceRequest, now: float, bound: Bound | None) -> float:
+    def last_chance_s(self, request: InferenceRequest, now: float, bound: Reservation | None) -> float:
         """Return the latest time at which the request's prefill can start on the best engine and still be on time."""
-        compute_s = self._least(request, now, bound)[1]
+        compute_s = self._least(request, now, None, bound)[1]
         return request.deadline_s - compute_s if compute_s <= request.ttft_slo_s else NEVER
 
     def decode_load(self, target: int | None, now: float, *, at_s: float | None = None) -> float:
@@ -187,21 +191,21 @@ class Admission:
 
     # -- the prefill side
 
-    def _least(self, request: InferenceRequest, now: float, bound: Bound | None = None) -> tuple[float, float]:
+    def _least(
+        self, request: InferenceRequest, now: float, loads: LoadOptions | None, bound: Reservation | None = None
+    ) -> tuple[float, float]:
         """Return the lowest TTFT and the lowest prefill seconds over all engines, if the request went next."""
         view, free_at = self._view, self._free_at
         others, ttft_s, compute_s = view.roster.accepting_mask, NEVER, NEVER
         match = view.match(request)
         if bound is not None:
             # The request's own blocks are on their way to its engine: for the others only resident blocks count.
-            match, (own, compute_s) = view.resident_match(request), bound
-            ttft_s = max(free_at(own) - now, 0.0) + compute_s
-        if (
-            view.nodes is not None
-            and self._counts_loads
-            and (loadable := loadable_blocks(request, view.nodes, now)) is not None
-        ):
-            return self._least_with_loads(Prefills(request, view, loadable), match, now, ttft_s, compute_s)
+            match, compute_s = view.resident_match(request), bound.compute_s
+            ttft_s = max(free_at(bound.target) - now, 0.0) + compute_s
+            if bound.loads is not None:
+                loads = bound.loads = view.load_options(request, now, bound.loads)
+        if loads is not None and loads.groups:
+            return self._least_with_loads(Prefills(request, view, loads), match, now, ttft_s, compute_s)
         for blocks, mask in (*match.groups, (0, view.roster.accepting_mask)):
             holders = mask & others
             others &= ~mask

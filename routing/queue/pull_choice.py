@@ -43,14 +43,13 @@ def fit(queued: Reservation, target: int, view: FleetView, now: float) -> Fit:
 def least_compute_s(queued: Reservation, view: FleetView) -> float:
     """Return the lowest prefill seconds over all accepting engines, of which at least one is required."""
     request = queued.request
-    groups = view.match(request).groups
+    match = view.match(request)
     if view.roster.alike:
         target = view.roster.accepting[0]
-        blocks = groups[0][0] if groups else 0
-        return view.compute_s(request, target, view.hit_tokens(request, target, blocks))
-    held = {target: blocks for blocks, mask in groups for target in view.roster.accepting if mask >> target & 1}
+        return view.compute_s(request, target, view.hit_tokens(request, target, match.longest))
+    held = view.held(match)
     return min(
-        view.compute_s(request, target, view.hit_tokens(request, target, held.get(target, 0)))
+        view.compute_s(request, target, view.hit_tokens(request, target, held[target]))
         for target in view.roster.accepting
     )
 
@@ -58,14 +57,9 @@ def least_compute_s(queued: Reservation, view: FleetView) -> float:
 def _fit_by_engine(queued: Reservation, target: int, view: FleetView, now: float) -> Fit:
     """Compare engine by engine, because speeds or trust differ, or some engines are excluded for this request."""
     request = queued.request
-    held = {
-        other: blocks
-        for blocks, mask in view.match(request).groups
-        for other in view.roster.accepting
-        if mask >> other & 1
-    }
+    held = view.held(view.match(request))
     seconds = {
-        other: view.compute_s(request, other, view.hit_tokens(request, other, held.get(other, 0)))
+        other: view.compute_s(request, other, view.hit_tokens(request, other, held[other]))
         for other in view.roster.accepting
         if other == target or view.roster.engine_ids[other] not in queued.excluded
     }

@@ -83,10 +83,5 @@ class RegionChoice(msgspec.Struct, frozen=True, gc=False):
     engine: int | None = None
     peer: int | None = None
 
-    @property
-    def waits(self) -> bool:
-        """Whether the request stays in the balancer's queue."""
-        return self.engine is None and self.peer is None
-
 
 WAIT = RegionChoice("wait")

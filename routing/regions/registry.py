@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from routing.policy.policy_document import RoutingPolicy
 from routing.regions.locality_offload import LocalityOffload
@@ -10,7 +11,7 @@ from routing.regions.region_rule import RegionRule
 from routing.regions.skywalker import SkyWalkerRegions
 from routing.regions.skywalker_ch import SkyWalkerCh
 
-REGION_LOCAL = "region_local"
+REGION_LOCAL: Final = "region_local"
 """Never forwards, so no other region is queried."""
 
 _STUDIED = LocalityOffload()
@@ -23,14 +24,16 @@ def _locality_offload(policy: RoutingPolicy) -> RegionRule:
     return LocalityOffload(prefill_s_per_token=per_token_s, in_flight_s=in_flight_s)
 
 
-REGION_RULES: dict[str, Callable[[RoutingPolicy], RegionRule]] = {
+RegionRules = Mapping[str, Callable[[RoutingPolicy], RegionRule]]
+
+REGION_RULES: RegionRules = {
     "locality_offload": _locality_offload,
     "skywalker": lambda _policy: SkyWalkerRegions(),
     "skywalker_ch": lambda _policy: SkyWalkerCh(),
 }
 
 
-def build_region_rule(policy: RoutingPolicy) -> RegionRule | None:
+def build_region_rule(policy: RoutingPolicy, rules: RegionRules = REGION_RULES) -> RegionRule | None:
     """Return the rule that the policy names, None if it never forwards."""
-    build = REGION_RULES.get(policy.region_rule)
+    build = rules.get(policy.region_rule)
     return None if build is None else build(policy)

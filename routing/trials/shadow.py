@@ -107,13 +107,10 @@ def judged(request: InferenceRequest, choice: Choice, view: FleetView, now: floa
     if choice.fetch is None:
         return candidate(request, view, choice.target, view.match(request).blocks(choice.target), now)
     scored = candidate(request, view, choice.target, choice.fetch.blocks, now)
-    if choice.fetch.node:
-        # Contents of nodes are known exactly, whatever the trust in the engine's own index.
-        hit_tokens = min(choice.fetch.blocks * request.block_tokens, request.prompt_tokens)
-        compute_s = view.compute_s(request, choice.target, hit_tokens)
-        scored = msgspec.structs.replace(scored, hit_tokens=hit_tokens, compute_s=compute_s)
-    compute_s = scored.compute_s + choice.fetch.seconds
-    return msgspec.structs.replace(scored, compute_s=compute_s, cost=scored.wait_s + compute_s)
+    # What a node or another engine sends is known exactly, whatever the trust in the engine's own index.
+    hit_tokens = min(choice.fetch.blocks * request.block_tokens, request.prompt_tokens)
+    compute_s = view.compute_s(request, choice.target, hit_tokens) + choice.fetch.seconds
+    return msgspec.structs.replace(scored, hit_tokens=hit_tokens, compute_s=compute_s, cost=scored.wait_s + compute_s)
 
 
 def uncompared_parts(live: RoutingPolicy, other: RoutingPolicy) -> tuple[str, ...]:

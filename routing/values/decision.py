@@ -8,6 +8,7 @@ from routing.policy.policy_document import RoutingPolicy
 from routing.values.engine_pair import EnginePair
 from routing.values.hop import Hop
 from routing.values.inference_request import InferenceRequest
+from routing.values.load_options import Fetch, LoadOptions
 
 CENTRAL = -1
 """Target of a Choice that leaves the request unbound in the pool's queue."""
@@ -55,30 +56,6 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
         return self.decode_s + self.late_s + self.memory_s
 
 
-class Fetch(msgspec.Struct, frozen=True, gc=False):
-    """Blocks to copy from another engine's cache, or from a node, before the prefill starts (Mooncake Alg. 1).
-
-    Fetches exist only if the view allows transfers. Only blocks that the source holds when the prefill starts can be
-    copied.
-    """
-
-    source_engine_id: str
-    """Empty if a node is the source."""
-    blocks: int
-    """Leading blocks of the prompt to take from the source. Blocks that the chosen engine holds are not transferred."""
-    seconds: float
-    """Estimated transfer time, included in the decision's compute_s."""
-    node: str = ""
-    """Name of the source node manager, empty if an engine is the source."""
-    ssd_blocks: int = 0
-    """The transferred blocks that are only on the node's SSD."""
-
-    @property
-    def source(self) -> str:
-        """Source of the blocks in words: an engine's id, or "node …"."""
-        return f"node {self.node}" if self.node else self.source_engine_id
-
-
 class Choice(msgspec.Struct, frozen=True, gc=False):
     """A placement's result: an index into `view.targets` (or CENTRAL), and the scores behind it."""
 
@@ -89,6 +66,8 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
     """The best candidates, chosen one first."""
     fetch: Fetch | None = None
     """Blocks that the chosen engine fetches first."""
+    loads: LoadOptions | None = None
+    """What the prompt can load, for its queue and its dispatch. None if the placement does not count on loads."""
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
@@ -169,18 +148,6 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
             choice.fetch,
         )
 
-    def fetch_at_dispatch(self, held: int, at_source: int) -> Fetch | None:
-        """Return the part of the planned fetch that is still useful, or None.
-
-        When the prefill starts, the chosen engine has `held` leading blocks and the source has `at_source`.
-        """
-        planned = self.fetch
-        if planned is None or planned.node or at_source <= held:
-            return None
-        # The planned time is for the blocks that the engine lacked at the decision.
-        block_s = planned.seconds / (planned.blocks - self.candidates[0].blocks)
-        return Fetch(planned.source_engine_id, at_source, block_s * (at_source - held))
-
     @property
     def loading(self) -> Loading | None:
         """The load that the chosen engine makes before it computes, or None."""
@@ -191,38 +158,21 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         chosen = msgspec.structs.replace(self.candidates[0], loading=loading)
         return msgspec.structs.replace(self, candidates=(chosen, *self.candidates[1:]))
 
-    def dispatched(
-        self,
-        queued_s: float,
-        hit_tokens: int,
-        compute_s: float,
-        fetch: Fetch | None,
-        queue_reason: str = "",
-        overtook: int = 0,
-    ) -> Dispatched:
-        """Return the dispatch of this decision after its wait, with fresh estimates."""
-        fresh = msgspec.structs.replace(
-            self,
-            hit_tokens=hit_tokens,
-            compute_s=compute_s,
-            queued_s=queued_s,
-            fetch=fetch,
-            queue_reason=queue_reason,
-            overtook=overtook,
-        )
-        return Dispatched(fresh)
-
 
 class Dispatched(msgspec.Struct, frozen=True, gc=False):
     """Send the request to `decision.engine_id` at once. Its reservation exists."""
 
     decision: Decision
+    holders: tuple[str, ...] = ()
+    """Nodes that can send the decided load, in the order to try them."""
 
 
 class Queued(msgspec.Struct, frozen=True, gc=False):
     """The request waits at the gateway. A later call returns its Dispatched or Rejected."""
 
     decision: Decision
+    loads: LoadOptions | None = None
+    """What the prompt can load, None if its placement does not count on loads."""
 
 
 class Rejected(msgspec.Struct, frozen=True, gc=False):
@@ -256,4 +206,9 @@ class Elsewhere(msgspec.Struct, frozen=True, gc=False):
 Outcome = Dispatched | Queued | Rejected
 """A decision within one pool."""
 ChainOutcome = Outcome | Elsewhere
-"""A decision of the whole chain (routing.decider)."""
+"""A decision of the whole chain (routing.chain.decider)."""
+
+
+def id_of(outcome: ChainOutcome) -> str:
+    """Return the id of the outcome's request."""
+    return outcome.decision.decision_id if isinstance(outcome, Dispatched | Queued) else outcome.request_id

@@ -48,6 +48,12 @@ class InferenceRequest(msgspec.Struct, frozen=True, gc=False):
     computed.
     """
 
+    proves_salts: bool = False
+    """Whether a missing salt in the engine's events of its blocks would be the engine's fault."""
+    stays: bool = False
+    """Whether it must be served in this region: it comes from another one, or only engines here serve what it asks for.
+    """
+
     @property
     def deadline_s(self) -> float:
         """Latest time of the first token that still meets the SLO."""

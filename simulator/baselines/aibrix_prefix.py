@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from routing.ledger.fleet_view import FleetView
-from routing.placements.candidate_scores import blocks_held, least
+from routing.placements.candidate_scores import least
 from routing.policy.setting import about, number
 from routing.values import reasons
 from routing.values.decision import Choice
@@ -34,7 +34,7 @@ class AibrixPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the engine with the longest match within the load limit, or the one with the fewest requests."""
-        held = blocks_held(view, view.match(request))
+        held = view.held(view.match(request))
         requests = {target: float(view.load.in_flight_requests[target]) for target in view.roster.accepting}
         loads = list(requests.values())
         if max(loads) - min(loads) <= self.spread:

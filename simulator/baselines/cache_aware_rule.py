@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from routing.ledger.fleet_view import FleetView
-from routing.placements.candidate_scores import blocks_held, least
+from routing.placements.candidate_scores import least
 from routing.policy.setting import about, number
 from routing.values import reasons
 from routing.values.decision import Choice
@@ -50,7 +50,7 @@ class CacheAware(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         `threshold` of the prompt, or else the engine that was sent the fewest blocks.
         """
         match = view.match(request)
-        held = blocks_held(view, match)
+        held = view.held(match)
         requests = {target: float(view.load.in_flight_requests[target]) for target in view.roster.accepting}
         most, fewest = max(requests.values()), min(requests.values())
         if most - fewest > self.absolute_spread and most > self.relative_spread * fewest:

@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from routing.ledger.fleet_view import FleetView
-from routing.placements.candidate_scores import blocks_held, candidate, least
+from routing.placements.candidate_scores import candidate, least
 from routing.policy.setting import about, number
 from routing.values import reasons
 from routing.values.decision import Candidate, Choice
@@ -34,7 +34,7 @@ class DynamoKv(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the engine of least cost, or a random one with probabilities from a softmax of the costs scaled to
         0..1.
         """
-        held = blocks_held(view, view.match(request))
+        held = view.held(view.match(request))
         costs = {target: self._cost(request, view, target, held[target]) for target in view.roster.accepting}
         if self.temperature == 0.0:
             return least(request, view, now, held, costs, reasons.LEAST_BLOCKS)

@@ -7,7 +7,7 @@ from random import Random
 import msgspec
 
 from routing.ledger.fleet_view import FleetView
-from routing.placements.candidate_scores import blocks_held, least
+from routing.placements.candidate_scores import least
 from routing.values import reasons
 from routing.values.decision import Choice
 from routing.values.inference_request import InferenceRequest
@@ -20,4 +20,4 @@ class FewestRequests(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the engine with the fewest in-flight requests; the prompt breaks ties."""
         requests = view.load.in_flight_requests
         costs = {target: float(requests[target]) for target in view.roster.accepting}
-        return least(request, view, now, blocks_held(view, view.match(request)), costs, reasons.LEAST_LOADED)
+        return least(request, view, now, view.held(view.match(request)), costs, reasons.LEAST_LOADED)

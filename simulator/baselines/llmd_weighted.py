@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from routing.ledger.fleet_view import FleetView
-from routing.placements.candidate_scores import blocks_held, candidate
+from routing.placements.candidate_scores import candidate
 from routing.policy.setting import about, number
 from routing.values import reasons
 from routing.values.decision import Choice
@@ -44,7 +44,7 @@ class LlmdWeighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return an engine with the highest score."""
-        held = blocks_held(view, view.match(request))
+        held = view.held(view.match(request))
         queues = [view.load.pending_requests[target] for target in view.roster.accepting]
         shortest, spread = min(queues), max(queues) - min(queues)
         scores = {}

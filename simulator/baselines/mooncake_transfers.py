@@ -5,17 +5,20 @@ In a live pool, engines send no blocks to each other. They load them from node m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from typing_extensions import override
 
 from routing.ledger.fleet_view import FleetView, tie_salt
-from routing.placements.candidate_scores import KEPT, blocks_held
+from routing.ledger.prefill_with_loads import Prefill
+from routing.placements.candidate_scores import KEPT
 from routing.placements.mooncake import Mooncake
 from routing.policy.setting import about, number
 from routing.values import reasons
-from routing.values.decision import Candidate, Choice, Fetch
+from routing.values.decision import Candidate, Choice, Decision
 from routing.values.inference_request import InferenceRequest
+from routing.values.load_options import Fetch
 
 
 class MooncakeTransfers(Mooncake, frozen=True, forbid_unknown_fields=True):
@@ -40,12 +43,13 @@ class MooncakeTransfers(Mooncake, frozen=True, forbid_unknown_fields=True):
     @override
     def without_loads(self, request: InferenceRequest, view: FleetView, now: float) -> Choice:
         """Return the engine of least TTFT, with the fetch that this TTFT assumes."""
-        if not view.roster.transfers_possible:
+        busy = view.sending_until
+        if busy is None:
             return super().without_loads(request, view, now)
-        held, resident = blocks_held(view, view.match(request)), view.resident_match(request)
+        held, resident = view.held(view.match(request)), view.resident_match(request)
         salt, best = tie_salt(request), resident.longest
-        source = self._source(view, resident.groups[0][1], now) if best else -1
-        link_s = max(view.load.sending_until[source] - now, 0.0) if self.congestion and best else 0.0
+        source = self._source(view, busy, resident.groups[0][1], now) if best else -1
+        link_s = self._free_at(view, busy, source, now) - now if self.congestion and best else 0.0
         scored = []
         for target in view.roster.accepting:
             own = held[target]
@@ -67,17 +71,35 @@ class MooncakeTransfers(Mooncake, frozen=True, forbid_unknown_fields=True):
             return Choice(target, reasons.LEAST_TTFT, tuple(kept))
         return Choice(target, reasons.FETCH, tuple(kept), Fetch(view.roster.engine_ids[source], best, transfer))
 
-    def _source(self, view: FleetView, holders: int, now: float) -> int:
+    def prefill_at_dispatch(
+        self, request: InferenceRequest, decision: Decision, view: FleetView, target: int, held: int
+    ) -> Prefill:
+        """Return the prefill of a queued request that leaves the queue now, with what is left of its planned fetch."""
+        planned, roster = decision.fetch, view.roster
+        blocks, fetch = held, None
+        if planned is not None:
+            resident = view.resident_match(request)
+            sources = [item for item in roster.accepting if roster.engine_ids[item] == planned.source_engine_id]
+            blocks = max([held, *(resident.blocks(source) for source in sources)])
+            if blocks > held:
+                # The planned time is for the blocks that the engine lacked at the decision.
+                block_s = planned.seconds / (planned.blocks - decision.candidates[0].blocks)
+                fetch = Fetch(planned.source_engine_id, blocks, block_s * (blocks - held))
+        hit = view.hit_tokens(request, target, blocks)
+        return Prefill(view.compute_s(request, target, hit) + (fetch.seconds if fetch else 0.0), hit, fetch)
+
+    def _source(self, view: FleetView, busy: Mapping[str, float], holders: int, now: float) -> int:
         """Return the holder whose link is free first; on a tie, the one with the least pending prefill."""
         if not self.congestion:
             return _least_waiting(view, holders)
         free = {
-            target: max(view.load.sending_until[target], now)
-            for target in view.roster.accepting
-            if holders >> target & 1
+            target: self._free_at(view, busy, target, now) for target in view.roster.accepting if holders >> target & 1
         }
         first = min(free.values())
         return _least_waiting(view, sum(1 << target for target, at in free.items() if at == first))
+
+    def _free_at(self, view: FleetView, busy: Mapping[str, float], target: int, now: float) -> float:
+        return max(busy.get(view.roster.engine_ids[target], 0.0), now)
 
     def _block_s(self, request: InferenceRequest) -> float:
         return request.block_tokens * self.bytes_per_token * 8 / (self.bandwidth_gbps * 1e9)

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from routing.ledger.fleet_view import FleetView
-from routing.placements.candidate_scores import blocks_held, least, least_ttft
+from routing.placements.candidate_scores import least, least_ttft
 from routing.policy.setting import about, number
 from routing.values import reasons
 from routing.values.decision import Choice
@@ -31,4 +31,4 @@ class Preble(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return least_ttft(request, view, now, match, reasons.LEAST_TTFT)
         holders = match.groups[0][1]
         waits = {target: view.wait_s(target, now) for target in view.roster.accepting if holders >> target & 1}
-        return least(request, view, now, blocks_held(view, match), waits, reasons.LONG_MATCH)
+        return least(request, view, now, view.held(match), waits, reasons.LONG_MATCH)

@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from routing.ledger.fleet_view import FleetView
-from routing.placements.candidate_scores import blocks_held, least
+from routing.placements.candidate_scores import least
 from routing.policy.setting import about, number
 from routing.values import reasons
 from routing.values.decision import Choice
@@ -27,7 +27,7 @@ class ProductionStackLoadAware(msgspec.Struct, frozen=True, forbid_unknown_field
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the engine with the largest matched ÷ prompt − β × (load − mean) ÷ max(1, mean)."""
-        held = blocks_held(view, view.match(request))
+        held = view.held(view.match(request))
         mean = fmean([view.load.in_flight_requests[target] for target in view.roster.accepting])
         costs = {}
         for target in view.roster.accepting:

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from routing.ledger.fleet_view import FleetView
-from routing.placements.candidate_scores import blocks_held, least
+from routing.placements.candidate_scores import least
 from routing.placements.power_of_two import two_choices
 from routing.policy.setting import about, number
 from routing.values import reasons
@@ -33,7 +33,7 @@ class RayPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the engine that the rule chooses."""
         match = view.match(request)
-        held = blocks_held(view, match)
+        held = view.held(match)
         requests = [view.load.in_flight_requests[target] for target in view.roster.accepting]
         if max(requests) - min(requests) > self.spread:
             return two_choices(request, view, now, held, rng)

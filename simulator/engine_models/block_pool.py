@@ -91,17 +91,17 @@ class BlockPool:
         if not self._open:
             raise ValueError("no block is being filled")
         self._open -= 1
-        block = Block(key)
-        twins = self._named.setdefault(key, [])
-        twins.append(block)
-        new = len(twins) == 1
-        if new:
+        block, twins = Block(key), self._named.get(key)
+        if twins is None:
+            self._named[key] = [block]
             self._free.named(key, parent)
+            return block, True
+        twins.append(block)
         # Useless from now on: a held block has the same key.
-        elif not self._free.keeps_twins and not twins[0].holders:
+        if not self._free.keeps_twins and not twins[0].holders:
             self._free.hold(twins[0])
             self._discard(twins[0])
-        return block, new
+        return block, False
 
     def release(self, blocks: Sequence[Block], unfilled: int) -> None:
         """Release a sequence's full blocks in order, and its blocks that are not full."""

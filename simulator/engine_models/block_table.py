@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xxhash import xxh3_64_intdigest
 
 from simulator.engine_models.block_pool import BlockPool
@@ -12,8 +14,8 @@ from simulator.engine_models.simulated_engine import PromptSequence
 class BlockTable:
     """The blocks of one sequence in the pool; empty before it starts and after it is released.
 
-    Full prompt blocks have the keys of the sequence. Blocks filled by output, and prompt blocks without a given key,
-    get unique keys. Mutable state: `blocks` (full, in order), `unfilled` (number of held blocks not yet full),
+    Full blocks have the keys of the sequence. Blocks filled by output, and prompt blocks, without a given key get
+    unique keys. Mutable state: `blocks` (full, in order), `unfilled` (number of held blocks not yet full),
     `computed` (number of tokens in all blocks), and `_keys` (keys of full blocks, kept after a release, so that a
     preempted sequence can reuse its blocks).
     """
@@ -23,7 +25,10 @@ class BlockTable:
         self._size = block_tokens
         # The order too: an id may come again, and its answer may differ.
         self._salt = f"{order}:{sequence.request_id}".encode()
-        self._keys = list(sequence.keys[: sequence.prompt_tokens // block_tokens])
+        whole = sequence.prompt_tokens // block_tokens
+        self._keys = list(sequence.keys[:whole])
+        if sequence.answer_keys and len(self._keys) == whole:
+            self._keys += sequence.answer_keys
         self.blocks: list[Block] = []
         self.unfilled = 0
         self.computed = 0
@@ -32,20 +37,30 @@ class BlockTable:
         """Return the number of leading blocks in the cache. Of `wanted` tokens, at least one is always computed."""
         return self._pool.match(self._keys[: (wanted - 1) // self._size])
 
+    def keys_to_compute(self, hits: int, wanted: int) -> Sequence[int]:
+        """Return the known keys of the blocks after the first `hits` that end within `wanted` tokens."""
+        return self._keys[hits : wanted // self._size]
+
+    @property
+    def held(self) -> int:
+        """Number of blocks that the sequence holds, shared or not."""
+        return len(self.blocks) + self.unfilled
+
     def blocks_for(self, tokens: int) -> int:
         """Return how many more blocks the next `tokens` need."""
         return -(-(self.computed + tokens) // self._size) - len(self.blocks) - self.unfilled
 
-    def open(self, hits: int, loaded: int, tokens: int) -> list[int] | None:
+    def open(self, hits: int, loaded: int, tokens: int, spare: int = 0) -> list[int] | None:
         """Hold `hits` cached blocks, and allocate blocks for `loaded` ones and for `tokens` more.
 
-        Returns the evicted keys, or None if the memory is full.
+        Returns the evicted keys, or None if memory does not leave `spare` blocks.
         """
         keys = self._keys[:hits]
         # Hits and loads are whole blocks, so the rest begins at the start of one.
         new = loaded - (-tokens // self._size)
         # Cached blocks without a holder are among the free ones until they are shared.
-        if self._pool.free - self._pool.free_among(keys) < new:
+        left = self._pool.free - new - spare
+        if left < hits and left < self._pool.free_among(keys):
             return None
         self.blocks = self._pool.share(keys)
         self.computed = hits * self._size
@@ -63,17 +78,16 @@ class BlockTable:
         If another sequence has already cached a block, it is not new, but this copy stays.
         """
         self.computed = computed
-        new: list[int] = []
-        for _ in range(computed // self._size - len(self.blocks)):
-            position = len(self.blocks)
+        blocks, keys, new = self.blocks, self._keys, list[int]()
+        for position in range(len(blocks), computed // self._size):
             key = self._key(position)
-            block, first = self._pool.fill(key, self._keys[position - 1] if position else None)
+            block, first = self._pool.fill(key, keys[position - 1] if position else None)
+            blocks.append(block)
             self.unfilled -= 1
-            self.blocks.append(block)
             if first:
-                new.append(block.key)
-        position = len(self.blocks) - len(new)
-        return position, tuple(new), self._keys[position - 1] if position else None
+                new.append(key)
+        position = len(blocks) - len(new)
+        return position, tuple(new), keys[position - 1] if position else None
 
     def release(self) -> None:
         """Release all blocks; full blocks stay in the cache until their memory is needed."""

@@ -5,14 +5,15 @@ chunks of prompts, first those in progress and then waiting ones, by priority an
 block as sequences grow. When memory is full, the running sequence that is last by priority and arrival is preempted: it
 loses all its blocks and waits to be recomputed with its tokens so far, except for blocks that are still in the prefix
 cache. A block, of a prompt or of output, enters the cache for all sequences at the end of the step that fills it. A
-prompt's partial last block is never cached.
+prompt's partial last block is never cached. With `prefill_first`, a step with chunks gives running sequences no token,
+and a sequence whose prefix is being computed waits for it, as in SGLang.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from heapq import heappush
+from heapq import heappop, heappush
 
 from typing_extensions import override
 
@@ -71,7 +72,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
     (whether the start of this step preempted a sequence), and the counter `preemptions`.
     """
 
-    def __init__(self, profile: EngineProfile, *, emit_tokens: bool = False) -> None:
+    def __init__(self, profile: EngineProfile, *, emit_tokens: bool = False, pool: BlockPool | None = None) -> None:
         if profile.max_running > profile.max_batched_tokens:
             raise ValueError(
                 f"max_running {profile.max_running} is over max_batched_tokens {profile.max_batched_tokens}: "
@@ -80,7 +81,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
         super().__init__(profile)
         self.preemptions = 0
         self._emit_tokens = emit_tokens
-        self._pool = BlockPool(profile.num_blocks, free_blocks(profile))
+        self._pool = BlockPool(profile.num_blocks, free_blocks(profile)) if pool is None else pool
         self._batch = DecodeBatch(profile)
         self._prefilling: dict[str, _Work] = {}
         self._decoding: dict[str, _Work] = {}
@@ -92,6 +93,11 @@ class ChunkedEngine(QueuedEngine[_Work]):
     def running(self) -> int:
         """Number of sequences that prefill or decode."""
         return len(self._prefilling) + len(self._decoding)
+
+    @property
+    def running_tokens(self) -> int:
+        """Number of tokens that the decoding sequences have generated, as of the end of the last run of steps."""
+        return sum([work.generated + self._batch.made(name) for name, work in self._decoding.items()])
 
     @property
     def cached_blocks(self) -> int:
@@ -204,19 +210,21 @@ class ChunkedEngine(QueuedEngine[_Work]):
         chunks = [(work.chunk, work.table.computed + work.chunk) for work in self._prefilling.values() if work.chunk]
         self._busy_until = self._end_of_step(at_s, chunks, loaded)
 
-    def _end_of_step(self, at_s: float, chunks: list[tuple[int, int]], loaded_tokens: int) -> float:
+    def _end_of_step(self, at_s: float, chunks: Sequence[tuple[int, int]], loaded_tokens: int) -> float | None:
         batch = self._batch
         # After a preemption no sequence was admitted; the next step may admit one, so it must not be skipped.
         alone = not chunks and not self._emit_tokens and not (self._preempted and self._waiting)
         if alone:
             return batch.start_run(at_s, self._arrivals[0][0] if self._arrivals else None)
-        batch.start_step()
-        seconds = self.profile.mixed_step_s(len(batch), batch.context, chunks)
+        decodes = not (chunks and self.profile.prefill_first)
+        batch.start_step(decodes=decodes)
+        seconds = self.profile.mixed_step_s(len(batch) if decodes else 0, batch.context, chunks)
         return at_s + seconds + self.profile.prefill_per_hit_token_s * loaded_tokens
 
     def _continue_prompts(self, at_s: float, events: list[EngineEvent]) -> int:
         """Give prompts in progress their next chunks; return the remaining token budget of the step."""
-        budget = self.profile.max_batched_tokens - len(self._decoding)
+        # Prompts that go first are computed without the tokens of running sequences.
+        budget = self.profile.max_batched_tokens - (0 if self.profile.prefill_first else len(self._decoding))
         for work in _by_rank(self._prefilling):
             work.chunk = 0
             if work.sequence.request_id not in self._prefilling:
@@ -230,15 +238,19 @@ class ChunkedEngine(QueuedEngine[_Work]):
 
     def _admit(self, budget: int, at_s: float, events: list[EngineEvent]) -> int:
         """Start waiting sequences while budget, batch, and memory allow; return the tokens loaded from the cache."""
-        loaded = 0
+        loaded, passed = 0, list[tuple[int, int, str, _Work]]()
+        computing = self._computing() if self._waiting and self.profile.prefill_first else set[int]()
         # As in vLLM, a step that preempted a sequence admits none.
         while self._waiting and budget and not self._preempted and self.running < self.profile.max_running:
             work = self._waiting[0][3]
             size, hits = self.profile.block_tokens, work.table.hits(work.wanted)
+            if computing and not computing.isdisjoint(work.table.keys_to_compute(hits, work.wanted)[:1]):
+                passed.append(heappop(self._waiting))
+                continue
             came = max(0, min(work.loaded_blocks, (work.wanted - 1) // size) - hits)
             hit_tokens = (hits + came) * size
             chunk = min(budget, work.wanted - hit_tokens)
-            removed = work.table.open(hits, came, chunk)
+            removed = work.table.open(hits, came, chunk, self._reserved_blocks())
             if removed is None:
                 break
             self._next_waiting()
@@ -251,11 +263,38 @@ class ChunkedEngine(QueuedEngine[_Work]):
             work.chunk = chunk
             budget -= chunk
             loaded += hit_tokens
+            if self.profile.prefill_first:
+                computing.update(work.table.keys_to_compute(hits + came, work.wanted))
             # A preempted sequence comes here again, but its prefill is reported once.
             if work.cached_tokens < 0:
                 work.cached_tokens = hit_tokens
                 events.append(PrefillStarted(work.sequence.request_id, at_s, hit_tokens))
+        for entry in passed:
+            heappush(self._waiting, entry)
         return loaded
+
+    def _computing(self) -> set[int]:
+        """Return the keys of the prompt blocks that are being computed."""
+        works = self._prefilling.values()
+        return {
+            key
+            for work in works
+            for key in work.table.keys_to_compute(work.table.computed // self.profile.block_tokens, work.wanted)
+        }
+
+    def _reserved_blocks(self) -> int:
+        """Return the blocks to keep free for answers when one more sequence starts; 0 in an idle engine."""
+        reserve = self.profile.reserve_tokens
+        if not reserve or not self.running:
+            return 0
+        return -(-reserve // self.profile.block_tokens) + max(0, self._answers_to_come())
+
+    def _answers_to_come(self) -> int:
+        """Return the blocks that running sequences lack of their reserves, less those held beyond a reserve."""
+        # Counted in blocks, which stay the same until the next sequence is due.
+        reserve, size = self.profile.reserve_tokens, self.profile.block_tokens
+        running = [*self._prefilling.values(), *self._decoding.values()]
+        return sum([-(-(work.sequence.prompt_tokens + reserve) // size) - work.table.held for work in running])
 
     def _claim(self, work: _Work, blocks: int, at_s: float, events: list[EngineEvent]) -> bool:
         """Allocate blocks for a running sequence, preempting later ones if needed. Return False if it is preempted
@@ -290,7 +329,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
     @override
     def _finish_operation(self, at_s: float, events: list[EngineEvent]) -> None:
         due = self._batch.finish_run()
-        if self._emit_tokens:
+        if self._emit_tokens and self._batch.decodes:
             # Before the sequences that are due leave the batch.
             events.extend(
                 Token(name, at_s, work.generated + self._batch.made(name) - 1) for name, work in self._decoding.items()

@@ -114,13 +114,18 @@ class DecodeBatch:
         self._run, self._started = steps, at_s
         return end
 
-    def start_step(self) -> None:
-        """Start a single step, however long it takes."""
-        self._run = 1
+    def start_step(self, *, decodes: bool = True) -> None:
+        """Start a single step, however long it takes. It gives each member one token, or none."""
+        self._run = 1 if decodes else 0
+
+    @property
+    def decodes(self) -> bool:
+        """Whether the current run gives its members tokens."""
+        return self._run > 0
 
     def cut_run(self, now: float, end: float) -> float:
         """Cut the current run, which ends at `end`, after the step in progress at `now`; return the new end."""
-        if self._run == 1 or now >= end:
+        if self._run <= 1 or now >= end:
             return end
         self._run = self.steps_reaching(self._started, now)
         return self._started + self.seconds(self._run)

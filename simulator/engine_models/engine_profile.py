@@ -45,6 +45,12 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Tokens of running requests that fit on the device, if fewer than the cache holds; 0 means the cache's size."""
     max_batched_tokens: Annotated[int, Meta(ge=1, le=10_000_000)] = 8192
     """Tokens per step with chunked prefill, and per chunk in a pipeline."""
+    prefill_first: bool = False
+    """Whether a step with prefills decodes nothing, and no two prefills compute one prefix at once, as in SGLang by
+    default (only with chunked prefill).
+    """
+    reserve_tokens: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+    """Memory kept free for the answer of each running request when another one starts (only with chunked prefill)."""
     pipeline_stages: Annotated[int, Meta(ge=1, le=1024)] = 1
     """Number of nodes in a `pipelined` engine, each with an equal part of the layers."""
     layers: Annotated[int, Meta(ge=1, le=10_000)] = 28

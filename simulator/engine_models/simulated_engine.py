@@ -25,6 +25,8 @@ class PromptSequence(msgspec.Struct, frozen=True, gc=False):
     """
     setup_s: float = 0.0
     """Additional prefill seconds to load a LoRA adapter first."""
+    answer_keys: tuple[int, ...] = ()
+    """Keys of the full blocks that the answer fills, if later prompts continue it."""
 
 
 class SimulatedEngine(Protocol):

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from routing.values.decision import Fetch
 from routing.values.inference_request import InferenceRequest
+from routing.values.load_options import Fetch
 from simulator.engine_models.engine_events import EngineEvent
 from simulator.engine_models.simulated_engine import TransferringEngine
 from simulator.fleet.engine_slots import Station
@@ -26,11 +26,12 @@ class BlockTransfer(msgspec.Struct, frozen=True, gc=False):
 
 
 class BlockTransfers:
-    """The links of all senders. Mutable state: `_free_at`, when each sender's link is free (seconds)."""
+    """The links of all senders. Mutable state: `sending_until`."""
 
     def __init__(self, bytes_per_token: int = 57_344, bytes_per_s: float = 12.5e9) -> None:
         self._seconds_per_token = bytes_per_token / bytes_per_s
-        self._free_at: dict[str, float] = {}
+        self.sending_until: dict[str, float] = {}
+        """When each sender's link is free, in seconds. Placements read it (FleetView.sending_until)."""
 
     def start(
         self, fetch: Fetch, request: InferenceRequest, sender: Station | None, receiver: Station, now: float
@@ -42,9 +43,9 @@ class BlockTransfers:
         blocks, own = _transferring(sender).held_blocks(keys), _transferring(receiver).held_blocks(keys)
         if blocks <= own:
             return None
-        starts_s = max(now, self._free_at.get(sender.engine_id, 0.0))
+        starts_s = max(now, self.sending_until.get(sender.engine_id, 0.0))
         lands_s = starts_s + _tokens(request, own, blocks) * self._seconds_per_token
-        self._free_at[sender.engine_id] = lands_s
+        self.sending_until[sender.engine_id] = lands_s
         return BlockTransfer(blocks, lands_s)
 
 

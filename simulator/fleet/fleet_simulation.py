@@ -15,7 +15,8 @@ from heapq import heappop, heappush
 from kvstore.index.lower_tiers import CPU
 from routing.ledger.fleet_view import EngineFacts
 from routing.router import Router
-from routing.values.decision import Decision, Dispatched, Fetch, Outcome, Queued, Rejected
+from routing.values.decision import Decision, Dispatched, Outcome, Queued, Rejected
+from routing.values.load_options import Fetch
 from routing.values.observation import Completed, Failed, Observation
 from routing.values.observation import FirstToken as FirstTokenSeen
 from simulator.engine_models.engine_events import (
@@ -96,7 +97,7 @@ class FleetSimulation:
         self.samples = samples if samples is not None else LoadSamples()
         self._source, self._transfers = source, transfers
         self.stations = Stations(build_engine)
-        router.view.roster.transfers_possible = transfers is not None
+        router.view.sending_until = None if transfers is None else transfers.sending_until
         self.nodes = None if nodes is None else nodes(lambda at_s, do: self.call_at(at_s, lambda _: do()))
         router.follow_nodes(None if self.nodes is None else self.nodes.ledger)
         self._learning = CostLearning(router.policy, router.fleet.loading_costs)
@@ -271,7 +272,7 @@ class FleetSimulation:
             record.engine_id = outcome.decision.engine_id
             self._note("waits", record.request.request_id, record.engine_id)
             if self.nodes is not None:
-                self.nodes.queued(record.request, outcome.decision, self.now)
+                self.nodes.queued(record.request, outcome, self.now)
         else:
             self._note(f"rejected:{outcome.code}", outcome.request_id, "")
             self._end(record, REJECTED)

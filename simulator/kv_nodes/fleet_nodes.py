@@ -16,14 +16,15 @@ from planning.kv_moves.kv_move import REPLICATE, KvMove
 from planning.kv_moves.prefetch import prefetch
 from planning.kv_moves.replica_count import Replicas
 from planning.kv_moves.replication import HotLoads
-from routing.values.decision import Decision, Fetch
+from routing.values.decision import Queued
 from routing.values.inference_request import InferenceRequest
+from routing.values.load_options import Fetch
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.kv_nodes.kv_nodes_spec import KvNodesSpec
-from simulator.kv_nodes.link import NodeLink
 from simulator.kv_nodes.move_worth import MoveWorth
 from simulator.kv_nodes.node_cache import Tiers
 from simulator.kv_nodes.node_stores import NodeStores
+from simulator.link import Link
 
 At = Callable[[float, Callable[[], None]], None]
 """Schedules a call at a virtual time."""
@@ -50,9 +51,9 @@ class FleetNodes:
         self._stores = NodeStores(self.names, *sizes, self._block_bytes, eviction=spec.eviction)
         self.caches, self.ledger = self._stores.caches, self._stores.ledger
         self._publish_changes = self._stores.publish_changes
-        self.uplinks = {name: NodeLink(profile.link_bytes_per_s, spec.latency_s) for name in self.names}
-        self.disks = {name: NodeLink(spec.ssd_bytes_per_s) for name in self.names}
-        self.own_links: dict[str, NodeLink] = {}
+        self.uplinks = {name: Link(profile.link_bytes_per_s, spec.latency_s) for name in self.names}
+        self.disks = {name: Link(spec.ssd_bytes_per_s) for name in self.names}
+        self.own_links: dict[str, Link] = {}
         self.worth = MoveWorth()
         self.loads = self.loaded_blocks = 0
         self._hot, self._replicas = HotLoads(), Replicas()
@@ -124,10 +125,10 @@ class FleetNodes:
             self._order(self._hot.loaded(keys[: held + blocks], home, fetch.node, self.ledger, now), now)
         return NodeLoading(held + blocks, ends_s)
 
-    def queued(self, request: InferenceRequest, decision: Decision, now: float) -> None:
+    def queued(self, request: InferenceRequest, queued: Queued, now: float) -> None:
         """Order transfers of the blocks that a queued request will load."""
-        if self.spec.orders and decision.engine_id and request.keys:
-            self._order(prefetch(request, decision, self.ledger, now), now)
+        if self.spec.orders and queued.decision.engine_id and queued.loads is not None:
+            self._order(prefetch(request, queued.decision, queued.loads), now)
 
     def check(self) -> None:
         """Raise AssertionError if a part is inconsistent, or a link has carried more than its bandwidth allows."""
@@ -155,12 +156,12 @@ class FleetNodes:
         read_s = disk.carry(ssd_blocks * size, now) if ssd_blocks else now
         return blocks, max(link.carry(blocks * size, now), read_s), ssd_blocks
 
-    def _link(self, node: str, home: str, engine_id: str) -> NodeLink:
+    def _link(self, node: str, home: str, engine_id: str) -> Link:
         if node != home:
             return self.uplinks[node]
         link = self.own_links.get(engine_id)
         if link is None:
-            link = self.own_links[engine_id] = NodeLink(self.spec.own_bytes_per_s, self.spec.latency_s)
+            link = self.own_links[engine_id] = Link(self.spec.own_bytes_per_s, self.spec.latency_s)
         return link
 
     def _order(self, move: KvMove | None, now: float) -> None:

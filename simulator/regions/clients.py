@@ -45,13 +45,20 @@ class RegionClient:
     def answered(self, request: RegionRequest) -> None:
         """Process a complete response: send the requests that follow it, or begin the next program."""
         request.ended_s = self._clock.now
-        self._in_flight -= 1
         following = self._program.following(request) if self._program is not None else []
         if following:
             self._in_flight += len(following)
             pause_s = self._pause() if self._program is not None and self._program.pauses else 0.0
             self._clock.after(pause_s, self._send_all, following)
-        elif self._in_flight == 0:
+        self._ended()
+
+    def rejected(self, request: RegionRequest) -> None:
+        """Process an error: nothing follows the request, and it stays unanswered."""
+        self._ended()
+
+    def _ended(self) -> None:
+        self._in_flight -= 1
+        if self._in_flight == 0:
             self._clock.after(self._pause(), self._begin)
 
     def retire(self) -> None:

@@ -1,11 +1,13 @@
-"""Regions and the network delays between them."""
+"""Regions and the links between them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import permutations
+from random import Random
 
-import msgspec
+from simulator.link import Link
+from simulator.virtual_clock import VirtualClock
 
 REGIONS = ("us", "eu", "asia")
 INSIDE_S = 0.002
@@ -15,20 +17,33 @@ ELSEWHERE_S = 0.1
 """Round trip between regions that are not in the study (s)."""
 
 
-class Network(msgspec.Struct, frozen=True):
-    """One-way delays (s) by sender and receiver; the two directions can differ."""
+class RegionNetwork:
+    """Carries messages over links by sender and receiver; the two directions can differ.
 
-    one_way_s: dict[tuple[str, str], float]
+    A `loss` is the share of messages between regions that never arrive. Mutable: the draws of lost messages.
+    """
+
+    def __init__(
+        self, clock: VirtualClock, links: dict[tuple[str, str], Link], *, loss: float = 0.0, seed: int = 0
+    ) -> None:
+        self._clock, self._links, self._loss, self._rng = clock, links, loss, Random(f"{seed} losses")
 
     def delay(self, sender: str, receiver: str) -> float:
         """Return the delay of a message (s)."""
-        return self.one_way_s[sender, receiver]
+        return self._links[sender, receiver].latency_s
+
+    def send(self, sender: str, receiver: str, act: Callable[..., None], *args: object) -> bool:
+        """Call `act` with the arguments when the message arrives; return False if it is lost."""
+        if self._loss and sender != receiver and self._rng.random() < self._loss:
+            return False
+        self._clock.at(self._links[sender, receiver].carry(0, self._clock.now), act, *args)
+        return True
 
 
-def network(scale: float = 1.0, regions: Sequence[str] = REGIONS) -> Network:
-    """Return the network of the study or of other regions, with all round trips scaled; a scale of 0 means no delay."""
-    ways = {(region, region): INSIDE_S / 2 * scale for region in regions}
+def links(scale: float = 1.0, regions: Sequence[str] = REGIONS) -> dict[tuple[str, str], Link]:
+    """Return the links of the study or of other regions, with all round trips scaled; a scale of 0 means no delay."""
+    ways = {(region, region): Link(latency_s=INSIDE_S / 2 * scale) for region in regions}
     for pair in permutations(regions, 2):
         round_trip_s = ROUND_TRIPS_S.get(pair) or ROUND_TRIPS_S.get(pair[::-1]) or ELSEWHERE_S
-        ways[pair] = round_trip_s / 2 * scale
-    return Network(ways)
+        ways[pair] = Link(latency_s=round_trip_s / 2 * scale)
+    return ways

@@ -39,7 +39,7 @@ class Conversation:
     def following(self, answered: RegionRequest) -> list[RegionRequest]:
         """Return the next turn, if there is one."""
         turn = answered.position + 1
-        return [self._turn(turn, answered.prompt.then(answered.output))] if turn < len(self._turns) else []
+        return [self._turn(turn, answered.whole)] if turn < len(self._turns) else []
 
     def _turn(self, turn: int, history: Prompt) -> RegionRequest:
         words, answer = self._turns[turn]
@@ -72,7 +72,7 @@ class Tree:
     def following(self, answered: RegionRequest) -> list[RegionRequest]:
         """Return the requests of a node's children."""
         first = self._branches * answered.position + 1
-        history = answered.prompt.then(answered.output)
+        history = answered.whole
         return [
             RegionRequest(history.then(instruction), answer, self._session_key, self._region, first + child)
             for child, (instruction, answer) in enumerate(self._nodes[first : first + self._branches])

@@ -1,8 +1,8 @@
-"""One request between its client, balancers and an engine."""
+"""One request between its client, gateways and an engine."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from simulator.regions.prompt import Prompt, PromptSegment
 
@@ -20,10 +20,11 @@ class RegionRequest:
     position: int = 0
     """The request's position in the client's program."""
     client: int = 0
+    request_id: str = ""
     tenant: str = ""
     sent_s: float = 0.0
-    queued_s: float = 0.0
-    """When the request reached its current balancer."""
+    entry_region: str = ""
+    """The region of the first gateway."""
     hops: int = 0
     allowed_by: str = ""
     """The sovereignty rule that allowed the request's hop to another region."""
@@ -36,5 +37,8 @@ class RegionRequest:
     """When the client receives the first token."""
     ended_s: float | None = None
     """When the client receives the end of the response."""
-    trail: list[str] = field(default_factory=list)
-    """Reasons for the decisions about the request."""
+
+    @property
+    def whole(self) -> Prompt:
+        """The prompt and the response."""
+        return self.prompt.then(self.output)

@@ -6,15 +6,19 @@ from collections.abc import Sequence
 from random import Random
 
 import msgspec
+from msgspec.structs import replace
 
 from routing.regions.sovereignty import ALLOW_ALL, SovereigntyDocument
-from simulator.regions.balancer import PROBE_S, Balancer
-from simulator.regions.batch_engine import BatchEngine, BatchEngineProfile, KvMemory
+from simulator.engine_models.chunked import ChunkedEngine
+from simulator.engine_models.engine_profile import EngineProfile, profile_named
 from simulator.regions.clients import RegionClient
-from simulator.regions.network import REGIONS, network
+from simulator.regions.hosted_engine import HostedEngine, pooled_engines
+from simulator.regions.network import REGIONS, RegionNetwork, links
 from simulator.regions.policies import POLICIES
+from simulator.regions.prompt import BLOCK_TOKENS
 from simulator.regions.region_report import RegionReport, report_of
 from simulator.regions.region_request import RegionRequest
+from simulator.regions.simulated_gateway import PROBE_S, SimulatedGateway
 from simulator.regions.workloads import WORKLOADS, ProgramSource
 from simulator.virtual_clock import VirtualClock
 
@@ -35,6 +39,8 @@ class RegionSpec(msgspec.Struct, frozen=True):
     warmup_s: float = 100.0
     regions: tuple[str, ...] = REGIONS
     sovereignty: SovereigntyDocument = ALLOW_ALL
+    loss: float = 0.0
+    """Share of the messages between regions that are lost."""
     tenants: tuple[str, ...] = ()
     """Tenants, assigned to clients in turn; if empty, one tenant that no rule names and every tenant that a rule
     names.
@@ -45,53 +51,53 @@ class RegionRun:
     """The regions of one run. Mutable state: everything that changes over time, and the sent requests."""
 
     def __init__(self, spec: RegionSpec) -> None:
-        workload, policy = WORKLOADS[spec.workload], POLICIES[spec.policy]
+        workload, system = WORKLOADS[spec.workload], POLICIES[spec.policy]
         self.spec = spec
         self.clock = VirtualClock()
         self.requests: list[RegionRequest] = []
-        self._policy = policy
-        self._network = network(0.0 if policy.pooled else spec.rtt_scale, spec.regions)
+        self._system = system
+        ways = links(0.0 if system.pooled else spec.rtt_scale, spec.regions)
+        self._network = RegionNetwork(self.clock, ways, loss=spec.loss, seed=spec.seed)
+        self._profile = engine_profile(spec.kv_tokens, spec.engine_speed)
         self.engines = self._make_engines(spec.replicas or workload.replicas)
-        self.balancers = self._make_balancers()
-        self._home = {known.engine: balancer for balancer in self.balancers for known in balancer.engines}
+        self.gateways = self._make_gateways()
         self.clients = self._make_clients(spec.clients or workload.clients)
 
-    def _make_engines(self, replicas: Sequence[int]) -> list[BatchEngine]:
-        spec, profile = self.spec, BatchEngineProfile(speed=self.spec.engine_speed)
-        shared = KvMemory(spec.kv_tokens * sum(replicas)) if self._policy.pooled else None
-        engines: list[BatchEngine] = []
-        for region, count in zip(spec.regions, replicas, strict=True):
-            for number in range(count):
-                memory = shared or KvMemory(spec.kv_tokens)
-                name = f"{region}-{number + 1}"
-                engines.append(BatchEngine(name, region, self.clock, memory, profile, self._ended))
+    def _make_engines(self, replicas: Sequence[int]) -> list[HostedEngine]:
+        counts = zip(self.spec.regions, replicas, strict=True)
+        names = [(region, number) for region, count in counts for number in range(count)]
+        pooled = pooled_engines(self._profile, len(names)) if self._system.pooled else []
+        models: Sequence[ChunkedEngine] = pooled or [ChunkedEngine(self._profile) for _ in names]
+        engines = [
+            # Named in the order of the regions, because the first engine wins the ties of some rules.
+            HostedEngine(f"{at:03} {region}-{number}", region, model, self.clock)
+            for at, ((region, number), model) in enumerate(zip(names, models, strict=True))
+        ]
+        for engine in engines if pooled else ():
+            engine.sharing = engines
         return engines
 
-    def _make_balancers(self) -> list[Balancer]:
-        policy = self._policy
-        served = [region for region in self.spec.regions if any(engine.region == region for engine in self.engines)]
-        balancers = [
-            Balancer(
+    def _make_gateways(self) -> list[SimulatedGateway]:
+        system, served = self._system, {engine.region for engine in self.engines}
+        # A gateway without engines forwards whatever its rules allow.
+        regions = [region for region in self.spec.regions if system.forwards or region in served]
+        gateways = [
+            SimulatedGateway(
                 region,
-                policy.rule,
-                policy.push_limit,
+                system,
+                self._profile,
+                [engine for engine in self.engines if system.central or engine.region == region],
                 self.clock,
                 self._network,
-                indexes_outputs=policy.indexes_outputs,
-                publishes_prefixes=policy.publishes_prefixes,
                 sovereignty=self.spec.sovereignty,
+                answered=self._answer,
             )
-            for region in (served[:1] if policy.central else served)
+            for region in (regions[:1] if system.central else regions)
         ]
-        for engine in self.engines:
-            nearest = next((balancer for balancer in balancers if balancer.region == engine.region), balancers[0])
-            nearest.join(engine)
-        for number, balancer in enumerate(balancers):
-            for other in balancers:
-                if policy.forwards and other is not balancer:
-                    balancer.meet(other)
-            balancer.start(PROBE_S * number / len(balancers))
-        return balancers
+        for number, gateway in enumerate(gateways):
+            gateway.meet([other for other in gateways if self._system.forwards and other is not gateway])
+            gateway.start(PROBE_S * number / len(gateways))
+        return gateways
 
     def _make_clients(self, clients: Sequence[int]) -> list[RegionClient]:
         spec = self.spec
@@ -110,31 +116,33 @@ class RegionRun:
         return made
 
     def _send(self, request: RegionRequest) -> None:
+        request.request_id = str(len(self.requests))
         self.requests.append(request)
         entry = self._entry(request)
-        if entry is None:
-            return
-        request.way_back_s = self._network.delay(entry.region, request.region)
-        self.clock.after(self._network.delay(request.region, entry.region), entry.arrive, request)
+        if entry is not None:
+            request.entry_region = entry.region
+            request.way_back_s = self._network.delay(entry.region, request.region)
+            self.clock.after(self._network.delay(request.region, entry.region), entry.arrive, request)
 
-    def _entry(self, request: RegionRequest) -> Balancer | None:
-        """Return the nearest balancer, in the client's region if there is one; None if rules allow no other region.
+    def _entry(self, request: RegionRequest) -> SimulatedGateway | None:
+        """Return the nearest gateway, in the client's region if there is one; None if rules allow no other region.
 
-        A single central balancer receives all requests, so rules cannot be enforced there.
+        A single central gateway receives all requests, so rules cannot be enforced there.
         """
-        if self._policy.central:
-            return self.balancers[0]
+        if self._system.central:
+            return self.gateways[0]
         allowed = [
-            balancer
-            for balancer in self.balancers
-            if self.spec.sovereignty.verdict(request.tenant, request.region, balancer.region).allowed
+            gateway
+            for gateway in self.gateways
+            if self.spec.sovereignty.verdict(request.tenant, request.region, gateway.region).allowed
         ]
-        return min(allowed, key=lambda balancer: self._network.delay(request.region, balancer.region), default=None)
+        return min(allowed, key=lambda gateway: self._network.delay(request.region, gateway.region), default=None)
 
-    def _ended(self, request: RegionRequest, engine: BatchEngine) -> None:
-        home = self._home[engine]
-        self.clock.after(self._network.delay(engine.region, home.region), home.ended, request, engine)
-        self.clock.after(request.way_back_s, self.clients[request.client].answered, request)
+    def _answer(self, request: RegionRequest) -> None:
+        """Send the end of the response from its first gateway to its client."""
+        client = self.clients[request.client]
+        back_s = self._network.delay(request.entry_region, request.region)
+        self.clock.after(back_s, client.answered if request.first_token_s is not None else client.rejected, request)
 
     def run(self) -> RegionReport:
         """Run to the end and return the report."""
@@ -148,3 +156,18 @@ class RegionRun:
         counted = [request for request in self.requests if request.sent_s >= spec.warmup_s]
         tokens_per_s = produced / (spec.duration_s - spec.warmup_s)
         return report_of(spec.policy, spec.workload, spec.seed, tokens_per_s, counted, spec.duration_s)
+
+
+def engine_profile(kv_tokens: int, speed: float) -> EngineProfile:
+    """Return the profile of the study's engine with another memory and speed."""
+    study = profile_named("l4-8b")
+    return replace(
+        study,
+        block_tokens=BLOCK_TOKENS,
+        num_blocks=kv_tokens // BLOCK_TOKENS,
+        prefill_base_s=study.prefill_base_s / speed,
+        prefill_per_token_s=study.prefill_per_token_s / speed,
+        step_base_s=study.step_base_s / speed,
+        step_per_sequence_s=study.step_per_sequence_s / speed,
+        step_per_context_token_s=study.step_per_context_token_s / speed,
+    )

@@ -12,8 +12,9 @@ from itertools import count
 
 from kvstore.transactions.expected_blocks import Expected
 from routing.advisories.advised_routing import Advised
-from routing.values.decision import Decision, Dispatched, Fetch, Outcome, Rejected
+from routing.values.decision import Decision, Dispatched, Outcome, Rejected
 from routing.values.inference_request import InferenceRequest
+from routing.values.load_options import Fetch
 from routing.values.observation import Completed, FirstToken
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.sessions.engine_memory import EngineMemory, Prefetched

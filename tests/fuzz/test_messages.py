@@ -30,9 +30,9 @@ from gateway.contracts.wire import UnreadableMessageError, WireForm
 from gateway.engines.engine_metrics import UnreadableMetricsError, parse_engine_metrics, scan_load
 from gateway.formats.endpoints import BY_PATH, CHAT
 from gateway.http.json_body import BadBodyError, decode_object, reject_nul
-from gateway.owners import owner_messages, peer_directory, quota_shares
+from gateway.owners import peer_directory, pool_owners, quota_shares
 from gateway.peers import peer_calls, peer_link
-from gateway.regions import forward_head, region_facts, region_takeover
+from gateway.regions import forward_head, region_peers, region_takeover
 from gateway.reports import arm_results, cost_reports, key_usage
 from kvstore.events.kv_events import (
     BlockRemoved,
@@ -50,8 +50,8 @@ BUS = [
     for module in (
         advisory, arm_results, cache_locality_sample, cost_reports, engine_report, fleet_sample, forward_head,
         key_usage,
-        kv_move, owner_messages, peer_calls, peer_directory, peer_link, quota_shares, rebalance_order, recent_question,
-        region_facts, region_takeover, request_batch, shadow_report, stored_decision, traffic_row,
+        kv_move, peer_calls, peer_directory, peer_link, pool_owners, quota_shares, rebalance_order, recent_question,
+        region_peers, region_takeover, request_batch, shadow_report, stored_decision, traffic_row,
     )
     for wire in vars(module).values()
     if isinstance(wire, WireForm)

@@ -37,7 +37,7 @@ def placement(request: pytest.FixtureRequest) -> Placement:
 
 def busy_pool(size: int) -> Router:
     router = pool(size=size)
-    router.view.roster.transfers_possible = True
+    router.view.sending_until = {}
     router.blocks_stored("e-01", request(0, range(8)).keys)
     for number in range(3 * size):
         router.place(request(number, range(number % 8 + 1)), 0.0, hold=False)

@@ -105,7 +105,7 @@ class StoreProcess:
 
     def payload(self, facts: BlockFacts) -> bytes:
         """Return the bytes of a block."""
-        (block,) = self._client.get([self.address], [Wanted(facts.key)])
+        (block,) = self._client.get([self.address], [Wanted(facts.key)]).blocks
         assert block is not None
         return bytes(block.payload)
 

@@ -106,7 +106,7 @@ class SoakClient:
         into = [memoryview(bytearray(known(name).facts.length)) for name in names]
         with self._history.noting(Operation("get", node, names)) as operation:
             wanted = [Wanted(known(name).facts.key, view) for name, view in zip(names, into, strict=True)]
-            got = self._client.get(holders, wanted)
+            got = self._client.get(holders, wanted).blocks
             answered = [(name, block.payload) for name, block in zip(names, got, strict=True) if block is not None]
             operation.hits = [name for name, _ in answered]
             operation.wrong = [name for name, payload in answered if payload != known(name).payload]

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import time
 from array import array
+from collections import Counter
 from collections.abc import Callable, Sequence
 from threading import Event, Lock
 
 import msgspec
 
-from kvstore.transfer.connection import PeerError
+from kvstore.connector.engine_params import KvOutcome
 from kvstore.transfer.flow_control import FlowPriority
-from kvstore.transfer.frames import Lookup
 from kvstore.transfer.transfer_client import Fetched, TransferClient, Wanted
 from simulator.engine_server.node_store.payloads import Payloads, chain_hashes
 from simulator.engine_server.node_store.scaled_link import ScaledLink
@@ -35,17 +35,6 @@ class BlockLoading(msgspec.Struct, frozen=True, kw_only=True):
     salt: str
     holders: Sequence[str]
     budget_s: float
-
-
-class Loaded(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a load. `blocks` is the number of loaded blocks after those that the engine already held."""
-
-    blocks: int = 0
-    bytes: int = 0
-    seconds: float = 0.0
-    holder: str = ""
-    reason: str = ""
-    """One of missing, failed, or late; empty if all blocks were loaded."""
 
 
 class LoadCounts(msgspec.Struct):
@@ -69,7 +58,7 @@ class SimulatedBlockLoader:
         self._lock = Lock()
         self._closed = Event()
 
-    def load(self, wanted: BlockLoading, clock: Callable[[], float] = time.monotonic) -> Loaded:
+    def load(self, wanted: BlockLoading, clock: Callable[[], float] = time.monotonic) -> KvOutcome:
         """Fetch blocks piece by piece until one is missing or the time limit is reached."""
         began = clock()
         hashes = chain_hashes(wanted.tokens, self._payloads.block_tokens, wanted.end)[wanted.held :]
@@ -87,8 +76,8 @@ class SimulatedBlockLoader:
                 setattr(self.counts, reason, getattr(self.counts, reason) + len(hashes) - came)
         with self._lock:
             self.counts.loaded += came
-        size = came * self._payloads.block_bytes
-        return Loaded(blocks=came, bytes=size, seconds=clock() - began, holder=holder if came else "", reason=reason)
+        size, seconds = came * self._payloads.block_bytes, clock() - began
+        return KvOutcome(loaded_blocks=came, loaded_bytes=size, seconds=seconds, holder=holder, reason=reason)
 
     def close(self) -> None:
         """End each load after its current piece."""
@@ -97,38 +86,26 @@ class SimulatedBlockLoader:
     def _piece(self, piece: Sequence[bytes], wanted: BlockLoading) -> tuple[str, int, str]:
         """Return the holder of the first block, the number of received leading blocks, and why others are missing."""
         named = self._payloads.keys(wanted.salt)
-        keys = [named.key(item) for item in piece]
-        giver, whole, answered = "", 0, False
-        for holder in wanted.holders:
-            results = self._client.get([holder], [Wanted(key) for key in keys[whole:]], FlowPriority.REQUEST)
-            came = self._right(results, piece[whole:])
-            if came:
-                giver = giver or holder
-                # The own node is this host's memory, to which the link's limit does not apply.
-                if holder != self._node:
-                    # Waits on the event, so that closing ends it early.
-                    self._closed.wait(self._link.transfer(holder, came * self._payloads.block_bytes, time.monotonic()))
-            whole += came
-            if whole == len(piece):
-                return giver, whole, ""
-            answered = answered or self._answers(holder, keys[whole])
-        return giver, whole, "missing" if answered else "failed"
+        received = self._client.get(wanted.holders, [Wanted(named.key(item)) for item in piece], FlowPriority.REQUEST)
+        right = self._right(received.blocks, piece)
+        for holder, blocks in Counter(block.holder for block in right).items():
+            # The own node is this host's memory, to which the link's limit does not apply.
+            if holder != self._node:
+                # Waits on the event, so that closing ends it early.
+                self._closed.wait(self._link.transfer(holder, blocks * self._payloads.block_bytes, time.monotonic()))
+        if len(right) == len(piece):
+            return received.holder, len(right), ""
+        return received.holder if right else "", len(right), received.reason or "missing"
 
-    def _right(self, results: Sequence[Fetched | None], piece: Sequence[bytes]) -> int:
-        """Return how many leading blocks were received and match their tokens."""
-        for index, (fetched, chain_hash) in enumerate(zip(results, piece, strict=True)):
+    def _right(self, results: Sequence[Fetched | None], piece: Sequence[bytes]) -> list[Fetched]:
+        """Return the leading blocks that were received and match their tokens."""
+        right: list[Fetched] = []
+        for fetched, chain_hash in zip(results, piece, strict=True):
             if fetched is None:
-                return index
+                break
             if fetched.payload != self._payloads.payload(chain_hash):
                 with self._lock:
                     self.counts.wrong += 1
-                return index
-        return len(results)
-
-    def _answers(self, holder: str, key: bytes) -> bool:
-        """Return whether the holder responds. If so, a block that it did not send is missing there."""
-        try:
-            self._client.call(holder, Lookup([key]))
-        except PeerError:
-            return False
-        return True
+                break
+            right.append(fetched)
+        return right

@@ -86,16 +86,9 @@ class NodeStore:
         work = asyncio.get_running_loop().run_in_executor(self._threads, self._loader.load, wanted)
         try:
             async with asyncio.timeout(budget_s + _GRACE_S):
-                loaded = await work
+                return await work
         except TimeoutError:
             return KvOutcome(seconds=time.monotonic() - began, reason="late")
-        return KvOutcome(
-            loaded_blocks=loaded.blocks,
-            loaded_bytes=loaded.bytes,
-            seconds=loaded.seconds,
-            holder=loaded.holder,
-            reason=loaded.reason,
-        )
 
     def settled(self, timeout_s: float) -> bool:
         """Block until all queued blocks are stored; return False on timeout."""

@@ -74,7 +74,7 @@ class Node:
                     assert "closed" not in str(error), "the node rejects the client"
                     assert time.monotonic() < until, error
                     time.sleep(0.1)
-            (stored,) = client.get([self.address], [Wanted(key(name))])
+            (stored,) = client.get([self.address], [Wanted(key(name))]).blocks
             assert stored is not None
         finally:
             client.close()

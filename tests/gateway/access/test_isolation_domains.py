@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import zmq.asyncio
+from msgspec.structs import replace
 
 from gateway.access.isolation_domains import SHARED, IsolationDomains, cache_salt
 from gateway.events.event_salts import ENOUGH
@@ -70,7 +71,7 @@ def test_cached_domains_are_bounded() -> None:
 async def _answered(live: LiveGateway, name: str, tokens: list[int]) -> None:
     """Complete a prompt of tenant b on the only engine."""
     keys = token_block_keys(live.pool.seed(live.pool.domains.of("b")), tokens, 2)
-    await live.pool.decide(request(name, keys), hold=False, salted=True)
+    await live.pool.decide(replace(request(name, keys), proves_salts=True), hold=False)
     live.pool.observe(FirstToken(name))
     live.pool.observe(Completed(name, 0))
 

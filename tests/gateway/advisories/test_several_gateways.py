@@ -35,7 +35,7 @@ SESSION = Advisory(tenant_id="tenant-a", session_id="s-1", source="ka")
 @asynccontextmanager
 async def two(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Fleet]]:
     """Serve two engines with one node each through two gateways; the pool's owner comes first."""
-    monkeypatch.setattr("gateway.owners.owner_client.ANSWER_S", 20.0)
+    monkeypatch.setattr("routing.chain.owner_decider.ANSWER_S", 20.0)
     bus, clock = InProcessBus(), Clock()
     async with AsyncExitStack() as stack:
         nodes = [stack.enter_context(a_node(name))[1] for name in ("a", "b")]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 from typing_extensions import override
 
 from routing.policy.admission_document import AdmissionDocument
@@ -28,8 +30,9 @@ CHANGING = ("date", "x-request-id", "x-headway-decision")
 
 @pytest.fixture(autouse=True)
 def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("time", "monotonic"):
-        monkeypatch.setattr(f"gateway.api.route_api.{name}", lambda: 1000.0)
+    # Stopped at this moment, because a machine that has just started may have no earlier ones.
+    for name, stopped in (("time", time.time()), ("monotonic", time.monotonic())):
+        monkeypatch.setattr(f"gateway.api.route_api.{name}", lambda stopped=stopped: stopped)
 
 
 class FullyScriptedEngine(ScriptedEngine):
@@ -126,7 +129,7 @@ async def test_retry_after_does_not_reveal_hits(engine: ScriptedEngine, tmp_path
     numbers: dict[bool, list[dict[str, float]]] = {True: [], False: []}
     async with served([engine.url], tmp_path, policy=policy, **POOL) as gateway:
         for key_id in ("ka", "kb"):
-            gateway.app._route_api._reporting.reported(key_id, 1000.0)
+            gateway.app._route_api._reporting.reported(key_id, time.monotonic())
         hashes = {
             right: [[first + 1000 * number + block for block in range(400)] for number in range(PROBES)]
             for right, first in ((True, 0), (False, 500_000))
@@ -153,6 +156,8 @@ async def test_retry_after_does_not_reveal_hits(engine: ScriptedEngine, tmp_path
 
 async def test_a_keys_slot_expires_as_late_after_a_hit_as_after_a_miss(gateway: ServedGateway) -> None:
     await learn(gateway)
+    keys = gateway.gateway._api_keys
+    keys.update({sha256: replace(key, max_in_flight=10) for sha256, key in keys.items()})
     quotas, ends = gateway.gateway.key_quotas, list[float]()
     end_by = quotas.end_by
     quotas.end_by = lambda request_id, end_s: (ends.append(end_s), end_by(request_id, end_s))[1]  # type: ignore[method-assign]

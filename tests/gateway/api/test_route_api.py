@@ -100,7 +100,7 @@ async def test_a_forwarded_body_that_does_not_wait_is_answered_by_the_fast_path(
             raise AssertionError("the ordinary way was taken")
 
         monkeypatch.undo()
-        monkeypatch.setattr(gateway.app._route_api, "_decide", unused)
+        monkeypatch.setattr(gateway.app._route_api, "_known_pool", unused)
         for path in (headers["x-original-uri"], "/somewhere"):
             assert (await gateway.post(target, asked, headers={"x-original-uri": path}))[0] == 200
         assert (await gateway.post(ROUTE, body, headers=headers))[0] == 500

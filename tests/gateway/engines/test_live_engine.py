@@ -18,7 +18,7 @@ from gateway.engines.health_probe import EngineUnreachableError
 from gateway.engines.live_engine import COUNTED_S, LiveEngine
 from tests.gateway.live_gateway import SETTINGS, engine_entry
 
-NOW = 1000.0
+NOW = time.monotonic()
 
 
 @pytest_asyncio.fixture

@@ -89,7 +89,7 @@ class LoadingEngine(ScriptedEngine):
             return KvOutcome()
         keys = order.routing_keys()[: order.load_blocks]
         began = time.monotonic()
-        payloads = self._client.get(order.holders, [Wanted(payload_key(key)) for key in keys])
+        payloads = self._client.get(order.holders, [Wanted(payload_key(key)) for key in keys]).blocks
         blocks = next((number for number, block in enumerate(payloads) if block is None), len(payloads))
         for key, block in zip(keys, payloads[:blocks], strict=False):
             assert block is not None

@@ -26,8 +26,8 @@ from gateway.bus.redis_bus import RedisBus
 from gateway.contracts.fleet_sample import TOPIC, FleetSample, PoolRole, decode_sample
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
-from gateway.owners.ownership import ASKS, OWNER
 from kvstore.keys.keyring import Keyring
+from routing.chain.ownership import ASKS, OWNER
 from routing.values.decision import ALONE
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.patience import PATIENCE_S, until

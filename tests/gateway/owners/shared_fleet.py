@@ -14,10 +14,10 @@ from gateway.bus.bus import Bus, InProcessBus
 from gateway.bus.follower_bus import FollowerBus
 from gateway.contracts.snapshot import Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
-from gateway.owners.ownership import ASKS, OWNER, Ownership
 from gateway.owners.pool_owners import PoolOwners, SharedPool
 from kvstore.keys.keyring import Keyring
 from kvstore.transfer.tls import TlsFiles
+from routing.chain.ownership import ASKS, OWNER, Ownership
 from tests.gateway.live_gateway import KEYRING, SETTINGS
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.owners.ownership import ALONE as ALONE_ROLE
-from gateway.owners.ownership import ASKS, OWNER
+from routing.chain.ownership import ALONE as ALONE_ROLE
+from routing.chain.ownership import ASKS, OWNER
 from routing.values.decision import ALONE
 from tests.gateway.owners.owner_processes import STAYS, Gateways, gateway_processes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,9 +11,9 @@ import msgspec
 import pytest
 
 from gateway.gateway import Gateway
-from gateway.owners.owner_messages import Took, sent
 from gateway.pool.live_pool import LivePool
 from kvstore.keys.keyring import Keyring
+from routing.chain.owner_messages import Took, sent
 from routing.values.decision import ALONE, OTHER_KEYS, Decision, Dispatched
 from routing.values.observation import Completed
 from tests.gateway.live_gateway import engine_entry, request, snapshot
@@ -73,9 +74,9 @@ async def test_requests_of_a_gateway_with_another_secret_are_taken_over_by_lengt
         owner, (other,) = split(gateways)
         taken = request(other.new_id(), KEYS, 9)
         took = Took("pool", ownership(other).seen, sent(taken, clock()), "e1", False)
-        assert shared(other).client.epoch is not None
-        pool(other).driver.adopt(taken, "e1", False)
-        assert owners(other).send(owner.new_id.tag, took)
+        assert shared(other).decider.epoch is not None
+        pool(other).driver.router.adopt(taken, "e1", time.monotonic())
+        owners(other).send(owner.new_id.tag, took)
         await clock.until(lambda: taken.request_id in pool(owner).router.reservations.by_id)
         reserved = pool(owner).router.reservations.get(taken.request_id)
         assert reserved is not None

@@ -17,13 +17,13 @@ from gateway.bus.bus import Bus, InProcessBus
 from gateway.bus.redis_bus import RedisBus
 from gateway.contracts.fleet_sample import PoolRole
 from gateway.gateway import Gateway
-from gateway.owners.owner_messages import BATCH, Ask, Batch, OwnerEpoch, sent
-from gateway.owners.ownership import ALONE as ALONE_ROLE
-from gateway.owners.ownership import ASKS, ONLY, OWNER, UNREACHED, Ownership
-from gateway.owners.pool_owners import BATCHES, BEATS, TICK_S
+from gateway.owners.pool_owners import BATCH, BATCHES, BEATS, TICK_S
 from gateway.peers.peer_link import PeerIdentity
 from gateway.pool.live_pool import LivePool
 from kvstore.keys.keyring import Keyring
+from routing.chain.owner_messages import Ask, Batch, OwnerEpoch, sent
+from routing.chain.ownership import ALONE as ALONE_ROLE
+from routing.chain.ownership import ASKS, ONLY, OWNER, UNREACHED, Ownership
 from routing.values.decision import ALONE, Dispatched
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed
@@ -121,7 +121,7 @@ async def test_a_dead_owner_is_replaced_and_the_new_owner_knows_running_requests
     assert ownership(new).seen == OwnerEpoch(2, new.new_id.tag)
     names = {asked.request_id for asked in running}
     await clock.until(lambda: set(pool(new).router.reservations.by_id) == names)
-    assert len(shared(new).server) == 2
+    assert len(shared(new).decider) == 2
     outcome = await history.place(other, made(other))
     assert outcome.decision.decided_by == f"{new.settings.peers.name}, epoch 2"  # type: ignore[union-attr]
     for asked in running:
@@ -162,7 +162,7 @@ async def test_a_hanging_owner_costs_a_bounded_wait_and_its_late_answers_are_ign
     # It comes back and works off what it was sent.
     for peer, body in held:
         owners(owner)._on_batch(peer, body)
-    assert len(shared(owner).server) == 0
+    assert len(shared(owner).decider) == 0
     owner.peering.links.on_notice(BATCHES, owners(owner)._on_batch)
     owner.peering.links.on_notice(BEATS, owners(owner)._on_beat)
     owner._tasks.append(background.every("pool owners", TICK_S, owners(owner).tick, at_once=True))
@@ -184,11 +184,11 @@ async def test_a_request_under_another_epoch_is_rejected_and_decided_alone(
 ) -> None:
     owner, (other, _) = split(three)
     peer, asked = PeerIdentity(other.new_id.tag, ""), made(other)
-    stale = Ask(1, "pool", OwnerEpoch(1, other.new_id.tag), sent(asked, 0.0), True, (), False)
+    stale = Ask(1, "pool", OwnerEpoch(1, other.new_id.tag), sent(asked, 0.0), True, ())
     owners(owner)._on_batch(peer, BATCH.encode(Batch(owner.new_id.tag, [stale])))
-    assert (len(shared(owner).server), len(pool(owner).router.reservations)) == (0, 0)
+    assert (len(shared(owner).decider), len(pool(owner).router.reservations)) == (0, 0)
     # An asker that is behind learns of the epoch with the rejection.
-    shared(other).client.epoch = OwnerEpoch(0, owner.new_id.tag)
+    shared(other).decider.epoch = OwnerEpoch(0, owner.new_id.tag)
     outcome = await history.place(other, asked)
     assert outcome.decision.decided_by in (ALONE, f"{owner.settings.peers.name}, epoch 1")  # type: ignore[union-attr]
     assert other.metrics.owner_asks.value("pool", "rejected") == 1

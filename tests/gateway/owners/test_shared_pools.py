@@ -52,13 +52,12 @@ async def test_the_owner_decides_for_both_and_both_account_for_it(two: list[Gate
     pool(other).observe(Completed(asked.request_id, 0))
     await until(lambda: len(pool(owner).router.reservations) == 0)
     assert len(pool(other).router.reservations) == 0
-    assert len(shared(owner).server) == 0
+    assert len(shared(owner).decider) == 0
     assert other.metrics.owner_asks.value("pool", "answered") == 1
 
 
 async def test_the_owner_decides_its_own_requests_like_a_single_gateway(two: list[Gateway]) -> None:
     owner, (other,) = split(two)
-    assert pool(owner).decide == pool(owner).driver.place
     assert pool(owner).answers_at_once
     assert not pool(other).answers_at_once
     outcome = await placed(owner, made(owner))

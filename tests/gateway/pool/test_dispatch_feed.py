@@ -29,8 +29,10 @@ class Fed:
         self.feed = DispatchFeed(router, engines, GatewaySettings(), feeds=lambda _: feeds, refresh=lambda: None)
         self.feed.feeds_any = feeds
         decision: Any = SimpleNamespace(engine_id="e", incarnation="one", hit_tokens=0)
-        request: Any = SimpleNamespace(request_id="r", keys=tuple(range(LONG)), tenant_id="t", guessed=guessed)
-        self.feed.dispatched(decision, request, salted=False)
+        request: Any = SimpleNamespace(
+            request_id="r", keys=tuple(range(LONG)), tenant_id="t", guessed=guessed, proves_salts=False
+        )
+        self.feed.dispatched(decision, request)
 
 
 async def turns() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.pool.dispatched_keys import Dispatch, DispatchedKeys
+from gateway.pool.dispatch_feed import Dispatch, DispatchedKeys
 
 
 def test_a_dispatch_can_be_taken_once() -> None:

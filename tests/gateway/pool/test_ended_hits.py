@@ -10,7 +10,8 @@ import msgspec
 from gateway.engines.index_trust import IndexTrust
 from gateway.pool.ended_hits import hit_sample
 from gateway.pool.recent_decisions import DecisionRecord
-from routing.values.decision import OTHER_KEYS, Candidate, Decision, Fetch
+from routing.values.decision import OTHER_KEYS, Candidate, Decision
+from routing.values.load_options import Fetch
 
 
 def _ended(decision: Decision, key_source: str) -> DecisionRecord:

@@ -10,7 +10,7 @@ from gateway.pool.recent_decisions import DecisionRecord
 from gateway.traffic.traffic_window import COMPLETED
 from kvstore.connector.engine_params import KvOutcome
 from routing.ledger.node_loads import NodeLoads
-from routing.values.decision import Fetch
+from routing.values.load_options import Fetch
 from tests.routing.ledger.test_node_loads import KEYS, loads, ways
 
 

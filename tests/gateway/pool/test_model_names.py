@@ -147,10 +147,10 @@ async def test_a_request_queued_for_an_engine_without_the_adapter_is_placed_agai
     plain, able = engines
     decide, asked = gateway.pool.decide, []
 
-    async def decide_wrongly_once(request: Any, *, hold: bool, excluded: frozenset[str], salted: bool) -> Any:
+    async def decide_wrongly_once(request: Any, *, hold: bool, excluded: frozenset[str]) -> Any:
         asked.append((hold, set(excluded)))
         without = excluded if len(asked) > 1 else frozenset({"engine-1"})
-        return await decide(request, hold=hold, excluded=without, salted=salted)
+        return await decide(request, hold=hold, excluded=without)
 
     monkeypatch.setattr(gateway.pool, "decide", decide_wrongly_once)
     assert (await gateway.post(CHAT, chat("sql")))[0] == 200

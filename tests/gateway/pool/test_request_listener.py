@@ -7,7 +7,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from gateway.pool.request_listener import RequestListener, RequestListeners, WhenEnded
+from gateway.pool.request_listener import RequestListener, RequestListeners, WhenReported
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, served
 
@@ -34,7 +34,7 @@ async def test_an_end_reported_twice_is_received_once(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         ends: list[str] = []
         lifecycle = gateway.app.proxy._lifecycle
-        lifecycle._listeners.ended = (*lifecycle._listeners.ended, WhenEnded(ends.append).ended)
+        lifecycle._listeners.ended = (*lifecycle._listeners.ended, WhenReported(ends.append).ended)
         _, answer, _ = await gateway.post("/api/v1/route", {"model": MODEL, "block_hashes": [1, 2]})
         name = answer["decision_id"]
         for verb in ("complete", "complete", "fail"):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from gateway.base.loop_lag import LoopLag
 from gateway.base.settings import GatewaySettings
 from gateway.pool.dispatch_feed import DispatchFeed
+from gateway.pool.pool_router import PoolRouter
 from gateway.pool.router_driver import RouterDriver
 from gateway.traffic.queue_window import QueueWindow
 from routing.ledger.fleet_view import EngineFacts
@@ -27,7 +30,8 @@ NONE: frozenset[str] = frozenset()
 def driver(policy: RoutingPolicy = POLICY, engines: tuple[str, ...] = ("a",)) -> RouterDriver:
     router = Router("pool", policy, 1)
     feed = DispatchFeed(router, {}, GatewaySettings(), feeds=lambda _: False, refresh=lambda: None)
-    made = RouterDriver(router, 0.02, feed=feed, queue=QueueWindow(), lag=LoopLag(lambda _: None))
+    prefetch: Any = SimpleNamespace(queued=lambda *_: None, left=lambda _: None)
+    made = RouterDriver(PoolRouter(router, feed, QueueWindow(), LoopLag(lambda _: None), prefetch), 0.02)
     made.set_engines([EngineFacts(engine_id, 1, True) for engine_id in engines])
     return made
 
@@ -84,8 +88,8 @@ async def test_cancelling_withdraws_the_queued_request() -> None:
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert [load.bound for load in driven.router.loads(time.monotonic())] == [0]
-    driven.router.check()
+    assert [load.bound for load in driven.router.router.loads(time.monotonic())] == [0]
+    driven.router.router.check()
     driven.stop()
 
 
@@ -98,7 +102,7 @@ async def test_cancelling_at_the_moment_of_the_grant_releases_the_reservation() 
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert [load.running for load in driven.router.loads(time.monotonic())] == [0]
+    assert [load.running for load in driven.router.router.loads(time.monotonic())] == [0]
     driven.stop()
 
 
@@ -117,7 +121,7 @@ async def test_queued_requests_move_to_another_engine_when_theirs_stops_acceptin
         await driven.place(request(f"r{number}"), hold=True, excluded=NONE)
     waiting = asyncio.create_task(driven.place(request("late"), hold=True, excluded=NONE))
     await asyncio.sleep(0)
-    loads = {load.engine_id: load for load in driven.router.loads(time.monotonic())}
+    loads = {load.engine_id: load for load in driven.router.router.loads(time.monotonic())}
     bound = next(engine_id for engine_id, load in loads.items() if load.bound)
     other = "b" if bound == "a" else "a"
     driven.set_engines([EngineFacts("a", 1, other == "a"), EngineFacts("b", 1, other == "b")])
@@ -142,14 +146,14 @@ async def test_an_idle_driver_does_not_wake_up() -> None:
     await driven.place(request("r"), hold=True, excluded=NONE)
     driven.observe(Completed("r"))
     ticks = 0
-    tick = driven.router.tick
+    tick = driven.router.router.tick
 
     def count(now: float) -> list[object]:
         nonlocal ticks
         ticks += 1
         return list(tick(now))
 
-    driven.router.tick = count  # type: ignore[method-assign, assignment]
+    driven.router.router.tick = count  # type: ignore[method-assign, assignment]
     await asyncio.sleep(0.2)
     assert ticks <= 1
     driven.stop()

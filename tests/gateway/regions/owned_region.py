@@ -14,8 +14,8 @@ from gateway.bus.bus import InProcessBus
 from gateway.bus.follower_bus import FollowerBus
 from gateway.contracts.snapshot import encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
-from gateway.owners.ownership import ASKS, OWNER
 from gateway.regions.regions import Regions
+from routing.chain.ownership import ASKS, OWNER
 from tests.gateway.owners.shared_fleet import Clock, owners
 from tests.gateway.regions.three_regions import three_pools
 from tests.gateway.scripted_engine import ScriptedEngine

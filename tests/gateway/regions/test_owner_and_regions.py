@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.owners.ownership import ASKS, OWNER
+from routing.chain.ownership import ASKS, OWNER
 from tests.gateway.regions.owned_region import OwnedRegion, owned_region, regions_of, role
 from tests.gateway.served_gateway import MODEL, ServedGateway
 from tests.patience import PATIENCE_S, until

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.regions.work_lease import SILENCE_S
+from routing.regions.peer_gateway import SILENCE_S
 from tests.gateway.regions.three_regions import REGIONS, ThreeRegions, three_regions
 from tests.gateway.served_gateway import KEY, MODEL
 from tests.patience import PATIENCE_S, until

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 from gateway.regions.region_epochs import RegionEpochs, is_granted
-from gateway.regions.region_facts import RegionEpoch
+from routing.regions.heartbeat import RegionEpoch
 
 REGIONS = ("us", "eu", "asia")
 

@@ -22,7 +22,7 @@ async def regions(tmp_path: Path) -> AsyncIterator[ThreeRegions]:
     async with three_regions(tmp_path) as running:
         served = running.gateways["us"].gateway.regions
         assert served is not None
-        served.routing._sovereignty = lambda: ONLY_ASIA
+        served._targets._sovereignty = lambda: ONLY_ASIA
         yield running
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from gateway.peers.peer_link import PeerIdentity, PeerLinks
-from gateway.regions.region_facts import Heartbeat, HeartbeatCall, RegionEpoch, heartbeat_calls
-from gateway.regions.region_peers import SPOKE_S, RegionPeers
+from gateway.regions.region_peers import SPOKE_S, RegionPeers, heartbeat_calls
 from gateway.regions.region_takeover import _VOTES, DEAD_S, KIND, STARTING_S, STEP_S, RegionTakeover, Vote
 from kvstore.keys.keyring import Keyring
+from routing.regions.heartbeat import Heartbeat, HeartbeatCall, RegionEpoch
 
 ADDRESSES = {"asia": ("127.0.0.1:2",), "eu": ("127.0.0.1:1",)}
 

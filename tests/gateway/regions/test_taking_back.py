@@ -15,9 +15,10 @@ import pytest
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.regions.forward_client import ForwardFailedError, signed_head
 from gateway.regions.forward_head import ForwardHead
-from gateway.regions.peer_gateway import PeerGateway
+from gateway.regions.region_peers import RegionGateway
 from gateway.regions.regions import Regions
-from gateway.regions.work_lease import SILENCE_S, WorkLease
+from gateway.regions.work_lease import WorkLease
+from routing.regions.peer_gateway import SILENCE_S
 from routing.values.hop import Hop
 from simulator.fault_proxy import FaultyLink
 from tests.gateway.regions.three_regions import ThreeRegions, three_regions
@@ -48,7 +49,7 @@ def served(regions: ThreeRegions, region: str) -> Regions:
     return part
 
 
-def to(regions: ThreeRegions, region: str) -> PeerGateway:
+def to(regions: ThreeRegions, region: str) -> RegionGateway:
     """Return us's state of a region's gateway."""
     return regions.peers("us").of_region(region)[0]
 
@@ -159,19 +160,19 @@ async def test_a_request_queued_past_its_lease_is_not_started(
 async def test_a_heartbeat_after_the_lease_ended_saves_no_earlier_work() -> None:
     lease, now = WorkLease(SILENCE_S), [0.0]
     lease.renew(0.0, 0.0)
-    holding = lease.holding(lambda: now[0])
+    held = lease.held(lambda: now[0])
     now[0] = SILENCE_S
     lease.renew(now[0], now[0])
-    assert holding()
+    assert held.holds()
     now[0] += SILENCE_S + 0.1
-    assert not holding()
+    assert not held.holds()
     with pytest.raises(TimeoutError):
         async with lease.work():
             lease.renew(now[0], now[0])
             await asyncio.sleep(5)
     assert not lease.is_over(now[0])
-    assert not holding(), "its first contact may have taken it back"
-    assert lease.holding(lambda: now[0])()
+    assert not held.holds(), "its first contact may have taken it back"
+    assert lease.held(lambda: now[0]).holds()
 
 
 async def test_a_dead_gateway_is_not_awaited(regions: ThreeRegions) -> None:

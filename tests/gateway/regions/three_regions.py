@@ -19,11 +19,11 @@ from gateway.base.settings import GatewaySettings
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.snapshot import EngineEntry, Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
-from gateway.regions.region_facts import RegionEpoch, ServiceFacts
 from gateway.regions.region_peers import RegionPeers
 from kvstore.transfer.tls import TlsFiles
 from routing.policy.dispatch_limit_document import DispatchLimitDocument
 from routing.policy.policy_document import RoutingPolicy
+from routing.regions.heartbeat import RegionEpoch, ServiceFacts
 from simulator.fault_proxy import FaultyLink
 from tests.gateway.regions.region_events import RegionEvents, recorded
 from tests.gateway.scripted_engine import ScriptedEngine

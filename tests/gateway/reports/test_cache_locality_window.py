@@ -11,8 +11,9 @@ from gateway.reports.request_outbox import split_of
 from gateway.traffic.prefix_icicle import MAX_BLOCKS
 from gateway.traffic.prefix_window import MAX_PROMPTS, SPAN_S, PrefixWindow
 from gateway.traffic.ttft_split import BUCKET_S, TtftSplit
-from routing.values.decision import Decision, Fetch
+from routing.values.decision import Decision
 from routing.values.engine_pair import EnginePair
+from routing.values.load_options import Fetch
 
 
 def test_prompts_are_truncated_and_expire() -> None:

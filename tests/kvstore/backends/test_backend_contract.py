@@ -13,6 +13,7 @@ import pytest
 from kvstore.backends.backend import BackendSettings, KvBackend
 from kvstore.backends.registry import BACKENDS
 from kvstore.transfer.connection import PeerError
+from kvstore.transfer.transfer_client import Wanted
 from tests.kvstore.backends.mooncake_master import SEGMENT_BYTES, mooncake_master
 from tests.kvstore.kv_blocks import KEYRING, SLOT, address, block, key, node, payload
 
@@ -43,7 +44,9 @@ def backend(store: Store) -> KvBackend:
 
 
 def get(backend: KvBackend, *names: object) -> list[bytes | None]:
-    return [None if item is None else bytes(item) for item in backend.get([(key(name), None) for name in names])]
+    received = backend.get([Wanted(key(name)) for name in names])
+    assert received.reason == ("" if None not in received.blocks else "missing")
+    return [None if item is None else bytes(item.payload) for item in received.blocks]
 
 
 def test_a_get_returns_the_stored_bytes(backend: KvBackend) -> None:
@@ -61,9 +64,10 @@ def test_a_repeated_put_keeps_the_block(backend: KvBackend) -> None:
 def test_given_buffers_are_filled_if_they_are_large_enough(backend: KvBackend) -> None:
     backend.put([block("a"), block("b")])
     buffer = memoryview(bytearray(2000))
-    [large, small] = backend.get([(key("a"), buffer), (key("b"), memoryview(bytearray(999)))])
+    wanted = [Wanted(key("a"), buffer), Wanted(key("b"), memoryview(bytearray(999)))]
+    [large, small] = backend.get(wanted).blocks
     assert large is not None
-    assert bytes(buffer[:1000]) == bytes(large) == bytes(payload("a"))
+    assert bytes(buffer[:1000]) == bytes(large.payload) == bytes(payload("a"))
     assert small is None
 
 
@@ -103,7 +107,8 @@ def test_a_block_can_be_lost_but_never_changed(backend: KvBackend, seed: int) ->
 
 def test_a_dead_node_has_no_blocks_and_raises_an_error() -> None:
     backend = BACKENDS["node"](BackendSettings(address="127.0.0.1:1", keyring=KEYRING), time.monotonic)
-    assert backend.get([(key("a"), None)]) == [None]
+    received = backend.get([Wanted(key("a"))])
+    assert (received.blocks, received.reason) == ([None], "failed")
     with pytest.raises(PeerError):
         backend.exist([key("a")])
     backend.close()

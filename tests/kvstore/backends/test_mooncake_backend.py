@@ -16,6 +16,7 @@ from kvstore.connector.domain_keys import Domain
 from kvstore.connector.node_lookup import NodeLookup
 from kvstore.connector.worker_side import WorkerSide
 from kvstore.transfer.connection import PeerError
+from kvstore.transfer.transfer_client import Received, Wanted
 from tests.kvstore.backends.mooncake_master import SEGMENT_BYTES, mooncake_master
 from tests.kvstore.connector.engine_blocks import FORMAT, PAYLOAD, Memory
 from tests.kvstore.connector.test_node_lookup import answered
@@ -54,7 +55,7 @@ def test_blocks_stored_by_one_engine_are_loaded_by_another() -> None:
         assert answered(asked, "a", 4) == 3
         assert answered(asked, "b", 4, Domain(salt="another tenant")) == 0
         end, failed = load(two, loads(master))
-        assert (end.blocks, end.loaded_bytes, end.reason, failed) == (3, 3 * PAYLOAD, "", set())
+        assert (end.loaded_blocks, end.loaded_bytes, end.reason, failed) == (3, 3 * PAYLOAD, "", set())
     assert [second.block(8 + number) for number in range(3)] == [first.block(number) for number in range(3)]
 
 
@@ -62,18 +63,20 @@ def test_a_changed_block_is_a_miss_and_is_removed() -> None:
     with mooncake_master() as master, member(master) as one:
         facts, payload = block("a")
         one.put([(facts, memoryview(bytes(payload)[::-1]))])
-        assert one.get([(key("a"), None)]) == [None]
+        assert one.get([Wanted(key("a"))]) == Received([None], {"": "missing"})
         assert one.corrupt == 1
         assert one.put([block("a")])
         assert one.exist([key("a")]) == [True]
-        assert one.get([(key("a"), None)]) == [payload]
+        (got,) = one.get([Wanted(key("a"))]).blocks
+        assert got is not None
+        assert got.payload == payload
 
 
 def test_a_long_prompt_is_loaded_in_pieces_up_to_the_first_missing_block() -> None:
     with mooncake_master() as master, member(master) as one:
         there = [*range(40), 90]
         assert one.put([block(number) for number in there])
-        got = one.get([(key(number), None) for number in range(100)])
+        got = one.get([Wanted(key(number)) for number in range(100)]).blocks
         assert [index for index, payload in enumerate(got) if payload is not None] == list(range(40))
 
 
@@ -85,7 +88,7 @@ def test_a_running_call_ends_before_the_store_closes() -> None:
             made.close()
             assert made._store.is_exist(key("a").hex()) == 1
             with pytest.raises(PeerError, match="has left"):
-                made.get([(key("a"), None)])
+                made.get([Wanted(key("a"))])
         assert made._store is None
         made.close()
 
@@ -96,7 +99,7 @@ def test_blocks_lost_with_their_engine_are_computed() -> None:
             store(one, saves())
             assert answered(asked, "a", 3) == 3
         end, failed = load(two, loads(master))
-        assert (end.blocks, failed) == (0, {8, 9, 10})
+        assert (end.loaded_blocks, failed) == (0, {8, 9, 10})
         assert end.reason in ("missing", "failed")
 
 
@@ -111,7 +114,7 @@ def test_a_dead_master_costs_a_computation_and_raises_no_error() -> None:
         assert len(report.unsaved) == 3
         assert answered(asked, "a", 3) == 0
         end, failed = load(one, loads(master, prompt="q"))
-        assert (end.blocks, failed) == (0, {8, 9, 10})
+        assert (end.loaded_blocks, failed) == (0, {8, 9, 10})
         assert end.reason in ("failed", "late")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvstore.connector.domain_keys import Domain
+from kvstore.connector.engine_params import KvOutcome
 from kvstore.connector.load_book import LoadBook
 from kvstore.connector.step_messages import LoadEnd, LoadJob
 from tests.kvstore.connector.engine_blocks import chain
@@ -20,7 +21,7 @@ def job(name: str = "a") -> LoadJob:
 
 
 def test_a_complete_load_fails_no_block() -> None:
-    book, end = LoadBook(), LoadEnd(request_id="a", blocks=3)
+    book, end = LoadBook(), LoadEnd(request_id="a", outcome=KvOutcome(loaded_blocks=3))
     book.begin(job(), 0.0)
     assert book.claim("a")
     book.end(end)
@@ -32,7 +33,7 @@ def test_blocks_after_the_leading_ones_count_as_failed() -> None:
     book = LoadBook()
     book.begin(job(), 0.0)
     book.claim("a")
-    book.end(LoadEnd(request_id="a", blocks=1, reason="missing"))
+    book.end(LoadEnd(request_id="a", outcome=KvOutcome(loaded_blocks=1, reason="missing")))
     assert book.take()[1] == {5, 6}
 
 
@@ -42,9 +43,9 @@ def test_late_blocks_are_not_written() -> None:
     book.expire(0.9)
     assert book.take() == ([], set())
     book.expire(1.0)
-    assert book.take() == ([LoadEnd(request_id="a", seconds=1.0, reason="late")], {4, 5, 6})
+    assert book.take() == ([LoadEnd(request_id="a", outcome=KvOutcome(seconds=1.0, reason="late"))], {4, 5, 6})
     assert not book.claim("a")
-    book.end(LoadEnd(request_id="a", blocks=3))
+    book.end(LoadEnd(request_id="a", outcome=KvOutcome(loaded_blocks=3)))
     assert book.take() == ([], set())
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from kvstore.connector.domain_keys import Domain
-from kvstore.connector.engine_params import FIELD, outcome_in
+from kvstore.connector.engine_params import FIELD, KvOutcome, outcome_in
 from kvstore.connector.step_messages import LoadEnd, StepReport
 from tests.kvstore.connector.engine_blocks import PAYLOAD, TOKENS, chain, progress, request, side
 
@@ -57,7 +57,7 @@ def test_a_request_loads_once_and_failed_blocks_are_computed() -> None:
     scheduler.add(asked, "")
     scheduler.matched(asked, 0, 0.0)
     scheduler.allocated(asked, [1, 2, 3, 4], 3 * TOKENS)
-    scheduler.report(StepReport(ends=(LoadEnd(request_id="a", reason="failed"),)), 1.0)
+    scheduler.report(StepReport(ends=(LoadEnd(request_id="a", outcome=KvOutcome(reason="failed")),)), 1.0)
     assert scheduler.matched(asked, 0, 1.0) == 0
     scheduler.allocated(asked, [1, 2, 3, 4], 3 * TOKENS)
     assert len(scheduler.step([], 0, 0.0).loads) == 1
@@ -68,7 +68,10 @@ def test_the_response_contains_the_outcome_of_the_order() -> None:
     scheduler.add(asked, "")
     scheduler.matched(asked, 0, 0.0)
     scheduler.allocated(asked, [1, 2, 3, 4], 3 * TOKENS)
-    end = LoadEnd(request_id="a", blocks=2, loaded_bytes=2 * PAYLOAD, seconds=0.5, holder=HOLDERS[0], reason="missing")
+    end = LoadEnd(
+        request_id="a",
+        outcome=KvOutcome(loaded_blocks=2, loaded_bytes=2 * PAYLOAD, seconds=0.5, holder=HOLDERS[0], reason="missing"),
+    )
     scheduler.report(StepReport(ends=(end,)), 1.0)
     assert scheduler.loaded("a") == (asked, 0, 2 * TOKENS)
     outcome = outcome_in(scheduler.finished("a"))
@@ -151,7 +154,9 @@ def test_loaded_blocks_are_not_stored_again_and_computed_replacements_are() -> N
     scheduler.add(asked, "")
     scheduler.matched(asked, 0, 0.0)
     scheduler.allocated(asked, [1, 2, 3, 4], 3 * TOKENS)
-    scheduler.report(StepReport(ends=(LoadEnd(request_id="a", blocks=2, reason="missing"),)), 0.0)
+    scheduler.report(
+        StepReport(ends=(LoadEnd(request_id="a", outcome=KvOutcome(loaded_blocks=2, reason="missing")),)), 0.0
+    )
     (job,) = scheduler.step([progress("a", 69, [1, 2, 3, 4, 5])], 37, 0.0).saves
     assert job.block_ids == (3, 4)
 
@@ -164,7 +169,9 @@ def test_a_block_lost_by_the_node_is_stored_again_after_its_computation() -> Non
     scheduler.add(again, "")
     scheduler.matched(again, 0, 1.0)
     scheduler.allocated(again, [6, 7, 8, 9, 10], 4 * TOKENS)
-    scheduler.report(StepReport(ends=(LoadEnd(request_id="b", blocks=1, reason="missing"),)), 1.0)
+    scheduler.report(
+        StepReport(ends=(LoadEnd(request_id="b", outcome=KvOutcome(loaded_blocks=1, reason="missing")),)), 1.0
+    )
     (job,) = scheduler.step([progress("b", 69, [6, 7, 8, 9, 10])], 53, 1.0).saves
     assert job.block_ids == (7, 8, 9)
 

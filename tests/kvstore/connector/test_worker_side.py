@@ -12,7 +12,8 @@ import pytest
 from kvstore.backends.backend import BackendSettings
 from kvstore.backends.node_backend import NodeBackend
 from kvstore.connector.domain_keys import Domain, DomainKeys
-from kvstore.connector.step_messages import LoadEnd, LoadJob, SaveJob, StepJobs
+from kvstore.connector.engine_params import KvOutcome
+from kvstore.connector.step_messages import LoadJob, SaveJob, StepJobs
 from kvstore.connector.worker_side import WorkerSide
 from kvstore.node.node_manager import NodeManager
 from kvstore.tiers.block_facts import DRAM
@@ -70,7 +71,7 @@ def store(made: WorkerSide, *jobs: SaveJob) -> None:
     assert made.saver.settle(20.0)
 
 
-def load(made: WorkerSide, job: LoadJob) -> tuple[LoadEnd, set[int]]:
+def load(made: WorkerSide, job: LoadJob) -> tuple[KvOutcome, set[int]]:
     made.begin(StepJobs((job,)))
     made.start_loads()
     made.save()
@@ -86,7 +87,7 @@ def load(made: WorkerSide, job: LoadJob) -> tuple[LoadEnd, set[int]]:
     wait_until(has_ended)
     report = made.take_report()
     assert report is not None
-    return report.ends[0], failed
+    return report.ends[0].outcome, failed
 
 
 def filled(blocks: int = 3) -> Memory:
@@ -103,7 +104,7 @@ def test_blocks_stored_by_one_engine_are_loaded_by_another() -> None:
             store(one, saves())
         with worker("", second) as two:
             end, failed = load(two, loads(GONE, address(manager)))
-        assert (end.blocks, end.loaded_bytes, end.holder, end.reason) == (3, 3 * PAYLOAD, address(manager), "")
+        assert (end.loaded_blocks, end.loaded_bytes, end.holder, end.reason) == (3, 3 * PAYLOAD, address(manager), "")
         assert failed == set()
     assert [second.block(8 + number) for number in range(3)] == [first.block(number) for number in range(3)]
 
@@ -136,7 +137,7 @@ def test_another_domain_has_no_hits(domain: Domain) -> None:
     with node() as manager, worker(address(manager), filled()) as one:
         store(one, saves())
         end, failed = load(one, loads(address(manager), domain=domain))
-    assert (end.blocks, end.reason, failed) == (0, "missing", {8, 9, 10})
+    assert (end.loaded_blocks, end.reason, failed) == (0, "missing", {8, 9, 10})
     assert not any(memory.data)
 
 
@@ -147,7 +148,7 @@ def test_only_leading_blocks_are_used() -> None:
         with worker(address(a), source) as one:
             store(one, saves(2))
         end, failed = load(two, loads(address(b), address(a)))
-        assert (end.blocks, end.holder, end.reason, failed) == (2, address(a), "missing", {10})
+        assert (end.loaded_blocks, end.holder, end.reason, failed) == (2, address(a), "missing", {10})
     assert memory.block(9) == source.block(1)
     assert not any(memory.block(10))
 
@@ -159,7 +160,7 @@ def test_a_corrupt_block_is_computed() -> None:
         _flip(manager, DomainKeys(FORMAT).keys(Domain(), chain("p", 3))[1])
         with worker("", memory) as two:
             end, failed = load(two, loads(address(manager)))
-        assert (end.blocks, end.reason, failed) == (1, "missing", {9, 10})
+        assert (end.loaded_blocks, end.reason, failed) == (1, "missing", {9, 10})
     assert not any(memory.block(9))
 
 
@@ -173,7 +174,7 @@ def test_a_dead_node_costs_its_blocks_and_raises_no_error() -> None:
     memory = Memory()
     with worker(GONE, memory) as one:
         end, failed = load(one, loads(GONE, "no address"))
-        assert (end.blocks, end.reason, failed) == (0, "failed", {8, 9, 10})
+        assert (end.loaded_blocks, end.reason, failed) == (0, "failed", {8, 9, 10})
         store(one, saves())
         report = one.take_report()
     assert report is not None
@@ -187,7 +188,7 @@ def test_an_engine_that_cannot_accept_the_bytes_computes() -> None:
         memory.fails = True
         with worker("", memory) as two:
             end, failed = load(two, loads(address(manager)))
-    assert (end.blocks, end.reason, failed) == (0, "failed", {8, 9, 10})
+    assert (end.loaded_blocks, end.reason, failed) == (0, "failed", {8, 9, 10})
 
 
 def test_a_load_that_times_out_is_abandoned_and_writes_nothing() -> None:

@@ -359,7 +359,7 @@ def test_a_drain_lets_a_transfer_end_and_rejects_new_ones() -> None:
             assert connection.receive_payload(view) == facts("a", length=size).checksum
             stopping.join()
         assert well == [True]
-        assert client.get([address(manager)], [Wanted(key("a"))]) == [None]
+        assert client.get([address(manager)], [Wanted(key("a"))]).blocks == [None]
 
 
 def test_a_node_describes_its_blocks_by_the_keys_that_gateways_use(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from kvstore.tiers.block_facts import BlockFacts
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.flow_control import FlowPriority
 from kvstore.transfer.frames import Allocate, Commit, Done, Message, Pin, Pull, Put, Reply, Shrink, TransferRejected
-from kvstore.transfer.transfer_client import Fetched, Wanted
+from kvstore.transfer.transfer_client import Fetched, Received, Wanted
 from tests.kvstore.kv_blocks import a_client, address, block, catalog_settings, key, node
 from tests.kvstore.transfer.test_transfer import contents, put
 
@@ -96,14 +96,14 @@ class _Client:
             raise PeerError("lost behind it")
         return answer
 
-    def get(self, holders: list[str], wanted: list[Wanted], _: FlowPriority) -> list[Fetched | None]:
+    def get(self, holders: list[str], wanted: list[Wanted], _: FlowPriority) -> Received:
         fetched: list[Fetched | None] = []
         with self._network.services[holders[0]].reading([item.key for item in wanted], 1 << 20) as blocks:
             for got, asked in zip(blocks, wanted, strict=True):
                 if got is not None and asked.into is not None:
                     asked.into[:] = got[1]
                 fetched.append(Fetched(got[1], got[0].checksum) if got is not None else None)
-        return fetched
+        return Received(fetched, {})
 
 
 def block_bytes(of: BlockFacts) -> memoryview:

@@ -50,9 +50,8 @@ def put(client: TransferClient, manager: NodeManager, *names: object, length: in
 
 
 def contents(client: TransferClient, holders: list[str], names: list[object]) -> list[bytes | None]:
-    return [
-        bytes(item.payload) if item else None for item in client.get(holders, [Wanted(key(name)) for name in names])
-    ]
+    received = client.get(holders, [Wanted(key(name)) for name in names])
+    return [bytes(item.payload) if item else None for item in received.blocks]
 
 
 def test_stored_blocks_are_returned_in_order_and_others_are_misses() -> None:
@@ -66,7 +65,8 @@ def test_blocks_are_written_directly_into_the_given_buffers() -> None:
     with node() as manager, a_client() as client:
         put(client, manager, *NAMES)
         large, small = memoryview(bytearray(SLOT)), memoryview(bytearray(10))
-        got = client.get([address(manager)], [Wanted(key("a"), large), Wanted(key("b"), small), Wanted(key("c"))])
+        wanted = [Wanted(key("a"), large), Wanted(key("b"), small), Wanted(key("c"))]
+        got = client.get([address(manager)], wanted).blocks
         assert got[0] is not None
         assert got[0].payload.obj is large.obj
         assert bytes(large[:1000]) == bytes(payload("a"))
@@ -204,6 +204,48 @@ def test_blocks_missing_on_a_dead_or_incomplete_holder_come_from_the_next() -> N
             gone = f"127.0.0.1:{dead.getsockname()[1]}"
         holders = [gone, address(one), address(other)]
         assert contents(client, holders, ["a", "b"]) == [bytes(payload("a")), bytes(payload("b"))]
+
+
+def test_holders_are_queried_in_order_and_each_has_a_verdict() -> None:
+    with node() as one, node() as other, node() as idle, a_client() as client:
+        first, second, third = address(one), address(other), address(idle)
+        for manager, names in ((one, "a"), (other, "abc"), (idle, "abc")):
+            put(client, manager, *names)
+        with socket.create_server(("127.0.0.1", 0)) as dead:
+            gone = f"127.0.0.1:{dead.getsockname()[1]}"
+        wanted = [Wanted(key(name)) for name in "abc"]
+        received = client.get([gone, first, second, third], wanted)
+        assert [block and block.holder for block in received.blocks] == [first, second, second]
+        assert (received.verdicts, received.holder, received.reason) == ({gone: "down", first: "missing"}, first, "")
+        assert third not in client.links
+
+
+def test_a_holder_that_keeps_sending_a_damaged_block_has_the_verdict_corrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    with node() as manager, a_client() as client:
+        put(client, manager, *NAMES)
+        record = manager.store.catalog.find(key("b"))
+        assert record is not None
+        manager.store.arena.view(record.slots[DRAM], 5)[0] ^= 1
+        monkeypatch.setattr(manager.store, "verify", lambda _key: None)
+        received = client.get([address(manager)], [Wanted(key(name)) for name in NAMES])
+        assert [block is not None for block in received.blocks] == [True, False, True]
+        assert (received.verdicts, received.reason, client.corrupt) == ({address(manager): "corrupt"}, "missing", 2)
+
+
+def test_the_verdict_of_the_first_holder_states_why_blocks_are_missing() -> None:
+    with node() as manager, a_client() as client:
+        with socket.create_server(("127.0.0.1", 0)) as dead:
+            gone = f"127.0.0.1:{dead.getsockname()[1]}"
+        there = address(manager)
+        for holders, reason in (
+            ([there], "missing"),
+            ([there, gone], "missing"),
+            ([gone, there], "failed"),
+            ([], "missing"),
+        ):
+            received = client.get(holders, [Wanted(key("a"))])
+            assert (received.blocks, received.holder, received.reason) == ([None], "", reason)
+            assert not manager.server.rejected.total()
 
 
 def test_a_dead_peer_is_avoided_for_a_while() -> None:

@@ -10,8 +10,9 @@ from planning.kv_moves.kv_move import MAX_BLOCKS, PREFETCH, KvMove
 from planning.kv_moves.prefetch import MIN_WAIT_S, prefetch
 from routing.ledger.node_holdings import NodeHoldings
 from routing.ledger.node_loads import NodeLoads
-from routing.values.decision import Candidate, Decision, Fetch
+from routing.values.decision import Candidate, Decision
 from routing.values.inference_request import InferenceRequest
+from routing.values.load_options import Fetch
 
 KEYS = tuple(range(1, 101))
 MIB = 1 << 20
@@ -47,7 +48,7 @@ def planned(
     decision = Decision(
         "r-1", "pool", engine_id, 1, "p", "o", 1, "x", decided_s=0.0, candidates=(chosen,), fetch=fetch, **fields
     )
-    return prefetch(request, decision, made, 0.0)
+    return prefetch(request, decision, made.options(keys, 0.0))
 
 
 def test_blocks_held_only_by_another_node_move_while_the_request_waits() -> None:

@@ -2,6 +2,7 @@ import pytest
 
 from routing.ledger.node_holdings import NodeHoldings
 from routing.ledger.node_loads import FORGOTTEN_AFTER_S, MAX_LINKS, SSD_FORGOTTEN_AFTER_S, NodeLoads
+from routing.values.load_options import Fetch
 
 KEYS = tuple(range(1, 11))
 MIB = 1 << 20
@@ -20,8 +21,7 @@ def loads(**nodes: int) -> NodeLoads:
 
 
 def ways(made: NodeLoads, engine_id: str, held: int = 0, now: float = 0.0) -> list[tuple[int, str]]:
-    loadable = made.loadable(KEYS, now)
-    return [(item.blocks, item.node) for item in loadable.onto(engine_id, held)] if loadable is not None else []
+    return [(item.blocks, item.node) for item in made.options(KEYS, now).onto(engine_id, held)]
 
 
 def test_an_engines_local_node_is_cheaper_than_a_remote_one() -> None:
@@ -41,15 +41,14 @@ def test_an_engine_without_a_local_node_loads_nothing() -> None:
 
 
 def test_without_held_blocks_there_are_no_load_options() -> None:
-    assert loads().loadable(KEYS, 0.0) is None
-    assert loads(a=0).loadable(KEYS, 0.0) is None
-    assert loads(a=10).loadable((), 0.0) is None
+    assert not loads().options(KEYS, 0.0).groups
+    assert not loads(a=0).options(KEYS, 0.0).groups
+    assert not loads(a=10).options((), 0.0).groups
 
 
 def test_only_missing_blocks_are_transferred() -> None:
-    loadable = loads(b=10).loadable(KEYS, 0.0)
-    assert loadable is not None
-    nothing, half = loadable.onto("e-01", 0)[0], loadable.onto("e-01", 5)[0]
+    options = loads(b=10).options(KEYS, 0.0)
+    nothing, half = options.onto("e-01", 0)[0], options.onto("e-01", 5)[0]
     assert nothing.seconds == pytest.approx(0.002 + 10 * MIB / 1e9)
     assert half.seconds == pytest.approx(0.002 + 5 * MIB / 1e9)
 
@@ -81,7 +80,7 @@ def test_a_slow_link_raises_the_local_node_at_most_to_its_prior() -> None:
     for _ in range(200):
         made.loaded("e-01", "b", 10, 10 * MIB, 9.0, 0.0)
     assert made.seconds("a", "a", 10) == pytest.approx(loads().seconds("a", "a", 10))
-    made.loadable(KEYS, FORGOTTEN_AFTER_S)
+    made.options(KEYS, FORGOTTEN_AFTER_S)
     assert made.links() == []
     assert made.seconds("a", "a", 10) == loads().seconds("a", "a", 10)
 
@@ -107,10 +106,43 @@ def test_a_failing_node_is_avoided_for_longer_after_each_failure() -> None:
 
 
 def test_the_holders_of_this_many_blocks_are_listed_nearest_first() -> None:
-    loadable = loads(a=4, b=10, c=10).loadable(KEYS, 0.0)
-    assert loadable is not None
-    assert loadable.holders("e-01", 4) == ["a", "b", "c"]
-    assert loadable.holders("e-01", 5) == ["b", "c"]
+    options = loads(a=4, b=10, c=10).options(KEYS, 0.0)
+    assert options.holders("e-01", Fetch("", 4, 0.0, "a")) == ("a", "b", "c")
+    assert options.holders("e-01", Fetch("", 5, 0.0, "b")) == ("b", "c")
+    assert options.holders("e-01", Fetch("", 4, 0.0, "c")) == ("c", "a", "b"), "the decided node goes first"
+    assert (options.blocks_on("a"), options.blocks_on("b"), options.blocks_on("d")) == (4, 10, 0)
+
+
+def test_options_are_computed_again_only_after_a_change() -> None:
+    made = loads(a=4, b=10)
+    known = made.options(KEYS, 0.0)
+    assert made.options(KEYS, 1.0, known) is known
+    before_s = known.onto("e-01", 0)[0].seconds
+    made.loaded("e-01", "b", 10, 10 * MIB, 9.0, 1.0)
+    assert made.options(KEYS, 1.0, known) is known
+    assert known.onto("e-01", 0)[0].seconds > 2 * before_s, "costs are current in any case"
+    for change in (
+        lambda: made.holdings.stored("a", KEYS[4:6]),
+        lambda: made.holdings.removed("a", KEYS[4:6]),
+        lambda: made.holdings.cleared("b"),
+        lambda: made.holdings.complete("b"),
+        lambda: made.holdings.leave("b"),
+    ):
+        change()
+        renewed = made.options(KEYS, 1.0, known)
+        assert renewed is not known
+        known = renewed
+    assert known.groups == [(4, ["a"])]
+    assert loads(a=4).options(KEYS, 1.0, known) is not known, "options of other nodes are none of its own"
+
+
+def test_options_without_an_avoided_node_are_not_kept() -> None:
+    made = loads(a=10, b=4)
+    known = made.options(KEYS, 0.0)
+    made.failed("a", 0.0)
+    avoiding = made.options(KEYS, 0.1, known)
+    assert (avoiding.groups, known.groups) == ([(4, ["b"])], [(10, ["a"]), (4, ["b"])])
+    assert made.options(KEYS, 0.6, avoiding).groups == known.groups
 
 
 def test_loads_of_unknown_engines_and_empty_loads_teach_nothing() -> None:
@@ -141,12 +173,11 @@ def test_blocks_only_on_ssd_cost_more_and_the_cost_is_learned() -> None:
     made.holdings.stored("b", KEYS[4:10], dram=False)
     assert ways(made, "e-01") == [(10, "c")]
     made.holdings.stored("c", KEYS[2:10], dram=False)
-    loadable = made.loadable(KEYS, 0.0)
-    assert loadable is not None
-    (load,) = loadable.onto("e-01", 0)
+    options = made.options(KEYS, 0.0)
+    (load,) = options.onto("e-01", 0)
     assert (load.node, load.ssd_blocks) == ("b", 6)
     assert load.seconds == pytest.approx(0.002 + 10 * MIB / 1e9 + 0.0002 + 6 * MIB / 2e9)
-    (rest,) = loadable.onto("e-01", 7)
+    (rest,) = options.onto("e-01", 7)
     assert rest.ssd_blocks == 3
     for _ in range(200):
         made.loaded("e-01", "b", 10, 10 * MIB, 0.0125, 0.0)
@@ -203,9 +234,9 @@ def test_a_slow_ssd_is_retried_soon_after_its_last_load() -> None:
     made = loads(b=10)
     for _ in range(50):
         made.loaded("e-01", "b", 10, 10 * MIB, 5.0, 100.0, 10)
-    made.loadable(KEYS, 100.0 + SSD_FORGOTTEN_AFTER_S / 2)
+    made.options(KEYS, 100.0 + SSD_FORGOTTEN_AFTER_S / 2)
     assert made.ssd_rate("b").loads == 50
-    made.loadable(KEYS, 100.0 + 2.5 * SSD_FORGOTTEN_AFTER_S)
+    made.options(KEYS, 100.0 + 2.5 * SSD_FORGOTTEN_AFTER_S)
     assert made.ssd_rate("b").loads == 0
 
 

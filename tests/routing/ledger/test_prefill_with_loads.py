@@ -1,5 +1,6 @@
 from typing import Any
 
+import msgspec
 import pytest
 
 from routing.ledger.fleet_view import EngineFacts
@@ -9,11 +10,13 @@ from routing.placements.least_cost import LeastCost
 from routing.placements.min_ttft import MinTtft
 from routing.placements.mooncake import Mooncake
 from routing.placements.placement import Placement
+from routing.policy.admission_document import AdmissionDocument
 from routing.router import Router
 from routing.trials.shadow import ShadowPolicy
 from routing.values import reasons
-from routing.values.decision import Choice, Dispatched, Fetch, Queued
+from routing.values.decision import Choice, Dispatched, Queued
 from routing.values.inference_request import InferenceRequest
+from routing.values.load_options import Fetch
 from routing.values.observation import Completed, Failed, FirstToken
 from tests.routing import pools
 from tests.routing.pools import BLOCK, busy, choice_of, request
@@ -57,7 +60,7 @@ def test_an_idle_engine_loads_blocks_that_its_node_holds(placement: Placement) -
     choice = choice_of(router, placement, asked)
     fetch, best = fetch_of(choice), choice.candidates[0]
     assert choice.reason == reasons.LOAD
-    assert (fetch.node, fetch.source_engine_id, fetch.blocks, fetch.source) == ("a", "", 20, "node a")
+    assert (fetch.node, fetch.source_engine_id, fetch.blocks) == ("a", "", 20)
     assert fetch.seconds == pytest.approx(loads.seconds("a", "a", 20))
     assert (best.hit_tokens, best.blocks) == (20 * BLOCK, 0)
     assert best.compute_s == pytest.approx(fetch.seconds + router.view.compute_s(asked, 0, 20 * BLOCK))
@@ -70,7 +73,8 @@ def test_blocks_that_cost_more_to_load_than_to_compute_are_computed(placement: P
     plain = choice_of(router, placement, asked)
     loads = with_nodes(router, b=20)
     slow(loads, "a", "b", 1e-6)
-    assert choice_of(router, placement, asked) == plain
+    choice = choice_of(router, placement, asked)
+    assert msgspec.structs.replace(choice, loads=None) == plain
 
 
 @pytest.mark.parametrize("placement", COUNTING)
@@ -128,7 +132,8 @@ def test_without_holders_every_placement_chooses_as_without_nodes() -> None:
     router.blocks_stored("e-02", asked.keys[:5])
     before = [choice_of(router, item, asked) for item in (*COUNTING, MinTtft())]
     with_nodes(router)
-    assert [choice_of(router, item, asked) for item in (*COUNTING, MinTtft())] == before
+    after = [choice_of(router, item, asked) for item in (*COUNTING, MinTtft())]
+    assert [msgspec.structs.replace(choice, loads=None) for choice in after] == before
 
 
 def test_shadow_views_and_narrowed_views_count_the_same_loads() -> None:
@@ -164,6 +169,42 @@ def test_a_dispatched_request_loads_blocks_that_its_node_currently_holds(placeme
     rest_s = router.view.compute_s(asked, 0, 12 * BLOCK)
     assert decision.compute_s == pytest.approx(decision.fetch.seconds + rest_s)
     router.check()
+
+
+@pytest.mark.parametrize(("changed", "matches"), [(False, 1), (True, 2)])
+def test_what_can_be_loaded_is_computed_once_and_again_after_a_change(
+    changed: bool, matches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cost, admission, advisory, queue and dispatch use the same options."""
+    settings = {"admission": AdmissionDocument(reject_infeasible=True), "advisories": "gated"}
+    router = pools.pool("least_cost", size=1, prefill_window_tokens=1, **settings)
+    loads, asked = with_nodes(router, a=20, b=20), msgspec.structs.replace(request(9, LONG), session_id="s")
+    router.place(request(1, range(100, 120)), 0.0, hold=False)
+    assert router.advise(asked, "", 10.0, 0.0, {}) is not None
+    counted: list[object] = []
+    match = loads.holdings.match
+    monkeypatch.setattr(loads.holdings, "match", lambda keys: counted.append(keys) or match(keys))
+    queued = router.place(asked, 0.1)
+    assert isinstance(queued, Queued)
+    assert queued.loads is not None
+    assert queued.decision.reason == reasons.ADVISED
+    if changed:
+        loads.holdings.stored("a", [7])
+    router.tick(0.2)
+    dispatched = router.observe(FirstToken("request-00000001"), 1.0)[0]
+    assert isinstance(dispatched, Dispatched)
+    assert dispatched.decision.fetch is not None
+    assert (dispatched.decision.fetch.node, dispatched.holders) == ("a", ("a", "b"))
+    assert len(counted) == matches
+
+
+def test_a_request_dispatched_at_once_names_the_decided_holder_first() -> None:
+    router, asked = pools.pool(size=2), request(1, LONG)
+    with_nodes(router, a=10, b=20)
+    outcome = router.place(asked, 0.0)
+    assert isinstance(outcome, Dispatched)
+    assert outcome.decision.fetch is not None
+    assert (outcome.decision.fetch.node, outcome.decision.fetch.blocks, outcome.holders) == ("b", 20, ("b",))
 
 
 def test_a_dispatched_request_expects_no_blocks_of_a_removed_node() -> None:

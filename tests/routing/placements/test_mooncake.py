@@ -17,7 +17,7 @@ def test_without_transfers_mooncake_chooses_like_min_ttft_and_plans_no_fetch(hel
     busy(router, "e-01", wait_s=0.7)
     busy(router, "e-02", wait_s=0.2)
     assert choice_of(router, Mooncake(), asked) == choice_of(router, MinTtft(), asked)
-    router.view.roster.transfers_possible = True
+    router.view.sending_until = {}
     assert choice_of(router, Mooncake(), asked) == choice_of(router, MinTtft(), asked)
     if not held:
         assert choice_of(router, MooncakeTransfers(), asked).fetch is not None

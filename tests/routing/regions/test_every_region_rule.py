@@ -8,11 +8,11 @@ import pytest
 
 from routing.regions.locality_offload import LocalityOffload
 from routing.regions.region_rule import RegionRule
-from routing.regions.region_view import RegionView
-from routing.regions.round_robin import RoundRobinRegions
+from routing.regions.region_view import WAIT, RegionView
 from routing.regions.skywalker import SkyWalkerRegions
 from routing.regions.skywalker_ch import SkyWalkerCh
 from simulator.regions.baselines.least_load import LeastLoad
+from simulator.regions.baselines.round_robin import RoundRobinRegions
 from simulator.regions.baselines.sglang_cache_aware import SglangCacheAwareRegions
 from tests.routing.regions.views import engine, peer, view
 
@@ -53,7 +53,7 @@ def test_only_targets_with_room_are_chosen_and_the_choice_is_repeatable(rule: Re
 
 @every_rule
 def test_without_peers_and_room_a_request_waits(rule: RegionRule) -> None:
-    assert rule.choose(view(engine(1, room=False), engine(2, room=False), waited=60.0)).waits
+    assert rule.choose(view(engine(1, room=False), engine(2, room=False), waited=60.0)) == WAIT
 
 
 @every_rule

@@ -20,14 +20,14 @@ BLOCK_S = 512 * 57_344 * 8 / 100e9
 def pool(placement: str = "least_cost", **settings: Any) -> Router:
     """Return a pool whose engines can transfer blocks."""
     router = pools.pool(placement, **settings)
-    router.view.roster.transfers_possible = True
+    router.view.sending_until = {}
     return router
 
 
 def test_narrowed_and_shadow_views_keep_transfers_possible() -> None:
     router = pool(size=3)
-    assert router.view.without(frozenset({"e-01"})).roster.transfers_possible
-    assert router.view.twin(PrefillCost.of(router.policy.prefill_cost)).roster.transfers_possible
+    assert router.view.without(frozenset({"e-01"})).sending_until is router.view.sending_until
+    assert router.view.twin(PrefillCost.of(router.policy.prefill_cost)).sending_until is router.view.sending_until
 
 
 def test_an_idle_engine_fetches_blocks_that_a_busy_one_holds() -> None:
@@ -117,24 +117,10 @@ def test_a_busy_link_counts_and_a_free_holder_is_preferred() -> None:
     choice = choice_of(router, MooncakeTransfers(congestion=True), asked)
     assert choice.fetch is not None
     idle_s = choice.candidates[0].compute_s
-    first = router.fleet.known_target(choice.fetch.source_engine_id)
-    router.view.load.sending_until[first] = 0.1
+    router.view.sending_until = {choice.fetch.source_engine_id: 0.1}
     other = choice_of(router, MooncakeTransfers(congestion=True), asked)
     assert other.fetch is not None
     assert other.fetch.source_engine_id != choice.fetch.source_engine_id
-    for target in router.view.roster.accepting:
-        router.view.load.sending_until[target] = 0.1
+    router.view.sending_until = dict.fromkeys(router.view.roster.engine_ids, 0.1)
     late = choice_of(router, MooncakeTransfers(congestion=True), asked)
     assert late.candidates[0].compute_s == pytest.approx(idle_s + 0.1)
-
-
-def test_a_granted_fetch_keeps_its_senders_link_busy() -> None:
-    router = pool("mooncake", size=2)
-    asked = request(1, range(40))
-    router.blocks_stored("e-01", asked.keys)
-    busy(router, "e-01", wait_s=9.0)
-    outcome = router.place(asked, 5.0)
-    assert isinstance(outcome, Dispatched)
-    assert outcome.decision.fetch is not None
-    sender = router.fleet.known_target("e-01")
-    assert router.view.load.sending_until[sender] == pytest.approx(5.0 + outcome.decision.fetch.seconds)

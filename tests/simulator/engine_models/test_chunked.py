@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from simulator.engine_models.chunked import ChunkedEngine
@@ -16,7 +17,7 @@ from simulator.engine_models.engine_events import (
     PrefillStarted,
     Token,
 )
-from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_models.engine_profile import EngineProfile, profile_named
 from simulator.engine_models.simulated_engine import PromptSequence
 from tests.simulator.engine_models.random_work import BLOCK, MOVES, Driver
 
@@ -72,6 +73,104 @@ def test_running_sequences_continue_while_a_prompt_uses_the_remaining_budget() -
         pytest.approx(0.02 + 0.2398 + 0.02)
     ]
     assert _times(events, FirstTokenEvent, "b") == [pytest.approx(0.02 + 0.2398)]
+
+
+def test_with_prefill_first_running_sequences_wait_while_a_prompt_is_computed() -> None:
+    engine = ChunkedEngine(replace(_PLAIN, prefill_first=True), emit_tokens=True)
+    engine.submit(PromptSequence("a", (), 100, 50), 0.0)
+    engine.submit(PromptSequence("b", (), 2000, 2), 0.02)
+    events = engine.advance(_LATE)
+    engine.check()
+    # Two steps of 1,000 prompt tokens, 110 ms each, then one token of both.
+    assert _times(events, FirstTokenEvent, "b") == [pytest.approx(0.24)]
+    assert _times(events, Token, "a")[0] == _times(events, Token, "b")[0] == pytest.approx(0.26)
+    assert [event.index for event in events if isinstance(event, Token) and event.request_id == "a"] == list(
+        range(1, 50)
+    )
+
+
+def test_with_prefill_first_a_sequence_waits_for_a_prefix_that_is_being_computed() -> None:
+    for prefill_first, hit_tokens in ((True, 300), (False, 0)):
+        engine = ChunkedEngine(replace(_PLAIN, prefill_first=prefill_first))
+        engine.submit(PromptSequence("a", (1, 2, 3), 310), 0.0)
+        engine.submit(PromptSequence("b", (1, 2, 3), 310), 0.0)
+        engine.submit(PromptSequence("c", (9,), 100), 0.0)
+        started = {e.request_id: e for e in engine.advance(_LATE) if isinstance(e, PrefillStarted)}
+        assert started["a"].at_s == started["c"].at_s == 0.0
+        assert started["b"].cached_tokens == hit_tokens
+        assert (started["b"].at_s > 0.0) == prefill_first
+
+
+def test_a_prefill_batch_ends_at_the_budget() -> None:
+    engine = ChunkedEngine(replace(_PLAIN, prefill_first=True))
+    for name in ("a", "b", "c"):
+        engine.submit(PromptSequence(name, (), 600), 0.0)
+    starts = [event.at_s for event in engine.advance(_LATE) if isinstance(event, PrefillStarted)]
+    # The second prompt's last 200 tokens are in the second batch, with all of the third.
+    assert starts == [0.0, 0.0, pytest.approx(0.11)]
+
+
+def test_a_sequence_starts_only_if_the_reserves_of_all_answers_fit() -> None:
+    # 25 blocks: two prompts of 8, and two reserves of 4. A third prompt waits for the first answer to end.
+    engine = ChunkedEngine(replace(_PLAIN, num_blocks=25, reserve_tokens=400))
+    for name in ("a", "b", "c"):
+        engine.submit(PromptSequence(name, (), 800, 50), 0.0)
+    events = engine.advance(_LATE)
+    starts = {event.request_id: event.at_s for event in events if isinstance(event, PrefillStarted)}
+    ends = {event.request_id: event.at_s for event in events if isinstance(event, Finished)}
+    assert starts["b"] == 0.0
+    assert starts["c"] == min(ends.values())
+
+
+def test_answers_beyond_their_reserves_preempt_and_all_sequences_still_finish() -> None:
+    engine = ChunkedEngine(replace(_PLAIN, num_blocks=25, reserve_tokens=400))
+    for name in ("a", "b", "c"):
+        engine.submit(PromptSequence(name, (), 500, 1000), 0.0)
+    events = engine.advance(_LATE)
+    engine.check()
+    assert engine.preemptions
+    assert sorted(event.output_tokens for event in events if isinstance(event, Finished)) == [1000, 1000, 1000]
+    assert engine.kv_usage == 0
+
+
+def test_a_prompt_without_room_for_its_reserve_runs_alone() -> None:
+    engine = ChunkedEngine(replace(_PLAIN, num_blocks=10, reserve_tokens=400))
+    engine.submit(PromptSequence("a", (), 900, 50), 0.0)
+    engine.submit(PromptSequence("b", (), 100, 50), 0.0)
+    events = engine.advance(_LATE)
+    assert len([event for event in events if isinstance(event, Finished)]) == 2
+
+
+def test_a_prompt_that_continues_an_answer_hits_the_answers_full_blocks() -> None:
+    engine = ChunkedEngine(_PLAIN)
+    engine.submit(PromptSequence("a", (1, 2), 250, 250, answer_keys=(3, 4)), 0.0)
+    engine.advance(_LATE)
+    engine.submit(PromptSequence("b", (1, 2, 3, 4, 5), 550), _LATE)
+    events = engine.advance(2 * _LATE)
+    # The answer's last token is not computed, so the block that it would fill is missing.
+    assert [event.cached_tokens for event in events if isinstance(event, PrefillStarted)] == [400]
+    engine.submit(PromptSequence("c", (9,), 150, 250), 2 * _LATE)
+    engine.advance(3 * _LATE)
+    engine.submit(PromptSequence("d", (9, 10, 11), 400), 3 * _LATE)
+    assert [event.cached_tokens for event in engine.advance(4 * _LATE) if isinstance(event, PrefillStarted)] == [100]
+
+
+def test_a_sequence_generates_its_tokens_one_step_after_another() -> None:
+    engine = ChunkedEngine(_PLAIN)
+    engine.submit(PromptSequence("a", (), 100, 60), 0.0)
+    engine.advance(0.221)
+    # A run of steps counts at its end, which an arrival brings forward.
+    engine.submit(PromptSequence("b", (), 100, 60), 0.221)
+    engine.advance(0.241)
+    assert engine.running_tokens == 12
+    engine.advance(_LATE)
+    assert engine.running_tokens == 0
+
+
+def test_the_l4_profile_computes_512_tokens_in_300_ms() -> None:
+    engine = ChunkedEngine(profile_named("l4-8b"))
+    engine.submit(PromptSequence("a", (), 512), 0.0)
+    assert _times(engine.advance(_LATE), FirstTokenEvent, "a") == [pytest.approx(0.3, abs=0.001)]
 
 
 def test_a_block_is_shared_as_soon_as_it_is_full() -> None:
@@ -188,16 +287,23 @@ def test_a_sequence_that_can_never_run_is_rejected(prompt: int, output: int) -> 
 _SMALL = EngineProfile(block_tokens=BLOCK, num_blocks=9, max_running=4, max_batched_tokens=40)
 
 
-@given(MOVES)
-@settings(max_examples=150, deadline=None)
-def test_random_work_keeps_every_invariant_and_loses_nothing(moves: list[tuple[Any, ...]]) -> None:
-    Driver(ChunkedEngine(_SMALL, emit_tokens=True)).play(moves)
+_SCHEDULERS = st.sampled_from([_SMALL, replace(_SMALL, prefill_first=True, reserve_tokens=2 * BLOCK)])
 
 
-@given(MOVES)
+@given(MOVES, _SCHEDULERS)
 @settings(max_examples=150, deadline=None)
-def test_batched_steps_give_the_same_results_as_single_steps(moves: list[tuple[Any, ...]]) -> None:
-    at_once, single = Driver(ChunkedEngine(_SMALL)), Driver(ChunkedEngine(_SMALL, emit_tokens=True))
+def test_random_work_keeps_every_invariant_and_loses_nothing(
+    moves: list[tuple[Any, ...]], profile: EngineProfile
+) -> None:
+    Driver(ChunkedEngine(profile, emit_tokens=True)).play(moves)
+
+
+@given(MOVES, _SCHEDULERS)
+@settings(max_examples=150, deadline=None)
+def test_batched_steps_give_the_same_results_as_single_steps(
+    moves: list[tuple[Any, ...]], profile: EngineProfile
+) -> None:
+    at_once, single = Driver(ChunkedEngine(profile)), Driver(ChunkedEngine(profile, emit_tokens=True))
     at_once.play(moves)
     single.play(moves)
     story = [event for event in single.events if not isinstance(event, Token)]

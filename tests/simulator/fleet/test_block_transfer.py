@@ -1,6 +1,6 @@
 import pytest
 
-from routing.values.decision import Fetch
+from routing.values.load_options import Fetch
 from simulator.engine_models.engine_events import EngineEvent
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.reference import ReferenceEngine
@@ -60,6 +60,14 @@ def test_transfers_of_one_sender_run_one_after_another() -> None:
         assert transfer is not None
         lands.append((transfer.lands_s - 1.0) / SECONDS_PER_BLOCK)
     assert lands == pytest.approx([2, 4, 2])
+
+
+def test_a_transfer_keeps_its_senders_link_busy() -> None:
+    transfers, sender = BlockTransfers(), station("sender", *ASKED.keys)
+    transfers.start(fetch(2), ASKED, None, station("receiver"), 5.0)
+    assert transfers.sending_until == {}
+    transfers.start(fetch(2), ASKED, sender, station("receiver"), 5.0)
+    assert transfers.sending_until == {"sender": pytest.approx(5.0 + 2 * SECONDS_PER_BLOCK)}
 
 
 def test_received_blocks_are_in_the_receivers_cache_and_announced() -> None:

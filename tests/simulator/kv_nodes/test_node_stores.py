@@ -5,16 +5,14 @@ def test_the_ledger_follows_the_contents_and_their_tiers() -> None:
     stores = NodeStores(("a", "b"), 4, 8, 1000)
     stores.set_homes({"e-01": "a", "e-02": "b"})
     stores.caches["a"].put([1, 2, 3], 0.0)
-    assert stores.ledger.loadable([1, 2, 3], 0.0) is None, "not before the node's events"
+    assert not stores.ledger.options([1, 2, 3], 0.0).groups, "not before the node's events"
     assert stores.publish_changes("a") == dict.fromkeys((1, 2, 3), (True, True))
-    loadable = stores.ledger.loadable([1, 2, 3], 0.0)
-    assert loadable is not None
-    assert [(load.blocks, load.node, load.ssd_blocks) for load in loadable.onto("e-02", 0)] == [(3, "a", 0)]
+    options = stores.ledger.options([1, 2, 3], 0.0)
+    assert [(load.blocks, load.node, load.ssd_blocks) for load in options.onto("e-02", 0)] == [(3, "a", 0)]
     stores.caches["a"].demote([1, 2, 3])
     stores.publish_changes("a")
-    assert [load.ssd_blocks for load in loadable.onto("e-02", 0)] == [0], "as of the lookup"
-    again = stores.ledger.loadable([1, 2, 3], 0.0)
-    assert again is not None
+    assert [load.ssd_blocks for load in options.onto("e-02", 0)] == [0], "as of the lookup"
+    again = stores.ledger.options([1, 2, 3], 0.0)
     assert [load.ssd_blocks for load in again.onto("e-02", 0)] == [3]
     stores.check()
 
@@ -26,5 +24,5 @@ def test_evicted_blocks_leave_the_ledger() -> None:
     stores.publish_changes("a")
     stores.caches["a"].put([11, 12], 1.0)
     assert stores.publish_changes("a")[1] == (False, False)
-    assert stores.ledger.loadable([1, 2], 2.0) is None
+    assert not stores.ledger.options([1, 2], 2.0).groups
     assert stores.ledger.block_bytes == 1000

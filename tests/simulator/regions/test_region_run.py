@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from simulator.regions.network import REGIONS, network
+from simulator.regions.network import REGIONS, links
 from simulator.regions.policies import POLICIES
 from simulator.regions.region_run import RegionRun, RegionSpec
 from simulator.regions.workloads import WORKLOADS
@@ -39,23 +39,23 @@ def test_no_request_is_lost_and_no_count_remains(policy: str) -> None:
     assert all(request.ended_s is not None for request in run.requests)
     assert sum(engine.produced for engine in run.engines) == sum(request.output.tokens for request in run.requests)
     for engine in run.engines:
-        assert (engine.memory.generated, engine.memory.running, engine.memory.cache.locked) == (0, 0, 0)
-        engine.memory.cache.check()
-    for balancer in run.balancers:
-        assert not balancer.queue
-        assert all(known.in_flight == 0 for known in balancer.engines)
+        engine.engine.check()
+        assert (engine.requests, engine.engine.running, engine.engine.waiting, engine.engine.kv_usage) == ({}, 0, 0, 0)
+    for gateway in run.gateways:
+        gateway.check()
+        assert (gateway.open_requests, len(gateway.router.waiting), len(gateway.router.reservations)) == (0, 0, 0)
 
 
 @every_policy
 def test_no_first_token_arrives_before_network_delay_and_prefill(policy: str) -> None:
     run = RegionRun(replace(SHORT, policy=policy))
     run.run()
-    ways = network(0.0 if POLICIES[policy].pooled else 1.0)
+    ways = links(0.0 if POLICIES[policy].pooled else 1.0)
     for request in run.requests:
         assert request.hops <= 1
         if request.first_token_s is not None and request.admitted_s is not None:
-            entry = run.balancers[0].region if POLICIES[policy].central else request.region
-            one_way_s = ways.delay(request.region, entry) + ways.delay(entry, request.served_region)
+            entry = run.gateways[0].region if POLICIES[policy].central else request.region
+            one_way_s = ways[request.region, entry].latency_s + ways[entry, request.served_region].latency_s
             uncached = request.prompt.tokens - request.cached_tokens
             least_s = 2 * one_way_s + 0.02 + 0.000547 * uncached
             assert request.first_token_s - request.sent_s >= least_s - 1e-9
@@ -108,13 +108,9 @@ def test_longer_network_delays_make_first_tokens_later() -> None:
 
 
 def test_the_network_delays_are_those_of_the_study() -> None:
-    ways = network()
-    assert [2 * ways.delay(one, other) for one, other in (("us", "eu"), ("us", "asia"), ("asia", "eu"))] == [
-        0.09,
-        0.16,
-        0.2,
-    ]
-    assert all(2 * ways.delay(region, region) == 0.002 for region in REGIONS)
+    ways = links()
+    assert [2 * ways[pair].latency_s for pair in (("us", "eu"), ("us", "asia"), ("asia", "eu"))] == [0.09, 0.16, 0.2]
+    assert all(2 * ways[region, region].latency_s == 0.002 for region in REGIONS)
 
 
 def test_every_unanswered_request_counts_with_its_age() -> None:

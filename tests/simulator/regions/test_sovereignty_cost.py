@@ -16,7 +16,8 @@ def test_a_document_without_rules_costs_nothing() -> None:
 
 
 def test_rules_that_keep_requests_at_home_cost_throughput_and_the_cause_is_named() -> None:
-    harmless = SovereigntyRule("clinic may", tenants=("clinic",))
+    # One way only: if half of the requests may leave in both directions, they make room for the others at no cost.
+    harmless = SovereigntyRule("clinic may", tenants=("clinic",), to_regions=("eu",))
     cost = cost_of(CostQuestion(SovereigntyDocument(rules=(harmless, NOTHING_LEAVES)), {"eu": 1, "us": 1}))
     assert cost.ruled.over_free < 1.0
     assert cost.ruled.ttft_p90_s > 2 * cost.free.ttft_p90_s

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 from random import Random
+from typing import Any
 
 import pytest
 
+from routing.chain.region_targets import RegionTarget, RegionTargets
 from routing.regions.sovereignty import SovereigntyDocument, SovereigntyRule
-from simulator.regions.balancer import Balancer
 from simulator.regions.policies import POLICIES
 from simulator.regions.region_run import RegionRun, RegionSpec
 from simulator.regions.workloads import WORKLOADS
@@ -20,7 +21,7 @@ EXAMPLES = max(300, int(os.environ.get("FUZZ_EXAMPLES", "0")))
 PARTS = 10
 REGIONS = ("us", "eu", "asia", "oz", "mars")
 TENANTS = ("", "acme", "clinic", "bank")
-FORWARDING = [name for name, policy in POLICIES.items() if policy.forwards and not policy.central]
+FORWARDING = [name for name, system in POLICIES.items() if system.forwards]
 
 
 def spec(number: int) -> RegionSpec:
@@ -105,10 +106,10 @@ def test_no_rule_is_broken(part: int) -> None:
     assert crossed, "no request crossed, so nothing was shown"
 
 
-def test_a_balancer_that_ignores_the_rules_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        Balancer,
-        "_permitted",
-        lambda self, request: [] if request.hops else self.peers,  # as without rules
-    )
-    assert any(broken(number)[0] for number in range(30))
+def test_a_chain_that_ignores_the_rules_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_rules(self: RegionTargets, *facts: Any) -> list[RegionTarget]:
+        return ruled(RegionTargets(self.peers, self._pools_of, lambda: None), *facts)
+
+    ruled = RegionTargets.of
+    monkeypatch.setattr(RegionTargets, "of", without_rules)
+    assert any("served in" in wrong for number in range(30) for wrong in broken(number)[0])

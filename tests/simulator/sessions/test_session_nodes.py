@@ -1,7 +1,7 @@
 import pytest
 
 from routing.advisories.advised_routing import Staging
-from routing.values.decision import Fetch
+from routing.values.load_options import Fetch
 from simulator.sessions.links import SessionTransfer
 from simulator.sessions.turn import BLOCK_TOKENS, Session, Turn
 from tests.simulator.sessions.session_bench import CONTEXT, KV_BYTES, SOON, Bench, served_by

@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.contracts.stored_decision import StoredLoad
-from routing.values.decision import Fetch, Loading
+from routing.values.decision import Loading
 from routing.values.engine_pair import EnginePair
+from routing.values.load_options import Fetch
 from tests.controlplane.request_log.store.records import CHOSEN, OTHER, stored
 from web.request_log.decision_pictures import block_cells, candidates, facts, timeline
 

@@ -11,7 +11,8 @@ from controlplane.request_log.decision_story.emphasis import text_of
 from controlplane.request_log.decision_story.load_words import computed_instead_s, load_fact, own_load
 from controlplane.request_log.decision_story.story import story_of
 from gateway.contracts.stored_decision import StoredDecision, StoredLoad
-from routing.values.decision import Fetch, Loading
+from routing.values.decision import Loading
+from routing.values.load_options import Fetch
 from tests.controlplane.request_log.store.records import CHOSEN, OTHER, on_time, stored
 
 WHOLE = StoredLoad("a", 12, 12, 6_291_456, 0.020, "", 6144)

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from gateway.contracts.wire import MIB, WireForm
-from gateway.regions.prefix_snapshot import PrefixDelta
+from routing.regions.prefix_snapshot import PrefixDelta
 
-KIND = "regions/heartbeat"
 SCHEMA_VERSION = 1
 
 
@@ -73,7 +71,3 @@ class Heartbeat(msgspec.Struct, frozen=True):
     stamp: float = 0.0
     """Monotonic seconds of its clock."""
     schema_version: int = SCHEMA_VERSION
-
-
-heartbeat_calls = WireForm(HeartbeatCall, "a call for a heartbeat", limit=4096)
-heartbeats = WireForm(Heartbeat, "a heartbeat", limit=MIB)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gateway.owners.owner_messages import OwnerEpoch
+from routing.chain.owner_messages import OwnerEpoch
 
 LEASE_S = 1.5
 """Seconds after its last renewal at which the owner's claim on the bus ends."""

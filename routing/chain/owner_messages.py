@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gateway.contracts.advisory import StoredAdvisory
-from gateway.contracts.wire import MIB, WireForm
+from routing.advisories.advised_sessions import StoredAdvisory
 from routing.regions.region_view import PoolLoadReport
 from routing.values.decision import Decision, Rejected
 from routing.values.inference_request import InferenceRequest
@@ -35,7 +34,6 @@ class Ask(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=0):
     request: InferenceRequest
     hold: bool
     excluded: tuple[str, ...]
-    salted: bool
 
 
 class Withdraw(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1):
@@ -65,7 +63,6 @@ class Took(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=3):
     request: InferenceRequest
     engine_id: str
     decoding: bool
-    salted: bool = False
 
 
 class Afresh(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=5):
@@ -87,6 +84,8 @@ class OwnerAnswered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=
     rejected: Rejected | None = None
     advisory: StoredAdvisory | None = None
     """The outcome of the request's advisory."""
+    holders: tuple[str, ...] = ()
+    """Nodes that can send the decided load, in the order to try them."""
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
@@ -112,10 +111,7 @@ class Beat(msgspec.Struct, frozen=True, array_like=True):
     pools: list[OwnedPool]
 
 
-BATCH: WireForm[Batch] = WireForm(Batch, "a batch about queues", limit=4 * MIB)
-BEAT: WireForm[Beat] = WireForm(Beat, "a heartbeat", limit=MIB)
-
-
+OwnerMessage = Ask | Withdraw | OwnerNotice | Took | Afresh | OwnerAnswered
 _FIELDS = len(InferenceRequest.__struct_fields__)
 
 

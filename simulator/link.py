@@ -1,18 +1,23 @@
-"""A link under the virtual clock: transfers run one after another within its bandwidth."""
+"""A link under the virtual clock: transfers run one after another within its bandwidth; each takes its latency more."""
 
 from __future__ import annotations
+
+import math
 
 
 class OverbookedLinkError(AssertionError):
     """A link has carried more bytes than its bandwidth allows."""
 
 
-class NodeLink:
-    """One link. Mutable: `carried_bytes`, and `free_at`, when all booked bytes have been carried (seconds)."""
+class Link:
+    """One direction of a link; without a bandwidth, it only delays.
+
+    Mutable: `carried_bytes`, and `free_at`, when all booked bytes have been carried (seconds).
+    """
 
     __slots__ = ("bytes_per_s", "carried_bytes", "free_at", "latency_s")
 
-    def __init__(self, bytes_per_s: float, latency_s: float = 0.0) -> None:
+    def __init__(self, bytes_per_s: float = math.inf, latency_s: float = 0.0) -> None:
         self.bytes_per_s, self.latency_s = bytes_per_s, latency_s
         self.carried_bytes = self.free_at = 0.0
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
-from gateway.regions.peer_gateway import PeerGateway
-from gateway.regions.prefix_snapshot import PrefixDelta
-from gateway.regions.region_facts import Heartbeat
-from gateway.regions.work_lease import LEASE_MARGIN_S, SILENCE_S, WorkLease
+from routing.regions.heartbeat import Heartbeat
+from routing.regions.peer_gateway import SENT_KEYS, SILENCE_S, PeerGateway
+from routing.regions.prefix_snapshot import PrefixDelta
 
 
 def heartbeat(tag: str = "aaaaaaaa", at: float = 0.0, keys: tuple[int, ...] = (), version: int = 1) -> Heartbeat:
@@ -42,11 +39,31 @@ def test_round_trip_and_clock_offset_are_measured() -> None:
 
 def test_forwards_count_until_a_later_call_reports_them() -> None:
     peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
-    peer.forwarded("eu", 1.0)
-    peer.forwarded("eu", 2.0)
+    peer.forwarded("eu", (), 1.0)
+    peer.forwarded("eu", (), 2.0)
     peer.receive(heartbeat(), asked_s=1.5, now=1.6, wall=0.0)
     assert peer.untold("eu") == 1
     assert peer.untold("asia") == 0
+
+
+def test_a_region_holds_the_prompts_that_we_forwarded_until_its_gateway_restarts() -> None:
+    peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
+    peer.receive(heartbeat(keys=(1,)), asked_s=1.0, now=1.0, wall=0.0)
+    peer.forwarded("eu", (1, 2, 3), 1.5)
+    assert peer.matched_blocks("eu", (1, 2, 3, 4)) == 3
+    assert peer.matched_blocks("eu", (1, 9)) == 1
+    assert peer.matched_blocks("asia", (1, 2, 3)) == 0
+    peer.receive(heartbeat(keys=(1, 2), version=2), asked_s=2.0, now=2.0, wall=0.0)
+    assert peer.matched_blocks("eu", (1, 2, 3)) == 3, "a bounded snapshot without a prompt proves nothing"
+    peer.receive(heartbeat("bbbbbbbb", keys=(1,)), asked_s=3.0, now=3.0, wall=0.0)
+    assert peer.matched_blocks("eu", (1, 2, 3)) == 1
+
+
+def test_only_the_latest_forwarded_prompts_are_remembered() -> None:
+    peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
+    for key in range(SENT_KEYS + 1):
+        peer.forwarded("eu", (key,), 0.0)
+    assert [peer.matched_blocks("eu", (key,)) for key in (0, 1, SENT_KEYS)] == [0, 1, 1]
 
 
 def test_a_restarted_peer_holds_only_what_it_reports_after_the_restart() -> None:
@@ -66,39 +83,3 @@ def test_prefixes_of_a_taken_over_region_count_for_it_while_the_peer_serves_it()
     peer.receive(Heartbeat("aaaaaaaa", "us", 0.0, (), {}, {}, handed_back), asked_s=2.0, now=2.0, wall=0.0)
     assert [peer.matched_blocks(region, (1,)) for region in ("us", "eu")] == [1, 0]
     assert peer.question({}).prefixes == {"us": 2}
-
-
-async def test_work_ends_before_the_first_gateway_takes_it_back() -> None:
-    serving, peer = WorkLease(SILENCE_S), PeerGateway("eu=1", "eu", "127.0.0.1:1")
-    # The stamp is made at 0.0 and comes 0.3 s later, so it precedes the question.
-    serving.renew(0.0, 0.0)
-    peer.receive(heartbeat(), asked_s=-0.3, now=0.3, wall=0.0)
-    begun = asyncio.Event()
-
-    async def work(lease: WorkLease) -> None:
-        async with lease.work():
-            begun.set()
-            await asyncio.sleep(3600)
-
-    there, first_contact = asyncio.create_task(work(serving)), asyncio.create_task(work(peer.lease))
-    await begun.wait()
-    await asyncio.sleep(0)
-    for now in (SILENCE_S, SILENCE_S + 0.1, SILENCE_S + 0.3 + LEASE_MARGIN_S, SILENCE_S + 0.4 + LEASE_MARGIN_S):
-        for lease in (serving, peer.lease):
-            lease.end_overdue(now)
-        await asyncio.wait((there, first_contact), timeout=0)
-        await asyncio.sleep(0)
-        assert there.done() == (now > SILENCE_S)
-        assert first_contact.done() == (now > SILENCE_S + 0.3 + LEASE_MARGIN_S)
-    for task in (there, first_contact):
-        with pytest.raises(TimeoutError):
-            await task
-
-
-def test_an_old_heartbeat_renews_no_lease() -> None:
-    lease = WorkLease(SILENCE_S)
-    assert lease.is_over(0.0)
-    lease.renew(5.0, 5.0)
-    lease.renew(4.0, 5.0)
-    assert not lease.is_over(5.0 + SILENCE_S)
-    assert lease.is_over(5.1 + SILENCE_S)

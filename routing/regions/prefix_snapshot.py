@@ -7,7 +7,7 @@ increasingly fewer beyond, at the same depths for all prompts. A match is theref
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 import msgspec
 
@@ -74,6 +74,10 @@ class PrefixSnapshot:
         for part in (self._used, self._added, self._removed):
             part.clear()
 
+    def matched_blocks(self, keys: Sequence[int]) -> int:
+        """Return the number of a prompt's leading blocks in the snapshot."""
+        return _matched(keys, self._used)
+
     def since(self, base: int) -> PrefixDelta:
         """Return the delta for a peer with version `base`, or the complete snapshot."""
         if not self._oldest_base <= base <= self.version:
@@ -120,5 +124,8 @@ class HeldPrefixes:
 
     def matched_blocks(self, keys: Sequence[int]) -> int:
         """Return the number of a prompt's leading blocks in the snapshot."""
-        held = self.keys
-        return next((depth for depth in kept_depths(len(keys)) if keys[depth - 1] in held), 0)
+        return _matched(keys, self.keys)
+
+
+def _matched(keys: Sequence[int], held: Container[int]) -> int:
+    return next((depth for depth in kept_depths(len(keys)) if keys[depth - 1] in held), 0)

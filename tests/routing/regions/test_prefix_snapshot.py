@@ -7,8 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from gateway.regions.prefix_snapshot import HeldPrefixes, PrefixDelta, PrefixSnapshot, kept_depths
-from gateway.regions.region_facts import Heartbeat, heartbeats
+from gateway.regions.region_peers import heartbeats
+from routing.regions.heartbeat import Heartbeat
+from routing.regions.prefix_snapshot import HeldPrefixes, PrefixDelta, PrefixSnapshot, kept_depths
 
 
 @pytest.mark.parametrize("blocks", [1, 15, 16, 17, 33, 64, 65, 1000, 10_000])

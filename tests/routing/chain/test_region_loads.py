@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from routing.region_loads import engine_loads, pool_load, pool_load_report
+from routing.chain.region_loads import engine_loads, pool_load, pool_load_report
 from routing.values.observation import FirstToken
 from tests.routing.pools import BLOCK, pool, request
 

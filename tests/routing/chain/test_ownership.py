@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from gateway.owners.owner_messages import OwnerEpoch
-from gateway.owners.ownership import ONLY, UNREACHED, Around, Ownership
+from routing.chain.owner_messages import OwnerEpoch
+from routing.chain.ownership import ONLY, UNREACHED, Around, Ownership
 
 
 @pytest.mark.parametrize("claimant", ["a", "z"])

@@ -1,0 +1,1 @@
+"""The decision chain: its protocol, and the links before the router."""
