@@ -123,7 +123,7 @@ soak-regions: setup ## cut, stall, and reset links between three regions and kil
 soak-slow: setup ## serve through engines that are slow, and dead ones among them, under a virtual clock in 20 seeds
 	@SLOW_SEEDS="$$(seq -s, 20)" HEADWAY_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -n $(TEST_WORKERS) tests/soaks/test_slow_engines.py
 
-soak-sessions: ## repeat the session simulations of all systems and seeds (20 minutes), and fail if a committed figure differs
+soak-sessions: ## repeat the session simulations of all systems and seeds (about 50 minutes on two cores), and fail if a committed figure differs
 	@$(PYTHON) -m bench.evidence --measure session_loads session_limits session_agents session_priorities
 	@git diff --exit-code bench/results docs/evidence.md
 

@@ -320,6 +320,7 @@ class Router:
     def observe(self, observation: Observation, now: float) -> list[Outcome]:
         """Process an observation of a request and return the dispatches that follow. Unknown ids are ignored."""
         request_id = observation.request_id
+        self._dispatcher.load_ended(request_id)
         if isinstance(observation, FirstToken):
             if self.pairs is not None and self.pairs.begin(request_id, now):
                 return self._hand_over(request_id, now)
@@ -329,9 +330,7 @@ class Router:
                 self._bottlenecks.first_token(reservation.target, now)
                 request = reservation.request
                 self.admission.book.begin(request_id, reservation.target, request.prompt_tokens, now, request.sequences)
-                self._dispatcher.update(
-                    Answered(reservation.request, self.view.roster.engine_ids[reservation.target], now)
-                )
+                self._dispatcher.update(Answered(request, self.view.roster.engine_ids[reservation.target], now))
         elif isinstance(observation, HandedOver):
             return self._hand_over(request_id, now)
         else:
@@ -415,10 +414,9 @@ class Router:
 
     def check(self) -> None:
         """Raise AssertionError if any parts disagree."""
-        dispatcher = self._dispatcher
-        parts = (self.index, self.in_flight, self.reservations, self.waiting, dispatcher.dispatch_limit)
-        own = (self.admission.book, self.deferred, self._last_chances, self.pairs, self.view.load.ready_order)
-        for part in (*parts, *own):
+        parts = (self.index, self.in_flight, self.reservations, self.waiting, self.limit)
+        own = (self.admission.book, self.deferred, self._last_chances, self.pairs)
+        for part in (*parts, *own, self.view.load.ready_order, self.view.nodes):
             if part is not None:
                 part.check()
         self._counts.check(len(self.waiting))

@@ -3,7 +3,8 @@
 Advisories are optional: a pool routes fully without them. They only reserve an engine softly and name blocks worth
 transferring. `gated` chooses by cost, transfers blocks that would arrive in time, and lets the arrival overrule the
 reservation (research on advisories, §5). `symphony` follows the paper: it reserves the engine with the fewest requests,
-transfers blocks in any case, and never overrules. `sticky` keeps a session on its last engine.
+transfers blocks in any case, and never overrules; a session without an advisory stays on its last engine (§3.6).
+`sticky` keeps every session on its last engine.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ ANSWER_TOKENS = 264
 answer.
 """
 STICKY_S = 3600.0
-"""How long a session keeps its last engine under `sticky`."""
+"""How long a session without an advisory keeps its last engine."""
 _KEPT = 4
 _NOWHERE = float("inf")
 
@@ -43,8 +44,10 @@ class Staging(NamedTuple):
     """Name of the node that holds the blocks. The target's own node loads them from its SSD into DRAM."""
     target: str
     keys: tuple[int, ...]
+    move_s: float
+    """Expected seconds of the move itself."""
     eta_s: float
-    """Seconds until the blocks arrive, including the backlog of the link."""
+    """Seconds until the blocks arrive, including the moves to the node that are not complete."""
 
 
 class Advised(NamedTuple):
@@ -53,6 +56,8 @@ class Advised(NamedTuple):
     engine_id: str
     staging: Staging | None
     """None if no block has to move, none could arrive in time, or computing is faster."""
+    expires_s: float
+    """When the reservation ends without the request."""
 
 
 class _Option(NamedTuple):
@@ -87,8 +92,8 @@ class AdvisedRouting:
             step_s_per_request=decode.per_sequence_s,
             answer_tokens=ANSWER_TOKENS,
         )
-        self.sticks = policy.advisories == STICKY
-        """Whether sessions stay on their last engine, announced or not."""
+        self.sticks = policy.advisories in (STICKY, SYMPHONY)
+        """Whether sessions without an advisory stay on their last engine."""
         if self.rule != policy.advisories:
             self.rule, self.sessions = policy.advisories, AdvisedSessions()
 
@@ -110,21 +115,21 @@ class AdvisedRouting:
         loads = view.load_options(request, now)
         options = self._options(request, view, loads, now)
         chosen = self._chosen(options, last_engine)
-        lifetime_s = STICKY_S if self.rule == STICKY else LIFETIME_S
+        # With a long lead, the request may be late by as much again.
+        expires_s = now + max(STICKY_S if self.rule == STICKY else LIFETIME_S, 2 * lead_s)
         self.sessions.reserve(
             AdvisedSession(
                 session_id=session,
                 engine_id=chosen.target,
                 tokens=request.prompt_tokens,
                 expected_s=now + lead_s,
-                # With a long lead, the request may be late by as much again.
-                expires_s=now + max(lifetime_s, 2 * lead_s),
+                expires_s=expires_s,
             )
         )
         staging = self._staging(request, chosen, loads, backlog)
         if staging is not None and self.rule == GATED and not prefetch_starts(staging.eta_s, lead_s):
             staging = None
-        return Advised(view.roster.engine_ids[chosen.target], staging)
+        return Advised(view.roster.engine_ids[chosen.target], staging, expires_s)
 
     def arrive(self, request: InferenceRequest, choice: Choice, view: FleetView, now: float) -> Choice:
         """Return an announced request's choice: the reserved engine, unless the placement's choice is clearly cheaper.
@@ -149,12 +154,14 @@ class AdvisedRouting:
         return Choice(held.target, reasons.ADVISED, tuple(kept), held.prefill.fetch, loads)
 
     def keep(self, request: InferenceRequest, target: int, now: float) -> None:
-        """Record a session's engine. A sticky session keeps it, without counting as expected load."""
+        """Record a session's engine. The session keeps it, without counting as expected load."""
         if request.session_id:
             session = session_key(request.tenant_id, request.session_id)
             end = now + STICKY_S
             self.sessions.reserve(
-                AdvisedSession(session_id=session, engine_id=target, tokens=0, expected_s=end, expires_s=end)
+                AdvisedSession(
+                    session_id=session, engine_id=target, tokens=0, expected_s=end, expires_s=end, announced=False
+                )
             )
 
     def withdraw(self, tenant_id: str, session_id: str) -> bool:
@@ -199,20 +206,28 @@ class AdvisedRouting:
     def _staging(
         self, request: InferenceRequest, chosen: _Option, loads: LoadOptions | None, backlog: dict[str, float]
     ) -> Staging | None:
-        """Return the blocks to transfer to the chosen engine's own node, if loading is faster than computing."""
-        fetch = chosen.prefill.fetch
+        """Return the blocks to transfer to the chosen engine's own node, if loading is faster than computing.
+
+        SYMPHONY transfers all that there is, whatever computing takes.
+        """
+        fetch, engine_id = chosen.prefill.fetch, self._view.roster.engine_ids[chosen.target]
+        if loads is not None and self.rule == SYMPHONY:
+            fetch = next(iter(loads.onto(engine_id, chosen.held)), None)
         if loads is None or fetch is None:
             return None
-        home = loads.costs.homes[self._view.roster.engine_ids[chosen.target]]
+        home, costs = loads.costs.homes[engine_id], loads.costs
         if self.rule == STICKY and fetch.node != home:
             return None
-        # Only the delta travels; the engine's own node loads what is on its SSD by itself.
-        first = chosen.held if fetch.node == home else max(chosen.held, loads.blocks_on(home))
+        # Only what the node lacks is moved: blocks of others, or what it holds on SSD alone.
+        own = loads.blocks_on(home)
+        in_dram = own - loads.on_ssd(home, 0, own) if fetch.node == home else own
+        first = max(chosen.held, in_dram)
         keys = request.keys[first : fetch.blocks]
         if not keys:
             return None
-        eta_s = loads.costs.seconds(home, fetch.node, len(keys)) + backlog.get(home, 0.0)
-        return Staging(fetch.node, home, keys, eta_s)
+        lengths = home, fetch.node, len(keys), loads.on_ssd(fetch.node, first, fetch.blocks)
+        eta_s = costs.seconds(*lengths) + backlog.get(home, 0.0)
+        return Staging(fetch.node, home, keys, costs.transfer_s(*lengths), eta_s)
 
 
 def _candidate(option: _Option, view: FleetView, now: float) -> Candidate:

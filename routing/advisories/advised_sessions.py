@@ -7,6 +7,7 @@ replaces the earlier one. An arrival or an invalidation ends the reservation at 
 from __future__ import annotations
 
 from collections import defaultdict
+from heapq import heapify, heappop, heappush
 
 import msgspec
 
@@ -24,6 +25,8 @@ class AdvisedSession(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     tokens: int
     expected_s: float
     expires_s: float
+    announced: bool = True
+    """Whether its request was announced. Otherwise the session keeps its engine without counting as load there."""
 
 
 class StoredAdvisory(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -47,13 +50,17 @@ class StoredAdvisory(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class AdvisedSessions:
-    """All soft reservations of a pool, at most `limit`. Mutable state: `_by_session`, `_tokens`, `_sessions`."""
+    """All soft reservations of a pool, at most `limit`.
+
+    Mutable state: `_by_session`, `_tokens`, `_sessions`, and `_ends`, a heap of expiries that can hold outdated ones.
+    """
 
     def __init__(self, limit: int = 100_000) -> None:
         self._limit = limit
         self._by_session: dict[int, AdvisedSession] = {}
         self._tokens: defaultdict[int, int] = defaultdict(int)
         self._sessions: defaultdict[int, int] = defaultdict(int)
+        self._ends: list[tuple[float, int]] = []
 
     def __len__(self) -> int:
         return len(self._by_session)
@@ -65,21 +72,29 @@ class AdvisedSessions:
             self.release(next(iter(self._by_session)))
         self._by_session[advised.session_id] = advised
         self._tokens[advised.engine_id] += advised.tokens
-        self._sessions[advised.engine_id] += 1
+        self._sessions[advised.engine_id] += advised.announced
+        heappush(self._ends, (advised.expires_s, advised.session_id))
+        # A bound on outdated ones.
+        if len(self._ends) > 2 * len(self._by_session) + 1:
+            self._ends = [(item.expires_s, item.session_id) for item in self._by_session.values()]
+            heapify(self._ends)
 
     def release(self, session_id: int) -> AdvisedSession | None:
         """End a session's reservation and return it, or None if it has none."""
         advised = self._by_session.pop(session_id, None)
         if advised is not None:
             self._tokens[advised.engine_id] -= advised.tokens
-            self._sessions[advised.engine_id] -= 1
+            self._sessions[advised.engine_id] -= advised.announced
         return advised
 
     def expire(self, now: float) -> list[AdvisedSession]:
         """End expired reservations and return them."""
-        over = [advised for advised in self._by_session.values() if advised.expires_s <= now]
-        for advised in over:
-            self.release(advised.session_id)
+        over = []
+        while self._ends and self._ends[0][0] <= now:
+            advised = self._by_session.get(heappop(self._ends)[1])
+            if advised is not None and advised.expires_s <= now:
+                self.release(advised.session_id)
+                over.append(advised)
         return over
 
     def forget_engine(self, engine_id: int) -> None:
@@ -92,7 +107,7 @@ class AdvisedSessions:
         return self._tokens[engine_id]
 
     def sessions_at(self, engine_id: int) -> int:
-        """Return how many sessions are expected at an engine."""
+        """Return how many announced sessions are expected at an engine."""
         return self._sessions[engine_id]
 
     def check(self) -> None:
@@ -101,7 +116,7 @@ class AdvisedSessions:
         sessions: defaultdict[int, int] = defaultdict(int)
         for advised in self._by_session.values():
             tokens[advised.engine_id] += advised.tokens
-            sessions[advised.engine_id] += 1
+            sessions[advised.engine_id] += advised.announced
         if len(self._by_session) > self._limit or any(
             self._tokens[token] != tokens[token] or self._sessions[token] != sessions[token]
             for token in {*self._tokens, *self._sessions}

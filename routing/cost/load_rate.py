@@ -6,8 +6,8 @@ The link is the whole path from the node manager to the engine's own memory, inc
 from __future__ import annotations
 
 _SHARE = 0.2
-"""Weight of the latest load."""
-_MOST = 10.0
+"""Weight of the latest load. The first loads weigh more, because the prior is a guess."""
+_MOST = 8.0
 """Limit of the ratio of a load's time to its expected time, in both directions."""
 
 
@@ -32,8 +32,10 @@ class LoadRate:
             return
         self.loads += 1
         expected_s = self.seconds(size)
-        # Limited, so that one load that was held up does not undo what many have shown.
-        error = _SHARE * (min(max(seconds / expected_s, 1 / _MOST), _MOST) - 1.0)
+        # Limited, so that one load that was held up does not undo what many have shown. As a power, so that twice as
+        # slow and twice as fast weigh the same: loads that wait behind others are common where links are busy.
+        share = max(_SHARE, 1.0 / (self.loads + 1))
+        error = min(max(seconds / expected_s, 1 / _MOST), _MOST) ** share - 1.0
         waiting = self.latency_s / expected_s
         self.latency_s *= 1.0 + error * waiting
         self.s_per_byte *= 1.0 + error * (1.0 - waiting)

@@ -37,6 +37,7 @@ from routing.values import reasons
 from routing.values.decision import CENTRAL, Candidate, Choice, Decision, Dispatched, Outcome, Queued, Rejected
 from routing.values.feedback_events import Bound, FeedbackEvent, Released
 from routing.values.inference_request import InferenceRequest
+from routing.values.load_options import Fetch
 
 
 class Dispatcher:
@@ -189,7 +190,9 @@ class Dispatcher:
         if request.adapter:
             self.fleet.note_adapters(engine_id, (request.adapter,))
         if choice.fetch is not None and choice.loads is not None:
-            return Dispatched(decision, choice.loads.holders(engine_id, choice.fetch))
+            holders = choice.loads.holders(engine_id, choice.fetch)
+            self._count_load(decision, choice.fetch, chosen.blocks)
+            return Dispatched(decision, holders)
         return Dispatched(decision)
 
     def _with_loading(self, request: InferenceRequest, choice: Choice) -> tuple[Candidate, ...]:
@@ -304,6 +307,8 @@ class Dispatcher:
         expires_s = reservation.expires_s = now + self._ttl_s
         self.reservations.dispatch(reservation, now)
         self._note_dispatch(target, request.prompt_tokens, expires_s)
+        if fetch is not None:
+            self._count_load(decision, fetch, blocks)
         if self.view.own is not None:
             decision = decision.with_loading(self.view.loading(request, target, hit))
             if request.adapter:
@@ -318,6 +323,13 @@ class Dispatcher:
             overtook=overtook,
         )
         return Dispatched(fresh, holders)
+
+    def _count_load(self, decision: Decision, fetch: Fetch, held: int) -> None:
+        """Let later loads wait for this one, which begins after `held` blocks."""
+        nodes = self.view.nodes
+        if nodes is not None and fetch.node:
+            blocks = fetch.blocks - held
+            nodes.ordered(decision.decision_id, decision.engine_id, fetch.node, blocks, fetch.ssd_blocks)
 
     def _prefill_at_dispatch(self, reservation: Reservation, decision: Decision, held: int, now: float) -> Prefill:
         """Return the prefill with the load that pays off now. Node managers can have received blocks meanwhile."""
@@ -365,8 +377,14 @@ class Dispatcher:
         self.waiting.add(reservation, moved)
         self.counts.migrated += 1
 
+    def load_ended(self, request_id: str) -> None:
+        """Stop counting the load of a request that has its first token, or no engine any more."""
+        if self.view.nodes is not None:
+            self.view.nodes.ended(request_id)
+
     def release(self, request_id: str, now: float, *, finished: bool = False) -> Reservation | None:
         """Release a queued or dispatched request. Return its reservation, or None if there is none."""
+        self.load_ended(request_id)
         waited = request_id in self.waiting
         if waited:
             self.waiting.remove(request_id)

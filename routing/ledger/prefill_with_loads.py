@@ -11,6 +11,9 @@ from routing.ledger.fleet_view import FleetView
 from routing.values.inference_request import InferenceRequest
 from routing.values.load_options import Fetch, LoadOptions
 
+_TRIAL = 8.0
+"""A load is tried on an unmeasured link only if it would take less than this many times as long as computing."""
+
 
 class Prefill(NamedTuple):
     """Expected cost of a prefill on one target."""
@@ -58,4 +61,10 @@ class Prefills:
             seconds = load.seconds + view.compute_s(request, target, tokens)
             if seconds < best.seconds:
                 best = Prefill(seconds, tokens, load)
+            elif best.fetch is None and load.seconds < _TRIAL * best.seconds and self._is_trial(engine_id, load):
+                # No reason to choose or to avoid an engine.
+                best = Prefill(best.seconds, tokens, load)
         return best
+
+    def _is_trial(self, engine_id: str, load: Fetch) -> bool:
+        return self._loads is not None and self._loads.costs.untried(self._homes[engine_id], load.node, load.ssd_blocks)

@@ -38,6 +38,12 @@ class LoadCosts(Protocol):
     def seconds(self, home: str, node: str, blocks: int, ssd_blocks: int = 0) -> float:
         """Return the expected seconds to load `blocks` from a node into an engine whose own node is `home`."""
 
+    def transfer_s(self, home: str, node: str, blocks: int, ssd_blocks: int = 0) -> float:
+        """Return the same without the wait for ordered loads."""
+
+    def untried(self, home: str, node: str, ssd_blocks: int) -> bool:
+        """Return whether a link, or a node's SSD if needed, has neither a measurement nor a load in progress."""
+
 
 class LoadOptions:
     """The nodes that hold leading blocks of one prompt.
@@ -65,7 +71,7 @@ class LoadOptions:
         for blocks, nodes in self.groups:
             if blocks > held:
                 # Among equally cheap nodes the first by name, so that the choice is reproducible.
-                sources = [(holder, self._on_ssd(holder, first, blocks)) for holder in nodes]
+                sources = [(holder, self.on_ssd(holder, first, blocks)) for holder in nodes]
                 seconds, node, ssd = min(
                     [(cost_s(home, holder, blocks - first, ssd), holder, ssd) for holder, ssd in sources]
                 )
@@ -83,6 +89,6 @@ class LoadOptions:
         nodes.sort(key=lambda node: (node != fetch.node, cost_s(home, node, fetch.blocks), node))
         return tuple(nodes[:MAX_HOLDERS])
 
-    def _on_ssd(self, node: str, first: int, end: int) -> int:
+    def on_ssd(self, node: str, first: int, end: int) -> int:
         """Return how many of the blocks from `first` to `end` a holder has only on SSD."""
         return max(0, end - max(first, self._dram.get(node, 0)))

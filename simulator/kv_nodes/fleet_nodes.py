@@ -16,15 +16,14 @@ from planning.kv_moves.kv_move import REPLICATE, KvMove
 from planning.kv_moves.prefetch import prefetch
 from planning.kv_moves.replica_count import Replicas
 from planning.kv_moves.replication import HotLoads
-from routing.ledger.node_holdings import NodeHoldings
-from routing.ledger.node_loads import NodeLoads
 from routing.values.decision import Queued
 from routing.values.inference_request import InferenceRequest
 from routing.values.load_options import Fetch
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.kv_nodes.kv_nodes_spec import KvNodesSpec
 from simulator.kv_nodes.move_worth import MoveWorth
-from simulator.kv_nodes.node_cache import NodeCache, Tiers
+from simulator.kv_nodes.node_cache import Tiers
+from simulator.kv_nodes.node_stores import NodeStores
 from simulator.link import Link
 
 At = Callable[[float, Callable[[], None]], None]
@@ -49,11 +48,12 @@ class FleetNodes:
         self._block_bytes = profile.block_tokens * profile.kv_bytes_per_token
         self.names = [f"kv-{number + 1}" for number in range(spec.nodes)]
         sizes = max(1, spec.dram_tokens // profile.block_tokens), spec.ssd_tokens // profile.block_tokens
-        self.caches = {name: NodeCache(*sizes, eviction=spec.eviction) for name in self.names}
+        self._stores = NodeStores(self.names, *sizes, self._block_bytes, eviction=spec.eviction)
+        self.caches, self.ledger = self._stores.caches, self._stores.ledger
+        self._publish_changes = self._stores.publish_changes
         self.uplinks = {name: Link(profile.link_bytes_per_s, spec.latency_s) for name in self.names}
         self.disks = {name: Link(spec.ssd_bytes_per_s) for name in self.names}
         self.own_links: dict[str, Link] = {}
-        self.ledger = NodeLoads(NodeHoldings())
         self.worth = MoveWorth()
         self.loads = self.loaded_blocks = 0
         self._hot, self._replicas = HotLoads(), Replicas()
@@ -61,9 +61,6 @@ class FleetNodes:
         self._moving: set[tuple[str, int]] = set()
         self._waiting: dict[str, deque[tuple[KvMove, int]]] = {name: deque() for name in self.names}
         """By node, the orders for which it will send, and their blocks."""
-        for name in self.names:
-            self.ledger.holdings.join(name)
-            self.ledger.holdings.complete(name)
 
     def set_engines(self, engine_ids: Sequence[str]) -> None:
         """Assign a node to each engine, in turn or as specified."""
@@ -73,9 +70,7 @@ class FleetNodes:
             # By id, so that homes do not depend on the order of joining.
             for at, engine_id in enumerate(sorted(engine_ids))
         }
-        slots = dict.fromkeys(self.names, self._block_bytes)
-        homes_of = {engine_id: self.names[number] for engine_id, number in numbers.items() if number >= 0}
-        self.ledger.set_nodes(homes_of, slots)
+        self._stores.set_homes({name: self.names[number] for name, number in numbers.items() if number >= 0})
 
     # -- engine operations
 
@@ -114,14 +109,16 @@ class FleetNodes:
         if blocks < wanted:
             # From then on, computing is as fast as the rest of the load.
             ends_s = now + budget_s
-            self.ledger.failed(fetch.node, ends_s)
         self.loads += 1
         if not blocks:
+            late = engine_id, fetch.node, wanted, budget_s, ends_s, tiers.blocks - max(held, tiers.dram)
+            self._at(ends_s, lambda: self.ledger.late(*late, request.request_id))
             return NodeLoading(held, ends_s)
         self.loaded_blocks += blocks
         size, seconds = blocks * self._block_bytes, ends_s - now
         # The router learns from a load when it has ended, as from an engine's report.
-        self._at(ends_s, lambda: self.ledger.loaded(engine_id, fetch.node, blocks, size, seconds, ends_s, ssd_blocks))
+        report = engine_id, fetch.node, blocks, size, seconds, ends_s, ssd_blocks, request.request_id
+        self._at(ends_s, lambda: self.ledger.loaded(*report))
         self.worth.loaded(fetch.node, keys[held : held + blocks], request.block_tokens)
         self._replicas.loaded(fetch.node, keys[: held + blocks], now)
         if self.spec.orders and home != fetch.node:
@@ -135,9 +132,7 @@ class FleetNodes:
 
     def check(self) -> None:
         """Raise AssertionError if a part is inconsistent, or a link has carried more than its bandwidth allows."""
-        self.ledger.holdings.check()
-        for cache in self.caches.values():
-            cache.check()
+        self._stores.check()
         for link in (*self.uplinks.values(), *self.disks.values(), *self.own_links.values()):
             link.check()
 
@@ -227,11 +222,3 @@ class FleetNodes:
         if cold is not None and self.caches[cold[0].source].holds(cold[0].keys).blocks == len(cold[0].keys):
             self.worth.freed_blocks += self.caches[cold[0].target].drop(cold[0].keys, now)
             self._publish_changes(cold[0].target)
-
-    def _publish_changes(self, node: str) -> None:
-        """Pass a node's changes to the ledger, as the node's events do shortly afterwards in production."""
-        changed = self.caches[node].take_changed()
-        holdings = self.ledger.holdings
-        holdings.removed(node, [key for key, (held, _) in changed.items() if not held])
-        for dram in (True, False):
-            holdings.stored(node, [key for key, state in changed.items() if state == (True, dram)], dram=dram)

@@ -1,6 +1,7 @@
 """The content of one simulated node manager: the production catalog with slots that hold no bytes.
 
-A block is written through to SSD at once, and a block read from SSD is copied back to DRAM, as in a real node.
+A block is written through to SSD at once, or at its first read if an advisory brought it, and a block read from SSD is
+copied back to DRAM, as in a real node.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from kvstore.transactions.block_catalog import BlockCatalog
 from kvstore.transactions.block_record import BlockRecord
 from kvstore.transactions.catalog_settings import CatalogSettings
 from kvstore.transactions.cold_copies import drop_cold
+from kvstore.transactions.expected_blocks import Expected
 from kvstore.transfer.frames import CacheHint
 from planning.kv_moves.replica_count import UNREAD_S
 
@@ -32,7 +34,7 @@ class Tiers(msgspec.Struct, frozen=True):
 
 
 class NodeCache:
-    """The blocks on one node. Mutable: the catalog."""
+    """The blocks on one node. Mutable: the catalog, and the number of blocks written to SSD since `take_written`."""
 
     def __init__(
         self, dram_blocks: int, ssd_blocks: int = 0, *, eviction: str = "leaf_lru", pin_share: float = 0.1
@@ -49,6 +51,7 @@ class NodeCache:
         # A fixed seed: a run depends on its input alone.
         self.catalog = BlockCatalog(settings, random.Random(0))
         self._written_through = ssd_blocks > 0
+        self._written = 0
 
     def put(
         self,
@@ -58,10 +61,11 @@ class NodeCache:
         parent: int | None = None,
         hint: CacheHint = "default",
         pin_s: float = 0.0,
+        expected: Expected | None = None,
     ) -> int:
         """Store consecutive blocks of a prompt after `parent` (None for its first blocks); return how many are new.
 
-        Blocks of ephemeral prompts are not stored (Mooncake §5.2).
+        Blocks of ephemeral prompts are not stored (Mooncake §5.2). `expected` marks blocks that an advisory brings.
         """
         if hint == "ephemeral":
             return 0
@@ -74,7 +78,7 @@ class NodeCache:
             if catalog.find(name) is not None:
                 continue
             before = names[index - 1] if index else b"" if parent is None else _name(parent)
-            record = catalog.create(BlockFacts(name, _BLOCK_BYTES, parent=before, routing_key=key), now)
+            record = catalog.create(BlockFacts(name, _BLOCK_BYTES, parent=before, routing_key=key), now, expected)
             if record is None:
                 break
             catalog.publish(record)
@@ -83,9 +87,8 @@ class NodeCache:
         # Last first, so that a parent is used more recently than its children.
         for record in reversed(new):
             catalog.unlock(record)
-        if self._written_through:
-            for record in new:
-                self._copy(record.facts.key, to_ssd=True)
+        if expected is None:
+            self._write_through([record.facts.key for record in new])
         if hint == "context_cache":
             catalog.pin(names, now + pin_s, now)
         self._settle()
@@ -102,6 +105,15 @@ class NodeCache:
             blocks += 1
         return Tiers(blocks, dram)
 
+    def promote(self, keys: Sequence[int], now: float, expected: Expected) -> None:
+        """Copy held blocks that are only on SSD to DRAM, for an advisory; this does not count as a use."""
+        self.catalog.expire(now)
+        for key in keys:
+            record = self.catalog.find(_name(key))
+            if record is not None and DRAM not in record.slots:
+                self._copy(record.facts.key, to_ssd=False, expected=expected)
+        self._settle()
+
     def read(self, keys: Sequence[int], now: float) -> Tiers:
         """Use the held blocks of a prompt, and copy blocks that are only on SSD to DRAM; return the tiers before
         that.
@@ -110,10 +122,12 @@ class NodeCache:
         tiers = self.holds(keys)
         names = [_name(key) for key in keys[: tiers.blocks]]
         records = self.catalog.open_read(names)
+        brought = self.catalog.expected.wanted(records)
         for record in records:
             if record is not None and DRAM not in record.slots:
                 self._copy(record.facts.key, to_ssd=False)
         self.catalog.close_read(records)
+        self._write_through(brought)
         self._settle()
         return tiers
 
@@ -123,6 +137,20 @@ class NodeCache:
         dropped = drop_cold(self.catalog, [_name(key) for key in keys], now - UNREAD_S)
         self._settle()
         return len(dropped)
+
+    def demote(self, keys: Sequence[int]) -> None:
+        """Drop the DRAM copies of unused blocks that are on SSD."""
+        # Last first: the eviction order keeps a block's parent.
+        for key in reversed(keys):
+            record = self.catalog.find(_name(key))
+            if record is not None and SSD in record.slots and not record.busy:
+                self.catalog.drop_copy(record, DRAM)
+        self._settle()
+
+    def take_written(self) -> int:
+        """Return how many blocks were written to SSD since the last call."""
+        written, self._written = self._written, 0
+        return written
 
     def take_changed(self) -> dict[int, tuple[bool, bool]]:
         """Return, for each block that changed since the last call, whether it is held, and whether in DRAM."""
@@ -138,9 +166,15 @@ class NodeCache:
         held = record is not None and record.visible and bool(record.slots)
         return held, record is not None and held and DRAM in record.slots
 
-    def _copy(self, name: bytes, *, to_ssd: bool) -> None:
+    def _write_through(self, names: Sequence[bytes]) -> None:
+        if self._written_through:
+            for name in names:
+                self._copy(name, to_ssd=True)
+            self._written += len(names)
+
+    def _copy(self, name: bytes, *, to_ssd: bool, expected: Expected | None = None) -> None:
         medium = SSD if to_ssd else DRAM
-        record = self.catalog.open_fill(name, medium)
+        record = self.catalog.open_fill(name, medium, expected)
         if record is not None:
             self.catalog.close_fill(record, medium, whole=True)
 

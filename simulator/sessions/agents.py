@@ -15,7 +15,7 @@ from itertools import count
 
 from routing.advisories.call_graph import AgentCall, CallGraph, learn_call_graph
 from simulator.sessions.client import NextTurn
-from simulator.sessions.hardware import ServedModel
+from simulator.sessions.hardware import MAX_CONTEXT, SERVED_MODELS
 from simulator.sessions.turn import Session
 
 _ANSWER = (math.log(370), 0.5)
@@ -85,16 +85,17 @@ class AgentProject:
 
 
 @lru_cache
-def profiled_call_graph(model: ServedModel) -> CallGraph:
+def profiled_call_graph(model: str) -> CallGraph:
     """Return the call graph learned from ten projects that run one by one on idle engines."""
-    calls = []
+    calls, profile = [], SERVED_MODELS[model]
     for number in range(_PROFILED_PROJECTS):
-        project, at_s, begun = AgentProject(random.Random(f"profile {number}"), count(), model.max_context), 0.0, 0
+        project, at_s, begun = AgentProject(random.Random(f"profile {number}"), count(), MAX_CONTEXT[model]), 0.0, 0
         while True:
             turn = project.next_turn()
             begun += turn.agent == ROLES[0]
             if begun > 1:
                 break
             calls.append(AgentCall(str(number), turn.agent, at_s))
-            at_s += turn.prompt_tokens * model.prefill_s_per_token + turn.answer_tokens * model.step_s + _TOOL_S
+            at_s += turn.prompt_tokens * profile.prefill_per_token_s + turn.answer_tokens * profile.step_base_s
+            at_s += _TOOL_S
     return learn_call_graph(calls)

@@ -21,7 +21,6 @@ class Prefetched:
     session_id: int
     tokens: int
     advised_s: float
-    expected_s: float
     priority: bool = False
     transfer: SessionTransfer | None = None
     held: int = field(init=False)
@@ -65,7 +64,7 @@ class EngineMemory:
         """Return how many tokens a request of this size would lack even if every prefetch were purged."""
         return max(0, self.active_tokens + tokens - self.capacity)
 
-    def reserve(self, tokens: int, now: float, session_id: int = -1) -> bool:
+    def reserve(self, tokens: int, session_id: int = -1) -> bool:
         """Reserve tokens for an active request, in place of its prefetch and of others; return False if space is
         insufficient.
         """
@@ -74,7 +73,7 @@ class EngineMemory:
         if missing > 0:
             if (self._pinned and self.active_tokens) or self.missing_tokens(tokens):
                 return False
-            self._purge(missing, now, session_id)
+            self._purge(missing, session_id)
         self.forget(session_id)
         self.active_tokens += tokens
         return True
@@ -95,7 +94,7 @@ class EngineMemory:
                 item.held for item in self.prefetched.values() if not item.priority
             ):
                 return False
-            self._purge(missing, prefetched.advised_s, prefetched.session_id)
+            self._purge(missing, prefetched.session_id)
         self.prefetched[prefetched.session_id] = prefetched
         self.prefetched_tokens += prefetched.held
         return True
@@ -112,8 +111,8 @@ class EngineMemory:
         if self.prefetched_tokens != sum(item.held for item in self.prefetched.values()) or self.free_tokens < 0:
             raise ValueError(f"engine memory: {self.active_tokens} + {self.prefetched_tokens} of {self.capacity}")
 
-    def _purge(self, missing: int, now: float, keep: int) -> None:
-        for prefetched, floor in self._leaving(now):
+    def _purge(self, missing: int, keep: int) -> None:
+        for prefetched, floor in self._leaving():
             if missing <= 0:
                 return
             if prefetched.session_id == keep:
@@ -132,11 +131,9 @@ class EngineMemory:
         if not prefetched.held:
             del self.prefetched[prefetched.session_id]
 
-    def _leaving(self, now: float) -> Iterable[tuple[Prefetched, int]]:
+    def _leaving(self) -> Iterable[tuple[Prefetched, int]]:
         """Yield the prefetches to purge in order, each with the number of tokens to keep."""
         oldest = sorted(self.prefetched.values(), key=lambda item: (item.advised_s, item.session_id))
-        if self._order == "expected":
-            oldest.sort(key=lambda item: (item.expected_s >= now, -item.expected_s, item.session_id))
         for priority in (False, True):
             leaving = [item for item in oldest if item.priority == priority]
             if self._order == "layers":

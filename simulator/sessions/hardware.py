@@ -7,64 +7,51 @@ from __future__ import annotations
 
 import msgspec
 
-from routing.advisories.session_cost import SessionEngineSpeed
+from simulator.engine_models.engine_profile import EngineProfile
 
 NODES = 2
 ENGINES_PER_NODE = 4
 ENGINES = NODES * ENGINES_PER_NODE
 MEMORY_BYTES_PER_S = 1.4e12
-CHUNK_TOKENS = 2048
-MAX_BATCH = 256
 LAYER_SHARE = 1 / 32
 """Share of a step that runs after the last layer's cache has arrived, if loads overlap with computation."""
 COMPRESSION = 3.5
 DECOMPRESS_S_PER_TOKEN = 10e-6
 
 
-class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A served model on one engine."""
-
-    kv_bytes_per_token: int
-    memory_tokens: int
-    """KV tokens that fit in an engine's memory."""
-    step_s: float
-    prefill_s_per_token: float
-    max_context: int
-    step_s_per_request: float = 60e-6
-    attention_s_per_token_pair: float = 3e-9
-
-    @property
-    def read_s_per_token(self) -> float:
-        """Time that each resident KV token adds to a step."""
-        return self.kv_bytes_per_token / MEMORY_BYTES_PER_S
-
-    def speed(self, answer_tokens: float) -> SessionEngineSpeed:
-        """Return the model's speed in the form that the routing rules use."""
-        return SessionEngineSpeed(
-            prefill_s_per_token=self.prefill_s_per_token,
-            attention_s_per_token_pair=self.attention_s_per_token_pair,
-            read_s_per_token=self.read_s_per_token,
-            step_s_per_request=self.step_s_per_request,
-            answer_tokens=answer_tokens,
-        )
-
-
 SERVED_MODELS = {
-    "8b": ServedModel(
+    "8b": EngineProfile(
+        prefill_base_s=0.0,
+        prefill_per_token_s=0.11e-3,
+        prefill_per_token_squared_s=3e-9,
+        prefill_per_hit_token_s=0.0,
+        step_base_s=0.012,
+        step_per_sequence_s=60e-6,
+        step_per_context_token_s=131_072 / MEMORY_BYTES_PER_S,
+        block_tokens=1,
+        num_blocks=412_000,
+        max_running=256,
+        max_batched_tokens=2048,
         kv_bytes_per_token=131_072,
-        memory_tokens=412_000,
-        step_s=0.012,
-        prefill_s_per_token=0.11e-3,
-        max_context=128_000,
     ),
-    "13b": ServedModel(
+    "13b": EngineProfile(
+        prefill_base_s=0.0,
+        prefill_per_token_s=0.19e-3,
+        prefill_per_token_squared_s=3e-9,
+        prefill_per_hit_token_s=0.0,
+        step_base_s=0.018,
+        step_per_sequence_s=60e-6,
+        step_per_context_token_s=819_200 / MEMORY_BYTES_PER_S,
+        block_tokens=1,
+        num_blocks=53_700,
+        max_running=256,
+        max_batched_tokens=2048,
         kv_bytes_per_token=819_200,
-        memory_tokens=53_700,
-        step_s=0.018,
-        prefill_s_per_token=0.19e-3,
-        max_context=32_000,
     ),
 }
+"""Engines by served model. A block is a token here: memory is counted in tokens."""
+MAX_CONTEXT = {"8b": 128_000, "13b": 32_000}
+"""Longest context of a conversation, in tokens."""
 
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True):

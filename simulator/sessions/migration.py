@@ -36,14 +36,14 @@ class SessionMigration:
         if not running:
             return
         turn = min(running, key=lambda item: (item.memory_tokens, item.session.session_id))
-        if not target.memory.reserve(turn.memory_tokens, self._fleet.clock.now):
+        if not target.memory.reserve(turn.memory_tokens):
             return
         turn.migrating = True
         self._moving |= {source.engine_id, target.engine_id}
         links = [source.store_link, target.load_link]
         if source.node != target.node:
-            links.insert(1, self._fleet.tiers.nics[target.node])
-        copied = (turn.memory_tokens - source.tokens_left(turn)) * self._fleet.tiers.bytes_per_token
+            links.insert(1, self._fleet.nodes.nics[target.node])
+        copied = (turn.memory_tokens - source.tokens_left(turn)) * self._fleet.nodes.bytes_per_token
         SessionTransfer(links, copied, partial(self._copied, turn, source, target), urgent=True).start()
 
     def _copied(self, turn: Turn, source: SessionEngine, target: SessionEngine, copy: SessionTransfer) -> None:
@@ -63,9 +63,8 @@ class SessionMigration:
             return
         turn.migrating = False
         source.memory.release(turn.memory_tokens)
-        source.unbind(turn)
+        source.unbind()
         self._fleet.start_waiting(source)
-        turn.finish_step = source.tokens_left(turn)
-        turn.session.engine = target.engine_id
-        target.bind(turn)
+        self._fleet.moved(turn, target)
+        target.bind()
         target.admit(turn)

@@ -14,19 +14,19 @@ class PrefetchUse:
     def __init__(self) -> None:
         self.used_bytes = 0.0
         self._gone_bytes = 0.0
-        self._unused: defaultdict[int, dict[int, float]] = defaultdict(dict)
+        self._unused: defaultdict[int, dict[str, float]] = defaultdict(dict)
 
     @property
     def wasted_bytes(self) -> float:
         """Bytes that no request has used, including those that can still be used."""
         return self._gone_bytes + sum(sum(nodes.values()) for nodes in self._unused.values())
 
-    def landed(self, session_id: int, node: int, size: float) -> None:
+    def landed(self, session_id: int, node: str, size: float) -> None:
         """Count bytes that a prefetch delivered to a node or one of its engines."""
         nodes = self._unused[session_id]
         nodes[node] = nodes.get(node, 0.0) + size
 
-    def arrived(self, session_id: int, node: int) -> None:
+    def arrived(self, session_id: int, node: str) -> None:
         """Count the bytes on the node that serves the session's request as used, and the others as wasted."""
         nodes = self._unused.pop(session_id, {})
         self.used_bytes += nodes.pop(node, 0.0)

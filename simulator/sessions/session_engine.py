@@ -1,17 +1,17 @@
-"""One engine with continuous batching and chunked prefill. It simulates one step at a time, or many during pure
-decode.
-"""
+"""One engine whose requests load their caches from outside, or compute them, in batches with chunked prefill."""
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from heapq import heapify, heappop, heappush
 
+from kvstore.connector.load_estimate import LoadEstimate
+from kvstore.connector.worker_side import MIN_TIMED_TOKENS
+from simulator.engine_models.decode_batch import DecodeBatch
+from simulator.engine_models.engine_profile import EngineProfile
 from simulator.sessions.engine_memory import EngineMemory
-from simulator.sessions.hardware import CHUNK_TOKENS, LAYER_SHARE, MAX_BATCH, ServedModel
+from simulator.sessions.hardware import LAYER_SHARE
 from simulator.sessions.links import SessionLink, SessionTransfer
 from simulator.sessions.turn import Turn
 from simulator.virtual_clock import VirtualClock
@@ -20,73 +20,73 @@ from simulator.virtual_clock import VirtualClock
 class SessionEngine:
     """An engine under the virtual clock (research on advisories, §1).
 
-    The duration of a step is a base time, a share per request, the time to read all KV tokens of the batch, and the
-    time of its prefill chunk. While the batch stays the same, decode steps are simulated in one jump. A request that
-    joins waits for the end of the current step. Mutable state: `waiting`, `bound_*`, `resident_tokens`, `_ready`,
-    `_prefilling`, `_running`, `_leaving`, and the current jump (`_steps`, `_jump`, `_started_s`, `_version`, `_chunk`,
-    `_stalled_on`).
+    Unlike the engine models, it holds the whole context of running requests and of prefetches only, and a step can wait
+    for a request's cache. Steps cost what the profile states, and decode steps of an unchanged batch are simulated at
+    once (DecodeBatch). A request that joins waits for the end of the current step. Mutable state: `waiting`,
+    `bound_requests`, `_batch` with `_decoding` (its requests by id), `_ready`, `_prefilling`, `_leaving`, and the
+    current step or run (`_started_s`, `_ends_s`, `_version`, `_chunk`, `_stalled_on`).
     """
 
     def __init__(
         self,
         engine_id: int,
-        node: int,
+        node: str,
         clock: VirtualClock,
-        model: ServedModel,
+        profile: EngineProfile,
         memory: EngineMemory,
         load_link: SessionLink,
         store_link: SessionLink,
+        on_first_token: Callable[[SessionEngine, Turn], None],
         on_finished: Callable[[SessionEngine, Turn], None],
         *,
         layerwise: bool = True,
     ) -> None:
         self.engine_id = engine_id
+        self.name = f"engine-{engine_id + 1}"
         self.node = node
-        self.model = model
+        self.profile = profile
         self.memory = memory
+        self.estimate = LoadEstimate()
+        """The estimate of its KV connector: whether a load is faster than computing."""
         self.load_link = load_link
         self.store_link = store_link
         self.waiting: deque[Turn] = deque()
         """Requests bound to this engine that have no memory yet."""
         self.bound_requests = 0
-        self.bound_tokens = 0
-        self.prefill_tokens = 0
-        self.resident_tokens = 0
         self._clock = clock
+        self._on_first_token = on_first_token
         self._on_finished = on_finished
         self._tail_share = LAYER_SHARE if layerwise else 1.0
+        self._batch = DecodeBatch(profile)
+        self._decoding: dict[str, Turn] = {}
         self._ready: deque[Turn] = deque()
         self._prefilling: deque[Turn] = deque()
-        self._running: list[tuple[int, int, Turn]] = []
         self._leaving: list[tuple[Turn, Callable[[Turn, bool], None]]] = []
-        self._steps = 0
-        self._joined = 0
-        self._jump = 0
-        self._started_s = 0.0
+        self._started_s = self._ends_s = 0.0
         self._version = 0
         self._busy = False
         self._chunk: list[tuple[Turn, int]] = []
         self._stalled_on: set[SessionTransfer] = set()
 
     @property
-    def prefill_backlog_s(self) -> float:
-        """Return the prefill seconds of the requests bound to this engine."""
-        return self.prefill_tokens * self.model.prefill_s_per_token
+    def pending_requests(self) -> int:
+        """Number of requests that have not started, as in the engine's load report."""
+        return self.bound_requests - len(self._decoding) - len(self._prefilling)
+
+    @property
+    def resident_tokens(self) -> int:
+        """Number of tokens that the decoding requests attend to."""
+        return self._batch.context
 
     @property
     def step_s(self) -> float:
         """Return the seconds of a decode step of the current batch."""
-        batch = len(self._running)
-        return self.model.step_s + batch * self.model.step_s_per_request + self._read_s
+        return self.profile.step_s(len(self._batch), self._batch.context)
 
     @property
     def running(self) -> list[Turn]:
-        """The decoding requests, in the order in which they will end."""
-        return [turn for _, _, turn in sorted(self._running)]
-
-    @property
-    def _read_s(self) -> float:
-        return self.resident_tokens * self.model.read_s_per_token
+        """The decoding requests, in the order in which they joined."""
+        return list(self._decoding.values())
 
     def wait(self, turn: Turn) -> None:
         """Queue a request for memory, after those of its priority class and of higher classes."""
@@ -95,22 +95,18 @@ class SessionEngine:
             position = sum(item.session.priority for item in self.waiting)
         self.waiting.insert(position, turn)
 
-    def bind(self, turn: Turn) -> None:
+    def bind(self) -> None:
         """Count a request that this engine will serve."""
         self.bound_requests += 1
-        self.bound_tokens += turn.memory_tokens
-        self.prefill_tokens += turn.prefill_left
 
-    def unbind(self, turn: Turn) -> None:
+    def unbind(self) -> None:
         """Remove a request from that count."""
         self.bound_requests -= 1
-        self.bound_tokens -= turn.memory_tokens
-        self.prefill_tokens -= turn.prefill_left
 
     def admit(self, turn: Turn) -> None:
         """Add a request that has memory to the batch at the end of the current step.
 
-        A request without remaining prefill has migrated here, and continues until its `finish_step`.
+        A request without remaining prefill has migrated here, and continues with its remaining steps.
         """
         self._ready.append(turn)
         self._interrupt()
@@ -122,7 +118,8 @@ class SessionEngine:
 
     def tokens_left(self, turn: Turn) -> int:
         """Return how many output tokens a decoding request still needs."""
-        return turn.finish_step - self._steps
+        made = self._batch.made(turn.request_id) if turn.request_id in self._batch else 0
+        return turn.steps_left - made
 
     def loaded(self, transfer: SessionTransfer) -> None:
         """Resume the step that waits for this cache."""
@@ -130,47 +127,27 @@ class SessionEngine:
             self._stalled_on.discard(transfer)
             if not self._stalled_on:
                 step_s = self._chunk_step_s()
-                end_s = max(self._started_s + step_s, self._clock.now + step_s * self._tail_share)
-                self._clock.at(end_s, partial(self._boundary, self._version))
+                self._schedule(max(self._started_s + step_s, self._clock.now + step_s * self._tail_share))
 
     def _interrupt(self) -> None:
         if not self._busy:
             self._begin()
-        elif not self._chunk and self._jump > 1:
-            elapsed = self._clock.now - self._started_s
-            steps = self._steps_within(elapsed)
-            if steps < self._jump:
-                self._jump = steps
-                self._schedule(self._started_s + self._jump_s(steps))
-
-    def _steps_within(self, elapsed_s: float) -> int:
-        """Return the minimum number of whole steps of the jump that last at least this long."""
-        batch = len(self._running)
-        slope = self.model.read_s_per_token * batch / 2
-        first = self.step_s - slope
-        steps = elapsed_s / first
-        if slope > 0:
-            steps = (math.sqrt(first * first + 4 * slope * elapsed_s) - first) / (2 * slope)
-        return max(1, math.ceil(steps - 1e-9))
-
-    def _jump_s(self, steps: int) -> float:
-        grown = len(self._running) * steps * (steps - 1) / 2
-        return steps * self.step_s + grown * self.model.read_s_per_token
+        elif not self._chunk:
+            end_s = self._batch.cut_run(self._clock.now, self._ends_s)
+            if end_s != self._ends_s:
+                self._schedule(end_s)
 
     def _schedule(self, end_s: float) -> None:
         self._version += 1
+        self._ends_s = end_s
         self._clock.at(end_s, partial(self._boundary, self._version))
 
     def _boundary(self, version: int) -> None:
         if version != self._version:
             return
-        self._steps += self._jump
-        self.resident_tokens += self._jump * len(self._running)
-        finished: list[Turn] = []
-        while self._running and self._running[0][0] <= self._steps:
-            finished.append(heappop(self._running)[2])
+        finished = [self._decoding[name] for name in self._batch.finish_run()]
         for turn in finished:
-            self.resident_tokens -= turn.memory_tokens
+            self._remove(turn)
         finished += self._end_chunk()
         for turn, on_left in self._leaving:
             on_left(turn, self._remove(turn))
@@ -184,53 +161,51 @@ class SessionEngine:
 
     def _end_chunk(self) -> list[Turn]:
         finished = []
+        computed = sum(tokens for _, tokens in self._chunk)
+        if computed >= MIN_TIMED_TOKENS:
+            self.estimate.computed((self._clock.now - self._started_s) / (computed + len(self._decoding)))
         for turn, tokens in self._chunk:
             turn.prefill_left -= tokens
-            self.prefill_tokens -= tokens
             turn.step_extra_s = 0.0
             if not turn.prefill_left:
                 self._prefilling.remove(turn)
                 turn.first_token_s = self._clock.now
-                if turn.answer_tokens == 1:
-                    finished.append(turn)
+                self._on_first_token(self, turn)
+                turn.steps_left = turn.answer_tokens - 1
+                if turn.steps_left:
+                    self._decode(turn)
                 else:
-                    self._decode(turn, turn.answer_tokens - 1)
+                    finished.append(turn)
         self._chunk = []
         return finished
 
-    def _decode(self, turn: Turn, steps: int) -> None:
-        self._joined += 1
-        turn.finish_step = self._steps + steps
-        self.resident_tokens += turn.memory_tokens - steps
-        heappush(self._running, (turn.finish_step, self._joined, turn))
+    def _decode(self, turn: Turn) -> None:
+        self._decoding[turn.request_id] = turn
+        self._batch.join(turn.request_id, turn.memory_tokens - turn.steps_left, turn.steps_left)
 
     def _remove(self, turn: Turn) -> bool:
-        for entry in self._running:
-            if entry[2] is turn:
-                self._running.remove(entry)
-                heapify(self._running)
-                self.resident_tokens -= turn.memory_tokens - self.tokens_left(turn)
-                return True
-        return False
+        if self._decoding.pop(turn.request_id, None) is None:
+            return False
+        turn.steps_left -= self._batch.leave(turn.request_id)
+        return True
 
     def _begin(self) -> None:
-        while self._ready and len(self._running) + len(self._prefilling) < MAX_BATCH:
+        while self._ready and len(self._decoding) + len(self._prefilling) < self.profile.max_running:
             turn = self._ready.popleft()
             if turn.prefill_left:
                 self._prefilling.append(turn)
             else:
-                self._decode(turn, turn.finish_step)
+                self._decode(turn)
         self._started_s = self._clock.now
-        self._busy = bool(self._running or self._prefilling)
+        self._busy = bool(self._decoding or self._prefilling)
         if self._prefilling:
             self._begin_chunk()
-        elif self._running:
-            self._jump = self._running[0][0] - self._steps
-            self._schedule(self._started_s + self._jump_s(self._jump))
+        elif self._decoding:
+            self._schedule(self._batch.start_run(self._started_s, None))
 
     def _begin_chunk(self) -> None:
-        self._jump = 1
-        room = CHUNK_TOKENS
+        self._batch.start_step()
+        room = self.profile.max_batched_tokens
         for turn in sorted(self._prefilling, key=lambda item: not item.session.priority):
             tokens = min(room, turn.prefill_left)
             self._chunk.append((turn, tokens))
@@ -248,10 +223,9 @@ class SessionEngine:
             self._schedule(self._started_s + self._chunk_step_s())
 
     def _chunk_step_s(self) -> float:
-        model = self.model
-        step_s = self.step_s + len(self._chunk) * model.step_s_per_request
-        for turn, tokens in self._chunk:
-            position = turn.prompt_end - turn.prefill_left
-            step_s += position * model.read_s_per_token + tokens * model.prefill_s_per_token
-            step_s += tokens * (position + tokens / 2) * model.attention_s_per_token_pair + turn.step_extra_s
-        return step_s
+        """Return the seconds of the current step. Prefills read the tokens before their chunks, as decodes do."""
+        ends = [(tokens, turn.prompt_end - turn.prefill_left + tokens, turn) for turn, tokens in self._chunk]
+        batch = len(self._batch) + len(self._chunk)
+        read_tokens = self._batch.context + sum(end - tokens for tokens, end, _ in ends)
+        seconds = self.profile.mixed_step_s(batch, read_tokens, [(tokens, end) for tokens, end, _ in ends])
+        return seconds + sum(turn.step_extra_s for turn, _ in self._chunk)

@@ -13,7 +13,7 @@ from routing.advisories.agent_workflows import AgentWorkflows
 from simulator.sessions.agents import ROLES, AgentProject, profiled_call_graph
 from simulator.sessions.client import NextTurn, SessionClient
 from simulator.sessions.conversations import LEAD_MEAN_S, Conversations
-from simulator.sessions.hardware import ENGINES, SERVED_MODELS, Hardware
+from simulator.sessions.hardware import ENGINES, MAX_CONTEXT, SERVED_MODELS, Hardware
 from simulator.sessions.migration import SessionMigration
 from simulator.sessions.session_fleet import SessionFleet
 from simulator.sessions.session_report import SessionReport, report_of
@@ -64,8 +64,8 @@ def run_sessions(spec: SessionSpec) -> SessionReport:
     run.fleet.check()
     return report_of(
         spec.system, spec.workload, spec.users, spec.seed, run.turns, run.samples, run.requests, now=run.clock.now,
-        requests_per_s=run.answered / spec.measured_s, wasted_bytes=run.fleet.tiers.use.wasted_bytes,
-        disk_busy=run.fleet.tiers.disk_busy,
+        requests_per_s=run.answered / spec.measured_s, wasted_bytes=run.fleet.nodes.use.wasted_bytes,
+        disk_busy=run.fleet.nodes.disk_busy,
         projects_s=[*run.projects_s, *(run.clock.now - begun_s for begun_s in run.projects.values())],
     )  # fmt: skip
 
@@ -87,13 +87,15 @@ class _SessionRun:
         self._ids = count()
         self._lead_s = spec.lead_s or LEAD_MEAN_S
         self._end_s = WARM_UP_S + spec.measured_s
-        model = SERVED_MODELS[spec.model]
+        profile = SERVED_MODELS[spec.model]
         system = system_named(spec.system, compressed=spec.compressed)
-        memory = spec.hbm_tokens or model.memory_tokens
-        self._workflows: AgentWorkflows[Session] = AgentWorkflows(profiled_call_graph(model), limit=max(1, spec.users))
-        self._max_context = min(model.max_context, int(memory * _CONTEXT_SHARE_OF_MEMORY))
+        memory = spec.hbm_tokens or profile.num_blocks
+        self._workflows: AgentWorkflows[Session] = AgentWorkflows(
+            profiled_call_graph(spec.model), limit=max(1, spec.users)
+        )
+        self._max_context = min(MAX_CONTEXT[spec.model], int(memory * _CONTEXT_SHARE_OF_MEMORY))
         hardware = Hardware(dram_bytes=spec.dram_gb * 1e9)
-        self.fleet = SessionFleet(self.clock, system, model, hardware, memory, self._answered)
+        self.fleet = SessionFleet(self.clock, system, profile, hardware, memory, self._answered)
         self._clients: list[SessionClient] = []
         self._hints: list[random.Random] = []
         self._upcoming: dict[int, NextTurn] = {}
@@ -131,12 +133,11 @@ class _SessionRun:
         )  # fmt: skip
 
     def _distribute(self, sessions: list[Session]) -> None:
-        """Put the sessions' caches on their engines; sessions that never return fill the remaining space."""
+        """Put the sessions' caches on their engines; sessions that never return were used before the others."""
         random.Random(f"{self._spec.seed} places").shuffle(sessions)
-        for number, session in enumerate([*sessions, *self._left_alone]):
-            session.engine = number % ENGINES
+        for number, session in enumerate([*self._left_alone, *sessions]):
             self._demote(session)
-            self.fleet.tiers.place(session, self.fleet.engines[session.engine].node)
+            self.fleet.join(session, number % ENGINES)
 
     def _demote(self, session: Session) -> None:
         on = self._spec.cache_on

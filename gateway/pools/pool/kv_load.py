@@ -49,13 +49,18 @@ def load_ended(record: DecisionRecord, now: float) -> None:
     loads.metrics.kv_loads.inc(pool_id, ended)
     if outcome is None:
         return
-    if ended in (FAILED, LATE):
+    request_id, engine_id = record.decision.decision_id, record.decision.engine_id
+    fetch = record.decision.fetch
+    ssd_blocks = fetch.ssd_blocks if fetch is not None else 0
+    if ended == FAILED:
         loads.learned.failed(record.load_node, now)
+    elif ended == LATE:
+        blocks = record.load_ordered - _own_blocks(record)
+        loads.learned.late(engine_id, record.load_node, blocks, outcome.seconds, now, ssd_blocks, request_id)
     if outcome.loaded_blocks:
         size, blocks = outcome.loaded_bytes, outcome.loaded_blocks
-        fetch = record.decision.fetch
-        ssd_blocks = fetch.ssd_blocks if fetch is not None and ended == WHOLE else 0
-        loads.learned.loaded(record.decision.engine_id, _node(record), blocks, size, outcome.seconds, now, ssd_blocks)
+        ssd_blocks = ssd_blocks if ended == WHOLE else 0
+        loads.learned.loaded(engine_id, _node(record), blocks, size, outcome.seconds, now, ssd_blocks, request_id)
         loads.metrics.kv_loaded_bytes.inc(pool_id, amount=float(size))
         loads.metrics.kv_saved_tokens.inc(pool_id, amount=float(saved_tokens(record)))
         _note_orders(record, keys, outcome.loaded_blocks)

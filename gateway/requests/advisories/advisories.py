@@ -36,7 +36,7 @@ from gateway.requests.advisories.session_table import KnownSession, SessionTable
 from gateway.requests.advisories.source_limits import SourceLimits
 from planning.kv_moves.kv_move import ADVISORY, MAX_BLOCKS, KvMove
 from routing.advisories.advised_routing import Staging
-from routing.advisories.advised_sessions import LIFETIME_S, StoredAdvisory
+from routing.advisories.advised_sessions import StoredAdvisory
 from routing.policy.policy_document import OFF
 from routing.values.decision import Decision
 from routing.values.inference_request import InferenceRequest
@@ -300,7 +300,7 @@ class Advisories(RequestListener):
         advised = pool.router.advise(asked, known.engine_id, lead_s, now, self._orders.backlog())
         if advised is None:
             return None
-        expires_s = now + max(LIFETIME_S, 2 * lead_s)
+        expires_s = advised.expires_s
         begun_s = now if before is None else before.at_s
         opened = OpenAdvisory(advisory, pool.entry.pool_id, advised.engine_id, begun_s, now + lead_s, expires_s)
         if before is not None and before.engine_id == opened.engine_id and before.move in (ASKED, CAME):
@@ -323,7 +323,7 @@ class Advisories(RequestListener):
             staging.source,
             staging.target,
             staging.keys[:MAX_BLOCKS],
-            staging.eta_s,
+            staging.move_s,
             self.limits.rank(tenant, source, advisory.priority, now),
             opened.expected_s,
         )

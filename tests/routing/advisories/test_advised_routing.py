@@ -14,6 +14,7 @@ from routing.router import Router
 from routing.values import reasons
 from routing.values.decision import Dispatched
 from routing.values.inference_request import InferenceRequest
+from routing.values.observation import Completed
 from tests.routing.ledger.test_node_loads import KEYS, loads
 from tests.routing.pools import busy, engines
 
@@ -106,6 +107,23 @@ def test_a_removed_engine_takes_its_reservations_with_it() -> None:
     assert went(made)[0] != advised.engine_id
 
 
+def test_kept_engines_are_no_expected_load() -> None:
+    made = router("symphony", size=2)
+    first, _ = went(made)
+    for number in range(2, 6):
+        made.observe(Completed(f"request-{number - 1:08}"), 1.0)
+        assert went(made, number)[0] == first
+    assert sum(made.advised.sessions.sessions_at(target) for target in made.view.roster.accepting) == 0
+
+
+def test_a_symphony_session_without_an_advisory_stays_on_its_engine() -> None:
+    made = router("symphony", size=4)
+    first, _ = went(made)
+    busy(made, first, wait_s=50.0)
+    assert went(made, 2, now=2.0) == (first, reasons.ADVISED)
+    assert advise(made, last=first, now=3.0).engine_id != first, "an advisory balances it"
+
+
 def test_a_sticky_session_stays_on_its_engine_with_and_without_advisory() -> None:
     made = router("sticky", size=4)
     first, _ = went(made)
@@ -134,6 +152,49 @@ def test_only_the_delta_is_staged() -> None:
     staging = advise(made).staging
     assert staging is not None
     assert staging.keys == KEYS[4:]
+
+
+def test_blocks_in_the_own_nodes_dram_are_not_staged_and_those_on_its_ssd_are() -> None:
+    nodes = loads(a=10, b=10)
+    made = router("gated", nodes=nodes)
+    busy(made, "e-01", wait_s=100.0)
+    assert advise(made).staging is None
+    nodes.holdings.stored("b", KEYS[4:], dram=False)
+    nodes.holdings.removed("a", KEYS)
+    staging = advise(made).staging
+    assert staging is not None
+    assert (staging.source, staging.target, staging.keys) == ("b", "b", KEYS[4:])
+    assert staging.eta_s == pytest.approx(nodes.seconds("b", "b", 6, 6)), "including the time to read the SSD"
+
+
+def test_moves_in_progress_delay_the_arrival_but_are_not_part_of_the_move() -> None:
+    made = router("gated", nodes=loads(a=10))
+    busy(made, "e-01", wait_s=100.0)
+    alone = advise(made).staging
+    behind = made.advise(asked(0), "", 10.0, 0.0, {"b": 1.0})
+    assert alone is not None
+    assert behind is not None
+    assert behind.staging is not None
+    assert behind.staging.move_s == alone.move_s
+    assert behind.staging.eta_s == pytest.approx(alone.eta_s + 1.0)
+
+
+def test_symphony_stages_blocks_even_if_computing_them_is_faster() -> None:
+    cheap = PrefillCostDocument(base_s=0.0, per_token_s=1e-9, per_token_squared_s=0.0)
+    staged = {}
+    for rule in ("gated", "symphony"):
+        made = Router("pool", RoutingPolicy(advisories=rule, prefill_cost=cheap), 1)
+        made.set_engines(engines(1), 0.0)
+        made.follow_nodes(loads(b=10))
+        staged[rule] = advise(made).staging
+    assert staged["gated"] is None
+    assert staged["symphony"] is not None
+    assert staged["symphony"].keys == KEYS
+
+
+def test_an_advisory_states_when_its_reservation_ends() -> None:
+    assert advise(router("gated"), lead_s=10.0, now=5.0).expires_s == 65.0
+    assert advise(router("gated"), lead_s=100.0, now=5.0).expires_s == 205.0
 
 
 def test_sessions_of_equal_name_of_two_tenants_are_separate() -> None:

@@ -1,5 +1,6 @@
 import random
 
+import msgspec
 import pytest
 
 from routing.advisories.advised_sessions import AdvisedSession, AdvisedSessions
@@ -33,6 +34,25 @@ def test_a_reservation_expires() -> None:
     sessions.reserve(advised(2, expires_s=70.0))
     assert [session.session_id for session in sessions.expire(60.0)] == [1]
     assert len(sessions) == 1
+
+
+def test_a_session_that_was_not_announced_is_no_expected_load() -> None:
+    sessions = AdvisedSessions()
+    sessions.reserve(msgspec.structs.replace(advised(1), tokens=0, announced=False))
+    sessions.reserve(advised(2))
+    assert (sessions.sessions_at(0), sessions.tokens_at(0), len(sessions)) == (1, 100, 2)
+    sessions.release(1)
+    sessions.check()
+    assert sessions.sessions_at(0) == 1
+
+
+def test_a_renewed_reservation_expires_at_its_new_time() -> None:
+    sessions = AdvisedSessions()
+    for number in range(50):
+        sessions.reserve(advised(1, expires_s=60.0 + number))
+    assert not sessions.expire(100.0)
+    assert [session.session_id for session in sessions.expire(109.0)] == [1]
+    assert len(sessions._ends) <= 3
 
 
 def test_at_the_limit_the_oldest_advisory_is_evicted() -> None:

@@ -43,6 +43,21 @@ def test_one_stuck_load_does_not_disqualify_a_link() -> None:
     assert before_s < rate.seconds(1 << 20) <= 3 * before_s
 
 
+def test_loads_that_alternate_between_slow_and_fast_teach_what_lies_between() -> None:
+    rate = LoadRate(1e-6, 1e-9)
+    for _ in range(300):
+        rate.observe(1 << 30, 4.0)
+        rate.observe(1 << 30, 1.0)
+    assert rate.seconds(1 << 30) == pytest.approx(2.0, rel=0.2)
+
+
+def test_the_first_loads_correct_a_wrong_prior_faster() -> None:
+    fresh, known = LoadRate(1e-6, 8e-9), learned(1 << 30, 1e-6, 8e-9)
+    fresh.observe(1 << 30, 1.0)
+    known.observe(1 << 30, 1.0)
+    assert fresh.seconds(1 << 30) < 0.7 * known.seconds(1 << 30)
+
+
 @pytest.mark.parametrize(("size", "seconds"), [(0, 1.0), (1024, 0.0), (-1, 1.0), (1024, -1.0)])
 def test_an_empty_load_teaches_nothing(size: int, seconds: float) -> None:
     rate = LoadRate(0.002, 1e-9)

@@ -1,7 +1,7 @@
 import pytest
 
 from routing.ledger.node_holdings import NodeHoldings
-from routing.ledger.node_loads import FORGOTTEN_AFTER_S, MAX_LINKS, NodeLoads
+from routing.ledger.node_loads import FORGOTTEN_AFTER_S, MAX_LINKS, SSD_FORGOTTEN_AFTER_S, NodeLoads
 from routing.values.load_options import Fetch
 
 KEYS = tuple(range(1, 11))
@@ -185,3 +185,71 @@ def test_blocks_only_on_ssd_cost_more_and_the_cost_is_learned() -> None:
     assert made.seconds("a", "b", 10) == pytest.approx(0.0125, rel=0.1)
     assert made.seconds("a", "b", 10, 10) == pytest.approx(0.1125, rel=0.1)
     assert made.ssd_rate("c").loads == 0
+
+
+def test_a_load_waits_for_ordered_loads_on_a_measured_link_and_a_measured_ssd() -> None:
+    made = loads(b=10)
+    made.ordered("r1", "e-01", "b", 10, 10)
+    assert made.seconds("a", "b", 10, 10) == loads().seconds("a", "b", 10, 10), "a prior may be far too slow"
+    for _ in range(200):
+        made.loaded("e-01", "b", 10, 10 * MIB, 0.1, 0.0)
+        made.loaded("e-01", "b", 10, 10 * MIB, 0.3, 0.0, 10)
+    made.ordered("r2", "e-01", "b", 10, 10)
+    assert made.transfer_s("a", "b", 10, 10) == pytest.approx(0.3, rel=0.1)
+    assert made.seconds("a", "b", 10, 10) == pytest.approx(3 * 0.3, rel=0.15)
+    assert made.seconds("b", "b", 10) < 0.1, "another link is free"
+    made.ended("r1")
+    made.ended("r2")
+    assert made.seconds("a", "b", 10, 10) == made.transfer_s("a", "b", 10, 10)
+    made.check()
+
+
+def test_the_wait_for_ordered_loads_is_not_learned_as_a_slow_link() -> None:
+    made = loads(b=10)
+    for _ in range(200):
+        for number in range(5):
+            made.ordered(f"r{number}", "e-01", "b", 10, 0)
+        for number in range(5):
+            made.loaded("e-01", "b", 10, 10 * MIB, 0.1 * (number + 1), 0.0, 0, f"r{number}")
+    assert made.transfer_s("a", "b", 10) == pytest.approx(0.1, rel=0.1)
+
+
+def test_a_late_load_teaches_its_time_and_its_node_stays_usable() -> None:
+    made = loads(b=10)
+    made.late("e-01", "b", 10, 5.0, 0.0)
+    assert made.seconds("a", "b", 10) > 2 * loads().seconds("a", "b", 10)
+    assert ways(made, "e-01") == [(10, "b")]
+    made.late("e-09", "b", 10, 5.0, 0.0)
+    made.late("e-01", "c", 0, 5.0, 0.0)
+    assert [(home, node) for home, node, _ in made.links()] == [("a", "b")]
+
+
+def test_a_load_that_was_stopped_early_teaches_nothing() -> None:
+    made = loads(b=10)
+    made.late("e-01", "b", 10, 0.0001, 0.0)
+    assert made.links() == []
+
+
+def test_a_slow_ssd_is_retried_soon_after_its_last_load() -> None:
+    made = loads(b=10)
+    for _ in range(50):
+        made.loaded("e-01", "b", 10, 10 * MIB, 5.0, 100.0, 10)
+    made.options(KEYS, 100.0 + SSD_FORGOTTEN_AFTER_S / 2)
+    assert made.ssd_rate("b").loads == 50
+    made.options(KEYS, 100.0 + 2.5 * SSD_FORGOTTEN_AFTER_S)
+    assert made.ssd_rate("b").loads == 0
+
+
+def test_one_load_at_a_time_is_tried_on_a_link_and_an_ssd_without_a_measurement() -> None:
+    made = loads(b=10)
+    assert made.untried("a", "b", 0)
+    made.ordered("r1", "e-01", "b", 10, 0)
+    assert not made.untried("a", "b", 0)
+    made.ended("r1")
+    assert made.untried("a", "b", 0)
+    made.loaded("e-01", "b", 10, 10 * MIB, 0.1, 0.0)
+    assert not made.untried("a", "b", 0)
+    assert made.untried("a", "b", 10), "its SSD is not measured"
+    made.loaded("e-01", "b", 10, 10 * MIB, 0.1, 0.0, 10)
+    assert not made.untried("a", "b", 10)
+    assert made.untried("b", "b", 0)

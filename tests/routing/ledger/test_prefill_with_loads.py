@@ -17,7 +17,7 @@ from routing.values import reasons
 from routing.values.decision import Choice, Dispatched, Queued
 from routing.values.inference_request import InferenceRequest
 from routing.values.load_options import Fetch
-from routing.values.observation import FirstToken
+from routing.values.observation import Completed, Failed, FirstToken
 from tests.routing import pools
 from tests.routing.pools import BLOCK, busy, choice_of, request
 
@@ -222,3 +222,52 @@ def test_a_placement_that_ignores_loads_orders_none() -> None:
     dispatched = router.observe(FirstToken("request-00000001"), 1.0)[0]
     assert isinstance(dispatched, Dispatched)
     assert dispatched.decision.fetch is None
+
+
+def test_a_dispatched_load_delays_others_until_its_first_token() -> None:
+    router = pools.pool(size=1)
+    loads = with_nodes(router, a=20)
+    slow(loads, "a", "a", 1e-9)
+    alone_s = loads.seconds("a", "a", 20)
+    assert isinstance(router.place(request(1, LONG), 0.0), Dispatched)
+    assert loads.seconds("a", "a", 20) == pytest.approx(2 * alone_s, rel=0.1)
+    router.check()
+    router.observe(FirstToken("request-00000001"), 0.5)
+    assert loads.seconds("a", "a", 20) == alone_s
+
+
+def test_a_failed_request_delays_no_load() -> None:
+    router = pools.pool(size=1)
+    loads = with_nodes(router, a=20)
+    slow(loads, "a", "a", 1e-9)
+    alone_s = loads.seconds("a", "a", 20)
+    assert isinstance(router.place(request(1, LONG), 0.0), Dispatched)
+    router.observe(Failed("request-00000001"), 0.5)
+    assert loads.seconds("a", "a", 20) == alone_s
+
+
+def test_a_link_whose_prior_is_slower_than_computing_is_tried_once_and_then_measured() -> None:
+    router = pools.pool(size=1)
+    loads = with_nodes(router, a=20)
+    # At the prior, large blocks take four times as long to load as to compute.
+    computed_s = choice_of(router, LeastCost(), request(1, range(100, 120))).candidates[0].compute_s
+    loads.set_nodes(dict(loads.homes), {"a": int(4 * computed_s / 20 * 2e9)})
+    first = router.place(request(1, LONG), 0.0)
+    second = router.place(request(2, LONG), 0.0)
+    assert isinstance(first, Dispatched)
+    assert first.decision.fetch is not None
+    assert first.decision.compute_s == pytest.approx(computed_s, rel=0.01), "no reason to avoid the engine"
+    assert not isinstance(second, Dispatched) or second.decision.fetch is None
+    loads.loaded("e-01", "a", 20, int(4 * computed_s * 2e9), 0.5 * computed_s, 1.0, 0, "request-00000001")
+    router.observe(Completed("request-00000001"), 2.0)
+    router.observe(Completed("request-00000002"), 2.0)
+    for _ in range(3):
+        loads.loaded("e-01", "a", 20, int(4 * computed_s * 2e9), 0.5 * computed_s, 3.0)
+    assert fetch_of(choice_of(router, LeastCost(), request(3, LONG))).node == "a"
+
+
+def test_a_load_that_would_take_far_longer_than_computing_is_not_tried() -> None:
+    router = pools.pool(size=1)
+    loads = with_nodes(router, a=20)
+    loads.set_nodes(dict(loads.homes), {"a": 1 << 34})
+    assert choice_of(router, LeastCost(), request(1, LONG)).fetch is None

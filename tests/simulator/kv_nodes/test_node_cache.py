@@ -1,5 +1,6 @@
 from random import Random
 
+from kvstore.transactions.expected_blocks import Expected
 from simulator.kv_nodes.node_cache import NodeCache, Tiers
 
 
@@ -49,3 +50,41 @@ def test_reported_changes_add_up_to_the_contents() -> None:
     held = {key: state for key, state in reported.items() if state[0]}
     assert len(held) == len(cache.catalog)
     assert sum(dram for _, dram in held.values()) <= 16
+
+
+def test_demoted_blocks_stay_on_ssd_and_blocks_without_a_copy_there_stay_in_dram() -> None:
+    cache = NodeCache(8, 8)
+    cache.put([1, 2, 3], 0.0)
+    cache.take_changed()
+    cache.demote([1, 2, 3, 99])
+    assert cache.holds([1, 2, 3]) == Tiers(3, 0)
+    assert cache.take_changed() == dict.fromkeys((3, 2, 1), (True, False))
+    cache.check()
+    alone = NodeCache(8)
+    alone.put([1, 2], 0.0)
+    alone.demote([1, 2])
+    assert alone.holds([1, 2]) == Tiers(2, 2)
+
+
+def test_an_advisory_promotes_blocks_and_its_blocks_are_evicted_first_once_it_has_expired() -> None:
+    cache = NodeCache(4, 16)
+    cache.put([1, 2], 0.0)
+    cache.demote([1, 2])
+    cache.promote([1, 2], 1.0, Expected(5.0, 20.0))
+    assert cache.holds([1, 2]) == Tiers(2, 2)
+    cache.put([11, 12], 0.5)
+    cache.put([21], 30.0)
+    assert (cache.holds([1, 2]).dram, cache.holds([11, 12]).dram) == (1, 2)
+    cache.check()
+
+
+def test_blocks_that_an_advisory_brings_are_written_to_ssd_at_their_first_read() -> None:
+    cache = NodeCache(8, 8)
+    cache.put([1, 2], 0.0, expected=Expected(5.0, 20.0))
+    assert len(cache.catalog.expected) == 2
+    assert cache.take_written() == 0
+    cache.read([1, 2], 1.0)
+    assert len(cache.catalog.expected) == 0
+    assert cache.take_written() == 2
+    cache.demote([1, 2])
+    assert cache.holds([1, 2]) == Tiers(2, 0), "on SSD since the first read"

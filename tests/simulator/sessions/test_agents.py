@@ -3,7 +3,6 @@ from itertools import count, pairwise
 
 from simulator.sessions.agents import ROLES, AgentProject, profiled_call_graph
 from simulator.sessions.client import NextTurn
-from simulator.sessions.hardware import SERVED_MODELS
 
 
 def project(files: int = 2) -> AgentProject:
@@ -43,7 +42,7 @@ def test_all_requests_of_a_project_name_it() -> None:
 
 
 def test_the_call_graph_matches_the_projects() -> None:
-    graph = profiled_call_graph(SERVED_MODELS["8b"])
+    graph = profiled_call_graph("8b")
     assert [agent.agent for agent in graph.agents["engineer"]] == ["reviewer"]
     assert [agent.agent for agent in graph.agents["reviewer"]] == ["engineer", "project_manager"]
     times = [item.after_s for following in graph.agents.values() for item in following]

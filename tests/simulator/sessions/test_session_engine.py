@@ -10,7 +10,7 @@ from simulator.sessions.turn import Session, Turn
 from simulator.virtual_clock import VirtualClock
 
 MODEL = SERVED_MODELS["8b"]
-READ = MODEL.read_s_per_token
+READ = MODEL.step_per_context_token_s
 
 
 class Bench:
@@ -19,23 +19,29 @@ class Bench:
     def __init__(self, *, layerwise: bool = True) -> None:
         self.clock = VirtualClock()
         self.link = SessionLink("PCIe", 22e9, self.clock)
+        self._requests = 0
+        self.started: list[Turn] = []
         self.answered: list[Turn] = []
         self.engine = SessionEngine(
             0,
-            0,
+            "node-1",
             self.clock,
             MODEL,
-            EngineMemory(MODEL.memory_tokens),
+            EngineMemory(MODEL.num_blocks),
             self.link,
             SessionLink("stores", 22e9, self.clock),
+            lambda _, turn: self.started.append(turn),
             lambda _, turn: self.answered.append(turn),
             layerwise=layerwise,
         )
 
     def turn(self, prompt: int, answer: int, context: int = 0, load: SessionTransfer | None = None) -> Turn:
         turn = Turn(Session(len(self.answered), context), prompt, answer, self.clock.now)
+        turn.request_id = f"request-{self._requests}"
+        self._requests += 1
+        turn.expect_load(context, "node-1")
         turn.load = load
-        self.engine.bind(turn)
+        self.engine.bind()
         self.engine.admit(turn)
         return turn
 
@@ -143,3 +149,32 @@ def test_at_most_256_requests_run_concurrently() -> None:
     bench.clock.run(60.0)
     assert len(bench.answered) == 300
     assert bench.engine.bound_requests == 300
+
+
+def test_pending_requests_are_those_that_have_not_started() -> None:
+    bench = Bench()
+    bench.turn(100, 100)
+    bench.clock.run(prefill_step_s(100) / 2)
+    assert bench.engine.pending_requests == 0
+    bench.turn(100, 100)
+    bench.engine.bind()
+    assert bench.engine.pending_requests == 2
+    bench.clock.run(0.2)
+    assert bench.engine.pending_requests == 1
+
+
+def test_first_tokens_are_reported_before_the_end() -> None:
+    bench = Bench()
+    turn = bench.turn(100, 3)
+    bench.clock.run(prefill_step_s(100))
+    assert (bench.started, bench.answered) == ([turn], [])
+
+
+def test_the_connector_learns_the_time_of_a_computed_token_from_full_steps() -> None:
+    bench = Bench()
+    bench.turn(10, 2)
+    bench.clock.run(1.0)
+    assert bench.engine.estimate.token_s == 0.0
+    bench.turn(2048, 2)
+    bench.clock.run(2.0)
+    assert bench.engine.estimate.token_s == pytest.approx(prefill_step_s(2048) / 2048)
