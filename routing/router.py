@@ -63,6 +63,7 @@ class Router:
         self.view, self.fleet = dispatcher.view, dispatcher.fleet
         self.reservations, self.waiting = dispatcher.reservations, dispatcher.waiting
         self.migration, self.observed = Migration(dispatcher), ObservedRequests(dispatcher)
+        self.adopt = self.observed.adopt
         self._counts, self.accompany, self.limit = dispatcher.counts, dispatcher.accompany, dispatcher.dispatch_limit
         self.count_outcome = self._counts.answered
         self.admission = Admission(self.view, self.reservations.free_at, self._unbound_wait_s, policy)

@@ -10,7 +10,7 @@ from gateway.traffic.queue_window import QueueWindow
 from routing.router import Router
 from routing.values.decision import Dispatched, Outcome, Queued, id_of
 from routing.values.inference_request import InferenceRequest
-from routing.values.observation import Completed, Failed, FirstToken, Observation
+from routing.values.observation import Completed, Failed, Observation
 
 
 class PoolRouter:
@@ -81,17 +81,12 @@ class PoolRouter:
             self._dispatched(dispatched, request)
         return dispatched
 
-    def adopt(self, request: InferenceRequest, engine_id: str, now: float, *, decoding: bool = False) -> int | None:
-        """Account for a request that another gateway has decided on; return the engine's incarnation here.
+    def adopt(self, request: InferenceRequest, engine_id: str, now: float) -> Dispatched | None:
+        """Account for a request that another gateway has decided on.
 
-        If the engine accepts no work here or the request is known, account for nothing and return None.
+        Return None if the engine accepts no work here or the request is known.
         """
-        if self.router.reservations.get(request.request_id) is not None:
-            return None
-        dispatched = self.router.observed.take(request, engine_id, now, counted=False)
-        if dispatched is None:
-            return None
-        self._feed.dispatched(dispatched.decision, request)
-        if decoding:
-            self.observe(FirstToken(request.request_id), now)
-        return dispatched.decision.incarnation
+        dispatched = self.router.adopt(request, engine_id, now)
+        if dispatched is not None:
+            self._feed.dispatched(dispatched.decision, request)
+        return dispatched

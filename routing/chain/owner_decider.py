@@ -62,8 +62,8 @@ ANSWERED, WITHDRAWN, LATE, REJECTED, UNREACHABLE = "answered", "withdrawn", "lat
 class AccountingDecider(Decider, Protocol):
     """The link after this one: a router that also accounts for requests that other gateways have decided on."""
 
-    def adopt(self, request: InferenceRequest, engine_id: str, now: float, *, decoding: bool = False) -> int | None:
-        """Account for the request; return the engine's incarnation, None if it accepts no work or knows the request."""
+    def adopt(self, request: InferenceRequest, engine_id: str, now: float) -> Dispatched | None:
+        """Account for the request; return None if the engine accepts no work here or the request is known."""
 
 
 class OwnerPeers(Protocol):
@@ -320,7 +320,7 @@ class OwnerDecider:
             return answer.rejected or Rejected(request.request_id, "", 1.0)
         if answer.advisory is not None:
             self._peers.take_advisory(request.request_id, answer.advisory)
-        incarnation = self._chain.adopt(request, decision.engine_id, now)
+        adopted = self._chain.adopt(request, decision.engine_id, now)
         decided_s, pair, incarnations = now - answer.age_s, decision.pair, self._router.fleet.incarnation
         if pair is not None:
             pair = msgspec.structs.replace(pair, incarnation=incarnations(pair.engine_id) or pair.incarnation)
@@ -329,7 +329,7 @@ class OwnerDecider:
             msgspec.structs.replace(
                 decision,
                 decided_s=decided_s,
-                incarnation=incarnations(decision.engine_id) if incarnation is None else incarnation,
+                incarnation=incarnations(decision.engine_id) if adopted is None else adopted.decision.incarnation,
                 migrated_s=decision.migrated_s and decided_s + decision.migrated_s - decision.decided_s,
                 pair=pair,
                 decided_by=f"{self._peers.name_of(owner)}, epoch {asked.epoch.number}"
@@ -345,10 +345,7 @@ class OwnerDecider:
         if isinstance(message, Ask):
             return self._ask(peer, message, now, same_keys=same_keys)
         if isinstance(message, Took):
-            request = received(message.request, now, same_keys=same_keys)
-            if self._chain.adopt(request, message.engine_id, now, decoding=message.decoding) is not None:
-                self._peer_of[request.request_id] = peer
-            return []
+            return self._adopt(peer, message, received(message.request, now, same_keys=same_keys), now)
         if isinstance(message, Afresh):
             return self.forget(now, frozenset((peer,)))
         if not isinstance(message, OwnerNotice | Withdraw) or self._peer_of.get(message.request_id) != peer:
@@ -382,6 +379,12 @@ class OwnerDecider:
         self._queued[request.request_id] = (ask, epoch)
         self._send(peer, OwnerAnswered(ask.ask_id, ask.pool_id, epoch))
         return []
+
+    def _adopt(self, peer: str, took: Took, request: InferenceRequest, now: float) -> list[ChainOutcome]:
+        if self._chain.adopt(request, took.engine_id, now) is None:
+            return []
+        self._peer_of[request.request_id] = peer
+        return self.followed(self._chain.observe(FirstToken(request.request_id), now), now) if took.decoding else []
 
     def _answer(self, peer: str, ask: Ask, epoch: OwnerEpoch, outcome: ChainOutcome, now: float) -> list[ChainOutcome]:
         if isinstance(outcome, Rejected):

@@ -1,4 +1,4 @@
-"""Requests routed by another proxy: the router counts them on their engine without choosing one."""
+"""Requests routed by another proxy or gateway: the router counts them on their engine without choosing one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,19 @@ from routing.values.inference_request import InferenceRequest
 
 
 class ObservedRequests:
-    """Entry point for requests of an observed pool. Their progress is reported to the router as usual."""
+    """Entry point for requests that others have routed. Their progress is reported to the router as usual."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
+
+    def adopt(self, request: InferenceRequest, engine_id: str, now: float) -> Dispatched | None:
+        """Bind a request that another gateway has decided on, and that it counts and compares.
+
+        Return None if the engine accepts no work here or the request is known.
+        """
+        if self._dispatcher.reservations.get(request.request_id) is not None:
+            return None
+        return self.take(request, engine_id, now, counted=False)
 
     def take(self, request: InferenceRequest, engine_id: str, now: float, *, counted: bool = True) -> Dispatched | None:
         """Bind a request to the engine that serves it. Return None if the engine is unknown or out of service.

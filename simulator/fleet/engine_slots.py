@@ -115,6 +115,15 @@ class Stations:
         """Give the engine a share of its usual load; its speed appears lower by that factor."""
         self.of(engine_id).load_share = load_share
 
+    def withdraw(self, engine_id: str, now: float) -> list[RequestRecord]:
+        """Remove and return the engine's requests without a first token."""
+        station = self.of(engine_id)
+        records = [item for item in station.live.values() if item.first_token_s is None]
+        for record in records:
+            station.engine.abort(record.request.request_id, now)
+            del station.live[record.request.request_id]
+        return records
+
     def die(self, engine_id: str) -> list[RequestRecord]:
         """Remove the engine and return its requests in order of dispatch."""
         station = self.of(engine_id)

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 
 from kvstore.index.lower_tiers import CPU
-from routing.ledger.fleet_view import EngineFacts
+from routing.chain.decider import Decider
 from routing.router import Router
-from routing.values.decision import Decision, Dispatched, Outcome, Queued, Rejected
+from routing.values.decision import ChainOutcome, Decision, Dispatched, Outcome, Queued, Rejected, id_of
 from routing.values.load_options import Fetch
 from routing.values.observation import Completed, Failed, Observation
 from routing.values.observation import FirstToken as FirstTokenSeen
@@ -61,16 +61,19 @@ Watch = Callable[["FleetSimulation"], bool]
 """Checks a run once per sample; True ends the run."""
 Happening = Callable[["FleetSimulation"], None]
 """An action at a virtual time."""
+Due = Station | FleetChange | Happening | tuple[Station, RequestRecord, int]
+"""An engine with an event, an action, or blocks that arrive at an engine for a request."""
 
 
 class FleetSimulation:
-    """One run. Mutable: the router, the stations, the agenda of due events, and the records.
+    """One run. Mutable: the routers, the stations, the agenda of due events, and the records.
 
     `records` has the outcome of each request by id, `history` the same outcomes in order of arrival. Without
     `transfers`, engines send each other nothing and the router takes this into account, as in every live pool. `nodes`
     builds the node managers that store computed blocks; without it, there are none. `samples` are taken once more than
     `uncounted` requests have arrived and until the last one arrives. Load reports of engines reach the router
-    `report_age_s` late; the router ignores reports that are too old for the policy.
+    `report_age_s` late; the router ignores reports that are too old for the policy. `others` are the routers of other
+    gateways. They receive the same facts, but samples show the view of `router`.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class FleetSimulation:
         build_engine: Callable[[], SimulatedEngine],
         engine_ids: Sequence[str],
         *,
+        others: Sequence[Router] = (),
         changes: Iterable[FleetChange] = (),
         transfers: BlockTransfers | None = None,
         nodes: Callable[[At], FleetNodes] | None = None,
@@ -88,7 +92,7 @@ class FleetSimulation:
         report_age_s: float = 0.0,
         log: EventLog | None = None,
     ) -> None:
-        self.router = router
+        self.router, self.routers = router, (router, *others)
         self.records: dict[str, RequestRecord] = {}
         self.history: list[RequestRecord] = []
         self.now, self.unfinished = 0.0, 0
@@ -97,21 +101,20 @@ class FleetSimulation:
         self.samples = samples if samples is not None else LoadSamples()
         self._source, self._transfers = source, transfers
         self.stations = Stations(build_engine)
-        router.view.sending_until = None if transfers is None else transfers.sending_until
         self.nodes = None if nodes is None else nodes(lambda at_s, do: self.call_at(at_s, lambda _: do()))
-        router.follow_nodes(None if self.nodes is None else self.nodes.ledger)
+        for one in self.routers:
+            one.view.sending_until = None if transfers is None else transfers.sending_until
+            one.follow_nodes(None if self.nodes is None else self.nodes.ledger)
         self._learning = CostLearning(router.policy, router.fleet.loading_costs)
         self._report_age_s, self._uncounted = report_age_s, uncounted
         self._next_sample_s, self._log = 0.0, log
-        self._agenda: list[
-            tuple[float, int, int, Station | FleetChange | Happening | tuple[Station, RequestRecord, int]]
-        ] = []
+        self._agenda: list[tuple[float, int, int, Due]] = []
         self._serial = 0
         self._wake_s: float | None = None
         self._next_probe_s = 0.0
         for engine_id in engine_ids:
             self.stations.join(engine_id, 1.0)
-        self.deliver(router.set_engines(self._facts(), 0.0))
+        self._set_engines()
         for change in sorted(changes, key=lambda item: item.at_s):
             self._put(change.at_s, _CHANGE, change)
 
@@ -143,7 +146,7 @@ class FleetSimulation:
             if arrival_s <= now:
                 self._arrive()
             else:
-                self.deliver(self.router.tick(now))
+                self._every(lambda router: router.tick(self.now))
 
     def call_at(self, at_s: float, happening: Happening) -> None:
         """Schedule an action at a future time, ordered like a fleet change. It does not prolong the run."""
@@ -155,7 +158,8 @@ class FleetSimulation:
 
     def check(self) -> None:
         """Raise AssertionError unless router, engines, and records are consistent."""
-        self.router.check()
+        for router in self.routers:
+            router.check()
         self.stations.check()
         if self.nodes is not None:
             self.nodes.check()
@@ -166,14 +170,12 @@ class FleetSimulation:
     # -- time
 
     def _next_wake_s(self) -> float:
-        wake = self.router.next_wake(self.now) if self._has_queued() else None
+        wakes = [router.next_wake(self.now) for router in self.routers if router.waiting or router.deferred]
+        wake = min((item for item in wakes if item is not None), default=None)
         if wake is None:
             return math.inf
         # Rounded up, and always later than now: a wake due at once could repeat without end.
         return max(math.ceil(wake * _WAKES_PER_S), math.floor(self.now * _WAKES_PER_S) + 1) / _WAKES_PER_S
-
-    def _has_queued(self) -> bool:
-        return bool(self.router.waiting or self.router.deferred)
 
     def _sample(self) -> None:
         if not self._source.over and (len(self.history) > self._uncounted or not self._uncounted):
@@ -184,7 +186,7 @@ class FleetSimulation:
         """Report on all engines, like a prober with timely reports."""
         self._next_probe_s = self.now + PROBE_INTERVAL_S
         if self._learning.due(self.now):
-            self.deliver(self.router.set_engines(self._facts(), self.now))
+            self._set_engines()
         for station in self.stations:
             self._report(station, probed=True)
 
@@ -197,28 +199,31 @@ class FleetSimulation:
             self.call_at(self.now + self._report_age_s, lambda simulation: simulation.take_load(engine_id, load))
 
     def take_load(self, engine_id: str, load: LoadReport) -> None:
-        """Deliver an engine's load report to the router."""
-        self.router.note_memory(engine_id, load.kv_usage)
+        """Deliver an engine's load report to the routers."""
+        for router in self.routers:
+            router.note_memory(engine_id, load.kv_usage)
         if self._report_age_s > self.router.policy.dispatch_limit.report_ttl_s:
             return
-        self.deliver(self.router.report(engine_id, load.waiting, self.now, load.room_tokens))
+        self._every(lambda router: router.report(engine_id, load.waiting, self.now, load.room_tokens))
 
-    def _facts(self) -> list[EngineFacts]:
+    def _every(self, call: Callable[[Router], list[Outcome]]) -> None:
+        """Call each gateway's router, and apply the outcomes."""
+        for router in self.routers:
+            self.deliver(call(router))
+
+    def _set_engines(self) -> None:
         facts = self.stations.facts()
         if self.nodes is not None:
             self.nodes.set_engines([fact.engine_id for fact in facts])
-        return self._learning.facts(facts)
+        facts = self._learning.facts(facts)
+        self._every(lambda router: router.set_engines(facts, self.now))
 
-    def _put(
-        self, at_s: float, rank: int, what: Station | FleetChange | Happening | tuple[Station, RequestRecord, int]
-    ) -> None:
+    def _put(self, at_s: float, rank: int, what: Due) -> None:
         self._serial += 1
         # The serial number keeps ties in order of scheduling, and what is never compared.
         heappush(self._agenda, (at_s, rank, self._serial, what))
 
-    def _do(
-        self, entry: tuple[float, int, int, Station | FleetChange | Happening | tuple[Station, RequestRecord, int]]
-    ) -> None:
+    def _do(self, entry: tuple[float, int, int, Due]) -> None:
         what = entry[3]
         if isinstance(what, Station):
             # Entries of an engine's earlier due times stay in the heap and are skipped.
@@ -250,32 +255,32 @@ class FleetSimulation:
         self._note("arrives", request.request_id, "")
         self._submit(record)
 
+    def _chain_of(self, _request_id: str) -> Decider:
+        """Return the decision chain of the gateway that the request arrived at."""
+        return self.router
+
     def _submit(self, record: RequestRecord) -> None:
-        self.take_outcome(self.router.place(record.request, self.now), record)
+        request = record.request
+        self.deliver([self._chain_of(request.request_id).place(request, self.now)])
 
     def _observe(self, observation: Observation) -> None:
-        self.deliver(self.router.observe(observation, self.now))
+        self.deliver(self._chain_of(observation.request_id).observe(observation, self.now))
 
-    def deliver(self, outcomes: list[Outcome]) -> None:
-        """Apply the router's outcomes."""
+    def deliver(self, outcomes: Sequence[ChainOutcome]) -> None:
+        """Apply a chain's outcomes. The next wake can change with any call of it."""
         self._wake_s = None
         for outcome in outcomes:
-            request_id = outcome.request_id if isinstance(outcome, Rejected) else outcome.decision.decision_id
-            self.take_outcome(outcome, self.records[request_id])
-
-    def take_outcome(self, outcome: Outcome, record: RequestRecord) -> None:
-        """Apply one outcome of the router. The router's next wake can change with any of them."""
-        self._wake_s = None
-        if isinstance(outcome, Dispatched):
-            self._dispatch(record, outcome.decision)
-        elif isinstance(outcome, Queued):
-            record.engine_id = outcome.decision.engine_id
-            self._note("waits", record.request.request_id, record.engine_id)
-            if self.nodes is not None:
-                self.nodes.queued(record.request, outcome, self.now)
-        else:
-            self._note(f"rejected:{outcome.code}", outcome.request_id, "")
-            self._end(record, REJECTED)
+            record = self.records[id_of(outcome)]
+            if isinstance(outcome, Dispatched):
+                self._dispatch(record, outcome.decision)
+            elif isinstance(outcome, Queued):
+                record.engine_id = outcome.decision.engine_id
+                self._note("waits", record.request.request_id, record.engine_id)
+                if self.nodes is not None:
+                    self.nodes.queued(record.request, outcome, self.now)
+            elif isinstance(outcome, Rejected):
+                self._note(f"rejected:{outcome.code}", outcome.request_id, "")
+                self._end(record, REJECTED)
 
     def _dispatch(self, record: RequestRecord, decision: Decision) -> None:
         engine_id = decision.engine_id
@@ -303,9 +308,8 @@ class FleetSimulation:
         if self.nodes is None or not fetch.node or not isinstance(engine, TransferringEngine):
             return False
         held = engine.held_blocks(request.keys[: fetch.blocks])
-        hits = (self.nodes.hit_tokens(request, blocks) for blocks in (held, max(held, fetch.blocks)))
-        without_s, with_s = (self.nodes.prefill_s(request, hit) / station.speed for hit in hits)
-        loading = self.nodes.load(fetch, request, station.engine_id, held, self.now, without_s - with_s)
+        budget_s = self.nodes.saved_s(request, held, fetch.blocks, station.speed)
+        loading = self.nodes.load(fetch, request, station.engine_id, held, self.now, budget_s)
         if loading is None:
             return False
         self._put(loading.ends_s, _LANDING, (station, record, loading.blocks))
@@ -338,24 +342,15 @@ class FleetSimulation:
     def _fail(self, record: RequestRecord) -> None:
         self._note("failed", record.request.request_id, record.engine_id)
         self._end(record, FAILED)
-        self.deliver(self.router.observe(Failed(record.request.request_id), self.now))
+        self._observe(Failed(record.request.request_id))
 
     def _take_in(self, station: Station, events: list[EngineEvent]) -> None:
-        """Record an engine's events, and report to the router what a gateway would observe of them."""
-        router, records, now, learning = self.router, self.records, self.now, self._learning
+        """Record an engine's events, and report to the routers what gateways would observe of them."""
+        records, now, learning = self.records, self.now, self._learning
         self._report(station)
         for event in events:
-            if isinstance(event, BlocksStored):
-                router.blocks_stored(station.engine_id, event.keys)
-                if self.nodes is not None and event.request_id and not event.loaded:
-                    end = event.first_block + len(event.keys)
-                    keys = records[event.request_id].request.keys[event.first_block : end]
-                    self.nodes.stored(station.engine_id, keys, event.parent, now)
-            elif isinstance(event, BlocksRemoved):
-                router.blocks_removed(station.engine_id, event.keys)
-            elif isinstance(event, TierChanged):
-                router.fleet.change_tier(station.engine_id, CPU, True, event.stored)
-                router.fleet.change_tier(station.engine_id, CPU, False, event.removed)
+            if isinstance(event, BlocksStored | BlocksRemoved | TierChanged):
+                self._follow_cache(station.engine_id, event)
             elif isinstance(event, PrefillStarted):
                 record = records[event.request_id]
                 if record.hit_tokens is None:
@@ -372,6 +367,20 @@ class FleetSimulation:
                 learning.completed(event.request_id, now, record.hit_tokens, record.output_tokens)
                 self._observe(Completed(event.request_id, record.hit_tokens))
 
+    def _follow_cache(self, engine_id: str, event: BlocksStored | BlocksRemoved | TierChanged) -> None:
+        for router in self.routers:
+            if isinstance(event, BlocksStored):
+                router.blocks_stored(engine_id, event.keys)
+            elif isinstance(event, BlocksRemoved):
+                router.blocks_removed(engine_id, event.keys)
+            else:
+                router.fleet.change_tier(engine_id, CPU, True, event.stored)
+                router.fleet.change_tier(engine_id, CPU, False, event.removed)
+        if isinstance(event, BlocksStored) and self.nodes is not None and event.request_id and not event.loaded:
+            end = event.first_block + len(event.keys)
+            keys = self.records[event.request_id].request.keys[event.first_block : end]
+            self.nodes.stored(engine_id, keys, event.parent, self.now)
+
     def _first_token(self, station: Station, event: FirstTokenEvent) -> None:
         record = self.records[event.request_id]
         if record.first_token_s is not None:
@@ -380,19 +389,18 @@ class FleetSimulation:
         self._note("first_token", event.request_id, station.engine_id)
         self._learning.first_token(event.request_id, event.at_s)
         self._observe(FirstTokenSeen(event.request_id))
-        if self.decode_gate is not None and record.output_tokens > 1:
-            self._turn_away_unless(self.decode_gate(self.router, station.engine_id), station, record)
+        gate = self.decode_gate
+        if gate is not None and record.output_tokens > 1 and not gate(self.router, station.engine_id):
+            self._turn_away(station, record)
 
-    def _turn_away_unless(self, admitted: bool, station: Station, record: RequestRecord) -> None:
-        """Reject a request after its prefill, which is wasted, unless it can decode."""
-        if admitted:
-            return
+    def _turn_away(self, station: Station, record: RequestRecord) -> None:
+        """Reject a request that cannot decode after its prefill, which is wasted."""
         request_id = record.request.request_id
         station.engine.abort(request_id, self.now)
         del station.live[request_id]
         self._note("rejected:after_prefill", request_id, station.engine_id)
         self._end(record, REJECTED)
-        self.deliver(self.router.observe(Failed(request_id), self.now))
+        self._observe(Failed(request_id))
 
     def _end(self, record: RequestRecord, status: str) -> None:
         record.status = status
@@ -412,7 +420,7 @@ class FleetSimulation:
         if isinstance(change, PolicyChanges):
             self._note("policy", "", "")
             self._learning.adopt(change.policy)
-            self.deliver(self.router.set_policy(change.policy, self.router.policy_version + 1, self.now))
+            self._every(lambda router: router.set_policy(change.policy, router.policy_version + 1, self.now))
             return
         orphans: list[RequestRecord] = []
         if isinstance(change, EngineJoins):
@@ -423,21 +431,13 @@ class FleetSimulation:
             orphans = self.stations.die(change.engine_id)
         elif isinstance(change, EngineWeighs):
             self.stations.weigh(change.engine_id, change.load_share)
-            orphans = self._withdrawn(change.engine_id) if change.rescue else []
+            if change.rescue:
+                orphans = self.stations.withdraw(change.engine_id, self.now)
+                self.stir(change.engine_id)
         self._note(type(change).__name__, "", change.engine_id)
-        self.deliver(self.router.set_engines(self._facts(), self.now))
+        self._set_engines()
         for record in orphans:
             self._orphan(record)
-
-    def _withdrawn(self, engine_id: str) -> list[RequestRecord]:
-        """Remove and return an engine's requests without a first token."""
-        station = self.stations.of(engine_id)
-        records = [item for item in station.live.values() if item.first_token_s is None]
-        for record in records:
-            station.engine.abort(record.request.request_id, self.now)
-            del station.live[record.request.request_id]
-        self._schedule(station)
-        return records
 
     def _orphan(self, record: RequestRecord) -> None:
         """Place a request again after its engine died. A request that already had its first token fails."""
@@ -445,6 +445,6 @@ class FleetSimulation:
             self._fail(record)
             return
         # First, since the router rejects an id that it still has.
-        self.deliver(self.router.observe(Failed(record.request.request_id), self.now))
+        self._observe(Failed(record.request.request_id))
         record.engine_id, record.hit_tokens = "", None
         self._submit(record)

@@ -1,167 +1,153 @@
 """One pool behind several gateways: one gateway decides for all, or each gateway decides alone.
 
-A balancer assigns each request to a random gateway. All gateways receive the engines' KV events and reports. A gateway
+A balancer assigns each request to a random gateway, which relays it. All gateways receive the engines' KV events and
+reports. Each gateway drives the production link to the pool's owner, whose messages take half a round trip. A gateway
 that decides alone does not know what the others have dispatched and queued.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
 from typing_extensions import override
 
-from routing.ledger.fleet_view import EngineFacts
-from routing.policy.policy_document import RoutingPolicy
-from routing.registry import Table
+from routing.chain.decider import Decider
+from routing.chain.owner_decider import OwnerDecider
+from routing.chain.owner_messages import Ask, OwnerAnswered, OwnerEpoch, OwnerMessage
+from routing.chain.ownership import ASKS, Around, Ownership
 from routing.router import Router
-from routing.values.decision import Outcome
+from routing.values.decision import ChainOutcome, Decision, Outcome, Queued
 from routing.values.inference_request import InferenceRequest
-from routing.values.observation import Completed, Failed, Observation
-from simulator.fleet.engine_slots import Station
 from simulator.fleet.fleet_simulation import FleetSimulation
 from simulator.fleet.request_record import RequestRecord
+from simulator.link import Link
+
+SETTLE_S = 0.1
+"""Seconds between a gateway's checks for late answers, as in gateways."""
 
 
-class SeparateGateways(Router):
-    """Gateways that do not know about each other. This router belongs to the first gateway, `others` to the others.
+class SharingGateway:
+    """One gateway with its link to the pool's owner. It reaches all other gateways, which use the same secret."""
 
-    Mutable besides the routers: which gateway has each request. Samples show the first gateway's view.
+    def __init__(self, tag: str, router: Router) -> None:
+        self.router = router
+        self.link = OwnerDecider(router, router, Ownership(tag, 0.0), self)
+
+    def connected(self, _tag: str) -> bool:
+        """Return True: no connection is lost."""
+        return True
+
+    def name_of(self, tag: str) -> str:
+        """Return the gateway's name."""
+        return tag
+
+    def has_same_keys(self, _tag: str) -> bool:
+        """Return True: all gateways have one secret."""
+        return True
+
+    def unreachable_here(self) -> frozenset[str]:
+        """Return no engines: each gateway reaches all of them."""
+        return frozenset()
+
+    def count(self, result: str) -> None:
+        """Count nothing."""
+
+    def advisory_followed(self, _request: InferenceRequest, _decision: Decision) -> None:
+        """Return None: no session is announced."""
+
+    def take_advisory(self, request_id: str, advisory: object) -> None:
+        """Record nothing: no session is announced."""
+
+
+class SharedPoolSimulation(FleetSimulation):
+    """A pool behind several gateways; the first one owns it, if any.
+
+    Mutable besides the simulation's state: the gateways, the gateway of each request, and whether they settle again.
     """
 
-    def __init__(self, policy: RoutingPolicy, gateways: int, *, seed: int, placements: Table) -> None:
-        super().__init__("simulation", policy, 1, seed=seed, placements=placements)
-        self.others = [Router("simulation", policy, 1, seed=seed, placements=placements) for _ in range(gateways - 1)]
+    def __init__(
+        self, router: Router, *fleet: Any, others: Sequence[Router], rtt_s: float | None, seed: int, **options: Any
+    ) -> None:
+        """`rtt_s` is the round trip between two gateways in seconds, None if each decides alone."""
+        self._gateways = [SharingGateway(str(number), one) for number, one in enumerate((router, *others))]
+        self._epoch = OwnerEpoch(0 if rtt_s is None else 1, "" if rtt_s is None else "0")
+        self._way = Link(latency_s=(rtt_s or 0.0) / 2)
         # Not the router's generator, whose draws must not depend on the number of gateways.
         self._rng = Random(f"{seed}:balancer")
-        self._of: dict[str, int] = {}
+        self._of: dict[str, SharingGateway] = {}
+        super().__init__(router, *fleet, others=others, **options)
+        self._settle(self)
+
+    def _settle(self, _simulation: FleetSimulation) -> None:
+        """Do each gateway's periodic work: it receives the owner's heartbeat, and judges whether answers are late."""
+        now, tags = self.now, frozenset(map(str, range(len(self._gateways))))
+        for number, gateway in enumerate(self._gateways):
+            link, ownership, others = gateway.link, gateway.link.ownership, tags - {str(number)}
+            self.deliver(link.sweep(now, now))
+            ownership.receive(self._epoch, self._epoch.owner, now)
+            if not number:
+                ownership.renewed(now)
+            ownership.settle(Around(others, others, frozenset(), frozenset(), True), now)
+            epoch = ownership.seen if ownership.role == ASKS else None
+            if epoch != link.epoch:
+                self.deliver(link.follow(epoch, partial(self._is_of, gateway), now))
+        # Without another event, no answer is under way, so that none can be late.
+        self._settles = bool(self._agenda)
+        if self._settles:
+            self.call_at(now + SETTLE_S, self._settle)
+
+    def _is_of(self, gateway: SharingGateway, request_id: str) -> bool:
+        return self._of.get(request_id) is gateway
 
     @override
-    def set_engines(self, engines: Sequence[EngineFacts], now: float) -> list[Outcome]:
-        return self._all(super().set_engines(engines, now), lambda item: item.set_engines(engines, now))
+    def _every(self, call: Callable[[Router], list[Outcome]]) -> None:
+        for gateway in self._gateways:
+            self.deliver(gateway.link.followed(call(gateway.router), self.now))
 
     @override
-    def set_policy(self, policy: RoutingPolicy, version: int, now: float) -> list[Outcome]:
-        return self._all(super().set_policy(policy, version, now), lambda item: item.set_policy(policy, version, now))
-
-    @override
-    def tick(self, now: float) -> list[Outcome]:
-        return self._all(super().tick(now), lambda item: item.tick(now))
-
-    @override
-    def report(self, engine_id: str, pending: int, now: float, room_tokens: int | None = None) -> list[Outcome]:
-        first = super().report(engine_id, pending, now, room_tokens)
-        return self._all(first, lambda item: item.report(engine_id, pending, now, room_tokens))
-
-    @override
-    def note_memory(self, engine_id: str, kv_usage: float) -> None:
-        super().note_memory(engine_id, kv_usage)
-        for other in self.others:
-            other.note_memory(engine_id, kv_usage)
-
-    @override
-    def blocks_stored(self, engine_id: str, keys: Sequence[int]) -> None:
-        super().blocks_stored(engine_id, keys)
-        for other in self.others:
-            other.blocks_stored(engine_id, keys)
-
-    @override
-    def blocks_removed(self, engine_id: str, keys: Sequence[int]) -> None:
-        super().blocks_removed(engine_id, keys)
-        for other in self.others:
-            other.blocks_removed(engine_id, keys)
-
-    @override
-    def place(
-        self, request: InferenceRequest, now: float, *, hold: bool = True, excluded: frozenset[str] = frozenset()
-    ) -> Outcome:
-        number = self._of.get(request.request_id)
-        if number is None:
-            number = self._of[request.request_id] = self._rng.randrange(len(self.others) + 1)
-        if number:
-            return self.others[number - 1].place(request, now, hold=hold, excluded=excluded)
-        return super().place(request, now, hold=hold, excluded=excluded)
-
-    @override
-    def observe(self, observation: Observation, now: float) -> list[Outcome]:
-        request_id = observation.request_id
-        number = self._of.get(request_id, 0)
-        if isinstance(observation, Completed | Failed):
-            self._of.pop(request_id, None)
-        return self.others[number - 1].observe(observation, now) if number else super().observe(observation, now)
-
-    @override
-    def next_wake(self, now: float) -> float | None:
-        wakes = [super().next_wake(now), *(other.next_wake(now) for other in self.others)]
-        return min((wake for wake in wakes if wake is not None), default=None)
-
-    @override
-    def check(self) -> None:
-        super().check()
-        for other in self.others:
-            other.check()
-
-    def _all(self, outcomes: list[Outcome], call: Callable[[Router], list[Outcome]]) -> list[Outcome]:
-        return [*outcomes, *(outcome for other in self.others for outcome in call(other))]
-
-
-class UnownedPool(FleetSimulation):
-    """A pool in which each gateway decides alone; the router is a SeparateGateways."""
-
-    @override
-    def _has_queued(self) -> bool:
-        routers = [self.router, *(self.router.others if isinstance(self.router, SeparateGateways) else ())]
-        return any(router.waiting or router.deferred for router in routers)
-
-
-class OwnedPoolSimulation(FleetSimulation):
-    """One gateway owns the pool. The others send it requests, half a round trip away, and relay responses themselves.
-
-    Mutable besides the simulation's state: the requests that arrived at another gateway.
-    """
-
-    def __init__(self, *fleet: Any, gateways: int, rtt_s: float, seed: int, **options: Any) -> None:
-        """`rtt_s` is the round trip between two gateways in seconds; all other arguments are FleetSimulation's."""
-        self._gateways = gateways
-        self._way_s = rtt_s / 2
-        # Not the router's generator, whose draws must not depend on the number of gateways.
-        self._rng = Random(f"{seed}:balancer")
-        self._asked: set[str] = set()
-        super().__init__(*fleet, **options)
+    def _chain_of(self, request_id: str) -> Decider:
+        gateway = self._of.get(request_id)
+        if gateway is None:
+            gateway = self._of[request_id] = self._rng.choice(self._gateways)
+        return gateway.link
 
     @override
     def _submit(self, record: RequestRecord) -> None:
-        request = record.request
-        if request.request_id not in self._asked and not self._rng.randrange(self._gateways):
-            super()._submit(record)
-            return
-        self._asked.add(request.request_id)
-
-        def arrive(simulation: FleetSimulation) -> None:
-            simulation.take_outcome(simulation.router.place(request, simulation.now), record)
-
-        self.call_at(self.now + self._way_s, arrive)
+        if not self._settles:
+            self._settle(self)
+        super()._submit(record)
 
     @override
-    def _send(self, station: Station, record: RequestRecord, loaded_blocks: int = 0) -> None:
-        if record.request.request_id not in self._asked:
-            super()._send(station, record, loaded_blocks)
+    def deliver(self, outcomes: Sequence[ChainOutcome]) -> None:
+        """Apply a chain's outcomes, and send its messages to the other gateways."""
+        super().deliver(outcomes)
+        for sender in self._gateways:
+            for tag, message in sender.link.take_messages() if sender.link.outbox else ():
+                arrives = partial(self._receive, self._gateways[int(tag)], str(self._gateways.index(sender)), message)
+                self.call_at(self._way.carry(0, self.now), arrives)
+
+    def _receive(self, gateway: SharingGateway, sender: str, message: OwnerMessage, _simulation: object) -> None:
+        link, waiting = gateway.link, gateway.router.waiting
+        if isinstance(message, OwnerAnswered):
+            self.deliver(link.answered(message, self.now))
             return
-
-        def arrive(_simulation: FleetSimulation) -> None:
-            if station.alive and station.live.get(record.request.request_id) is record:
-                # Not super(), which would take this function's argument for self.
-                FleetSimulation._send(self, station, record, loaded_blocks)
-
-        self.call_at(self.now + self._way_s, arrive)
+        self.deliver(link.receive(sender, message, self.now, same_keys=True))
+        name = message.request.request_id if isinstance(message, Ask) else ""
+        if self.nodes is not None and name in waiting:
+            # Blocks are moved for the owner's queue, whichever gateway asked.
+            queued = Queued(waiting.decision(name), waiting.queued(name).loads)
+            self.nodes.queued(self.records[name].request, queued, self.now)
 
     @override
-    def _observe(self, observation: Observation) -> None:
-        if observation.request_id in self._asked:
-            self.call_at(
-                self.now + self._way_s,
-                lambda simulation: simulation.deliver(simulation.router.observe(observation, simulation.now)),
-            )
-        else:
-            super()._observe(observation)
+    def _dispatch(self, record: RequestRecord, decision: Decision) -> None:
+        if self.stations.get(decision.engine_id) is None:
+            # The engine has died while the owner's answer was under way.
+            self._orphan(record)
+            return
+        if not record.engine_id and decision.migrated_s:
+            # In the owner's queue.
+            record.migrations += 1
+        super()._dispatch(record, decision)

@@ -89,13 +89,12 @@ class FleetNodes:
             self._publish_changes(home)
         self._shrink(now)
 
-    def hit_tokens(self, request: InferenceRequest, blocks: int) -> int:
-        """Return how many prompt tokens this many leading blocks save."""
-        return self._profile.hit_tokens(request.prompt_tokens, blocks)
-
-    def prefill_s(self, request: InferenceRequest, hit_tokens: int) -> float:
-        """Return the seconds of a prefill on an engine with speed 1."""
-        return self._profile.prefill_s(request.prompt_tokens, hit_tokens)
+    def saved_s(self, request: InferenceRequest, held: int, blocks: int, speed: float) -> float:
+        """Return the seconds of prefill that a load after `held` blocks saves an engine of this speed."""
+        profile, tokens = self._profile, request.prompt_tokens
+        hits = [profile.hit_tokens(tokens, count) for count in (held, max(held, blocks))]
+        without_s, with_s = (profile.prefill_s(tokens, hit) / speed for hit in hits)
+        return without_s - with_s
 
     def load(
         self, fetch: Fetch, request: InferenceRequest, engine_id: str, held: int, now: float, budget_s: float

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -24,7 +24,7 @@ from simulator.fleet.event_log import EventLog
 from simulator.fleet.fleet_changes import FleetChange
 from simulator.fleet.fleet_simulation import FleetSimulation, Watch
 from simulator.fleet.load_samples import LoadSamples
-from simulator.fleet.several_gateways import OwnedPoolSimulation, SeparateGateways, UnownedPool
+from simulator.fleet.several_gateways import SharedPoolSimulation
 from simulator.kv_nodes.fleet_nodes import FleetNodes
 from simulator.kv_nodes.kv_nodes_spec import KvNodesSpec
 from simulator.workloads.arrival_pattern import ArrivalPattern
@@ -139,14 +139,13 @@ def simulation_of(
     profile = spec.profile
     profiles = engine_profiles(profile, spec.seed)
     transfers = BlockTransfers(profile.kv_bytes_per_token, profile.link_bytes_per_s) if spec.transfers else None
-    if spec.gateways == 1 or spec.owner:
-        router = Router("simulation", spec.policy, 1, seed=spec.seed, placements=placements)
-    else:
-        router = SeparateGateways(spec.policy, spec.gateways, seed=spec.seed, placements=placements)
+    router, *others = (
+        Router("simulation", spec.policy, 1, seed=spec.seed, placements=placements) for _ in range(spec.gateways)
+    )
     router.arms.attempt(router.arms.built(spec.arms, spec.policy.order.name))
     incoming = source if source is not None else spec.arrivals.source(arrivals, spec.qps, spec.seed)
     kv_nodes = spec.kv_nodes
-    options = {
+    options: dict[str, Any] = {
         "changes": spec.changes,
         "transfers": transfers,
         "samples": LoadSamples(spec.sample_every_s, keep=spec.keep_series),
@@ -156,14 +155,13 @@ def simulation_of(
     }
     if spec.prefill:
         return DisaggregatedFleet(router, incoming, profile, roles_of(spec), **options)
-    kind: Callable[..., FleetSimulation] = FleetSimulation
-    if spec.gateways > 1:
-        kind = UnownedPool
-    if spec.gateways > 1 and spec.owner:
-        kind = partial(OwnedPoolSimulation, gateways=spec.gateways, rtt_s=spec.owner_rtt_s, seed=spec.seed)
     nodes = None if kv_nodes is None else lambda at: FleetNodes(kv_nodes, profile, at)
     engines = (lambda: build_engine(spec.engine_model, next(profiles))), engine_names(spec.engines)
-    return kind(router, incoming, *engines, nodes=nodes, **options)
+    fleet = router, incoming, *engines
+    if others:
+        rtt_s = spec.owner_rtt_s if spec.owner else None
+        return SharedPoolSimulation(*fleet, others=others, rtt_s=rtt_s, seed=spec.seed, nodes=nodes, **options)
+    return FleetSimulation(*fleet, nodes=nodes, **options)
 
 
 def run(spec: RunSpec, workload: Workload, watch: Watch | None = None) -> FleetSimulation:
