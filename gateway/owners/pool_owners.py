@@ -64,7 +64,7 @@ class PoolPeers:
     """The other gateways of one pool's link (OwnerPeers)."""
 
     def __init__(self, owners: PoolOwners, pool: LivePool, metrics: GatewayMetrics, advisories: Advisories) -> None:
-        self.connected, self.name_of, self.has_same_keys = owners.connected, owners.name_of, owners.has_same_keys
+        self.session, self.name_of, self.has_same_keys = owners.session, owners.name_of, owners.has_same_keys
         self.advisory_followed, self.take_advisory = advisories.decided, advisories.outcome
         self._pool, self._metrics = pool, metrics
 
@@ -327,9 +327,9 @@ class PoolOwners:
 
     # -- messages
 
-    def connected(self, tag: str) -> bool:
-        """Return whether messages reach the gateway with this tag."""
-        return self._links.connected(tag)
+    def session(self, tag: str) -> object | None:
+        """Return the connection to the gateway with this tag, None if messages do not reach it."""
+        return self._links.session(tag)
 
     def name_of(self, tag: str) -> str:
         """Return the name of the gateway with this tag."""

@@ -178,8 +178,12 @@ class PeerLinks:
 
     def connected(self, name: str) -> bool:
         """Return whether this peer is connected now."""
+        return self.session(name) is not None
+
+    def session(self, name: str) -> PeerSession | None:
+        """Return the session of the connection to this peer, None without a connection."""
         link = self._links.get(name)
-        return link is not None and link.connected
+        return link.session if link is not None and link.connected else None
 
     def refused(self, name: str) -> bool:
         """Return whether the last connection attempt was refused, so that no process listens there."""

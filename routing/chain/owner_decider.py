@@ -15,10 +15,7 @@ from routing.advisories.advised_routing import Advised
 from routing.advisories.advised_sessions import StoredAdvisory
 from routing.chain.decider import Decider
 from routing.chain.owner_messages import (
-    COMPLETED,
-    FAILED,
-    FIRST_TOKEN,
-    HANDED_OVER,
+    ANSWERS_LOST,
     Afresh,
     Ask,
     OwnerAnswered,
@@ -27,6 +24,7 @@ from routing.chain.owner_messages import (
     OwnerNotice,
     Took,
     Withdraw,
+    notice_of,
     received,
     sent,
 )
@@ -47,7 +45,7 @@ from routing.values.decision import (
     id_of,
 )
 from routing.values.inference_request import InferenceRequest
-from routing.values.observation import Completed, Failed, FirstToken, HandedOver, Observation
+from routing.values.observation import Completed, Failed, FirstToken, Observation
 
 ANSWER_S = 0.25
 """An owner that has not answered within this many seconds is not asked for a while."""
@@ -69,8 +67,8 @@ class AccountingDecider(Decider, Protocol):
 class OwnerPeers(Protocol):
     """The other gateways of the region. `tag` identifies one."""
 
-    def connected(self, tag: str) -> bool:
-        """Return whether messages reach the gateway."""
+    def session(self, tag: str) -> object | None:
+        """Return the connection to the gateway, another one after each loss. None: messages do not reach it."""
 
     def name_of(self, tag: str) -> str:
         """Return the gateway's name."""
@@ -106,8 +104,9 @@ class _Asked(msgspec.Struct, gc=False):
 class OwnerDecider:
     """One pool's link to its owner, which may be this gateway.
 
-    Mutable: `epoch` (the owner to ask; None: there is none), the asks that wait for an answer, our requests that wait
-    here, the gateway of each peer's request, and the peers' requests that wait here.
+    Mutable: `epoch` (the owner to ask; None: there is none) and the connection to it, the asks that wait for an answer,
+    our requests that wait here, the gateway of each peer's request, the peers' requests that wait here, and the
+    connections to peers that asked.
     """
 
     def __init__(self, router: Router, chain: AccountingDecider, ownership: Ownership, peers: OwnerPeers) -> None:
@@ -120,17 +119,25 @@ class OwnerDecider:
         self._ask_of: dict[str, int] = {}
         self._next_id = 0
         self._unreached = False
+        self._session: object | None = None
         self._here: dict[str, InferenceRequest] = {}
         self._alone: set[str] = set()
         self._peer_of: dict[str, str] = {}
         self._queued: dict[str, tuple[Ask, OwnerEpoch]] = {}
+        self._sessions: dict[str, object | None] = {}
 
     # -- our own requests
 
     def place(
         self, request: InferenceRequest, now: float, *, hold: bool = True, excluded: frozenset[str] = frozenset()
     ) -> ChainOutcome:
-        """Ask the owner, or decide without one. An asked request is Queued, with or without `hold`."""
+        """Ask the owner, or decide without one. An asked request is Queued, with or without `hold`.
+
+        Raise ValueError for the id of a request that has not ended.
+        """
+        name = request.request_id
+        if name in self._ask_of or name in self._here or self._router.reservations.get(name) is not None:
+            raise ValueError(f"request {name} is already here; ids are used once")
         if self._asks(_Asked(request, self.epoch or OwnerEpoch(), hold, excluded), now):
             choice = Choice(CENTRAL, "")
             router = self._router
@@ -142,7 +149,7 @@ class OwnerDecider:
         epoch, peers = self.epoch, self._peers
         if epoch is None or len(self._asked) >= MAX_WAITING:
             return False
-        if not peers.connected(epoch.owner):
+        if peers.session(epoch.owner) is None:
             peers.count(UNREACHABLE)
             self._unreached = True
             return False
@@ -192,14 +199,7 @@ class OwnerDecider:
             self._alone.discard(name)
         outcomes = self.followed(self._chain.observe(observation, now), now)
         if self.epoch is not None:
-            moment, cached = FAILED, None
-            if isinstance(observation, Completed):
-                moment, cached = COMPLETED, observation.cached_tokens
-            elif isinstance(observation, FirstToken):
-                moment = FIRST_TOKEN
-            elif isinstance(observation, HandedOver):
-                moment = HANDED_OVER
-            self._notify(OwnerNotice(self._pool_id, self.epoch, name, moment, cached))
+            self._notify(notice_of(observation, self._pool_id, self.epoch))
         return outcomes
 
     def followed(self, outcomes: Iterable[ChainOutcome], now: float) -> list[ChainOutcome]:
@@ -244,6 +244,7 @@ class OwnerDecider:
         """
         self.epoch = epoch
         if epoch is not None:
+            self._session = self._peers.session(epoch.owner)
             self._notify(Afresh(self._pool_id, epoch))
             keys_left = MAX_TOOK_KEYS
             for reservation in list(self._router.reservations):
@@ -263,6 +264,7 @@ class OwnerDecider:
         """Apply the owner's answer. The answer to an ended ask is ignored, because the ask was withdrawn."""
         asked = self._asked.get(answer.ask_id)
         if asked is None:
+            self._unreached |= answer.ask_id == ANSWERS_LOST
             return []
         if answer.epoch != asked.epoch:
             return self._again(answer.ask_id, REJECTED, now)
@@ -275,8 +277,16 @@ class OwnerDecider:
     def sweep(self, now: float, lease_s: float) -> list[ChainOutcome]:
         """Decide on requests that the owner has not answered in time. `lease_s` is the time of the ownership's clock.
 
-        Call it several times within ANSWER_S.
+        Call it several times within ANSWER_S, and set the role afterwards: an owner that was late or lost messages is
+        not asked for a while.
         """
+        for peer, session in self._sessions.items():
+            current = self._peers.session(peer)
+            if current is not None and current is not session:
+                self._sessions[peer] = current
+                self._send(peer, OwnerAnswered(ANSWERS_LOST, self._pool_id, OwnerEpoch()))
+        if self.epoch is not None and self._peers.session(self.epoch.owner) is not self._session:
+            self._unreached = True
         overdue = []
         for number, asked in self._asked.items():
             # An acknowledged one is in the owner's queue, and may wait there for long.
@@ -352,9 +362,12 @@ class OwnerDecider:
             return []
         if isinstance(message, Withdraw):
             return self._end(message.request_id, now)
-        if message.moment in (COMPLETED, FAILED):
+        observation = message.observation
+        if isinstance(observation, Completed | Failed):
             del self._peer_of[message.request_id]
-        return self.followed(self._chain.observe(_OBSERVATIONS[message.moment](message), now), now)
+            # It still waits here if its withdrawal was lost.
+            self._queued.pop(message.request_id, None)
+        return self.followed(self._chain.observe(observation, now), now)
 
     def reject(self, peer: str, ask: Ask, seen: OwnerEpoch) -> None:
         """Report that this gateway does not decide under this epoch, and send the epoch that it knows."""
@@ -362,11 +375,13 @@ class OwnerDecider:
 
     def forget(self, now: float, peers: frozenset[str] | None = None) -> list[ChainOutcome]:
         """Release the requests of these gateways, which have ended. None: of all, because they have a new owner."""
+        self._sessions = {} if peers is None else {p: s for p, s in self._sessions.items() if p not in peers}
         names = [name for name, peer in self._peer_of.items() if peers is None or peer in peers]
         return [outcome for name in names for outcome in self._end(name, now)]
 
     def _ask(self, peer: str, ask: Ask, now: float, *, same_keys: bool) -> list[ChainOutcome]:
         request, epoch = received(ask.request, now, same_keys=same_keys), self.ownership.seen
+        self._sessions.setdefault(peer, self._peers.session(peer))
         try:
             outcome = self._chain.place(request, now, hold=ask.hold, excluded=frozenset(ask.excluded))
         except ValueError:
@@ -393,7 +408,7 @@ class OwnerDecider:
         if not isinstance(outcome, Dispatched):
             return []
         self._peer_of[ask.request.request_id] = peer
-        if not self._peers.connected(peer):
+        if self._peers.session(peer) is None:
             # Without a connection, the peer never relays it, so the engine is released.
             return self._end(ask.request.request_id, now)
         decision = outcome.decision
@@ -423,11 +438,3 @@ class OwnerDecider:
     def __len__(self) -> int:
         """Return the number of peers' requests."""
         return len(self._peer_of)
-
-
-_OBSERVATIONS: dict[int, Callable[[OwnerNotice], Observation]] = {
-    FIRST_TOKEN: lambda notice: FirstToken(notice.request_id),
-    HANDED_OVER: lambda notice: HandedOver(notice.request_id),
-    COMPLETED: lambda notice: Completed(notice.request_id, notice.cached_tokens),
-    FAILED: lambda notice: Failed(notice.request_id),
-}

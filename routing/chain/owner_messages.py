@@ -12,7 +12,10 @@ from routing.advisories.advised_sessions import StoredAdvisory
 from routing.regions.region_view import PoolLoadReport
 from routing.values.decision import Decision, Rejected
 from routing.values.inference_request import InferenceRequest
+from routing.values.observation import Completed, Failed, FirstToken, HandedOver, Observation
 
+ANSWERS_LOST = 0
+"""In place of the number of an ask, which starts at 1: earlier answers may be lost."""
 FIRST_TOKEN, HANDED_OVER, COMPLETED, FAILED = 0, 1, 2, 3
 
 
@@ -53,6 +56,15 @@ class OwnerNotice(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2)
     request_id: str
     moment: int
     cached_tokens: int | None = None
+
+    @property
+    def observation(self) -> Observation:
+        """The event as the router receives it."""
+        if self.moment == COMPLETED:
+            return Completed(self.request_id, self.cached_tokens)
+        if self.moment == FIRST_TOKEN:
+            return FirstToken(self.request_id)
+        return HandedOver(self.request_id) if self.moment == HANDED_OVER else Failed(self.request_id)
 
 
 class Took(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=3):
@@ -109,6 +121,18 @@ class Beat(msgspec.Struct, frozen=True, array_like=True):
     """An owner's heartbeat, or a proposal to own these pools. It is answered if one of its epochs is stale."""
 
     pools: list[OwnedPool]
+
+
+def notice_of(observation: Observation, pool_id: str, epoch: OwnerEpoch) -> OwnerNotice:
+    """Return the notice of an event."""
+    moment, cached = FAILED, None
+    if isinstance(observation, Completed):
+        moment, cached = COMPLETED, observation.cached_tokens
+    elif isinstance(observation, FirstToken):
+        moment = FIRST_TOKEN
+    elif isinstance(observation, HandedOver):
+        moment = HANDED_OVER
+    return OwnerNotice(pool_id, epoch, observation.request_id, moment, cached)
 
 
 OwnerMessage = Ask | Withdraw | OwnerNotice | Took | Afresh | OwnerAnswered
