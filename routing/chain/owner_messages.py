@@ -62,7 +62,9 @@ class OwnerNotice(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2)
         """The event as the router receives it."""
         if self.moment == COMPLETED:
             return Completed(self.request_id, self.cached_tokens)
-        return {FIRST_TOKEN: FirstToken, HANDED_OVER: HandedOver}.get(self.moment, Failed)(self.request_id)
+        if self.moment == FIRST_TOKEN:
+            return FirstToken(self.request_id)
+        return HandedOver(self.request_id) if self.moment == HANDED_OVER else Failed(self.request_id)
 
 
 class Took(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=3):

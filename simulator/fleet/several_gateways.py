@@ -93,11 +93,14 @@ class SharedPoolSimulation(FleetSimulation):
             ownership.settle(Around(others, others, frozenset(), frozenset(), True), now)
             epoch = ownership.seen if ownership.role == ASKS else None
             if epoch != link.epoch:
-                self.deliver(link.follow(epoch, lambda name, gateway=gateway: self._of.get(name) is gateway, now))
+                self.deliver(link.follow(epoch, partial(self._is_of, gateway), now))
         # Without another event, no answer is under way, so that none can be late.
         self._settles = bool(self._agenda)
         if self._settles:
             self.call_at(now + SETTLE_S, self._settle)
+
+    def _is_of(self, gateway: SharingGateway, request_id: str) -> bool:
+        return self._of.get(request_id) is gateway
 
     @override
     def _every(self, call: Callable[[Router], list[Outcome]]) -> None:

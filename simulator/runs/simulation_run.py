@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -144,7 +145,7 @@ def simulation_of(
     router.arms.attempt(router.arms.built(spec.arms, spec.policy.order.name))
     incoming = source if source is not None else spec.arrivals.source(arrivals, spec.qps, spec.seed)
     kv_nodes = spec.kv_nodes
-    options = {
+    options: dict[str, Any] = {
         "changes": spec.changes,
         "transfers": transfers,
         "samples": LoadSamples(spec.sample_every_s, keep=spec.keep_series),
