@@ -39,7 +39,7 @@ from simulator.regions.network import RegionNetwork, links
 from simulator.regions.policies import POLICIES
 from simulator.regions.prompt import BLOCK_TOKENS, Prompt, PromptSegment
 from simulator.regions.region_request import RegionRequest
-from simulator.regions.simulated_gateway import PROBE_S, SimulatedGateway
+from simulator.regions.simulated_gateway import SimulatedGateway
 from simulator.virtual_clock import VirtualClock
 
 ENGINES = 2
@@ -131,7 +131,7 @@ def simulated(workload: Sequence[Arrival], phase: int) -> list[Served]:
         gateways.append(gateway)
     for gateway in gateways:
         gateway.meet([other for other in gateways if other is not gateway])
-        gateway.start(rng.uniform(0.0, PROBE_S))
+        gateway.start(rng.uniform(0.0, system.report_s))
     requests = []
     for number, arrival in enumerate(workload):
         keys = token_block_keys(0, arrival.prompt, BLOCK_TOKENS)
