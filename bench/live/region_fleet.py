@@ -111,7 +111,7 @@ async def region_fleet(
     block_tokens: int = 64,
     engine_options: Sequence[str] = (),
 ) -> AsyncIterator[RegionFleet]:
-    """Run the regions with this many engines each during the context. `policy` is each pool's, by default a new pool's."""
+    """Run the regions with this many engines each during the context. Without a `policy`, pools are new ones."""
     count = len(REGIONS) * engines
     ports = free_ports(3 * count + 2 * len(REGIONS) + len(REGIONS) * (len(REGIONS) - 1))
     engine_ports = [ports[3 * number : 3 * number + 3] for number in range(count)]
