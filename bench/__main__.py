@@ -21,6 +21,7 @@ BENCHMARKS = (
     "gateway.sizing",
     "gateway.slow_clients",
     "installation.start",
+    "regions.agreement",
 )
 
 

@@ -6,8 +6,10 @@ The clients of a region share prompt beginnings, so that their region's engines 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -36,6 +38,8 @@ class ClientRequest:
     complete: bool = False
     error_event: bool = False
     first_s: float | None = None
+    cached_tokens: int = 0
+    """Prompt tokens from the engine's cache, according to the answer's usage."""
 
 
 def outcome(request: ClientRequest) -> str:
@@ -81,25 +85,29 @@ class RegionClients:
             rate = self.rates[region]
             await asyncio.sleep(rng.expovariate(rate) if rate else 0.1)
             if rate:
-                task = asyncio.create_task(
-                    self._send(region, rng.randrange(1 << 30), number * HEADS + rng.randrange(HEADS))
-                )
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self.send(region, _prompt(rng.randrange(1 << 30), number * HEADS + rng.randrange(HEADS)))
 
-    async def _send(self, region: str, seed: int, shared: int) -> None:
-        made = random.Random(seed)
-        head = random.Random(shared)
-        # Half of the prompt is shared within the region, half is the request's own.
-        tokens = [head.randrange(30_000) for _ in range(PROMPT_TOKENS // 2)]
-        tokens += [made.randrange(30_000) for _ in range(PROMPT_TOKENS // 2)]
-        body = {"model": MODEL, "prompt": tokens, "max_tokens": OUTPUT_TOKENS, "stream": True}
+    def send(self, region: str, prompt: Sequence[int], output_tokens: int = OUTPUT_TOKENS) -> ClientRequest:
+        """Send one request with these token ids now; return it before its answer."""
         request = ClientRequest(region, time.time())
         self.requests.append(request)
+        task = asyncio.create_task(self._send(request, prompt, output_tokens))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return request
+
+    async def _send(self, request: ClientRequest, prompt: Sequence[int], output_tokens: int) -> None:
+        body = {
+            "model": MODEL,
+            "prompt": prompt,
+            "max_tokens": output_tokens,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
         headers = {"authorization": f"Bearer {API_KEY}"}
         try:
             async with self.session.post(
-                f"{self.fleet.url(self.via[region])}/v1/completions", json=body, headers=headers
+                f"{self.fleet.url(self.via[request.region])}/v1/completions", json=body, headers=headers
             ) as response:
                 request.status = response.status
                 request.decision_id = response.headers.get("x-headway-decision", "")
@@ -110,5 +118,14 @@ class RegionClients:
                     request.first_s = request.first_s or time.time()
                     request.complete = request.complete or line.startswith(b"data: [DONE]")
                     request.error_event = request.error_event or b'"error"' in line[:64]
+                    if b'"cached_tokens"' in line:
+                        usage = json.loads(line.removeprefix(b"data: "))["usage"]
+                        request.cached_tokens = usage["prompt_tokens_details"]["cached_tokens"]
         except (aiohttp.ClientError, OSError):
             request.status = request.status or -1
+
+
+def _prompt(seed: int, shared: int) -> list[int]:
+    """Return a prompt of which half is shared within the region, and half is the request's own."""
+    head, made = random.Random(shared), random.Random(seed)
+    return [part.randrange(30_000) for part in (head, made) for _ in range(PROMPT_TOKENS // 2)]

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,7 @@ from bench.live.live_fleet import API_KEY, MODEL, engine_command, wait_for
 from bench.live.loopback_ports import free_ports
 from gateway.bus.snapshot_store import SnapshotStore
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot
+from routing.policy.policy_document import RoutingPolicy
 from simulator.fault_proxy import FaultyLink
 
 REGIONS = ("us", "eu", "asia")
@@ -102,8 +103,15 @@ class RegionFleet:
 
 
 @asynccontextmanager
-async def region_fleet(folder: Path, *, engines: int = 2, time_scale: float = 1.0) -> AsyncIterator[RegionFleet]:
-    """Run the regions with this many engines each during the context."""
+async def region_fleet(
+    folder: Path,
+    *,
+    engines: int = 2,
+    policy: RoutingPolicy | None = None,
+    block_tokens: int = 64,
+    engine_options: Sequence[str] = (),
+) -> AsyncIterator[RegionFleet]:
+    """Run the regions with this many engines each during the context. Without a `policy`, pools are new ones."""
     count = len(REGIONS) * engines
     ports = free_ports(3 * count + 2 * len(REGIONS) + len(REGIONS) * (len(REGIONS) - 1))
     engine_ports = [ports[3 * number : 3 * number + 3] for number in range(count)]
@@ -115,9 +123,10 @@ async def region_fleet(folder: Path, *, engines: int = 2, time_scale: float = 1.
         for other in REGIONS
         if one != other
     }
-    fleet = RegionFleet(folder, _snapshot(engine_ports, engines, time_scale), public, peers, links)
+    snapshot = _snapshot(engine_ports, engines, policy or RoutingPolicy(), block_tokens)
+    fleet = RegionFleet(folder, snapshot, public, peers, links)
     try:
-        fleet.start_engines(engine_ports, ["--time-scale", str(time_scale), "--block-size", "64"])
+        fleet.start_engines(engine_ports, ["--block-size", str(block_tokens), *engine_options])
         for numbers in engine_ports:
             await asyncio.to_thread(wait_for, f"http://127.0.0.1:{numbers[0]}/health")
         for link in links.values():
@@ -135,13 +144,21 @@ async def region_fleet(folder: Path, *, engines: int = 2, time_scale: float = 1.
             await link.stop()
 
 
-def _snapshot(engine_ports: list[list[int]], engines: int, speed: float) -> Snapshot:
+def _snapshot(engine_ports: list[list[int]], engines: int, policy: RoutingPolicy, block_tokens: int) -> Snapshot:
     key = ApiKeyEntry(key_id="key", sha256=hashlib.sha256(API_KEY.encode()).hexdigest(), tenant_id="tenant")
     return Snapshot(
         version=1,
         published_at=time.time(),
         pools=tuple(
-            PoolEntry(pool_id=name, name=name, region=name, served_model=MODEL, block_tokens=64, policy_version=1)
+            PoolEntry(
+                pool_id=name,
+                name=name,
+                region=name,
+                served_model=MODEL,
+                block_tokens=block_tokens,
+                policy_version=1,
+                policy=policy,
+            )
             for name in REGIONS
         ),
         engines=tuple(
@@ -152,7 +169,6 @@ def _snapshot(engine_ports: list[list[int]], engines: int, speed: float) -> Snap
                 url=f"http://127.0.0.1:{http}",
                 kv_events_endpoint=f"tcp://127.0.0.1:{events}",
                 kv_replay_endpoint=f"tcp://127.0.0.1:{replay}",
-                speed=speed,
             )
             for number, (http, events, replay) in enumerate(engine_ports)
         ),

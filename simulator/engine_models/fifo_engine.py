@@ -88,6 +88,11 @@ class EngineModel(CachedEngine):
         return len(self._running) + (self._prefilling is not None)
 
     @property
+    def running_tokens(self) -> int:
+        """Number of tokens that the decoding sequences have generated, as of the end of the last run of steps."""
+        return sum([1 + self._batch.made(name) for name in self._running])
+
+    @property
     def kv_usage(self) -> float:
         """Share of the memory that running sequences hold, 0..1. A warm but idle cache counts as 0, as in vLLM."""
         held = self._cache.pinned_blocks / self.profile.num_blocks

@@ -11,10 +11,12 @@ from simulator.engine_models.block_pool import BlockPool
 from simulator.engine_models.chunked import ChunkedEngine
 from simulator.engine_models.engine_events import EngineEvent, Finished, FirstTokenEvent, PrefillStarted
 from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_models.fifo_engine import EngineModel
 from simulator.engine_models.simulated_engine import PromptSequence
 from simulator.regions.region_request import RegionRequest
 from simulator.virtual_clock import VirtualClock
 
+HostedModel = ChunkedEngine | EngineModel
 Publish = Callable[["HostedEngine", list[EngineEvent]], None]
 """Receives the events of an engine at their time."""
 
@@ -25,7 +27,7 @@ class HostedEngine:
     `sharing` are the engines that share its memory.
     """
 
-    def __init__(self, engine_id: str, region: str, engine: ChunkedEngine, clock: VirtualClock) -> None:
+    def __init__(self, engine_id: str, region: str, engine: HostedModel, clock: VirtualClock) -> None:
         self.engine_id, self.region, self.engine = engine_id, region, engine
         self.publish: Publish = lambda _engine, _events: None
         self.requests: dict[str, RegionRequest] = {}

@@ -28,6 +28,10 @@ from simulator.regions.prompt import BLOCK_TOKENS
 
 INDEX_BYTES = 240_000 // BLOCK_TOKENS * ENTRY_BYTES
 """Memory for the prompts that a gateway sent to one engine, if no events report them: 240,000 tokens."""
+# The production prober reads the queue with every fourth of its probes, ten per second.
+REPORT_S = 0.4
+PUBLISHED_REPORT_S = 0.1
+"""As in SkyWalker §4.1."""
 _NO_LIMIT = 1_000_000
 _PUSHES = DispatchLimitDocument(mode=BLIND)
 # The published limit is the number of pending requests alone (§3.3).
@@ -59,6 +63,11 @@ class RegionPolicy(msgspec.Struct, frozen=True):
     def follows_events(self) -> bool:
         """Whether the router's index follows the engines' events. Otherwise it holds the prompts that were sent."""
         return self.local_rule is None
+
+    @property
+    def report_s(self) -> float:
+        """Seconds between an engine's reports of its queue and memory."""
+        return REPORT_S if self.follows_events else PUBLISHED_REPORT_S
 
     def router(self, region: str, engine: EngineProfile, engines: int) -> Router:
         """Return the router of a gateway with this number of engines."""

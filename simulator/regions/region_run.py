@@ -18,7 +18,7 @@ from simulator.regions.policies import POLICIES
 from simulator.regions.prompt import BLOCK_TOKENS
 from simulator.regions.region_report import RegionReport, report_of
 from simulator.regions.region_request import RegionRequest
-from simulator.regions.simulated_gateway import PROBE_S, SimulatedGateway
+from simulator.regions.simulated_gateway import HEARTBEAT_S, SimulatedGateway
 from simulator.regions.workloads import WORKLOADS, ProgramSource
 from simulator.virtual_clock import VirtualClock
 
@@ -96,7 +96,7 @@ class RegionRun:
         ]
         for number, gateway in enumerate(gateways):
             gateway.meet([other for other in gateways if self._system.forwards and other is not gateway])
-            gateway.start(PROBE_S * number / len(gateways))
+            gateway.start(HEARTBEAT_S * number / len(gateways))
         return gateways
 
     def _make_clients(self, clients: Sequence[int]) -> list[RegionClient]:

@@ -29,8 +29,8 @@ from simulator.regions.prompt import BLOCK_TOKENS
 from simulator.regions.region_request import RegionRequest
 from simulator.virtual_clock import VirtualClock
 
-PROBE_S = 0.1
-"""Seconds between probes of engines and between heartbeats (§4.1)."""
+HEARTBEAT_S = 0.1
+"""Seconds between heartbeats (SkyWalker §4.1)."""
 SERVED_MODEL = "model"
 _PROGRESS = (FirstTokenEvent, Finished)
 _EVENTS = (*_PROGRESS, BlocksStored, BlocksRemoved)
@@ -228,7 +228,7 @@ class SimulatedGateway:
     def _probe(self, region: str) -> None:
         there = [engine for engine in self.engines.values() if engine.region == region]
         self._network.send(self.region, region, self._read, region, there)
-        self._clock.after(PROBE_S, self._probe, region)
+        self._clock.after(self._system.report_s, self._probe, region)
 
     def _read(self, region: str, there: Sequence[HostedEngine]) -> None:
         loads = [(engine.engine_id, engine.engine.waiting, engine.room_tokens) for engine in there]
@@ -264,7 +264,7 @@ class SimulatedGateway:
             answer = partial(self._take_heartbeat, peer, now)
             self._network.send(self.region, name, self._beyond[name].call, peer.question({}), self.region, answer)
         self._carry_out(self.chain.heartbeat(now))
-        self._clock.after(PROBE_S, self._beat)
+        self._clock.after(HEARTBEAT_S, self._beat)
 
     def call(self, call: HeartbeatCall, caller: str, answer: Callable[[Heartbeat], None]) -> None:
         """Send a heartbeat to the calling region's gateway."""

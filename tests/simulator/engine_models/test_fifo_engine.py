@@ -363,3 +363,14 @@ def test_a_window_keeps_blocks_before_prompt_ends_and_evicts_separately() -> Non
     assert (hit, change.first_block, change.positions, change.removed) == (3, 3, (4, 5), (9, 8))
     assert engine.reset_cache()
     assert run("e", (1, 2, 3, 4, 5, 6), 40.0)[0] == 0
+
+
+def test_running_tokens_are_those_of_decoding_sequences() -> None:
+    model = EngineModel(EngineProfile(), emit_tokens=False)
+    model.submit(_sequence("a", output=60), 0.0)
+    assert model.running_tokens == 0
+    _until(model, "a")
+    assert model.running_tokens == 1
+    model.advance(_LATE)
+    assert model.running_tokens == 0
+    assert not model.running

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from inspect import signature
+from itertools import pairwise
+
+import pytest
+
+from gateway.engines.prober import WAITING_EVERY, probe_engines
 from routing.regions.sovereignty import ALLOW_ALL, SovereigntyDocument
 from simulator.engine_models.chunked import ChunkedEngine
 from simulator.link import Link
 from simulator.regions.hosted_engine import HostedEngine
 from simulator.regions.network import RegionNetwork, links
-from simulator.regions.policies import POLICIES
+from simulator.regions.policies import POLICIES, PUBLISHED_REPORT_S, REPORT_S
 from simulator.regions.prompt import EMPTY, PromptSegment
 from simulator.regions.region_request import RegionRequest
 from simulator.regions.region_run import RegionRun, RegionSpec, engine_profile
@@ -143,6 +149,21 @@ def test_heartbeats_take_both_ways_and_probes_the_way_to_the_engine() -> None:
     assert us.serving("model", 0.346).keys() == {"eu"}
     assert eu.serving("model", 0.346).keys() == {"us"}
     assert eu.router.limit.reports
+
+
+def test_engines_report_their_queue_to_our_gateways_as_seldom_as_to_live_ones() -> None:
+    light_s = signature(probe_engines).parameters["light_interval_s"].default
+    assert pytest.approx(light_s * WAITING_EVERY) == REPORT_S
+    for policy, every_s in (("ours", REPORT_S), ("skywalker", PUBLISHED_REPORT_S)):
+        regions = Regions(policy)
+        us = regions.gateways[0]
+        us.start(0.0)
+        times = set[float]()
+        for step in range(200):
+            regions.clock.run(step / 100 + 0.005)
+            times.update(report.at_s for report in us.router.limit.reports.values())
+        gaps = [later - earlier for earlier, later in pairwise(sorted(times))]
+        assert gaps == pytest.approx([every_s] * (round(2.0 / every_s) - 1)), policy
 
 
 def test_own_forwards_count_until_a_heartbeat_can_include_them() -> None:
