@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from gateway.engines.prober import WAITING_EVERY, probe_engines
+from gateway.pools.engines.prober import WAITING_EVERY, probe_engines
 from routing.regions.sovereignty import ALLOW_ALL, SovereigntyDocument
 from simulator.engine_models.chunked import ChunkedEngine
 from simulator.link import Link
