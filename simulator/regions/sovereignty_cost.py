@@ -15,7 +15,6 @@ import msgspec
 from routing.regions.sovereignty import SovereigntyDocument, SovereigntyRule
 from routing.values.prepared_struct import prepared
 from simulator.regions.region_report import RegionReport
-from simulator.regions.region_run import RegionRun, RegionSpec
 
 MOST_ENGINES = 8
 """Maximum number of engines; larger fleets are scaled down in proportion, with at least one engine per region."""
@@ -88,6 +87,9 @@ def _sized(engines: dict[str, int]) -> dict[str, int]:
 def _turns(
     fleet: dict[str, int], document: SovereigntyDocument, tenants: tuple[str, ...], seed: int
 ) -> list[RegionReport]:
+    # Here, because the console imports this module for its question alone, and must start without a router.
+    from simulator.regions.region_run import RegionRun, RegionSpec
+
     return [
         RegionRun(
             RegionSpec(

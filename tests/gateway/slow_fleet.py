@@ -104,7 +104,7 @@ async def story(
         )
         fleet = Story(made, gateway, await stack.enter_async_context(session))
         # Two reads of 5 s each may take longer than the gateway waits at its start; until then an engine is starting.
-        while not all(map(gateway.pools.pool.accepts, gateway.pool.engines)):
+        while not all(map(gateway.pool.accepts, gateway.pool.engines)):
             await asyncio.sleep(0.5)
         watching = asyncio.create_task(fleet.watch())
         try:

@@ -133,7 +133,7 @@ async def test_a_pool_with_roles_predicts_decodes_by_the_uniform_time(
         decodes.chunks, decodes.pause_s = ["a"] * 40, 0.1
         async with served([prefills.url, decodes.url], tmp_path, roles=["prefill", "decode"], policy=rule) as gateway:
             first = asyncio.create_task(chat(gateway, "one " * 40))
-            await until(lambda: gateway.gateway.pools and len(gateway.pools.pool.router.admission.book) == 1)
+            await until(lambda: gateway.gateway.pools and len(gateway.pool.router.admission.book) == 1)
             decodes.chunks = ["a"]
             answers = await chat(gateway, "two " * 40)
             first.cancel()

@@ -49,7 +49,7 @@ async def test_three_remaining_engines_share_all_requests(tmp_path: Path) -> Non
         statuses = await asked(gateway, 30)
         assert set(statuses) <= {200, 503}
         assert statuses[200] >= 28, "only a request that tries three dead engines before their ejection may fail"
-        await until(lambda: sum(gateway.pools.pool.accepts(f"engine-{number}") for number in range(8)) == 3)
+        await until(lambda: sum(gateway.pool.accepts(f"engine-{number}") for number in range(8)) == 3)
         before = [len(engine.bodies) for engine in engines]
         assert await asked(gateway, 30) == {200: 30}
         gained = [len(engine.bodies) - count for engine, count in zip(engines, before, strict=True)]

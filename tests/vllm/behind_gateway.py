@@ -114,7 +114,7 @@ async def serving(nodes: Sequence[Node], state_dir: Path, policy: RoutingPolicy 
     first = msgspec.structs.replace(plain, engines=engines, kv_nodes=tuple(item.entry for item in nodes))
     async with served([], state_dir, bus=bus, gateway_settings=settings) as gateway:
         bus.publish(SNAPSHOT_TOPIC, encode_snapshot(first))
-        await until(lambda: "pool" in gateway.gateway.pools and len(gateway.pools.pool.accepting) == len(nodes))
+        await until(lambda: "pool" in gateway.gateway.pools and len(gateway.pool.accepting) == len(nodes))
         await until(lambda: all(engine.trust.grade == "exact" for engine in gateway.pool.engines.values()))
         await until(lambda: all(gateway.gateway.kv_nodes.holdings.is_readable(item.name) for item in nodes))
         yield Fleet(gateway, first, bus)

@@ -68,7 +68,7 @@ async def test_a_tenant_with_three_keys_holds_as_much_as_with_two(tmp_path: Path
         held = []
         for key in keys:
             await _flood(gateway, tokens, key, requests=3 * FEW)
-            held.append(len(gateway.pools.pool.router.reservations))
+            held.append(len(gateway.pool.router.reservations))
         assert 0 < held[0] < held[1] == held[2] <= 2 * FEW
 
 
@@ -78,16 +78,16 @@ async def test_an_only_tenant_can_hold_all_engines(tmp_path: Path) -> None:
         _publish(gateway, msgspec.structs.replace(made, api_keys=made.api_keys[1:]))
         await until(lambda: gateway.pool.one_tenant)
         await _flood(gateway, 200)
-        assert len(gateway.pools.pool.router.reservations) == FLOOD
+        assert len(gateway.pool.router.reservations) == FLOOD
 
 
 async def test_a_caller_that_reports_is_not_limited_in_reservations(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         first = (await _flood(gateway, 200))[0]
-        held = len(gateway.pools.pool.router.reservations)
+        held = len(gateway.pool.router.reservations)
         await gateway.post(f"/api/v1/requests/{first['decision_id']}/first_token", {}, key=OTHER_KEY)
         await _flood(gateway, 200)
-        assert held < 20 < FLOOD <= len(gateway.pools.pool.router.reservations)
+        assert held < 20 < FLOOD <= len(gateway.pool.router.reservations)
 
 
 async def test_fairness_starts_as_soon_as_there_are_two_tenants(tmp_path: Path) -> None:

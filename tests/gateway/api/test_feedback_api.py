@@ -41,7 +41,7 @@ async def test_repeated_reports_are_harmless(gateway: ServedGateway) -> None:
     assert 'headway_prompt_tokens_total{pool="pool"} 64.0' in text
     assert 'headway_ttft_seconds_count{pool="pool"} 1.0' in text
     assert 'outcome="failed"' not in text
-    assert len(gateway.pools.pool.router.reservations) == 0
+    assert len(gateway.pool.router.reservations) == 0
     assert gateway.pool.traffic.totals("engine-0") == (64, 16)
 
 
@@ -49,7 +49,7 @@ async def test_a_reported_failure_releases_the_engine(gateway: ServedGateway) ->
     decision_id = await _decided(gateway)
     status, answer, _ = await _report(gateway, decision_id, "fail")
     assert (status, answer["outcome"]) == (200, "failed")
-    assert len(gateway.pools.pool.router.reservations) == 0
+    assert len(gateway.pool.router.reservations) == 0
     _, explained = await gateway.get(f"/api/v1/explain/{decision_id}")
     assert explained["outcome"]["error"] == "reported_by_caller"
 
@@ -84,5 +84,5 @@ async def test_a_reported_cancellation_releases_the_engine_without_judging_it(ga
     decision_id = await _decided(gateway)
     status, answer, _ = await _report(gateway, decision_id, "cancel")
     assert (status, answer["outcome"]) == (200, "cancelled")
-    assert len(gateway.pools.pool.router.reservations) == 0
+    assert len(gateway.pool.router.reservations) == 0
     assert 'outcome="failed"' not in await gateway.metrics()

@@ -100,7 +100,7 @@ async def test_decisions_of_others_are_accounted_for_and_compared(tmp_path: Path
         assert {record.decision.reason for record in records} == {"observed"}
         assert sorted(item.decision.candidates[0].blocks for item in records) == [0, 0, 0, 3, 3]
         assert abs(records[0].decided_at - time.time()) < 10
-        assert len(gateway.pools.pool.router.reservations) == 0
+        assert len(gateway.pool.router.reservations) == 0
         text = await gateway.metrics()
         assert 'headway_observed_requests_total{pool="pool",result="accepted"} 5.0' in text
 

@@ -208,7 +208,7 @@ async def test_a_repeated_name_gets_the_same_decision(gateway: ServedGateway) ->
     assert again == first
     assert headers["x-request-id"] == "job-1"
     assert other["decision_id"] != first["decision_id"]
-    assert len(gateway.pools.pool.router.reservations) == 2
+    assert len(gateway.pool.router.reservations) == 2
 
 
 async def test_concurrent_calls_with_one_name_reserve_once(gateway: ServedGateway) -> None:
@@ -216,7 +216,7 @@ async def test_concurrent_calls_with_one_name_reserve_once(gateway: ServedGatewa
     calls = [gateway.post(ROUTE, question, headers={"x-request-id": "job-2"}) for _ in range(10)]
     ids = {answer["decision_id"] for _, answer, _ in await asyncio.gather(*calls)}
     assert len(ids) == 1
-    assert len(gateway.pools.pool.router.reservations) == 1
+    assert len(gateway.pool.router.reservations) == 1
 
 
 async def test_a_name_can_be_reused_after_a_failed_call(gateway: ServedGateway) -> None:
@@ -268,11 +268,11 @@ async def test_a_client_that_disconnects_while_waiting_leaves_no_state(tmp_path:
         body = json.dumps({"model": MODEL, "block_hashes": [5]}).encode()
         await connection.send(post(ROUTE, body, f"Authorization: Bearer {KEY}"))
         await asyncio.sleep(0.05)
-        assert len(gateway.pools.pool.router.waiting) == 1
+        assert len(gateway.pool.router.waiting) == 1
         await connection.close()
         await asyncio.sleep(0.05)
-        assert len(gateway.pools.pool.router.waiting) == 0
-        assert len(gateway.pools.pool.router.reservations) == 1
+        assert len(gateway.pool.router.waiting) == 0
+        assert len(gateway.pool.router.reservations) == 1
         assert 'headway_requests_total{outcome="cancelled",pool="pool"} 1.0' in await gateway.metrics()
 
 

@@ -85,7 +85,7 @@ async def test_a_client_that_reads_nothing_for_its_time_is_gone_and_the_engine_i
     settings = AppSettings(relay=RelaySettings(answer_s=60.0, hang_s=60.0, client_s=0.5))
     async with asked(tmp_path, settings) as (engine, gateway, _, _):
         await engine.disconnected.wait()
-        await until(lambda: len(gateway.pools.pool.router.reservations) == 0)
+        await until(lambda: len(gateway.pool.router.reservations) == 0)
         assert 'headway_requests_total{outcome="cancelled",pool="pool"} 1.0' in await gateway.metrics()
         assert gateway.pool.engines["engine-0"].breaker.accepts
 
@@ -99,5 +99,5 @@ async def test_a_client_that_leaves_ends_its_engines_work_whether_it_read_or_not
             await standstill(engine)
         writer.transport.abort()
         await engine.disconnected.wait()
-        await until(lambda: len(gateway.pools.pool.router.reservations) == 0)
+        await until(lambda: len(gateway.pool.router.reservations) == 0)
         assert engine.sent < COUNT

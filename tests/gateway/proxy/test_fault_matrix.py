@@ -130,7 +130,7 @@ async def test_a_fault_of_one_engine_is_handled_as_the_table_says(tmp_path: Path
             assert blamed_for(gateway, 1) == ""
             counted = f'headway_requests_total{{outcome="{outcome["state"]}",pool="pool"}}'
             assert counted in await gateway.metrics()
-            assert len(gateway.pools.pool.router.reservations) == 0
+            assert len(gateway.pool.router.reservations) == 0
 
     await check_all_faults(check, stream=stream)
 
@@ -152,7 +152,7 @@ async def test_a_fault_of_all_engines_is_handled_as_the_table_says(tmp_path: Pat
                     assert blamed_for(gateway, number) == ""
                     assert gateway.pool.progress.engine(f"engine-{number}").failures_in_row == 0
             assert one.calls + two.calls <= 3
-            assert len(gateway.pools.pool.router.reservations) == 0
+            assert len(gateway.pool.router.reservations) == 0
 
     await check_all_faults(check, stream=stream)
 

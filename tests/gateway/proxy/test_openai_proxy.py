@@ -273,10 +273,10 @@ async def test_a_client_that_disconnects_while_queued_gives_up_its_slot(tmp_path
         connection = await RawConnection.open(gateway.url)
         await connection.send(post(CHAT, json.dumps(BODY).encode(), f"Authorization: Bearer {KEY}"))
         await asyncio.sleep(0.1)
-        assert len(gateway.pools.pool.router.waiting) == 1
+        assert len(gateway.pool.router.waiting) == 1
         await connection.close()
         await asyncio.sleep(0.1)
-        assert len(gateway.pools.pool.router.waiting) == 0
+        assert len(gateway.pool.router.waiting) == 0
         first.cancel()
         await asyncio.wait([first])
     assert len(engine.bodies) == 1

@@ -122,7 +122,7 @@ async def test_a_client_disconnect_during_comments_ends_its_request(tmp_path: Pa
         body = body_for(CHAT, MODEL, stream=True)
         async with gateway.client.post(gateway.url + CHAT, json=body, headers=SENT) as answer:
             assert (await answer.content.readany()).startswith(OURS)
-        await until(lambda: len(gateway.pools.pool.router.reservations) == 0)
+        await until(lambda: len(gateway.pool.router.reservations) == 0)
         _, explained = await gateway.get(f"/api/v1/explain/{answer.headers['x-headway-decision']}")
         assert explained["outcome"]["state"] == "cancelled"
         assert slow.calls == 1

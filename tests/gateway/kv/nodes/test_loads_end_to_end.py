@@ -115,7 +115,7 @@ async def serving(
         fleet = Fleet(gateway, engines, msgspec.structs.replace(plain, engines=with_homes), bus)
         fleet.publish(kv_nodes=tuple(nodes.values()))
         await until(lambda: "pool" in gateway.gateway.pools)
-        await until(lambda: len(gateway.pools.pool.accepting) == 2)
+        await until(lambda: len(gateway.pool.accepting) == 2)
         try:
             yield fleet
         finally:

@@ -96,7 +96,7 @@ async def test_an_error_of_all_engines_is_relayed_and_opens_no_breaker(tmp_path:
                 assert (got, answer["error"]["message"], headers["retry-after"]) == (status, "engine says no", "7")
         assert breaker(gateway, 0).accepts
         assert breaker(gateway, 1).accepts
-        assert len(gateway.pools.pool.router.reservations) == 0
+        assert len(gateway.pool.router.reservations) == 0
 
 
 async def test_an_engine_that_rejects_the_gateways_key_is_named_at_start_and_on_requests(

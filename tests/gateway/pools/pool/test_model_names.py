@@ -156,7 +156,7 @@ async def test_a_request_queued_for_an_engine_without_the_adapter_is_placed_agai
     assert (await gateway.post(CHAT, chat("sql")))[0] == 200
     assert asked == [(True, {"engine-0"}), (False, {"engine-0"})]
     assert (len(plain.bodies), len(able.bodies)) == (0, 1)
-    assert not len(gateway.pools.pool.router.reservations)
+    assert not len(gateway.pool.router.reservations)
 
 
 async def test_a_key_can_use_adapters_of_its_granted_models(

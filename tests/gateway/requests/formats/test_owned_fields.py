@@ -14,7 +14,7 @@ from headway_client.decisions import OWNED_FIELDS
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, served
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 REJECTED = sorted(set(OWNED) - REMOVED)
 BODY = {"model": MODEL, "prompt": "hello", "max_tokens": 2}
 

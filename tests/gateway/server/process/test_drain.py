@@ -61,7 +61,7 @@ async def test_new_work_is_redirected_to_another_connection(
     assert headers["retry-after"] == "1"
     assert headers["connection"] == "close"
     assert not engine.bodies
-    assert len(gateway.pools.pool.router.reservations) == 0
+    assert len(gateway.pool.router.reservations) == 0
 
 
 async def test_a_head_known_before_the_drain_gets_no_decision(gateway: ServedGateway) -> None:
@@ -76,7 +76,7 @@ async def test_the_end_of_a_decided_request_is_still_accepted(gateway: ServedGat
     gateway.app.drain.begin()
     status, _, _ = await gateway.post(f"/api/v1/requests/{decision['decision_id']}/complete", {})
     assert status == 200
-    assert len(gateway.pools.pool.router.reservations) == 0
+    assert len(gateway.pool.router.reservations) == 0
 
 
 async def test_a_running_stream_continues_to_its_end(gateway: ServedGateway, engine: ScriptedEngine) -> None:
@@ -106,7 +106,7 @@ async def test_a_stream_cut_off_by_shutdown_ends_with_an_error_event_and_outcome
     assert record is not None
     assert (record.outcome, record.error) == ("failed", "shutdown")
     assert gateway.pool.progress.engine("engine-0").failures_in_row == 0
-    assert len(gateway.pools.pool.router.reservations) == 0
+    assert len(gateway.pool.router.reservations) == 0
 
 
 async def test_a_response_not_yet_begun_becomes_a_503_to_retry(gateway: ServedGateway, engine: ScriptedEngine) -> None:

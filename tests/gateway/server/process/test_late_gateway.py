@@ -82,7 +82,7 @@ async def test_an_attempt_that_times_out_while_the_loop_is_blocked_blames_no_eng
         urls = [first.url, second.url][: max(1, len(roles))]
         async with served(urls, tmp_path, settings=settings, roles=roles) as gateway:
             engines = gateway.pool.engines
-            await until(lambda: all(gateway.pools.pool.accepts(item) for item in engines))
+            await until(lambda: all(gateway.pool.accepts(item) for item in engines))
             first.stall = True
             body = {"model": MODEL, "prompt": [1, 2, 3], "max_tokens": 1}
             asking = asyncio.create_task(gateway.post("/v1/completions", body))
