@@ -23,7 +23,7 @@ from bench.peers.environment import peer_python
 from routing.policy.policy_document import RoutingPolicy, Stage
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.runs.run_report import report_of
-from simulator.runs.simulation_run import RunSpec, cost_of, run
+from simulator.runs.simulation_run import RunSpec, run
 from simulator.workloads.prepared_workload import Workload
 
 REQUIREMENT = "ai-dynamo-runtime==1.6.1"
@@ -83,7 +83,7 @@ def ours(blocks: int, speed: float) -> dict[str, dict[str, float]]:
         policy = RoutingPolicy(
             placement=Stage(name=placement),
             order=Stage(name="fifo"),
-            prefill_cost=cost_of(MOCK_ENGINE),
+            prefill_cost=MOCK_ENGINE.prefill_cost,
             prefill_window_tokens=1_000_000,
             queue_limit=1_000_000,
             reservation_ttl_s=86_400.0,

@@ -15,12 +15,11 @@ import msgspec
 from bench.evidence.cells import run_all
 from bench.evidence.traces import MAX_INPUT, trace_file
 from bench.report import Target, command_line, write_report
-from routing.policy.cost_document import DecodeCostDocument
 from routing.policy.dispatch_limit_document import DispatchLimitDocument
 from routing.policy.policy_document import RoutingPolicy, Stage
 from simulator.engine_models.engine_profile import PROFILES, EngineProfile, read_profile
 from simulator.runs.goodput import find_goodput
-from simulator.runs.simulation_run import RunSpec, cost_of, run
+from simulator.runs.simulation_run import RunSpec, run
 from simulator.workloads.arrival_pattern import ArrivalPattern
 from simulator.workloads.prepared_workload import Workload
 from simulator.workloads.registry import generate_workload
@@ -86,12 +85,8 @@ def spec_of(cell: Cell) -> RunSpec:
         dispatch_limit=DispatchLimitDocument() if own else DispatchLimitDocument(mode="blind"),
         ttft_slo_s=TTFT_SLO_S,
         tpot_slo_s=TPOT_SLO_S[cell.profile],
-        prefill_cost=cost_of(profile),
-        decode_cost=DecodeCostDocument(
-            base_s=profile.step_base_s,
-            per_sequence_s=profile.step_per_sequence_s,
-            per_context_token_s=profile.step_per_context_token_s,
-        ),
+        prefill_cost=profile.prefill_cost,
+        decode_cost=profile.decode_cost,
         queue_limit=1_000_000,
         max_wait_s=3600.0,
     )

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
+from typing_extensions import override
 
-from routing.advisories.advised_routing import Advised
 from routing.advisories.advised_sessions import StoredAdvisory
-from routing.chain.decider import Decider
+from routing.chain.decider import ChainLink, Decider
 from routing.chain.owner_messages import (
     ANSWERS_LOST,
     Afresh,
@@ -101,7 +101,7 @@ class _Asked(msgspec.Struct, gc=False):
     acknowledged: bool = False
 
 
-class OwnerDecider:
+class OwnerDecider(ChainLink[AccountingDecider]):
     """One pool's link to its owner, which may be this gateway.
 
     Mutable: `epoch` (the owner to ask; None: there is none) and the connection to it, the asks that wait for an answer,
@@ -110,10 +110,11 @@ class OwnerDecider:
     """
 
     def __init__(self, router: Router, chain: AccountingDecider, ownership: Ownership, peers: OwnerPeers) -> None:
+        super().__init__(chain)
         self.epoch: OwnerEpoch | None = None
         self.outbox: list[tuple[str, OwnerMessage]] = []
         self.ownership = ownership
-        self._router, self._chain, self._peers = router, chain, peers
+        self._router, self._peers = router, peers
         self._pool_id = router.pool_id
         self._asked: dict[int, _Asked] = {}
         self._ask_of: dict[str, int] = {}
@@ -128,6 +129,7 @@ class OwnerDecider:
 
     # -- our own requests
 
+    @override
     def place(
         self, request: InferenceRequest, now: float, *, hold: bool = True, excluded: frozenset[str] = frozenset()
     ) -> ChainOutcome:
@@ -186,6 +188,7 @@ class OwnerDecider:
             return outcome
         return Dispatched(msgspec.structs.replace(outcome.decision, decided_by=ALONE), outcome.holders)
 
+    @override
     def observe(self, observation: Observation, now: float) -> list[ChainOutcome]:
         """Record an event of one of our requests, here and at the owner."""
         name = observation.request_id
@@ -202,6 +205,7 @@ class OwnerDecider:
             self._notify(notice_of(observation, self._pool_id, self.epoch))
         return outcomes
 
+    @override
     def followed(self, outcomes: Iterable[ChainOutcome], now: float) -> list[ChainOutcome]:
         """Return the outcomes of our own requests; send those of peers."""
         ours: list[ChainOutcome] = []
@@ -215,24 +219,6 @@ class OwnerDecider:
             else:
                 ours.append(outcome)
         return ours
-
-    def tick(self, now: float) -> list[ChainOutcome]:
-        """Do the next link's work that is due."""
-        return self.followed(self._chain.tick(now), now)
-
-    def next_wake(self, now: float) -> float | None:
-        """Return when the next link has work."""
-        return self._chain.next_wake(now)
-
-    def advise(
-        self, request: InferenceRequest, last_engine: str, lead_s: float, now: float, backlog: dict[str, float]
-    ) -> Advised | None:
-        """Reserve an engine here. Advisories are sent to the gateway that decides for the session."""
-        return self._chain.advise(request, last_engine, lead_s, now, backlog)
-
-    def withdraw(self, tenant_id: str, session_id: str) -> bool:
-        """End the reservation of a session."""
-        return self._chain.withdraw(tenant_id, session_id)
 
     # -- the owner
 
@@ -385,7 +371,7 @@ class OwnerDecider:
         try:
             outcome = self._chain.place(request, now, hold=ask.hold, excluded=frozenset(ask.excluded))
         except ValueError:
-            # Its id is under way here; a peer that asks twice decides the second time alone.
+            # The id is in use here. A peer that asks twice decides alone the second time.
             self.reject(peer, ask, OwnerEpoch())
             return []
         if not isinstance(outcome, Queued):

@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Iterable
 
 import msgspec
+from typing_extensions import override
 
-from routing.advisories.advised_routing import Advised
-from routing.chain.decider import Decider
+from routing.chain.decider import ChainLink, Decider
 from routing.chain.region_loads import engine_loads, pool_load, session_key
 from routing.chain.region_targets import RegionPool, RegionTargets
 from routing.policy.policy_document import RoutingPolicy
@@ -44,7 +44,7 @@ class _Known(msgspec.Struct, frozen=True, gc=False):
     """The region that has it now; empty while it waits here."""
 
 
-class RegionDecider:
+class RegionDecider(ChainLink[Decider]):
     """Applies one pool's region rule. Mutable: the rule, the turn, and the requests that wait here or are away.
 
     `own` returns the pool's engines as this gateway knows them. A caller with more rules, such as the simulator, passes
@@ -60,7 +60,8 @@ class RegionDecider:
         *,
         rules: RegionRules = REGION_RULES,
     ) -> None:
-        self._chain, self._own, self._targets, self._rules = chain, own, targets, rules
+        super().__init__(chain)
+        self._own, self._targets, self._rules = own, targets, rules
         self._waiting: dict[str, _Known] = {}
         self._away: dict[str, _Known] = {}
         self._turn = 0
@@ -70,6 +71,7 @@ class RegionDecider:
         """Follow this policy's region rule."""
         self._rule = build_region_rule(policy, self._rules)
 
+    @override
     def place(
         self, request: InferenceRequest, now: float, *, hold: bool = True, excluded: frozenset[str] = frozenset()
     ) -> ChainOutcome:
@@ -101,6 +103,7 @@ class RegionDecider:
             return outcome
         return self._ask(self._own(), request, tried, now, rejected=True) or outcome
 
+    @override
     def observe(self, observation: Observation, now: float) -> list[ChainOutcome]:
         """Process an observation; a failed forward is decided again."""
         name = observation.request_id
@@ -115,6 +118,7 @@ class RegionDecider:
             return []
         return [self._place(away.request, away.tried | {away.away}, now)]
 
+    @override
     def followed(self, outcomes: Iterable[ChainOutcome], now: float) -> list[ChainOutcome]:
         """Return what becomes of outcomes of the next link."""
         if not self._waiting:
@@ -139,24 +143,6 @@ class RegionDecider:
                 del self._waiting[name]
                 outcomes += [gone, *self.followed(self._chain.observe(Failed(name), now), now)]
         return outcomes
-
-    def tick(self, now: float) -> list[ChainOutcome]:
-        """Do the next link's work that is due."""
-        return self.followed(self._chain.tick(now), now)
-
-    def next_wake(self, now: float) -> float | None:
-        """Return when the next link has work."""
-        return self._chain.next_wake(now)
-
-    def advise(
-        self, request: InferenceRequest, last_engine: str, lead_s: float, now: float, backlog: dict[str, float]
-    ) -> Advised | None:
-        """Reserve an engine in this region. The session may leave nevertheless."""
-        return self._chain.advise(request, last_engine, lead_s, now, backlog)
-
-    def withdraw(self, tenant_id: str, session_id: str) -> bool:
-        """End the reservation of a session."""
-        return self._chain.withdraw(tenant_id, session_id)
 
     def _ask(
         self, own: RegionPool, request: InferenceRequest, tried: frozenset[str], now: float, *, rejected: bool = False

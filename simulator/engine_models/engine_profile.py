@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from routing.policy.cost_document import DecodeCostDocument
+from routing.policy.policy_document import PrefillCostDocument
 from routing.values.prepared_struct import prepared
 from simulator.engine_cache.evictions import eviction_rule
 from simulator.engine_cache.leaf_eviction import EvictionRule
@@ -70,6 +72,25 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Seed of random evictions; each engine of a fleet gets another seed."""
     source: str = ""
     """Source of the figures: a section of a paper, or the data to which they were fitted."""
+
+    @property
+    def prefill_cost(self) -> PrefillCostDocument:
+        """The prefill cost that is exact for these engines."""
+        return PrefillCostDocument(
+            base_s=self.prefill_base_s,
+            per_token_s=self.prefill_per_token_s,
+            per_token_squared_s=self.prefill_per_token_squared_s,
+            per_hit_token_s=self.prefill_per_hit_token_s,
+        )
+
+    @property
+    def decode_cost(self) -> DecodeCostDocument:
+        """The decode cost that is exact for these engines."""
+        return DecodeCostDocument(
+            base_s=self.step_base_s,
+            per_sequence_s=self.step_per_sequence_s,
+            per_context_token_s=self.step_per_context_token_s,
+        )
 
     @property
     def eviction_rule(self) -> EvictionRule:

@@ -94,7 +94,7 @@ class SharedPoolSimulation(FleetSimulation):
             epoch = ownership.seen if ownership.role == ASKS else None
             if epoch != link.epoch:
                 self.deliver(link.follow(epoch, partial(self._is_of, gateway), now))
-        # Without another event, no answer is under way, so that none can be late.
+        # Without another event, no answer is in transit, so none can be late.
         self._settles = bool(self._agenda)
         if self._settles:
             self.call_at(now + SETTLE_S, self._settle)
@@ -144,7 +144,7 @@ class SharedPoolSimulation(FleetSimulation):
     @override
     def _dispatch(self, record: RequestRecord, decision: Decision) -> None:
         if self.stations.get(decision.engine_id) is None:
-            # The engine has died while the owner's answer was under way.
+            # The engine died while the owner's answer was in transit.
             self._orphan(record)
             return
         if not record.engine_id and decision.migrated_s:

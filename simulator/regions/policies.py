@@ -10,9 +10,8 @@ import msgspec
 from msgspec.structs import replace
 
 from kvstore.index.prefix_index import ENTRY_BYTES
-from routing.policy.cost_document import DecodeCostDocument
 from routing.policy.dispatch_limit_document import BLIND, IN_FLIGHT, PENDING, DispatchLimitDocument
-from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy
+from routing.policy.policy_document import RoutingPolicy
 from routing.regions.locality_offload import LocalityOffload
 from routing.regions.region_rule import RegionRule
 from routing.regions.registry import REGION_LOCAL, REGION_RULES, RegionRules
@@ -81,17 +80,8 @@ class RegionPolicy(msgspec.Struct, frozen=True):
         """Return the routing policy with the costs of these engines. Clients wait however long it takes."""
         return replace(
             self.policy,
-            prefill_cost=PrefillCostDocument(
-                base_s=engine.prefill_base_s,
-                per_token_s=engine.prefill_per_token_s,
-                per_token_squared_s=engine.prefill_per_token_squared_s,
-                per_hit_token_s=engine.prefill_per_hit_token_s,
-            ),
-            decode_cost=DecodeCostDocument(
-                base_s=engine.step_base_s,
-                per_sequence_s=engine.step_per_sequence_s,
-                per_context_token_s=engine.step_per_context_token_s,
-            ),
+            prefill_cost=engine.prefill_cost,
+            decode_cost=engine.decode_cost,
             prefill_window_tokens=engine.max_batched_tokens if self.local_rule is None else _NO_LIMIT,
             queue_limit=_NO_LIMIT,
             max_wait_s=3600.0,

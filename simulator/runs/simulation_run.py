@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from planning.facts.fleet_facts import Role
 from routing.policy.dispatch_limit_document import DispatchLimitDocument
-from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
+from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.registry import Table
 from routing.router import Router
 from routing.trials.arms import ArmEntry
@@ -84,7 +84,7 @@ def evaluation_policy(
         placement=placement,
         order=order,
         ttft_slo_s=ttft_slo_s,
-        prefill_cost=cost_of(profile if profile is not None else EngineProfile()),
+        prefill_cost=(profile if profile is not None else EngineProfile()).prefill_cost,
         # Any prompt fills it, so an engine has one prefill at a time.
         prefill_window_tokens=1,
         lookahead_s=0.0,
@@ -93,16 +93,6 @@ def evaluation_policy(
         reservation_ttl_s=86_400.0,
         # Reports are fresh here; their age only sets when an engine that one holds back is checked again.
         dispatch_limit=DispatchLimitDocument(report_ttl_s=1.0),
-    )
-
-
-def cost_of(profile: EngineProfile) -> PrefillCostDocument:
-    """Return the prefill cost that is exact for engines of this profile."""
-    return PrefillCostDocument(
-        base_s=profile.prefill_base_s,
-        per_token_s=profile.prefill_per_token_s,
-        per_token_squared_s=profile.prefill_per_token_squared_s,
-        per_hit_token_s=profile.prefill_per_hit_token_s,
     )
 
 

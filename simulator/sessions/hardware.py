@@ -6,6 +6,7 @@ The constants are from the research on advisories (§1); nodes, memory, and link
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from simulator.engine_models.engine_profile import EngineProfile
 
@@ -19,33 +20,28 @@ COMPRESSION = 3.5
 DECOMPRESS_S_PER_TOKEN = 10e-6
 
 
+_8B = EngineProfile(
+    prefill_base_s=0.0,
+    prefill_per_token_s=0.11e-3,
+    prefill_per_token_squared_s=3e-9,
+    prefill_per_hit_token_s=0.0,
+    step_base_s=0.012,
+    step_per_sequence_s=60e-6,
+    step_per_context_token_s=131_072 / MEMORY_BYTES_PER_S,
+    block_tokens=1,
+    num_blocks=412_000,
+    max_running=256,
+    max_batched_tokens=2048,
+    kv_bytes_per_token=131_072,
+)
 SERVED_MODELS = {
-    "8b": EngineProfile(
-        prefill_base_s=0.0,
-        prefill_per_token_s=0.11e-3,
-        prefill_per_token_squared_s=3e-9,
-        prefill_per_hit_token_s=0.0,
-        step_base_s=0.012,
-        step_per_sequence_s=60e-6,
-        step_per_context_token_s=131_072 / MEMORY_BYTES_PER_S,
-        block_tokens=1,
-        num_blocks=412_000,
-        max_running=256,
-        max_batched_tokens=2048,
-        kv_bytes_per_token=131_072,
-    ),
-    "13b": EngineProfile(
-        prefill_base_s=0.0,
+    "8b": _8B,
+    "13b": replace(
+        _8B,
         prefill_per_token_s=0.19e-3,
-        prefill_per_token_squared_s=3e-9,
-        prefill_per_hit_token_s=0.0,
         step_base_s=0.018,
-        step_per_sequence_s=60e-6,
         step_per_context_token_s=819_200 / MEMORY_BYTES_PER_S,
-        block_tokens=1,
         num_blocks=53_700,
-        max_running=256,
-        max_batched_tokens=2048,
         kv_bytes_per_token=819_200,
     ),
 }

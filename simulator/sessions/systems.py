@@ -9,7 +9,6 @@ import msgspec
 
 from routing.ledger.fleet_view import EngineFacts
 from routing.ledger.node_loads import NodeLoads
-from routing.policy.cost_document import DecodeCostDocument
 from routing.policy.dispatch_limit_document import BLIND, DispatchLimitDocument
 from routing.policy.policy_document import (
     GATED,
@@ -69,11 +68,7 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
                 per_token_squared_s=profile.prefill_per_token_squared_s,
                 per_hit_token_s=profile.step_per_context_token_s,
             ),
-            decode_cost=DecodeCostDocument(
-                base_s=profile.step_base_s,
-                per_sequence_s=profile.step_per_sequence_s,
-                per_context_token_s=profile.step_per_context_token_s,
-            ),
+            decode_cost=profile.decode_cost,
             # Clients wait for their answers, however long.
             max_wait_s=_LONGEST_WAIT_S,
             queue_limit=_MOST_QUEUED,

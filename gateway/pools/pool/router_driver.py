@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from gateway.pools.pool.pool_router import PoolRouter
-from routing.chain.decider import Decider
+from routing.chain.decider import ChainLink, Decider
 from routing.ledger.fleet_view import EngineFacts
 from routing.policy.policy_document import RoutingPolicy
 from routing.rebalancing_overrides import relieve
@@ -19,13 +19,6 @@ from routing.values.observation import Failed, ForwardFailed, Observation
 _MIN_WAKE_S = 0.001
 Placed = Dispatched | Rejected | Elsewhere
 """An outcome that ends the wait of a request."""
-
-
-class UpperLink(Decider, Protocol):
-    """A link before the router."""
-
-    def followed(self, outcomes: Iterable[ChainOutcome], now: float) -> Sequence[ChainOutcome]:
-        """Return what becomes of outcomes of the next link."""
 
 
 class RouterDriver:
@@ -39,13 +32,13 @@ class RouterDriver:
         self.chain: Decider = router
         self.after_call: Callable[[], None] = lambda: None
         """Called after each call of the chain, to send its messages."""
-        self._links: list[UpperLink] = []
+        self._links: list[ChainLink[Any]] = []
         self._tick_s = tick_s
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[str, asyncio.Future[Placed]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def put_before(self, link: UpperLink) -> None:
+    def put_before(self, link: ChainLink[Any]) -> None:
         """Let requests pass through this link first."""
         self._links.append(link)
         self.chain = link
@@ -135,7 +128,7 @@ class RouterDriver:
         """Deliver outcomes of the router through all links."""
         self.deliver(self.router.followed(outcomes), now)
 
-    def deliver(self, outcomes: Sequence[ChainOutcome], now: float, *, above: UpperLink | None = None) -> None:
+    def deliver(self, outcomes: Sequence[ChainOutcome], now: float, *, above: ChainLink[Any] | None = None) -> None:
         """Deliver outcomes through the links above this one; None: through all links above the router."""
         links = self._links if above is None else self._links[self._links.index(above) + 1 :]
         for link in links:

@@ -155,7 +155,7 @@ class Advisories(RequestListener):
         lead_s = max(0.0, self._lead_s(advisory) - age_s)
         opened = self._advised(advisory, known, pool, before, lead_s, now)
         if opened is None:
-            pool.router.withdraw(advisory.tenant_id, advisory.session_id)
+            pool.driver.chain.withdraw(advisory.tenant_id, advisory.session_id)
             self._orders.left_queue(name)
             return IGNORED
         opened.said_s = said_s
@@ -297,7 +297,7 @@ class Advisories(RequestListener):
             tenant_id=advisory.tenant_id,
             session_id=advisory.session_id,
         )
-        advised = pool.router.advise(asked, known.engine_id, lead_s, now, self._orders.backlog())
+        advised = pool.driver.chain.advise(asked, known.engine_id, lead_s, now, self._orders.backlog())
         if advised is None:
             return None
         expires_s = advised.expires_s
@@ -363,7 +363,7 @@ class Advisories(RequestListener):
         self._count(opened.advisory, opened.pool_id, outcome)
         pool = self._pools.get(opened.pool_id)
         if pool is not None:
-            pool.router.withdraw(tenant, session)
+            pool.driver.chain.withdraw(tenant, session)
         self._orders.left_queue(name)
         known = self.sessions.get(tenant, session)
         if outcome == SPURIOUS or (outcome == WITHDRAWN and opened.move == CAME):

@@ -210,11 +210,11 @@ class LinkedGateways:
                 self.deliver(*pair)
 
     def messages(self, sender: str, receiver: str) -> list[str]:
-        """Return the kinds of the messages under way."""
+        """Return the kinds of the messages in transit."""
         return [type(message).__name__ for message in self.under_way[sender, receiver]]
 
     def cut_off(self, sender: str, receiver: str) -> None:
-        """End the connection of one gateway to another. What is under way is lost."""
+        """End the connection of one gateway to another. Messages in transit are lost."""
         self.cut.add((sender, receiver))
         self.under_way[sender, receiver].clear()
         self.sessions.pop((sender, receiver), None)

@@ -114,7 +114,8 @@ class World(Mover):
         self.router.follow_nodes(loads)
         self.orders = MoveScheduler(kv_nodes, NodeAccess(), metrics, mover=self, clock=lambda: self.now)
         entry = SimpleNamespace(policy=self.policy, served_model="m", pool_id="pool", block_tokens=16)
-        pools: Any = {"pool": SimpleNamespace(entry=entry, router=self.router, serves=lambda model: model in ("", "m"))}
+        driver = SimpleNamespace(chain=self.router)
+        pools: Any = {"pool": SimpleNamespace(entry=entry, driver=driver, serves=lambda model: model in ("", "m"))}
         lag: Any = SimpleNamespace(behind=False)
         tally = AdvisoryTally(metrics, "g")
         self.advisories = Advisories(pools, self.orders, tally, lag, clock=lambda: self.now)
