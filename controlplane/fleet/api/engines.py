@@ -8,10 +8,11 @@ from rest_framework.response import Response
 from typing_extensions import override
 
 from controlplane.fleet.engine_bulk import change_many
-from controlplane.fleet.engine_lifecycle import delete_idle_engine, set_desired_state
-from controlplane.fleet.engine_registration import change_engine, register_engine
+from controlplane.fleet.engine_lifecycle import set_desired_state
+from controlplane.fleet.engine_registration import register_engine
 from controlplane.fleet.models.engine import DesiredState, Engine, EngineRole
-from controlplane.fleet.visibility import named_pool, visible_engines
+from controlplane.fleet.resources import ENGINES
+from controlplane.fleet.visibility import named_pool
 from controlplane.platform.api.listing import Listing, contains, exact, one_of, truth
 from controlplane.platform.api.resource_bodies import ResourceShape, change_body, input_fields, new_body
 from controlplane.platform.api.strict_fields import ChangeBody, Text, Truth
@@ -71,10 +72,8 @@ class BulkAnswer(serializers.Serializer):
 
 
 class _Engines(Objects):
-    noun = "engines"
+    resource = ENGINES
     shape = EngineShape
-    rows = staticmethod(visible_engines)
-    has_etag = True
 
 
 class Engines(_Engines, Listed):
@@ -109,8 +108,6 @@ class Engines(_Engines, Listed):
 class OneEngine(_Engines, Changeable, Deletable):
     """One engine."""
 
-    changed = staticmethod(change_engine)
-    deleted = staticmethod(delete_idle_engine)
     bodies = by_method(PUT=EngineChange, PATCH=EngineChange)
 
 

@@ -2,56 +2,37 @@
 
 from __future__ import annotations
 
-from controlplane.fleet import topology
 from controlplane.fleet.models.region import Region
-from controlplane.fleet.visibility import visible_regions
+from controlplane.fleet.resources import REGIONS
 from controlplane.platform.api.listing import Listing, contains
-from controlplane.platform.api.strict_fields import ChangeBody, ModelShape, Text
-from controlplane.platform.api.views import Changeable, Creatable, Deletable, by_method
-from controlplane.platform.role import Role
+from controlplane.platform.api.resource_bodies import ResourceShape, change_body, new_body
+from controlplane.platform.api.views import Changeable, Creatable, Deletable, Objects, by_method
 
 
-class RegionShape(ModelShape):
+class RegionShape(ResourceShape):
     """A location with engines."""
 
     class Meta:
         model = Region
-        fields = ("slug", "name", "revision")
 
 
-class RegionChange(ChangeBody):
-    """Writable fields of a region."""
-
-    name = Text(max_length=120)
+RegionChange = change_body(Region)
 
 
-class NewRegion(RegionChange):
-    """Body of POST /regions."""
+class _Regions(Objects):
+    resource = REGIONS
+    shape = RegionShape
 
-    slug = Text(max_length=64, help_text="Its id; never changes.")
 
-
-class RegionsView(Creatable):
+class RegionsView(_Regions, Creatable):
     """List regions, or create one."""
 
-    noun = "regions"
-    shape = RegionShape
-    rows = staticmethod(visible_regions)
-    created = staticmethod(topology.create_region)
     says = by_method(GET="List regions.", POST="Create a region.")
-    bodies = by_method(POST=NewRegion)
-    changes_need = Role.ADMIN
-    has_etag = True
+    bodies = by_method(POST=new_body(Region))
     listing = Listing({"slug": ("slug",)}, "slug", {"name": contains("name", "Part of the name.")})
 
 
-class OneRegion(Changeable, Deletable):
+class OneRegion(_Regions, Changeable, Deletable):
     """One region."""
 
-    noun = "regions"
-    shape = RegionShape
-    rows = staticmethod(visible_regions)
-    changed = staticmethod(topology.change_region)
-    deleted = staticmethod(topology.delete_region)
     bodies = by_method(PUT=RegionChange, PATCH=RegionChange)
-    changes_need = Role.ADMIN
