@@ -40,6 +40,11 @@ class ProcessCost(NamedTuple):
     rss_mb: float
 
 
+def demo_ports() -> dict[str, str]:
+    """Return the environment that keeps this process's demo away from the ports of others."""
+    return {"HEADWAY_DEMO_PORTS_FROM": str(22_000 + os.getpid() % 90 * 100)}
+
+
 def name_of(command: str) -> str:
     """Return the name of a process with this NUL-separated command line."""
     words = command.rstrip("\0").split("\0")
@@ -73,8 +78,7 @@ def costs(pid: int, seconds: float) -> dict[str, ProcessCost]:
 def measure(arguments: tuple[str, ...], seconds: float, started_s: float) -> dict[str, ProcessCost]:
     """Return the costs of a new installation by process."""
     with TemporaryDirectory(ignore_cleanup_errors=True) as name:
-        ports = {"HEADWAY_DEMO_PORTS_FROM": str(22_000 + os.getpid() % 90 * 100)}
-        program = LiveProgram(Path(name), ports, arguments)
+        program = LiveProgram(Path(name), demo_ports(), arguments)
         try:
             program.start()
             time.sleep(started_s)
