@@ -31,7 +31,6 @@ from simulator.engine_models.simulated_engine import PromptSequence, SimulatedEn
 from simulator.fleet.block_transfer import BlockTransfers, land
 from simulator.fleet.cost_learning import CostLearning
 from simulator.fleet.engine_slots import LoadReport, Station, Stations
-from simulator.fleet.event_log import EventLog
 from simulator.fleet.fleet_changes import (
     EngineDies,
     EngineDrains,
@@ -41,7 +40,7 @@ from simulator.fleet.fleet_changes import (
     PolicyChanges,
 )
 from simulator.fleet.load_samples import LoadSamples
-from simulator.fleet.request_record import FAILED, FINISHED, REJECTED, RequestRecord
+from simulator.fleet.request_record import FAILED, FINISHED, REJECTED, EventLog, RequestRecord
 from simulator.kv_nodes.fleet_nodes import At, FleetNodes
 from simulator.virtual_clock import VirtualClock
 from simulator.workloads.arrivals import ArrivalSource

@@ -25,8 +25,7 @@ from simulator.engine_models.engine_profile import EngineProfile
 from simulator.regions.hosted_engine import HostedEngine
 from simulator.regions.network import RegionNetwork
 from simulator.regions.policies import RegionPolicy
-from simulator.regions.prompt import BLOCK_TOKENS
-from simulator.regions.region_request import RegionRequest
+from simulator.regions.region_request import BLOCK_TOKENS, RegionRequest
 from simulator.virtual_clock import Timer, VirtualClock
 
 HEARTBEAT_S = 0.1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,14 +11,46 @@ from kvstore.transactions.expected_blocks import Expected
 from routing.advisories.advised_routing import Staging
 from routing.ledger.node_loads import NodeLoads
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.kv_nodes.node_stores import NodeStores
+from simulator.kv_nodes.node_cache import NodeStores
 from simulator.link import QueuedLink, Transfer
 from simulator.sessions.hardware import COMPRESSION, NODES, Hardware
-from simulator.sessions.prefetch_use import PrefetchUse
 from simulator.sessions.session_engine import SessionEngine
 from simulator.sessions.systems import System
 from simulator.sessions.turn import BLOCK_TOKENS, Session, Turn
 from simulator.virtual_clock import VirtualClock
+
+
+class PrefetchUse:
+    """Counts bytes that prefetches deliver, by session and node, as used or wasted once the session's request arrives.
+
+    Mutable state: `wasted_bytes`, `used_bytes`, `_unused`.
+    """
+
+    def __init__(self) -> None:
+        self.used_bytes = 0.0
+        self._gone_bytes = 0.0
+        self._unused: defaultdict[int, dict[str, float]] = defaultdict(dict)
+
+    @property
+    def wasted_bytes(self) -> float:
+        """Bytes that no request has used, including those that can still be used."""
+        return self._gone_bytes + sum(sum(nodes.values()) for nodes in self._unused.values())
+
+    def landed(self, session_id: int, node: str, size: float) -> None:
+        """Count bytes that a prefetch delivered to a node or one of its engines."""
+        nodes = self._unused[session_id]
+        nodes[node] = nodes.get(node, 0.0) + size
+
+    def arrived(self, session_id: int, node: str) -> None:
+        """Count the bytes on the node that serves the session's request as used, and the others as wasted."""
+        nodes = self._unused.pop(session_id, {})
+        self.used_bytes += nodes.pop(node, 0.0)
+        self._gone_bytes += sum(nodes.values())
+
+    def evicted(self, session_id: int) -> None:
+        """Count bytes that were evicted from DRAM before their request arrived as wasted."""
+        self._gone_bytes += sum(self._unused.pop(session_id, {}).values())
+
 
 NODE_NAMES = tuple(f"node-{number + 1}" for number in range(NODES))
 REMOTE = "remote"

@@ -1,14 +1,17 @@
-"""A session, and one of its requests."""
+"""A session, one of its requests, and the protocol of the simulated clients that send them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from kvstore.keys.block_keys import key_seed, rekey_hashes
 
 if TYPE_CHECKING:
     from simulator.link import Transfer
+
 
 BLOCK_TOKENS = 64
 """Tokens of a block key. A context of tens of thousands of tokens has hundreds of keys, which costs under 1 ms."""
@@ -89,3 +92,29 @@ class Turn:
     def expect_load(self, tokens: int, source: str) -> None:
         """Plan to load the first `tokens` tokens, and to compute the others."""
         self.loaded_tokens, self.source = tokens, source
+
+
+class NextTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A client's next request."""
+
+    session: Session
+    prompt_tokens: int
+    answer_tokens: int
+    after_s: float
+    """Seconds between the end of the client's previous request and this request."""
+    lead_s: float | None
+    """Seconds by which its advisory precedes the request; None if preceding agents send it, based on the call graph."""
+    agent: str = ""
+    """The agent that sends the request; empty for a person."""
+    workflow: int = 0
+    """The project that the agent works on."""
+
+
+class SessionClient(Protocol):
+    """One client in a closed loop."""
+
+    def sessions(self) -> list[Session]:
+        """Return the sessions that have a cache from the start."""
+
+    def next_turn(self) -> NextTurn:
+        """Return the request after the last returned one, which has been answered by then."""
