@@ -82,7 +82,6 @@ check-types:
 
 check-rest:
 	@.ci/check-frontend
-	@.venv/bin/lint-imports
 	@HEADWAY_STATE_DIR="$$(mktemp -d)" $(PYTHON) manage.py makemigrations --check --dry-run
 	@$(if $(COMPILE),HEADWAY_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest --collect-only -qq >/dev/null || \
 	  { echo "some tests cannot be collected: see pytest --collect-only" >&2; exit 1; })
