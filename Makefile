@@ -9,8 +9,8 @@ SOAK_MINUTES ?= 2
 SOAK_SEEDS ?= $(shell seq 1 20)
 FUZZ_EXAMPLES ?= 10000
 FUZZED := tests/fuzz tests/gateway/server/http/test_json_body.py tests/gateway/server/http/test_large_body.py tests/gateway/pools/engines/test_engine_metrics.py \
-	tests/kvstore/events/test_kv_events.py tests/kvstore/events/test_kv_event_forms.py tests/kvstore/transfer/test_frames.py \
-	tests/kvstore/tiers/test_block_header.py tests/controlplane/platform/api/test_schemathesis.py \
+	tests/kvstore/events/test_kv_events.py tests/kvstore/transfer/test_frames.py \
+	tests/kvstore/tiers/test_slot_file.py tests/controlplane/platform/api/test_schemathesis.py \
 	tests/controlplane/platform/api/test_schemathesis_gateway.py tests/gateway/requests/formats/test_engine_usage.py \
 	tests/gateway/requests/formats/test_api_prompts.py tests/simulator/regions/test_sovereignty_holds.py
 # Tests sometimes wait for browsers and processes, so use one worker more than there are cores.
