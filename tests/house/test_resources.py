@@ -17,12 +17,13 @@ from controlplane.fleet.engine_paste import parse_lines, split_lines
 from controlplane.fleet.resources import ENGINES, POOLS, REGIONS
 from controlplane.platform.api.resource_bodies import change_body, new_body
 from controlplane.platform.audit_values import audit_values
+from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.resource.csv_text import cell_text, csv_of
 from controlplane.platform.resource.declared_field import FieldAccess, declaration_of, settable_fields, shown_fields
 from controlplane.platform.resource.field_text import read_texts, texts_of
 from controlplane.platform.resource.resource import Resource
 from tests.controlplane.platform.api.world import Api, World, make_world
-from web.shell.resource_form import form_fields, typed_changes, typed_values
+from web.shell.resource_form import facts, form_fields, typed_changes, typed_values
 
 pytestmark = pytest.mark.django_db
 RESOURCES = [REGIONS, POOLS, ENGINES, TENANTS, KEYS]
@@ -68,6 +69,23 @@ def test_an_answer_of_the_api_is_a_body_that_changes_nothing(resource: Resource,
     shown = api.get(path).json()
     body = {name: shown[name] for name in settable_fields(resource.model)}
     assert api.change("PUT", path, body).json() == shown
+
+
+@every_resource
+def test_a_number_set_by_the_api_is_on_every_surface(resource: Resource, world: World) -> None:
+    thing = first(resource)
+    path = f"{resource.noun}/{getattr(thing, thing.public_id_field)}"
+    fields = settable_fields(resource.model, creating=True)
+    for name, field in settable_fields(resource.model).items():
+        if not isinstance(field, models.IntegerField | models.FloatField):
+            continue
+        assert Api(world).change("PATCH", path, {name: 7}).json()[name] == 7
+        thing.refresh_from_db()
+        (control,) = form_fields({name: field}, thing)
+        assert (control.value, dict(facts({name: field}, thing))[control.label][:1]) == ("7", "7")
+        assert dict(zip(*csv.reader(io.StringIO(csv_of([thing], fields))), strict=True))[name] == "7"
+        event = AuditEvent.objects.filter(object_id=getattr(thing, thing.public_id_field)).latest("pk")
+        assert event.after[name] == 7 != event.before[name]
 
 
 @every_resource

@@ -118,8 +118,8 @@ def _fact(field: ModelField, thing: models.Model) -> str:
         return "yes" if value else "no"
     if field.choices:
         return str(dict(field.flatchoices)[value])
-    text = text_of(field, value)
-    return f"{text}{declaration_of(field).unit}" if text else "—"
+    text, unit = text_of(field, value), declaration_of(field).unit
+    return f"{text}{'' if unit in ('×', '%') else ' '}{unit}".strip() if text else "—"
 
 
 def _choices(field: ModelField) -> tuple[FieldOption, ...]:
