@@ -43,7 +43,8 @@ def _form_field(field: ModelField, thing: models.Model | None, given: tuple[Fiel
         field.name,
         words.title,
         SELECT if choices else NUMBER if numeric else TEXT,
-        help=words.help,
+        # The API names an object by its slug; here it is chosen.
+        help="" if isinstance(field, models.ForeignKey) else words.help,
         unit=words.unit,
         options=choices,
         chosen=(text if text or not choices else choices[0].value,),

@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from typing_extensions import override
 
-from controlplane.access.api_keys import Revoked, create_api_key, revoke_at_once
+from controlplane.access.api_keys import Revoked, revoke_at_once
 from controlplane.access.resources import KEYS
 from controlplane.platform.api.error_answers import answer_with
 from controlplane.platform.api.listing import Listing, contains, exact, present
@@ -74,7 +74,7 @@ class ApiKeys(_Keys, Listed):
 
     def post(self, request: Request) -> Response:
         """Create an API key. Only this response contains its text."""
-        key, text = create_api_key(**self.body(), actor=self.actor)
+        key, text = KEYS.created(**self.body(), actor=self.actor)
         key.text = text  # shown once, stored nowhere
         return self.show(key, 201, shape=CreatedApiKeyShape)
 

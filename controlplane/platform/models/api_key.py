@@ -70,7 +70,7 @@ class ApiKey(models.Model):
     pools = declared(
         models.JSONField(default=list, blank=True),
         "Pools for manage",
-        "Pools in which the scope manage applies, or * alone: all. None: no pool. An admin's key covers all pools.",
+        "Pools in which the scope manage applies; * alone: all. None: no pool. An admin's key covers all pools.",
         items=TextList(most=1000, length=64, ticked=True),
     )
     """Slugs of deleted pools remain, without effect."""
