@@ -12,6 +12,7 @@ import logging.config
 import os
 from typing import Any
 
+from csp.constants import NONCE
 from django.core.exceptions import ImproperlyConfigured
 
 from controlplane.fleet.discovery.setting import parse_discovery
@@ -216,7 +217,8 @@ CONTENT_SECURITY_POLICY: dict[str, Any] = {
         "default-src": ["'self'"],
         # No inline script or style: text that slips into a page as markup runs nothing.
         "script-src": ["'self'"],
-        "style-src": ["'self'"],
+        # The nonce enters the header only of the policy editor, whose template uses it: CodeMirror adds style elements.
+        "style-src": ["'self'", NONCE],
         "connect-src": ["'self'"],
         "img-src": ["'self'", "data:"],
         "object-src": ["'none'"],
