@@ -12,9 +12,9 @@ from django.utils import timezone
 
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.field_problems import FieldProblem
+from controlplane.platform.format import one_line
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.tenant import Tenant
-from controlplane.platform.one_line import one_line
 from controlplane.platform.role import ALL_POOLS, Role
 from web.shell.form_field import CHECKS, NUMBER, SELECT, FieldOption, FormField, whole_number
 
