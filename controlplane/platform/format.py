@@ -204,3 +204,8 @@ def _in_units(value: float, base: float, units: tuple[str, ...]) -> str:
         value, step = value / base, step + 1
     digits = 0 if step == 0 or value >= 99.95 else 1 if value >= 9.995 else 2
     return f"{value:.{digits}f}{NARROW_SPACE}{units[step]}"
+
+
+def one_line(text: str) -> str:
+    """Return the text without characters that break lines or tables."""
+    return "".join(character if character.isprintable() else " " for character in text).strip()
