@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.project.processes.local_sockets import BUS_SOCKET, WEB_SOCKET, make_private, socket_path
+from controlplane.project.processes.sockets import BUS_SOCKET, WEB_SOCKET, make_private, socket_path
 
 
 def test_sockets_are_in_the_state_directory() -> None:

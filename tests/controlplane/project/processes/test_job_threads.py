@@ -1,4 +1,4 @@
-"""Celery without a broker: worker and beat are threads of this process."""
+"""Celery's worker and beat as threads of this process."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 from celery import Celery
 from django.conf import settings
-from kombu.transport.memory import Transport
+from kombu.transport.redis import Transport
 
-from controlplane.platform.bus import get_bus
+from controlplane.platform.bus import LOCAL_BUS, broker_url, get_bus
 from controlplane.platform.jobs.cooperative_stop import stop_requested
 from controlplane.platform.jobs.wake import job_queues, wake
 from controlplane.project.celery import app as program
-from controlplane.project.processes.embedded_celery import BEAT, JOBS, QUEUES, EmbeddedCelery, MonotonicScheduler
-from gateway.bus.wake_up_age import TOPIC as WOKEN
+from controlplane.project.processes.job_threads import BEAT, JOBS, QUEUES, JobThreads, MonotonicScheduler
+from gateway.bus.bus_metrics import WAKE_UPS
 from tests.patience import wait_until
+from tests.private_redis import PrivateRedis
 
 WAIT_S = 10.0
 OUTAGE_S = 60.0
@@ -47,11 +48,14 @@ def rejected(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 @pytest.fixture
-def app() -> Iterator[Celery]:
-    """Return a separate application on a memory broker, with the program's transport options."""
-    app = Celery("embedded-test", broker="memory://localhost/", set_as_current=False, fixups=[])
+def app(bus_server: PrivateRedis, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Celery]:
+    """Return an application with the program's transport options and its own queues."""
+    with monkeypatch.context() as environment:
+        environment.setenv(LOCAL_BUS, bus_server.url)
+        app = Celery("job-threads", broker=broker_url(), set_as_current=False, fixups=[])
     app.conf.update(
-        broker_transport_options=settings.CELERY_BROKER_TRANSPORT_OPTIONS,
+        broker_transport_options=settings.CELERY_BROKER_TRANSPORT_OPTIONS
+        | {"global_keyprefix": f"{request.node.name}:"},
         task_ignore_result=True,
         task_default_queue=job_queues("jobs")[0],
         task_routes={"long": {"queue": job_queues("probe")[0]}},
@@ -63,19 +67,19 @@ def app() -> Iterator[Celery]:
 
 
 @pytest.fixture
-def embedded(app: Celery) -> Iterator[EmbeddedCelery]:
-    """Return the embedded worker and beat before their start, and stop them at the end."""
-    embedded = EmbeddedCelery(app)
-    yield embedded
-    embedded.stop()
+def threads(app: Celery) -> Iterator[JobThreads]:
+    """Return worker and beat before their start, and stop them at the end."""
+    threads = JobThreads(app)
+    yield threads
+    threads.stop()
     stop_requested.clear()
 
 
-def threads() -> set[str]:
+def running() -> set[str]:
     return {thread.name for thread in threading.enumerate()}
 
 
-def test_beat_wakes_a_job_repeatedly(app: Celery, embedded: EmbeddedCelery) -> None:
+def test_beat_wakes_a_job_repeatedly(app: Celery, threads: JobThreads) -> None:
     woken: list[Any] = []
     twice = threading.Event()
 
@@ -86,7 +90,7 @@ def test_beat_wakes_a_job_repeatedly(app: Celery, embedded: EmbeddedCelery) -> N
 
     app.task(wake, name="wake", shared=False)
     app.conf.beat_schedule = {"wake": {"task": "wake", "schedule": 0.2}}
-    embedded.start()
+    threads.start()
     assert twice.wait(WAIT_S)
 
 
@@ -95,7 +99,7 @@ def test_schedule_wakes_jobs_of_a_worker_one_rotation_step_away(
     app: Celery, settings: Any, woken_by: tuple[bytes, bytes], woken: tuple[bytes, bytes]
 ) -> None:
     settings.FLEET_SECRET, settings.FLEET_SECRET_ALSO = woken
-    jobs, ready, done = EmbeddedCelery(app, (JOBS,)), threading.Event(), threading.Event()
+    jobs, ready, done = JobThreads(app, (JOBS,)), threading.Event(), threading.Event()
     app.task(ready.set, name="ready", shared=False)
     app.task(done.set, name="wake", shared=False)
     jobs.start()
@@ -113,7 +117,7 @@ def test_schedule_wakes_jobs_of_a_worker_one_rotation_step_away(
     finally:
         jobs.stop()
         # A worker that outlasts its stop would go on with the next start, and take the wake-ups of the next test.
-        wait_until(lambda: "celery-jobs" not in threads())
+        wait_until(lambda: "celery-jobs" not in running())
         stop_requested.clear()
 
 
@@ -125,7 +129,7 @@ def test_beat_and_jobs_can_run_separately(app: Celery) -> None:
 
     app.task(wake, name="wake", shared=False)
     app.conf.beat_schedule = {"wake": {"task": "wake", "schedule": 0.2}}
-    beat, jobs = EmbeddedCelery(app, (BEAT,)), EmbeddedCelery(app, (JOBS,))
+    beat, jobs = JobThreads(app, (BEAT,)), JobThreads(app, (JOBS,))
     beat.start()
     assert not woken.wait(1.0), "a schedule without a worker ran a job"
     jobs.start()
@@ -137,9 +141,7 @@ def test_beat_and_jobs_can_run_separately(app: Celery) -> None:
         stop_requested.clear()
 
 
-def test_long_job_on_its_queue_does_not_delay_others_and_stops_on_request(
-    app: Celery, embedded: EmbeddedCelery
-) -> None:
+def test_long_job_on_its_queue_does_not_delay_others_and_stops_on_request(app: Celery, threads: JobThreads) -> None:
     running, ended, short_done = threading.Event(), threading.Event(), threading.Event()
 
     def long() -> None:
@@ -149,25 +151,25 @@ def test_long_job_on_its_queue_does_not_delay_others_and_stops_on_request(
 
     app.task(long, name="long", shared=False)
     app.task(short_done.set, name="short", shared=False)
-    embedded.start()
+    threads.start()
     app.send_task("long")
     assert running.wait(WAIT_S)
     app.send_task("short")
     assert short_done.wait(WAIT_S)
     assert not ended.is_set()
-    embedded.stop()
+    threads.stop()
     assert ended.wait(WAIT_S)
 
 
-def test_stopping_ends_both_threads(app: Celery, embedded: EmbeddedCelery) -> None:
+def test_stopping_ends_both_threads(app: Celery, threads: JobThreads) -> None:
     started = threading.Event()
     app.task(started.set, name="short", shared=False)
-    embedded.start()
+    threads.start()
     app.send_task("short")
     assert started.wait(WAIT_S)
-    assert {"celery-jobs", "celery-beat"} <= threads()
-    embedded.stop()
-    assert not {"celery-jobs", "celery-beat"} & threads()
+    assert {"celery-jobs", "celery-beat"} <= running()
+    threads.stop()
+    assert not {"celery-jobs", "celery-beat"} & running()
 
 
 def test_worker_consumes_every_queue_that_jobs_use() -> None:
@@ -191,20 +193,20 @@ def test_part_that_ends_by_itself_is_reported(app: Celery, monkeypatch: pytest.M
     def fail(*_args: object, **_kwargs: object) -> None:
         raise OSError("the broker is gone for good")
 
-    embedded = EmbeddedCelery(app, (BEAT,), on_end=end)
+    threads = JobThreads(app, (BEAT,), on_end=end)
     monkeypatch.setattr(MonotonicScheduler, "tick", fail)
-    embedded.start()
+    threads.start()
     assert notified.wait(WAIT_S)
     assert ended == ["beat"]
-    embedded.stop()
+    threads.stop()
     stop_requested.clear()
 
 
 def test_stopped_parts_are_not_reported_as_ended(app: Celery) -> None:
     ended: list[str] = []
-    embedded = EmbeddedCelery(app, on_end=ended.append)
-    embedded.start()
-    embedded.stop()
+    threads = JobThreads(app, on_end=ended.append)
+    threads.start()
+    threads.stop()
     stop_requested.clear()
     for part in ("celery-jobs", "celery-beat"):
         for thread in threading.enumerate():
@@ -213,18 +215,18 @@ def test_stopped_parts_are_not_reported_as_ended(app: Celery) -> None:
     assert ended == []
 
 
-def test_woken_jobs_are_published_on_the_bus(app: Celery, embedded: EmbeddedCelery) -> None:
+def test_woken_jobs_are_published_on_the_bus(app: Celery, threads: JobThreads) -> None:
     received = threading.Event()
-    unsubscribe = get_bus().subscribe(WOKEN, lambda _topic, _value: received.set())
+    unsubscribe = get_bus().subscribe(WAKE_UPS, lambda _topic, _value: received.set())
     app.task(threading.Event().set, name="short", shared=False)
-    embedded.start()
+    threads.start()
     app.send_task("short")
     assert received.wait(WAIT_S)
     unsubscribe()
 
 
 @pytest.mark.django_db(transaction=True)
-def test_job_that_a_person_waits_for_is_woken_early(app: Celery, embedded: EmbeddedCelery) -> None:
+def test_job_that_a_person_waits_for_is_woken_early(app: Celery, threads: JobThreads) -> None:
     """The schedule alone would take a day."""
     woken, twice = threading.Event(), threading.Event()
 
@@ -233,7 +235,7 @@ def test_job_that_a_person_waits_for_is_woken_early(app: Celery, embedded: Embed
 
     app.task(run, name="controlplane.waited_for", shared=False)
     app.conf.beat_schedule = {"what-if": {"task": "controlplane.waited_for", "schedule": 86_400.0}}
-    embedded.start()
+    threads.start()
     assert woken.wait(WAIT_S), "at the start all are due"
     wake(["waited_for"])
     assert twice.wait(WAIT_S)
@@ -253,12 +255,12 @@ def test_jobs_recover_after_a_broker_outage_of_any_length(app: Celery, rejected:
     app.conf.update({name: program.conf[name] for name in RETRIES})
     app.task(wake, name="wake", shared=False)
     app.conf.beat_schedule = {"wake": {"task": "wake", "schedule": 0.2}}
-    embedded = EmbeddedCelery(app, on_end=end)
-    embedded.start()
+    threads = JobThreads(app, on_end=end)
+    threads.start()
     try:
         assert over.wait(OUTAGE_S)
     finally:
-        embedded.stop()
+        threads.stop()
         stop_requested.clear()
     assert ended == []
     assert woken.is_set()
@@ -275,11 +277,11 @@ def test_worker_that_gives_up_its_broker_is_reported(app: Celery, rejected: Coun
         notified.set()
 
     app.conf.update({name: program.conf[name] for name in RETRIES} | {"broker_connection_max_retries": 1})
-    embedded = EmbeddedCelery(app, (JOBS,), on_end=end)
-    embedded.start()
+    threads = JobThreads(app, (JOBS,), on_end=end)
+    threads.start()
     try:
         assert notified.wait(OUTAGE_S)
     finally:
-        embedded.stop()
+        threads.stop()
         stop_requested.clear()
     assert ended == ["jobs"]

@@ -1,7 +1,8 @@
-"""Runs Celery's worker and beat as threads of this process: both without a broker, or one or both with a broker."""
+"""Runs Celery's worker and beat as threads of a process: both in the jobs process, one or both in a worker."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -14,13 +15,18 @@ from celery.beat import Scheduler
 from celery.platforms import EX_OK
 from celery.signals import task_prerun
 from celery.worker import WorkController, state
+from kombu.exceptions import OperationalError
 from typing_extensions import override
 
-from controlplane.platform.bus import get_bus
+from controlplane.platform.bus import fleet_keyring, get_bus
 from controlplane.platform.jobs.cooperative_stop import stop_requested
 from controlplane.platform.jobs.wake import TOPIC as WAKE
 from controlplane.platform.jobs.wake import job_queues
-from gateway.bus.wake_up_age import TOPIC as WOKEN
+from controlplane.project.celery import app as program
+from controlplane.request_log.job import keep, request_intake
+from controlplane.secret_rotation.own_secrets import answer_questions
+from gateway.bus.bus_metrics import WAKE_UPS
+from gateway.server.process.shutdown import ProcessEnd
 
 MAX_ASKED = 256
 """Maximum number of wake-up requests between two ticks. Beyond it, the oldest requests wait for their schedule."""
@@ -65,14 +71,38 @@ logger = logging.getLogger(__name__)
 
 QUEUES = ("jobs", "probe")
 _THREADS = 7
-STOP_S = 3.0
+STOP_S = 1.2
+"""Time limit for jobs at shutdown. Jobs that take longer end with the process, and their leases expire."""
+_POLL_S = 0.05
 _LONGEST_SLEEP_S = 1.0
 _REPORT_EVERY_S = 1.0
 """Minimum interval between messages that report wake-ups."""
 JOBS, BEAT = "jobs", "beat"
 
 
-class EmbeddedCelery:
+def run_jobs(role: str, parts: Collection[str], end: ProcessEnd, on_start: Callable[[], None] = lambda: None) -> None:
+    """Run these parts until the process is asked to end; ask it if a part ends unexpectedly."""
+    if JOBS in parts:
+        # Subscribes now; the job that stores what is received may start later.
+        request_intake()
+    answer_questions(role, [fleet_keyring()])
+    threads = JobThreads(
+        program, parts, lambda part: end.ask(f"the thread of {part} stopped unexpectedly", drains=False, status=1)
+    )
+    threads.start()
+    on_start()
+    while not end.asked:
+        time.sleep(_POLL_S)
+    threads.stop()
+    if JOBS in parts:
+        try:
+            keep(request_intake())
+        except Exception:
+            # The edge of the process: it ends in any case.
+            logger.exception("what came last could not be stored")
+
+
+class JobThreads:
     """One worker for all queues (JOBS), and one schedule that wakes jobs (BEAT), also on requests from the bus.
 
     `on_end` is called with the name of a part that ended unexpectedly, in that part's thread. Mutable state: the
@@ -121,8 +151,9 @@ class EmbeddedCelery:
 
     def _wake_worker(self) -> None:
         # The worker checks the flag after a message or two seconds, and then waits once more.
-        for _ in range(2):
-            self._wake_up.delay()
+        with contextlib.suppress(OperationalError):
+            for _ in range(2):
+                self._wake_up.delay()
 
     def _watched(self, part: str, run: Callable[[], None]) -> None:
         try:
@@ -141,7 +172,7 @@ class EmbeddedCelery:
         now = time.monotonic()
         if now - self._reported_s >= _REPORT_EVERY_S:
             self._reported_s = now
-            get_bus().append(WOKEN, b"")
+            get_bus().append(WAKE_UPS, b"")
 
     def _run_worker(self) -> None:
         # The pool's threads, which set no current application, find jobs in the default one.

@@ -1,9 +1,10 @@
-"""Unix sockets in the state directory, which connect the processes of one installation."""
+"""Sockets of one installation: the public port, and Unix sockets in the state directory between its processes."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import socket
 import tempfile
 from pathlib import Path
 
@@ -27,3 +28,27 @@ def make_private(path: Path) -> None:
     # The temporary directory is everyone's: another user may have made ours first.
     if path.parent.stat().st_uid != os.getuid():
         raise PermissionError(f"{path.parent} belongs to another user; set HEADWAY_STATE_DIR to a shorter path.")
+
+
+class PortTakenError(RuntimeError):
+    """Another program listens on the public port."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a bound socket, so that a port conflict is detected before other processes start.
+
+    Raises PortTakenError.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    # A restart must not wait for the connections of its predecessor in TIME_WAIT.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise PortTakenError(
+            f"Port {port} on {host} cannot be used ({error.strerror}). "
+            "Stop the program that listens there, or choose another with --port."
+        ) from error
+    return listener

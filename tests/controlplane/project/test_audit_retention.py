@@ -9,11 +9,11 @@ from django.db import transaction
 from django.test import override_settings
 from django.utils import timezone
 
-from controlplane.platform import audit, audit_retention
+from controlplane.platform import audit
 from controlplane.platform.actor import program
-from controlplane.platform.audit_retention import EVERY, forget_events
 from controlplane.platform.models.audit_event import AuditEvent
-from controlplane.project.housekeeping import housekeeping
+from controlplane.project import housekeeping as retention
+from controlplane.project.housekeeping import EVENTS_EVERY, forget_events, housekeeping
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("bus")]
 NOW = timezone.now()
@@ -44,7 +44,7 @@ def test_expired_events_are_deleted_and_the_deletion_is_one_event(monkeypatch: p
 
 @override_settings(AUDIT_RETENTION_DAYS=10)
 def test_one_transaction_deletes_a_limited_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_retention, "BATCH", 3)
+    monkeypatch.setattr(retention, "EVENTS_AT_ONCE", 3)
     for number in range(5):
         happened(NOW - (20 - number) * DAY, str(number))
     assert forget_events(NOW) == 3
@@ -54,9 +54,9 @@ def test_one_transaction_deletes_a_limited_number(monkeypatch: pytest.MonkeyPatc
 
 @override_settings(AUDIT_RETENTION_DAYS=10)
 def test_deletion_may_be_a_day_late_so_that_it_is_rare() -> None:
-    happened(NOW - 10 * DAY - EVERY / 2, "due")
+    happened(NOW - 10 * DAY - EVENTS_EVERY / 2, "due")
     assert forget_events(NOW) == 0
-    assert forget_events(NOW + EVERY) == 1
+    assert forget_events(NOW + EVENTS_EVERY) == 1
 
 
 @override_settings(AUDIT_RETENTION_DAYS=0)
