@@ -76,6 +76,11 @@ def percent(share: float | None) -> str:
     return _stepped(share, _NUMBERS["percent"])
 
 
+def brief_percent(share: float) -> str:
+    """Return a share 0..1 in percent without trailing zeros: 5 %, 12.5 %."""
+    return f"{share * 100:.3g}{NARROW_SPACE}%"
+
+
 def rate(per_s: float | None) -> str:
     """Return events per second: 4.2, 118, 1,204."""
     return _stepped(per_s, _NUMBERS["rate"])

@@ -17,8 +17,7 @@ from tests.web.kv_nodes.some_nodes import intake_of, two_nodes
 from tests.web.role_clients import client_of, make_person, make_pool
 from web.kv_nodes import prefix_rows as prefixes
 from web.kv_nodes.load_advice import least_rate, load_advice
-from web.kv_nodes.node_rows import node_row
-from web.kv_nodes.page import compression_rows
+from web.kv_nodes.node_rows import compression_rows, node_row
 
 pytestmark = pytest.mark.django_db
 

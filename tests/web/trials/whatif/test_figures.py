@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from controlplane.trials.whatif.result import HIT_RATE, ON_TIME, TTFT_MEAN, Band, Difference, Side, Spread, WhatIfResult
+from controlplane.trials.whatif.result import (
+    HIT_RATE,
+    ON_TIME,
+    TRUSTED_ERROR,
+    TTFT_MEAN,
+    Band,
+    Difference,
+    Side,
+    Spread,
+    WhatIfResult,
+)
+from web.shell.say import say
+from web.trials.whatif.figures import figure_rows, finding
 from web.trials.whatif.pictures import band_picture, distribution
-from web.trials.whatif.words import coarse_words, figure_rows, finding, model_words
 
 CURVE = [0.1 + number / 50 for number in range(101)]
 
@@ -38,60 +50,64 @@ def result(*differences: Difference, **fields: Any) -> WhatIfResult:
     return WhatIfResult(**{**known, **fields}, differences=list(differences))
 
 
+def sentence_of(answer: WhatIfResult) -> str:
+    whatif = SimpleNamespace(draft=SimpleNamespace(number=7), against="v6")
+    return say("trials/whatif/finding.html", result=answer, finding=finding(answer), whatif=whatif)
+
+
 def test_most_important_change_is_the_finding() -> None:
-    answer = finding(
-        result(changed(ON_TIME, 0.943, 0.98, 0.982, 0.984), changed(TTFT_MEAN, 1.0, 0.7, 0.7, 0.8)), 7, "v6"
-    )
-    assert (answer.kind, answer.title) == ("better", "Better on lateness")
-    assert answer.sentence == (
+    answer = result(changed(ON_TIME, 0.943, 0.98, 0.982, 0.984), changed(TTFT_MEAN, 1.0, 0.7, 0.7, 0.8))
+    summary = finding(answer).summary
+    assert (summary.kind, summary.title) == ("better", "Better on lateness")
+    assert sentence_of(answer) == (
         "Draft v7 would have had 98.2\u202f% on time instead of 94.3\u202f%; 3 of 3 seeds agree."
     )
 
 
 def test_drawback_is_named() -> None:
-    answer = finding(result(changed(ON_TIME, 0.9, 0.95, 0.95, 0.96), changed(HIT_RATE, 0.7, 0.6, 0.6, 0.6)), 7, "v6")
-    assert answer.kind == "mixed"
-    assert answer.title == "Better on lateness, worse on cache hits"
-    assert answer.sentence.endswith("Cache hits: −10.0\u202fpt.")
+    answer = result(changed(ON_TIME, 0.9, 0.95, 0.95, 0.96), changed(HIT_RATE, 0.7, 0.6, 0.6, 0.6))
+    summary = finding(answer).summary
+    assert (summary.kind, summary.title) == ("mixed", "Better on lateness, worse on cache hits")
+    assert sentence_of(answer).endswith("Cache hits: −10.0\u202fpt.")
 
 
 @pytest.mark.parametrize("drafts", [(0.95, 0.95, 0.89), (0.9, 0.9, 0.9), (0.9003, 0.9002, 0.9004)])
 def test_tiny_or_inconsistent_differences_are_not_reported(drafts: tuple[float, ...]) -> None:
-    answer = finding(result(changed(ON_TIME, 0.9, *drafts)), 7, "v6")
-    assert (answer.kind, answer.title) == ("even", "No clear difference on this traffic")
+    answer = result(changed(ON_TIME, 0.9, *drafts))
+    summary = finding(answer).summary
+    assert (summary.kind, summary.title) == ("even", "No clear difference on this traffic")
+    assert sentence_of(answer).endswith("on time; no difference across all seeds.")
 
 
 def test_worse_result_is_reported() -> None:
-    answer = finding(result(changed(ON_TIME, 0.9, 0.9, 0.9, 0.9), changed(TTFT_MEAN, 1.0, 1.2, 1.3, 1.25)), 7, "v6")
-    assert (answer.kind, answer.title) == ("worse", "Worse on TTFT")
-    assert "a mean TTFT of 1.25\u202fs instead of 1.00\u202fs" in answer.sentence
+    answer = result(changed(ON_TIME, 0.9, 0.9, 0.9, 0.9), changed(TTFT_MEAN, 1.0, 1.2, 1.3, 1.25))
+    summary = finding(answer).summary
+    assert (summary.kind, summary.title) == ("worse", "Worse on TTFT")
+    assert "a mean TTFT of 1.25\u202fs instead of 1.00\u202fs" in sentence_of(answer)
 
 
 def test_large_model_error_names_the_figures_to_trust() -> None:
     side = Side(figures={ON_TIME: Spread(0.9, 0.9, 0.9)}, ttft_quantiles_s=CURVE, answered_share=1.0)
-    assert model_words(result(actual=side, model_error=0.18)) == (
-        "Model error on this window is 18.0\u202f%, above 15.0\u202f%: trust the ranking, not the magnitudes.", True,
-    )  # fmt: skip
-    assert model_words(result(actual=side, model_error=0.02))[1] is False
-    assert "Another version" in model_words(result(actual=side))[0]
-    assert "has no results" in model_words(result())[0]
-
-
-def test_coarse_recording_is_reported() -> None:
-    assert coarse_words(result()) == ""
-    assert "Make a new recording" in coarse_words(result(coarse_starts=True))
+    far = {"trusted_error": TRUSTED_ERROR, "model_is_far": True}
+    assert say("trials/whatif/model.html", result=result(actual=side, model_error=0.18), **far) == (
+        "Model error on this window is 18.0\u202f%, above 15.0\u202f%: trust the ranking, not the magnitudes."
+    )
+    near = say("trials/whatif/model.html", result=result(actual=side, model_error=0.02))
+    assert near == "Model error on this window: mean TTFT 2.0\u202f%."
+    assert "Another version" in say("trials/whatif/model.html", result=result(actual=side))
+    assert "has no results" in say("trials/whatif/model.html", result=result())
 
 
 def test_rows_have_value_spread_and_change() -> None:
     (row,) = figure_rows(result(changed(ON_TIME, 0.9, 0.94, 0.95, 0.96)))
-    assert row["label"] == "On time, ≤\u202f1.5\u202fs"
-    assert tuple(row[name] for name in ("actual", "base", "draft", "draft_spread")) == (
+    assert say("trials/whatif/label.html", figure=row.figure, slo_s=1.5) == "On time, ≤\u202f1.5\u202fs"
+    assert (row.actual, row.base, row.draft, row.draft_spread) == (
         "—",
         "90.0\u202f%",
         "95.0\u202f%",
         "±1.0",
     )
-    assert (row["change"], row["verdict"], row["agree"]) == ("+5.0\u202fpt", "better", "3 of 3")
+    assert (row.change, row.verdict, row.agree) == ("+5.0\u202fpt", "better", 3)
 
 
 def test_charts_stay_within_their_frame() -> None:
