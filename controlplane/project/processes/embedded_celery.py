@@ -20,6 +20,8 @@ from controlplane.platform.bus import get_bus
 from controlplane.platform.jobs.cooperative_stop import stop_requested
 from controlplane.platform.jobs.wake import TOPIC as WAKE
 from controlplane.platform.jobs.wake import job_queues
+from controlplane.platform.snapshot_change import TOPIC as SNAPSHOT
+from controlplane.project.job_needs import IDLE_S, JobNeeds
 from gateway.bus.wake_up_age import TOPIC as WOKEN
 
 MAX_ASKED = 256
@@ -27,16 +29,19 @@ MAX_ASKED = 256
 
 
 class MonotonicScheduler(Scheduler):
-    """Wakes each entry at a fixed interval in seconds. Crontab schedules are not supported.
+    """Wakes each entry at a fixed interval in seconds if it is needed. Crontab schedules are not supported.
 
     Celery's default scheduler uses wall-clock time, so it stops for an hour if the clock is set back by an hour.
-    Mutable state: the due time of each entry, and the requested tasks.
+    Mutable state: the due time of each entry, when it was last woken, and the requested tasks.
     """
 
     clock: Callable[[], float] = staticmethod(time.monotonic)
+    needs: Callable[[str], bool] = staticmethod(lambda _task: True)
+    """Whether a task has work. A task that is not needed is woken every IDLE_S, and once at the start."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._due_s: dict[str, float] = {}
+        self._woken_s: dict[str, float] = {}
         self._asked: deque[str] = deque(maxlen=MAX_ASKED)
         super().__init__(*args, **kwargs)
 
@@ -55,9 +60,15 @@ class MonotonicScheduler(Scheduler):
         asked = {self._asked.popleft() for _ in range(len(self._asked))}
         for name, entry in list(self.schedule.items()):
             now = self.clock()
-            if self._due_s.setdefault(name, now) <= now or entry.task in asked:
+            if entry.task not in asked:
+                if self._due_s.get(name, now) > now:
+                    continue
                 self._due_s[name] = now + entry.schedule.seconds
-                self.apply_entry(self.reserve(entry), producer=self.producer)
+                if now - self._woken_s.get(name, -IDLE_S) < IDLE_S and not self.needs(entry.task):
+                    continue
+            self._due_s[name] = now + entry.schedule.seconds
+            self._woken_s[name] = now
+            self.apply_entry(self.reserve(entry), producer=self.producer)
         return max(0.0, min([*self._due_s.values(), self.clock() + self.max_interval]) - self.clock())
 
 
@@ -163,18 +174,23 @@ class EmbeddedCelery:
     def _run_beat(self) -> None:
         self._app.set_current()
         schedule = MonotonicScheduler(self._app, max_interval=_LONGEST_SLEEP_S)
+        schedule.needs = needs = JobNeeds()
 
-        def receive(_topic: str, jobs: bytes) -> None:
-            schedule.ask(jobs.decode().split(","))
+        def receive(topic: str, value: bytes) -> None:
+            if topic == WAKE:
+                schedule.ask(value.decode().split(","))
+            # A change that is woken for, or a new snapshot, may give other jobs work, too.
+            needs.forget()
             self._hurry.set()
 
-        unsubscribe = get_bus().subscribe(WAKE, receive)
+        unsubscribe = [get_bus().subscribe(topic, receive) for topic in (WAKE, SNAPSHOT)]
         try:
             while not self._stopping:
                 self._hurry.wait(schedule.tick())
                 self._hurry.clear()
         finally:
-            unsubscribe()
+            for end in unsubscribe:
+                end()
 
 
 def _do_nothing() -> None:
