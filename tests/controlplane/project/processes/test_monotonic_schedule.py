@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from controlplane.project.celery import app as program
 from controlplane.project.job_needs import IDLE_S
-from controlplane.project.processes.embedded_celery import MonotonicScheduler
+from controlplane.project.processes.job_threads import MonotonicScheduler
 
 
 class Woken(MonotonicScheduler):
