@@ -16,15 +16,24 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.kv_nodes.models.kv_node import KvNode
 from controlplane.platform.jobs.lease import acquire, release, this_owner
 from controlplane.platform.models.job_run import JobRun
+from controlplane.platform.models.snapshot_version import SnapshotVersion
 from controlplane.project.celery import app
 from controlplane.project.job_needs import NEEDS, READ_EVERY_S, JobNeeds, read_counts
+from controlplane.publication.snapshot import publish_if_newer
+from gateway.bus.bus import Bus
 
 pytestmark = pytest.mark.django_db
-ALWAYS = {"refresh_snapshot", "store_revocations", "housekeeping"}
+ALWAYS = {"store_revocations", "housekeeping"}
 OF_POOLS = {
     "engine_health", "rebalance", "scaling", "prefill_decode", "holdback", "shadows", "store_requests",
     "store_key_usage", "store_learned_costs", "rollup",
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def published(bus: Bus, db: None) -> None:
+    """Publish the empty database."""
+    publish_if_newer()
 
 
 def needed() -> set[str]:
@@ -44,8 +53,17 @@ def test_every_listed_job_is_in_the_schedule() -> None:
     assert NEEDS.keys() <= tasks
 
 
-def test_an_installation_without_a_pool_needs_only_what_watches_the_database() -> None:
+def test_an_installation_without_a_pool_needs_almost_nothing() -> None:
     assert needed() == ALWAYS
+
+
+def test_a_version_that_is_not_the_published_one_needs_its_publication(bus: Bus) -> None:
+    SnapshotVersion.objects.create(version=3)
+    assert needed() == ALWAYS | {"refresh_snapshot"}
+    publish_if_newer()
+    assert needed() == ALWAYS
+    SnapshotVersion.objects.update(version=2)
+    assert needed() == ALWAYS | {"refresh_snapshot"}
 
 
 def test_a_pool_needs_its_rounds_and_a_node_its_checks(pool: Pool) -> None:
@@ -93,17 +111,17 @@ def test_an_open_action_needs_its_job(pool: Pool) -> None:
     assert "engine_actions" not in needed()
 
 
-def test_all_jobs_together_take_one_statement(django_assert_num_queries: Callable[[int], Any], pool: Pool) -> None:
+def test_all_jobs_together_take_two_statements(django_assert_num_queries: Callable[[int], Any], pool: Pool) -> None:
     now_s = 0.0
     needs = JobNeeds(lambda: now_s)
-    with django_assert_num_queries(1):
+    with django_assert_num_queries(2):
         for job in NEEDS:
             needs(f"controlplane.{job}")
     now_s = READ_EVERY_S
-    with django_assert_num_queries(1):
+    with django_assert_num_queries(2):
         assert needs("controlplane.scaling")
     needs.forget()
-    with django_assert_num_queries(1):
+    with django_assert_num_queries(2):
         assert needs("controlplane.scaling")
 
 
