@@ -158,7 +158,7 @@ def front_end(_installation: Installation) -> list[Finding]:
     if missing and root:
         return [problem(f"{missing[0]} is not in {root}.", "Run `manage.py collectstatic`.")]
     if missing:
-        return [problem(f"The console is not built: {missing[0]} is missing.", "Run `make setup`, or `npm run build`.")]
+        return [problem(f"The console is not built: no {missing[0]}.", "Run `make install` or `npm run build`.")]
     return [ok("The console is built.")]
 
 

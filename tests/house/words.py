@@ -29,6 +29,7 @@ WORDS = {
     r"(?<![\"'|])[Rr]efusals?|\w_refused\b": "reject, rejection",
     r"/steering|\bSteering\b": "automation",
     r"(?<![A-Za-z])[Ee]xperiments?(?![a-z])": "trial",
+    r"TODO|FIXME|NotImplementedError": "finished code",
 }
 """A pattern, and the replacement."""
 

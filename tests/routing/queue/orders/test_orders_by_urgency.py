@@ -2,6 +2,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from routing.ledger.reservations import Reservation
+from routing.queue.orders.edf import Edf
+from routing.queue.orders.fifo import Fifo
+from routing.queue.orders.late_last import LateLast
+from routing.queue.orders.priority import Priority
 from routing.queue.orders.slack import Slack
 from tests.routing.queue.queued_requests import VIEW, queue_of, queued, served
 
@@ -93,3 +97,55 @@ def test_a_new_request_does_not_wait_for_dropped_and_infeasible_ones() -> None:
     assert queue.late_last_s == 0.0
     queue.next(0, VIEW, 0.0)
     assert queue.late_last_s == 9.0 + 3.5
+
+
+def test_the_earliest_deadline_goes_first_even_if_it_cannot_be_met() -> None:
+    waiting = [queued(1, slo=5.0), queued(2, slo=0.5), queued(3, at=1.0, slo=2.0)]
+    assert served(Edf(), waiting, 2.0) == [2, 3, 1]
+
+
+def test_equal_deadlines_go_in_order_of_arrival() -> None:
+    assert served(Edf(), [queued(2), queued(1), queued(3)], 0.0) == [2, 1, 3]
+
+
+def test_the_lowest_priority_number_goes_first_and_ties_in_order_of_arrival() -> None:
+    waiting = [queued(1, at=2.0), queued(2, priority=-1, at=3.0), queued(3, at=1.0), queued(4, priority=5)]
+    assert served(Priority(), waiting, 9.0) == [2, 3, 1, 4]
+
+
+def test_infeasible_queued_requests_are_skipped() -> None:
+    waiting = [queued(1, at=0.0), queued(2, at=1.0)]
+    assert queue_of(LateLast(), waiting).next(0, VIEW, 3.9).queued == waiting[0]
+    assert queue_of(LateLast(), waiting).next(0, VIEW, 4.5).queued == waiting[1]
+    assert queue_of(Fifo(), waiting).next(0, VIEW, 4.5).queued == waiting[0]
+
+
+def test_when_all_are_infeasible_the_oldest_goes_first() -> None:
+    waiting = [queued(1, at=0.0, cost=1.0), queued(2, at=1.0, cost=9.0)]
+    queue = queue_of(LateLast(), waiting)
+    assert queue.next(0, VIEW, 4.0).queued == waiting[0]
+    assert queue.next(0, VIEW, 50.0).queued == waiting[0]
+
+
+def test_an_infeasible_request_can_leave_the_queue() -> None:
+    waiting = [queued(1, at=0.0), queued(2, at=1.0)]
+    queue = queue_of(LateLast(), waiting)
+    queue.next(0, VIEW, 4.5)
+    queue.remove(waiting[0])
+    queue.check()
+    assert queue.next(0, VIEW, 50.0).queued == waiting[1]
+
+
+def test_infeasible_requests_come_last_in_order_of_arrival() -> None:
+    waiting = [queued(1, cost=9.0), queued(2, cost=8.0), queued(3, cost=1.0), queued(4, cost=2.0)]
+    assert served(LateLast(), waiting, 0.0) == [3, 4, 1, 2]
+
+
+def test_a_request_given_up_is_reported_once_and_only_if_its_blocks_are_forgotten() -> None:
+    waiting = [queued(1, at=0.0), queued(2, at=1.0)]
+    forgetful, plain = queue_of(LateLast(forget_blocks=True), waiting), queue_of(LateLast(), waiting)
+    for queue in (forgetful, plain):
+        queue.next(0, VIEW, 4.5)
+    assert forgetful.given_up() == [waiting[0].request.request_id]
+    assert forgetful.given_up() == []
+    assert plain.given_up() == []
