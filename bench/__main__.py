@@ -10,6 +10,7 @@ BENCHMARKS = (
     "gateway.decision_api",
     "gateway.decision_records",
     "simulator.eviction",
+    "installation.idle",
     "installation.isolation",
     "kv.transfer",
     "gateway.owner",

@@ -53,7 +53,8 @@ def name_of(command: str) -> str:
             return _MODULES[word]
         if word.startswith("controlplane.project.processes.") and word.endswith("_process"):
             return word.rpartition(".")[2].removesuffix("_process")
-    return "supervisor" if "manage.py" in words else Path(words[0]).name
+    # A server may show more than its name.
+    return "supervisor" if "manage.py" in words else Path(words[0].split(" ")[0]).name
 
 
 def memory_mb(pid: int) -> tuple[float, float]:

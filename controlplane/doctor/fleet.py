@@ -17,7 +17,7 @@ from controlplane.doctor.finding import Finding, ok, problem, warning
 from controlplane.doctor.installation import Installation
 from controlplane.doctor.local_server import answer_of, rejecting_key
 from controlplane.fleet.engine_addressing import key_variable
-from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.pool_problems import block_size_problems, role_problems, with_shared_caches
 from controlplane.kv_nodes.models.kv_node import LIVE, KvNode, KvNodeState
@@ -328,6 +328,8 @@ def judged(samples: list[FleetSample], now: float) -> list[Finding]:
 def probe_lease(installation: Installation) -> list[Finding]:
     """Check the leases of the probe job's shards and which processes should hold them."""
     try:
+        if not Engine.objects.exclude(desired_state=DesiredState.MAINTENANCE).exists():
+            return [ok("There are no engines to probe.")]
         runs = list(JobRun.objects.filter(job="probe", state=JobState.ACTIVE).order_by("shard"))
     except DatabaseError as error:
         return [warning(f"Cannot read the jobs: {type(error).__name__}.", _FIRST)]

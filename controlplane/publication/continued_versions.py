@@ -7,6 +7,7 @@ gateways' version, so that its changes reach them.
 from __future__ import annotations
 
 import logging
+from functools import lru_cache
 
 from django.db import transaction
 
@@ -29,21 +30,26 @@ logger = logging.getLogger(__name__)
 def version_on_bus() -> int:
     """Return the version of the published snapshot; -1 without a readable snapshot."""
     latest = get_bus().latest(TOPIC)
+    return _version_of(latest) if latest is not None else -1
+
+
+@lru_cache(maxsize=1)
+def _version_of(data: bytes) -> int:
     try:
-        return decode_snapshot(latest).version if latest is not None else -1
+        return decode_snapshot(data).version
     except UnreadableMessageError:
         return -1
+
+
+def version_served() -> int:
+    """Return the newest version on the bus and at gateways; -1: none."""
+    return max(version_on_bus(), fleet_samples().newest_snapshot())
 
 
 def version_in_database() -> int:
     """Return the committed version; 0: none yet."""
     known = SnapshotVersion.objects.filter(pk=SnapshotVersion.ONLY).values_list("version", flat=True).first()
     return known or 0
-
-
-def continue_above_gateways(on_bus: int) -> bool:
-    """Raise the version above that of the bus and every gateway, if one is newer. Return True if it was raised."""
-    return continue_above(max(on_bus, fleet_samples().newest_snapshot()))
 
 
 def continue_above(served: int) -> bool:

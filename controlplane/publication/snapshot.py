@@ -31,9 +31,9 @@ from controlplane.platform.snapshot_change import TOPIC
 from controlplane.policies.upgrade import baseline_note, live_routing_of, routing_of
 from controlplane.publication.continued_versions import (
     continue_above,
-    continue_above_gateways,
     version_in_database,
     version_on_bus,
+    version_served,
 )
 from controlplane.trials.canary.pool_arms import arms_of
 from controlplane.trials.canary.service_share import arms_and_weights
@@ -82,9 +82,8 @@ def publish_if_newer() -> Snapshot | None:
 
     Return None if nothing changed.
     """
-    on_bus = version_on_bus()
-    continue_above_gateways(on_bus)
-    return publish() if version_in_database() > on_bus else None
+    continue_above(version_served())
+    return publish() if version_in_database() > version_on_bus() else None
 
 
 def build_snapshot(at: float) -> Snapshot:

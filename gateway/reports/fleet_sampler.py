@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -39,6 +39,8 @@ from routing.cost.cost_model import PrefillCost
 from routing.ledger.fleet_view import EngineLoad
 from routing.values.load_cv import LoadSmoother, load_cv
 
+EMPTY_S = 2.0
+"""Interval of samples without pools, below the age at which a gateway counts as silent."""
 REFERENCE_PROMPT_TOKENS = 4096
 """Prompt length for which a pool's prefill speed is stated."""
 
@@ -55,7 +57,7 @@ class FleetSampler:
     def __init__(
         self,
         bus: Bus,
-        pools: Callable[[], Iterable[LivePool]],
+        pools: Callable[[], Collection[LivePool]],
         snapshot_version: Callable[[], int],
         metrics: GatewayMetrics,
         settings: GatewaySettings,
@@ -72,6 +74,8 @@ class FleetSampler:
         self._owners = owners
         self._regions = regions
         self._seq = 0
+        self._empty_s = float("-inf")
+        """When the last sample without pools was published, in monotonic seconds."""
         self._hotspots = HotspotDetector()
         self._smoother = LoadSmoother()
         self._shown: dict[str, _Shown] = {}
@@ -80,8 +84,12 @@ class FleetSampler:
         self._pool_ids: set[str] = set()
 
     def publish(self) -> None:
-        """Publish a sample on the bus, and set the gauges."""
-        sample = self.sample(time.monotonic(), time.time())
+        """Publish a sample on the bus, and set the gauges. Without pools, the next ones are left out for EMPTY_S."""
+        now = time.monotonic()
+        if now - self._empty_s < EMPTY_S and not self._pools():
+            return
+        sample = self.sample(now, time.time())
+        self._empty_s = float("-inf") if sample.pools else now
         self._bus.publish(TOPIC, encode_sample(sample))
         self._set_gauges(sample)
 

@@ -38,8 +38,8 @@ _WORD = (1 << 64) - 1
 
 
 def shard_count(engines: int) -> int:
-    """Return the number of shards for this many engines, at least one."""
-    return min(MAX_SHARDS, max(1, -(-engines // SHARD_ENGINES)))
+    """Return the number of shards for this many engines, none without engines."""
+    return min(MAX_SHARDS, -(-engines // SHARD_ENGINES))
 
 
 def shard_of(engine_id: str, shards: int) -> int:

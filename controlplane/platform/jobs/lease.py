@@ -60,8 +60,7 @@ def acquire(job: str, owner: str, duration: timedelta, *, shard: int = 0, clock:
         raise ValueError(f"a lease of {duration} is too long; {LONGEST} is the most")
     now = clock()
     run = _active_run(job, shard, now)
-    # A lease beyond LONGEST was written before the clock was set back, so it counts as ended.
-    if run is None or (run.lease_until is not None and now < run.lease_until <= now + LONGEST):
+    if run is None or is_held(run.lease_until, now):
         return None
     ahead = run.lease_until - now if run.lease_until is not None else timedelta()
     if run.cancel_requested_at is not None:
@@ -90,8 +89,13 @@ def take_waiting(job: str, duration: timedelta, most: int = 1) -> list[Lease]:
     return list(islice((lease for lease in leases if lease is not None), most))
 
 
+def is_held(lease_until: datetime | None, now: datetime) -> bool:
+    """Return whether a job run with this lease has a holder or pauses until its next round."""
+    return lease_until is not None and now < lease_until <= now + LONGEST
+
+
 def held_at(now: datetime) -> models.Q:
-    """Return the condition for job runs that have a holder or pause until their next round."""
+    """Return the same as a condition for job runs."""
     return models.Q(lease_until__gt=now, lease_until__lte=now + LONGEST)
 
 

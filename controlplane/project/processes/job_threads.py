@@ -15,6 +15,7 @@ from celery.beat import Scheduler
 from celery.platforms import EX_OK
 from celery.signals import task_prerun
 from celery.worker import WorkController, state
+from django.db import DEFAULT_DB_ALIAS, connections
 from kombu.exceptions import OperationalError
 from typing_extensions import override
 
@@ -22,7 +23,9 @@ from controlplane.platform.bus import fleet_keyring, get_bus
 from controlplane.platform.jobs.cooperative_stop import stop_requested
 from controlplane.platform.jobs.wake import TOPIC as WAKE
 from controlplane.platform.jobs.wake import job_queues
+from controlplane.platform.snapshot_change import TOPIC as SNAPSHOT
 from controlplane.project.celery import app as program
+from controlplane.project.job_needs import IDLE_S, JobNeeds
 from controlplane.request_log.job import keep, request_intake
 from controlplane.secret_rotation.own_secrets import answer_questions
 from gateway.bus.bus_metrics import WAKE_UPS
@@ -33,16 +36,19 @@ MAX_ASKED = 256
 
 
 class MonotonicScheduler(Scheduler):
-    """Wakes each entry at a fixed interval in seconds. Crontab schedules are not supported.
+    """Wakes each entry at a fixed interval in seconds if it is needed. Crontab schedules are not supported.
 
     Celery's default scheduler uses wall-clock time, so it stops for an hour if the clock is set back by an hour.
-    Mutable state: the due time of each entry, and the requested tasks.
+    Mutable state: the due time of each entry, when it was last woken, and the requested tasks.
     """
 
     clock: Callable[[], float] = staticmethod(time.monotonic)
+    needs: Callable[[str], bool] = staticmethod(lambda _task: True)
+    """Whether a task has work. A task that is not needed is woken every IDLE_S, and once at the start."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._due_s: dict[str, float] = {}
+        self._woken_s: dict[str, float] = {}
         self._asked: deque[str] = deque(maxlen=MAX_ASKED)
         super().__init__(*args, **kwargs)
 
@@ -61,9 +67,15 @@ class MonotonicScheduler(Scheduler):
         asked = {self._asked.popleft() for _ in range(len(self._asked))}
         for name, entry in list(self.schedule.items()):
             now = self.clock()
-            if self._due_s.setdefault(name, now) <= now or entry.task in asked:
+            if entry.task not in asked:
+                if self._due_s.get(name, now) > now:
+                    continue
                 self._due_s[name] = now + entry.schedule.seconds
-                self.apply_entry(self.reserve(entry), producer=self.producer)
+                if now - self._woken_s.get(name, -IDLE_S) < IDLE_S and not self.needs(entry.task):
+                    continue
+            self._due_s[name] = now + entry.schedule.seconds
+            self._woken_s[name] = now
+            self.apply_entry(self.reserve(entry), producer=self.producer)
         return max(0.0, min([*self._due_s.values(), self.clock() + self.max_interval]) - self.clock())
 
 
@@ -73,8 +85,9 @@ QUEUES = ("jobs", "probe")
 _THREADS = 7
 STOP_S = 1.2
 """Time limit for jobs at shutdown. Jobs that take longer end with the process, and their leases expire."""
-_POLL_S = 0.05
+_POLL_S = 0.2
 _LONGEST_SLEEP_S = 1.0
+_CONNECTION_S = 600
 _REPORT_EVERY_S = 1.0
 """Minimum interval between messages that report wake-ups."""
 JOBS, BEAT = "jobs", "beat"
@@ -89,6 +102,9 @@ def run_jobs(role: str, parts: Collection[str], end: ProcessEnd, on_start: Calla
     threads = JobThreads(
         program, parts, lambda part: end.ask(f"the thread of {part} stopped unexpectedly", drains=False, status=1)
     )
+    # Each thread keeps its connection. By default, each job would open one and set it up, which takes most of a short
+    # job's time.
+    connections.settings[DEFAULT_DB_ALIAS]["CONN_MAX_AGE"] = _CONNECTION_S
     threads.start()
     on_start()
     while not end.asked:
@@ -194,18 +210,23 @@ class JobThreads:
     def _run_beat(self) -> None:
         self._app.set_current()
         schedule = MonotonicScheduler(self._app, max_interval=_LONGEST_SLEEP_S)
+        schedule.needs = needs = JobNeeds()
 
-        def receive(_topic: str, jobs: bytes) -> None:
-            schedule.ask(jobs.decode().split(","))
+        def receive(topic: str, value: bytes) -> None:
+            if topic == WAKE:
+                schedule.ask(value.decode().split(","))
+            # A change that is woken for, or a new snapshot, may give other jobs work, too.
+            needs.forget()
             self._hurry.set()
 
-        unsubscribe = get_bus().subscribe(WAKE, receive)
+        unsubscribe = [get_bus().subscribe(topic, receive) for topic in (WAKE, SNAPSHOT)]
         try:
             while not self._stopping:
                 self._hurry.wait(schedule.tick())
                 self._hurry.clear()
         finally:
-            unsubscribe()
+            for end in unsubscribe:
+                end()
 
 
 def _do_nothing() -> None:

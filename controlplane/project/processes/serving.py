@@ -40,6 +40,8 @@ TOPOLOGY_S = 2.0
 BUS, GATEWAY, WEB, JOBS = "bus", "gateway", "web", "jobs"
 _BACKLOG = 2048
 _POLL_S = 0.05
+_END_POLL_S = 0.2
+"""Interval between two checks for the end. Shorter ones cost more CPU than all else that the supervisor does."""
 _ANSWER_S = 2.0
 _TRIES = 3
 """Maximum number of early ends. If gateway or web ends this often before the first request, the start has failed."""
@@ -168,7 +170,7 @@ async def serve(serving: Serving, end: ProcessEnd) -> bool:
             supervisor.start(serving.children)
             following = background.start("engine processes", serving.follow_topology)
             while not end.asked:  # noqa: ASYNC110 - signals and threads set a flag
-                await asyncio.sleep(_POLL_S)
+                await asyncio.sleep(_END_POLL_S)
         elif not end.asked:
             serving.on_failure()
     finally:

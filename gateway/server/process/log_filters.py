@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from aiohttp.http_exceptions import HttpProcessingError
 from typing_extensions import override
 
 from gateway.base.event_log import LogEvent
 from gateway.server.http.guarded_receive import RejectedAtEdgeError
 
 EVENT = "request_cut_off_by_shutdown"
-_CLIENTS_FAULTS = (HttpProcessingError, RejectedAtEdgeError)
+_PARSER_FAULTS = "aiohttp.http_exceptions"
+"""Module of aiohttp's errors about unreadable requests. It is not imported: most processes that log do without it."""
 _UTF8_FAULT = "Invalid UTF-8 sequence received from client."
 """uvicorn's message about invalid text on a websocket."""
 
@@ -54,7 +54,8 @@ class ClientFaults(logging.Filter):
         error = record.exc_info[1] if record.exc_info else None
         # Django names the status of each answer that it logs.
         rejected = 400 <= getattr(record, "status_code", 0) < 500
-        if rejected or isinstance(error, _CLIENTS_FAULTS) or record.msg == _UTF8_FAULT:
+        unreadable = isinstance(error, RejectedAtEdgeError) or type(error).__module__ == _PARSER_FAULTS
+        if rejected or unreadable or record.msg == _UTF8_FAULT:
             record.exc_info = record.exc_text = None
             if record.levelno > logging.WARNING:
                 record.levelno, record.levelname = logging.WARNING, "WARNING"

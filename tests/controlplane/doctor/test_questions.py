@@ -406,7 +406,9 @@ def test_snapshot_on_disk_is_checked(here: Installation) -> None:
 
 
 @pytest.mark.django_db
-def test_missing_probe_lease_is_reported(here: Installation) -> None:
+def test_missing_probe_lease_is_reported(here: Installation, pool: Pool) -> None:
+    assert "no engines" in only(fleet.probe_lease(here)).says
+    Engine.objects.create(engine_id="e", name="e", pool=pool, url="http://e", connect_url="http://e")
     assert only(fleet.probe_lease(here)).state is State.OK
     with hold_state(here.state_dir):
         assert only(fleet.probe_lease(here)).state is State.WARNING

@@ -72,6 +72,8 @@ def holding(prober: Prober, bus: Bus) -> Any:
     threads: list[threading.Thread] = []
 
     def start(owner: str) -> threading.Thread:
+        if bus.latest("snapshot") is None:
+            publish_engines(bus, 1)
         threads.append(threading.Thread(target=run, args=(job.ShardHolder(bus, owner),)))
         threads[-1].start()
         assert prober.started.wait(5)
@@ -104,8 +106,18 @@ def test_holder_renews_its_lease_and_reports_progress(holding: Any, prober: Prob
     assert prober.timeout_s == 7.0
     assert not prober.ended.wait(job.LEASE.total_seconds() * 1.5)
     run = JobRun.objects.get()
-    assert run.progress == {"engines": 0, "reachable": 0, "shards": 1}
+    assert run.progress == {"engines": 1, "reachable": 0, "shards": 1}
     assert acquire("probe", "b", job.LEASE) is None
+
+
+def test_without_engines_nothing_is_probed_and_no_lease_is_held(holding: Any, bus: Bus, prober: Prober) -> None:
+    job.probe()
+    assert not JobRun.objects.exists()
+    start, _ = holding
+    thread = start("a")
+    publish_engines(bus, 0, version=2)
+    thread.join(5)
+    assert (prober.ended.is_set(), JobRun.objects.get().state) == (True, "done")
 
 
 def test_stop_ends_probing_and_releases_the_lease_at_once(holding: Any, prober: Prober) -> None:
@@ -229,4 +241,4 @@ def test_shard_whose_probing_failed_is_taken_again(holding: Any, prober: Prober,
     monkeypatch.setattr(job, "probe_engines", fail_once)
     start, _ = holding
     start("a")
-    wait_until(lambda: prober.probed.get(0) == (2, 0))
+    wait_until(lambda: prober.probed.get(0) == (2, 1))

@@ -11,7 +11,7 @@ from controlplane.fleet.jobs.probe import MAX_SHARDS, shard_count, shard_of
 ENGINES = [f"eng-{number:032x}" for number in range(2000)]
 
 
-@pytest.mark.parametrize(("engines", "shards"), [(0, 1), (1, 1), (100, 1), (101, 2), (2000, 20), (10**9, MAX_SHARDS)])
+@pytest.mark.parametrize(("engines", "shards"), [(0, 0), (1, 1), (100, 1), (101, 2), (2000, 20), (10**9, MAX_SHARDS)])
 def test_number_of_shards_follows_the_number_of_engines(engines: int, shards: int) -> None:
     assert shard_count(engines) == shards
 

@@ -11,6 +11,7 @@ from celery import Celery
 from typing_extensions import override
 
 from controlplane.project.celery import app as program
+from controlplane.project.job_needs import IDLE_S
 from controlplane.project.processes.job_threads import MonotonicScheduler
 
 
@@ -86,3 +87,19 @@ def test_missed_wake_ups_are_not_repeated_after_a_long_sleep(app: Celery) -> Non
     scheduler.run_s(1.0)
     scheduler.now += 3600.0
     assert len(scheduler.run_s(0.4)) == 2
+
+
+def test_an_entry_without_work_is_woken_at_the_start_and_then_rarely(app: Celery) -> None:
+    scheduler = Woken(app)
+    scheduler.needs = lambda task: task == "y"
+    woken = scheduler.run_s(IDLE_S)
+    assert [name for name, _ in woken].count("often") == 1
+    assert [name for name, _ in woken].count("rarely") == round(IDLE_S / 2.0)
+    assert [name for name, _ in scheduler.run_s(2 * IDLE_S)].count("often") == 2
+
+
+def test_work_that_appears_is_started_within_the_interval(app: Celery) -> None:
+    scheduler = Woken(app)
+    scheduler.needs = lambda _task: scheduler.now >= 57.3
+    scheduler.run_s(10.0)
+    assert min(at for name, at in scheduler.woken if name == "often" and at > 51.0) <= 57.3 + 0.5
