@@ -11,9 +11,7 @@ from routing.regions.region_rule import RegionRule
 from routing.regions.region_view import WAIT, RegionView
 from routing.regions.skywalker import SkyWalkerRegions
 from routing.regions.skywalker_ch import SkyWalkerCh
-from simulator.regions.baselines.least_load import LeastLoad
-from simulator.regions.baselines.round_robin import RoundRobinRegions
-from simulator.regions.baselines.sglang_cache_aware import SglangCacheAwareRegions
+from simulator.regions.baselines import LeastLoad, RoundRobinRegions, SglangCacheAwareRegions
 from tests.routing.regions.views import engine, peer, view
 
 RULES = [
