@@ -28,7 +28,7 @@ from controlplane.secret_rotation.own_secrets import answer_questions, session_k
 from gateway.base.asgi_types import AsgiApp, Receive, Scope, Send
 from gateway.server.http.edge import Edge
 from gateway.server.http.forwarded_client import ForwardedClient
-from gateway.server.process.garbage_collection import settle_heap
+from gateway.server.process.tuning import settle_heap
 from web.live.feed import fleet_feed
 
 logger = logging.getLogger(__name__)

@@ -29,10 +29,10 @@ from gateway.server.http.sync_fast_path import (
     FastAnswer,
     FastPath,
     KnownHead,
+    coalescer_of,
     fast_path_of,
     header_lines,
 )
-from gateway.server.http.write_coalescer import coalescer_of
 
 HEAD_TIMEOUT_S = 10.0
 REST_TIMEOUT_S = 5.0
