@@ -51,9 +51,8 @@ from gateway.server.http.edge import Edge, EdgeSettings
 from gateway.server.http.http_protocol import GuardedHttpProtocol
 from gateway.server.http.pages_relay import PagesRelay
 from gateway.server.process.draining_server import CUT_OFF_S, DrainingServer
-from gateway.server.process.garbage_collection import settle_heap
-from gateway.server.process.malloc_arenas import limit_arenas, map_large_blocks
 from gateway.server.process.shutdown import DRAIN_S, ProcessEnd
+from gateway.server.process.tuning import limit_arenas, map_large_blocks, settle_heap
 from gateway.standalone import StandaloneGateway
 from kvstore.keys.keyring import FLEET, Keyring
 from kvstore.transfer.shared_secret import TLS_VARIABLES, NoSecretError, keyring_in, node_access, readable

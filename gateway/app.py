@@ -145,7 +145,7 @@ class GatewayApp:
             advisory_api.TOKENS: advisories.make_token,
         }
         if gateway.regions is not None:
-            gateway.regions.server.app = self
+            gateway.regions.serve(self)
         # Feedback frees reservations, so it has a minute of its own; any key may ask about its own decisions.
         self._below: tuple[tuple[str, str, Handler], ...] = (
             (feedback_api.PREFIX, "POST", feedback),

@@ -15,7 +15,7 @@ from gateway.base.event_log import log_event
 from gateway.base.metrics import GatewayMetrics
 from gateway.base.peer_settings import PeerSettings
 from gateway.bus.bus import Bus
-from gateway.contracts.region_sample import RegionSample
+from gateway.contracts.fleet_sample import RegionSample
 from gateway.contracts.snapshot import EngineEntry, Snapshot
 from gateway.peers.links.peer_link import PeerLinks
 from gateway.peers.links.peer_proof import PeerIdentity

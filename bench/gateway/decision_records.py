@@ -56,7 +56,7 @@ from gateway.contracts.stored_decision import StoredDecision
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
 from gateway.server.http.request_head import new_id
 from gateway.server.http.sync_fast_path import KnownHead
-from gateway.server.process.garbage_collection import settle_heap
+from gateway.server.process.tuning import settle_heap
 from kvstore.keys.keyring import Keyring
 
 _MOMENTS = ("dispatched", "first_token", "handed_over", "left", "ended")

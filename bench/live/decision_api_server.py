@@ -21,7 +21,7 @@ from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snap
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
 from gateway.server.http.edge import Edge
 from gateway.server.http.http_protocol import GuardedHttpProtocol
-from gateway.server.process.garbage_collection import settle_heap
+from gateway.server.process.tuning import settle_heap
 from kvstore.keys.block_keys import rekey_hashes
 from kvstore.keys.keyring import Keyring
 from routing.ledger.fleet_view import EngineFacts

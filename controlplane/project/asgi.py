@@ -33,7 +33,7 @@ from controlplane.secret_rotation.own_secrets import answer_questions, session_k
 from gateway.base.asgi_types import AsgiApp, Receive, Scope, Send
 from gateway.server.http.edge import Edge, EdgeSettings
 from gateway.server.http.forwarded_client import ForwardedClient
-from gateway.server.process.garbage_collection import settle_heap
+from gateway.server.process.tuning import settle_heap
 from web.live.feed import fleet_feed
 from web.live.routing import websocket_urlpatterns
 from web.live.socket_origin import SameOrigin

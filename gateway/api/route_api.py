@@ -12,8 +12,18 @@ import msgspec
 
 from gateway.api.fleet_visibility import may_see_load, witness_of
 from gateway.api.idempotent_requests import RepeatedRequests
-from gateway.api.route_pair import EngineAddress, RoutePair, address_of, route_pair
-from gateway.api.route_request import RouteRequest, endpoint_of, prompt_of, read, read_at_once, read_batch
+from gateway.api.route_request import (
+    EngineAddress,
+    RoutePair,
+    RouteRequest,
+    address_of,
+    endpoint_of,
+    prompt_of,
+    read,
+    read_at_once,
+    read_batch,
+    route_pair,
+)
 from gateway.api.untracked_requests import ReportingKeys, UnreportedHolds, UntrackedRequests, estimated_life_s
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.peers.links.request_claims import PENDING, RECALL, RECALL_S
@@ -26,8 +36,7 @@ from gateway.requests.gateway_request import GatewayRequest, gateway_request
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.priority_ceiling import allowed_priority
 from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys, needs_tokenizer
-from gateway.server.http.client_presence import while_connected
-from gateway.server.http.http_exchange import Exchange
+from gateway.server.http.http_exchange import Exchange, while_connected
 from gateway.server.http.openai_error import ApiError
 from gateway.server.http.request_head import RequestHead
 from gateway.server.http.sync_fast_path import NO_WAIT, ORIGINAL_PATH, KnownHead

@@ -1,4 +1,4 @@
-"""This gateway's address for other gateways, and the certificates for their connections."""
+"""This gateway's address for other gateways, those of other regions' gateways, and the certificates for connections."""
 
 from __future__ import annotations
 
@@ -6,9 +6,42 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from gateway.base.region_addresses import VARIABLE as REGION_PEERS
-from gateway.base.region_addresses import RegionAddresses, host_and_port, region_addresses
 from kvstore.transfer.tls import TlsFiles, is_loopback, tls_files
+
+REGION_PEERS = "HEADWAY_REGION_PEERS"
+MAX_GATEWAYS = 64
+
+RegionAddresses = dict[str, tuple[str, ...]]
+"""Region → addresses (host:port) of its gateways."""
+
+
+def host_and_port(text: str) -> tuple[str, int] | None:
+    """Return (host, port) of `host:port`, None if the text has another form."""
+    try:
+        parts = urlsplit(f"//{text}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    return (host, port) if host and port is not None and parts.netloc == text and text.endswith(f":{port}") else None
+
+
+def region_addresses(text: str, own_region: str) -> RegionAddresses:
+    """Return the regions in `us=host:port,asia=host:port`; a region can appear several times. Raise ValueError."""
+    addresses: RegionAddresses = {}
+    entries = [part.strip() for part in text.split(",") if part.strip()]
+    if entries and not own_region:
+        raise ValueError(f"{REGION_PEERS} needs HEADWAY_REGION, the region of this gateway.")
+    if len(entries) > MAX_GATEWAYS:
+        raise ValueError(f"{REGION_PEERS} names {len(entries)} gateways; at most {MAX_GATEWAYS} are allowed.")
+    for entry in entries:
+        region, _, address = entry.partition("=")
+        if not region or host_and_port(address) is None:
+            raise ValueError(f"{REGION_PEERS}: {entry!r} is not a peer; write region=host:port.")
+        if region == own_region:
+            raise ValueError(f"{REGION_PEERS} names this gateway's own region, {region!r}; name only others.")
+        addresses[region] = (*addresses.get(region, ()), address)
+    return addresses
+
 
 LISTEN = "HEADWAY_PEER_LISTEN"
 REGION = "HEADWAY_REGION"

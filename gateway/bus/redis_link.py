@@ -140,7 +140,7 @@ class RedisLink:
             return type(error).__name__
         finally:
             self._session = None
-            await session.close()
+            await _finished(session.close())
             session.fail_questions()
         return "the session ended"
 
@@ -174,3 +174,13 @@ class RedisLink:
             except (RedisError, OSError, TimeoutError):
                 # The session notices the same and ends; the next one follows all patterns.
                 return
+
+
+async def _finished(work: Coroutine[None, None, None]) -> None:
+    """Run `work` to its end, even if this task is cancelled: a half-closed session would leave sockets behind."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait((task,))
+        raise

@@ -39,8 +39,7 @@ from gateway.requests.formats.prompt import ChatPrompt, Prompt
 from gateway.requests.gateway_request import GatewayRequest, with_prompt
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys, has_block_keys
-from gateway.server.http.client_presence import while_connected
-from gateway.server.http.http_exchange import ClientGoneError, Exchange
+from gateway.server.http.http_exchange import ClientGoneError, Exchange, while_connected
 from gateway.server.http.json_body import BadBodyError, reject_nul_name
 from gateway.server.http.openai_error import ApiError
 from gateway.server.process.drain import CUT_OFF, SENTENCE, Drain, ShuttingDownError

@@ -21,10 +21,10 @@ from gateway.contracts.fleet_sample import (
     PoolRole,
     PoolSample,
     PoolTotals,
+    RegionSample,
     TierSample,
     encode_sample,
 )
-from gateway.contracts.region_sample import RegionSample
 from gateway.peers.owners.pool_owners import PoolOwners
 from gateway.pools.engines.engine_state import health_state
 from gateway.pools.engines.live_engine import LiveEngine

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from gateway.bus.bus import Bus
-from gateway.contracts.shadow_report import TOPIC, encode_shadow_report
+from gateway.contracts.shadow_tally import TOPIC, encode_shadow_report
 
 if TYPE_CHECKING:
     from gateway.pools.pool.live_pool import LivePool

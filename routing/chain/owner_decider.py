@@ -29,7 +29,7 @@ from routing.chain.owner_messages import (
     sent,
 )
 from routing.chain.ownership import ALONE as DECIDES_ALONE
-from routing.chain.ownership import ASKS, Ownership
+from routing.chain.ownership import ASKS, SILENT_S, Ownership
 from routing.ledger.reservations import DECODING, WAITING
 from routing.router import Router
 from routing.values.decision import (
@@ -282,7 +282,10 @@ class OwnerDecider(ChainLink[AccountingDecider]):
             if lease_s - asked.since_s >= ANSWER_S:
                 overdue.append(number)
         if overdue or self._unreached:
-            self.ownership.late(lease_s)
+            reached = self.epoch is not None and self._peers.session(self.epoch.owner) is not None
+            # Over a new connection, the owner can be asked again once it has processed what came over the old one. One
+            # that answers at all does so within ANSWER_S.
+            self.ownership.late(lease_s, ANSWER_S if reached and not overdue else SILENT_S)
             # It is asked again, and learns what runs, once it answers in time.
             self.epoch, self._unreached = None, False
         return [outcome for number in overdue for outcome in self._again(number, LATE, now)]

@@ -88,9 +88,9 @@ class Ownership:
             self.promised = known = proposed
         return known
 
-    def late(self, now: float) -> None:
-        """Stop asking the owner for a while, because it did not answer in time."""
-        self._late_until_s = now + SILENT_S
+    def late(self, now: float, seconds: float = SILENT_S) -> None:
+        """Stop asking the owner for `seconds`, because it did not answer in time, or messages may be lost."""
+        self._late_until_s = now + seconds
 
     def owns(self, now: float) -> bool:
         """Return whether this gateway can decide for others now."""

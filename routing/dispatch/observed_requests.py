@@ -20,19 +20,21 @@ class ObservedRequests:
 
         Return None if the engine accepts no work here or the request is known.
         """
-        if self._dispatcher.reservations.get(request.request_id) is not None:
-            return None
-        return self.take(request, engine_id, now, counted=False)
+        known = self._dispatcher.reservations.get(request.request_id) is not None
+        return None if known else self._bind(request, engine_id, now, counted=False)
 
-    def take(self, request: InferenceRequest, engine_id: str, now: float, *, counted: bool = True) -> Dispatched | None:
-        """Bind a request to the engine that serves it. Return None if the engine is unknown or out of service.
+    def take(self, request: InferenceRequest, engine_id: str, now: float) -> Dispatched | None:
+        """Bind a request to the engine that serves it, where no other router counts and compares it.
 
-        `counted`: no other router counts and compares it. Raises ValueError if the id is already in use.
+        Return None if the engine is unknown or out of service. Raises ValueError if the id is already in use.
         """
+        if self._dispatcher.reservations.get(request.request_id) is not None:
+            raise ValueError(f"request {request.request_id} is already here; ids are used once")
+        return self._bind(request, engine_id, now, counted=True)
+
+    def _bind(self, request: InferenceRequest, engine_id: str, now: float, *, counted: bool) -> Dispatched | None:
         dispatcher = self._dispatcher
         view, target = dispatcher.view, dispatcher.fleet.target_of(engine_id)
-        if dispatcher.reservations.get(request.request_id) is not None:
-            raise ValueError(f"request {request.request_id} is already here; ids are used once")
         if target is None or target not in view.roster.accepting:
             return None
         sent = candidate(request, view, target, view.match(request).blocks(target), now)

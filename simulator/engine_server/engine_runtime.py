@@ -29,8 +29,7 @@ from simulator.engine_server import sglang
 from simulator.engine_server.answers.token_stream import TokenStream
 from simulator.engine_server.engine_metrics import SimulatedEngineMetrics
 from simulator.engine_server.event_publisher import EventPublisher
-from simulator.engine_server.faults import BUSY_S, COMPILE_S, Fault, ReportedMetrics, rate_under
-from simulator.engine_server.model_clock import ModelClock
+from simulator.engine_server.faults import BUSY_S, COMPILE_S, Fault, ModelClock, ReportedMetrics, rate_under
 from simulator.engine_server.node_store.node_store import NodeStore, NodeStoreSettings
 from simulator.engine_server.request_bodies import PlacedMedium, extra_keys
 from simulator.engine_server.settings import EngineSettings

@@ -1,6 +1,7 @@
 """Deliberate faults of an engine: it hangs, crawls, or reports wrong values; also states that only resemble faults.
 
-An engine started with `--faults` accepts a fault by `POST /fault`. `GET /health` returns 200 under all of them.
+An engine started with `--faults` accepts a fault by `POST /fault`. `GET /health` returns 200 under all of them. The
+engine model's time is scaled real time, which faults stop or slow.
 """
 
 from __future__ import annotations
@@ -8,6 +9,40 @@ from __future__ import annotations
 import re
 import time
 from typing import Literal
+
+
+class ModelClock:
+    """Model seconds since the engine started. Mutable: the clock's rate, its start, and the latest returned time."""
+
+    def __init__(self, scale: float) -> None:
+        self._scale = scale
+        self._rate = 1.0
+        self._since = time.monotonic()
+        self._base = 0.0
+        self._latest = 0.0
+
+    def now(self) -> float:
+        """Return the current time, which never goes back."""
+        self._latest = max(self._latest, self._base + (time.monotonic() - self._since) * self._speed)
+        return self._latest
+
+    def run_at(self, rate: float) -> None:
+        """Set the rate as a share of the usual speed; 0 stops the clock."""
+        self._base, self._since = self.now(), time.monotonic()
+        self._rate = rate
+
+    def due_in(self, moment: float) -> float | None:
+        """Return the real seconds until a model time; None while the clock is stopped."""
+        return max(0.0, (moment - self.now()) / self._speed) if self._rate else None
+
+    def has_come_to(self, moment: float) -> None:
+        """Record that the timer for this time fired. Event loops round to milliseconds, sometimes down."""
+        self._latest = max(self._latest, moment)
+
+    @property
+    def _speed(self) -> float:
+        return self._scale * self._rate
+
 
 Fault = Literal["", "hang", "crawl", "lie", "idle", "frozen", "garbage", "sleep", "compile", "busy"]
 """hang: accepts requests but generates nothing. crawl: everything takes `CRAWL_FACTOR` times as long. lie: hangs

@@ -19,10 +19,7 @@ from routing.regions.skywalker import SkyWalkerRegions
 from routing.regions.skywalker_ch import SkyWalkerCh
 from routing.router import Router
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.regions.baselines.least_load import LeastLoad
-from simulator.regions.baselines.local_rule import LocalRule
-from simulator.regions.baselines.round_robin import RoundRobinRegions
-from simulator.regions.baselines.sglang_cache_aware import SglangCacheAwareRegions
+from simulator.regions.baselines import LeastLoad, LocalRule, RoundRobinRegions, SglangCacheAwareRegions
 from simulator.regions.region_request import BLOCK_TOKENS
 
 INDEX_BYTES = 240_000 // BLOCK_TOKENS * ENTRY_BYTES

@@ -10,9 +10,8 @@ import msgspec
 
 from routing.values.prepared_struct import prepared
 from simulator.workloads.conversation_like import WorkloadShape, conversation_like
-from simulator.workloads.document_qa import DocumentQaShape, document_qa
 from simulator.workloads.multi_turn_chat import MultiTurnChatShape, multi_turn_chat
-from simulator.workloads.shared_prefix import SharedPrefixShape, shared_prefix
+from simulator.workloads.shared_prefix import DocumentQaShape, SharedPrefixShape, document_qa, shared_prefix
 from simulator.workloads.toolagent_like import ToolagentLikeShape, toolagent_like
 from simulator.workloads.trace import TraceRow
 

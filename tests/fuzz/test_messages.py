@@ -21,7 +21,7 @@ from gateway.contracts import (
     rebalance_order,
     recent_question,
     request_batch,
-    shadow_report,
+    shadow_tally,
     stored_decision,
     traffic_row,
 )
@@ -29,7 +29,7 @@ from gateway.contracts.snapshot import decode_snapshot, encode_snapshot
 from gateway.contracts.wire import UnreadableMessageError, WireForm
 from gateway.peers.links import peer_calls, peer_link
 from gateway.peers.owners import peer_directory, pool_owners, quota_shares
-from gateway.peers.regions import forward_head, region_peers, region_takeover
+from gateway.peers.regions import forward_client, region_peers, region_takeover
 from gateway.pools.engines.engine_metrics import UnreadableMetricsError, parse_engine_metrics, scan_load
 from gateway.reports import arm_results, cost_reports, key_usage
 from gateway.requests.formats.endpoints import BY_PATH, CHAT
@@ -48,10 +48,10 @@ from tests.gateway.served_gateway import snapshot
 BUS = [
     wire
     for module in (
-        advisory, arm_results, cache_locality_sample, cost_reports, engine_report, fleet_sample, forward_head,
-        key_usage,
+        advisory, arm_results, cache_locality_sample, cost_reports, engine_report, fleet_sample,
+        forward_client, key_usage,
         kv_move, peer_calls, peer_directory, peer_link, pool_owners, quota_shares, rebalance_order, recent_question,
-        region_peers, region_takeover, request_batch, shadow_report, stored_decision, traffic_row,
+        region_peers, region_takeover, request_batch, shadow_tally, stored_decision, traffic_row,
     )
     for wire in vars(module).values()
     if isinstance(wire, WireForm)

@@ -10,8 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.contracts.shadow_report import TOPIC, ShadowReport, decode_shadow_report, encode_shadow_report
-from gateway.contracts.shadow_tally import GAIN_EDGES_S, KEPT_SAMPLES, ShadowTally, added_up
+from gateway.contracts.shadow_tally import (
+    GAIN_EDGES_S,
+    KEPT_SAMPLES,
+    TOPIC,
+    ShadowReport,
+    ShadowTally,
+    added_up,
+    decode_shadow_report,
+    encode_shadow_report,
+)
 from gateway.contracts.snapshot import ShadowEntry
 from gateway.contracts.wire import UnreadableMessageError
 from gateway.pools.pool.pool_shadow import PoolShadow

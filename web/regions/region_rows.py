@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.contracts.fleet_sample import TAKING_WORK, FleetSample
-from gateway.contracts.region_sample import RegionLink, RegionSample
+from gateway.contracts.fleet_sample import TAKING_WORK, FleetSample, RegionLink, RegionSample
 from web.fleet.topology.words import owner_words
 
 FULL_QUEUE = 4

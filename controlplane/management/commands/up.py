@@ -52,8 +52,8 @@ from gateway.base.peer_settings import PeerSettingsError, peer_settings
 from gateway.base.settings import GatewaySettings
 from gateway.bus.snapshot_store import SnapshotStore
 from gateway.server.http.connection_limit import allow_open_files
-from gateway.server.process.malloc_arenas import limit_arenas
 from gateway.server.process.shutdown import ProcessEnd
+from gateway.server.process.tuning import limit_arenas
 from kvstore.transfer.tls import is_loopback
 
 

@@ -7,7 +7,7 @@ import sys
 
 from controlplane.platform.environment import PROGRAM
 from gateway.server.http.connection_limit import allow_open_files
-from gateway.server.process.malloc_arenas import limit_arenas
+from gateway.server.process.tuning import limit_arenas
 from simulator.parent_death import die_with_parent
 
 LOWER_PRIORITY = 10

@@ -24,7 +24,7 @@ from gateway.requests.advisories.agent_advisor import VARIABLE as CALL_GRAPH
 from gateway.requests.advisories.agent_advisor import read_call_graph
 from gateway.server.http.edge import EdgeSettings
 from gateway.server.http.pages_relay import PagesRelay
-from gateway.server.process.scheduler_slice import use_short_slices
+from gateway.server.process.tuning import use_short_slices
 from kvstore.keys.keyring import Keyring
 from kvstore.transfer.shared_secret import node_access
 

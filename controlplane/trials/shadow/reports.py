@@ -9,8 +9,7 @@ from controlplane.platform.stream_intake import NewestIntake
 from controlplane.trials.models.shadow import Shadow, ShadowPart
 from controlplane.trials.shadow.lifecycle import fail_shadow
 from gateway.bus.bus import Bus
-from gateway.contracts.shadow_report import TOPIC, ShadowReport, decode_shadow_report
-from gateway.contracts.shadow_tally import ShadowTally, added_up
+from gateway.contracts.shadow_tally import TOPIC, ShadowReport, ShadowTally, added_up, decode_shadow_report
 from routing.values.prepared_struct import prepared
 
 MAX_PARTS = 256

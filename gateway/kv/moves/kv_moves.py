@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
 
 import msgspec
@@ -37,6 +37,11 @@ from routing.ledger.node_loads import NodeLoads
 from routing.values.decision import Decision
 from routing.values.inference_request import InferenceRequest
 from routing.values.load_options import LoadOptions
+
+if TYPE_CHECKING:
+    from routing.values.decision import Queued
+    from routing.values.inference_request import InferenceRequest
+
 
 MAX_WAITING = 64
 """Limit of moves that have not begun, over all nodes. Further moves are rejected."""
@@ -344,3 +349,19 @@ class MoveScheduler:
 def _turn(order: _Order) -> tuple[int, int, float, int]:
     move = order.move
     return order.priority, move.rank, move.expected_s if move.planner == ADVISORY else 0.0, order.number
+
+
+class QueuePrefetch:
+    """One pool's prefetch. It makes no routing decisions, and no request waits for it."""
+
+    def __init__(self, orders: MoveScheduler) -> None:
+        self._orders = orders
+
+    def queued(self, request: InferenceRequest, queued: Queued, now: float) -> None:
+        """Request the move for a queued request, if it is bound to an engine and will load."""
+        if queued.loads is not None and queued.decision.engine_id:
+            self._orders.queued(request, queued.decision, queued.loads, now)
+
+    def left(self, request_id: str) -> None:
+        """Drop the moves of a request that no longer waits."""
+        self._orders.left_queue(request_id)

@@ -1,4 +1,6 @@
-"""Sends a request to a gateway of another region, and yields its answer as it arrives."""
+"""Sends a request to a gateway of another region, with a head that the peer's proof signs, and yields its answer as it
+arrives.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,38 @@ import aiohttp
 import msgspec
 
 from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.contracts.wire import WireForm
 from gateway.peers.links.peer_link import PeerFailedError, PeerGoneError, PeerLinks, PeerSilentError
-from gateway.peers.regions.forward_head import PATH, WITHDRAW, ForwardHead, forward_heads
 from gateway.peers.regions.region_peers import RegionGateway
 from routing.regions.peer_gateway import SILENCE_S
 from routing.values.hop import Hop
+
+PATH = "/forward"
+"""Path prefix on the peers' port, followed by the path of the client's request."""
+WITHDRAW = "forward withdrawn"
+"""A call with a decision's id, answered once no work on the request continues or will begin there."""
+MAX_HOPS = 1
+MAX_AGE_S = 3600.0
+
+
+class ForwardHead(msgspec.Struct, frozen=True):
+    """Sent with the client's body and headers, but without its credentials, which the first contact has checked."""
+
+    decision_id: str
+    hop: Hop
+    caller: ApiKeyEntry
+    """The caller's key without its quotas, which the first contact enforces."""
+    age_s: float
+    """Seconds since the request arrived at the first contact. The deadline counts from then."""
+    body: str
+    """BLAKE2b of the body, hex."""
+    stamp: float
+    """The newest stamp of the destination that its first contact has (gateway.peers.regions.work_lease)."""
+    hops: int = 1
+
+
+forward_heads = WireForm(ForwardHead, "the head of a forwarded request", limit=64 << 10)
+
 
 _AGAIN_S = 0.05
 _LONG_BODY = 1024 * 1024

@@ -14,8 +14,15 @@ from gateway.base.asgi_types import Message
 from gateway.contracts.wire import MIB, UnreadableMessageError
 from gateway.peers.links.peer_port import PEER
 from gateway.peers.links.peer_proof import PROOF_HEADER, SIGNED_HEADER, PeerIdentity
-from gateway.peers.regions.forward_client import body_digest
-from gateway.peers.regions.forward_head import MAX_AGE_S, MAX_HOPS, PATH, WITHDRAW, ForwardHead, forward_heads
+from gateway.peers.regions.forward_client import (
+    MAX_AGE_S,
+    MAX_HOPS,
+    PATH,
+    WITHDRAW,
+    ForwardHead,
+    body_digest,
+    forward_heads,
+)
 from gateway.peers.regions.region_peers import RegionPeers
 from gateway.peers.regions.work_lease import HeldLease
 from gateway.server.http.edge import EdgeSettings
@@ -47,23 +54,20 @@ App = Callable[
 class ForwardServer:
     """One route of the peers' port. Mutable: the ids of the last requests, and the running ones."""
 
-    def __init__(self, peers: RegionPeers, note: Callable[[str], None]) -> None:
-        """`note` receives each request, with the region of its first contact."""
-        self._peers = peers
-        self._note = note
+    def __init__(self, peers: RegionPeers, note: Callable[[str], None], app: App) -> None:
+        """Serve each request with `app`; `note` receives the region of its first contact. Call it before the port
+        opens.
+        """
+        self._peers, self._note, self._app = peers, note, app
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._serving: dict[str, asyncio.Task[None]] = {}
         edge = EdgeSettings()
         self._watch = BodyWatch(edge.stall_s, edge.min_bytes_per_s)
-        self.app: App | None = None
-        """Serves the ASGI scope of a request. It is set before the port opens."""
         peers.links.app.router.add_post(PATH + "{path:/.*}", self._serve)
         peers.links.on_call(WITHDRAW, self._withdraw)
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         peer: PeerIdentity = request[PEER]
-        if self.app is None:
-            return _rejected(503, "not_ready")
         try:
             head = forward_heads.decode(bytes.fromhex(request.headers.get(SIGNED_HEADER, "")))
         except (UnreadableMessageError, ValueError):
@@ -81,7 +85,7 @@ class ForwardServer:
         self._remember(head.decision_id)
         self._note(head.hop.origin)
         bridge = _Bridge(request, body)
-        work = asyncio.ensure_future(self.app(_scope(request, ForwardedCall(head, held)), bridge.receive, bridge.send))
+        work = asyncio.ensure_future(self._app(_scope(request, ForwardedCall(head, held)), bridge.receive, bridge.send))
         self._serving[head.decision_id] = work
         try:
             async with lease.work():

@@ -6,7 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 
-from gateway.contracts.region_sample import RegionLink, RegionSample
+from gateway.contracts.fleet_sample import RegionLink, RegionSample
 from gateway.peers.regions.region_peers import RegionPeers
 
 LOCAL, FORWARDED, RECEIVED = "local", "forwarded", "received"

@@ -14,7 +14,7 @@ from typing_extensions import override
 from gateway.base.event_log import log_event
 from gateway.peers.links.peer_link import PeerLinks
 from gateway.peers.regions.forward_client import ForwardClient
-from gateway.peers.regions.forward_server import ForwardServer
+from gateway.peers.regions.forward_server import App, ForwardServer
 from gateway.peers.regions.region_peers import RegionPeers
 from gateway.peers.regions.region_takeover import RegionTakeover
 from gateway.peers.regions.region_traffic import LOCAL, RECEIVED, RegionTraffic
@@ -59,9 +59,12 @@ class Regions(RequestListener):
         self.peers.after_heartbeat.append(self._decide_again)
         self.takeover = RegionTakeover(self.peers, self._engines_answer, claims_here)
         self.traffic = RegionTraffic(self.peers)
-        self.server = ForwardServer(self.peers, lambda origin: self.traffic.note(RECEIVED, origin))
         self.client = ForwardClient(links, self.peers.clock)
         self._engines_of, self._session, self._pools, self._metrics = engines_of, session, pools, metrics
+
+    def serve(self, app: App) -> None:
+        """Serve the requests that other regions forward with this ASGI app. Call it before the peers' port opens."""
+        ForwardServer(self.peers, lambda origin: self.traffic.note(RECEIVED, origin), app)
 
     def link(self, pool: LivePool) -> None:
         """Put the link to other regions into a new pool's chain."""

@@ -21,8 +21,7 @@ from gateway.base.metrics import GatewayMetrics
 from gateway.base.settings import GatewaySettings
 from gateway.contracts.engine_report import EngineReport
 from gateway.contracts.snapshot import OBSERVE, EngineEntry, PoolEntry
-from gateway.kv.moves.kv_moves import MoveScheduler
-from gateway.kv.moves.queue_prefetch import QueuePrefetch
+from gateway.kv.moves.kv_moves import MoveScheduler, QueuePrefetch
 from gateway.kv.nodes.kv_nodes import KvNodes
 from gateway.kv.nodes.pool_loads import PoolLoads
 from gateway.pools.engines.breaker import HALF_OPEN, OPEN

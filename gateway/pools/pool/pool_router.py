@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.base.loop_lag import LoopLag
-from gateway.kv.moves.queue_prefetch import QueuePrefetch
+from gateway.kv.moves.kv_moves import QueuePrefetch
 from gateway.pools.pool.dispatch_feed import DispatchFeed
 from gateway.pools.pool.overload import queue_rejection
 from gateway.pools.traffic.queue_window import QueueWindow

@@ -9,8 +9,7 @@ from uuid import uuid4
 
 from gateway.base.event_log import log_event
 from gateway.base.metrics import GatewayMetrics
-from gateway.contracts.shadow_report import ShadowReport
-from gateway.contracts.shadow_tally import ShadowTally
+from gateway.contracts.shadow_tally import ShadowReport, ShadowTally
 from gateway.contracts.snapshot import PoolEntry, ShadowEntry
 from routing.ledger.fleet_view import FleetView
 from routing.router import Router

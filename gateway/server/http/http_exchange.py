@@ -1,11 +1,15 @@
-"""One HTTP request and its response, as the gateway's handlers see it: a thin layer over raw ASGI."""
+"""One HTTP request and its response, as the gateway's handlers see it, and work that ends when its client disconnects.
+
+A thin layer over raw ASGI.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from typing import Any, TypeVar
 
 from gateway.base.asgi_types import Message, Receive, Scope, Send
 from gateway.server.http.client_stream import CLIENT_STREAM, ClientStream, DirectClientStream, MessageStream
@@ -177,3 +181,30 @@ class _Comments:
                     await exchange.head_out(200, list(_EVENTS))
                     self.head_is_out = True
                 await exchange.chunk(_COMMENT)
+
+
+Done = TypeVar("Done")
+
+
+async def while_connected(
+    exchange: Exchange, work: Coroutine[Any, Any, Done], undo: Callable[[Done], None] | None = None
+) -> Done:
+    """Return the result of `work`. If the client disconnects first, cancel it and raise ClientGoneError.
+
+    `undo` receives a result that was ready too late for the client.
+    """
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(exchange.disconnected())
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not gone.done():
+            return await task
+    finally:
+        gone.cancel()
+        if not task.done():
+            task.cancel()
+            # It may complete despite the cancellation; its result is then undone below.
+            await asyncio.wait((task,))
+    if not task.cancelled() and task.exception() is None and undo is not None:
+        undo(task.result())
+    raise ClientGoneError

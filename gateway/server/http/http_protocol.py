@@ -5,7 +5,7 @@ their limits 431, heads that another server could read differently 400, and conn
 closed. Trailer fields are dropped: only the head identifies the caller. If the app has a fast path
 (sync_fast_path.py), complete decision requests are offered to it before a task is created. A head equal to one parsed
 on this connection, except for the body's length, needs no new admission. If the body is short, its response is sent
-together with others of the loop step (write_coalescer.py).
+together with others of the loop step (sync_fast_path.py).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from gateway.server.http.sync_fast_path import (
     FastAnswer,
     FastPath,
     KnownHead,
+    coalescer_of,
     fast_path_of,
     header_lines,
 )
-from gateway.server.http.write_coalescer import coalescer_of
 
 HEAD_TIMEOUT_S = 10.0
 REST_TIMEOUT_S = 5.0

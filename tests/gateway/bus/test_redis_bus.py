@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import redis
 
+from gateway.bus import redis_link
 from gateway.bus.bus_frame import Frame, FrameSeal
 from gateway.bus.redis_bus import RedisBus, RedisBusSettings
 from gateway.bus.redis_link import LinkSettings
@@ -417,3 +418,18 @@ def test_an_old_value_with_a_new_version_is_rejected(
         client.publish(names.channel("v", "t"), b"no frame")
     wait_until(lambda: one.state.unreadable == 1)
     assert one.latest("t") == b"key is revoked"
+
+
+async def test_a_session_is_closed_completely_although_its_task_is_cancelled_meanwhile() -> None:
+    closed: list[bool] = []
+
+    async def close() -> None:
+        await asyncio.sleep(0.01)
+        closed.append(True)
+
+    task = asyncio.ensure_future(redis_link._finished(close()))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert closed

@@ -10,9 +10,10 @@ import random
 import pytest
 
 from routing.chain import owner_decider
-from routing.chain.owner_decider import REJECTED
+from routing.chain.owner_decider import ANSWER_S, REJECTED
 from routing.chain.owner_messages import OwnerEpoch
-from routing.chain.ownership import ONLY, SILENT_S, UNREACHED, Around, Ownership
+from routing.chain.ownership import ALONE as DECIDES_ALONE
+from routing.chain.ownership import ASKS, ONLY, SILENT_S, UNREACHED, Around, Ownership
 from routing.ledger.reservations import DECODING
 from routing.values import reasons
 from routing.values.decision import ALONE
@@ -186,6 +187,19 @@ def test_a_lost_connection_leaves_no_request_at_either_end(moment: str, ends: tu
     assert not group["b"].rejected
     for gateway in group.gateways.values():
         gateway.check_empty()
+
+
+def test_an_owner_with_a_new_connection_is_asked_again_after_the_time_of_an_answer() -> None:
+    group = linked()
+    group.cut_off("b", "a")
+    group.cut.clear()
+    group.run(0.1)
+    assert group["b"].ownership.role == DECIDES_ALONE
+    group.run(ANSWER_S + 0.1)
+    assert group["b"].ownership.role == ASKS
+    group["b"].place(made(1, "b", group))
+    group.deliver_all()
+    assert group["b"].running["0001-b"].decided_by.startswith("gateway a")
 
 
 @pytest.mark.parametrize("claimant", ["a", "z"])

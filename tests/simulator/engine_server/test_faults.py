@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from simulator.engine_server import engine_runtime
-from simulator.engine_server.faults import CRAWL_FACTOR, ReportedMetrics, rate_under
-from simulator.engine_server.model_clock import ModelClock
+from simulator.engine_server.faults import CRAWL_FACTOR, ModelClock, ReportedMetrics, rate_under
 from tests.simulator.conftest import RunningEngine, StartEngine
 
 TRUE = (
@@ -113,7 +112,7 @@ def test_lying_counters_grow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_time_stops_crawls_and_resumes_without_a_jump(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("simulator.engine_server.model_clock.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("simulator.engine_server.faults.time.monotonic", lambda: now[0])
     clock = ModelClock(2.0)
     now[0] = 5.0
     assert (clock.now(), clock.due_in(12.0)) == (10.0, 1.0)

@@ -2,8 +2,7 @@ import pytest
 
 from routing.values.decision import Dispatched, Queued
 from simulator.engine_models.engine_profile import profile_named
-from simulator.regions.baselines.least_load import LeastLoad
-from simulator.regions.baselines.sglang_cache_aware import SglangCacheAwareRegions
+from simulator.regions.baselines import LeastLoad, SglangCacheAwareRegions
 from simulator.regions.policies import POLICIES
 from tests.routing.pools import engines, request
 from tests.routing.regions.views import engine, view

@@ -13,8 +13,9 @@ from bench.live.loopback_ports import free_port
 from kvstore.keys.block_keys import token_block_keys
 from simulator.engine_models.tokenizer import render_chat, tokenize
 from simulator.replay.replay_options import ReplayOptions
-from simulator.replay.replay_request import BLOCK_BYTES, prompt_text, request_body, send_row
+from simulator.replay.replay_request import request_body, send_row
 from simulator.replay.replay_summary import ReplayOutcome
+from simulator.workloads.prompt_text import BLOCK_BYTES, prompt_text
 from simulator.workloads.trace import BLOCK_TOKENS, TraceRow
 
 _ROW = TraceRow(0, 600, 7, (1, 2), session_id="s1", priority=-1)

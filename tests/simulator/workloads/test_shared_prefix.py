@@ -5,8 +5,7 @@ from statistics import mean
 
 import pytest
 
-from simulator.workloads.document_qa import DocumentQaShape, document_qa
-from simulator.workloads.shared_prefix import SharedPrefixShape, shared_prefix
+from simulator.workloads.shared_prefix import DocumentQaShape, SharedPrefixShape, document_qa, shared_prefix
 from simulator.workloads.trace import BLOCK_TOKENS
 from tests.simulator.workloads.reuse import infinite_reuse
 

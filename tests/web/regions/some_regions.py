@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gateway.contracts.fleet_sample import FleetSample
-from gateway.contracts.region_sample import RegionLink, RegionSample
+from gateway.contracts.fleet_sample import FleetSample, RegionLink, RegionSample
 from tests.web.fake_fleet import FakeFleet
 
 NAMES = ("asia", "eu", "us")

@@ -31,8 +31,14 @@ from controlplane.trials.shadow.lifecycle import (
 from controlplane.trials.shadow.reading import figures_of, range_quantile
 from controlplane.trials.shadow.reports import ShadowIntake, store_reports
 from gateway.bus.bus import InProcessBus
-from gateway.contracts.shadow_report import TOPIC, ShadowReport, encode_shadow_report
-from gateway.contracts.shadow_tally import GAIN_EDGES_S, GAIN_RANGES, ShadowTally
+from gateway.contracts.shadow_tally import (
+    GAIN_EDGES_S,
+    GAIN_RANGES,
+    TOPIC,
+    ShadowReport,
+    ShadowTally,
+    encode_shadow_report,
+)
 from routing.trials.shadow import ShadowComparison
 from routing.values.decision import Candidate
 from tests.controlplane.trials.whatif.installation import ACTOR, live_and_draft

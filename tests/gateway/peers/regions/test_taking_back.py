@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.contracts.snapshot import ApiKeyEntry
-from gateway.peers.regions.forward_client import ForwardFailedError, signed_head
-from gateway.peers.regions.forward_head import ForwardHead
+from gateway.peers.regions.forward_client import ForwardFailedError, ForwardHead, signed_head
 from gateway.peers.regions.region_peers import RegionGateway
 from gateway.peers.regions.regions import Regions
 from gateway.peers.regions.work_lease import WorkLease

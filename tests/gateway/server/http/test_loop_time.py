@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.server.process.malloc_arenas import map_large_blocks
+from gateway.server.process.tuning import map_large_blocks
 from tests.gateway.hostile_bodies import BAD, GOOD
 from tests.gateway.loop_time import TURN_S, engine_of_another_thread, post_from_thread, turn_limit_s, watched
 from tests.gateway.served_gateway import MODEL, ServedGateway, served

@@ -13,8 +13,15 @@ from uvicorn.server import ServerState
 
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.server.http.http_protocol import GuardedHttpProtocol
-from gateway.server.http.sync_fast_path import TARGETS, FastAnswer, Headers, KnownHead
-from gateway.server.http.write_coalescer import MAX_HELD, WriteCoalescer, coalescer_of
+from gateway.server.http.sync_fast_path import (
+    MAX_HELD,
+    TARGETS,
+    FastAnswer,
+    Headers,
+    KnownHead,
+    WriteCoalescer,
+    coalescer_of,
+)
 
 ADMISSION = KnownHead(ApiKeyEntry(key_id="k", sha256="", tenant_id="t"), None)
 HEAD = b"POST /api/v1/route HTTP/1.1\r\nHost: here\r\nContent-Length: 1\r\n\r\n"
