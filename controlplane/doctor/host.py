@@ -19,7 +19,7 @@ from controlplane.doctor.local_server import answer_of
 from controlplane.kv_nodes.disk_problem import disk_problem, state_disk_problem
 from controlplane.platform.format import byte_size
 from controlplane.platform.models.job_run import JobRun
-from controlplane.project.processes.public_port import PortTakenError, listen
+from controlplane.project.processes.sockets import PortTakenError, listen
 from kvstore.node.disk_space import DiskSpace, space_of
 from routing.values.counted import count
 

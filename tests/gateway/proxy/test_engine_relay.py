@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ import pytest
 from gateway.app import AppSettings
 from gateway.base.settings import EngineLimits, GatewaySettings
 from gateway.proxy.attempt import RelaySettings
+from gateway.proxy.forwarded_request import ForwardedRequest
 from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import BODY, CHAT, KEY, MODEL, STREAM, ServedGateway, served
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 ROUND_ROBIN = RoutingPolicy(placement=Stage(name="round_robin"), order=Stage(name="fifo"))
 
@@ -46,6 +49,33 @@ async def test_a_failure_before_the_first_byte_is_retried_elsewhere(
         _, explained = await gateway.get(f"/api/v1/explain/{decision_id}")
         assert explained["decision"]["engine_id"] == explained["attempts"][-1] == "engine-1"
         assert gateway.is_idle()
+
+
+@pytest.fixture
+def no_collections() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def _prompts() -> int:
+    return sum(isinstance(item, ForwardedRequest) for item in gc.get_objects())
+
+
+@pytest.mark.parametrize("body", [BODY, STREAM])
+@pytest.mark.parametrize("status", [200, 400, 500])
+@pytest.mark.usefixtures("no_collections")
+async def test_answered_requests_leave_no_prompt_for_a_garbage_collection(
+    gateway: ServedGateway, engine: ScriptedEngine, status: int, body: dict[str, Any]
+) -> None:
+    engine.status, before = status, _prompts()
+    for _ in range(3):
+        headers = {"authorization": f"Bearer {KEY}"}
+        async with gateway.client.post(gateway.url + CHAT, json=body, headers=headers) as response:
+            await response.read()
+    await until(lambda: _prompts() == before)
+    assert gateway.is_idle()
 
 
 async def test_a_killed_engine_fails_no_request_without_a_first_byte(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
 from random import Random
 
 from kvstore.transactions.expected_blocks import Expected
-from simulator.kv_nodes.node_cache import NodeCache, Tiers
-from simulator.kv_nodes.node_stores import NodeStores
+from simulator.kv_nodes.node_cache import NodeCache, NodeStores, Tiers
 
 
 def test_a_block_evicted_from_dram_is_read_from_ssd_and_returns_to_dram() -> None:

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.runs.goodput import SHARE, LateWatch, find_goodput, largest
-from simulator.runs.mean_report import mean_of
-from simulator.runs.run_report import report_of
+from simulator.runs.run_report import mean_of, report_of
 from simulator.runs.simulation_run import RunSpec, run
 from simulator.workloads.prepared_workload import Workload
 from tests.simulator.fleets import chat, row, spec

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from simulator.engine_models.tokenizer import tokenize
 from simulator.engine_server.answers.answer_shape import WholeAnswer, usage
 from simulator.engine_server.answers.openai_answer import DONE, Answer
-from simulator.engine_server.answers.output_text import answer_text, natural_tokens
-from simulator.engine_server.answers.token_stream import TokenStream
+from simulator.engine_server.answers.token_stream import TokenStream, answer_text, natural_tokens
 
 
 async def test_the_first_token_is_forwarded_immediately() -> None:
