@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from simulator.workloads.prompt_text import prompt_text
 
 from bench.installation.memory import MAX_OUTPUT, MIN_WARM_MIN, PASS_S, QPS, rows_of, slope, warm_min
 from kvstore.keys.block_keys import TOKEN_BYTES
+from simulator.replay.replay_request import prompt_text
 
 
 def test_slope_is_that_of_the_regression_line() -> None:
