@@ -1,4 +1,4 @@
-/* Formats numbers and times by the steps that controlplane/platform/format.py explains. Unknown is a dash, never a zero.
+/* Formats numbers and times by the steps that controlplane/platform/format.py explains. Unknown is a dash, never zero.
    Exact halves may be rounded differently there. */
 import FORMATS from '../../../controlplane/platform/formats.json' with { type: 'json' };
 
