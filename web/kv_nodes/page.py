@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -12,20 +13,21 @@ from django.views.decorators.http import require_POST, require_safe
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.kv_nodes.advisory_tallies import advised
+from controlplane.kv_nodes.models.kv_node import KvNodeState
 from controlplane.kv_nodes.moves import visible_kv_moves
 from controlplane.kv_nodes.registration import delete_kv_node, visible_kv_nodes
 from controlplane.kv_nodes.simulated_scale import BYTES_PER_TOKEN, RATIO
 from controlplane.kv_nodes.unpinning import NoSuchPinError, unpin
+from controlplane.platform.format import count, some_names
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.recorded_change import InUseError
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
+from planning.kv_moves.compression_advice import CompressionAdvice, compression_advice
 from web.kv_nodes.advisory_rows import advisory_table
-from web.kv_nodes.compression_rows import compression_rows
-from web.kv_nodes.finding import finding
 from web.kv_nodes.load_advice import TOKENS, load_advice
 from web.kv_nodes.move_rows import order_table
-from web.kv_nodes.node_rows import node_row
+from web.kv_nodes.node_rows import NodeRow, node_row
 from web.kv_nodes.pin_rows import SHOWN, left_out, pin_rows
 from web.kv_nodes.prefix_rows import prefix_rows
 from web.kv_nodes.transfer_matrix import transfer_matrix
@@ -119,3 +121,55 @@ def _advisories() -> dict[str, Any]:
     names = dict(Pool.objects.filter(slug__in=pools).values_list("slug", "name")) if pools else {}
     keys = dict(ApiKey.objects.filter(key_id__in=sources).values_list("key_id", "name")) if sources else {}
     return advisory_table(totals, names, keys)
+
+
+def finding(rows: Sequence[NodeRow]) -> dict[str, Any]:
+    """Return one sentence about these nodes, its shape, and the totals of all serving nodes."""
+    text, shape = _sentence(rows)
+    live = [row for row in rows if row.live]
+    hits, misses = sum(row.hits for row in live), sum(row.report.misses for row in live)
+    return {
+        "text": text,
+        "shape": shape,
+        "blocks": sum(row.report.blocks for row in live),
+        "used": sum(tier.used_slots * row.slot_bytes for row in live for tier in row.report.tiers),
+        "hits": hits,
+        "asked": hits + misses,
+        "sent": sum(link.sent_bytes for row in live for link in row.report.links),
+        "corrupt": sum(row.corrupt for row in live),
+        "repaired": sum(row.report.repaired for row in live),
+    }
+
+
+def _sentence(rows: Sequence[NodeRow]) -> tuple[str, str]:
+    if not rows:
+        return "No KV nodes", "removed"
+    short = [row.name for row in rows if row.live and row.disk_is_full]
+    said = (
+        ([row.name for row in rows if row.state == KvNodeState.SILENT], "{} is silent.", "{} are silent.", "lost"),
+        ([row.name for row in rows if row.corrupt], *2 * ("Corrupt copies on {}.",), "degraded"),
+        (short, *2 * ("No disk space for the whole tier on {}.",), "degraded"),
+        ([row.name for row in rows if row.state == KvNodeState.DRAINING], "{} drains.", "{} drain.", "draining"),
+    )
+    for names, of_one, of_many, shape in said:
+        if names:
+            return (of_one if len(names) == 1 else of_many).format(some_names(names, 3)), shape
+    serving = sum(row.state == KvNodeState.SERVING for row in rows)
+    if serving == len(rows):
+        return f"{count(serving, 'KV node')} {'serves' if serving == 1 else 'serve'}.", "serving"
+    return f"{serving} of {count(len(rows), 'KV node')} serve.", "serving"
+
+
+def compression_rows(nodes: Sequence[NodeRow]) -> list[tuple[NodeRow, CompressionAdvice, int]]:
+    """Return node, advice, and reads of each node that reports an SSD tier, the busiest first.
+
+    Compression gains nothing on a node that read nothing.
+    """
+    rows = [
+        (node, compression_advice(node.report.disk_busy), tier.hits)
+        for node in nodes
+        if node.live
+        for tier in node.report.tiers
+        if tier.medium == "STORAGE"
+    ]
+    return sorted(rows, key=lambda row: (-row[1].disk_busy, row[0].name))

@@ -7,6 +7,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from controlplane.platform import format as words
+from controlplane.platform.environment import PROGRAM
 from controlplane.platform.format import Moment
 from web.shell.chart import place
 from web.shell.say import one_line
@@ -69,6 +70,12 @@ def say(context: template.Context, name: str, **facts: object) -> SafeString:
     with context.push(**facts):
         # The template has escaped its values.
         return SafeString(one_line(context.template.engine.get_template(name).render(context)))
+
+
+@register.simple_tag
+def program() -> str:
+    """Return the name of Headway's command line."""
+    return PROGRAM
 
 
 @register.simple_tag

@@ -26,7 +26,7 @@ from controlplane.trials.models.holdback import Holdback, SliceState
 from planning.documents.guardrail_document import GuardrailDocument
 from planning.trials.comparison import TAIL, TTFT, GuardrailReading
 from planning.trials.guardrail_certainty import BROKEN, HOLDS, NOT_YET, GuardrailCertainty
-from web.trials.canary.interval import interval
+from web.shell.chart import place
 
 STATES = {
     CanaryState.RUNNING: ("serving", "running"),
@@ -187,3 +187,31 @@ def _difference(reading: GuardrailReading, value: float | None) -> str:
         return f"{value:.2f}{NARROW_SPACE}×"
     # A share of requests is between zero and one.
     return percent(min(1.0, max(0.0, value))) if reading.guard == TAIL else signed(value * 100)
+
+
+_MARGIN = 0.06
+"""Share of the bar that stays empty at each end."""
+
+
+def interval(reading: GuardrailReading) -> dict[str, str] | None:
+    """Return positions on the bar, in percent from its left end; None if the difference is unknown.
+
+    `none` is the position at which both arms are equal; empty if the guardrail has none.
+    """
+    if reading.difference is None or reading.lower is None or reading.upper is None:
+        return None
+    scale = math.log if reading.guard == TTFT else float
+    # A share of requests is between zero and one.
+    lowest = 0.0 if reading.guard == TAIL else -math.inf
+    lower, upper = scale(max(reading.lower, lowest)), scale(reading.upper)
+    difference, limit = scale(reading.difference), scale(reading.limit)
+    none = None if reading.guard == TAIL else 0.0
+    start, end = min(lower, limit, none or 0.0), max(upper, limit)
+    span = max(end - start, 1e-9)
+
+    def at(value: float) -> float:
+        return (_MARGIN + (value - start) / span * (1 - 2 * _MARGIN)) * 100
+
+    values = {"lower": lower, "difference": difference, "upper": upper, "limit": limit}
+    marks = {name: place(at(value), 1) for name, value in values.items()}
+    return {**marks, "width": place(at(upper) - at(lower), 1), "none": "" if none is None else place(at(none), 1)}
