@@ -11,7 +11,7 @@ FUZZ_EXAMPLES ?= 10000
 FUZZED := tests/fuzz tests/gateway/server/http/test_json_body.py tests/gateway/server/http/test_large_body.py tests/gateway/pools/engines/test_engine_metrics.py \
 	tests/kvstore/events/test_kv_events.py tests/kvstore/transfer/test_frames.py \
 	tests/kvstore/tiers/test_slot_file.py tests/controlplane/platform/api/test_schemathesis.py \
-	tests/controlplane/platform/api/test_schemathesis_gateway.py tests/gateway/requests/formats/test_engine_usage.py \
+	tests/controlplane/platform/api/test_schemathesis_gateway.py tests/gateway/requests/formats/test_engine_answer.py \
 	tests/gateway/requests/formats/test_api_prompts.py tests/simulator/regions/test_sovereignty_holds.py
 # Tests sometimes wait for browsers and processes, so use one worker more than there are cores.
 TEST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)

@@ -73,7 +73,7 @@ def costs(pid: int, seconds: float) -> dict[str, ProcessCost]:
     for process, used_s in after.items():
         cost = ProcessCost((used_s - before.get(process, 0.0)) / took_s, *memory_mb(process))
         by_name.setdefault(name_of(Path(f"/proc/{process}/cmdline").read_text()), []).append(cost)
-    return {name: ProcessCost(*map(sum, zip(*each, strict=True))) for name, each in sorted(by_name.items())}
+    return {name: ProcessCost(*map(sum, zip(*costs, strict=True))) for name, costs in sorted(by_name.items())}
 
 
 def measure(arguments: tuple[str, ...], seconds: float, started_s: float) -> dict[str, ProcessCost]:

@@ -21,7 +21,7 @@ from django.db.models import Count, Value
 from django.utils import timezone
 
 from controlplane.automation.models.engine_action import OPEN_STATES, EngineAction
-from controlplane.fleet.jobs.probe_shards import shard_count
+from controlplane.fleet.jobs.probe import shard_count
 from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.kv_nodes.models.kv_node import KvNode

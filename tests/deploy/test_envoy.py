@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,9 +23,6 @@ from tests.deploy.behind import (
     CHAT,
     ask,
     counted,
-    outlives_kept_connections,
-    serves_other_apis,
-    takes_requests_to_ranks,
 )
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, ServedGateway, served
@@ -75,93 +71,27 @@ async def gateway(engines: list[ScriptedEngine], tmp_path: Path) -> AsyncIterato
         yield gateway
 
 
-def settings(url: str) -> PickerSettings:
-    return PickerSettings(url, KEY, "127.0.0.1:0", late_s=PATIENCE_S)
+@asynccontextmanager
+async def picked(tmp_path: Path, gateway_url: str, engines: list[str]) -> AsyncIterator[Envoy]:
+    """Run the endpoint picker of a gateway, and Envoy with it."""
+    settings = PickerSettings(gateway_url, KEY, "127.0.0.1:0", late_s=PATIENCE_S)
+    # A pool of one engine has both places of our file.
+    async with served_picker(settings) as (_, port), envoy(tmp_path, port, (engines * 2)[:2]) as proxy:
+        await proxy.counts("cluster.endpoint_picker.membership_healthy", 1)
+        yield proxy
 
 
-async def test_a_request_goes_to_the_decided_engine_and_its_outcome_is_reported(
+async def test_large_and_changed_bodies_reach_the_engine_as_the_gateway_wants_them(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
-    urls = [engine.url for engine in engines]
-    async with served_picker(settings(gateway.url)) as (_, port), envoy(tmp_path, port, urls) as proxy:
-        await proxy.counts("cluster.endpoint_picker.membership_healthy", 1)
-        status, text, _ = await ask(proxy.url, CHAT, authorization="Bearer client-secret")
-        assert (status, json.loads(text)["choices"][0]["message"]["content"]) == (200, "Hello")
-        streamed = {**CHAT, "stream": True, "stream_options": {"include_usage": True}, "pad": "x" * 200_000}
-        status, text, _ = await ask(proxy.url, streamed)
-        assert (status, text.rstrip()[-12:]) == (200, "data: [DONE]")
-        changed = {**CHAT, "kv_transfer_params": {}}
-        assert (await ask(proxy.url, changed))[0] == 200
-        await counted(gateway, completed=3, first_tokens=3, cached_tokens=192)
+    async with picked(tmp_path, gateway.url, [engine.url for engine in engines]) as proxy:
+        for body in ({**CHAT, "pad": "x" * 200_000}, {**CHAT, "kv_transfer_params": {}}):
+            assert (await ask(proxy.url, body))[0] == 200
+        await counted(gateway, completed=2, first_tokens=2, cached_tokens=128)
         sent = [body for engine in engines for body in engine.bodies]
-        assert len(sent) == 3
+        assert len(sent) == 2
         assert not any("kv_transfer_params" in body for body in sent)
         assert any(len(body.get("pad", "")) == 200_000 for body in sent)
-        assert not any("authorization" in headers for engine in engines for headers in engine.headers)
-
-
-async def test_a_request_reaches_the_chosen_data_parallel_rank(engines: list[ScriptedEngine], tmp_path: Path) -> None:
-    url = engines[0].url
-    async with (
-        served([url, url], tmp_path / "state", ranks=(0, 1)) as gateway,
-        served_picker(settings(gateway.url)) as (_, port),
-        envoy(tmp_path, port, [url, url]) as proxy,
-    ):
-        await proxy.counts("cluster.endpoint_picker.membership_healthy", 1)
-        await takes_requests_to_ranks(proxy.url, engines[0])
-
-
-async def test_bodies_of_other_apis_are_parsed_by_path(
-    engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
-) -> None:
-    urls = [engine.url for engine in engines]
-    async with served_picker(settings(gateway.url)) as (_, port), envoy(tmp_path, port, urls) as proxy:
-        await proxy.counts("cluster.endpoint_picker.membership_healthy", 1)
-        await serves_other_apis(proxy.url, gateway, engines)
-
-
-async def test_a_first_token_is_reported_during_the_response_and_a_disconnect_cancels(
-    engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
-) -> None:
-    for engine in engines:
-        engine.chunks, engine.pause_s = ["more "] * 100_000, 0.02
-    urls = [engine.url for engine in engines]
-    async with served_picker(settings(gateway.url)) as (_, port), envoy(tmp_path, port, urls) as proxy:
-        await proxy.counts("cluster.endpoint_picker.membership_healthy", 1)
-        async with (
-            aiohttp.ClientSession() as client,
-            client.post(proxy.url + "/v1/chat/completions", json={**CHAT, "stream": True}) as answer,
-        ):
-            assert answer.status == 200
-            await counted(gateway, first_tokens=1)
-            answer.close()
-        await counted(gateway, first_tokens=1, cancelled=1)
-
-
-async def test_rejections_and_errors_of_engines_are_distinguished(
-    engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
-) -> None:
-    urls = [engine.url for engine in engines]
-    async with served_picker(settings(gateway.url)) as (_, port), envoy(tmp_path, port, urls) as proxy:
-        await proxy.counts("cluster.endpoint_picker.membership_healthy", 1)
-        status, text, _ = await ask(proxy.url, {**CHAT, "model": "nobody"})
-        assert (status, json.loads(text)["error"]["code"]) == (404, "model_not_found")
-        for engine in engines:
-            engine.status = 500
-        assert (await ask(proxy.url, CHAT))[0] == 500
-        await counted(gateway, failed=1)
-
-
-async def test_a_request_is_retried_when_its_engine_closes_an_idle_connection(tmp_path: Path) -> None:
-    async with (
-        ScriptedEngine() as engine,
-        served([engine.url], tmp_path) as gateway,
-        served_picker(settings(gateway.url)) as (_, port),
-        envoy(tmp_path, port, [engine.url] * 2) as proxy,
-    ):
-        await proxy.counts("cluster.endpoint_picker.membership_healthy", 1)
-        await outlives_kept_connections(proxy.url, engine)
-        await counted(gateway, completed=4, first_tokens=4, cached_tokens=256)
 
 
 async def test_without_a_picker_the_engines_take_turns_and_envoy_counts_it(

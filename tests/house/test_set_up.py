@@ -43,8 +43,13 @@ def set_up(folder: Path, interpreters: Mapping[str, tuple[int, ...]]) -> subproc
     for name in NEEDS:
         (folder / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
-    command = [str(path / "bash"), str(folder / ".ci/setup-python")]
-    return subprocess.run(command, env={"PATH": str(path)}, capture_output=True, text=True, check=False)
+    return run_script(folder)
+
+
+def run_script(folder: Path, *locks: str) -> subprocess.CompletedProcess[str]:
+    command = [str(folder / "bin/bash"), str(folder / ".ci/setup-python"), *locks]
+    environment = {"PATH": str(folder / "bin")}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(
@@ -80,3 +85,11 @@ def test_unsupported_interpreters_abort_setup_with_the_supported_versions(
     assert done.returncode == 1
     assert "needs Python 3.11, 3.12 or 3.13" in done.stderr
     assert not (tmp_path / ".venv").exists()
+
+
+def test_what_development_needs_contains_what_running_needs(tmp_path: Path) -> None:
+    set_up(tmp_path, {"python3": (3, 12)})
+    for lock in ((), ("requirements-dev.lock",), (), ("requirements-dev.lock",)):
+        assert run_script(tmp_path, *lock).returncode == 0
+    installs = [line for line in (tmp_path / "log").read_text().splitlines() if " -m pip install" in line]
+    assert [line.split()[-1] for line in installs] == ["requirements.lock", "requirements-dev.lock"]

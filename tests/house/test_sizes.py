@@ -5,6 +5,8 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ("kvstore", "routing", "planning", "gateway", "simulator", "controlplane", "web")
 ROOMS = (*CORE, "deploy", "headway_client", "bench", "tests")
@@ -14,11 +16,8 @@ SOURCES = [
     for path in sorted((ROOT / room).rglob("*.py"))
     if "migrations" not in path.parts and "node_modules" not in path.parts
 ]
-FRONTEND = [
-    path
-    for pattern in ("web/frontend/**/*.js", "web/frontend/**/*.css", "templates/**/*.html")
-    for path in sorted(ROOT.glob(pattern))
-]
+TEMPLATES = sorted(ROOT.glob("templates/**/*.html"))
+FRONTEND = [*sorted(ROOT.glob("web/frontend/**/*.js")), *sorted(ROOT.glob("web/frontend/**/*.css")), *TEMPLATES]
 SCRIPTS = [path for pattern in ("*.js", "*.mjs", "*.ts") for path in sorted((ROOT / "web/frontend").rglob(pattern))]
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 BANNED_NAMES = {"utils", "helpers", "common", "misc"}
@@ -39,14 +38,19 @@ def test_no_file_is_over_450_lines() -> None:
     assert not {path: length for path, length in lengths.items() if length > 450}
 
 
-def test_no_line_of_a_script_is_over_120_columns() -> None:
+@pytest.mark.parametrize(("paths", "columns"), [(SCRIPTS, 120), (TEMPLATES, 140)], ids=["scripts", "templates"])
+def test_no_line_is_wider_than_it_may_be(paths: list[Path], columns: int) -> None:
+    """Prettier breaks scripts. Templates are broken by hand, where a line break draws no gap between words.
+
+    djLint and Prettier with a Jinja plug-in break them anywhere, and djhtml only indents.
+    """
     wide = [
         f"{path.relative_to(ROOT)}:{number}"
-        for path in SCRIPTS
+        for path in paths
         for number, line in enumerate(text(path).splitlines(), 1)
-        if len(line) > 120
+        if len(line) > columns
     ]
-    assert not wide, "make format breaks code; break comments and texts by hand"
+    assert not wide, "break these lines by hand"
 
 
 def test_no_folder_holds_over_20_files() -> None:

@@ -1,11 +1,16 @@
-"""Two real engines with one node manager each: KV of one serves the other, and missing blocks are computed."""
+"""Two real engines with one node manager each: KV of one serves the other, and missing blocks are computed.
+
+Blocks of an engine's KV caches round-trip through payloads, in every form of its caches.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import signal
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -18,6 +23,7 @@ import pytest
 
 from kvstore.connector.engine_params import FIELD, KvOutcome, LoadInstruction, outcome_in, packed_keys
 from tests.patience import wait_until
+from tests.program import ROOT
 from tests.vllm.conftest import MODEL, PYTHON
 from tests.vllm.real_engine import BLOCK_TOKENS, RealEngine, while_running
 from tests.vllm.stored_blocks import StoreProcess, cut_after
@@ -271,3 +277,11 @@ def test_without_an_order_an_engine_hits_the_blocks_of_its_local_node(
     second = ask(pair[1], 15)
     assert first.token_ids == second.token_ids == expected[15]
     assert (first.cached, second.cached) == (0, BLOCKS * BLOCK_TOKENS)
+
+
+def test_blocks_are_copied_whole_in_every_form() -> None:
+    command = [PYTHON, "-m", "tests.vllm.paged_memory_check"]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()

@@ -1,4 +1,7 @@
-"""Runs axe-core on a page. Its source is evaluated, because the page's policy permits no external script."""
+"""Checks a page in a browser: with axe-core, and for its width.
+
+The source of axe-core is evaluated, because the page's policy permits no external script.
+"""
 
 from __future__ import annotations
 
@@ -51,3 +54,13 @@ def _bring(page: Page) -> None:
 def _violations(page: Page, only: list[str] | None) -> list[str]:
     violations = page.evaluate(RUN, only)
     return [item["text"] for item in violations if item["impact"] in SERIOUS or item["id"] in LANDMARKS]
+
+
+def assert_fits(page: Page, width: int) -> None:
+    """Assert that the page does not scroll sideways, and that each panel is within its width."""
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for panel in page.locator(".ledger-panel, .tiles").all():
+        box = panel.bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width

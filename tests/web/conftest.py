@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from django.test import Client
+from playwright.sync_api import Browser, Page
+from pytest_django.live_server_helper import LiveServer
 
 from controlplane.fleet.models.pool import Pool
 from gateway.contracts.fleet_sample import FleetSample
-from tests.browser import browser, chromium_path, trouble
+from tests.browser import browser, chromium_path, trouble, watched_page
 from tests.program import program
 from tests.web.fake_fleet import FakeFleet
 from tests.web.role_clients import client_of, make_person, make_pool
@@ -43,6 +47,26 @@ def database_beside_playwright() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
         yield
+
+
+OpenPage = Callable[..., Page]
+
+
+@pytest.fixture
+def open_page(
+    browser: Browser, transactional_db: None, live_server: LiveServer, trouble: list[str]
+) -> Iterator[OpenPage]:
+    """Open pages that are signed in with a role, in contexts with these options, until the test ends."""
+    with ExitStack() as contexts:
+
+        def opened(role: str, **options: Any) -> Page:
+            session = client_of(make_person(role)).cookies["sessionid"].value
+            context = browser.new_context(base_url=live_server.url, **options)
+            contexts.callback(context.close)
+            context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
+            return watched_page(context, trouble)
+
+        yield opened
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""The console queries all gateways over the bus, and every web process receives the same decisions."""
+"""The console queries all gateways over the bus, and every web process receives the same decisions.
+
+Searches in a large log use an index for rare values.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+from django.db import connection
 
+from controlplane.platform.actor import program
+from controlplane.request_log.decision_search import DecisionFilter, search
 from controlplane.request_log.recent_decisions import GatewayRecords
 from gateway.bus.bus import Bus, InProcessBus
 from gateway.bus.questions import MAX_WAITING
@@ -102,3 +108,18 @@ def test_queries_beyond_the_limit_are_not_sent() -> None:
     web._questions.wait_s = 0.0
     assert web.get("earlier") is None
     assert asked == MAX_WAITING
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("wanted", "index"),
+    [
+        (DecisionFilter(session="0123456789ab"), "decision_by_session"),
+        (DecisionFilter(arm="canary"), "decision_by_arm"),
+        (DecisionFilter(late="1"), "decision_late"),
+    ],
+)
+def test_search_for_a_rare_value_uses_its_index(wanted: DecisionFilter, index: str) -> None:
+    if connection.vendor != "sqlite":
+        pytest.skip("elsewhere the plan depends on how many rows there are")
+    assert f"USING INDEX {index}" in search(program("tests"), wanted).explain()

@@ -1,10 +1,18 @@
-"""Event-loop lag under an injected clock: lost time, valid conclusions, and rejection of requests."""
+"""Event-loop lag under an injected clock: lost time, valid conclusions, and rejection of requests.
+
+Background tasks restart after an unexpected error and end when cancelled.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+
 import pytest
 
+from gateway.base import background
 from gateway.base.loop_lag import LAPSE_S, MAX_LAPSES, SUSTAINED_LAG_S, SUSTAINED_S, TICK_S, WINDOW_S, LoopLag
+from tests.patience import until
 
 
 def punctual(lag: LoopLag, since_s: float, until_s: float) -> float:
@@ -102,3 +110,24 @@ def test_each_tick_is_reported_and_stored_lapses_are_bounded() -> None:
     lagging(lag, punctual(lag, 0.0, 0.0), 2 * MAX_LAPSES * (TICK_S + 2 * LAPSE_S), 2 * LAPSE_S)
     assert len(lags) > MAX_LAPSES
     assert len(lag._lapses) == MAX_LAPSES
+
+
+async def test_a_failed_task_is_logged_and_restarted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(background, "_RESTART_S", 0.01)
+    runs: list[int] = []
+
+    async def fragile() -> None:
+        runs.append(1)
+        if len(runs) == 1:
+            raise RuntimeError("a surprise")
+        await asyncio.sleep(60)
+
+    with caplog.at_level(logging.ERROR):
+        task = background.start("fragile", fragile)
+        await until(lambda: len(runs) == 2)
+    assert "fragile failed" in caplog.text
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

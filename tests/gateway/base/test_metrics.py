@@ -1,7 +1,14 @@
-"""All metric names of the public contract are exported from the start."""
+"""All metric names of the public contract are exported from the start.
+
+Metric families render their counts in Prometheus text format.
+"""
 
 from __future__ import annotations
 
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.base.metric_families import CounterFamily, GaugeFamily, HistogramFamily
 from gateway.base.metrics import GatewayMetrics
 
 CONTRACT = {
@@ -31,3 +38,53 @@ def test_two_gateways_in_one_process_count_separately() -> None:
     line = 'headway_decisions_total{placement="least_cost",pool="pool",reason="least_cost"} 1.0'
     assert line in one.render().decode()
     assert line not in other.render().decode()
+
+
+def _samples(registry: CollectorRegistry) -> dict[tuple[str, str], float]:
+    text = generate_latest(registry).decode()
+    return {
+        (sample.name, ",".join(f"{key}={value}" for key, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_a_counter_sums_per_label_values() -> None:
+    registry = CollectorRegistry()
+    family = CounterFamily(registry, "things_total", "Things.", ("pool",))
+    family.inc("a")
+    family.inc("a", amount=2.5)
+    family.inc("b")
+    assert _samples(registry) == {("things_total", "pool=a"): 3.5, ("things_total", "pool=b"): 1.0}
+    assert family.value("a") == 3.5
+    assert family.value("never") == 0.0
+
+
+def test_a_gauge_keeps_its_last_value_until_it_is_removed() -> None:
+    registry = CollectorRegistry()
+    family = GaugeFamily(registry, "level", "Level.", ("engine",))
+    family.set("e", value=1.0)
+    family.set("e", value=7.0)
+    family.set("gone", value=1.0)
+    family.remove("gone")
+    family.remove("never there")
+    assert _samples(registry) == {("level", "engine=e"): 7.0}
+
+
+def test_a_histogram_counts_cumulatively_and_includes_its_bounds() -> None:
+    registry = CollectorRegistry()
+    family = HistogramFamily(registry, "took_seconds", "Time.", ("pool",), (0.1, 1.0))
+    for value in (0.05, 0.1, 0.5, 30.0):
+        family.observe("a", value=value)
+    samples = _samples(registry)
+    assert samples["took_seconds_bucket", "le=0.1,pool=a"] == 2
+    assert samples["took_seconds_bucket", "le=1.0,pool=a"] == 3
+    assert samples["took_seconds_bucket", "le=+Inf,pool=a"] == 4
+    assert samples["took_seconds_count", "pool=a"] == family.count("a") == 4
+    assert samples["took_seconds_sum", "pool=a"] == 30.65
+
+
+def test_special_characters_in_label_values_are_escaped() -> None:
+    registry = CollectorRegistry()
+    CounterFamily(registry, "things_total", "Things.", ("pool",)).inc('a"\n}\\')
+    assert _samples(registry) == {("things_total", 'pool=a"\n}\\'): 1.0}

@@ -1,4 +1,7 @@
-"""Addresses that a gateway offers to other gateways, set by its environment."""
+"""Addresses that a gateway offers to other gateways, set by its environment.
+
+Gateways of other regions, set by the environment.
+"""
 
 from __future__ import annotations
 

@@ -9,9 +9,6 @@ from random import Random
 from typing import get_args, get_type_hints
 
 import pytest
-from simulator.regions.baselines.least_load import LeastLoad
-from simulator.regions.baselines.round_robin import RoundRobinRegions
-from simulator.regions.baselines.sglang_cache_aware import SglangCacheAwareRegions
 
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy
 from routing.regions.locality_offload import LocalityOffload
@@ -20,6 +17,7 @@ from routing.regions.region_view import WAIT, RegionView
 from routing.regions.registry import REGION_LOCAL, REGION_RULES, build_region_rule
 from routing.regions.skywalker import SkyWalkerRegions
 from routing.regions.skywalker_ch import SkyWalkerCh
+from simulator.regions.baselines import LeastLoad, RoundRobinRegions, SglangCacheAwareRegions
 from tests.routing.regions.views import engine, peer, view
 
 RULES = [

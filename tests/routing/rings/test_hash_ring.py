@@ -1,9 +1,12 @@
+"""Candidate targets equal the candidates of the rings, however often they are requested."""
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from routing.rings.affinity_key import affinity_key
+from routing.rings.candidate_targets import MAX_KNOWN, CandidateTargets
 from routing.rings.hash_ring import CandidateRings, HashRing
 from tests.routing.pools import request
 
@@ -79,3 +82,25 @@ def test_finer_first_blocks_precede_the_larger_ones() -> None:
 
 def test_a_prompt_without_blocks_uses_its_id() -> None:
     assert affinity_key(request(1, []), 2) != affinity_key(request(2, []), 2)
+
+
+TARGET_IDS = ("a", "b", "c", "d")
+TARGETS = (5, 2, 70, 9)
+
+
+def test_candidate_targets_equal_the_rings_candidates_and_their_bitset() -> None:
+    rings = CandidateRings(TARGET_IDS)
+    candidates = CandidateTargets(rings, TARGETS)
+    for key in [*range(50), *range(50)]:
+        targets, among = candidates[key]
+        assert targets == tuple(TARGETS[position] for position in rings.candidates(key))
+        assert among == sum(1 << target for target in targets)
+
+
+def test_remembered_keys_are_bounded() -> None:
+    candidates = CandidateTargets(CandidateRings(TARGET_IDS, virtual_nodes=1), TARGETS)
+    first = candidates[0]
+    for key in range(MAX_KNOWN + 1):
+        assert candidates[key]
+    assert len(candidates) <= MAX_KNOWN
+    assert candidates[0] == first

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page
-from pytest_django.live_server_helper import LiveServer
+from playwright.sync_api import Page
 
 from tests.controlplane.capacity.some_days import days, pools
-from tests.web.axe import serious_violations_in_both_themes
-from tests.web.role_clients import client_of, make_person
+from tests.web.axe import assert_fits, serious_violations_in_both_themes
+from tests.web.conftest import OpenPage
 
 pytestmark = [
     pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("database_beside_playwright"),
@@ -21,18 +19,12 @@ PICTURES = os.environ.get("CAPACITY_PICTURES", "")
 
 
 @pytest.fixture
-def page(
-    browser: Browser, transactional_db: None, live_server: LiveServer, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Page]:
-    """Yield a browser page that is signed in as a viewer."""
+def page(monkeypatch: pytest.MonkeyPatch, open_page: OpenPage) -> Page:
+    """Return a browser page that is signed in as a viewer."""
     pools()
     end = days(1.1, most=12)
     monkeypatch.setattr("web.capacity.page.time", type("Clock", (), {"time": staticmethod(lambda: end)}))
-    session = client_of(make_person("viewer")).cookies["sessionid"].value
-    context = browser.new_context(base_url=live_server.url, color_scheme="dark")
-    context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
-    yield context.new_page()
-    context.close()
+    return open_page("viewer", color_scheme="dark")
 
 
 @pytest.mark.parametrize("width", [1440, 390])
@@ -42,10 +34,5 @@ def test_capacity_page_fits_and_has_no_axe_violation(page: Page, width: int) -> 
     page.get_by_role("heading", name="Own peaks and shared peak").wait_for()
     if PICTURES:
         page.screenshot(path=Path(PICTURES) / f"capacity-{width}.png")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for panel in page.locator(".ledger-panel, .tiles").all():
-        box = panel.bounding_box()
-        assert box is not None
-        assert box["x"] >= 0
-        assert box["x"] + box["width"] <= width
+    assert_fits(page, width)
     assert serious_violations_in_both_themes(page) == []

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Browser, expect
-from pytest_django.live_server_helper import LiveServer
+from playwright.sync_api import expect
 
-from tests.browser import watched_page
 from tests.web.axe import serious_violations_in_both_themes
+from tests.web.conftest import OpenPage
 from tests.web.fleet.topology.topology_fleet import make_engines
 from tests.web.history.cache_locality_sample import intake_of, pool_cache_locality
-from tests.web.role_clients import client_of, make_person, make_pool
+from tests.web.role_clients import make_pool
 from web.history import cache_locality
 
 pytestmark = [
@@ -21,18 +20,11 @@ pytestmark = [
 
 
 def test_charts_update_in_place_and_have_tables(
-    browser: Browser,
-    transactional_db: None,
-    live_server: LiveServer,
-    trouble: list[str],
-    monkeypatch: pytest.MonkeyPatch,
+    transactional_db: None, open_page: OpenPage, trouble: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     word = pool_cache_locality(make_engines(make_pool(), 4))
     monkeypatch.setattr(cache_locality, "cache_locality_intake", lambda: intake_of(word))
-    session = client_of(make_person("viewer")).cookies["sessionid"].value
-    context = browser.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 1000})
-    context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
-    page = watched_page(context, trouble)
+    page = open_page("viewer", viewport={"width": 1280, "height": 1000})
     page.goto("/cache-locality/chat")
     link = page.locator(".split-row .quiet-link").first.bounding_box()
     assert link
@@ -57,4 +49,3 @@ def test_charts_update_in_place_and_have_tables(
     page.keyboard.press("Escape")
     expect(page.locator("#cache-locality-rings .readout")).to_contain_text("Select an engine")
     assert trouble == []
-    context.close()

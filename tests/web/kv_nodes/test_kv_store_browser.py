@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page
-from pytest_django.live_server_helper import LiveServer
+from playwright.sync_api import Page
 
 from controlplane.fleet.models.pool import Pool
 from controlplane.kv_nodes.models.kv_node import KvNode
 from tests.controlplane.trials.whatif.installation import live_and_draft
+from tests.web.axe import assert_fits
+from tests.web.conftest import OpenPage
 from tests.web.kv_nodes.some_nodes import all_states, intake_of
 from tests.web.role_clients import client_of, make_person, make_pool
 from web.kv_nodes import prefix_rows
@@ -33,13 +33,9 @@ def pool(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Pool:
 
 
 @pytest.fixture(params=["dark", "light"])
-def page(request: pytest.FixtureRequest, browser: Browser, pool: Pool, live_server: LiveServer) -> Iterator[Page]:
-    """Yield a browser page that is signed in as a viewer, in each theme."""
-    session = client_of(make_person("viewer")).cookies["sessionid"].value
-    context = browser.new_context(base_url=live_server.url, color_scheme=request.param)
-    context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
-    yield context.new_page()
-    context.close()
+def page(request: pytest.FixtureRequest, pool: Pool, open_page: OpenPage) -> Page:
+    """Return a browser page that is signed in as a viewer, in each theme."""
+    return open_page("viewer", color_scheme=request.param)
 
 
 @pytest.mark.parametrize("width", [1440, 390])
@@ -48,12 +44,7 @@ def test_kv_store_page_fits(page: Page, width: int, request: pytest.FixtureReque
     page.goto("/kv")
     if PICTURES:
         page.screenshot(path=Path(PICTURES) / f"{request.node.callspec.id}.png")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for panel in page.locator(".ledger-panel, .tiles").all():
-        box = panel.bounding_box()
-        assert box is not None
-        assert box["x"] >= 0
-        assert box["x"] + box["width"] <= width
+    assert_fits(page, width)
     bar = page.locator(".kv-used").first.bounding_box()
     assert bar is not None
     assert bar["width"] > 20

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page
-from pytest_django.live_server_helper import LiveServer
+from playwright.sync_api import Page
 
+from tests.web.axe import assert_fits
+from tests.web.conftest import OpenPage
 from tests.web.regions.some_regions import busy
-from tests.web.role_clients import client_of, make_person
 from web.regions import page as regions_page
 
 pytestmark = [
@@ -27,17 +26,10 @@ class Samples:
 
 
 @pytest.fixture(params=["dark", "light"])
-def page(
-    request: pytest.FixtureRequest, browser: Browser, transactional_db: None, live_server: LiveServer,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Page]:  # fmt: skip
-    """Yield a browser page that is signed in as a viewer, in each theme."""
+def page(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, open_page: OpenPage) -> Page:
+    """Return a browser page that is signed in as a viewer, in each theme."""
     monkeypatch.setattr(regions_page, "fleet_samples", Samples)
-    session = client_of(make_person("viewer")).cookies["sessionid"].value
-    context = browser.new_context(base_url=live_server.url, color_scheme=request.param)
-    context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
-    yield context.new_page()
-    context.close()
+    return open_page("viewer", color_scheme=request.param)
 
 
 @pytest.mark.parametrize("width", [1440, 390])
@@ -46,12 +38,7 @@ def test_regions_page_fits(page: Page, width: int, request: pytest.FixtureReques
     page.goto("/regions")
     if PICTURES:
         page.screenshot(path=Path(PICTURES) / f"{request.node.callspec.id}.png", full_page=True)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for panel in page.locator(".ledger-panel, .tiles").all():
-        box = panel.bounding_box()
-        assert box is not None
-        assert box["x"] >= 0
-        assert box["x"] + box["width"] <= width
+    assert_fits(page, width)
     ribbon = page.locator(".regions-ribbon-forwarded").first.bounding_box()
     assert ribbon is not None
     assert ribbon["width"] > 100

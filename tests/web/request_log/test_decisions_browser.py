@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
-from pytest_django.live_server_helper import LiveServer
+from playwright.sync_api import Page, expect
 
-from tests.browser import watched_page
 from tests.controlplane.request_log.store.records import keep, on_time, stored
 from tests.web.axe import serious_violations_in_both_themes
-from tests.web.role_clients import client_of, make_person, make_pool
+from tests.web.conftest import OpenPage
+from tests.web.role_clients import make_pool
 
 pytestmark = [
     pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("database_beside_playwright"),
@@ -30,13 +28,9 @@ def kept(transactional_db: None) -> None:
 
 
 @pytest.fixture
-def page(browser: Browser, kept: None, live_server: LiveServer, trouble: list[str]) -> Iterator[Page]:
-    """Yield a browser page that is signed in as an operator, who may start trials."""
-    session = client_of(make_person("operator")).cookies["sessionid"].value
-    context = browser.new_context(base_url=live_server.url, viewport={"width": 1440, "height": 1000})
-    context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
-    yield watched_page(context, trouble)
-    context.close()
+def page(kept: None, open_page: OpenPage) -> Page:
+    """Return a browser page that is signed in as an operator, who may start trials."""
+    return open_page("operator", viewport={"width": 1440, "height": 1000})
 
 
 def test_decision_pages_have_no_axe_violation_in_either_theme(page: Page, trouble: list[str]) -> None:

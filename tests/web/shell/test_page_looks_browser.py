@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from django.utils import timezone
-from playwright.sync_api import Browser, Page
-from pytest_django.live_server_helper import LiveServer
+from playwright.sync_api import Page
 
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.models.job_run import JobRun
@@ -16,7 +13,8 @@ from controlplane.trials.canary.lifecycle import start_canary
 from controlplane.trials.models.canary import Canary
 from tests.controlplane.trials.canary.scene import ACTOR, live_version, version
 from tests.planning.arm_data import slices
-from tests.web.role_clients import client_of, make_person, make_pool
+from tests.web.conftest import OpenPage
+from tests.web.role_clients import make_pool
 from tests.web.trials.canary.test_canaries import evaluated
 
 pytestmark = [
@@ -33,13 +31,9 @@ def pool(transactional_db: None) -> Pool:
 
 
 @pytest.fixture
-def page(browser: Browser, pool: Pool, live_server: LiveServer) -> Iterator[Page]:
-    """Yield a browser page that is signed in as a viewer; themes differ in colors only."""
-    session = client_of(make_person("viewer")).cookies["sessionid"].value
-    context = browser.new_context(base_url=live_server.url, color_scheme="dark")
-    context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
-    yield context.new_page()
-    context.close()
+def page(pool: Pool, open_page: OpenPage) -> Page:
+    """Return a browser page that is signed in as a viewer; themes differ in colors only."""
+    return open_page("viewer", color_scheme="dark")
 
 
 def show(page: Page, path: str, width: int) -> None:

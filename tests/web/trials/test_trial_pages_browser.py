@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 from django.test import override_settings
-from playwright.sync_api import Browser, Page, expect
-from pytest_django.live_server_helper import LiveServer
+from playwright.sync_api import Page, expect
 
 from controlplane.fleet.models.pool import Pool
 from controlplane.trials.whatif import job, runs
 from simulator.runs.run_task import do_task
-from tests.browser import watched_page
 from tests.controlplane.trials.whatif.installation import keep, live_and_draft, recorded
 from tests.web.axe import serious_violations_in_both_themes
-from tests.web.role_clients import client_of, make_person, make_pool
+from tests.web.conftest import OpenPage
+from tests.web.role_clients import make_pool
 
 pytestmark = [
     pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("database_beside_playwright"),
@@ -34,13 +33,9 @@ def pool(transactional_db: None, tmp_path: Path) -> Iterator[Pool]:
 
 
 @pytest.fixture
-def page(browser: Browser, pool: Pool, live_server: LiveServer, trouble: list[str]) -> Iterator[Page]:
-    """Yield a browser page that is signed in as an operator."""
-    session = client_of(make_person("operator")).cookies["sessionid"].value
-    context = browser.new_context(base_url=live_server.url, viewport={"width": 1440, "height": 1000})
-    context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
-    yield watched_page(context, trouble)
-    context.close()
+def page(pool: Pool, open_page: OpenPage) -> Page:
+    """Return a browser page that is signed in as an operator."""
+    return open_page("operator", viewport={"width": 1440, "height": 1000})
 
 
 def test_what_if_evaluates_a_draft_on_recorded_traffic(

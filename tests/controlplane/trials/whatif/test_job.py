@@ -1,4 +1,7 @@
-"""A what-if from request to answer: leases, progress, cancellation, restarts, and invalid inputs."""
+"""A what-if from request to answer: leases, progress, cancellation, restarts, and invalid inputs.
+
+Number of simultaneous simulations of a what-if.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ from controlplane.trials.whatif.lifecycle import TooManyWaitError, forget_whatif
 from controlplane.trials.whatif.plan import BASE
 from controlplane.trials.whatif.reading import plan_of
 from controlplane.trials.whatif.result import ON_TIME, TTFT_MEAN, WhatIfResult
+from controlplane.trials.whatif.runs import MAX_AT_ONCE, runs_at_once
 from routing.cost.cost_fit import FittedCost
 from routing.cost.cost_model import PrefillCost
 from simulator.runs.run_report import RunReport
@@ -332,3 +336,8 @@ def test_oldest_answers_are_deleted(asked: WhatIf, recording: Recording) -> None
 def test_answer_survives_json(asked: WhatIf) -> None:
     result = answer(asked)
     assert msgspec.convert(msgspec.json.decode(msgspec.json.encode(result)), WhatIfResult) == result
+
+
+@pytest.mark.parametrize(("cores", "runs"), [(1, 1), (2, 1), (4, 3), (MAX_AT_ONCE + 1, MAX_AT_ONCE), (96, MAX_AT_ONCE)])
+def test_one_core_stays_free_for_the_gateway(cores: int, runs: int) -> None:
+    assert runs_at_once(cores) == runs

@@ -1,4 +1,7 @@
-"""One engine: its reports, and which of them reveal a new process."""
+"""One engine: its reports, and which of them reveal a new process.
+
+Reports of a prober that lost its lease are dropped.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from gateway.pools.engines.engine_metrics import EngineMetrics, parse_engine_met
 from gateway.pools.engines.engine_state import health_state
 from gateway.pools.engines.health_probe import EngineUnreachableError
 from gateway.pools.engines.live_engine import COUNTED_S, LiveEngine
+from gateway.pools.engines.report_fence import FORGOTTEN_S, MAX_SHARDS, ReportFence
 from tests.gateway.live_gateway import SETTINGS, engine_entry
 
 NOW = time.monotonic()
@@ -172,3 +176,37 @@ async def test_a_restart_is_not_counted_again_by_its_process_start(engine: LiveE
     assert engine.incarnated_since(NOW + 0.5)
     assert not engine.take_report(report(unix + 0.1, process_start=unix - 0.5), NOW + 1.0, unix + 0.1)
     assert engine.take_report(report(unix + 0.2, process_start=unix + 9.0), NOW + 1.1, unix + 0.2)
+
+
+def fenced_report(shard: int, fence: int, at: float = 1.0) -> EngineReport:
+    return EngineReport(engine_id="e", at=at, reachable=True, healthy=True, reason="", shard=shard, fence=fence)
+
+
+def test_an_older_token_of_the_same_shard_is_dropped() -> None:
+    fence = ReportFence()
+    assert fence.admits(fenced_report(0, 3))
+    assert fence.admits(fenced_report(0, 4))
+    assert not fence.admits(fenced_report(0, 3))
+    assert fence.admits(fenced_report(0, 4))
+
+
+def test_tokens_of_different_shards_are_not_compared() -> None:
+    fence = ReportFence()
+    assert fence.admits(fenced_report(0, 90))
+    assert fence.admits(fenced_report(1, 2))
+
+
+def test_a_bounded_number_of_shards_is_remembered() -> None:
+    fence = ReportFence()
+    for shard in range(MAX_SHARDS + 10):
+        assert fence.admits(fenced_report(shard, 5))
+    assert not fence.admits(fenced_report(0, 4))
+    assert fence.admits(fenced_report(MAX_SHARDS + 1, 4))
+
+
+def test_a_long_gone_holder_does_not_block_a_new_database() -> None:
+    fence = ReportFence()
+    assert fence.admits(fenced_report(0, 90, at=100.0))
+    assert not fence.admits(fenced_report(0, 1, at=100.0 + FORGOTTEN_S))
+    assert fence.admits(fenced_report(0, 1, at=101.0 + FORGOTTEN_S))
+    assert fence.admits(fenced_report(0, 1, at=102.0 + FORGOTTEN_S))

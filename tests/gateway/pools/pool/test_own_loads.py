@@ -1,4 +1,7 @@
-"""Engines' CPU tiers and loaded adapters over HTTP: indexed, preferred, predicted exactly, shown and learned."""
+"""Engines' CPU tiers and loaded adapters over HTTP: indexed, preferred, predicted exactly, shown and learned.
+
+What the router learns from the result of a load that an engine reports.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import aiohttp
 import pytest
@@ -18,13 +22,20 @@ from gateway.contracts.fleet_sample import decode_sample
 from gateway.contracts.snapshot import EngineEntry, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
 from gateway.pools.pool.ended_hits import hit_sample
+from gateway.pools.pool.kv_load import load_ended
+from gateway.pools.pool.recent_decisions import DecisionRecord
+from gateway.pools.traffic.traffic_window import COMPLETED
+from kvstore.connector.engine_params import KvOutcome
 from kvstore.index.lower_tiers import CPU
+from routing.ledger.node_loads import NodeLoads
+from routing.values.load_options import Fetch
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_server.settings import EngineSettings
 from tests.gateway.live_gateway import engine_entry, live_gateway
 from tests.gateway.live_gateway import snapshot as live_snapshot
 from tests.gateway.served_gateway import CHAT, KEY, MODEL, ServedGateway, served, snapshot
 from tests.patience import until
+from tests.routing.ledger.test_node_loads import KEYS, loads, ways
 from tests.simulated_engine import serving
 
 PROFILE = EngineProfile(block_tokens=16, num_blocks=48, cpu_blocks=512, recompute_last_block=True)
@@ -162,3 +173,46 @@ async def test_adapters_that_an_engine_reports_count_as_loaded(tmp_path: Path) -
         running.report("e1", adapters=("law", "poems"), max_adapters=2)
         await until(lambda: adapters.targets("poems"))
         assert not adapters.targets("sql")
+
+
+def ended(learned: NodeLoads, outcome: KvOutcome) -> None:
+    """Report the result of a load of ten blocks from node b."""
+    metrics: Any = SimpleNamespace(
+        **{
+            name: SimpleNamespace(inc=lambda *_, **__: None)
+            for name in ("kv_loads", "kv_loaded_bytes", "kv_saved_tokens")
+        }
+    )
+    nodes = SimpleNamespace(name_at=lambda _address: "")
+    decision = SimpleNamespace(
+        decision_id="r1", pool_id="p", engine_id="e-01", fetch=Fetch("", 10, 0.1, "b"), candidates=(), prompt_tokens=160
+    )
+    pool = SimpleNamespace(loads=SimpleNamespace(learned=learned, metrics=metrics, nodes=nodes))
+    pool.entry, pool.orders = SimpleNamespace(block_tokens=16), SimpleNamespace(loaded=lambda *_: None)
+    record = SimpleNamespace(
+        load_keys=KEYS, load_ordered=10, outcome=COMPLETED, pool=pool, load=outcome, decision=decision, load_node="b"
+    )
+    load_ended(cast("DecisionRecord", record), 0.0)
+
+
+def test_a_late_load_raises_the_links_cost_and_its_node_stays_usable() -> None:
+    learned = loads(b=10)
+    ended(learned, KvOutcome(seconds=5.0, reason="late"))
+    assert ways(learned, "e-01") == [(10, "b")]
+    assert learned.seconds("a", "b", 10) > 2 * loads().seconds("a", "b", 10)
+
+
+def test_a_failed_load_has_its_node_avoided() -> None:
+    learned = loads(b=10)
+    ended(learned, KvOutcome(reason="failed"))
+    assert ways(learned, "e-01") == []
+
+
+def test_a_load_behind_others_teaches_the_link_without_their_time() -> None:
+    learned = loads(b=10)
+    for _ in range(100):
+        learned.ordered("r0", "e-01", "b", 10, 0)
+        learned.ordered("r1", "e-01", "b", 10, 0)
+        ended(learned, KvOutcome(loaded_blocks=10, loaded_bytes=10 << 20, seconds=0.2))
+        learned.ended("r0")
+    assert learned.transfer_s("a", "b", 10) == pytest.approx(0.1, rel=0.1)

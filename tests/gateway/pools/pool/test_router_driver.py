@@ -1,4 +1,9 @@
-"""The driver delivers dispatches to waiting requests, removes withdrawn requests, and enforces time limits."""
+"""The driver delivers dispatches to waiting requests, removes withdrawn requests, and enforces time limits.
+
+Blocks that dispatches leave at engines enter the index; long prompts do so over several loop iterations.
+
+Block keys of requests in progress.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ import pytest
 
 from gateway.base.loop_lag import LoopLag
 from gateway.base.settings import GatewaySettings
-from gateway.pools.pool.dispatch_feed import DispatchFeed
+from gateway.pools.pool.dispatch_feed import Dispatch, DispatchedKeys, DispatchFeed
 from gateway.pools.pool.pool_router import PoolRouter
 from gateway.pools.pool.router_driver import RouterDriver
 from gateway.pools.traffic.queue_window import QueueWindow
@@ -157,3 +162,78 @@ async def test_an_idle_driver_does_not_wake_up() -> None:
     await asyncio.sleep(0.2)
     assert ticks <= 1
     driven.stop()
+
+
+LONG = 20_000
+
+
+class Fed:
+    """A feed whose router records the stored blocks in call order."""
+
+    def __init__(self, *, feeds: bool = True, guessed: bool = False) -> None:
+        self.stored: list[int] = []
+        self.ends: list[int] = []
+        self.engine = SimpleNamespace(incarnation="one", intake=None)
+        router: Any = SimpleNamespace(
+            blocks_stored=lambda _, keys: self.stored.extend(reversed(keys)),
+            index=SimpleNamespace(drop=lambda _: None),
+            fleet=SimpleNamespace(keep_tail=lambda _, keys: self.ends.append(keys[-1])),
+        )
+        engines: Any = {"e": self.engine}
+        self.feed = DispatchFeed(router, engines, GatewaySettings(), feeds=lambda _: feeds, refresh=lambda: None)
+        self.feed.feeds_any = feeds
+        decision: Any = SimpleNamespace(engine_id="e", incarnation="one", hit_tokens=0)
+        request: Any = SimpleNamespace(
+            request_id="r", keys=tuple(range(LONG)), tenant_id="t", guessed=guessed, proves_salts=False
+        )
+        self.feed.dispatched(decision, request)
+
+
+async def turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_a_long_prompt_is_indexed_over_several_loop_iterations_leaf_first() -> None:
+    fed = Fed()
+    fed.feed.observed(FirstToken("r"))
+    assert 0 < len(fed.stored) < LONG
+    await turns()
+    assert fed.stored == list(reversed(range(LONG)))
+    assert fed.ends == [LONG - 1]
+
+
+async def test_indexing_stops_after_a_clear_or_an_engine_restart() -> None:
+    cleared, restarted = Fed(), Fed()
+    for fed in (cleared, restarted):
+        fed.feed.observed(FirstToken("r"))
+    before = len(cleared.stored)
+    cleared.feed.clear()
+    restarted.engine.incarnation = "two"
+    await turns()
+    assert len(cleared.stored) == len(restarted.stored) == before
+
+
+async def test_if_events_feed_the_index_only_guessed_keys_are_added() -> None:
+    exact, guessed = Fed(feeds=False), Fed(feeds=False, guessed=True)
+    for fed in (exact, guessed):
+        fed.feed.observed(FirstToken("r"))
+    await turns()
+    assert exact.stored == []
+    assert sorted(guessed.stored) == list(range(LONG))
+
+
+def test_a_dispatch_can_be_taken_once() -> None:
+    dispatched = DispatchedKeys(10)
+    dispatched.add("r", Dispatch("e", 1, (1, 2)))
+    assert dispatched.take("r") == Dispatch("e", 1, (1, 2))
+    assert dispatched.take("r") is None
+
+
+def test_the_oldest_are_evicted_at_the_limit() -> None:
+    dispatched = DispatchedKeys(3)
+    for number in range(5):
+        dispatched.add(str(number), Dispatch("e", 1, ()))
+    assert len(dispatched) == 3
+    assert dispatched.take("1") is None
+    assert dispatched.take("2") is not None

@@ -1,4 +1,7 @@
-"""A streamed response is forwarded from its content on; usage and errors are read in passing."""
+"""A streamed response is forwarded from its content on; usage and errors are read in passing.
+
+Usage in a response as the client sees it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.requests.formats.engine_answer import MAX_HELD_BYTES, AnswerStream, UnreadableAnswerError, read_whole
-from gateway.requests.formats.hit_figures import HIDDEN
+from gateway.requests.formats.hit_figures import HIDDEN, with_cached_tokens
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 64}}
 
@@ -288,3 +291,23 @@ def test_impossible_cached_token_counts_are_ignored(cached: int | None) -> None:
     usage, _ = read_whole(json.dumps({"usage": {**USAGE, "prompt_tokens_details": {"cached_tokens": cached}}}).encode())
     assert usage is not None
     assert usage.cached_tokens is None
+
+
+@pytest.mark.parametrize("body", [b"", b"[1]", b"not json", b'{"usage":null}', b'{"a":1}'])
+def test_a_response_without_usage_is_unchanged(body: bytes) -> None:
+    assert with_cached_tokens(body, 5) == body
+
+
+@pytest.mark.parametrize(
+    ("usage", "cached", "left"),
+    [
+        ({**USAGE, "prompt_tokens_details": {"cached_tokens": 64, "created_cache_tokens": 36}}, HIDDEN, {}),
+        (RESPONSES, HIDDEN, {"cached_tokens": 0}),
+        (RESPONSES, 5, {"cached_tokens": 5}),
+    ],
+)
+def test_usage_details_show_only_what_the_client_can_see(
+    usage: dict[str, object], cached: int, left: dict[str, int]
+) -> None:
+    only = json.loads(with_cached_tokens(json.dumps({"usage": usage}).encode(), cached))["usage"]
+    assert (only.get("prompt_tokens_details") or only.get("input_tokens_details") or {}) == left

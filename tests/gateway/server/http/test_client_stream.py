@@ -1,4 +1,9 @@
-"""A response's body goes to its client without waiting, and its source stops while the client does not read."""
+"""A response's body goes to its client without waiting, and its source stops while the client does not read.
+
+Time limits of a body, with a clock of the test.
+
+Bodies in pieces, responses with their decision, and disconnected clients.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +16,10 @@ import pytest
 import uvicorn
 
 from gateway.server.http.client_stream import DirectClientStream, MessageStream
+from gateway.server.http.edge import EdgeSettings
+from gateway.server.http.guarded_receive import SWEEP_S, BodyWatch, GuardedReceive
 from gateway.server.http.http_exchange import ClientGoneError, Exchange
-from gateway.server.http.http_protocol import GuardedHttpProtocol
+from gateway.server.http.http_protocol import HEAD_TIMEOUT_S, REST_TIMEOUT_S, GuardedHttpProtocol
 from tests.gateway.ports import listen
 from tests.patience import PATIENCE_S, until
 
@@ -229,3 +236,85 @@ async def test_a_message_stream_follows_the_head() -> None:
     assert isinstance(exchange.stream(), MessageStream)
     await exchange.end(b"last")
     assert [message.get("body") for message in sent] == [None, b"first", b"last"]
+
+
+MOST_S = 10.0
+
+
+async def receive() -> Any:
+    raise AssertionError("nothing is received here")
+
+
+@pytest.mark.parametrize(("bytes_of_sweep", "closed"), [(0, True), (1, True), (100, True), (16_000, False)])
+def test_a_slow_body_ends_within_ten_seconds(bytes_of_sweep: int, closed: bool) -> None:
+    settings = EdgeSettings()
+    read = GuardedReceive(receive, settings.body_limit, BodyWatch(settings.stall_s, settings.min_bytes_per_s))
+    now_s = 0.0
+    while now_s < MOST_S and now_s < read.deadline(now_s):
+        if bytes_of_sweep:
+            read.received += bytes_of_sweep
+            read._last_seen = None
+        now_s += SWEEP_S
+    assert (now_s < MOST_S) is closed
+
+
+def test_heads_and_data_after_a_response_have_no_longer_limit() -> None:
+    assert max(HEAD_TIMEOUT_S, REST_TIMEOUT_S) <= MOST_S
+
+
+SCOPE: dict[str, Any] = {"type": "http", "method": "POST", "path": "/", "headers": []}
+
+
+def _exchange(*messages: Any, fails: bool = False) -> tuple[Exchange, list[Any]]:
+    waiting, sent = list(messages), []
+
+    async def receive() -> Any:
+        return waiting.pop(0)
+
+    async def send(message: Any) -> None:
+        if fails:
+            raise OSError
+        sent.append(message)
+
+    return Exchange(SCOPE, receive, send), sent
+
+
+def _part(body: bytes, more: bool) -> dict[str, Any]:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+async def test_a_body_is_read_whole() -> None:
+    assert await _exchange(_part(b"abc", False))[0].body() == b"abc"
+    assert (
+        await _exchange(_part(b"a", True), {"type": "http.request", "more_body": True}, _part(b"c", False))[0].body()
+        == b"ac"
+    )
+
+
+@pytest.mark.parametrize("messages", [[{"type": "http.disconnect"}], [_part(b"a", True), {"type": "http.disconnect"}]])
+async def test_a_disconnect_before_the_end_of_the_body_is_a_gone_client(messages: list[Any]) -> None:
+    with pytest.raises(ClientGoneError):
+        await _exchange(*messages)[0].body()
+
+
+async def test_a_response_names_its_decision_once_made() -> None:
+    exchange, sent = _exchange()
+    exchange.decision_id = "id-1"
+    await exchange.answer(200, b"{}")
+    assert dict(sent[0]["headers"])[b"x-headway-decision"] == b"id-1"
+    assert dict(sent[0]["headers"])[b"content-length"] == b"2"
+    assert exchange.started
+    plain, sent = _exchange()
+    await plain.answer(200, b"{}")
+    assert b"x-headway-decision" not in dict(sent[0]["headers"])
+
+
+async def test_a_disconnect_reported_by_the_server_counts_as_a_gone_client() -> None:
+    for act in (
+        lambda item: item.answer(200, b""),
+        lambda item: item.start(200, []),
+        lambda item: item.chunk(b""),
+        lambda item: item.end(),
+    ):
+        with pytest.raises(ClientGoneError):
+            await act(_exchange(fails=True)[0])

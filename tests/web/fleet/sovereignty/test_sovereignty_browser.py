@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page
-from pytest_django.live_server_helper import LiveServer
+from playwright.sync_api import Page
 
 from simulator.regions.sovereignty_cost import Served, SovereigntyCost
-from tests.web.axe import serious_violations_in_both_themes
+from tests.web.axe import assert_fits, serious_violations_in_both_themes
+from tests.web.conftest import OpenPage
 from tests.web.fleet.sovereignty.some_regions import put_in_force, some_regions
-from tests.web.role_clients import client_of, make_person
 
 pytestmark = [
     pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("database_beside_playwright"),
@@ -28,15 +26,11 @@ PICTURES = os.environ.get("SOVEREIGNTY_PICTURES", "")
 
 
 @pytest.fixture
-def page(browser: Browser, transactional_db: None, live_server: LiveServer) -> Iterator[Page]:
-    """Yield a browser page that is signed in as an admin."""
+def page(transactional_db: None, open_page: OpenPage) -> Page:
+    """Return a browser page that is signed in as an admin."""
     some_regions()
     put_in_force()
-    session = client_of(make_person("admin")).cookies["sessionid"].value
-    context = browser.new_context(base_url=live_server.url, color_scheme="dark")
-    context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
-    yield context.new_page()
-    context.close()
+    return open_page("admin", color_scheme="dark")
 
 
 @pytest.mark.parametrize("width", [1440, 390])
@@ -53,10 +47,5 @@ def test_sovereignty_page_fits_and_has_no_axe_violation(
     if PICTURES:
         page.set_viewport_size({"width": width, "height": 2400})
         page.screenshot(path=Path(PICTURES) / f"sovereignty-{width}.png")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for panel in page.locator(".ledger-panel").all():
-        box = panel.bounding_box()
-        assert box is not None
-        assert box["x"] >= 0
-        assert box["x"] + box["width"] <= width
+    assert_fits(page, width)
     assert serious_violations_in_both_themes(page) == []

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from playwright.sync_api import Browser, Page, expect
-from pytest_django.live_server_helper import LiveServer
+from playwright.sync_api import Page, expect
 
 from controlplane.fleet.engine_registration import register_engine
 from controlplane.fleet.models.pool import Pool
@@ -14,11 +11,11 @@ from controlplane.platform.actor import program
 from controlplane.trials.canary.evaluation import plain
 from controlplane.trials.canary.lifecycle import start_canary
 from controlplane.trials.models.canary import Canary
-from tests.browser import watched_page
 from tests.controlplane.trials.canary.scene import ACTOR, live_version, version
 from tests.planning.arm_data import slices
 from tests.web.axe import serious_violations_in_both_themes
-from tests.web.role_clients import client_of, make_person, make_pool
+from tests.web.conftest import OpenPage
+from tests.web.role_clients import make_pool
 from tests.web.trials.canary.test_canaries import evaluated
 
 pytestmark = [
@@ -38,13 +35,9 @@ def pool(transactional_db: None) -> Pool:
 
 
 @pytest.fixture
-def page(browser: Browser, pool: Pool, live_server: LiveServer, trouble: list[str]) -> Iterator[Page]:
-    """Yield a browser page that is signed in as an operator."""
-    session = client_of(make_person("operator")).cookies["sessionid"].value
-    context = browser.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 1000})
-    context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
-    yield watched_page(context, trouble)
-    context.close()
+def page(pool: Pool, open_page: OpenPage) -> Page:
+    """Return a browser page that is signed in as an operator."""
+    return open_page("operator", viewport={"width": 1280, "height": 1000})
 
 
 def test_canary_page_refreshes_and_promotes_the_canary(page: Page, pool: Pool, trouble: list[str]) -> None:

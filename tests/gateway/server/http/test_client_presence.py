@@ -1,4 +1,7 @@
-"""Bodies in pieces, responses with their decision, and disconnected clients."""
+"""Work ends with its client and leaves no state behind.
+
+The client's address behind the relay.
+"""
 
 from __future__ import annotations
 
@@ -7,64 +10,9 @@ from typing import Any
 
 import pytest
 
+from gateway.base.asgi_types import Receive, Scope, Send
+from gateway.server.http.forwarded_client import HEADER, ForwardedClient, client_header
 from gateway.server.http.http_exchange import ClientGoneError, Exchange, while_connected
-
-SCOPE: dict[str, Any] = {"type": "http", "method": "POST", "path": "/", "headers": []}
-
-
-def _exchange(*messages: Any, fails: bool = False) -> tuple[Exchange, list[Any]]:
-    waiting, sent = list(messages), []
-
-    async def receive() -> Any:
-        return waiting.pop(0)
-
-    async def send(message: Any) -> None:
-        if fails:
-            raise OSError
-        sent.append(message)
-
-    return Exchange(SCOPE, receive, send), sent
-
-
-def _part(body: bytes, more: bool) -> dict[str, Any]:
-    return {"type": "http.request", "body": body, "more_body": more}
-
-
-async def test_a_body_is_read_whole() -> None:
-    assert await _exchange(_part(b"abc", False))[0].body() == b"abc"
-    assert (
-        await _exchange(_part(b"a", True), {"type": "http.request", "more_body": True}, _part(b"c", False))[0].body()
-        == b"ac"
-    )
-
-
-@pytest.mark.parametrize("messages", [[{"type": "http.disconnect"}], [_part(b"a", True), {"type": "http.disconnect"}]])
-async def test_a_disconnect_before_the_end_of_the_body_is_a_gone_client(messages: list[Any]) -> None:
-    with pytest.raises(ClientGoneError):
-        await _exchange(*messages)[0].body()
-
-
-async def test_a_response_names_its_decision_once_made() -> None:
-    exchange, sent = _exchange()
-    exchange.decision_id = "id-1"
-    await exchange.answer(200, b"{}")
-    assert dict(sent[0]["headers"])[b"x-headway-decision"] == b"id-1"
-    assert dict(sent[0]["headers"])[b"content-length"] == b"2"
-    assert exchange.started
-    plain, sent = _exchange()
-    await plain.answer(200, b"{}")
-    assert b"x-headway-decision" not in dict(sent[0]["headers"])
-
-
-async def test_a_disconnect_reported_by_the_server_counts_as_a_gone_client() -> None:
-    for act in (
-        lambda item: item.answer(200, b""),
-        lambda item: item.start(200, []),
-        lambda item: item.chunk(b""),
-        lambda item: item.end(),
-    ):
-        with pytest.raises(ClientGoneError):
-            await act(_exchange(fails=True)[0])
 
 
 class Client:
@@ -157,3 +105,35 @@ async def test_an_external_cancellation_ends_the_work() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ended.is_set()
+
+
+async def seen_behind(headers: list[tuple[bytes, bytes]], peer: tuple[str, int] | None = None) -> Scope:
+    seen: list[Scope] = []
+
+    async def app(scope: Scope, _receive: Receive, _send: Send) -> None:
+        seen.append(scope)
+
+    async def never(*_: Any) -> Any:
+        raise AssertionError
+
+    await ForwardedClient(app)({"type": "http", "client": peer, "headers": headers}, never, never)
+    return seen[0]
+
+
+@pytest.mark.parametrize("client", [("10.1.2.3", 4567), ("2001:db8::1", 1), ("::ffff:10.0.0.1", 65535)])
+async def test_an_address_is_relayed_unchanged(client: tuple[str, int]) -> None:
+    scope = await seen_behind([(b"host", b"localhost"), client_header({"client": client})])
+    assert scope["client"] == client
+    assert scope["headers"] == [(b"host", b"localhost")]
+
+
+@pytest.mark.parametrize("header", [b"", b"10.0.0.1", b" 5", b"10.0.0.1 x", b"\xff"])
+async def test_a_client_without_address_stays_without_one(header: bytes) -> None:
+    assert (await seen_behind([(HEADER, header)]))["client"] is None
+    assert (await seen_behind([]))["client"] is None
+
+
+async def test_a_client_over_tcp_cannot_claim_another_address() -> None:
+    scope = await seen_behind([client_header({"client": ("10.1.2.3", 4567)})], peer=("192.0.2.1", 5))
+    assert scope["client"] == ("192.0.2.1", 5)
+    assert scope["headers"] == []
