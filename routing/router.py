@@ -54,6 +54,7 @@ class Router:
         seed: int = 0,
         index_max_bytes: int = 256 << 20,
         placements: Table = PLACEMENTS,
+        advised: type[AdvisedRouting] = AdvisedRouting,
     ) -> None:
         self.pool_id = pool_id
         dispatcher = self._dispatcher = Dispatcher(
@@ -68,7 +69,7 @@ class Router:
         self.count_outcome = self._counts.answered
         self.admission = Admission(self.view, self.reservations.free_at, self._unbound_wait_s, policy)
         self._bottlenecks = Bottlenecks(self.reservations)
-        self.advised = AdvisedRouting(self.view, policy)
+        self.advised = advised(self.view, policy)
         self.advise, self.withdraw = self.advised.advise, self.advised.withdraw
         self.pairs: EnginePairs | None = None
         """The decode side. None until the pool has its first prefill or decode engine."""

@@ -12,7 +12,7 @@ from routing.ledger.fleet_view import FleetView
 from routing.placements.candidate_scores import least
 from routing.placements.ewma_load import DecayingLoad
 from routing.placements.residual_model import ResidualModel
-from routing.policy.setting import about, number
+from routing.policy.setting import about, fixed, number
 from routing.values import reasons
 from routing.values.decision import Choice
 from routing.values.feedback_events import Answered, Bound, FeedbackEvent, Released
@@ -53,41 +53,21 @@ class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
         about("Cost of uncached tokens", "Time per 1,000 uncached prompt tokens (α_miss); the paper uses 1."),
         number("s per 1,000 tok", ge=0, le=1000, usual=(0.05, 1)),
     ] = 1.0
-    cached_s: Annotated[
-        float,
-        about("Cost of cached tokens", "Time per 1,000 cached prompt tokens (α_cached); the paper uses 0."),
-        number("s per 1,000 tok", ge=0, le=1000, usual=(0, 0.01)),
-    ] = 0.0
-    decay: Annotated[
-        float,
-        about("Load decay", "Factor (ρ) by which the load decays in each interval; 1: no decay."),
-        number("×", gt=0, le=1, usual=(0.9, 1)),
-    ] = 31 / 32
-    decay_interval_s: Annotated[
-        float, about("Decay interval", "How often the load decays (Δt)."), number("s", gt=0, le=3600, usual=(0.01, 1))
-    ] = 0.020
-    keep_pending: Annotated[
-        bool, about("Keep pending load", "Does not decay the load of requests without a first token; not in the paper.")
-    ] = False
-    residual: Annotated[
-        Literal["full", "bias"],
-        about(
-            "Residual",
-            "Inputs of the regression. full: cached tokens, uncached tokens, load and a constant. bias: the constant "
-            "only.",
-        ),
-    ] = "full"
+    cached_s: Annotated[float, fixed(ge=0, le=1000)] = 0.0
+    """Time per 1,000 cached prompt tokens (α_cached); the paper uses 0."""
+    decay: Annotated[float, fixed(gt=0, le=1)] = 31 / 32
+    """Factor (ρ) by which the load decays in each interval; 1: no decay."""
+    decay_interval_s: Annotated[float, fixed(gt=0, le=3600)] = 0.020
+    """How often the load decays (Δt)."""
+    keep_pending: Annotated[bool, fixed()] = False
+    """Does not decay the load of requests without a first token; not in the paper."""
+    residual: Annotated[Literal["full", "bias"], fixed()] = "full"
+    """Inputs of the regression. full: cached tokens, uncached tokens, load and a constant. bias: the constant only."""
     # App. A calls 0.992 a learning rate, which recursive least squares has not (docs/papers.md).
-    forgetting: Annotated[
-        float,
-        about("Forgetting factor", "Weight (λ) that an observation keeps per newer one; 0.95 adapts faster."),
-        number("×", gt=0, le=1, usual=(0.95, 1)),
-    ] = 0.992
-    prior: Annotated[
-        float,
-        about("Prior variance", "Initial variance of the regression's weights."),
-        number("s²", gt=0, le=1e6, usual=(1, 100)),
-    ] = 10.0
+    forgetting: Annotated[float, fixed(gt=0, le=1)] = 0.992
+    """Weight (λ) that an observation keeps per newer one; 0.95 adapts faster."""
+    prior: Annotated[float, fixed(gt=0, le=1e6)] = 10.0
+    """Initial variance of the regression's weights."""
 
     def __post_init__(self) -> None:
         self._engines: dict[str, _Engine] = {}

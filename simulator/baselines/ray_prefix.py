@@ -9,11 +9,11 @@ import msgspec
 
 from routing.ledger.fleet_view import FleetView
 from routing.placements.candidate_scores import least
-from routing.placements.power_of_two import two_choices
 from routing.policy.setting import about, number
 from routing.values import reasons
 from routing.values.decision import Choice
 from routing.values.inference_request import InferenceRequest
+from simulator.baselines.textbook_rules import two_choices
 
 
 class RayPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
