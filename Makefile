@@ -9,8 +9,8 @@ SOAK_MINUTES ?= 2
 SOAK_SEEDS ?= $(shell seq 1 20)
 FUZZ_EXAMPLES ?= 10000
 FUZZED := tests/fuzz tests/gateway/server/http/test_json_body.py tests/gateway/server/http/test_large_body.py tests/gateway/pools/engines/test_engine_metrics.py \
-	tests/kvstore/events/test_kv_events.py tests/kvstore/events/test_kv_event_forms.py tests/kvstore/transfer/test_frames.py \
-	tests/kvstore/tiers/test_block_header.py tests/controlplane/platform/api/test_schemathesis.py \
+	tests/kvstore/events/test_kv_events.py tests/kvstore/transfer/test_frames.py \
+	tests/kvstore/tiers/test_slot_file.py tests/controlplane/platform/api/test_schemathesis.py \
 	tests/controlplane/platform/api/test_schemathesis_gateway.py tests/gateway/requests/formats/test_engine_usage.py \
 	tests/gateway/requests/formats/test_api_prompts.py tests/simulator/regions/test_sovereignty_holds.py
 # Tests sometimes wait for browsers and processes, so use one worker more than there are cores.
@@ -28,19 +28,23 @@ marked = $$(grep -rl "mark\.$(1)" tests --include="test_*.py")
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up test test-thorough test-proxies test-packages test-vllm test-mooncake fuzz check check-types check-rest format bench bench-peers evidence removals soak soak-kv soak-regions soak-slow soak-sessions clean
+.PHONY: help install setup run up test test-thorough test-proxies test-packages test-vllm test-mooncake fuzz check check-types check-rest format bench bench-peers evidence removals soak soak-kv soak-regions soak-slow soak-sessions clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
-setup: ## install dependencies (other targets run it first)
+install: ## install what Headway needs to run (run and up do it first)
 	@.ci/setup-python
 	@.ci/setup-frontend
 
-run: setup ## start a demo fleet with replayed traffic and the console on http://127.0.0.1:8000 (TRACE=file, PORT=n, PREFILL=n DECODE=n, REGIONS=3)
+setup: ## install what development needs, too (all other targets do it first)
+	@.ci/setup-python requirements-dev.lock
+	@.ci/setup-frontend
+
+run: install ## start a demo fleet with replayed traffic and the console on http://127.0.0.1:8000 (TRACE=file, PORT=n, PREFILL=n DECODE=n, REGIONS=3)
 	@exec $(PYTHON) manage.py up --demo --with-parent --port $(PORT) --trace "$(TRACE)" $(if $(PREFILL),--prefill $(PREFILL)) $(if $(DECODE),--decode $(DECODE)) $(if $(REGIONS),--regions $(REGIONS))
 
-up: setup ## start Headway for your own engines (manage.py connect URL…; PORT=n)
+up: install ## start Headway for your own engines (manage.py connect URL…; PORT=n)
 	@exec $(PYTHON) manage.py up --with-parent --port $(PORT)
 
 test: setup ## run all tests except the longest
@@ -78,7 +82,6 @@ check-types:
 
 check-rest:
 	@.ci/check-frontend
-	@.venv/bin/lint-imports
 	@HEADWAY_STATE_DIR="$$(mktemp -d)" $(PYTHON) manage.py makemigrations --check --dry-run
 	@$(if $(COMPILE),HEADWAY_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest --collect-only -qq >/dev/null || \
 	  { echo "some tests cannot be collected: see pytest --collect-only" >&2; exit 1; })

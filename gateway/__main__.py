@@ -36,11 +36,10 @@ from gateway.base.settings import (
     EngineLimits,
     GatewaySettings,
 )
-from gateway.bus.bus_metrics import BusMetrics
+from gateway.bus.bus_metrics import BusMetrics, WakeUpAge
 from gateway.bus.follower_bus import FollowerBus
 from gateway.bus.redis_bus import RedisBus
 from gateway.bus.secret_answers import SecretAnswers
-from gateway.bus.wake_up_age import WakeUpAge
 from gateway.pools.engines.engine_tls import EngineTls, EngineTlsError
 from gateway.proxy.tracing import tracing_wanted
 from gateway.requests.advisories.agent_advisor import VARIABLE as CALL_GRAPH

@@ -24,9 +24,37 @@ def die_with_parent(parent_pid: int) -> None:
         raise ValueError(f"--parent-pid must be a process id, not {parent_pid}")
     if not _ask_kernel():
         threading.Thread(target=_poll, args=(parent_pid,), name="parent-death", daemon=True).start()
+    _exit_without(parent_pid)
+
+
+def die_with_parent_after_exec(parent_pid: int) -> None:
+    """Do the same for a process that is about to become another program by `exec`, which ends its threads.
+
+    On other systems than Linux, a second process in this one's process group checks once a second.
+    """
+    if not _ask_kernel():
+        program = os.getpid()
+        if os.fork() == 0:
+            _watch(program, parent_pid)
+    _exit_without(parent_pid)
+
+
+def _exit_without(parent_pid: int) -> None:
     # Checked last: a parent that died before the request sends no signal.
     if os.getppid() != parent_pid:
         raise SystemExit(f"parent process {parent_pid} is gone")
+
+
+def _watch(program: int, parent_pid: int) -> None:
+    """Kill `program`, our parent, once its parent is gone; end with it."""
+    while os.getppid() == program:
+        try:
+            os.kill(parent_pid, 0)
+        except ProcessLookupError:
+            os.kill(program, signal.SIGKILL)
+            break
+        time.sleep(_POLL_S)
+    os._exit(0)
 
 
 def _ask_kernel() -> bool:

@@ -16,6 +16,7 @@ from django.test import override_settings
 from xdist.scheduler import LoadFileScheduling
 
 from tests.browser import kept_browser
+from tests.private_redis import PrivateRedis, private_bus
 from tests.program import SHARING, file_of, shared_program
 
 # How long an example takes says something about the machine, nothing about the code.
@@ -89,6 +90,13 @@ def own_state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     networks = tuple(ip_network(name) for name in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"))
     with override_settings(STATE_DIR=directory, ENGINE_NETWORKS=networks):
         yield directory
+
+
+@pytest.fixture(scope="session")
+def bus_server() -> Iterator[PrivateRedis]:
+    """Run one server for the tests of a worker that need any bus between processes. Each has its own fleet secret."""
+    with private_bus() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -1,48 +1,48 @@
-"""A private Redis server for a test, on a free loopback port, started and killed by its PID."""
+"""Private Valkey servers for tests, started and killed by their PID."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import socket
 import subprocess
-import time
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
-import pytest
+import redis
 
 from bench.live.loopback_ports import free_port
-from tests.patience import PATIENCE_S
+from controlplane.project.processes.bus_server import new_url, server_child, server_program
+from tests.patience import wait_until
 
 
 class PrivateRedis:
     """One server without persistence; a kill discards its contents, like a lost machine."""
 
-    def __init__(self, port: int, directory: Path) -> None:
-        self.url = f"redis://127.0.0.1:{port}/0"
-        self._port = port
-        self._directory = directory
+    def __init__(
+        self,
+        url: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        log: int | IO[bytes] = subprocess.DEVNULL,
+    ) -> None:
+        self.url = url
+        self._log = log
+        self._command, self._environment = command, {**os.environ, **environment}
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Return the id of the running server."""
+        assert self._process is not None
+        return self._process.pid
 
     def start(self) -> None:
         """Start the server and return once it responds."""
-        options = ["--port", str(self._port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
-        self._process = subprocess.Popen(
-            ["redis-server", *options, "--dir", str(self._directory)], stdout=subprocess.DEVNULL
-        )
-        until = time.monotonic() + PATIENCE_S
-        while time.monotonic() < until:
-            try:
-                with socket.create_connection(("127.0.0.1", self._port), timeout=1) as connection:
-                    connection.sendall(b"PING\r\n")
-                    if connection.recv(7) == b"+PONG\r\n":
-                        return
-            except OSError:
-                time.sleep(0.02)
-        raise TimeoutError(f"redis-server did not answer within {PATIENCE_S:g} s")
+        self._process = subprocess.Popen(self._command, env=self._environment, stdout=self._log, stderr=self._log)
+        wait_until(self._responds, "the server does not respond")
 
     def kill(self) -> None:
         """Kill the server, which simulates a crash."""
@@ -61,15 +61,35 @@ class PrivateRedis:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
+    def _responds(self) -> bool:
+        try:
+            with redis.Redis.from_url(self.url) as client:
+                return bool(client.ping())
+        except redis.ConnectionError:
+            return False
+
 
 @contextmanager
 def private_redis(directory: Path) -> Iterator[PrivateRedis]:
-    """Run a server for the block. Skip if redis-server is not installed, or fail under CI=true."""
-    if shutil.which("redis-server") is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("CI must have redis-server: install it (Debian: apt-get install redis-server)")
-        pytest.skip("redis-server is not installed")
-    server = PrivateRedis(free_port(), directory)
+    """Run a server on a free loopback port for the block, as an installation on several machines has it."""
+    port = free_port()
+    options = ("--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", str(directory))
+    with _running(PrivateRedis(f"redis://127.0.0.1:{port}/0", (server_program(), *options), {})) as server:
+        yield server
+
+
+@contextmanager
+def private_bus() -> Iterator[PrivateRedis]:
+    """Run a server for the block as `manage.py up` does: on a Unix socket, with a password."""
+    with tempfile.TemporaryDirectory() as directory:
+        url = new_url(Path(directory) / "bus.sock")
+        child = server_child("bus", url)
+        with _running(PrivateRedis(url, child.argv, child.env)) as server:
+            yield server
+
+
+@contextmanager
+def _running(server: PrivateRedis) -> Iterator[PrivateRedis]:
     server.start()
     try:
         yield server

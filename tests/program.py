@@ -100,10 +100,21 @@ class Program:
         raise LookupError(f"no engine listens on {http_port}")
 
     def part_pid(self, part: str) -> int | None:
-        """Return the PID of the serving gateway, web, or jobs process; a standby gateway has no threads yet."""
+        """Return the PID of the bus server or the serving gateway, web, or jobs process; a standby gateway has no
+        threads yet.
+        """
+        if part == "bus":
+            children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+            return next((int(pid) for pid in children if _program_of(pid) in ("valkey-server", "redis-server")), None)
         module = f"controlplane.project.processes.{part}_process"
         pids = [pid for pid, words in _running() if words[2:4] == [module, str(self.process.pid)]]
         return next((pid for pid in pids if len(list(Path(f"/proc/{pid}/task").glob("*"))) > 1), None)
+
+
+def _program_of(pid: str) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
 
 
 def _running() -> Iterator[tuple[int, list[str]]]:

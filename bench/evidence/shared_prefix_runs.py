@@ -23,8 +23,8 @@ from simulator.fleet.fleet_simulation import FleetSimulation
 from simulator.fleet.request_record import FINISHED
 from simulator.percentile import percentile
 from simulator.runs.simulation_run import RunSpec, evaluation_policy, run
+from simulator.workloads.arrival_pattern import poisson_times
 from simulator.workloads.arrivals import Arrival, request_name, simulation_secret
-from simulator.workloads.poisson_arrivals import poisson_times
 from simulator.workloads.prepared_workload import Workload
 from simulator.workloads.shared_prefix import SharedPrefixShape
 from simulator.workloads.trace import TraceRow

@@ -25,7 +25,6 @@ from bench.report import Target, command_line, write_report
 from gateway.base.peer_settings import PeerSettings
 from gateway.base.settings import GatewaySettings
 from gateway.bus.follower_bus import FollowerBus
-from gateway.bus.local_hub import LocalHub, hub_url
 from gateway.bus.redis_bus import RedisBus
 from gateway.contracts.snapshot import EngineEntry, PoolEntry, Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
@@ -37,6 +36,7 @@ from routing.policy.policy_document import RoutingPolicy
 from routing.values.decision import Dispatched
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed, FirstToken
+from tests.private_redis import private_bus
 
 KEYRING = Keyring.of(b"a secret for this bench only")
 ENGINES, BLOCKS, PREFIXES, BLOCK_TOKENS = 8, 64, 256, 512
@@ -51,13 +51,11 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=20_000)
     options = parser.parse_args()
     context = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory() as directory:
-        hub = LocalHub(Path(directory) / "bus")
-        hub.start()
+    with tempfile.TemporaryDirectory() as directory, private_bus() as server:
         ends, children = [], []
         for name in ("a", "b"):
             ours, theirs = context.Pipe()
-            child = context.Process(target=_gateway, args=(name, directory, options.requests, theirs))
+            child = context.Process(target=_gateway, args=(name, directory, server.url, options.requests, theirs))
             child.start()
             ends.append(ours)
             children.append(child)
@@ -73,7 +71,6 @@ def main() -> int:
             end.send("end")
         for child in children:
             child.join(PATIENCE_S)
-        hub.stop()
     per_answer_us = 1e6 * owned["cpu_s"] / asked["requests"]
     figures = {
         "requests": asked["requests"],
@@ -89,16 +86,18 @@ def main() -> int:
     return 0 if write_report("owner", figures, {"ceiling_requests_per_s": target}, options.json) else 1
 
 
-def _gateway(name: str, directory: str, requests: int, parent: multiprocessing.connection.Connection) -> None:
+def _gateway(name: str, directory: str, url: str, requests: int, parent: multiprocessing.connection.Connection) -> None:
     # The figure is CPU time; on a busy machine a late owner still answers.
     owner_decider.ANSWER_S = ownership.SILENT_S = PATIENCE_S
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(name, Path(directory), requests, parent))
+        runner.run(_serve(name, Path(directory), url, requests, parent))
 
 
-async def _serve(name: str, directory: Path, requests: int, parent: multiprocessing.connection.Connection) -> None:
+async def _serve(
+    name: str, directory: Path, url: str, requests: int, parent: multiprocessing.connection.Connection
+) -> None:
     runner, port = await _engines()
-    bus = RedisBus(hub_url(directory / "bus"), KEYRING)
+    bus = RedisBus(url, KEYRING)
     if name == "a":
         bus.publish(SNAPSHOT_TOPIC, encode_snapshot(_snapshot(port)))
     settings = GatewaySettings(peers=PeerSettings(name=name))

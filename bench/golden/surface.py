@@ -42,8 +42,7 @@ def openapi() -> dict[str, Any]:
 def metrics(state_dir: Path) -> list[dict[str, Any]]:
     """Return name, type, labels and help of every series that /metrics can export."""
     from gateway.bus.bus import InProcessBus
-    from gateway.bus.bus_metrics import BusMetrics
-    from gateway.bus.wake_up_age import WakeUpAge
+    from gateway.bus.bus_metrics import BusMetrics, WakeUpAge
 
     gateway = _gateway(state_dir)
     registry = gateway.metrics.registry

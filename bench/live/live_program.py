@@ -35,9 +35,14 @@ with transaction.atomic():
 
 
 class LiveProgram:
-    """`manage.py up` without the demo. With `engines`, it has simulated ones in one pool."""
+    """`manage.py up`, by default without the demo. With `engines`, it has simulated ones in one pool."""
 
-    def __init__(self, directory: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        environment: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = ("--no-demo",),
+    ) -> None:
         self.state_dir = directory / "state"
         self.temporary = directory / "tmp"
         self.temporary.mkdir()
@@ -54,6 +59,7 @@ class LiveProgram:
             **(environment or {}),
         }
         self._process: subprocess.Popen[bytes] | None = None
+        self._arguments = arguments
         self._api_key = ""
 
     @property
@@ -70,7 +76,7 @@ class LiveProgram:
 
     def start(self) -> None:
         """Start the program and wait until gateway and console answer."""
-        command = [sys.executable, "manage.py", "up", "--no-demo", "--port", str(self.port)]
+        command = [sys.executable, "manage.py", "up", *self._arguments, "--port", str(self.port)]
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
                 command, cwd=ROOT, env=self._environment, stdout=output, stderr=output, start_new_session=True

@@ -37,8 +37,7 @@ from simulator.percentile import percentile
 from simulator.regions.hosted_engine import HostedEngine
 from simulator.regions.network import RegionNetwork, links
 from simulator.regions.policies import POLICIES
-from simulator.regions.prompt import BLOCK_TOKENS, Prompt, PromptSegment
-from simulator.regions.region_request import RegionRequest
+from simulator.regions.region_request import BLOCK_TOKENS, Prompt, PromptSegment, RegionRequest
 from simulator.regions.simulated_gateway import SimulatedGateway
 from simulator.virtual_clock import VirtualClock
 

@@ -31,8 +31,8 @@ from controlplane.policies.upgrade import deviation_note, reading_problem
 from controlplane.project.state_lock import holder
 from gateway.base.engine_api_keys import key_remedy
 from gateway.base.settings import GatewaySettings
+from gateway.bus.bus_metrics import WAKE_UP_AGE
 from gateway.bus.snapshot_store import FILE_NAME, SnapshotStore
-from gateway.bus.wake_up_age import NAME
 from gateway.contracts.fleet_sample import FleetSample, PoolRole
 from gateway.pools.engines.engine_metrics import MAX_BYTES, UnreadableMetricsError, parse_engine_metrics
 from gateway.pools.engines.engine_tls import AUTHORITY, UNTRUSTED, engine_tls
@@ -353,7 +353,7 @@ def probe_lease(installation: Installation) -> list[Finding]:
 
 LATE_S = 10.0
 """The most frequent jobs run twice a second; this allows for a busy machine."""
-_AGE = re.compile(rf"^{NAME} (\S+)$", re.MULTILINE)
+_AGE = re.compile(rf"^{WAKE_UP_AGE} (\S+)$", re.MULTILINE)
 
 
 def wake_up(installation: Installation) -> list[Finding]:

@@ -19,7 +19,7 @@ from controlplane.doctor.local_server import answer_of
 from controlplane.kv_nodes.disk_problem import disk_problem, state_disk_problem
 from controlplane.platform.format import byte_size
 from controlplane.platform.models.job_run import JobRun
-from controlplane.project.processes.public_port import PortTakenError, listen
+from controlplane.project.processes.sockets import PortTakenError, listen
 from kvstore.node.disk_space import DiskSpace, space_of
 from routing.values.counted import count
 
@@ -41,7 +41,7 @@ def _python(version: tuple[int, ...]) -> Finding:
     text = ".".join(str(part) for part in version)
     if version[:2] in PYTHONS:
         return ok(f"Python is {text}.")
-    return problem(f"Python is {text}, not 3.11 to 3.13.", "Install Python 3.13 and run `make setup` with it.")
+    return problem(f"Python is {text}, not 3.11 to 3.13.", "Install Python 3.13 and run `make install` with it.")
 
 
 def _django(version: tuple[int, ...]) -> Finding:
@@ -49,8 +49,8 @@ def _django(version: tuple[int, ...]) -> Finding:
     if version[:2] == DJANGO:
         return ok(f"Django is {text}.")
     if version[:2] > DJANGO:
-        return warning(f"Django is {text}; Headway is tested with 5.2.", "Run `make setup` for the tested version.")
-    return problem(f"Django is {text}, older than 5.2.", "Run `make setup`.")
+        return warning(f"Django is {text}; Headway is tested with 5.2.", "Run `make install` for the tested version.")
+    return problem(f"Django is {text}, older than 5.2.", "Run `make install`.")
 
 
 _PRIVATE = ("first_run.json", "headway.sqlite3", "last-known-good.snapshot", "revoked-keys")

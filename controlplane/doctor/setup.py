@@ -21,6 +21,7 @@ from controlplane.platform.outage.unwritable import Cause, cause_of
 from controlplane.project.checks import weak_secrets
 from controlplane.project.first_run.secrets import FILE_NAME, UnsafeSecretsError, read_secrets
 from controlplane.project.pre_release import remedy
+from controlplane.project.processes.bus_server import NoServerError, server_program
 from routing.values.counted import count
 
 
@@ -127,7 +128,10 @@ _ALLOWED_EVICTION = "noeviction"
 def redis_server(installation: Installation) -> list[Finding]:
     """Check Redis's version, and whether it may evict Headway's keys."""
     if not installation.redis_url:
-        return [ok("REDIS_URL is empty: bus and broker serve the processes of this machine only.")]
+        try:
+            return [ok(f"REDIS_URL is empty: the bus of this machine's processes is {server_program()}.")]
+        except NoServerError as error:
+            return [problem("REDIS_URL is empty, and there is no server for the bus.", str(error))]
     try:
         with redis.Redis.from_url(installation.redis_url, socket_timeout=2, socket_connect_timeout=2) as client:
             about = cast("dict[str, Any]", client.info())
@@ -154,7 +158,7 @@ def front_end(_installation: Installation) -> list[Finding]:
     if missing and root:
         return [problem(f"{missing[0]} is not in {root}.", "Run `manage.py collectstatic`.")]
     if missing:
-        return [problem(f"The console is not built: {missing[0]} is missing.", "Run `make setup`, or `npm run build`.")]
+        return [problem(f"The console is not built: no {missing[0]}.", "Run `make install` or `npm run build`.")]
     return [ok("The console is built.")]
 
 

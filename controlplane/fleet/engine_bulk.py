@@ -9,7 +9,7 @@ from typing import Any
 from django.db import transaction
 
 from controlplane.fleet.engine_lifecycle import EngineNotEmptyError, delete_idle_engine, set_desired_state
-from controlplane.fleet.engine_registration import checked_addresses, store_engine
+from controlplane.fleet.engine_registration import ADDRESS_FIELDS, ENGINE_FIELDS, checked_addresses, store_engine
 from controlplane.fleet.engine_url import RejectedUrlError
 from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.fleet.models.pool import Pool
@@ -80,10 +80,9 @@ def _register(operation: Operation, addresses: dict[str, str], actor: Actor, why
     pool = visible_pools(actor).filter(slug=operation["pool"]).first()
     if pool is None:
         raise _unknown_pool(actor)
-    given = {name: operation[name] for name in ("speed", "kind", "role", "kv_node") if name in operation}
-    return BulkOutcome(
-        "register", None, store_engine(pool, operation["name"], addresses, actor=actor, why=why, **given)
-    )
+    given = {name: operation[name] for name in ENGINE_FIELDS.difference(ADDRESS_FIELDS, ("name",)) & operation.keys()}
+    engine = store_engine(pool, operation["name"], addresses, actor=actor, why=why, **given)
+    return BulkOutcome("register", None, engine)
 
 
 def _set_state(operation: Operation, _addresses: dict[str, str], actor: Actor, why: str) -> BulkOutcome:

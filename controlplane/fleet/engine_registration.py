@@ -12,13 +12,12 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.platform import recorded_change
 from controlplane.platform.actor import Actor
 from controlplane.platform.field_problems import check_names
+from controlplane.platform.resource.declared_field import settable_fields
 from controlplane.platform.role import Role
 from controlplane.platform.roles import require
 
-ENGINE_FIELDS = frozenset(
-    {"name", "url", "kv_events_endpoint", "kv_replay_endpoint", "speed", "kind", "role", "kv_node"}
-)
-
+ADDRESS_FIELDS = ("url", "kv_events_endpoint", "kv_replay_endpoint")
+ENGINE_FIELDS = frozenset(settable_fields(Engine))
 _OURS = frozenset({"engine_id", "supervised", "source"})
 """Fields of a new engine that only the program sets."""
 
@@ -29,18 +28,17 @@ def register_engine(
     url: str,
     *,
     actor: Actor,
-    kv_events_endpoint: str = "",
-    kv_replay_endpoint: str = "",
     why: str = "",
     **fields: Any,
 ) -> Engine:
-    """Store and publish a new engine. `fields` are the further fields of `store_engine`.
+    """Store and publish a new engine. `fields` are the further addresses and the further fields of `store_engine`.
 
     Raises NotAllowedError, RejectedUrlError, InvalidFieldsError.
     """
     require(actor, Role.OPERATOR, pool)
-    given = {"url": url, "kv_events_endpoint": kv_events_endpoint, "kv_replay_endpoint": kv_replay_endpoint}
-    return store_engine(pool, name, checked_addresses(given, pool), actor=actor, why=why, **fields)
+    addresses = checked_addresses({"url": url, **fields}, pool)
+    others = {field: value for field, value in fields.items() if field not in ADDRESS_FIELDS}
+    return store_engine(pool, name, addresses, actor=actor, why=why, **others)
 
 
 def store_engine(
@@ -81,7 +79,7 @@ def checked_addresses(given: Mapping[str, Any], pool: Pool | None) -> dict[str, 
     """Return the given address fields, checked and resolved. Raises RejectedUrlError with the `field`."""
     rules = engine_url_rules(pool)
     checked: dict[str, str] = {}
-    for field in ("url", "kv_events_endpoint", "kv_replay_endpoint"):
+    for field in ADDRESS_FIELDS:
         if field not in given:
             continue
         try:

@@ -46,16 +46,15 @@ POOL_FLOATS = (
     "overtaken_per_s",
     "rejections_per_s",
 )
-"""Last value within the interval, except the number of queued requests and their longest wait, which are peaks."""
+"""Values within the interval, as `merge` combines those of its samples."""
 _OTHER_NAMES = {"cv": "load_cv", "on_time": "on_time_share", "hit": "hit_share"}
 _pool_values = attrgetter(*(_OTHER_NAMES.get(name, name) for name in POOL_FLOATS[:-1]))
 """Read a pool sample's values in the order of POOL_FLOATS. Rejections are stored separately, by code."""
-POOL_PEAKS = frozenset({"unbound", "unbound_tokens", "oldest_wait_s", "bound"})
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Column:
-    """Arrays in the roster's order. Mutable while this is the newest column."""
+    """Arrays in the roster's order."""
 
     index: int
     """Start of the column in unix seconds, divided by its length."""
@@ -94,12 +93,6 @@ class Column:
         rows = (mine.get(engine_id) for engine_id in roster.engine_ids)
         return bytes(UNKNOWN_BYTE if row is None else values[row] for row in rows)
 
-    def move_to(self, roster: HistoryRoster) -> None:
-        """Reorder the arrays for another roster."""
-        self.floats = [self.floats_for(roster, series) for series in range(len(self.floats))]
-        self.codes = [bytearray(self.codes_for(roster, series)) for series in range(len(self.codes))]
-        self.roster = roster
-
 
 def share_byte(share: float | None) -> int:
     """Return a share 0..1 in half percents (0..200); UNKNOWN_BYTE for None."""
@@ -120,53 +113,24 @@ def pool_floats(pool: PoolSample) -> list[float]:
     return [math.nan if value is None else float(value) for value in values]
 
 
-def fold(column: Column, sample: FleetSample, shares: Sequence[bytes]) -> None:
-    """Add a sample to the column. `shares` are the bytes of `hit` and `predicted` in the roster's order.
-
-    The column and the sample must have the same roster.
-    """
+def column_of(index: int, roster: HistoryRoster, sample: FleetSample, shares: Sequence[bytes]) -> Column:
+    """Return the column of one sample. `shares` are the bytes of `hit` and `predicted`, in the roster's order."""
     engines = sample.engines
-    seconds = [engine.in_flight_s for engine in engines]
-    tokens = [float(engine.in_flight_tokens) for engine in engines]
-    peaks = [tokens, seconds, [float(item.running) for item in engines], [float(item.bound) for item in engines]]
+    seconds = array("f", [engine.in_flight_s for engine in engines])
+    tokens = array("f", [engine.in_flight_tokens for engine in engines])
+    running, bound = (array("f", [getattr(item, name) for item in engines]) for name in ("running", "bound"))
     states = bytearray(state_byte(engine.state) for engine in engines)
-    column.samples += 1
-    if not column.floats:
-        column.floats = [array("f", values) for values in (*peaks, seconds, tokens)]
-    else:
-        column.floats = [
-            *(array("f", map(peak, column.floats[series], values)) for series, values in enumerate(peaks)),
-            _means(column.floats[len(peaks)], seconds, column.samples),
-            _means(column.floats[len(peaks) + 1], tokens, column.samples),
-        ]
-        for row, state in enumerate(column.codes[0]):
-            if state == LOST:
-                states[row] = LOST
-    column.codes = [states, bytearray(share_byte(engine.kv_usage) for engine in engines), *map(bytearray, shares)]
-    _fold_pools(column, sample)
+    return Column(
+        index,
+        roster,
+        1,
+        [tokens, seconds, running, bound, seconds, tokens],
+        [states, bytearray(share_byte(engine.kv_usage) for engine in engines), *map(bytearray, shares)],
+        {pool.pool_id: pool_floats(pool) for pool in sample.pools},
+        {pool.pool_id: pool.rejections_per_s for pool in sample.pools if pool.rejections_per_s},
+    )
 
 
 def peak(one: float, other: float) -> float:
     """Return the larger known value; NaN if both are unknown."""
     return one if one >= other or math.isnan(other) else other
-
-
-def _means(old: array[float], new: Sequence[float], samples: int) -> array[float]:
-    weight = 1.0 / samples
-    pairs = zip(old, new, strict=True)
-    return array("f", [now if math.isnan(mean) else mean + (now - mean) * weight for mean, now in pairs])
-
-
-def _fold_pools(column: Column, sample: FleetSample) -> None:
-    for pool in sample.pools:
-        values = pool_floats(pool)
-        before = column.pools.get(pool.pool_id)
-        if before is not None:
-            for index, name in enumerate(POOL_FLOATS):
-                if name in POOL_PEAKS:
-                    values[index] = peak(values[index], before[index])
-        column.pools[pool.pool_id] = values
-        if pool.rejections_per_s:
-            column.rejections[pool.pool_id] = pool.rejections_per_s
-        else:
-            column.rejections.pop(pool.pool_id, None)

@@ -1,4 +1,4 @@
-"""Merges short columns into longer ones."""
+"""Merges columns into longer ones: the samples of an interval, then intervals of increasing length."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from controlplane.history.bucket import (
     Column,
     peak,
 )
-from controlplane.history.roster import union
+from controlplane.history.roster import HistoryRoster, union
 
 _BY_REQUESTS = frozenset({"on_time", "ttft_p50_s", "ttft_p90_s"})
 _BY_TOKENS = frozenset({"hit"})
@@ -32,16 +32,17 @@ _REJECTIONS = POOL_FLOATS.index("rejections_per_s")
 _GRANT_INDEXES = [POOL_FLOATS.index(name) for name in _GRANTS]
 
 
-def merge(index: int, columns: Sequence[Column]) -> Column:
+def merge(index: int, columns: Sequence[Column], roster: HistoryRoster | None = None) -> Column:
     """Merge shorter columns, oldest first, into column `index`. At least one is required.
 
     Peaks are maxima, means are weighted by samples, and an engine that was lost in any part is lost. A pool's shares,
     p50, and p90 are weighted by its requests, which is exact for shares. Queue waits are weighted by dispatches, which
     is exact for the mean. The p99, the number of queued requests, and their longest wait are maxima; rates and CV are
-    means. Parts without a figure do not affect it.
+    means. Parts without a figure do not affect it. Without `roster`, the engines of all columns are kept.
     """
-    rosters = {id(column.roster): column.roster for column in columns}
-    roster = columns[-1].roster if len(rosters) == 1 else union(rosters.values(), last=columns[-1].roster)
+    if roster is None:
+        rosters = {id(column.roster): column.roster for column in columns}
+        roster = columns[-1].roster if len(rosters) == 1 else union(rosters.values(), last=columns[-1].roster)
     samples = [column.samples for column in columns]
     merged = Column(index, roster, sum(samples))
     for series_index, name in enumerate(ENGINE_FLOATS):
@@ -52,7 +53,9 @@ def merge(index: int, columns: Sequence[Column]) -> Column:
         merged.codes.append(_last(parts, sticky=LOST if name == "state" else None))
     for pool_id in dict.fromkeys(pool_id for column in columns for pool_id in column.pools):
         with_pool = [column for column in columns if pool_id in column.pools]
-        merged.pools[pool_id] = _pool([column.pools[pool_id] for column in with_pool])
+        merged.pools[pool_id] = _pool(
+            [column.pools[pool_id] for column in with_pool], [column.samples for column in with_pool]
+        )
         if rejections := _rejections(with_pool, pool_id):
             merged.rejections[pool_id] = rejections
     return merged
@@ -112,12 +115,19 @@ def _rows_with(code: int, codes: bytes | bytearray) -> Iterator[int]:
         row = codes.find(code, row + 1)
 
 
-def _pool(parts: Sequence[Sequence[float]]) -> list[float]:
-    requests = [part[_REQUESTS] for part in parts]
-    tokens = [part[_TOKENS] for part in parts]
-    grants = [sum(_known(part[index] for index in _GRANT_INDEXES)) for part in parts]
-    weights = dict.fromkeys(_BY_REQUESTS, requests) | dict.fromkeys(_BY_TOKENS, tokens)
-    weights |= dict.fromkeys(_BY_GRANTS, grants) | dict.fromkeys(_MEANS, [1.0] * len(parts))
+def _pool(parts: Sequence[Sequence[float]], samples: Sequence[int]) -> list[float]:
+    requests = [part[_REQUESTS] * number for part, number in zip(parts, samples, strict=True)]
+    tokens = [part[_TOKENS] * number for part, number in zip(parts, samples, strict=True)]
+    grants = [
+        sum(_known(part[index] for index in _GRANT_INDEXES)) * number
+        for part, number in zip(parts, samples, strict=True)
+    ]
+    weights: dict[str, Sequence[float]] = {
+        **dict.fromkeys(_BY_REQUESTS, requests),
+        **dict.fromkeys(_BY_TOKENS, tokens),
+        **dict.fromkeys(_BY_GRANTS, grants),
+        **dict.fromkeys(_MEANS, samples),
+    }
     merged = []
     for index, name in enumerate(POOL_FLOATS):
         values = [part[index] for part in parts]
@@ -131,10 +141,11 @@ def _pool(parts: Sequence[Sequence[float]]) -> list[float]:
 def _rejections(columns: Sequence[Column], pool_id: str) -> dict[str, float]:
     """Return the pool's mean rejection rate by code over the columns that report rejections."""
     reporting = [column for column in columns if not math.isnan(column.pools[pool_id][_REJECTIONS])]
+    samples = sum(column.samples for column in reporting)
     rates: dict[str, float] = {}
     for column in reporting:
         for code, rate in column.rejections.get(pool_id, {}).items():
-            rates[code] = rates.get(code, 0.0) + rate / len(reporting)
+            rates[code] = rates.get(code, 0.0) + rate * column.samples / samples
     return rates
 
 

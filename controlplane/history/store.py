@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -156,19 +155,19 @@ def _joined(rosters: Iterable[_RosterData]) -> HistoryRoster:
 
 
 def _column(index: int, roster: HistoryRoster, parts: Sequence[tuple[_RosterData, PoolPart]]) -> Column:
-    column = Column(index, roster, max(part.samples for _, part in parts))
+    floats = []
     for series in range(len(ENGINE_FLOATS)):
         joined: array[float] = array("f")
         for _, part in parts:
             joined.extend(part.floats[series])
-        column.floats.append(joined)
-    for series in range(len(ENGINE_BYTES)):
-        column.codes.append(bytearray(b"".join(part.codes[series] for _, part in parts)))
-    column.pools = {data.pool.pool_id: part.pool for data, part in parts}
-    column.rejections = {data.pool.pool_id: part.rejections for data, part in parts if part.rejections}
-    return column
-
-
-def tallest(peaks: Mapping[int, float], first: int, last: int) -> list[float]:
-    """Return the peaks of columns `first`..`last`; NaN: unknown."""
-    return [peaks.get(index, math.nan) for index in range(first, last + 1)]
+        floats.append(joined)
+    codes = [bytearray(b"".join(part.codes[series] for _, part in parts)) for series in range(len(ENGINE_BYTES))]
+    return Column(
+        index,
+        roster,
+        max(part.samples for _, part in parts),
+        floats,
+        codes,
+        {data.pool.pool_id: part.pool for data, part in parts},
+        {data.pool.pool_id: part.rejections for data, part in parts if part.rejections},
+    )

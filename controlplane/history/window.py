@@ -6,7 +6,8 @@ from array import array
 from collections import deque
 from dataclasses import dataclass
 
-from controlplane.history.bucket import UNKNOWN_BYTE, Column, fold
+from controlplane.history.bucket import UNKNOWN_BYTE, Column, column_of
+from controlplane.history.merge import merge
 from controlplane.history.roster import NO_ENGINES, HistoryRoster, roster_of
 from gateway.contracts.fleet_sample import FleetSample
 
@@ -46,7 +47,7 @@ class FleetWindow:
 
     @property
     def newest(self) -> Column | None:
-        """Return the index of the column being filled, None before the first sample."""
+        """The column of the newest sample; None before the first sample."""
         return self._columns[-1] if self._columns else None
 
     def columns(self) -> list[Column]:
@@ -68,14 +69,12 @@ class FleetWindow:
         if newest is not None and index < newest.index:
             return False
         roster = self._roster_of(sample)
-        if newest is None or index > newest.index:
-            newest = Column(index, roster)
-            self._columns.append(newest)
-            while self._columns[0].index <= index - self.capacity:
-                self._columns.popleft()
-        elif newest.roster is not roster:
-            newest.move_to(roster)
-        fold(newest, sample, self._shares(sample, index))
+        column = column_of(index, roster, sample, self._shares(sample, index))
+        if newest is not None and index == newest.index:
+            column = merge(index, [self._columns.pop(), column], roster)
+        self._columns.append(column)
+        while self._columns[0].index <= index - self.capacity:
+            self._columns.popleft()
         self._count(sample, index)
         self.latest = sample
         return True

@@ -1,25 +1,32 @@
-"""Formats numbers, shares, durations, and times for people. web/frontend/shell/format.js follows the same rules.
+"""Formats numbers, shares, durations, and times for people.
 
-If None is allowed, it is shown as a dash.
+formats.json lists the steps of each number format, for this file and for web/frontend/shell/format.js: a value below
+a step's limit (null: the last step) is multiplied by its factor and shown with its digits and its unit. Without a
+factor, only the unit is shown; without digits, three significant ones without trailing zeros. If None is allowed, it
+is shown as a dash.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from routing.values import counted
 
 NARROW_SPACE = "\u202f"
 NO_BREAK_SPACE = "\u00a0"
-UNKNOWN = "—"
-_MINUS = "−"
+_FORMATS: dict[str, Any] = json.loads(Path(__file__).with_name("formats.json").read_text(encoding="utf-8"))
+UNKNOWN: str = _FORMATS["unknown"]
+_MINUS: str = _FORMATS["minus"]
+_NUMBERS: dict[str, Any] = _FORMATS["numbers"]
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _DECIMAL = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_UNITS: list[tuple[int, str]] = [(size, name) for size, name in _FORMATS["units"]]
 
 count = counted.count
 Value = TypeVar("Value")
@@ -30,9 +37,22 @@ def or_dash(value: Value | None, words: Callable[[Value], str]) -> str:
     return UNKNOWN if value is None else words(value)
 
 
+def _stepped(value: float | None, steps: Sequence[tuple[float | None, float | None, int | None, str]]) -> str:
+    """Return the value in the format of its step; a dash for None."""
+    if value is None:
+        return UNKNOWN
+    size = abs(value)
+    _, factor, digits, unit = next(step for step in steps if step[0] is None or size < step[0])
+    if factor is None:
+        return unit
+    words = f"{float(f'{size * factor:.3g}'):,.10g}" if digits is None else f"{size * factor:,.{digits}f}"
+    # Numbers that round to zero have no sign.
+    return f"{_MINUS if value < 0 and words.strip('0.') else ''}{words}{unit}"
+
+
 def whole(value: float | None) -> str:
     """Return a whole number with thousands separators: 11,904."""
-    return UNKNOWN if value is None else f"{value:,.0f}"
+    return _stepped(value, _NUMBERS["whole"])
 
 
 def plain(value: float) -> str:
@@ -40,15 +60,9 @@ def plain(value: float) -> str:
     return f"{value:,.2f}".rstrip("0").rstrip(".") if abs(value) < 100 else whole(value)
 
 
-def short(value: float) -> str:
+def short(value: float | None) -> str:
     """Return a count with three significant digits in base 1000: 640, 3.6k, 128k, 0.98M, 8.7M."""
-    if value < 999.5:
-        return str(round(value))
-    if value < 9950:
-        return f"{value / 1000:.1f}k"
-    if value < 979_500:
-        return f"{round(value / 1000)}k"
-    return f"{value / 1e6:.{2 if value < 999_500 else 1}f}M" if value < 9.95e6 else f"{value / 1e6:,.0f}M"
+    return _stepped(value, _NUMBERS["short"])
 
 
 def signed(value: float, digits: int = 1) -> str:
@@ -59,14 +73,12 @@ def signed(value: float, digits: int = 1) -> str:
 
 def percent(share: float | None) -> str:
     """Return a share 0..1 in percent with one decimal place."""
-    return UNKNOWN if share is None else f"{share * 100:.1f}{NARROW_SPACE}%"
+    return _stepped(share, _NUMBERS["percent"])
 
 
-def rate(per_s: float) -> str:
+def rate(per_s: float | None) -> str:
     """Return events per second: 4.2, 118, 1,204."""
-    if 0 < per_s < 0.05:
-        return "<0.1"
-    return f"{per_s:.1f}" if per_s < 9.95 else f"{per_s:,.0f}"
+    return _stepped(per_s, _NUMBERS["rate"])
 
 
 def byte_size(size: float) -> str:
@@ -81,19 +93,10 @@ def byte_rate(bytes_per_s: float) -> str:
 
 def duration(seconds: float | None) -> str:
     """Return a duration: 48 µs, 84 ms, 2.31 s, 41.2 s, 2 min 32 s, 3 h 5 min."""
-    if seconds is None:
-        return UNKNOWN
-    length = abs(seconds)
-    if length < 0.000_000_5:
-        return f"0{NARROW_SPACE}s"
-    sign = _MINUS if seconds < 0 else ""
-    if length < 0.000_999_5:
-        return f"{sign}{length * 1e6:.0f}{NARROW_SPACE}µs"
-    if length < 0.9995:
-        return f"{sign}{length * 1000:.0f}{NARROW_SPACE}ms"
-    if length < 59.95:
-        return f"{sign}{length:.{2 if length < 9.995 else 1}f}{NARROW_SPACE}s"
-    return sign + span(length)
+    steps = _NUMBERS["duration"]
+    if seconds is None or abs(seconds) < steps[-1][0]:
+        return _stepped(seconds, steps)
+    return f"{_MINUS if seconds < 0 else ''}{span(abs(seconds))}"
 
 
 def span(seconds: float) -> str:
@@ -116,10 +119,9 @@ def roughly(seconds: float) -> str:
     return count(math.ceil(seconds / 86_400), "day")
 
 
-def setting(seconds: float) -> str:
+def setting(seconds: float | None) -> str:
     """Return a configured duration without trailing zeros: 3.5 s, 5 s, 250 ms."""
-    value, unit = (seconds * 1000, "ms") if seconds < 1 else (seconds, "s")
-    return f"{value:.3g}{NARROW_SPACE}{unit}"
+    return _stepped(seconds, _NUMBERS["setting"])
 
 
 def some_names(names: Sequence[str], most: int) -> str:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+from typing import cast
 
 import django
 from asgiref.sync import sync_to_async
+from channels.auth import AuthMiddlewareStack
+from channels.routing import URLRouter
 from django.apps import apps
+from django.conf import settings
+from django.core.handlers.asgi import ASGIHandler
 from django.db import DatabaseError
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.project.settings")
@@ -17,19 +22,21 @@ if not apps.ready:
 # These need Django to be set up.
 from controlplane.automation.observation import fleet_observation
 from controlplane.history.cache_locality.intake import cache_locality_intake
+from controlplane.platform.api.upload_gate import UploadGate
 from controlplane.platform.bus import fleet_keyring
 from controlplane.platform.outage.bus_revocations import bus_revocations
 from controlplane.project.checks import reject_unsafe
-from controlplane.project.pages import edge_settings, pages, sockets
 from controlplane.project.pre_release import reject
 from controlplane.publication.snapshot import publish
 from controlplane.request_log.recent_decisions import recent_decisions
 from controlplane.secret_rotation.own_secrets import answer_questions, session_keyring
 from gateway.base.asgi_types import AsgiApp, Receive, Scope, Send
-from gateway.server.http.edge import Edge
+from gateway.server.http.edge import Edge, EdgeSettings
 from gateway.server.http.forwarded_client import ForwardedClient
 from gateway.server.process.garbage_collection import settle_heap
 from web.live.feed import fleet_feed
+from web.live.routing import websocket_urlpatterns
+from web.live.socket_origin import SameOrigin
 
 logger = logging.getLogger(__name__)
 
@@ -76,4 +83,12 @@ def _start() -> None:
     settle_heap()
 
 
-application = ForwardedClient(Edge(Web(pages(), sockets()), edge_settings()))
+_PAGES = UploadGate(cast("AsgiApp", ASGIHandler()), settings.LONG_BODIES)
+_SOCKETS = SameOrigin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)), settings.CSRF_TRUSTED_ORIGINS)
+_EDGE = EdgeSettings(
+    allowed_hosts=tuple(settings.ALLOWED_HOSTS),
+    body_limit=settings.MAX_BODY_BYTES,
+    proxy_body_limit=settings.PROXY_BODY_BYTES,
+    long_bodies=settings.LONG_BODIES,
+)
+application = ForwardedClient(Edge(Web(_PAGES, _SOCKETS), _EDGE))

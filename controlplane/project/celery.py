@@ -10,10 +10,12 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.project.settings")
 # Celery would run all of Django's checks, which load every page; servers run their own.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 
+from controlplane.platform.bus import broker_url
 from controlplane.platform.jobs.wake import job_queues
 
 app = Celery("headway")
 app.config_from_object("django.conf:settings", namespace="CELERY")
+app.conf.broker_url = broker_url()
 app.conf.imports = [
     "controlplane.fleet.jobs.probe",
     "controlplane.project.housekeeping",

@@ -30,21 +30,12 @@ def reject_unsafe() -> None:
 
 
 @register(*OURS)
-def one_process_in_memory(**_kwargs: Any) -> list[CheckMessage]:
-    """Reject several processes if the bus or broker is in the memory of one process."""
-    in_memory = [
-        name
-        for name, is_memory in (
-            ("bus", not settings.REDIS_URL),
-            ("Celery broker", settings.CELERY_BROKER_URL.startswith("memory:")),
-        )
-        if is_memory
-    ]
-    if settings.PROCESSES > 1 and in_memory:
+def several_processes_share_a_bus(**_kwargs: Any) -> list[CheckMessage]:
+    """Reject several processes if each would have a bus server of its own."""
+    if settings.PROCESSES > 1 and not settings.REDIS_URL:
         return [
             Error(
-                f"{settings.PROCESSES} processes would each have their own {', '.join(in_memory)} and could not "
-                "communicate.",
+                f"{settings.PROCESSES} processes would each have their own bus and could not communicate.",
                 hint="Set REDIS_URL, or HEADWAY_PROCESSES=1 (and WEB_CONCURRENCY, if set).",
                 id="headway.E001",
             )

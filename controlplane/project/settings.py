@@ -1,6 +1,7 @@
 """Django settings, read only from the environment. `.env.example` lists every variable.
 
-The defaults work on one machine without other services: SQLite, and bus and broker in memory. For several machines, set
+The defaults work on one machine without other services: SQLite, and a server of our own for bus and jobs. For several
+machines, set
 DATABASE_URL and REDIS_URL. controlplane.project.checks rejects unsafe combinations.
 """
 
@@ -11,6 +12,7 @@ import logging.config
 import os
 from typing import Any
 
+from csp.constants import NONCE
 from django.core.exceptions import ImproperlyConfigured
 
 from controlplane.fleet.discovery.setting import parse_discovery
@@ -147,13 +149,12 @@ else:
 
 # Bus, jobs --------------------------------------------------------------------------------------
 REDIS_URL = env.text("REDIS_URL")
-CELERY_BROKER_URL = REDIS_URL or "memory://localhost/"
-CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = (
+CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = {
     # Lowered so that the work of a killed worker does not wait for 100 s.
-    {"unacked_restore_interval": 1, "unacked_restore_throttle": 1, "global_keyprefix": "headway:jobs:"}
-    if REDIS_URL
-    else {"polling_interval": 0.05}
-)
+    "unacked_restore_interval": 1,
+    "unacked_restore_throttle": 1,
+    "global_keyprefix": "headway:jobs:",
+}
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 # Celery's default gives up after three quarters of an hour without Redis, and jobs would never resume.
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
@@ -216,7 +217,8 @@ CONTENT_SECURITY_POLICY: dict[str, Any] = {
         "default-src": ["'self'"],
         # No inline script or style: text that slips into a page as markup runs nothing.
         "script-src": ["'self'"],
-        "style-src": ["'self'"],
+        # The nonce enters the header only of the policy editor, whose template uses it: CodeMirror adds style elements.
+        "style-src": ["'self'", NONCE],
         "connect-src": ["'self'"],
         "img-src": ["'self'", "data:"],
         "object-src": ["'none'"],

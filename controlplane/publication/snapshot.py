@@ -11,11 +11,11 @@ import logging
 import threading
 import time
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from django.conf import settings
-from django.db import transaction
+from django.db import models, transaction
 from django.db.models import Prefetch
 
 from controlplane.automation.models.engine_health import HealthState
@@ -56,6 +56,8 @@ from routing.cost.cost_fit import FittedCost
 from routing.policy.policy_document import RoutingPolicy
 from routing.policy.schema_versions import SchemaError
 from routing.values.prepared_struct import prepared
+
+Entry = TypeVar("Entry", bound=msgspec.Struct)
 
 _POLICY_PART = ("policy_version", "policy", "costs", "arms", "shadow")
 
@@ -148,22 +150,9 @@ def _pool_entry(pool: Pool, unsalted_tenant: str, last_good: _LastGood, arm_and_
         # Its other values, other pools and revoked keys must reach the gateways all the same.
         logger.error("the policy of pool %s cannot be read, so it keeps the last one: %s", pool.slug, error)
         policy_part = last_good.policy_part(pool.slug)
-    return PoolEntry(
-        pool_id=pool.slug,
-        name=pool.name,
-        region=pool.region.slug,
-        served_model=pool.served_model,
-        key_source=pool.key_source,
-        block_tokens=pool.block_tokens,
-        block_bytes=pool.block_bytes,
-        isolated=pool.isolated,
-        unsalted_tenant=unsalted_tenant,
-        max_prompt_tokens=pool.max_prompt_tokens,
-        arm=arm_and_weight[0],
-        weight=arm_and_weight[1],
-        mode=pool.mode,
-        **policy_part,
-    )
+    arm, weight = arm_and_weight
+    own = {"pool_id": pool.slug, "region": pool.region.slug, "arm": arm, "weight": weight}
+    return _entry(PoolEntry, pool, unsalted_tenant=unsalted_tenant, **own, **policy_part)
 
 
 def _policy_part(pool: Pool) -> dict[str, Any]:
@@ -201,22 +190,8 @@ def _shadow_entry(pool: Pool) -> ShadowEntry | None:
 
 
 def _engine_entry(engine: Engine) -> EngineEntry:
-    return EngineEntry(
-        engine_id=engine.engine_id,
-        name=engine.name,
-        pool_id=engine.pool.slug,
-        url=engine.connect_url,
-        rank=engine.rank,
-        key_variable=key_variable(engine),
-        desired_state=engine.desired_state,
-        kv_events_endpoint=engine.kv_events_endpoint,
-        kv_replay_endpoint=engine.kv_replay_endpoint,
-        speed=engine.speed,
-        kind=engine.kind,
-        role=engine.role,
-        kv_node=engine.kv_node,
-        **_verdict(engine),
-    )
+    own = {"pool_id": engine.pool.slug, "url": engine.connect_url, "rank": engine.rank}
+    return _entry(EngineEntry, engine, key_variable=key_variable(engine), **own, **_verdict(engine))
 
 
 def _verdict(engine: Engine) -> dict[str, Any]:
@@ -238,20 +213,17 @@ def _node_entry(node: KvNode) -> KvNodeEntry:
 
 
 def _key_entry(key: ApiKey) -> ApiKeyEntry:
-    return ApiKeyEntry(
-        key_id=key.key_id,
-        sha256=key.sha256,
-        prefix=key.prefix,
-        tenant_id=key.tenant.slug,
-        expires_at=_unix_seconds(key.expires_at),
-        scopes=tuple(key.scopes),
-        rate_per_min=key.rate_per_min,
-        max_in_flight=key.max_in_flight,
-        slo_class=key.slo_class,
-        served_models=tuple(key.tenant.served_models),
-        priority_ceiling=key.priority_ceiling,
-        origins=tuple(key.origins),
-    )
+    own = {"tenant_id": key.tenant.slug, "served_models": tuple(key.tenant.served_models)}
+    return _entry(ApiKeyEntry, key, expires_at=_unix_seconds(key.expires_at), **own)
+
+
+def _entry(kind: type[Entry], thing: models.Model, **own: Any) -> Entry:
+    """Return the entry with its own values and the object's fields of the same names."""
+    stored = {field.name for field in thing._meta.concrete_fields if not field.is_relation} & set(
+        kind.__struct_fields__
+    ) - own.keys()
+    copied = {name: getattr(thing, name) for name in stored}
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in copied.items()}, **own)
 
 
 def _unix_seconds(moment: datetime | None) -> float | None:

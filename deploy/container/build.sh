@@ -25,7 +25,7 @@ console() {
 # The product's dependencies, into /app/.venv: wheels with hashes, nothing compiled, no test packages.
 packages() {
   python3 -m venv /app/.venv
-  /app/.venv/bin/pip install --quiet --no-cache-dir --require-hashes --only-binary :all: -r deploy/container/requirements.lock
+  /app/.venv/bin/pip install --quiet --no-cache-dir --require-hashes --only-binary :all: -r requirements.lock
 }
 
 # Code and static files, into /app.

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.bus.bus import CLAIM_S
-from gateway.bus.bus_frame import FrameSeal
 from gateway.bus.bus_outbox import BusQuestion, Outbox, Outgoing
 from gateway.bus.bus_replica import BusReplica
 from gateway.bus.bus_subscribers import Callback, Subscribers, call
 from gateway.bus.redis_link import LinkSettings, RedisLink
 from gateway.bus.redis_scripts import CLAIM
+from gateway.bus.redis_session import Ports
 from kvstore.keys.keyring import Keyring
 
 
@@ -37,6 +37,10 @@ class RedisBusSettings:
     max_topics: int = 65_536
     max_entries: int = 10_000
     """Limit of stream entries queued here, and of entries that the server keeps per stream."""
+    max_stream_bytes: int = 16 << 20
+    """Limit of the bytes that the server keeps per stream. A process that was disconnected for too long misses older
+    entries.
+    """
     max_waiting_bytes: int = 64 << 20
     link: LinkSettings = field(default_factory=LinkSettings)
 
@@ -74,19 +78,17 @@ class RedisBus:
         limits = self._settings
         self._replica = BusReplica(clock)
         self._subscribers = Subscribers()
-        self._seal = FrameSeal(keyring)
         self._outbox = Outbox(limits.max_topics, limits.max_entries, limits.max_waiting_bytes, self._wake)
-        self._link = RedisLink(
-            url,
+        self._ports = Ports(
             keyring,
-            self._seal,
             self._replica,
             self._outbox,
             self._subscribers.deliver,
-            limits.link,
-            max_topics=limits.max_topics,
-            max_entries=limits.max_entries,
+            limits.max_topics,
+            limits.max_entries,
+            limits.max_stream_bytes,
         )
+        self._link = RedisLink(url, self._ports, limits.link)
         self._thread = threading.Thread(target=self._link.run_in_thread, name="redis bus", daemon=True)
         self._thread.start()
         atexit.register(self.close)
@@ -94,10 +96,9 @@ class RedisBus:
     @property
     def state(self) -> BusState:
         """Return the current connection state and losses."""
-        link = self._link
-        return BusState(
-            link.connected, link.changed_at, link.connections, self._outbox.dropped + link.rejected, link.unreadable
-        )
+        link, ports = self._link, self._ports
+        dropped = self._outbox.dropped + ports.rejected
+        return BusState(link.connected, link.changed_at, link.connections, dropped, ports.unreadable)
 
     @property
     def connected(self) -> bool:
@@ -129,12 +130,12 @@ class RedisBus:
         frame = self._replica.append(value)
         self._subscribers.deliver(topic, value)
         # No entry's id in front of it: the message is kept nowhere.
-        data = b"\n%d%s" % (frame.version, self._seal.tail("s", topic, frame))
-        return self._ask("PUBLISH", self._link.names.channel("s", topic), data)
+        data = b"\n%d%s" % (frame.version, self._ports.seal.tail("s", topic, frame))
+        return self._ask("PUBLISH", self._ports.names.channel("s", topic), data)
 
     def claim(self, name: str, holder: str, *, instead_of: str = "", seconds: float = CLAIM_S) -> Future[str]:
         """Return the holder of `name`; raise BusAwayError while the server is away."""
-        return self._ask("EVAL", CLAIM, 1, self._link.names.claim(name), holder, instead_of, round(seconds * 1000))
+        return self._ask("EVAL", CLAIM, 1, self._ports.names.claim(name), holder, instead_of, round(seconds * 1000))
 
     def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
         """Subscribe to `topic`, or to all topics below a prefix ending in "/"; return an unsubscribe function.

@@ -8,19 +8,14 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass
 
 from redis.exceptions import RedisError
 
 from gateway.base.event_log import log_event
-from gateway.bus.bus_frame import FrameSeal
-from gateway.bus.bus_outbox import Outbox
-from gateway.bus.bus_replica import BusReplica
-from gateway.bus.redis_scripts import BusNames
 from gateway.bus.redis_session import MovedError, Ports, RedisSession, client_maker
-from kvstore.keys.keyring import Keyring
 
 logger = logging.getLogger(__name__)
 _jitter = random.Random()
@@ -43,31 +38,18 @@ class LinkSettings:
 class RedisLink:
     """Owns the event loop of the bus's thread and one session at a time.
 
-    Only that thread writes `connected`, `changed_at`, `connections`, `rejected` and `unreadable`. `tried` is set after
-    the first connection attempt has ended. Also mutable: the followed patterns and the session.
+    Only that thread writes `connected`, `changed_at` and `connections`. `tried` is set after the first connection
+    attempt has ended. Also mutable: the followed patterns and the session.
     """
 
-    def __init__(
-        self,
-        url: str,
-        keyring: Keyring,
-        seal: FrameSeal,
-        replica: BusReplica,
-        outbox: Outbox,
-        deliver: Callable[[str, bytes], object],
-        settings: LinkSettings,
-        *,
-        max_topics: int,
-        max_entries: int,
-    ) -> None:
+    def __init__(self, url: str, ports: Ports, settings: LinkSettings) -> None:
+        self.ports = ports
         self.connected = False
         self.changed_at = time.monotonic()
         self.connections = 0
         self.tried = threading.Event()
         self._settings = settings
-        self._outbox = outbox
         self._make = client_maker(url, connect_s=settings.connect_s, answer_s=settings.answer_s)
-        self._ports = Ports(keyring, seal, replica, outbox, deliver, max_topics, max_entries, settings.compare_s)
         self._loop = asyncio.new_event_loop()
         self._session: RedisSession | None = None
         self._patterns: dict[str, str] = {}
@@ -76,25 +58,10 @@ class RedisLink:
         self._main: asyncio.Task[None] | None = None
 
     @property
-    def names(self) -> BusNames:
-        """Return the installation's keys and channels on the server."""
-        return self._ports.names
-
-    @property
-    def rejected(self) -> int:
-        """Return the number of values and entries for which the server had no room."""
-        return self._ports.rejected
-
-    @property
-    def unreadable(self) -> int:
-        """Return the number of messages on our channels that are not ours."""
-        return self._ports.unreadable
-
-    @property
     def idle(self) -> bool:
         """Return whether no item is queued or being sent."""
         session = self._session
-        return len(self._outbox) == 0 and (session is None or not session.sending)
+        return len(self.ports.outbox) == 0 and (session is None or not session.sending)
 
     def follows(self, pattern: str) -> bool:
         """Return whether `pattern` is already followed, connected or not."""
@@ -154,7 +121,7 @@ class RedisLink:
 
     async def _live(self) -> str:
         """Connect and serve one session until it ends; return the reason."""
-        session = RedisSession(self._make(), self._ports, self._patterns, self._work)
+        session = RedisSession(self._make(), self.ports, self._patterns, self._work, self._settings.compare_s)
         try:
             await session.open()
             if self._stopping:
@@ -182,7 +149,7 @@ class RedisLink:
         self.changed_at = time.monotonic()
         self.connections += 1
         self.tried.set()
-        log_event("bus_connected", connections=self.connections, dropped=self._outbox.dropped)
+        log_event("bus_connected", connections=self.connections, dropped=self.ports.outbox.dropped)
 
     def _lost(self, reason: str) -> None:
         first = not self.tried.is_set()

@@ -42,17 +42,24 @@ of exactly this version.
 Returns the resulting version, or -1 if there are too many topics.
 """
 
-# "~" lets Redis drop whole nodes of the stream, which costs far less than an exact limit.
 APPEND = """
 if redis.call('SISMEMBER', KEYS[1], ARGV[1]) == 0 then
   if redis.call('SCARD', KEYS[1]) >= tonumber(ARGV[5]) then return '-1' end
   redis.call('SADD', KEYS[1], ARGV[1])
 end
-local id = redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[4], '*', 'frame', ARGV[2])
+local id = redis.call('XADD', KEYS[2], '*', 'frame', ARGV[2])
+local bytes = redis.call('HINCRBY', KEYS[3], ARGV[1], #ARGV[2])
+while redis.call('XLEN', KEYS[2]) > tonumber(ARGV[4]) or bytes > tonumber(ARGV[6]) do
+  local oldest = redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
+  if oldest[1] == id then break end
+  redis.call('XDEL', KEYS[2], oldest[1])
+  bytes = redis.call('HINCRBY', KEYS[3], ARGV[1], -#oldest[2][2])
+end
 redis.call('PUBLISH', ARGV[3], id .. '\\n' .. ARGV[2])
 return id
 """
-"""KEYS set of streams, the stream; ARGV topic, frame, channel, maximum entries, maximum streams.
+"""KEYS set of streams, the stream, bytes of streams; ARGV topic, frame, channel, maximum entries, maximum streams,
+maximum bytes of the stream.
 
 Returns the entry's id, or -1 if there are too many streams.
 """
@@ -75,6 +82,7 @@ class BusNames:
         self.versions = f"{{{prefix}}}:bus:versions"
         self.values = f"{{{prefix}}}:bus:values"
         self.streams = f"{{{prefix}}}:bus:streams"
+        self.stream_bytes = f"{{{prefix}}}:bus:stream-bytes"
         self._stream = f"{{{prefix}}}:bus:stream:"
         self._claim = f"{{{prefix}}}:bus:claim:"
         self._channel = f"{prefix}:bus:"

@@ -55,25 +55,24 @@ class Ports:
     def __init__(
         self,
         keyring: Keyring,
-        seal: FrameSeal,
         replica: BusReplica,
         outbox: Outbox,
         deliver: Callable[[str, bytes], object],
         max_topics: int,
         max_entries: int,
-        compare_s: float,
+        max_stream_bytes: int,
     ) -> None:
         self.prefix = installation_prefix(keyring.used)
         self.names = BusNames(self.prefix)
         self.meeting_points = tuple(meeting_point(secret) for secret in keyring.every)
         """The key of the current secret is first."""
-        self.seal = seal
+        self.seal = FrameSeal(keyring)
         self.replica = replica
         self.outbox = outbox
         self.deliver = deliver
         self.max_topics = max_topics
         self.max_entries = max_entries
-        self.compare_s = compare_s
+        self.max_stream_bytes = max_stream_bytes
         self.rejected = 0
         self.unreadable = 0
         self.received_until: dict[str, str] = {}
@@ -101,7 +100,6 @@ def client_maker(url: str, *, connect_s: float, answer_s: float) -> Callable[[],
     def make() -> Any:
         return Redis.from_url(
             url,
-            # The local hub speaks RESP 2 alone.
             protocol=2,
             single_connection_client=True,
             socket_connect_timeout=connect_s,
@@ -122,11 +120,14 @@ class RedisSession:
     the waiters for confirmed subscriptions, the patterns that this session follows, and the scripts' names.
     """
 
-    def __init__(self, client: Any, ports: Ports, patterns: dict[str, str], work: asyncio.Event) -> None:
+    def __init__(
+        self, client: Any, ports: Ports, patterns: dict[str, str], work: asyncio.Event, compare_s: float
+    ) -> None:
         self.sending = False
         self._client = client
         self._ports = ports
         self._work = work
+        self._compare_s = compare_s
         self._pubsub: PubSub = client.pubsub()
         self._patterns = patterns
         self._followed: set[str] = set()
@@ -200,7 +201,7 @@ class RedisSession:
         """Return the messages that arrived before the last confirmation."""
         early = []
         while subscriptions:
-            async with asyncio.timeout(self._ports.compare_s):
+            async with asyncio.timeout(self._compare_s):
                 message = await self._pubsub.get_message(timeout=None)
             if message is not None and message["type"] in ("subscribe", "psubscribe"):
                 subscriptions -= 1
@@ -212,7 +213,7 @@ class RedisSession:
         """Process messages. After a silence, send a ping to test the connection."""
         silent = taken = 0
         while True:
-            message = await self._pubsub.get_message(timeout=self._ports.compare_s)
+            message = await self._pubsub.get_message(timeout=self._compare_s)
             if message is not None:
                 silent, taken = 0, taken + 1
                 self._take(message)
@@ -272,7 +273,7 @@ class RedisSession:
             for pattern in [name for name in self._patterns if name not in self._followed]:
                 # It was requested while the session was being opened.
                 await self.follow(pattern)
-            await asyncio.sleep(self._ports.compare_s)
+            await asyncio.sleep(self._compare_s)
             if await self._meet():
                 raise MovedError
             await self._compare(list(self._followed))
@@ -388,7 +389,7 @@ class RedisSession:
                 question.fail()
 
     async def _send_batch(self, items: list[Outgoing], questions: list[BusQuestion]) -> None:
-        # Each script is one step by itself, and the local hub has no MULTI.
+        # Each script is one step by itself.
         pipeline = self._client.pipeline(transaction=False)
         for item in items:
             made = self._append_call if item.is_entry else self._publish_call
@@ -412,10 +413,10 @@ class RedisSession:
 
     def _append_call(self, topic: str, frame: Frame) -> tuple[Any, ...]:
         names = self._ports.names
-        keys = (names.streams, names.stream(topic))
+        keys = (names.streams, names.stream(topic), names.stream_bytes)
         data = str(frame.version).encode() + self._ports.seal.tail("s", topic, frame)
-        limits = (self._ports.max_entries, self._ports.max_topics)
-        return (self._append, 2, *keys, topic, data, names.channel("s", topic), *limits)
+        limits = (self._ports.max_entries, self._ports.max_topics, self._ports.max_stream_bytes)
+        return (self._append, 3, *keys, topic, data, names.channel("s", topic), *limits)
 
 
 async def _end(tasks: list[asyncio.Task[None]]) -> None:

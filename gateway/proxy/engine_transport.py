@@ -37,7 +37,7 @@ from gateway.requests.formats.engine_answer import AnswerStream, UnreadableAnswe
 from gateway.requests.formats.engine_error import EngineError
 from gateway.requests.formats.engine_usage import Usage
 from gateway.requests.formats.hit_figures import HitsUnreadableError
-from gateway.requests.kv_load_report import TRANSFER_MARK, take_outcome
+from gateway.requests.kv_load_report import TRANSFER_MARK, StreamedReport
 from gateway.server.http.client_stream import ClientStream
 from gateway.server.http.http_exchange import JSON
 from kvstore.connector.engine_params import KvOutcome
@@ -58,17 +58,15 @@ class EngineAnswer:
         self.status = head.status
         self.headers = passed_headers(head.headers)
         self.streams = head.status == 200 and head.content_type == "text/event-stream"
-        request = attempt.request
+        request, self._report = attempt.request, StreamedReport()
         self.stream = AnswerStream(
             strip=request.strip_usage,
             cached_tokens=request.cached_tokens,
             mark=TRANSFER_MARK,
-            take=self._take if request.orders else None,
+            take=self._report.take if request.orders else None,
         )
         self.used: Usage | None = None
         """The usage in a complete answer."""
-        self.loaded: KvOutcome | None = None
-        """The KV connector's report on the load, complete once the stream has ended."""
         self._is_json = head.content_type in _JSON_TYPES
         self._attempt = attempt
         self._connection = connection
@@ -82,6 +80,11 @@ class EngineAnswer:
         self._waiting: asyncio.Future[None] | None = None
         self._ended = False
         self._failure: Exception | None = None
+
+    @property
+    def loaded(self) -> KvOutcome | None:
+        """The KV connector's report on the load, complete once the stream has ended."""
+        return self._report.outcome
 
     async def open(self) -> None:
         """Wait until a streamed answer begins; raise AttemptFailedError if the engine sends an error instead.
@@ -186,11 +189,6 @@ class EngineAnswer:
         self._guard.sending = False
         self._guard.progress()
         self._connection.resume()
-
-    def _take(self, data: bytes) -> bytes:
-        left, outcome = take_outcome(data)
-        self.loaded = outcome or self.loaded
-        return left
 
     async def whole(self, limit: int, kind: str = HTTP_5XX) -> bytes:
         """Return the complete body. A body that exceeds `limit` bytes or is no answer fails the attempt as `kind`."""

@@ -48,6 +48,21 @@ def take_outcome(answer: bytes) -> tuple[bytes, KvOutcome | None]:
     return msgspec.json.encode({**fields, TRANSFER: left or _NULL}), outcome
 
 
+class StreamedReport:
+    """Takes the connector's report from the events of one answer. Mutable: `outcome`, the last report.
+
+    The stream refers to this object and not to the answer: a cycle would keep the prompt until a garbage collection.
+    """
+
+    outcome: KvOutcome | None = None
+
+    def take(self, data: bytes) -> bytes:
+        """Return the event's data without the report."""
+        left, outcome = take_outcome(data)
+        self.outcome = outcome or self.outcome
+        return left
+
+
 def take_from_params(params: msgspec.Raw) -> tuple[msgspec.Raw, KvOutcome | None]:
     """Do the same with the `kv_transfer_params` object of a prefill leg's answer. The result is empty if nothing
     remains.

@@ -8,6 +8,7 @@ that is silent, paused, or without progress for the hang limit.
 from __future__ import annotations
 
 from itertools import count
+from typing import Literal
 
 import msgspec
 
@@ -17,18 +18,30 @@ from planning.engine_health.engine_health import plan_health
 from planning.engine_health.health_memory import HealthMemory
 from planning.engine_health.health_signs import NO_PROGRESS, NOT_STARTING, SELF_CLEARING_FAULTS
 from planning.engine_health.health_verdict import QUARANTINED, HealthPlan, HealthVerdict
-from planning.facts.fleet_facts import PoolFacts, Role, RoleLoad
+from planning.facts.fleet_facts import ACTIVE, PoolFacts, Role, RoleLoad
 from planning.prefill_decode.prefill_decode import plan_ratio
 from planning.prefill_decode.ratio_plan import RatioMemory, RatioPlan
+from planning.prefill_decode.role_changes import DECODE, PREFILL
 from planning.scaling.scaling import plan_scaling
 from planning.scaling.scaling_plan import ScalingMemory, ScalingPlan
-from simulator.automation.engine_change import EngineChange
 from simulator.automation.pool_observer import PoolWatch
 from simulator.automation.rebalancing import RebalanceDrive
-from simulator.automation.role_loads import role_loads
 from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_models.pd import DecodeRole
+from simulator.fleet.engine_slots import Station
 from simulator.fleet.fleet_changes import EngineDies, EngineDrains, EngineJoins, EngineWeighs
 from simulator.fleet.fleet_simulation import FleetSimulation
+
+
+class EngineChange(msgspec.Struct, frozen=True):
+    """One engine that was added, removed, or added again in another role."""
+
+    at_s: float
+    engine_id: str
+    what: Literal["added", "removed", "turned"]
+    role: Role
+    """The engine's role after the change, or before its removal."""
+
 
 TICK_S = 1.0
 HANG_LIMIT_S = 300.0
@@ -188,3 +201,29 @@ def scaling_timeline(automation: FleetAutomation) -> list[dict[str, object]]:
         }
         for plan in automation.scaling
     ]
+
+
+def role_loads(simulation: FleetSimulation, facts: PoolFacts) -> list[RoleLoad]:
+    """Return one sample per serving engine: its utilization, and Mooncake §4.3's predicted times over their SLOs."""
+    loads: list[RoleLoad] = []
+    for engine in facts.engines:
+        station = simulation.stations.get(engine.engine_id)
+        if station is None or engine.lifecycle != ACTIVE:
+            continue
+        if engine.role == PREFILL:
+            # The wait alone is near zero until an engine is almost always busy, and then grows without bound.
+            busy = 1.0 if station.engine.running else 0.0
+            loads.append(RoleLoad(facts.now_s, PREFILL, busy + engine.in_flight_s / facts.ttft_slo_s))
+        elif engine.role == DECODE and isinstance(station.engine, DecodeRole):
+            loads.append(RoleLoad(facts.now_s, DECODE, _decode_load(station, station.engine, facts.tpot_slo_s)))
+    return loads
+
+
+def _decode_load(station: Station, engine: DecodeRole, tpot_slo_s: float) -> float:
+    """Return the larger of decode step time over its objective and in-flight tokens over the engine's memory."""
+    records = list(station.live.values())
+    # An answer in progress is half done on average.
+    context = sum(record.request.prompt_tokens + record.output_tokens // 2 for record in records)
+    memory = sum(record.request.prompt_tokens + record.output_tokens for record in records)
+    step_s = engine.profile.step_s(min(len(records), engine.profile.max_running), context) if records else 0.0
+    return max(step_s / tpot_slo_s, memory / engine.profile.device_tokens)

@@ -14,11 +14,9 @@ import msgspec
 from tqdm import tqdm
 
 from routing.values.prepared_struct import prepared
-from simulator.command.canary_table import render_canaries
 from simulator.command.simulate_options import SimulateOptionsError, SimulatePlan, add_arguments, plan_from
-from simulator.command.simulate_table import render, render_changes
-from simulator.runs.mean_report import mean_of
-from simulator.runs.run_report import RunReport
+from simulator.command.simulate_table import render, render_canaries, render_changes
+from simulator.runs.run_report import RunReport, mean_of
 from simulator.runs.run_task import NothingCountedError, RunTask, do_encoded, do_task
 from simulator.workloads.registry import WrongWorkloadError
 from simulator.workloads.trace import TraceError

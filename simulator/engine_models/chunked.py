@@ -36,7 +36,7 @@ from simulator.engine_models.simulated_engine import PromptSequence
 
 
 @dataclass(slots=True, eq=False)
-class _Work:
+class ChunkedWork:
     """A sequence in the engine: its blocks, the tokens generated before it last joined the batch, and its current
     chunk.
     """
@@ -64,7 +64,7 @@ class _Work:
         return self.sequence.prompt_tokens + self.generated
 
 
-class ChunkedEngine(QueuedEngine[_Work]):
+class ChunkedEngine(QueuedEngine[ChunkedWork]):
     """An engine with chunked prefill.
 
     Mutable state besides the queue's: `_prefilling` and `_decoding` (sequences by id) with `_batch`, the pool,
@@ -83,9 +83,9 @@ class ChunkedEngine(QueuedEngine[_Work]):
         self._emit_tokens = emit_tokens
         self._pool = BlockPool(profile.num_blocks, free_blocks(profile)) if pool is None else pool
         self._batch = DecodeBatch(profile)
-        self._prefilling: dict[str, _Work] = {}
-        self._decoding: dict[str, _Work] = {}
-        self._growing: dict[str, _Work] = {}
+        self._prefilling: dict[str, ChunkedWork] = {}
+        self._decoding: dict[str, ChunkedWork] = {}
+        self._growing: dict[str, ChunkedWork] = {}
         self._live: set[str] = set()
         self._preempted = False
 
@@ -128,7 +128,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
         self._order += 1
         self._live.add(sequence.request_id)
         table = BlockTable(self._pool, sequence, self._order, self.profile.block_tokens)
-        self._enqueue(sequence, _Work(sequence, self._order, table), now)
+        self._enqueue(sequence, ChunkedWork(sequence, self._order, table), now)
         if self._busy_until is not None:
             # The new sequence may join the batch at the next step.
             self._busy_until = self._batch.cut_run(now, self._busy_until)
@@ -200,15 +200,18 @@ class ChunkedEngine(QueuedEngine[_Work]):
     @override
     def _start_operation(self, at_s: float, events: list[EngineEvent]) -> None:
         self._see_arrivals(at_s)
+        loaded = self._plan_step(at_s, events)
+        chunks = [(work.chunk, work.table.computed + work.chunk) for work in self._prefilling.values() if work.chunk]
+        self._busy_until = self._end_of_step(at_s, chunks, loaded)
+
+    def _plan_step(self, at_s: float, events: list[EngineEvent]) -> int:
+        """Set the chunks of a step, and start waiting sequences; return the tokens loaded from the cache."""
         self._preempted = False
-        for work in _by_rank(self._growing):
+        for work in by_rank(self._growing):
             # An earlier one may have preempted this one.
             if work.sequence.request_id in self._growing and self._claim(work, 1, at_s, events):
                 del self._growing[work.sequence.request_id]
-        budget = self._continue_prompts(at_s, events)
-        loaded = self._admit(budget, at_s, events)
-        chunks = [(work.chunk, work.table.computed + work.chunk) for work in self._prefilling.values() if work.chunk]
-        self._busy_until = self._end_of_step(at_s, chunks, loaded)
+        return self._admit(self._continue_prompts(at_s, events), at_s, events)
 
     def _end_of_step(self, at_s: float, chunks: Sequence[tuple[int, int]], loaded_tokens: int) -> float | None:
         batch = self._batch
@@ -225,7 +228,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
         """Give prompts in progress their next chunks; return the remaining token budget of the step."""
         # Prompts that go first are computed without the tokens of running sequences.
         budget = self.profile.max_batched_tokens - (0 if self.profile.prefill_first else len(self._decoding))
-        for work in _by_rank(self._prefilling):
+        for work in by_rank(self._prefilling):
             work.chunk = 0
             if work.sequence.request_id not in self._prefilling:
                 continue
@@ -238,7 +241,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
 
     def _admit(self, budget: int, at_s: float, events: list[EngineEvent]) -> int:
         """Start waiting sequences while budget, batch, and memory allow; return the tokens loaded from the cache."""
-        loaded, passed = 0, list[tuple[int, int, str, _Work]]()
+        loaded, passed = 0, list[tuple[int, int, str, ChunkedWork]]()
         computing = self._computing() if self._waiting and self.profile.prefill_first else set[int]()
         # As in vLLM, a step that preempted a sequence admits none.
         while self._waiting and budget and not self._preempted and self.running < self.profile.max_running:
@@ -296,7 +299,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
         running = [*self._prefilling.values(), *self._decoding.values()]
         return sum([-(-(work.sequence.prompt_tokens + reserve) // size) - work.table.held for work in running])
 
-    def _claim(self, work: _Work, blocks: int, at_s: float, events: list[EngineEvent]) -> bool:
+    def _claim(self, work: ChunkedWork, blocks: int, at_s: float, events: list[EngineEvent]) -> bool:
         """Allocate blocks for a running sequence, preempting later ones if needed. Return False if it is preempted
         itself.
         """
@@ -311,14 +314,14 @@ class ChunkedEngine(QueuedEngine[_Work]):
             events.append(BlocksRemoved(at_s, tuple(removed)))
         return True
 
-    def _preempt(self, work: _Work) -> None:
+    def _preempt(self, work: ChunkedWork) -> None:
         self.preemptions += 1
         self._preempted = True
         self._stop(work)
         work.table.release()
         heappush(self._waiting, (*work.rank, work.sequence.request_id, work))
 
-    def _stop(self, work: _Work) -> None:
+    def _stop(self, work: ChunkedWork) -> None:
         name = work.sequence.request_id
         work.chunk = 0
         self._growing.pop(name, None)
@@ -336,11 +339,19 @@ class ChunkedEngine(QueuedEngine[_Work]):
             )
         for name in due:
             self._attend(self._decoding[name], at_s, events)
-        # A copy: `_finish_chunk` removes from the dict.
-        for work in [item for item in self._prefilling.values() if item.chunk]:
-            self._finish_chunk(work, at_s, events)
+        self._finish_chunks([work for work in self._prefilling.values() if work.chunk], at_s, events)
 
-    def _attend(self, work: _Work, at_s: float, events: list[EngineEvent]) -> None:
+    def _finish_chunks(self, works: Sequence[ChunkedWork], at_s: float, events: list[EngineEvent]) -> None:
+        for work in works:
+            self._store(work, work.table.computed + work.chunk, at_s, events)
+            work.chunk = 0
+            if work.table.computed == work.wanted:
+                del self._prefilling[work.sequence.request_id]
+                work.generated += 1
+                self._token(work, at_s, events)
+                self._decode(work, at_s, events)
+
+    def _attend(self, work: ChunkedWork, at_s: float, events: list[EngineEvent]) -> None:
         """Store the block that a decoding sequence has filled; finish or continue the sequence."""
         name = work.sequence.request_id
         made = work.generated + self._batch.made(name)
@@ -352,18 +363,17 @@ class ChunkedEngine(QueuedEngine[_Work]):
         else:
             self._batch.rearm(name, self._due_in(work, made))
 
-    def _finish_chunk(self, work: _Work, at_s: float, events: list[EngineEvent]) -> None:
-        sequence = work.sequence
-        self._store(work, work.table.computed + work.chunk, at_s, events)
-        work.chunk = 0
-        if work.table.computed < work.wanted:
-            return
-        work.generated += 1
+    def _token(self, work: ChunkedWork, at_s: float, events: list[EngineEvent]) -> None:
+        """Report the token at the end of a prefill, the sequence's first unless it was preempted."""
+        name = work.sequence.request_id
         if work.generated == 1:
-            events.append(FirstTokenEvent(sequence.request_id, at_s, work.cached_tokens))
+            events.append(FirstTokenEvent(name, at_s, work.cached_tokens))
         elif self._emit_tokens:
-            events.append(Token(sequence.request_id, at_s, work.generated - 1))
-        del self._prefilling[sequence.request_id]
+            events.append(Token(name, at_s, work.generated - 1))
+
+    def _decode(self, work: ChunkedWork, at_s: float, events: list[EngineEvent]) -> None:
+        """Let a sequence with a computed prompt decode with the others, or end it if it has all its tokens."""
+        sequence = work.sequence
         if work.generated == sequence.output_tokens:
             self._end(work, at_s, events)
             return
@@ -372,7 +382,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
             sequence.request_id, sequence.prompt_tokens + work.generated, self._due_in(work, work.generated)
         )
 
-    def _due_in(self, work: _Work, made: int) -> int:
+    def _due_in(self, work: ChunkedWork, made: int) -> int:
         """Return the steps until a decoding sequence ends or fills its block; record if it first needs a new block."""
         if not work.table.unfilled:
             self._growing[work.sequence.request_id] = work
@@ -380,21 +390,22 @@ class ChunkedEngine(QueuedEngine[_Work]):
         return min(work.sequence.output_tokens - made, size - work.table.computed % size)
 
     def _store(
-        self, work: _Work, computed: int, at_s: float, events: list[EngineEvent], *, loaded: bool = False
+        self, work: ChunkedWork, computed: int, at_s: float, events: list[EngineEvent], *, loaded: bool = False
     ) -> None:
         first, keys, parent = work.table.compute(computed)
         if keys:
             events.append(BlocksStored(work.sequence.request_id, at_s, first, keys, parent, loaded))
 
-    def _end(self, work: _Work, at_s: float, events: list[EngineEvent]) -> None:
+    def _end(self, work: ChunkedWork, at_s: float, events: list[EngineEvent]) -> None:
         self._live.discard(work.sequence.request_id)
         work.table.release()
         events.append(Finished(work.sequence.request_id, at_s, work.generated))
 
 
-def _rank(work: _Work) -> tuple[int, int]:
+def _rank(work: ChunkedWork) -> tuple[int, int]:
     return work.rank
 
 
-def _by_rank(works: dict[str, _Work]) -> Iterator[_Work]:
+def by_rank(works: dict[str, ChunkedWork]) -> Iterator[ChunkedWork]:
+    """Yield sequences by priority and arrival."""
     return iter(sorted(works.values(), key=_rank))

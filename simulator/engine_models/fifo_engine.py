@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec.structs import replace
 from typing_extensions import override
 
 from simulator.engine_cache.prefix_cache import CpuCopies, WindowBlocks
-from simulator.engine_models.cached_engine import CachedEngine
 from simulator.engine_models.decode_batch import DecodeBatch
 from simulator.engine_models.engine_events import (
     BlocksRemoved,
@@ -32,6 +32,7 @@ from simulator.engine_models.engine_events import (
     WindowChanged,
 )
 from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_models.queued_engine import CachedEngine
 from simulator.engine_models.simulated_engine import PromptSequence
 
 WINDOW_SHARE = 8
@@ -334,3 +335,17 @@ class EngineModel(CachedEngine):
     def _release(self, item: Admitted) -> None:
         self._memory -= item.memory
         self._cache.unpin(item.sequence.keys[: item.pinned])
+
+
+DEVICE_TOKENS = 300_000
+"""Device memory in tokens for running requests, besides the weights, if the profile does not state it."""
+
+
+def colocated(profile: EngineProfile, *, emit_tokens: bool = False) -> EngineModel:
+    """Return an engine whose running requests share `device_tokens` of memory for prompt and output.
+
+    A prefill that does not fit waits for a running request to end: the decode bottleneck of DualMap, A.8. By default
+    (`emit_tokens` off), decode steps between two events are simulated as one.
+    """
+    limited = profile if profile.device_tokens else replace(profile, device_tokens=DEVICE_TOKENS)
+    return EngineModel(limited, emit_tokens=emit_tokens)

@@ -13,11 +13,10 @@ import msgspec
 from msgspec.structs import replace
 from typing_extensions import override
 
-from simulator.engine_models.colocated import DEVICE_TOKENS
 from simulator.engine_models.engine_events import EngineEvent, Finished, FirstTokenEvent, PrefillStarted, Token
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.engine_models.fifo_engine import EngineModel
-from simulator.engine_models.kv_link import KvLink
+from simulator.engine_models.fifo_engine import DEVICE_TOKENS, EngineModel
+from simulator.engine_models.prefill_handoff import KvLink
 from simulator.engine_models.simulated_engine import PromptSequence
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing_extensions import override
 
-from simulator.engine_models.cached_engine import CachedEngine
 from simulator.engine_models.engine_events import EngineEvent, Finished, FirstTokenEvent, PrefillStarted
 from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_models.queued_engine import CachedEngine
 from simulator.engine_models.simulated_engine import PromptSequence
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from simulator.engine_models.chunked import ChunkedEngine
-from simulator.engine_models.colocated import colocated
 from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_models.fifo_engine import colocated
 from simulator.engine_models.pd import PrefillDecodeEngine
 from simulator.engine_models.pipelined import PipelinedEngine
 from simulator.engine_models.reference import ReferenceEngine

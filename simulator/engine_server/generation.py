@@ -18,12 +18,10 @@ from kvstore.connector.engine_params import FIELD, KvOutcome
 from kvstore.keys.block_keys import key_seed
 from simulator.engine_models.simulated_engine import PromptSequence
 from simulator.engine_server.answers.answer_shape import AnswerShape, WholeAnswer, usage
-from simulator.engine_server.answers.audio_answer import AudioAnswer
 from simulator.engine_server.answers.messages_answer import MessagesAnswer
-from simulator.engine_server.answers.openai_answer import Answer
-from simulator.engine_server.answers.output_text import answer_text, natural_tokens
+from simulator.engine_server.answers.openai_answer import Answer, AudioAnswer
 from simulator.engine_server.answers.responses_answer import ResponsesAnswer
-from simulator.engine_server.answers.token_stream import TokenStream
+from simulator.engine_server.answers.token_stream import TokenStream, answer_text, natural_tokens
 from simulator.engine_server.api_error import EngineApiError
 from simulator.engine_server.asgi import (
     Receive,
@@ -38,11 +36,11 @@ from simulator.engine_server.asgi import (
 from simulator.engine_server.chat_conversion import messages_chat, responses_chat
 from simulator.engine_server.engine_runtime import EngineRuntime
 from simulator.engine_server.kv_transfer import KvTransfer
-from simulator.engine_server.kv_transfer_params import KvTransferParams
 from simulator.engine_server.request_bodies import (
     ChatBody,
     CompletionBody,
     GenerationBody,
+    KvTransferParams,
     MessagesBody,
     PlacedMedium,
     ResponsesBody,

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from simulator.engine_server.api_error import EngineApiError
 from simulator.engine_server.engine_runtime import EngineRuntime
-from simulator.engine_server.kv_transfer_params import KvTransferParams
+from simulator.engine_server.request_bodies import KvTransferParams
 
 Fault = Literal["", "fail", "hang", "lose"]
 """Deliberate faults of hand-offs: fail at once, never end, or lose the held blocks."""

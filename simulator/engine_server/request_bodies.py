@@ -16,12 +16,12 @@ import msgspec
 from msgspec import Meta
 from typing_extensions import override
 
+from kvstore.connector.engine_params import LoadInstruction
 from kvstore.keys.block_keys import TOKEN_BYTES, extend_key, pack_tokens
 from routing.values.prepared_struct import prepared
 from simulator.engine_models.tokenizer import UnknownRoleError, render_chat, tokenize
 from simulator.engine_server.api_error import EngineApiError
 from simulator.engine_server.faults import Fault
-from simulator.engine_server.kv_transfer_params import KvTransferParams
 
 _MARK = f"\0{os.urandom(16).hex()}\0"
 """Placeholder for a medium in a rendered chat; clients cannot write it."""
@@ -33,6 +33,31 @@ AudioFormat = Literal["json", "text", "srt", "vtt", "verbose_json"]
 AUDIO_BYTES_PER_S, AUDIO_TOKENS_PER_S = 16_000, 50
 """Bytes per second of audio at 128 kbit/s, and the tokens per second of Whisper's encoder."""
 _Salt = Annotated[str, Meta(min_length=1, max_length=1024)]
+
+
+_Name = Annotated[str, Meta(min_length=1, max_length=512)]
+
+
+class KvTransferParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The transfer that a request asks for or a response offers, in the fields of vLLM's NIXL connector; those of other
+    connectors are ignored.
+
+    A prefill request has `do_remote_decode`. Its response contains all other fields, which the decode request carries
+    unchanged.
+    """
+
+    do_remote_decode: bool = False
+    do_remote_prefill: bool = False
+    remote_engine_id: _Name | None = None
+    remote_request_id: _Name | None = None
+    remote_host: _Name | None = None
+    remote_port: Annotated[int, Meta(ge=1, le=65_535)] | None = None
+    remote_block_ids: list[list[int]] | None = None
+    remote_num_tokens: Annotated[int, Meta(ge=0)] | None = None
+    remote_prefill_cached_tokens: Annotated[int, Meta(ge=0)] | None = None
+    tp_size: Annotated[int, Meta(ge=1)] | None = None
+    headway: LoadInstruction | None = None
+    """Which blocks can be loaded from nodes, and the names of the prompt's blocks (kvstore.connector.engine_params)."""
 
 
 class StreamOptions(msgspec.Struct, frozen=True):

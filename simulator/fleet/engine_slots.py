@@ -32,7 +32,7 @@ class Station:
     speed: float
     role: Role = "mixed"
     due_s: float | None = None
-    """Time of the engine's entry in the agenda."""
+    """Time of the engine's event on the clock."""
     live: dict[str, RequestRecord] = field(default_factory=dict)
     accepts: bool = True
     load_share: float = 1.0

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from heapq import heappop, heappush
 
 from kvstore.index.lower_tiers import CPU
 from routing.chain.decider import Decider
@@ -32,7 +31,6 @@ from simulator.engine_models.simulated_engine import PromptSequence, SimulatedEn
 from simulator.fleet.block_transfer import BlockTransfers, land
 from simulator.fleet.cost_learning import CostLearning
 from simulator.fleet.engine_slots import LoadReport, Station, Stations
-from simulator.fleet.event_log import EventLog
 from simulator.fleet.fleet_changes import (
     EngineDies,
     EngineDrains,
@@ -42,8 +40,9 @@ from simulator.fleet.fleet_changes import (
     PolicyChanges,
 )
 from simulator.fleet.load_samples import LoadSamples
-from simulator.fleet.request_record import FAILED, FINISHED, REJECTED, RequestRecord
+from simulator.fleet.request_record import FAILED, FINISHED, REJECTED, EventLog, RequestRecord
 from simulator.kv_nodes.fleet_nodes import At, FleetNodes
+from simulator.virtual_clock import VirtualClock
 from simulator.workloads.arrivals import ArrivalSource
 
 _WAKES_PER_S = 1000
@@ -61,12 +60,10 @@ Watch = Callable[["FleetSimulation"], bool]
 """Checks a run once per sample; True ends the run."""
 Happening = Callable[["FleetSimulation"], None]
 """An action at a virtual time."""
-Due = Station | FleetChange | Happening | tuple[Station, RequestRecord, int]
-"""An engine with an event, an action, or blocks that arrive at an engine for a request."""
 
 
 class FleetSimulation:
-    """One run. Mutable: the routers, the stations, the agenda of due events, and the records.
+    """One run. Mutable: the routers, the stations, the clock with its events, and the records.
 
     `records` has the outcome of each request by id, `history` the same outcomes in order of arrival. Without
     `transfers`, engines send each other nothing and the router takes this into account, as in every live pool. `nodes`
@@ -95,7 +92,7 @@ class FleetSimulation:
         self.router, self.routers = router, (router, *others)
         self.records: dict[str, RequestRecord] = {}
         self.history: list[RequestRecord] = []
-        self.now, self.unfinished = 0.0, 0
+        self.clock, self.unfinished = VirtualClock(), 0
         self.decode_gate: DecodeGate | None = None
         """If set, it rejects requests after their prefill, which early rejection avoids (Mooncake §4.3.2)."""
         self.samples = samples if samples is not None else LoadSamples()
@@ -108,25 +105,28 @@ class FleetSimulation:
         self._learning = CostLearning(router.policy, router.fleet.loading_costs)
         self._report_age_s, self._uncounted = report_age_s, uncounted
         self._next_sample_s, self._log = 0.0, log
-        self._agenda: list[tuple[float, int, int, Due]] = []
-        self._serial = 0
         self._wake_s: float | None = None
         self._next_probe_s = 0.0
         for engine_id in engine_ids:
             self.stations.join(engine_id, 1.0)
         self._set_engines()
         for change in sorted(changes, key=lambda item: item.at_s):
-            self._put(change.at_s, _CHANGE, change)
+            self.clock.at(change.at_s, self.change, change, rank=_CHANGE)
+
+    @property
+    def now(self) -> float:
+        """The virtual time in seconds."""
+        return self.clock.now
 
     def run(self, watch: Watch | None = None) -> None:
         """Run until all requests have arrived and ended, or until `watch` returns True."""
-        source, agenda = self._source, self._agenda
+        source, clock = self._source, self.clock
         while True:
             arrival = source.next_time()
             if arrival is None and not self.unfinished:
                 return
             arrival_s = math.inf if arrival is None else arrival
-            due_s = agenda[0][0] if agenda else math.inf
+            due_s = clock.next_s
             if self._wake_s is None:
                 self._wake_s = self._next_wake_s()
             wake_s = self._wake_s
@@ -137,10 +137,10 @@ class FleetSimulation:
                 self._sample()
                 if watch is not None and watch(self):
                     return
-            self.now = now
             if due_s <= now:
-                self._do(heappop(agenda))
+                clock.run_next()
                 continue
+            clock.now = now
             if self._next_probe_s <= now:
                 self._probe()
             if arrival_s <= now:
@@ -150,7 +150,7 @@ class FleetSimulation:
 
     def call_at(self, at_s: float, happening: Happening) -> None:
         """Schedule an action at a future time, ordered like a fleet change. It does not prolong the run."""
-        self._put(max(at_s, self.now), _CHANGE, happening)
+        self.clock.at(at_s, happening, self, rank=_CHANGE)
 
     def stir(self, engine_id: str) -> None:
         """Recompute when an engine is due, after a change from outside."""
@@ -218,31 +218,18 @@ class FleetSimulation:
         facts = self._learning.facts(facts)
         self._every(lambda router: router.set_engines(facts, self.now))
 
-    def _put(self, at_s: float, rank: int, what: Due) -> None:
-        self._serial += 1
-        # The serial number keeps ties in order of scheduling, and what is never compared.
-        heappush(self._agenda, (at_s, rank, self._serial, what))
-
-    def _do(self, entry: tuple[float, int, int, Due]) -> None:
-        what = entry[3]
-        if isinstance(what, Station):
-            # Entries of an engine's earlier due times stay in the heap and are skipped.
-            if what.alive and what.due_s == entry[0]:
-                what.due_s = None
-                self._take_in(what, what.engine.advance(self.now))
-                self._schedule(what)
-        elif isinstance(what, tuple):
-            self._land(*what)
-        elif callable(what):
-            what(self)
-        else:
-            self.change(what)
+    def _advance(self, station: Station, due_s: float) -> None:
+        # An engine's earlier due times are outdated.
+        if station.alive and station.due_s == due_s:
+            station.due_s = None
+            self._take_in(station, station.engine.advance(self.now))
+            self._schedule(station)
 
     def _schedule(self, station: Station) -> None:
         due = station.engine.next_event_time()
         if due is not None and due != station.due_s and station.alive:
             station.due_s = due
-            self._put(due, _ENGINE, station)
+            self.clock.at(due, self._advance, station, due, rank=_ENGINE)
 
     # -- requests
 
@@ -296,7 +283,7 @@ class FleetSimulation:
             sender = self.stations.get(decision.fetch.source_engine_id)
             transfer = self._transfers.start(decision.fetch, record.request, sender, station, self.now)
             if transfer is not None:
-                self._put(transfer.lands_s, _LANDING, (station, record, transfer.blocks))
+                self.clock.at(transfer.lands_s, self._land, station, record, transfer.blocks, rank=_LANDING)
                 return
         if decision.fetch is not None and self.nodes is not None and self._loads(decision.fetch, station, record):
             return
@@ -312,7 +299,7 @@ class FleetSimulation:
         loading = self.nodes.load(fetch, request, station.engine_id, held, self.now, budget_s)
         if loading is None:
             return False
-        self._put(loading.ends_s, _LANDING, (station, record, loading.blocks))
+        self.clock.at(loading.ends_s, self._land, station, record, loading.blocks, rank=_LANDING)
         return True
 
     def _land(self, station: Station, record: RequestRecord, blocks: int) -> None:

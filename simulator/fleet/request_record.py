@@ -1,8 +1,9 @@
-"""The outcome of each simulated request."""
+"""The outcome of each simulated request, and an optional log of all events."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from routing.values.inference_request import InferenceRequest
 
@@ -48,3 +49,10 @@ class RequestRecord:
     def e2e_s(self) -> float | None:
         """Seconds from arrival to the last token."""
         return None if self.finished_s is None else self.finished_s - self.request.arrived_s
+
+
+class EventLog(Protocol):
+    """Receives all events in order."""
+
+    def note(self, at_s: float, kind: str, request_id: str, engine_id: str) -> None:
+        """Record an event at this virtual time; ids that do not apply are empty."""

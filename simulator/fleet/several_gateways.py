@@ -7,6 +7,7 @@ that decides alone does not know what the others have dispatched and queued.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
@@ -95,7 +96,7 @@ class SharedPoolSimulation(FleetSimulation):
             if epoch != link.epoch:
                 self.deliver(link.follow(epoch, partial(self._is_of, gateway), now))
         # Without another event, no answer is in transit, so none can be late.
-        self._settles = bool(self._agenda)
+        self._settles = self.clock.next_s < math.inf
         if self._settles:
             self.call_at(now + SETTLE_S, self._settle)
 

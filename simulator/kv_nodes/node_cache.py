@@ -1,4 +1,5 @@
-"""The content of one simulated node manager: the production catalog with slots that hold no bytes.
+"""The contents of simulated node managers: the production catalog with slots that hold no bytes, and the production
+ledger that follows its events.
 
 A block is written through to SSD at once, or at its first read if an advisory brought it, and a block read from SSD is
 copied back to DRAM, as in a real node.
@@ -7,7 +8,7 @@ copied back to DRAM, as in a real node.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -19,6 +20,8 @@ from kvstore.transactions.cold_copies import drop_cold
 from kvstore.transactions.expected_blocks import Expected
 from kvstore.transfer.frames import CacheHint
 from planning.kv_moves.replica_count import UNREAD_S
+from routing.ledger.node_holdings import NodeHoldings
+from routing.ledger.node_loads import NodeLoads
 
 _KEY_BYTES = 32
 _BLOCK_BYTES = 1
@@ -186,3 +189,39 @@ class NodeCache:
 
 def _name(key: int) -> bytes:
     return key.to_bytes(_KEY_BYTES, "big")
+
+
+class NodeStores:
+    """The nodes' caches by name, and what the router knows of them. Mutable: both."""
+
+    def __init__(
+        self, nodes: Sequence[str], dram_blocks: int, ssd_blocks: int, block_bytes: int, *, eviction: str = "leaf_lru"
+    ) -> None:
+        self.block_bytes = block_bytes
+        self.caches = {node: NodeCache(dram_blocks, ssd_blocks, eviction=eviction) for node in nodes}
+        self.ledger = NodeLoads(NodeHoldings())
+        for node in nodes:
+            self.ledger.holdings.join(node)
+            self.ledger.holdings.complete(node)
+
+    def set_homes(self, homes: Mapping[str, str]) -> None:
+        """Set each engine's own node."""
+        self.ledger.set_nodes(homes, dict.fromkeys(self.caches, self.block_bytes))
+
+    def publish_changes(self, node: str) -> Mapping[int, tuple[bool, bool]]:
+        """Pass a node's changes to the ledger, as the node's events do shortly afterwards in production.
+
+        Returns the changed blocks: whether each is held, and whether in DRAM.
+        """
+        changed = self.caches[node].take_changed()
+        holdings = self.ledger.holdings
+        holdings.removed(node, [key for key, (held, _) in changed.items() if not held])
+        for dram in (True, False):
+            holdings.stored(node, [key for key, state in changed.items() if state == (True, dram)], dram=dram)
+        return changed
+
+    def check(self) -> None:
+        """Raise AssertionError if a part is inconsistent."""
+        self.ledger.holdings.check()
+        for cache in self.caches.values():
+            cache.check()

@@ -14,7 +14,7 @@ from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.fifo_engine import EngineModel
 from simulator.engine_models.simulated_engine import PromptSequence
 from simulator.regions.region_request import RegionRequest
-from simulator.virtual_clock import VirtualClock
+from simulator.virtual_clock import Timer, VirtualClock
 
 HostedModel = ChunkedEngine | EngineModel
 Publish = Callable[["HostedEngine", list[EngineEvent]], None]
@@ -22,7 +22,7 @@ Publish = Callable[["HostedEngine", list[EngineEvent]], None]
 
 
 class HostedEngine:
-    """One engine. Mutable: `publish`, its requests by id, the time at which it is due, and its finished tokens.
+    """One engine. Mutable: `publish`, its requests by id, its timer, and its finished tokens.
 
     `sharing` are the engines that share its memory.
     """
@@ -32,8 +32,7 @@ class HostedEngine:
         self.publish: Publish = lambda _engine, _events: None
         self.requests: dict[str, RegionRequest] = {}
         self.sharing: Sequence[HostedEngine] = ()
-        self._clock = clock
-        self._due_s: float | None = None
+        self._clock, self._timer = clock, Timer(clock, self._advance)
         self._finished_tokens = 0
 
     @property
@@ -64,16 +63,9 @@ class HostedEngine:
 
     def schedule(self) -> None:
         """Advance the engine when it is due, after a change from outside."""
-        due = self.engine.next_event_time()
-        if due is not None and due != self._due_s:
-            self._due_s = due
-            self._clock.at(due, self._advance, due)
+        self._timer.set(self.engine.next_event_time())
 
-    def _advance(self, due_s: float) -> None:
-        # Earlier due times are outdated.
-        if due_s != self._due_s:
-            return
-        self._due_s = None
+    def _advance(self) -> None:
         events = self.engine.advance(self._clock.now)
         for event in events:
             if isinstance(event, PrefillStarted):

@@ -23,7 +23,7 @@ from simulator.regions.baselines.least_load import LeastLoad
 from simulator.regions.baselines.local_rule import LocalRule
 from simulator.regions.baselines.round_robin import RoundRobinRegions
 from simulator.regions.baselines.sglang_cache_aware import SglangCacheAwareRegions
-from simulator.regions.prompt import BLOCK_TOKENS
+from simulator.regions.region_request import BLOCK_TOKENS
 
 INDEX_BYTES = 240_000 // BLOCK_TOKENS * ENTRY_BYTES
 """Memory for the prompts that a gateway sent to one engine, if no events report them: 240,000 tokens."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from simulator.regions.prompt import Prompt, PromptSegment
-from simulator.regions.region_request import RegionRequest
+from simulator.regions.region_request import Prompt, PromptSegment, RegionRequest
 
 
 class Program(Protocol):

@@ -15,9 +15,8 @@ from simulator.regions.clients import RegionClient
 from simulator.regions.hosted_engine import HostedEngine, pooled_engines
 from simulator.regions.network import REGIONS, RegionNetwork, links
 from simulator.regions.policies import POLICIES
-from simulator.regions.prompt import BLOCK_TOKENS
 from simulator.regions.region_report import RegionReport, report_of
-from simulator.regions.region_request import RegionRequest
+from simulator.regions.region_request import BLOCK_TOKENS, RegionRequest
 from simulator.regions.simulated_gateway import HEARTBEAT_S, SimulatedGateway
 from simulator.regions.workloads import WORKLOADS, ProgramSource
 from simulator.virtual_clock import VirtualClock

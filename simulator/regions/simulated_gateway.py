@@ -25,9 +25,8 @@ from simulator.engine_models.engine_profile import EngineProfile
 from simulator.regions.hosted_engine import HostedEngine
 from simulator.regions.network import RegionNetwork
 from simulator.regions.policies import RegionPolicy
-from simulator.regions.prompt import BLOCK_TOKENS
-from simulator.regions.region_request import RegionRequest
-from simulator.virtual_clock import VirtualClock
+from simulator.regions.region_request import BLOCK_TOKENS, RegionRequest
+from simulator.virtual_clock import Timer, VirtualClock
 
 HEARTBEAT_S = 0.1
 """Seconds between heartbeats (SkyWalker §4.1)."""
@@ -70,7 +69,7 @@ class SimulatedGateway:
         )
         self._prefixes = PrefixSnapshot()
         self._open: dict[str, tuple[RegionRequest, SimulatedGateway | None]] = {}
-        self._wake_s: float | None = None
+        self._timer = Timer(clock, lambda: self._carry_out(self.chain.tick(clock.now)))
         self.router.set_engines([EngineFacts(name, 1, accepts=True) for name in self.engines], 0.0)
         for engine in engines:
             engine.publish = self._publish
@@ -196,15 +195,7 @@ class SimulatedGateway:
         if due_s is None:
             return
         # Later than now: a wake due at once could repeat without end.
-        due_s = max(due_s, self._clock.now + _LEAST_WAIT_S)
-        if self._wake_s is None or due_s < self._wake_s:
-            self._wake_s = due_s
-            self._clock.at(due_s, self._wake, due_s)
-
-    def _wake(self, due_s: float) -> None:
-        if due_s == self._wake_s:
-            self._wake_s = None
-            self._carry_out(self.chain.tick(self._clock.now))
+        self._timer.set_earlier(max(due_s, self._clock.now + _LEAST_WAIT_S))
 
     # -- engines
 

@@ -14,7 +14,7 @@ from random import Random
 import msgspec
 
 from simulator.regions.programs import Conversation, Program, Tree
-from simulator.regions.prompt import EMPTY, Prompt, PromptSegment
+from simulator.regions.region_request import EMPTY, Prompt, PromptSegment
 
 
 class Lengths(msgspec.Struct, frozen=True):

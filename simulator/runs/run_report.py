@@ -1,19 +1,28 @@
-"""The figures of one run, with the keys of the `simulate` contract, and additional detail."""
+"""The figures of one run, with the keys of the `simulate` contract, additional detail, and their mean over seeds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
-from simulator.automation.engine_change import EngineChange
-from simulator.automation.plan_row import PlanRow
+from simulator.automation.fleet_automation import EngineChange
 from simulator.fleet.fleet_simulation import FleetSimulation
 from simulator.fleet.request_record import FINISHED, REJECTED, RequestRecord
 from simulator.percentile import percentile
 from simulator.runs.canary_report import CanaryReport, canary_report
 from simulator.runs.simulation_run import RunSpec
 from simulator.workloads.prepared_workload import Workload
+
+
+class PlanRow(msgspec.Struct, frozen=True):
+    """One plan that had an effect, or would have had one if it were not only advised."""
+
+    at_s: float
+    automation: str
+    what: str
+    why: str
 
 
 class LengthBand(msgspec.Struct, frozen=True):
@@ -182,3 +191,22 @@ def length_bands(requests: Sequence[tuple[int, bool]]) -> list[LengthBand]:
 
 def _share(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
+
+
+def mean_of(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the only report, or a report of means that contains all reports under `seeds`.
+
+    A figure has no mean if it is None in any report.
+    """
+    if len(reports) == 1:
+        return reports[0]
+    mean: dict[str, Any] = {}
+    for key, first in reports[0].items():
+        values = [report.get(key) for report in reports]
+        if isinstance(first, int | float) and all(isinstance(value, int | float) for value in values):
+            total = sum(value for value in values if value is not None)
+            # Equal figures stay as they are: whole numbers whole, others without rounding.
+            mean[key] = first if all(value == first for value in values) else total / len(values)
+        elif key != "detail":
+            mean[key] = first if all(value == first for value in values) else None
+    return {**mean, "seeds": list(reports)}

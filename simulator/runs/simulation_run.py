@@ -20,10 +20,10 @@ from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.registry import build_engine
 from simulator.fleet.block_transfer import BlockTransfers
 from simulator.fleet.disaggregated_fleet import DisaggregatedFleet
-from simulator.fleet.event_log import EventLog
 from simulator.fleet.fleet_changes import FleetChange
 from simulator.fleet.fleet_simulation import FleetSimulation, Watch
 from simulator.fleet.load_samples import LoadSamples
+from simulator.fleet.request_record import EventLog
 from simulator.fleet.several_gateways import SharedPoolSimulation
 from simulator.kv_nodes.fleet_nodes import FleetNodes
 from simulator.kv_nodes.kv_nodes_spec import KvNodesSpec

@@ -19,7 +19,28 @@ import msgspec
 from routing.values.prepared_struct import prepared
 from simulator.runs.run_report import RunReport
 from simulator.runs.run_task import RunTask
-from simulator.runs.whatif_messages import Failure, Message, WhatIfDone, WhatIfProgress
+
+
+class WhatIfProgress(msgspec.Struct, frozen=True, tag="progress"):
+    """The share of requests that have arrived, 0..1."""
+
+    share: float
+
+
+class Failure(msgspec.Struct, frozen=True, tag="failure"):
+    """Why the task cannot be run."""
+
+    reason: str
+
+
+class WhatIfDone(msgspec.Struct, frozen=True, tag="done"):
+    """The report of a finished run."""
+
+    report: RunReport
+
+
+Message = WhatIfProgress | Failure | WhatIfDone
+
 
 _POLL_S = 0.1
 _ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ from routing.values.prepared_struct import prepared
 from simulator.engine_models.registry import UnknownEngineModelError
 from simulator.parent_death import die_with_parent
 from simulator.runs.run_task import NothingCountedError, RunTask, do_task, workload_of
-from simulator.runs.whatif_messages import Failure, Message, WhatIfDone, WhatIfProgress
+from simulator.runs.whatif import Failure, Message, WhatIfDone, WhatIfProgress
 from simulator.workloads.trace import TraceError
 
 _STEPS = 100

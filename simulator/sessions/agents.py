@@ -14,9 +14,8 @@ from functools import lru_cache
 from itertools import count
 
 from routing.advisories.call_graph import AgentCall, CallGraph, learn_call_graph
-from simulator.sessions.client import NextTurn
 from simulator.sessions.hardware import MAX_CONTEXT, SERVED_MODELS
-from simulator.sessions.turn import Session
+from simulator.sessions.turn import NextTurn, Session
 
 _ANSWER = (math.log(370), 0.5)
 _INSTRUCTION = (math.log(120), 0.6)

@@ -12,11 +12,11 @@ import msgspec
 from tqdm import tqdm
 
 from simulator.command.option_values import OptionValues
+from simulator.command.simulate_table import text_table
 from simulator.sessions.hardware import SERVED_MODELS
 from simulator.sessions.session_report import SessionReport
 from simulator.sessions.session_run import MEASURED_S, WORKLOADS, CacheOn, SessionSpec, run_sessions
 from simulator.sessions.systems import SYSTEMS
-from simulator.text_table import text_table
 
 _MOST_USERS = 100_000
 _COLUMNS = (

@@ -11,8 +11,7 @@ import math
 import random
 from itertools import count
 
-from simulator.sessions.client import NextTurn
-from simulator.sessions.turn import Session
+from simulator.sessions.turn import NextTurn, Session
 
 _TURNS = (0.839, 1.342)
 _MOST_TURNS = 420

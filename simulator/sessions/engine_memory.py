@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from simulator.sessions.links import SessionTransfer
+from simulator.link import Transfer
 
 _FIRST_LAYERS = 0.5
 """Share of a prefetched cache, its first layers, that is purged only after the later layers of all others."""
@@ -22,7 +22,7 @@ class Prefetched:
     tokens: int
     advised_s: float
     priority: bool = False
-    transfer: SessionTransfer | None = None
+    transfer: Transfer | None = None
     held: int = field(init=False)
 
     def __post_init__(self) -> None:

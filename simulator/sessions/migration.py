@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from simulator.sessions.links import SessionTransfer
+from simulator.link import Transfer
 from simulator.sessions.session_engine import SessionEngine
 from simulator.sessions.session_fleet import SessionFleet
 from simulator.sessions.turn import Turn
@@ -32,7 +32,7 @@ class SessionMigration:
         self._fleet.clock.at(self._fleet.clock.now + _TICK_S, self.start)
 
     def _move(self, source: SessionEngine, target: SessionEngine) -> None:
-        running = [turn for turn in source.running if not turn.migrating]
+        running = [turn for turn in source.decoding if not turn.migrating]
         if not running:
             return
         turn = min(running, key=lambda item: (item.memory_tokens, item.session.session_id))
@@ -44,9 +44,9 @@ class SessionMigration:
         if source.node != target.node:
             links.insert(1, self._fleet.nodes.nics[target.node])
         copied = (turn.memory_tokens - source.tokens_left(turn)) * self._fleet.nodes.bytes_per_token
-        SessionTransfer(links, copied, partial(self._copied, turn, source, target), urgent=True).start()
+        Transfer(links, copied, partial(self._copied, turn, source, target), urgent=True).start()
 
-    def _copied(self, turn: Turn, source: SessionEngine, target: SessionEngine, copy: SessionTransfer) -> None:
+    def _copied(self, turn: Turn, source: SessionEngine, target: SessionEngine, copy: Transfer) -> None:
         if not copy.done:
             return
         self._moving -= {source.engine_id, target.engine_id}

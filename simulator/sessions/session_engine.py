@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+
+from typing_extensions import override
 
 from kvstore.connector.load_estimate import LoadEstimate
 from kvstore.connector.worker_side import MIN_TIMED_TOKENS
-from simulator.engine_models.decode_batch import DecodeBatch
+from simulator.engine_models.chunked import ChunkedEngine, ChunkedWork, by_rank
+from simulator.engine_models.engine_events import EngineEvent
 from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_models.simulated_engine import PromptSequence
+from simulator.link import QueuedLink, Transfer
 from simulator.sessions.engine_memory import EngineMemory
 from simulator.sessions.hardware import LAYER_SHARE
-from simulator.sessions.links import SessionLink, SessionTransfer
 from simulator.sessions.turn import Turn
-from simulator.virtual_clock import VirtualClock
+from simulator.virtual_clock import Timer, VirtualClock
 
 
-class SessionEngine:
-    """An engine under the virtual clock (research on advisories, §1).
+class SessionEngine(ChunkedEngine):
+    """An engine with chunked prefill under the virtual clock (research on advisories, §1).
 
-    Unlike the engine models, it holds the whole context of running requests and of prefetches only, and a step can wait
-    for a request's cache. Steps cost what the profile states, and decode steps of an unchanged batch are simulated at
-    once (DecodeBatch). A request that joins waits for the end of the current step. Mutable state: `waiting`,
-    `bound_requests`, `_batch` with `_decoding` (its requests by id), `_ready`, `_prefilling`, `_leaving`, and the
-    current step or run (`_started_s`, `_ends_s`, `_version`, `_chunk`, `_stalled_on`).
+    It differs from the model in its memory, which has room for the whole context of each request before the request
+    joins the batch, and has no prefix cache. A step can wait for a request's cache. Decodes take none of its tokens,
+    and prefills read the tokens before their chunks. Callbacks run at the end of a step, before the next one. Mutable
+    state besides the model's: `unplaced`, `bound_requests`, `_turns` (admitted requests by id), `_leaving`,
+    `_finished`, `_ending` (whether a step is just ending), and the step's `_started_s` and `_stalled_on`.
     """
 
     def __init__(
@@ -34,44 +38,41 @@ class SessionEngine:
         clock: VirtualClock,
         profile: EngineProfile,
         memory: EngineMemory,
-        load_link: SessionLink,
-        store_link: SessionLink,
+        load_link: QueuedLink,
+        store_link: QueuedLink,
         on_first_token: Callable[[SessionEngine, Turn], None],
         on_finished: Callable[[SessionEngine, Turn], None],
         *,
         layerwise: bool = True,
     ) -> None:
+        super().__init__(profile)
         self.engine_id = engine_id
         self.name = f"engine-{engine_id + 1}"
         self.node = node
-        self.profile = profile
         self.memory = memory
         self.estimate = LoadEstimate()
         """The estimate of its KV connector: whether a load is faster than computing."""
         self.load_link = load_link
         self.store_link = store_link
-        self.waiting: deque[Turn] = deque()
+        self.unplaced: deque[Turn] = deque()
         """Requests bound to this engine that have no memory yet."""
         self.bound_requests = 0
         self._clock = clock
+        self._timer = Timer(clock, self._run)
         self._on_first_token = on_first_token
         self._on_finished = on_finished
         self._tail_share = LAYER_SHARE if layerwise else 1.0
-        self._batch = DecodeBatch(profile)
-        self._decoding: dict[str, Turn] = {}
-        self._ready: deque[Turn] = deque()
-        self._prefilling: deque[Turn] = deque()
+        self._turns: dict[str, Turn] = {}
         self._leaving: list[tuple[Turn, Callable[[Turn, bool], None]]] = []
-        self._started_s = self._ends_s = 0.0
-        self._version = 0
-        self._busy = False
-        self._chunk: list[tuple[Turn, int]] = []
-        self._stalled_on: set[SessionTransfer] = set()
+        self._finished: list[Turn] = []
+        self._ending = False
+        self._started_s = 0.0
+        self._stalled_on: set[Transfer] = set()
 
     @property
     def pending_requests(self) -> int:
         """Number of requests that have not started, as in the engine's load report."""
-        return self.bound_requests - len(self._decoding) - len(self._prefilling)
+        return self.bound_requests - self.running
 
     @property
     def resident_tokens(self) -> int:
@@ -84,16 +85,16 @@ class SessionEngine:
         return self.profile.step_s(len(self._batch), self._batch.context)
 
     @property
-    def running(self) -> list[Turn]:
+    def decoding(self) -> list[Turn]:
         """The decoding requests, in the order in which they joined."""
-        return list(self._decoding.values())
+        return [self._turns[name] for name in self._decoding]
 
     def wait(self, turn: Turn) -> None:
         """Queue a request for memory, after those of its priority class and of higher classes."""
-        position = len(self.waiting)
+        position = len(self.unplaced)
         if turn.session.priority:
-            position = sum(item.session.priority for item in self.waiting)
-        self.waiting.insert(position, turn)
+            position = sum(item.session.priority for item in self.unplaced)
+        self.unplaced.insert(position, turn)
 
     def bind(self) -> None:
         """Count a request that this engine will serve."""
@@ -106,126 +107,136 @@ class SessionEngine:
     def admit(self, turn: Turn) -> None:
         """Add a request that has memory to the batch at the end of the current step.
 
-        A request without remaining prefill has migrated here, and continues with its remaining steps.
+        A request that has generated tokens has migrated here, and continues with its remaining steps.
         """
-        self._ready.append(turn)
-        self._interrupt()
+        self._turns[turn.request_id] = turn
+        rank = 0 if turn.session.priority else 1
+        self.submit(PromptSequence(turn.request_id, (), turn.prompt_end, turn.answer_tokens, rank), self._clock.now)
+        if self._busy_until is None and not self._ending:
+            self._run()
+        else:
+            self._timer.set(self._busy_until)
 
     def leave(self, turn: Turn, on_left: Callable[[Turn, bool], None]) -> None:
         """Remove a request at the end of the current step. `on_left` receives whether it was still decoding then."""
         self._leaving.append((turn, on_left))
-        self._interrupt()
+        if self._busy_until is not None:
+            self._busy_until = self._batch.cut_run(self._clock.now, self._busy_until)
+            self._timer.set(self._busy_until)
 
     def tokens_left(self, turn: Turn) -> int:
-        """Return how many output tokens a decoding request still needs."""
-        made = self._batch.made(turn.request_id) if turn.request_id in self._batch else 0
-        return turn.steps_left - made
+        """Return how many output tokens a request still needs."""
+        work = self._decoding.get(turn.request_id)
+        return turn.answer_tokens - (
+            turn.generated if work is None else work.generated + self._batch.made(turn.request_id)
+        )
 
-    def loaded(self, transfer: SessionTransfer) -> None:
+    def loaded(self, transfer: Transfer) -> None:
         """Resume the step that waits for this cache."""
         if transfer in self._stalled_on:
             self._stalled_on.discard(transfer)
             if not self._stalled_on:
                 step_s = self._chunk_step_s()
-                self._schedule(max(self._started_s + step_s, self._clock.now + step_s * self._tail_share))
+                self._busy_until = max(self._started_s + step_s, self._clock.now + step_s * self._tail_share)
+                self._timer.set(self._busy_until)
 
-    def _interrupt(self) -> None:
-        if not self._busy:
-            self._begin()
-        elif not self._chunk:
-            end_s = self._batch.cut_run(self._clock.now, self._ends_s)
-            if end_s != self._ends_s:
-                self._schedule(end_s)
+    def _run(self) -> None:
+        self.advance(self._clock.now)
+        self._timer.set(self._busy_until)
 
-    def _schedule(self, end_s: float) -> None:
-        self._version += 1
-        self._ends_s = end_s
-        self._clock.at(end_s, partial(self._boundary, self._version))
-
-    def _boundary(self, version: int) -> None:
-        if version != self._version:
-            return
-        finished = [self._decoding[name] for name in self._batch.finish_run()]
-        for turn in finished:
-            self._remove(turn)
-        finished += self._end_chunk()
-        for turn, on_left in self._leaving:
-            on_left(turn, self._remove(turn))
-        self._leaving.clear()
-        self._busy = False
-        for turn in finished:
-            turn.finished_s = self._clock.now
-            self._on_finished(self, turn)
-        if not self._busy:
-            self._begin()
-
-    def _end_chunk(self) -> list[Turn]:
-        finished = []
-        computed = sum(tokens for _, tokens in self._chunk)
-        if computed >= MIN_TIMED_TOKENS:
-            self.estimate.computed((self._clock.now - self._started_s) / (computed + len(self._decoding)))
-        for turn, tokens in self._chunk:
-            turn.prefill_left -= tokens
-            turn.step_extra_s = 0.0
-            if not turn.prefill_left:
-                self._prefilling.remove(turn)
-                turn.first_token_s = self._clock.now
-                self._on_first_token(self, turn)
-                turn.steps_left = turn.answer_tokens - 1
-                if turn.steps_left:
-                    self._decode(turn)
-                else:
-                    finished.append(turn)
-        self._chunk = []
-        return finished
-
-    def _decode(self, turn: Turn) -> None:
-        self._decoding[turn.request_id] = turn
-        self._batch.join(turn.request_id, turn.memory_tokens - turn.steps_left, turn.steps_left)
-
-    def _remove(self, turn: Turn) -> bool:
-        if self._decoding.pop(turn.request_id, None) is None:
-            return False
-        turn.steps_left -= self._batch.leave(turn.request_id)
-        return True
-
-    def _begin(self) -> None:
-        while self._ready and len(self._decoding) + len(self._prefilling) < self.profile.max_running:
-            turn = self._ready.popleft()
-            if turn.prefill_left:
-                self._prefilling.append(turn)
+    @override
+    def _plan_step(self, at_s: float, events: list[EngineEvent]) -> int:
+        """Start all waiting requests, and share the step's tokens among prefills by priority and arrival."""
+        while self._waiting and self.running < self.profile.max_running:
+            work = self._next_waiting()
+            turn = self._turns[work.sequence.request_id]
+            if turn.generated:
+                work.generated = turn.generated
+                self._decode(work, at_s, events)
             else:
-                self._decode(turn)
-        self._started_s = self._clock.now
-        self._busy = bool(self._decoding or self._prefilling)
-        if self._prefilling:
-            self._begin_chunk()
-        elif self._decoding:
-            self._schedule(self._batch.start_run(self._started_s, None))
+                work.table.computed = turn.loaded_tokens
+                self._prefilling[work.sequence.request_id] = work
+        self._prefilling = {work.sequence.request_id: work for work in by_rank(self._prefilling)}
+        budget = self.profile.max_batched_tokens
+        for work in self._prefilling.values():
+            work.chunk = min(budget, work.wanted - work.table.computed)
+            budget -= work.chunk
+        return 0
 
-    def _begin_chunk(self) -> None:
+    @override
+    def _end_of_step(self, at_s: float, chunks: Sequence[tuple[int, int]], loaded_tokens: int) -> float | None:
+        self._started_s = at_s
+        if not chunks:
+            return super()._end_of_step(at_s, chunks, loaded_tokens)
         self._batch.start_step()
-        room = self.profile.max_batched_tokens
-        for turn in sorted(self._prefilling, key=lambda item: not item.session.priority):
-            tokens = min(room, turn.prefill_left)
-            self._chunk.append((turn, tokens))
-            room -= tokens
-            if not room:
-                break
-        self._stalled_on = {
-            turn.load
-            for turn, _ in self._chunk
-            if turn.load is not None and not (turn.load.done or turn.load.cancelled)
-        }
-        if self._stalled_on:
-            self._version += 1
-        else:
-            self._schedule(self._started_s + self._chunk_step_s())
+        loads = [turn.load for turn, _, _ in self._chunks()]
+        self._stalled_on = {load for load in loads if load is not None and not (load.done or load.cancelled)}
+        return math.inf if self._stalled_on else at_s + self._chunk_step_s()
+
+    def _chunks(self) -> list[tuple[Turn, int, int]]:
+        """Return the request of each chunk of the step, its tokens, and its end in the prompt."""
+        works = [work for work in self._prefilling.values() if work.chunk]
+        return [(self._turns[work.sequence.request_id], work.chunk, work.table.computed + work.chunk) for work in works]
 
     def _chunk_step_s(self) -> float:
         """Return the seconds of the current step. Prefills read the tokens before their chunks, as decodes do."""
-        ends = [(tokens, turn.prompt_end - turn.prefill_left + tokens, turn) for turn, tokens in self._chunk]
-        batch = len(self._batch) + len(self._chunk)
-        read_tokens = self._batch.context + sum(end - tokens for tokens, end, _ in ends)
-        seconds = self.profile.mixed_step_s(batch, read_tokens, [(tokens, end) for tokens, end, _ in ends])
-        return seconds + sum(turn.step_extra_s for turn, _ in self._chunk)
+        chunks = self._chunks()
+        read_tokens = self._batch.context + sum(end - tokens for _, tokens, end in chunks)
+        sizes = [(tokens, end) for _, tokens, end in chunks]
+        seconds = self.profile.mixed_step_s(len(self._batch) + len(chunks), read_tokens, sizes)
+        return seconds + sum(turn.step_extra_s for turn, _, _ in chunks)
+
+    @override
+    def _finish_operation(self, at_s: float, events: list[EngineEvent]) -> None:
+        self._ending = True
+        super()._finish_operation(at_s, events)
+        leaving, self._leaving = self._leaving, []
+        for turn, on_left in leaving:
+            on_left(turn, self._remove(turn))
+        self._ending = False
+        finished, self._finished = self._finished, []
+        for turn in finished:
+            turn.finished_s = at_s
+            self._on_finished(self, turn)
+
+    @override
+    def _finish_chunks(self, works: Sequence[ChunkedWork], at_s: float, events: list[EngineEvent]) -> None:
+        computed = sum(work.chunk for work in works)
+        if computed >= MIN_TIMED_TOKENS:
+            self.estimate.computed((at_s - self._started_s) / (computed + len(self._decoding)))
+        for work in works:
+            self._turns[work.sequence.request_id].step_extra_s = 0.0
+        super()._finish_chunks(works, at_s, events)
+
+    @override
+    def _token(self, work: ChunkedWork, at_s: float, events: list[EngineEvent]) -> None:
+        turn = self._turns[work.sequence.request_id]
+        turn.first_token_s = at_s
+        self._on_first_token(self, turn)
+
+    @override
+    def _due_in(self, work: ChunkedWork, made: int) -> int:
+        """Return the steps until a request ends: its memory never grows."""
+        return work.sequence.output_tokens - made
+
+    @override
+    def _store(
+        self, work: ChunkedWork, computed: int, at_s: float, events: list[EngineEvent], *, loaded: bool = False
+    ) -> None:
+        """Record what is computed. Nothing is kept for other requests."""
+        work.table.computed = computed
+
+    @override
+    def _end(self, work: ChunkedWork, at_s: float, events: list[EngineEvent]) -> None:
+        self._live.discard(work.sequence.request_id)
+        self._finished.append(self._turns.pop(work.sequence.request_id))
+
+    def _remove(self, turn: Turn) -> bool:
+        work = self._decoding.get(turn.request_id)
+        if work is None:
+            return False
+        self._stop(work)
+        turn.generated = work.generated
+        self._live.discard(turn.request_id)
+        del self._turns[turn.request_id]
+        return True

@@ -5,7 +5,6 @@ The router decides; the fleet carries out its decisions as the gateway, the node
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
@@ -17,14 +16,14 @@ from routing.values.inference_request import InferenceRequest
 from routing.values.load_options import Fetch
 from routing.values.observation import Completed, FirstToken
 from simulator.engine_models.engine_profile import EngineProfile
+from simulator.link import QueuedLink, Transfer
 from simulator.sessions.engine_memory import EngineMemory, Prefetched
 from simulator.sessions.hardware import DECOMPRESS_S_PER_TOKEN, ENGINES, ENGINES_PER_NODE, Hardware
-from simulator.sessions.links import SessionLink, SessionTransfer
 from simulator.sessions.session_engine import SessionEngine
 from simulator.sessions.session_nodes import NODE_NAMES, SessionNodes
 from simulator.sessions.systems import System, router_of
 from simulator.sessions.turn import BLOCK_TOKENS, Session, Turn
-from simulator.virtual_clock import VirtualClock
+from simulator.virtual_clock import Timer, VirtualClock
 
 _WAKE_S = 0.001
 """Resolution of the router's timer, as in the gateway."""
@@ -34,7 +33,7 @@ class SessionFleet:
     """The fleet under the virtual clock.
 
     Mutable state: `router`, `engines`, `nodes`, and their contents; `_turns` (requests in the system by id), `_open`
-    (session → its advisory), and `_wake_s` (the router's timer).
+    (session → its advisory), and the router's timer.
     """
 
     def __init__(
@@ -56,8 +55,8 @@ class SessionFleet:
                 clock,
                 profile,
                 EngineMemory(memory_tokens, system.memory_order, pinned=system.pinned),
-                SessionLink(f"loads of engine {number}", hardware.pcie_bytes_per_s, clock),
-                SessionLink(f"stores of engine {number}", hardware.pcie_bytes_per_s, clock),
+                QueuedLink(hardware.pcie_bytes_per_s, clock),
+                QueuedLink(hardware.pcie_bytes_per_s, clock),
                 self._first_token,
                 self._finished,
                 layerwise=system.layerwise,
@@ -71,7 +70,7 @@ class SessionFleet:
         self._numbers = count()
         self._turns: dict[str, Turn] = {}
         self._open: dict[int, Advised] = {}
-        self._wake_s = math.inf
+        self._timer = Timer(clock, lambda: self._carry_out(self.router.tick(clock.now)))
 
     def join(self, session: Session, number: int) -> None:
         """Add a session whose last request ran on an engine, with its cache there."""
@@ -136,9 +135,7 @@ class SessionFleet:
         if self._open.get(session.session_id) is advised:
             self.invalidate(session)
 
-    def _prefetch(
-        self, session: Session, engine: SessionEngine, advised: Advised, move: SessionTransfer | None
-    ) -> None:
+    def _prefetch(self, session: Session, engine: SessionEngine, advised: Advised, move: Transfer | None) -> None:
         """Load a session's cache into the memory of its reserved engine, as far as its node has it or receives it."""
         in_dram = self.nodes.dram_blocks(session, engine.node)
         blocks = in_dram
@@ -147,7 +144,7 @@ class SessionFleet:
         tokens = blocks * BLOCK_TOKENS
         prefetched = Prefetched(session.session_id, tokens, self.clock.now, priority=session.priority)
         if blocks and engine.memory.prefetch(prefetched):
-            prefetched.transfer = SessionTransfer(
+            prefetched.transfer = Transfer(
                 [engine.load_link],
                 blocks * self.nodes.block_bytes,
                 lambda item: self.nodes.use.landed(session.session_id, engine.node, item.chunk_bytes),
@@ -196,14 +193,8 @@ class SessionFleet:
             elif isinstance(outcome, Rejected):
                 raise AssertionError(f"{outcome.request_id} was rejected ({outcome.code}), but clients wait for ever")
         due_s = self.router.next_wake(self.clock.now) if self.router.waiting else None
-        if due_s is not None and due_s < self._wake_s:
-            self._wake_s = max(due_s, self.clock.now + _WAKE_S)
-            self.clock.at(self._wake_s, self._tick, self._wake_s)
-
-    def _tick(self, wake_s: float) -> None:
-        if wake_s == self._wake_s:
-            self._wake_s = math.inf
-            self._carry_out(self.router.tick(self.clock.now))
+        if due_s is not None and (self._timer.due_s is None or due_s < self._timer.due_s):
+            self._timer.set(max(due_s, self.clock.now + _WAKE_S))
 
     def _serve(self, turn: Turn, decision: Decision) -> None:
         session, engine = turn.session, self._by_name[decision.engine_id]
@@ -247,12 +238,12 @@ class SessionFleet:
 
     def start_waiting(self, engine: SessionEngine) -> None:
         """Assign memory to the waiting requests in order."""
-        while engine.waiting:
-            turn = engine.waiting[0]
+        while engine.unplaced:
+            turn = engine.unplaced[0]
             prefetched = engine.memory.prefetched.get(turn.session.session_id)
             if not engine.memory.reserve(turn.memory_tokens, turn.session.session_id):
                 return
-            engine.waiting.popleft()
+            engine.unplaced.popleft()
             landed = 0
             if prefetched is not None and prefetched.transfer is not None:
                 landed = prefetched.landed_tokens // BLOCK_TOKENS
@@ -277,19 +268,19 @@ class SessionFleet:
         elif self.system.ordered:
             self.clock.after(self.nodes.patience_s(turn, engine), self._stop_late, turn, engine, load, landed)
 
-    def _stop_late(self, turn: Turn, engine: SessionEngine, load: SessionTransfer, landed: int) -> None:
+    def _stop_late(self, turn: Turn, engine: SessionEngine, load: Transfer, landed: int) -> None:
         if turn.load is load and not turn.admitted:
             turn.load = None
             self.nodes.stop(load)
             turn.expect_load(landed * BLOCK_TOKENS, turn.source)
             engine.admit(turn)
 
-    def _nearly_loaded(self, load: SessionTransfer, engine: SessionEngine) -> bool:
+    def _nearly_loaded(self, load: Transfer, engine: SessionEngine) -> bool:
         """Return whether the remaining chunks would load within one step, so that the batch hardly has to wait."""
         link = engine.load_link
         return load.all_released and link.booked[True] / link.bytes_per_s <= engine.step_s
 
-    def _chunk_loaded(self, turn: Turn, engine: SessionEngine, load: SessionTransfer) -> None:
+    def _chunk_loaded(self, turn: Turn, engine: SessionEngine, load: Transfer) -> None:
         if not turn.admitted and (load.done or self._nearly_loaded(load, engine)):
             turn.admitted = True
             engine.admit(turn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,14 +11,46 @@ from kvstore.transactions.expected_blocks import Expected
 from routing.advisories.advised_routing import Staging
 from routing.ledger.node_loads import NodeLoads
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.kv_nodes.node_stores import NodeStores
+from simulator.kv_nodes.node_cache import NodeStores
+from simulator.link import QueuedLink, Transfer
 from simulator.sessions.hardware import COMPRESSION, NODES, Hardware
-from simulator.sessions.links import SessionLink, SessionTransfer
-from simulator.sessions.prefetch_use import PrefetchUse
 from simulator.sessions.session_engine import SessionEngine
 from simulator.sessions.systems import System
 from simulator.sessions.turn import BLOCK_TOKENS, Session, Turn
 from simulator.virtual_clock import VirtualClock
+
+
+class PrefetchUse:
+    """Counts bytes that prefetches deliver, by session and node, as used or wasted once the session's request arrives.
+
+    Mutable state: `wasted_bytes`, `used_bytes`, `_unused`.
+    """
+
+    def __init__(self) -> None:
+        self.used_bytes = 0.0
+        self._gone_bytes = 0.0
+        self._unused: defaultdict[int, dict[str, float]] = defaultdict(dict)
+
+    @property
+    def wasted_bytes(self) -> float:
+        """Bytes that no request has used, including those that can still be used."""
+        return self._gone_bytes + sum(sum(nodes.values()) for nodes in self._unused.values())
+
+    def landed(self, session_id: int, node: str, size: float) -> None:
+        """Count bytes that a prefetch delivered to a node or one of its engines."""
+        nodes = self._unused[session_id]
+        nodes[node] = nodes.get(node, 0.0) + size
+
+    def arrived(self, session_id: int, node: str) -> None:
+        """Count the bytes on the node that serves the session's request as used, and the others as wasted."""
+        nodes = self._unused.pop(session_id, {})
+        self.used_bytes += nodes.pop(node, 0.0)
+        self._gone_bytes += sum(nodes.values())
+
+    def evicted(self, session_id: int) -> None:
+        """Count bytes that were evicted from DRAM before their request arrived as wasted."""
+        self._gone_bytes += sum(self._unused.pop(session_id, {}).values())
+
 
 NODE_NAMES = tuple(f"node-{number + 1}" for number in range(NODES))
 REMOTE = "remote"
@@ -29,7 +62,7 @@ _DISK_BYTES = 8e12
 """Per node; more than the caches of any run."""
 
 
-def _ignored(_transfer: SessionTransfer) -> None:
+def _ignored(_transfer: Transfer) -> None:
     pass
 
 
@@ -43,7 +76,7 @@ class _Load:
     blocks: int
     ssd_blocks: int
     begun_s: float
-    disk_read: SessionTransfer | None
+    disk_read: Transfer | None
 
 
 @dataclass(slots=True, eq=False)
@@ -51,9 +84,9 @@ class _Move:
     """A staging in progress."""
 
     staging: Staging
-    transfer: SessionTransfer
+    transfer: Transfer
     expected: Expected
-    disk_read: SessionTransfer | None
+    disk_read: Transfer | None
 
 
 class SessionNodes:
@@ -73,10 +106,10 @@ class SessionNodes:
         dram_blocks = max(1, int(hardware.dram_bytes / self.block_bytes))
         self._stores = NodeStores(NODE_NAMES, dram_blocks, disk_blocks, int(self.block_bytes))
         self._remote: dict[int, int] = {}
-        self.nics = {node: SessionLink(f"NIC of {node}", hardware.nic_bytes_per_s, clock) for node in NODE_NAMES}
-        self.uplinks = {node: SessionLink(f"uplink of {node}", hardware.nic_bytes_per_s, clock) for node in NODE_NAMES}
-        self.disks = {node: SessionLink(f"disk of {node}", hardware.disk_bytes_per_s, clock) for node in NODE_NAMES}
-        self._loads: dict[SessionTransfer, _Load] = {}
+        self.nics = {node: QueuedLink(hardware.nic_bytes_per_s, clock) for node in NODE_NAMES}
+        self.uplinks = {node: QueuedLink(hardware.nic_bytes_per_s, clock) for node in NODE_NAMES}
+        self.disks = {node: QueuedLink(hardware.disk_bytes_per_s, clock) for node in NODE_NAMES}
+        self._loads: dict[Transfer, _Load] = {}
         self._moves: dict[int, _Move] = {}
         self._staged: dict[int, int] = {}
         """Last staged block → session, until the block leaves DRAM."""
@@ -129,8 +162,8 @@ class SessionNodes:
     # -- loads of requests
 
     def load(
-        self, turn: Turn, engine: SessionEngine, landed: int, on_chunk: Callable[[SessionTransfer], None]
-    ) -> SessionTransfer | None:
+        self, turn: Turn, engine: SessionEngine, landed: int, on_chunk: Callable[[Transfer], None]
+    ) -> Transfer | None:
         """Load a request's blocks after the first `landed` into an engine; return None if the source has none of them.
 
         Blocks that the source has lost since the decision are left out of `turn.loaded_tokens`.
@@ -138,7 +171,7 @@ class SessionNodes:
         keys, link = turn.keys[: turn.loaded_tokens // BLOCK_TOKENS], engine.load_link
         if turn.source == REMOTE:
             size = (len(keys) - landed) * self.block_bytes
-            return SessionTransfer([self.nics[engine.node], link], size, on_chunk, urgent=True).start()
+            return Transfer([self.nics[engine.node], link], size, on_chunk, urgent=True).start()
         if not turn.source:
             return None
         tiers = self._stores.caches[turn.source].read(keys, self._clock.now)
@@ -156,9 +189,9 @@ class SessionNodes:
         ssd_blocks, disk_read = wanted - in_dram, None if move is None else move.transfer
         if ssd_blocks and move is None:
             disk = [self.disks[turn.source]]
-            disk_read = SessionTransfer(disk, ssd_blocks * self.block_bytes, _ignored, urgent=True).start()
+            disk_read = Transfer(disk, ssd_blocks * self.block_bytes, _ignored, urgent=True).start()
         links = [link] if turn.source == engine.node else [self.nics[engine.node], link]
-        transfer = SessionTransfer(
+        transfer = Transfer(
             links,
             wanted * self.block_bytes,
             lambda item: self._loaded(item, engine, on_chunk),
@@ -176,7 +209,7 @@ class SessionNodes:
         """Return how long an engine waits for a request's load before it computes the blocks."""
         return engine.estimate.patience_s(turn.loaded_tokens, _LOAD_TIMEOUT_S, _MAX_LOAD_RATIO)
 
-    def stop(self, transfer: SessionTransfer) -> None:
+    def stop(self, transfer: Transfer) -> None:
         """Stop a load that is late. The engine discards what has arrived."""
         load, now = self._loads.pop(transfer), self._clock.now
         transfer.cancel()
@@ -187,9 +220,7 @@ class SessionNodes:
         lengths = load.blocks, seconds, now, load.ssd_blocks
         self.ledger.late(load.engine.name, load.source, *lengths, load.request_id)
 
-    def _loaded(
-        self, transfer: SessionTransfer, engine: SessionEngine, on_chunk: Callable[[SessionTransfer], None]
-    ) -> None:
+    def _loaded(self, transfer: Transfer, engine: SessionEngine, on_chunk: Callable[[Transfer], None]) -> None:
         if transfer.done:
             load, now = self._loads.pop(transfer), self._clock.now
             size, seconds = int(load.blocks * self.block_bytes), now - load.begun_s
@@ -208,7 +239,7 @@ class SessionNodes:
             waiting[target] = waiting.get(target, 0.0) + move.staging.move_s
         return waiting
 
-    def stage(self, session: Session, staging: Staging, expected: Expected) -> SessionTransfer | None:
+    def stage(self, session: Session, staging: Staging, expected: Expected) -> Transfer | None:
         """Move blocks to another node, or from a node's disk to its DRAM; return None if the source has lost them."""
         self.end_move(session)
         source, target, keys = staging.source, staging.target, staging.keys
@@ -217,12 +248,12 @@ class SessionNodes:
             return None
         size, disk, read = tiers.blocks * self.block_bytes, self.disks[source], None
         if source == target:
-            transfer = SessionTransfer([disk], size, lambda item: self._moved(session, item), urgent=False)
+            transfer = Transfer([disk], size, lambda item: self._moved(session, item), urgent=False)
         else:
             on_disk = tiers.blocks - tiers.dram
             if on_disk:
-                read = SessionTransfer([disk], on_disk * self.block_bytes, _ignored, urgent=False).start()
-            transfer = SessionTransfer(
+                read = Transfer([disk], on_disk * self.block_bytes, _ignored, urgent=False).start()
+            transfer = Transfer(
                 [self.nics[target]],
                 size,
                 lambda item: self._moved(session, item),
@@ -252,7 +283,7 @@ class SessionNodes:
                 move.disk_read.cancel()
             self._settle(session, move)
 
-    def _moved(self, session: Session, transfer: SessionTransfer) -> None:
+    def _moved(self, session: Session, transfer: Transfer) -> None:
         move = self._moves[session.session_id]
         self.use.landed(session.session_id, move.staging.target, transfer.chunk_bytes)
         if transfer.done:
@@ -294,7 +325,7 @@ class SessionNodes:
         links = [engine.store_link, *([self.uplinks[engine.node]] if self.store == "remote" else ())]
         size = (len(keys) - first) * self.block_bytes
 
-        def written(transfer: SessionTransfer) -> None:
+        def written(transfer: Transfer) -> None:
             if not transfer.done:
                 return
             if self.store == "remote":
@@ -303,7 +334,7 @@ class SessionNodes:
             self._put(engine.node, keys[first:], keys[first - 1] if first else None)
             self._write_through(engine.node, urgent=True, on_chunk=partial(self._on_disk, session, len(keys)))
 
-        SessionTransfer(links, size, written, urgent=True).start()
+        Transfer(links, size, written, urgent=True).start()
 
     def check(self) -> None:
         """Raise if a part is inconsistent, or a link has carried more than its bandwidth allows."""
@@ -313,7 +344,7 @@ class SessionNodes:
 
     # -- inner
 
-    def _on_disk(self, session: Session, blocks: int, write: SessionTransfer) -> None:
+    def _on_disk(self, session: Session, blocks: int, write: Transfer) -> None:
         if write.done and blocks == session.context_tokens // BLOCK_TOKENS:
             self._demote(session)
 
@@ -327,13 +358,11 @@ class SessionNodes:
         self._stores.caches[node].put(keys, self._clock.now, parent=parent, expected=expected)
         self._publish(node)
 
-    def _write_through(
-        self, node: str, *, urgent: bool, on_chunk: Callable[[SessionTransfer], None] = _ignored
-    ) -> None:
+    def _write_through(self, node: str, *, urgent: bool, on_chunk: Callable[[Transfer], None] = _ignored) -> None:
         """Carry the blocks that a node has begun to write to its disk."""
         blocks = self._stores.caches[node].take_written()
         if blocks:
-            SessionTransfer([self.disks[node]], blocks * self.block_bytes, on_chunk, urgent=urgent).start()
+            Transfer([self.disks[node]], blocks * self.block_bytes, on_chunk, urgent=urgent).start()
 
     def _publish(self, node: str) -> None:
         for key, (_, in_dram) in self._stores.publish_changes(node).items():

@@ -11,14 +11,13 @@ import msgspec
 
 from routing.advisories.agent_workflows import AgentWorkflows
 from simulator.sessions.agents import ROLES, AgentProject, profiled_call_graph
-from simulator.sessions.client import NextTurn, SessionClient
 from simulator.sessions.conversations import LEAD_MEAN_S, Conversations
 from simulator.sessions.hardware import ENGINES, MAX_CONTEXT, SERVED_MODELS, Hardware
 from simulator.sessions.migration import SessionMigration
 from simulator.sessions.session_fleet import SessionFleet
 from simulator.sessions.session_report import SessionReport, report_of
 from simulator.sessions.systems import system_named
-from simulator.sessions.turn import Session, Turn
+from simulator.sessions.turn import NextTurn, Session, SessionClient, Turn
 from simulator.virtual_clock import VirtualClock
 
 CacheOn = Literal["dram", "half", "disk"]

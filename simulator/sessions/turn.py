@@ -1,14 +1,17 @@
-"""A session, and one of its requests."""
+"""A session, one of its requests, and the protocol of the simulated clients that send them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from kvstore.keys.block_keys import key_seed, rekey_hashes
 
 if TYPE_CHECKING:
-    from simulator.sessions.links import SessionTransfer
+    from simulator.link import Transfer
+
 
 BLOCK_TOKENS = 64
 """Tokens of a block key. A context of tens of thousands of tokens has hundreds of keys, which costs under 1 ms."""
@@ -46,13 +49,13 @@ class Session:
 class Turn:
     """One request of a session. Mutable.
 
-    Times are in virtual seconds; `prefill_left` is in tokens, `steps_left` in decode steps as of its last join.
+    Times are in virtual seconds.
     """
 
     __slots__ = (
-        "admitted", "answer_tokens", "arrived_s", "context_tokens", "finished_s", "first_token_s",
-        "load", "loaded_tokens", "memory_tokens", "migrating", "prefill_left", "prompt_tokens", "request_id",
-        "session", "source", "step_extra_s", "steps_left",
+        "admitted", "answer_tokens", "arrived_s", "context_tokens", "finished_s", "first_token_s", "generated",
+        "load", "loaded_tokens", "memory_tokens", "migrating", "prompt_tokens", "request_id",
+        "session", "source", "step_extra_s",
     )  # fmt: skip
 
     def __init__(self, session: Session, prompt_tokens: int, answer_tokens: int, arrived_s: float) -> None:
@@ -62,15 +65,15 @@ class Turn:
         self.answer_tokens = answer_tokens
         self.arrived_s = arrived_s
         self.context_tokens = session.context_tokens
-        self.prefill_left = self.prompt_end
         self.memory_tokens = self.prompt_end + answer_tokens
         self.loaded_tokens = 0
         """Tokens of the context that are loaded; the others are computed."""
         self.source = ""
         """Node from which they are loaded."""
-        self.load: SessionTransfer | None = None
+        self.load: Transfer | None = None
         self.step_extra_s = 0.0
-        self.steps_left = 0
+        self.generated = 0
+        """Tokens of its answer that it had when it left an engine for another one."""
         self.admitted = False
         self.migrating = False
         self.first_token_s: float | None = None
@@ -89,4 +92,29 @@ class Turn:
     def expect_load(self, tokens: int, source: str) -> None:
         """Plan to load the first `tokens` tokens, and to compute the others."""
         self.loaded_tokens, self.source = tokens, source
-        self.prefill_left = self.prompt_end - tokens
+
+
+class NextTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A client's next request."""
+
+    session: Session
+    prompt_tokens: int
+    answer_tokens: int
+    after_s: float
+    """Seconds between the end of the client's previous request and this request."""
+    lead_s: float | None
+    """Seconds by which its advisory precedes the request; None if preceding agents send it, based on the call graph."""
+    agent: str = ""
+    """The agent that sends the request; empty for a person."""
+    workflow: int = 0
+    """The project that the agent works on."""
+
+
+class SessionClient(Protocol):
+    """One client in a closed loop."""
+
+    def sessions(self) -> list[Session]:
+        """Return the sessions that have a cache from the start."""
+
+    def next_turn(self) -> NextTurn:
+        """Return the request after the last returned one, which has been answered by then."""

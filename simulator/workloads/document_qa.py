@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from simulator.workloads.poisson_arrivals import poisson_times
+from simulator.workloads.arrival_pattern import poisson_times
 from simulator.workloads.trace import BLOCK_TOKENS, TraceRow
 
 _Length = Annotated[int, Meta(ge=1, le=1_000_000)]

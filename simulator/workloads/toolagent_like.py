@@ -16,8 +16,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from simulator.workloads.arrival_pattern import poisson_times
 from simulator.workloads.conversation_like import WorkloadShape, conversation_like
-from simulator.workloads.poisson_arrivals import poisson_times
 from simulator.workloads.trace import BLOCK_TOKENS, TraceRow
 
 _FIRST_TOOL_ID = 1 << 40

@@ -38,12 +38,6 @@ DUPLEX = ProcessingMode.FULL_DUPLEX_STREAMED
 
 
 @pytest.fixture
-async def engines() -> AsyncIterator[list[ScriptedEngine]]:
-    async with ScriptedEngine() as one, ScriptedEngine() as two:
-        yield [one, two]
-
-
-@pytest.fixture
 async def gateway(engines: list[ScriptedEngine], tmp_path: Path) -> AsyncIterator[ServedGateway]:
     async with served_gateway([engine.url for engine in engines], tmp_path) as gateway:
         yield gateway

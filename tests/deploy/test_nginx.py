@@ -107,12 +107,6 @@ async def nginx(tmp_path: Path, gateway_url: str, fleet: Fleet, late: str = "30s
 
 
 @pytest.fixture
-async def engines() -> AsyncIterator[list[ScriptedEngine]]:
-    async with ScriptedEngine() as one, ScriptedEngine() as two:
-        yield [one, two]
-
-
-@pytest.fixture
 async def gateway(engines: list[ScriptedEngine], tmp_path: Path) -> AsyncIterator[ServedGateway]:
     (tmp_path / "state").mkdir()
     async with served([engine.url for engine in engines], tmp_path / "state") as gateway:

@@ -126,7 +126,7 @@ def every_error_of_a_draft_is_listed_with_its_path(cast: Cast) -> None:
     page.goto(f"{cast.program.url}/policies/default")
     page.fill('[name="ttft_slo_s"]', "9000")
     page.fill('[name="prefill_window_tokens"]', "many")
-    page.fill("#document", page.input_value("#document").replace('"late_last"', '"late_lst"'))
+    page.fill("#edit-pane .cm-content", page.input_value("#document").replace('"late_last"', '"late_lst"'))
     page.click("#publish")
     errors = page.locator("#error-summary li")
     expect(errors).to_have_count(3)

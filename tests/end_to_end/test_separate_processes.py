@@ -117,6 +117,31 @@ async def test_killed_jobs_fail_no_decision_and_are_restarted(program: Program, 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+async def test_killed_bus_server_fails_no_decision_and_console_and_jobs_go_on_over_its_successor(
+    program: Program, seed: int
+) -> None:
+    async with signed_in(program) as client, deciding(program) as history:
+        await kill(program, "bus", seed)
+        # Web asks the gateway over the bus, and jobs wake over it and store what the gateway sends over it.
+        decided = len(history.decided)
+        await until(lambda: len(history.decided) > decided + 10)
+        await until_shown(client, program)
+        (stored,) = program.ask("SELECT count(*) FROM controlplane_decisionindex")
+        await until(lambda: program.ask("SELECT count(*) FROM controlplane_decisionindex") > [stored])
+    assert {(item.status, item.attempts) for item in history.decided} == {(200, 1)}
+
+
+async def until_shown(client: aiohttp.ClientSession, program: Program) -> None:
+    """Return once the console shows a running decision, which only the gateway holds."""
+    status, answer = program.post("/api/v1/route", {"model": SERVED_MODEL, "prompt": "never ended", "wait": False})
+    assert status == 200, answer
+    deadline = time.monotonic() + PATIENCE_S
+    while await status_of(client, f"{program.url}/fleet/decisions/{json.loads(answer)['decision_id']}") != 200:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 async def test_killed_gateway_loses_only_requests_in_flight_and_is_restarted(program: Program, seed: int) -> None:
     async with signed_in(program) as client:
         async with deciding(program) as history:
@@ -160,7 +185,7 @@ async def accepted(client: aiohttp.ClientSession, url: str, body: object) -> Asy
 async def test_killed_supervisor_leaves_no_process_and_nothing_that_blocks_a_restart(tmp_path: Path) -> None:
     for _ in range(2):
         with running_program(tmp_path / "var") as program:
-            parts = [program.part_pid(part) for part in ("gateway", "web", "jobs")]
+            parts = [program.part_pid(part) for part in ("gateway", "web", "jobs", "bus")]
             assert None not in parts
             program.process.kill()
             await until(lambda: not any(map(alive, parts)))  # noqa: B023 - called before the next round

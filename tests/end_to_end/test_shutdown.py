@@ -22,12 +22,11 @@ from bench.live.live_fleet import wait_for
 from bench.live.loopback_ports import free_ports
 from gateway.bus.snapshot_store import SnapshotStore
 from tests.gateway.scripted_engine import ScriptedEngine
-from tests.gateway.served_gateway import KEY, MODEL, SECRET, snapshot
+from tests.gateway.served_gateway import CHAT, KEY, MODEL, SECRET, snapshot
 from tests.patience import PATIENCE_S, until
 from tests.program import Program, running_program
 
 pytestmark = pytest.mark.processes
-CHAT = "/v1/chat/completions"
 
 
 @asynccontextmanager

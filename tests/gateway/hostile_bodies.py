@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from gateway.base.settings import PROXY_BODY_LIMIT
 from tests.gateway.loop_time import FORM_START
-from tests.gateway.served_gateway import MODEL
+from tests.gateway.served_gateway import CHAT, MODEL
 
 MIB = 1 << 20
 ROUND = 15 * MIB
@@ -51,7 +51,6 @@ def _form(size: int) -> bytes:
 
 
 COMPLETIONS = "/v1/completions"
-CHAT = "/v1/chat/completions"
 ROUTE = "/api/v1/route"
 
 

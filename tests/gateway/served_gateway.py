@@ -30,6 +30,9 @@ OTHER_KEY = "hw_test_key_of_tenant_b"
 MODEL = "tiny"
 SECRET = b"a fleet secret that is for tests only"
 KEYRING = Keyring.of(SECRET)
+CHAT = "/v1/chat/completions"
+BODY = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 40}]}
+STREAM = {**BODY, "stream": True}
 
 
 class ServedGateway:
@@ -66,6 +69,30 @@ class ServedGateway:
         headers = {"authorization": f"Bearer {key}"} if key is not None else {}
         async with self.client.get(self.url + path, headers=headers) as response:
             return response.status, await response.json()
+
+    async def stream(self, body: Any = STREAM, **headers: str) -> tuple[list[bytes], Any]:
+        """Return the chunks of a streamed chat completion and the response's headers."""
+        sent = {"authorization": f"Bearer {KEY}", **headers}
+        async with self.client.post(self.url + CHAT, json=body, headers=sent) as response:
+            assert response.status == 200, await response.read()
+            return [chunk async for chunk in response.content.iter_any()], response.headers
+
+    async def decided(self, **more: Any) -> str:
+        """Return the id of a decision about a prompt of four blocks."""
+        question = {"model": MODEL, "block_hashes": [1, 2, 3, 4], "wait": False, **more}
+        status, answer, _ = await self.post("/api/v1/route", question)
+        assert status == 200
+        return str(answer["decision_id"])
+
+    async def report(self, decision_id: str, verb: str, body: Any = None, **more: Any) -> Any:
+        """Report an outcome of a decision, as its caller would."""
+        return await self.post(f"/api/v1/requests/{decision_id}/{verb}", body or {}, **more)
+
+    def is_idle(self) -> bool:
+        """Return whether the only pool has neither a reservation nor a queued request."""
+        router = self.pool.router
+        router.check()
+        return len(router.reservations) == 0 and len(router.waiting) == 0
 
     async def metrics(self) -> str:
         """Return the metrics text."""

@@ -11,10 +11,9 @@ import pytest
 
 from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.gateway.scripted_engine import ScriptedEngine
-from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
+from tests.gateway.served_gateway import CHAT, KEY, MODEL, ServedGateway, served
 
 CANARY = "CANARY7f3a"
-CHAT = "/v1/chat/completions"
 MESSAGES = [{"role": "user", "content": f"{CANARY} " * 20}]
 GOOD = {"model": MODEL, "messages": MESSAGES}
 ROUND_ROBIN = RoutingPolicy(placement=Stage(name="round_robin"))

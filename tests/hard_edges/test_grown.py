@@ -19,7 +19,7 @@ import pytest
 
 from bench.live.live_fleet import MODEL, engine_command, wait_for
 from bench.live.loopback_ports import free_ports
-from gateway.bus.wake_up_age import NAME
+from gateway.bus.bus_metrics import WAKE_UP_AGE
 from tests.controlplane.automation.actuators.http_exchange import http_server
 from tests.hard_edges.gateway_fleet import metrics_of, version_of
 from tests.patience import PATIENCE_S, wait_until
@@ -208,7 +208,7 @@ def test_second_beat_takes_over_when_the_first_is_killed(grown: Grown) -> None:
     url = f"http://127.0.0.1:{web_port}"
 
     def age_s() -> float:
-        match = re.search(rf"^{NAME} (\S+)$", metrics_of(url), re.MULTILINE)
+        match = re.search(rf"^{WAKE_UP_AGE} (\S+)$", metrics_of(url), re.MULTILINE)
         assert match is not None
         return float(match[1])
 

@@ -19,11 +19,10 @@ from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.controlplane.automation.world import World
 from tests.controlplane.conftest import bus, policy, pool, region
 from tests.gateway.scripted_engine import ScriptedEngine
-from tests.gateway.served_gateway import MODEL, ServedGateway, served
+from tests.gateway.served_gateway import CHAT, MODEL, ServedGateway, served
 from tests.patience import until
 
 __all__ = ["bus", "policy", "pool", "region"]
-CHAT = "/v1/chat/completions"
 TURNS = RoutingPolicy(placement=Stage(name="round_robin"), order=Stage(name="fifo"))
 SICK = 5
 

@@ -13,7 +13,7 @@ import pytest
 from tests.named_tests import ROOT
 
 TOOLS = ("bash", "cat", "cut", "dirname", "mkdir", "cp", "sha256sum")
-NEEDS = ("requirements.txt", "constraints.txt", "requirements.lock", ".ci/setup-python")
+NEEDS = ("requirements.lock", "requirements-dev.lock", ".ci/setup-python")
 # It answers the script's version check like an interpreter of its version.
 STAND_IN = """#!{bash}
 if [ "$1" = -c ]; then {{ echo "import sys; sys.version_info = {version}"; echo "$2"; }} | {python} -; exit; fi

@@ -1,4 +1,4 @@
-"""Limits of files and functions, and banned words."""
+"""Limits of files, folders, and functions, which no linter here has."""
 
 import ast
 from collections import Counter
@@ -49,14 +49,10 @@ def test_no_line_of_a_script_is_over_120_columns() -> None:
     assert not wide, "make format breaks code; break comments and texts by hand"
 
 
-def test_no_folder_of_the_front_end_holds_over_20_files() -> None:
-    folders = Counter(path.parent for path in [*SCRIPTS, *ROOT.glob("web/frontend/**/*.css")])
-    assert not [str(folder.relative_to(ROOT)) for folder, files in folders.items() if files > 20]
-
-
 def test_no_folder_holds_over_20_files() -> None:
-    folders = Counter(path.parent for path in SOURCES if path.name != "__init__.py")
-    assert not [str(folder.relative_to(ROOT)) for folder, files in folders.items() if files > 20]
+    files = [*SOURCES, *SCRIPTS, *ROOT.glob("web/frontend/**/*.css")]
+    folders = Counter((path.parent, path.suffix == ".py") for path in files if path.name != "__init__.py")
+    assert not [str(folder.relative_to(ROOT)) for (folder, _), number in folders.items() if number > 20]
 
 
 def test_no_function_is_over_60_lines() -> None:
@@ -69,49 +65,5 @@ def test_no_function_is_over_60_lines() -> None:
     assert not long
 
 
-def test_every_function_has_a_return_type() -> None:
-    silent = [
-        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
-        for path in SOURCES
-        if "tests" not in path.parts
-        for node in functions(path)
-        if node.returns is None
-    ]
-    assert not silent
-
-
 def test_no_module_has_a_catch_all_name() -> None:
     assert not [path for path in SOURCES if path.stem in BANNED_NAMES]
-
-
-def test_every_module_has_a_docstring() -> None:
-    silent = [
-        str(path.relative_to(ROOT))
-        for path in SOURCES
-        if "tests" not in path.parts and path.read_text().strip() and ast.get_docstring(ast.parse(text(path))) is None
-    ]
-    assert not silent
-
-
-def test_no_code_has_an_unfinished_marker() -> None:
-    marks = ("TO" + "DO", "FIX" + "ME", "NotImplemented" + "Error")
-    unfinished = [
-        f"{path.relative_to(ROOT)}: {mark}"
-        for path in [*SOURCES, *FRONTEND]
-        for mark in marks
-        if mark in path.read_text()
-    ]
-    assert not unfinished
-
-
-def test_no_deserializer_can_run_code() -> None:
-    banned = ("import pickle", "yaml.load(", "marshal.loads", "eval(", "exec(")
-    here = Path(__file__)
-    readers = [
-        f"{path.relative_to(ROOT)}: {word}"
-        for path in SOURCES
-        if path != here
-        for word in banned
-        if any(line.strip().startswith(word) or f" {word}" in line for line in text(path).splitlines())
-    ]
-    assert not readers

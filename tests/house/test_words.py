@@ -1,4 +1,4 @@
-"""Names, docstrings, comments, and pages use standard terms (bench/house/words.py)."""
+"""Names, docstrings, comments, and pages use standard terms (words.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.house.words import broken_words, spoken, spoken_by_the_console
+from tests.house.words import broken_words, spoken, spoken_by_the_console
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = (
@@ -17,8 +17,8 @@ PARTS = (
     "headway_client", "bench", "tests", "docs",
 )  # fmt: skip
 LISTS = (
-    "docs/decisions/", "docs/papers.md", "docs/evidence.md", "bench/house/", "bench/evidence/chapters/",
-    "tests/bench/test_house.py", "tests/house/test_words.py", "simulator/workloads/prompt_text.py",
+    "docs/decisions/", "docs/papers.md", "docs/evidence.md", "bench/house/", "bench/evidence/chapters/", "tests/house/",
+    "simulator/workloads/prompt_text.py",
 )  # fmt: skip
 """Files that list words, quote papers, or document retired words."""
 BY_DJANGO = {"Command", "Meta", "SessionStore"}
@@ -51,3 +51,41 @@ def test_public_class_name_has_one_meaning() -> None:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and node.name not in BY_DJANGO:
                     defined[node.name].append(file)
     assert {name: paths for name, paths in defined.items() if len(paths) > 1} == {}
+
+
+def test_words_are_listed_with_their_lines(tmp_path: Path) -> None:
+    (tmp_path / "b.py").write_text("import gateway\n# A ticket that nobody hears.\n")
+    assert list(broken_words(tmp_path, [""])) == [("b.py:2", ["ticket"])]
+
+
+def test_names_docstrings_and_comments_with_figures_of_speech_are_listed(tmp_path: Path) -> None:
+    code = [
+        '"""Whoever asks."""', "def tell(place: int, *, found: int) -> None:", "    each, rest = place, found",
+        "def test_nobody_looks() -> None:", "    x.told = 1", "def place() -> None: ...",
+    ]  # fmt: skip
+    (tmp_path / "c.py").write_text("\n".join(code))
+    assert sorted(line.partition(": ")[2] for line in spoken(tmp_path, [""])) == [
+        "definition tell",
+        "docstring Whoever asks.",
+        "name each",
+        "name found",
+        "name place",
+        "name told",
+        "test test_nobody_looks",
+    ]
+
+
+def test_names_and_comments_of_scripts_and_variables_of_templates_are_listed(tmp_path: Path) -> None:
+    (tmp_path / "a.js").write_text(
+        "const lastHeard = 'told';\nthis.#tell(); // nobody asks\nrows.forEach((row) => row.placeholder);\n"
+    )
+    (tmp_path / "a.html").write_text("{% for row, each in rows %}\n{% with told=row %}{% url 'x' as place %}")
+    assert sorted(spoken_by_the_console(tmp_path, [""])) == [
+        "a.html:1: variable each",
+        "a.html:2: text told",
+        "a.html:2: variable place",
+        "a.html:2: variable told",
+        "a.js:1: name lastHeard",
+        "a.js:2: comment nobody",
+        "a.js:2: name tell",
+    ]

@@ -1,4 +1,9 @@
-"""Choices by blocks in engines' own lower tiers, and by LoRA adapters loaded on engines."""
+"""Choices by blocks in engines' own lower tiers, and by LoRA adapters loaded on engines.
+
+Blocks of queued requests given up by late-last attract no request until the request is dispatched.
+
+Work sent to an engine is counted in blocks, however long the prompts are.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvstore.index.lower_tiers import CPU, DISK, EXTERNAL
+from kvstore.index.prefix_match import LONG
 from routing.ledger.fleet_view import FleetView
 from routing.policy.policy_document import DispatchLimitDocument
 from routing.router import Router
@@ -206,3 +212,51 @@ def test_fleets_without_tiers_and_adapters_keep_their_fast_path() -> None:
     router.fleet.change_tier("e-01", CPU, False, KEYS)
     assert router.view.own is None
     assert router.view.roster.alike
+
+
+FIRST, SHARED = range(200), range(1000, 1020)
+LATE_S = 30.0
+
+
+def with_a_queued_request_given_up(*, forget_blocks: bool) -> Router:
+    """Return a router of one engine that still computes its first prompt, after the second one was given up."""
+    router = pool(size=1, order="late_last", order_params={"forget_blocks": forget_blocks}, prefill_window_tokens=0)
+    router.place(request(1, FIRST), 0.0)
+    router.place(request(2, SHARED), 0.0)
+    router.place(request(3, range(2000, 2020), at=LATE_S), LATE_S)
+    router.observe(FirstToken("request-00000001"), LATE_S)
+    router.check()
+    return router
+
+
+@pytest.mark.parametrize(("forget_blocks", "blocks"), [(True, 0), (False, len(SHARED))])
+def test_a_new_request_expects_given_up_blocks_only_if_they_are_kept(forget_blocks: bool, blocks: int) -> None:
+    router = with_a_queued_request_given_up(forget_blocks=forget_blocks)
+    outcome = router.place(request(4, SHARED, at=LATE_S), LATE_S)
+    assert outcome.decision.hit_tokens == blocks * BLOCK  # type: ignore[union-attr]
+
+
+def test_blocks_are_expected_again_once_their_queued_request_is_dispatched() -> None:
+    router = with_a_queued_request_given_up(forget_blocks=True)
+    dispatches = router.observe(FirstToken("request-00000003"), LATE_S + 2)
+    assert [dispatch.decision.decision_id for dispatch in dispatches] == ["request-00000002"]  # type: ignore[union-attr]
+    outcome = router.place(request(4, SHARED, at=LATE_S + 2), LATE_S + 2)
+    assert outcome.decision.hit_tokens == len(SHARED) * BLOCK  # type: ignore[union-attr]
+    for number in (1, 2, 3):
+        router.observe(Completed(f"request-{number:08}"), LATE_S + 9)
+    router.check()
+
+
+@pytest.mark.parametrize("blocks", [5, LONG - 1, LONG, 3 * LONG + 7])
+@pytest.mark.parametrize("held", [0, 3])
+def test_each_received_block_is_counted_once(blocks: int, held: int) -> None:
+    router, asked = pool(size=1), request(1, range(blocks))
+    router.blocks_stored("e-01", asked.keys[:held])
+    router.place(asked, 0.0, hold=False)
+    assert router.view.load.sent_blocks[0] == blocks - held
+
+
+def test_a_partial_last_block_is_not_counted() -> None:
+    router = pool(size=1)
+    router.place(request(1, range(LONG), tokens=LONG * BLOCK + 100), 0.0, hold=False)
+    assert router.view.load.sent_blocks[0] == LONG

@@ -1,11 +1,18 @@
-"""Admission under virtual time: parameters by name, deferred requests are woken, and rejection after prefill."""
+"""Admission under virtual time: parameters by name, deferred requests are woken, and rejection after prefill.
+
+Three times the load that a fleet can serve: throughput in time stays, and the queue is bounded.
+"""
+
+import msgspec
+import pytest
 
 from routing.policy.policy_document import RoutingPolicy, Stage
 from simulator.fleet.request_record import FINISHED, REJECTED
+from simulator.runs.run_report import RunReport, report_of
 from simulator.runs.simulation_run import RunSpec, evaluation_policy, run, simulation_of
 from simulator.runs.stage_parameters import set_parameters
 from simulator.workloads.prepared_workload import Workload
-from tests.simulator.fleets import row
+from tests.simulator.fleets import chat, row, spec
 
 
 def burst(count: int, output_tokens: int = 40) -> Workload:
@@ -72,3 +79,32 @@ def test_the_same_seed_produces_the_same_run() -> None:
     assert [(item.status, item.first_token_s) for item in runs[0].history] == [
         (item.status, item.first_token_s) for item in runs[1].history
     ]
+
+
+WAITING = 100
+BEARABLE_QPS = 4.0
+
+
+def loaded(qps: float) -> RunReport:
+    chosen = spec("least_cost", "late_last", qps=qps, warmup=50)
+    bounded: RunSpec = msgspec.structs.replace(
+        chosen, policy=msgspec.structs.replace(chosen.policy, queue_limit=WAITING)
+    )
+    workload = chat(600)
+    simulation = run(bounded, workload)
+    simulation.check()
+    return report_of(bounded, workload, simulation, 0.0)
+
+
+@pytest.fixture(scope="module")
+def peak_per_s() -> float:
+    """Return the requests served in time per second at the better of two loads around the fleet's capacity."""
+    return max(qps * loaded(qps).slo_share for qps in (BEARABLE_QPS, 1.5 * BEARABLE_QPS))
+
+
+@pytest.mark.parametrize("times", [3, 6])
+def test_throughput_in_time_stays_constant_under_overload(peak_per_s: float, times: int) -> None:
+    qps = times * BEARABLE_QPS
+    report = loaded(qps)
+    assert qps * report.slo_share >= 0.9 * peak_per_s
+    assert report.rejected > WAITING

@@ -14,8 +14,8 @@ from routing.policy import policy_document
 from routing.policy.policy_document import Stage
 from routing.policy.schema_versions import SchemaLine
 from routing.trials.arms import CANARY, LIVE, ArmEntry
-from simulator.command.canary_table import render_canaries
 from simulator.command.simulate import main
+from simulator.command.simulate_table import render_canaries
 from simulator.fleet.request_record import REJECTED, RequestRecord
 from simulator.runs.canary_report import canary_report
 from simulator.runs.run_report import on_time, report_of

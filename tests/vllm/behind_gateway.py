@@ -20,13 +20,12 @@ from gateway.reports.decision_recorder import current_decision
 from kvstore.keys.keyring import KV, Keyring
 from kvstore.transfer.shared_secret import NodeAccess
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
-from tests.gateway.served_gateway import ServedGateway, served, snapshot
+from tests.gateway.served_gateway import CHAT, ServedGateway, served, snapshot
 from tests.patience import until
 from tests.vllm.real_engine import BLOCK_TOKENS, MODEL, RealEngine, while_running
 from tests.vllm.stored_blocks import SECRET, StoreProcess
 from tests.vllm.storing_engine import storing_engine
 
-CHAT = "/v1/chat/completions"
 DEAR = PrefillCostDocument(base_s=0.0, per_token_s=0.01, per_token_squared_s=0.0)
 """Costs at which computing is so slow that loading pays."""
 LOADING = RoutingPolicy(placement=Stage(name="mooncake"), prefill_cost=DEAR)

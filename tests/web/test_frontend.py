@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.platform.format import clock_time, day_time, duration, percent, rate, setting, short, whole
 from tests.patience import PATIENCE_S
 from tests.web.fake_fleet import LOST_AT, FakeFleet
 from web.live.frames import encode_column, encode_keyframe
@@ -40,6 +41,11 @@ console.log(JSON.stringify({
   facts: state.engines, markers: state.markers, outside: plain(state.engineAt('tokens', 0, state.index + 1)),
 }));
 """
+FORMATS = """
+import * as formats from './web/frontend/shell/format.js';
+const [names, values] = process.argv.slice(1).map((text) => JSON.parse(text));
+console.log(JSON.stringify(names.map((name) => values.map((value) => formats[name](value)))));
+"""
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +68,18 @@ def test_javascript_tests_pass(node: str) -> None:
     assert len(files) >= 10
     result = run(node, "--test", *files)
     assert result.returncode == 0, result.stdout[-4000:]
+
+
+def test_browser_formats_numbers_as_python_does(node: str) -> None:
+    names = {"short": short, "whole": whole, "setting": setting, "rate": rate, "duration": duration}
+    names |= {"percentText": percent, "clock": clock_time, "dayClock": day_time}
+    edges = (6e-7, 0.0009995, 0.04, 0.9995, 0.9999, 9.951, 59.97, 152, 999.6, 3600, 9949, 128e3, 981e3, 45.2e6, 5.4e8)
+    values = [0, -0.04, -0.26, -3600, -1204, *edges]
+    arguments = json.dumps([*names]), json.dumps(values)
+    result = run(node, "--no-warnings", "--input-type=module", "--eval", FORMATS, "--", *arguments)
+    assert result.returncode == 0, result.stderr[-4000:]
+    for name, words in zip(names, json.loads(result.stdout), strict=True):
+        assert words == [names[name](value) for value in values], name
 
 
 def read_in_node(node: str, folder: Path, frames: list[bytes]) -> dict[str, object]:

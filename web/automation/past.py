@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -11,13 +12,14 @@ from controlplane.automation.pool_policy import pool_policy
 from controlplane.automation.reading import AutomationStatus, automation_statuses
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
-from controlplane.history.collector import FINE_S
-from controlplane.history.pool_counts import PoolCounts, live_counts, stored_counts
-from controlplane.history.rollups import COARSE_S, FACTOR
+from controlplane.history.bucket import ENGINE_BYTES, LOST, POOL_FLOATS, Column
+from controlplane.history.codec import rows_of
 from controlplane.platform.format import sentence
 from controlplane.platform.models.audit_event import AuditEvent
+from gateway.contracts.fleet_sample import STATES, TAKING_WORK
 from planning.documents.scaling_document import ScalingDocument
 from web.automation.words import MODES, TITLES, change_words
+from web.history.past import past_columns
 from web.history.past_range import Stretch
 from web.live.feed import FleetFeed
 
@@ -34,6 +36,9 @@ _AUDITED = {
 _ACTING = ("act", "override")
 _SIZE = ("engines", "target", "demand", "demand_ahead")
 _ROLES = ("prefill", "decode", "prefill_load", "decode_load", "imbalance")
+_STATE, _ON_TIME = ENGINE_BYTES.index("state"), POOL_FLOATS.index("on_time")
+_WORKING = tuple(STATES.index(state) for state in sorted(TAKING_WORK))
+_DRAINING = STATES.index("draining")
 Point = list[float | int | None]
 
 
@@ -42,7 +47,9 @@ def automation_past(pool: Pool, stretch: Stretch, feed: FleetFeed, now: datetime
     settings = pool_policy(pool).automation
     from_s = float(stretch.first * stretch.range.column_s)
     to_s = min(stretch.end, now.timestamp()) if stretch.live else stretch.end
-    counts = _counts(pool.slug, stretch, feed)
+    scope = frozenset((pool.slug,))
+    past = past_columns(stretch, feed.recent(scope).columns, scope)
+    counts = _counts(pool.slug, past.columns, stretch.range.column_s)
     names = dict(Engine.objects.filter(pool=pool).values_list("engine_id", "name"))
     sizes = _sizes(pool, from_s, to_s)
     ratio = _figures(pool, "prefill_decode", _ROLES, from_s, to_s)
@@ -56,10 +63,10 @@ def automation_past(pool: Pool, stretch: Stretch, feed: FleetFeed, now: datetime
         "to_s": to_s,
         "live": stretch.live,
         "column_s": stretch.range.column_s,
-        "engines": [[count.at_s, count.running, count.draining, count.failed] for count in counts],
+        "engines": [point[:4] for point in counts],
         "desired": [[point[0], point[2]] for point in sizes],
         "quarantined": out,
-        "on_time": [[count.at_s, count.on_time] for count in counts],
+        "on_time": [[point[0], point[4]] for point in counts],
         "target": settings.scaling.attainment,
         "demand": [[point[0], point[3]] for point in sizes],
         "forecast": _forecast(sizes, settings.scaling),
@@ -70,19 +77,20 @@ def automation_past(pool: Pool, stretch: Stretch, feed: FleetFeed, now: datetime
     }
 
 
-def _counts(pool: str, stretch: Stretch, feed: FleetFeed) -> list[PoolCounts]:
-    """Return the stored intervals, followed by newer ones that only this process has received."""
-    seconds = stretch.range.column_s
-    stored = stored_counts(pool, seconds, stretch.first, stretch.last)
-    after_s = stored[-1].at_s + seconds if stored else float(stretch.first * seconds)
-    live = feed.recent().columns
-    if seconds == COARSE_S:
-        first = max(int(after_s // FINE_S), (stretch.last - 1) * FACTOR - 60 * FACTOR)
-        stored += stored_counts(pool, FINE_S, first, (stretch.last + 1) * FACTOR - 1)
-        after_s = stored[-1].at_s + FINE_S if stored else after_s
-    return stored + [
-        live_count for live_count in live_counts(pool, FINE_S, live) if after_s <= live_count.at_s < stretch.end
-    ]
+def _counts(pool: str, columns: Sequence[Column], column_s: int) -> list[Point]:
+    """Return [Unix seconds, running, draining, failed, on-time share] of the columns with the pool, oldest first.
+
+    Running engines are serving, hot, or degraded; failed ones were lost at any time in the interval.
+    """
+    counts: list[Point] = []
+    for column in columns:
+        if pool not in column.pools:
+            continue
+        codes, on_time = column.codes[_STATE], column.pools[pool][_ON_TIME]
+        states = bytes(codes[row] for row in rows_of(column.roster, pool))
+        sizes = sum(states.count(state) for state in _WORKING), states.count(_DRAINING), states.count(LOST)
+        counts.append([float(column.index * column_s), *sizes, None if math.isnan(on_time) else on_time])
+    return counts
 
 
 def _figures(

@@ -1,6 +1,6 @@
-/* Bundles the console into web/static/dist: one script, one style sheet; fails when they grow past their budget. */
+/* Bundles the console into web/static/dist; fails when a file grows past its budget. */
 import { gzipSync } from 'node:zlib';
-import { readFileSync, rmSync } from 'node:fs';
+import { readFileSync, readdirSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import * as esbuild from 'esbuild';
@@ -12,10 +12,11 @@ const budgets = {
   'console.js': 120 * KB,
   'topology.js': 16 * KB,
   'policy.js': 16 * KB,
+  'code_editor.js': 140 * KB,
   'records.js': 8 * KB,
   'decisions.js': 8 * KB,
   'automation.js': 16 * KB,
-  'cache_locality.js': 4 * KB,
+  'cache_locality.js': 6 * KB,
   'advise.js': 1 * KB,
   'console.css': 24 * KB,
 };
@@ -26,7 +27,6 @@ const options = {
     { in: join(here, 'console.js'), out: 'console' },
     { in: join(here, 'fleet', 'topology', 'index.js'), out: 'topology' },
     { in: join(here, 'shell', 'records.js'), out: 'records' },
-    { in: join(here, 'policies', 'index.js'), out: 'policy' },
     { in: join(here, 'request_log', 'index.js'), out: 'decisions' },
     { in: join(here, 'automation', 'index.js'), out: 'automation' },
     { in: join(here, 'history', 'cache_locality.js'), out: 'cache_locality' },
@@ -41,14 +41,22 @@ const options = {
   legalComments: 'none',
   logLevel: 'warning',
 };
+// The policy page loads its code editor when it is open, as a file of its own.
+const policy = {
+  ...options,
+  entryPoints: [{ in: join(here, 'policies', 'index.js'), out: 'policy' }],
+  splitting: true,
+  chunkNames: '[name]-[hash]',
+};
 if (process.argv.includes('--watch')) {
-  const context = await esbuild.context({ ...options, sourcemap: 'inline' });
-  await context.watch();
+  for (const one of [options, policy]) await (await esbuild.context({ ...one, sourcemap: 'inline' })).watch();
 } else {
   rmSync(out, { recursive: true, force: true });
-  await esbuild.build(options);
-  for (const [name, budget] of Object.entries(budgets)) {
-    const packed = gzipSync(readFileSync(join(out, name))).length;
+  for (const one of [options, policy]) await esbuild.build(one);
+  const built = readdirSync(out).map((file) => ({ file, name: file.replace(/-\w{8}(?=\.)/, '') }));
+  for (const { file, name } of built) {
+    const budget = budgets[name] ?? 0;
+    const packed = gzipSync(readFileSync(join(out, file))).length;
     process.stdout.write(`${name}: ${(packed / 1024).toFixed(1)} KB gzip, budget ${budget / 1024} KB\n`);
     if (packed > budget) process.exitCode = 1;
   }

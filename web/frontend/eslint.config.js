@@ -4,7 +4,7 @@ import globals from 'globals';
 
 export default [
   js.configs.recommended,
-  { languageOptions: { ecmaVersion: 2023, sourceType: 'module', globals: globals.browser } },
+  { languageOptions: { ecmaVersion: 2025, sourceType: 'module', globals: globals.browser } },
   { files: ['**/*.test.js', '**/*.mjs'], languageOptions: { globals: globals.node } },
   {
     linterOptions: { reportUnusedDisableDirectives: 'error' },

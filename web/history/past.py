@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from controlplane.history.annotation import Annotation
-from controlplane.history.bucket import Column
-from controlplane.history.codec import peak_seconds, rows_of
+from controlplane.history.bucket import ENGINE_FLOATS, Column
 from controlplane.history.collector import FINE_S
 from controlplane.history.merge import merged_by
 from controlplane.history.rollups import COARSE_S, FACTOR
@@ -16,12 +15,14 @@ from controlplane.history.store import Past, PoolHistoryFacts, read_past, read_p
 from gateway.contracts.fleet_sample import FleetSample
 from web.history.past_range import Stretch
 from web.live.feed import FleetFeed, Recent
+from web.live.peak_strip import PeakStrip
 from web.live.scope import Scope
 from web.live.verdict import FleetVerdict
 
 MAX_MARKERS = 240
 TAIL_COLUMNS = 30
 """Maximum number of long columns at the end that are merged from short ones; the job stores the others soon."""
+_SECONDS = ENGINE_FLOATS.index("seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class PastPicture:
     roster: HistoryRoster
     pools: dict[str, PoolHistoryFacts]
     markers: list[Annotation]
-    strip: dict[str, dict[int, float]]
+    strip: PeakStrip
     sample: FleetSample | None
     """The newest live sample, if the period reaches the present."""
     verdict: FleetVerdict | None
@@ -46,11 +47,7 @@ def read_picture(stretch: Stretch, feed: FleetFeed, scope: Scope = None) -> Past
     """Read the period for the pools in scope: stored columns, then newer ones that only this process has received."""
     recent, newest = feed.recent(scope), feed.seen(scope)
     sample = newest if stretch.live else None
-    if stretch.range.column_s == FINE_S:
-        past = _fine(stretch.first, stretch.last, recent.columns, scope)
-    else:
-        past = read_past(COARSE_S, stretch.first, stretch.last, scope)
-        _add_tail(past, stretch, recent.columns, scope)
+    past = past_columns(stretch, recent.columns, scope)
     if sample is not None:
         past.pools |= {pool.pool_id: _facts_of(pool) for pool in sample.pools}
     pools = _ordered_pools(past.pools, newest)
@@ -67,6 +64,15 @@ def read_picture(stretch: Stretch, feed: FleetFeed, scope: Scope = None) -> Past
         feed.verdict(scope) if sample is not None else None,
         _removed(roster, newest),
     )
+
+
+def past_columns(stretch: Stretch, live: Sequence[Column], scope: Scope) -> Past:
+    """Return the stored columns of the period, followed by newer ones, made of those that only this process has."""
+    if stretch.range.column_s == FINE_S:
+        return _fine(stretch.first, stretch.last, live, scope)
+    past = read_past(COARSE_S, stretch.first, stretch.last, scope)
+    _add_tail(past, stretch, live, scope)
+    return past
 
 
 def _fine(first: int, last: int, live: Sequence[Column], scope: Scope) -> Past:
@@ -141,30 +147,18 @@ def _markers(stored: list[Annotation], recent: Recent, stretch: Stretch) -> list
     ]
 
 
-def _strip(stretch: Stretch, live: Sequence[Column], scope: Scope) -> dict[str, dict[int, float]]:
-    """Return the peaks of the strip by pool and strip column."""
-    chosen = stretch.range
+def _strip(stretch: Stretch, live: Sequence[Column], scope: Scope) -> PeakStrip:
+    """Return the peaks of the strip."""
+    chosen, strip = stretch.range, PeakStrip()
     first = stretch.strip_last - chosen.strip_columns + 1
     stored_s = FINE_S if chosen.strip_column_s == FINE_S else COARSE_S
     factor = chosen.strip_column_s // stored_s
-    peaks: dict[str, dict[int, float]] = {}
-    stored = read_peaks(stored_s, first * factor, (stretch.strip_last + 1) * factor - 1, scope)
-    for pool_id, values in stored.items():
+    for pool_id, values in read_peaks(stored_s, first * factor, (stretch.strip_last + 1) * factor - 1, scope).items():
         for index, value in values.items():
-            _raise(peaks, pool_id, index // factor, value)
-    rows: dict[int, dict[str, list[int]]] = {}
+            strip.raise_to(index // factor, [(pool_id, value)])
     for column in live:
-        index = column.index * FINE_S // chosen.strip_column_s
-        if not first <= index <= stretch.strip_last:
-            continue
-        roster = column.roster
-        if id(roster) not in rows:
-            rows[id(roster)] = {pool_id: rows_of(roster, pool_id) for pool_id in dict.fromkeys(roster.pool_ids)}
-        for pool_id, mine in rows[id(roster)].items():
-            _raise(peaks, pool_id, index, peak_seconds(column, mine))
-    return peaks
-
-
-def _raise(peaks: dict[str, dict[int, float]], pool_id: str, index: int, value: float) -> None:
-    of_pool = peaks.setdefault(pool_id, {})
-    of_pool[index] = max(of_pool.get(index, 0.0), value)
+        seconds = column.floats[_SECONDS]
+        strip.raise_to(
+            column.index * FINE_S // chosen.strip_column_s, zip(column.roster.pool_ids, seconds, strict=True)
+        )
+    return strip

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import msgspec
 
 from controlplane.history.bucket import ENGINE_BYTES, LOST, UNKNOWN_BYTE, UNKNOWN_STATE, Column
-from controlplane.history.store import tallest
 from gateway.contracts.fleet_sample import STATES
 from web.history.past import PastPicture
 from web.history.past_verdict import judge_past
@@ -55,8 +54,7 @@ def encode_past(picture: PastPicture, *, after: int | None = None, known: str = 
         head["engines"] = _engines(picture)
         head["pools"] = _pools(picture)
     pool_ids = list(picture.pools)
-    strip_first = stretch.strip_last - stretch.range.strip_columns + 1
-    hour = [tallest(picture.strip.get(pool_id, {}), strip_first, stretch.strip_last) for pool_id in pool_ids]
+    hour = [picture.strip.series(pool_id, stretch.range.strip_columns, stretch.strip_last) for pool_id in pool_ids]
     return pack(head, _now(picture), columns, picture.roster, pool_ids, hour)
 
 

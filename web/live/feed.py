@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
 
@@ -134,15 +134,11 @@ class FleetFeed:
         return scoped_sample(self._history.latest, scope)
 
     def recent(self, scope: Scope = None) -> Recent:
-        """Return copies of the samples of the last minutes, which later samples do not change."""
+        """Return the samples of the last minutes."""
         with self._lock:
             columns = self._history.columns()
             return Recent(
-                # A column is changed by replacing its arrays, so a shallow copy is enough.
-                [
-                    replace(column, pools=dict(column.pools), rejections=dict(column.rejections))
-                    for column in (scoped_column(fine_column, scope) for fine_column in self._history.fine_columns())
-                ],
+                [scoped_column(column, scope) for column in self._history.fine_columns()],
                 scoped_markers(self._history.markers.recent(), scope),
                 columns[0].index * COLUMN_S if columns else math.inf,
             )

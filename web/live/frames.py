@@ -33,7 +33,7 @@ from controlplane.history.bucket import ENGINE_BYTES, ENGINE_FLOATS, POOL_FLOATS
 from controlplane.history.roster import HistoryRoster
 from gateway.contracts.fleet_sample import STATES, EngineSample, FleetSample, PoolSample
 from web.live.history import COLUMN_S, RemovedEngine, ScopedHistory
-from web.live.hour_strip import STRIP_COLUMN_S, STRIP_COLUMNS
+from web.live.peak_strip import STRIP_COLUMN_S, STRIP_COLUMNS
 from web.live.verdict import FleetVerdict
 
 PROTOCOL = 3

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, replace
 
 from controlplane.history.annotation import Annotation, AnnotationLog
 from controlplane.history.bucket import Column
 from controlplane.history.cache_locality.intake import cache_locality_intake
 from controlplane.history.collector import FINE_S
+from controlplane.history.merge import merge
 from controlplane.history.roster import NO_ENGINES, HistoryRoster
 from controlplane.history.window import FleetWindow
 from gateway.contracts.fleet_sample import FleetSample
-from web.live.hour_strip import HourStrip
 from web.live.missing_prefix import missing_prefix
+from web.live.peak_strip import PeakStrip
 from web.live.recent_state import LatenessWatch, RecentState, recent_state
 from web.live.scope import Scope, scoped_column, scoped_markers, scoped_sample
 
 COLUMN_S = 2.0
 COLUMNS = 150
 """Number of columns in five minutes."""
+_PARTS = round(FINE_S / COLUMN_S)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -33,16 +36,16 @@ class RemovedEngine:
 
 
 class FleetHistory:
-    """Five minutes of two-second columns and of FINE_S columns, one hour of coarse columns, and the markers.
+    """Five minutes of two-second columns, merged into FINE_S columns, one hour of peaks, and the markers.
 
     Not thread-safe: its owner holds the lock. A sample older than the newest column is dropped.
     """
 
     def __init__(self, columns: int = COLUMNS) -> None:
         self._window = FleetWindow(columns, COLUMN_S)
-        # Pictures of the past end with these. Folding each sample costs less than rebuilding them for each picture.
-        self._fine = FleetWindow(round(columns * COLUMN_S / FINE_S) + 1, FINE_S)
-        self.hour = HourStrip()
+        # Pictures of the past end with these; a finished one does not change, so it is merged once.
+        self._fine: deque[Column] = deque(maxlen=columns // _PARTS)
+        self.hour = PeakStrip()
         self.lateness = LatenessWatch()
         self.markers = AnnotationLog(span_s=columns * COLUMN_S)
 
@@ -51,7 +54,7 @@ class FleetHistory:
         before = self._window.latest
         if not self._window.add(sample):
             return False
-        self._fine.add(sample)
+        self._merge_finished()
         self.hour.add(sample)
         self.markers.follow(before, sample)
         self.lateness.follow(before, sample)
@@ -78,7 +81,17 @@ class FleetHistory:
 
     def fine_columns(self) -> list[Column]:
         """Return the columns of FINE_S seconds for the same minutes, oldest first, without gaps."""
-        return self._fine.columns()
+        newest = self.newest
+        return [] if newest is None else [*self._fine, self._merged(newest.index // _PARTS)]
+
+    def _merge_finished(self) -> None:
+        """Merge the columns of the last interval of FINE_S seconds once it has ended."""
+        *_, before, newest = [None, *self._window.columns()[-2:]]
+        if before is not None and before.index // _PARTS < newest.index // _PARTS:
+            self._fine.append(self._merged(before.index // _PARTS))
+
+    def _merged(self, index: int) -> Column:
+        return merge(index, [item for item in self._window.columns()[-2 * _PARTS :] if item.index // _PARTS == index])
 
     def window(self) -> list[Column | None]:
         """Return every column of the picture, oldest first; a column without samples is None."""

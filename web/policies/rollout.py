@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from controlplane.platform.format import NARROW_SPACE
 from controlplane.platform.live_fleet.samples import fleet_samples
 from controlplane.policies.reading import PolicyAccess, version_of
 from gateway.contracts.fleet_sample import FleetSample
+from web.shell.say import say
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +75,8 @@ def reach_of(state: PolicyAccess, number: int) -> dict[str, Any] | None:
     version = state.live if state.live_number == number else version_of(state.policy, number)
     if version is None or version.published_at is None:
         return None
-    if state.live_number != number:
-        live = f"v{state.live_number}" if state.live_number else "no version"
-        return {"number": number, "done": True, "overtaken": True, "words": f"v{number} is not live: {live} is."}
+    overtaken = state.live_number != number
     slugs = [pool.slug for pool in state.pools]
     reach = version_watch().reach(slugs, number, version.published_at.timestamp())
-    return {"number": number, "done": reach.everywhere, "overtaken": False, "words": _words(number, reach, bool(slugs))}
-
-
-def _words(number: int, reach: Reach, has_pools: bool) -> str:
-    if not has_pools:
-        return f"v{number} is live; no pool uses this policy yet."
-    if reach.gateways == 0:
-        return f"v{number} is published; no gateway has reported its version yet."
-    after = f" after {reach.after_s:.1f}{NARROW_SPACE}s" if reach.everywhere and reach.after_s is not None else ""
-    return f"v{number} is live on {reach.reached} of {reach.gateways} gateways{after}."
+    facts = {"number": number, "overtaken": overtaken, "done": overtaken or reach.everywhere}
+    return {**facts, "words": say("policies/reach.html", **facts, reach=reach, state=state)}

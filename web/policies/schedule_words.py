@@ -19,12 +19,13 @@ class ScheduleLine:
     """The page's line about the policy's newest scheduled publish."""
 
     number: int
+    instead_of: int | None
     iso: str
     exact: str
     until: str
     by: str
     waiting: bool
-    words: str
+    problem: str
 
 
 def read_moment(text: str) -> datetime | None:
@@ -51,7 +52,8 @@ def schedule_line(schedule: ScheduledPublish | None, state: PolicyAccess, now: d
     if not waiting and (not failed or live == number):
         return None
     at = schedule.at.astimezone(UTC)
-    instead = f", instead of v{schedule.instead_of}" if schedule.instead_of else ""
-    words = instead if waiting else schedule.problem
     until = relative((now - at).total_seconds())
-    return ScheduleLine(number, at.isoformat(), f"{at:%Y-%m-%d %H:%M}", until, schedule.by_name, waiting, words)
+    exact = f"{at:%Y-%m-%d %H:%M}"
+    return ScheduleLine(
+        number, schedule.instead_of, at.isoformat(), exact, until, schedule.by_name, waiting, schedule.problem
+    )

@@ -36,6 +36,9 @@ class FormField:
     limit: int = 200
     autocomplete: str = "off"
     error: str = ""
+    example: str = ""
+    optional: bool = False
+    """Whether the label says that the field may stay empty."""
 
     @property
     def value(self) -> str:
@@ -53,11 +56,18 @@ def filled(
     return [
         replace(
             field,
-            chosen=field.chosen if field.kind == PASSWORD else tuple(typed.get(field.name, field.chosen)),
+            chosen=_chosen(field, typed),
             error=" ".join(wrong.get(field.name, ())),
         )
         for field in fields
     ]
+
+
+def _chosen(field: FormField, typed: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    if field.kind == PASSWORD:
+        return field.chosen
+    # Browsers do not send boxes that are not ticked.
+    return tuple(typed.get(field.name, () if typed and field.kind == CHECKS else field.chosen))
 
 
 def general_problem(fields: Iterable[FormField], problems: Iterable[FieldProblem]) -> str:

@@ -9,6 +9,7 @@ from django.utils.safestring import SafeString, mark_safe
 from controlplane.platform import format as words
 from controlplane.platform.format import Moment
 from web.shell.chart import place
+from web.shell.say import one_line
 
 register = template.Library()
 _HIDDEN = mark_safe(' aria-hidden="true"')
@@ -60,6 +61,14 @@ def in_percent(share: float | None) -> str:
 def width(share: float | None, digits: int = 2) -> str:
     """Return a share 0..1 as an SVG length; zero if unknown, full width if above 1."""
     return place(100 * min(1.0, share or 0.0), digits)
+
+
+@register.simple_tag(takes_context=True)
+def say(context: template.Context, name: str, **facts: object) -> SafeString:
+    """Return the included sentence on one line, so that an attribute, a stop, or an inline element can follow it."""
+    with context.push(**facts):
+        # The template has escaped its values.
+        return SafeString(one_line(context.template.engine.get_template(name).render(context)))
 
 
 @register.simple_tag

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
+from contextlib import ExitStack
 
 import msgspec
 
-from gateway.bus.local_hub import LocalHub, hub_url
 from gateway.bus.redis_bus import RedisBus
 from gateway.contracts.snapshot import Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
 from gateway.reports.cost_reports import TOPIC, decode_cost_report
 from kvstore.keys.keyring import Keyring
+from tests.private_redis import private_bus
 
 
 class LearnedCosts:
     """The bus of one gateway. Mutable state: the snapshot with the newest costs, replaced as a whole under a lock."""
 
-    def __init__(self, socket: Path, secret: str, snapshot: Snapshot) -> None:
-        self.url = hub_url(socket)
-        self._hub = LocalHub(socket)
-        self._hub.start()
+    def __init__(self, secret: str, snapshot: Snapshot) -> None:
+        self._end = ExitStack()
+        self.url = self._end.enter_context(private_bus()).url
         self._bus = RedisBus(self.url, Keyring.of(secret.encode()))
         self._lock = threading.Lock()
         self._snapshot = snapshot
@@ -32,7 +31,7 @@ class LearnedCosts:
     def close(self) -> None:
         """Close the bus."""
         self._bus.close()
-        self._hub.stop()
+        self._end.close()
 
     def _take(self, report: bytes) -> None:
         learned = decode_cost_report(report).pools

@@ -69,7 +69,7 @@ def ways(scratch: Path, engines: Sequence[RealEngine], speed: Speed) -> Iterator
         for name in OUR_WAYS:
             keys = "approximate" if name == APPROXIMATE else "exact"
             snapshot = keep_snapshot(scratch / name, engines, speed.policy(queues=name != UNQUEUED), keys)
-            costs = LearnedCosts(scratch / f"{name}.sock", FLEET_SECRET, snapshot)
+            costs = LearnedCosts(FLEET_SECRET, snapshot)
             stack.callback(costs.close)
             live = start_gateway(scratch / name, ports[name], costs.url)
             stack.callback(live.wait)

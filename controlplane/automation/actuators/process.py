@@ -1,4 +1,4 @@
-"""Starts simulated engines as child processes of the supervisor (project.supervised_engines).
+"""Starts simulated engines as child processes of the supervisor (project.processes.serving).
 
 The database rows are the desired state: the supervisor starts a process for each registered supervised engine, ends it
 when the engine is deleted, and restarts it when its role changes. Thus no command is sent twice or lost.

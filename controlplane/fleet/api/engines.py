@@ -5,6 +5,7 @@ from __future__ import annotations
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import override
 
 from controlplane.fleet.engine_bulk import change_many
 from controlplane.fleet.engine_lifecycle import delete_idle_engine, set_desired_state
@@ -12,67 +13,19 @@ from controlplane.fleet.engine_registration import change_engine, register_engin
 from controlplane.fleet.models.engine import DesiredState, Engine, EngineRole
 from controlplane.fleet.visibility import named_pool, visible_engines
 from controlplane.platform.api.listing import Listing, contains, exact, one_of, truth
-from controlplane.platform.api.strict_fields import ChangeBody, ModelShape, Number, Text, Truth
+from controlplane.platform.api.resource_bodies import ResourceShape, change_body, input_fields, new_body
+from controlplane.platform.api.strict_fields import ChangeBody, Text, Truth
 from controlplane.platform.api.views import ApiView, Changeable, Deletable, Listed, Objects, Verb, by_method, taken_why
 
 
-class EngineShape(ModelShape):
+class EngineShape(ResourceShape):
     """One vLLM or SGLang server process."""
 
     class Meta:
         model = Engine
-        fields = (
-            "engine_id",
-            "pool",
-            "name",
-            "url",
-            "connect_url",
-            "kv_events_endpoint",
-            "kv_replay_endpoint",
-            "speed",
-            "kind",
-            "role",
-            "kv_node",
-            "desired_state",
-            "supervised",
-            "registered_at",
-            "revision",
-        )
 
 
-class EngineChangeBody(ChangeBody):
-    """Writable fields of an engine. Its state has a separate endpoint."""
-
-    name = Text(max_length=64)
-    url = Text(max_length=300, help_text="http or https URL, for example http://10.0.3.7:8000.")
-    kv_events_endpoint = Text(allow_blank=True, default="", help_text="tcp://host:port of its KV events.")
-    kv_replay_endpoint = Text(allow_blank=True, default="", help_text="tcp://host:port of the event replay.")
-    speed = Number(
-        min_value=0.001, max_value=1000, default=1.0, help_text="Prefill speed relative to the pool's cost profile."
-    )
-    kind = Text(
-        max_length=32,
-        allow_blank=True,
-        default="",
-        help_text="Engines of one kind (accelerator, build) share a learned cost; empty: the pool's common kind.",
-    )
-    role = serializers.ChoiceField(
-        choices=EngineRole.choices,
-        default=EngineRole.MIXED,
-        help_text="Role: prefill, decode, or both (mixed).",
-    )
-    kv_node = Text(
-        max_length=64,
-        allow_blank=True,
-        default="",
-        help_text="Name of the node manager that stores its KV blocks; empty: none.",
-    )
-
-
-class NewEngineBody(EngineChangeBody):
-    """Body of POST /engines."""
-
-    pool = Text(max_length=64, help_text="Slug of its pool.")
+EngineChange = change_body(Engine)
 
 
 class StateChange(ChangeBody):
@@ -87,15 +40,12 @@ class BulkOperation(serializers.Serializer):
     op = serializers.ChoiceField(choices=("register", "state", "delete"))
     engine_id = Text(max_length=64, required=False, help_text="For state and delete.")
     state = serializers.ChoiceField(choices=DesiredState.choices, required=False, help_text="For state.")
-    pool = Text(max_length=64, required=False, help_text="For register.")
-    name = Text(max_length=64, required=False, help_text="For register.")
-    url = Text(max_length=300, required=False, help_text="For register.")
-    kv_events_endpoint = Text(allow_blank=True, required=False, help_text="For register.")
-    kv_replay_endpoint = Text(allow_blank=True, required=False, help_text="For register.")
-    speed = Number(min_value=0.001, max_value=1000, required=False, help_text="For register.")
-    kind = Text(max_length=32, allow_blank=True, required=False, help_text="For register.")
-    role = serializers.ChoiceField(choices=EngineRole.choices, required=False, help_text="For register.")
-    kv_node = Text(max_length=64, allow_blank=True, required=False, help_text="For register.")
+    pool = Text(max_length=64, required=False, help_text="For register, like all further fields.")
+
+    @override
+    def get_fields(self) -> dict[str, serializers.Field]:
+        """Add the fields of an engine."""
+        return {**super().get_fields(), **input_fields(Engine, optional=True)}
 
 
 class BulkChange(ChangeBody):
@@ -130,7 +80,7 @@ class _Engines(Objects):
 class Engines(_Engines, Listed):
     """List engines."""
 
-    bodies = by_method(POST=NewEngineBody)
+    bodies = by_method(POST=new_body(Engine, pool=Text(max_length=64, help_text="Slug of its pool.")))
     listing = Listing(
         {
             "name": ("pool__slug", "name"),
@@ -161,7 +111,7 @@ class OneEngine(_Engines, Changeable, Deletable):
 
     changed = staticmethod(change_engine)
     deleted = staticmethod(delete_idle_engine)
-    bodies = by_method(PUT=EngineChangeBody, PATCH=EngineChangeBody)
+    bodies = by_method(PUT=EngineChange, PATCH=EngineChange)
 
 
 class EngineState(_Engines, Verb):

@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from controlplane.fleet.engine_url import rank_of
 from controlplane.fleet.models.pool import Pool
+from controlplane.platform.resource.declared_field import FieldAccess, declared
 
 KV_NODE = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 ENGINE_KIND = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,31}$"
@@ -42,30 +43,60 @@ class Engine(models.Model):
     in_snapshot = True
 
     engine_id = models.CharField(max_length=64, unique=True, default=new_engine_id)
-    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="engines")
-    name = models.SlugField(max_length=64)
-    url = models.CharField(max_length=300, unique=True)
-    """URL as entered by the operator, such as http://engine-3.internal:8000. A suffix #1 selects that data-parallel
-    rank.
-    """
+    pool = declared(
+        models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="engines"),
+        "Pool",
+        "Slug of its pool.",
+        access=FieldAccess.FIXED,
+    )
+    name = declared(models.SlugField(max_length=64), "Name", "Letters, digits, - and _; unique in its pool.")
+    url = declared(
+        models.CharField(max_length=300, unique=True),
+        "URL",
+        "http://host:port of the engine's API, reachable from this host. A suffix #1 selects that data-parallel rank.",
+        aliases=("address",),
+    )
     connect_url = models.CharField(max_length=300)
     """The address that gateways connect to. http addresses are resolved once, so that a name cannot later point
     elsewhere.
     """
-    kv_events_endpoint = models.CharField(max_length=200, blank=True)
-    kv_replay_endpoint = models.CharField(max_length=200, blank=True)
-    speed = models.FloatField(default=1.0, validators=[MinValueValidator(0.001), MaxValueValidator(1000)])
-    """Prefill speed relative to the pool's cost profile."""
-    kind = models.CharField(
-        max_length=32, blank=True, validators=[RegexValidator(ENGINE_KIND, "Use A-Z, a-z, 0-9, . _ -")]
+    kv_events_endpoint = declared(
+        models.CharField(max_length=200, blank=True),
+        "KV event endpoint",
+        "tcp://host:port. Empty: detected from the engine.",
+        aliases=("events", "kv_events"),
     )
-    """Engines of one kind (accelerator, build) share a learned cost; empty: the pool's default kind."""
-    role = models.CharField(max_length=8, choices=EngineRole.choices, default=EngineRole.MIXED)
-    """Its role in a pool with prefill and decode engines. A mixed engine does both."""
-    kv_node = models.CharField(
-        max_length=64, blank=True, default="", validators=[RegexValidator(KV_NODE, "Use A-Z, a-z, 0-9, . _ -")]
+    kv_replay_endpoint = declared(
+        models.CharField(max_length=200, blank=True),
+        "KV replay endpoint",
+        "tcp://host:port, to replay missed events. Empty: detected from the engine.",
+        aliases=("replay", "kv_replay"),
     )
-    """Name of the node manager that stores its KV blocks; empty: none."""
+    speed = declared(
+        models.FloatField(default=1.0, validators=[MinValueValidator(0.001), MaxValueValidator(1000)]),
+        "Relative speed",
+        "Prefill speed relative to the pool's cost profile: 1 is equal, 2 is twice as fast.",
+        unit="×",
+    )
+    kind = declared(
+        models.CharField(
+            max_length=32, blank=True, validators=[RegexValidator(ENGINE_KIND, "Use A-Z, a-z, 0-9, . _ -")]
+        ),
+        "Kind",
+        "Accelerator or build, such as H100; engines of one kind share a learned cost. Empty: the pool's common kind.",
+    )
+    role = declared(
+        models.CharField(max_length=8, choices=EngineRole.choices, default=EngineRole.MIXED),
+        "Role",
+        "Prefill engines only compute prompts; decode engines only generate answers.",
+    )
+    kv_node = declared(
+        models.CharField(
+            max_length=64, blank=True, default="", validators=[RegexValidator(KV_NODE, "Use A-Z, a-z, 0-9, . _ -")]
+        ),
+        "KV node",
+        "Name of the node manager that stores the engine's KV blocks. Empty: none.",
+    )
     desired_state = models.CharField(max_length=16, choices=DesiredState.choices, default=DesiredState.READY)
     supervised = models.BooleanField(default=False)
     """Whether Headway's supervisor starts and stops its process."""

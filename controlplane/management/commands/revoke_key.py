@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any
 
@@ -12,15 +11,13 @@ from typing_extensions import override
 
 from controlplane.access.api_keys import PREFIX_LENGTH
 from controlplane.platform.actor import command
-from controlplane.platform.bus import LOCAL_BUS, bus_url, get_bus
+from controlplane.platform.bus import get_bus, join_running
 from controlplane.platform.models.api_key import KEY_START, hash_api_key
 from controlplane.platform.outage.bus_revocations import BusRevocations, revocation_of
 from controlplane.platform.snapshot_change import TOPIC as SNAPSHOT
-from controlplane.project.processes.local_sockets import BUS_SOCKET, socket_path
 from gateway.access.key_revocation import MAX_WHY
 from gateway.base.settings import GatewaySettings
 from gateway.bus.bus import Bus, BusAwayError
-from gateway.bus.local_hub import hub_url
 from gateway.bus.snapshot_store import SnapshotStore
 from gateway.contracts.snapshot import ApiKeyEntry, decode_snapshot
 from gateway.contracts.wire import UnreadableMessageError
@@ -67,11 +64,8 @@ _REMEDY = "Check REDIS_URL and HEADWAY_FLEET_SECRET, or run it on the machine wh
 
 
 def _bus() -> Bus:
-    if not bus_url():
-        path = socket_path(settings.STATE_DIR, BUS_SOCKET)
-        if not path.exists():
-            raise CommandError(f"No bus: no server runs on {settings.STATE_DIR}, and REDIS_URL is not set. {_REMEDY}")
-        os.environ[LOCAL_BUS] = hub_url(path)
+    if not join_running():
+        raise CommandError(f"No bus: no server runs on {settings.STATE_DIR}, and REDIS_URL is not set. {_REMEDY}")
     return get_bus()
 
 

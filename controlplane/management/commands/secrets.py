@@ -18,7 +18,7 @@ from typing_extensions import override
 from controlplane.access.session_store import sign_all_again
 from controlplane.platform import audit
 from controlplane.platform.actor import command
-from controlplane.platform.bus import LOCAL_BUS, bus_url, get_bus
+from controlplane.platform.bus import bus_url, join_running
 from controlplane.platform.format import ago
 from controlplane.project.first_run.secrets import (
     FILE_NAME,
@@ -30,12 +30,10 @@ from controlplane.project.first_run.secrets import (
     with_new_used,
     without_others,
 )
-from controlplane.project.processes.local_sockets import BUS_SOCKET, socket_path
 from controlplane.project.state_lock import holder as holder_of_state
 from controlplane.secret_rotation.holders import Holders, holder_questions, newest
 from controlplane.secret_rotation.own_secrets import own_secrets
 from controlplane.secret_rotation.rotation import Rotation, rotations
-from gateway.bus.local_hub import hub_url
 from kvstore.keys.keyring import KV, Keyring
 from kvstore.transfer.shared_secret import NoSecretError, node_access
 
@@ -193,14 +191,8 @@ def _first_run() -> FirstRunSecrets | None:
 
 def _asked(own: FirstRunSecrets | None) -> tuple[Holders, list[Rotation]]:
     """Return the secrets of all processes; empty if the program is not running."""
-    if not bus_url():
-        hub = socket_path(settings.STATE_DIR, BUS_SOCKET)
-        if holder_of_state(settings.STATE_DIR) is None or not hub.exists():
-            return Holders(()), rotations(Holders(()), own_secrets(_nodes_keyring(own)), time.time())
-        os.environ[LOCAL_BUS] = hub_url(hub)
-        # This process may have made a bus in its memory, before the address was known.
-        get_bus.cache_clear()
-    holders = holder_questions().holders()
+    is_running = bool(bus_url()) or (holder_of_state(settings.STATE_DIR) is not None and join_running())
+    holders = holder_questions().holders() if is_running else Holders(())
     return holders, rotations(holders, own_secrets(_nodes_keyring(own)), time.time())
 
 

@@ -42,9 +42,8 @@ from controlplane.project.first_run.seed import (
 from controlplane.project.first_run.welcome import welcome
 from controlplane.project.json_log import logging_settings
 from controlplane.project.processes.child_process import ChildSpec
-from controlplane.project.processes.public_port import PortTakenError, listen
-from controlplane.project.processes.serving import Serving, local_bus, serve
-from controlplane.project.processes.supervised_engines import SupervisedEngines
+from controlplane.project.processes.serving import Serving, SupervisedEngines, local_bus, serve, wait_for_bus
+from controlplane.project.processes.sockets import PortTakenError, listen
 from controlplane.project.processes.supervisor import Supervisor
 from controlplane.project.state_lock import StateInUseError, alone, hold_state
 from controlplane.publication.continued_versions import continue_above
@@ -112,13 +111,41 @@ class Command(BaseCommand):
             listener = listen(options["host"], options["port"])
         except (StateInUseError, PortTakenError) as error:
             raise CommandError(str(error)) from error
-        with local_bus():
-            self._run(options, listener)
+        log_dir = settings.STATE_DIR / "log"
+        supervisor = Supervisor(log_dir)
+        end = ProcessEnd(settings.DRAIN_S, supervisor.kill)
+        with local_bus() as bus:
+            # The standard loop: uvloop starts no process groups.
+            served = asyncio.run(self._run(options, listener, supervisor, bus, end))
+        if not served:
+            sys.exit(1)
+        if end.status:
+            raise CommandError(f"Headway stopped because {end.why}; see {log_dir / 'headway.log'}.")
 
-    def _run(self, options: dict[str, Any], listener: socket.socket) -> None:
+    async def _run(
+        self,
+        options: dict[str, Any],
+        listener: socket.socket,
+        supervisor: Supervisor,
+        bus: Sequence[ChildSpec],
+        end: ProcessEnd,
+    ) -> bool:
+        # First: the state is prepared while the bus's server starts.
+        supervisor.start(bus)
+        try:
+            serving = await asyncio.to_thread(self._prepared, options, listener, supervisor)
+            end.handle_signals()
+            return await serve(serving, end)
+        finally:
+            await supervisor.stop()
+
+    def _prepared(self, options: dict[str, Any], listener: socket.socket, supervisor: Supervisor) -> Serving:
+        """Bring database and secrets up to date, and return what to serve. Raises CommandError."""
+        log_dir = settings.STATE_DIR / "log"
         try:
             with alone():
                 _migrate_if_needed()
+                wait_for_bus()
                 secrets = _seeded(demo=options["demo"])
                 # Now: no gateway reports its version yet, and changes made until one does would reach none.
                 continue_above(_last_known_good())
@@ -127,13 +154,13 @@ class Command(BaseCommand):
         except (UnsafeSecretsError, NoFreePortError) as error:
             raise CommandError(str(error)) from error
         connection.close()
-        log_dir = settings.STATE_DIR / "log"
         logging.config.dictConfig(logging_settings(settings.LOG_LEVEL, log_dir / "headway.log"))
-        supervisor = Supervisor(log_dir)
         engines = SupervisedEngines(
             supervisor, lambda: supervised_children(demo=options["demo"], kv_environment=kv_environment)
         )
-        serving = Serving(
+        # Its children get their secrets from it.
+        answer_questions("supervisor", [fleet_keyring()])
+        return Serving(
             listener=listener,
             supervisor=supervisor,
             follow_topology=lambda: engines.run(get_bus(), SNAPSHOT_TOPIC),
@@ -144,16 +171,6 @@ class Command(BaseCommand):
             on_ready=lambda: self._greet(options, secrets, log_dir, children),
             on_failure=lambda: self.stderr.write(f"The server could not start; see {log_dir}."),
         )
-        # Its children get their secrets from it.
-        answer_questions("supervisor", [fleet_keyring()])
-        end = ProcessEnd(settings.DRAIN_S, supervisor.kill)
-        end.handle_signals()
-        # The standard loop: uvloop starts no process groups.
-        served = asyncio.run(serve(serving, end))
-        if not served:
-            sys.exit(1)
-        if end.status:
-            raise CommandError(f"Headway stopped because {end.why}; see {log_dir / 'headway.log'}.")
 
     def _greet(
         self, options: dict[str, Any], secrets: FirstRunSecrets, log_dir: Path, children: Sequence[ChildSpec]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging.config
-import time
 from typing import Any
 
 from django.conf import settings
@@ -14,8 +13,6 @@ from controlplane.project.checks import OURS
 from controlplane.project.json_log import logging_settings
 from controlplane.project.pre_release import reject
 from gateway.server.process.shutdown import ProcessEnd
-
-_POLL_S = 0.1
 
 
 class Command(BaseCommand):
@@ -41,24 +38,15 @@ class Command(BaseCommand):
                 "Without REDIS_URL, jobs run inside `manage.py up`. Set REDIS_URL to run them separately."
             )
         reject()
-        from controlplane.platform.bus import fleet_keyring
-        from controlplane.project.celery import app
-        from controlplane.project.processes.embedded_celery import BEAT, JOBS, EmbeddedCelery
-        from controlplane.secret_rotation.own_secrets import answer_questions
+        from controlplane.project.processes.job_threads import BEAT, JOBS, run_jobs
 
         logging.config.dictConfig(logging_settings(settings.LOG_LEVEL))
         end = ProcessEnd(0.0)
         end.handle_signals()
-        parts = (options["only"],) if options["only"] else (JOBS, BEAT)
-        jobs = EmbeddedCelery(
-            app, parts, on_end=lambda part: end.ask(f"the thread of {part} stopped unexpectedly", status=1)
-        )
-        jobs.start()
-        answer_questions("worker", [fleet_keyring()])
-        self.stdout.write("The worker is running and logs to stderr.")
-        self.stdout.flush()
-        while not end.asked:
-            time.sleep(_POLL_S)
-        jobs.stop()
+        run_jobs("worker", (options["only"],) if options["only"] else (JOBS, BEAT), end, self._greet)
         if end.status:
             raise CommandError(f"The worker stopped because {end.why}.")
+
+    def _greet(self) -> None:
+        self.stdout.write("The worker is running and logs to stderr.")
+        self.stdout.flush()

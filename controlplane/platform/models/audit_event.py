@@ -54,5 +54,5 @@ class AuditEvent(models.Model):
 
     @override
     def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
-        """Raise AppendOnlyError, because events are deleted only by age (platform.audit_retention)."""
+        """Raise AppendOnlyError, because events are deleted only by age (project.housekeeping)."""
         raise AppendOnlyError("an audit event is not deleted by hand")

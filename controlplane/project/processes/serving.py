@@ -1,16 +1,18 @@
-"""Runs gateway, web, and jobs as separate processes, supervises them, and runs the local bus.
+"""Runs gateway, web, jobs, and the bus's server as separate processes, and supervises them.
 
 The gateway owns the public port. Its socket stays open here, so connections wait while a gateway restarts. Web and jobs
-run at a lower priority. If one of the three dies, it is restarted.
+run at a lower priority. A process that dies is restarted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,22 +21,29 @@ from pathlib import Path
 import msgspec
 from django.conf import settings
 from django.core.management.base import CommandError
+from django.db import DatabaseError
 
-from controlplane.platform.bus import LOCAL_BUS, bus_url
+from controlplane.platform.bus import LOCAL_BUS, URL_FILE, bus_url, close_bus
+from controlplane.project.processes.bus_server import NoServerError, new_url, server_child
 from controlplane.project.processes.child_process import ChildSpec, python
 from controlplane.project.processes.gateway_child import VARIABLE, GatewayChild
-from controlplane.project.processes.local_sockets import BUS_SOCKET, WEB_SOCKET, make_private, socket_path
+from controlplane.project.processes.sockets import BUS_SOCKET, WEB_SOCKET, make_private, socket_path
 from controlplane.project.processes.supervisor import Supervisor
 from gateway.base import background
-from gateway.bus.local_hub import LocalHub, hub_url
+from gateway.bus.bus import Bus
 from gateway.server.process.shutdown import LAST_STEPS_S, ProcessEnd
 
-GATEWAY, WEB, JOBS = "gateway", "web", "jobs"
+logger = logging.getLogger(__name__)
+
+TOPOLOGY_S = 2.0
+"""Maximum interval between reads of the topology. A new snapshot triggers a read immediately."""
+BUS, GATEWAY, WEB, JOBS = "bus", "gateway", "web", "jobs"
 _BACKLOG = 2048
 _POLL_S = 0.05
 _ANSWER_S = 2.0
 _TRIES = 3
 """Maximum number of early ends. If gateway or web ends this often before the first request, the start has failed."""
+_BUS_S = 5.0
 _AT_ONCE_S = 2.0
 """Time limit for a gateway without requests to end. The other processes get the same time, one after another."""
 
@@ -59,26 +68,88 @@ class Serving:
 
 
 @contextmanager
-def local_bus() -> Iterator[None]:
-    """Run the bus of this installation's processes during the block, unless Redis is configured.
+def local_bus() -> Iterator[list[ChildSpec]]:
+    """Pass the URL of this installation's bus server to children and commands during the block.
 
-    Raises CommandError.
+    Return the server as a child to start; none if Redis is configured. Raises CommandError.
     """
     if settings.REDIS_URL:
-        yield
+        yield []
         return
-    hub = LocalHub(path := socket_path(settings.STATE_DIR, BUS_SOCKET))
+    path, url_file = socket_path(settings.STATE_DIR, BUS_SOCKET), settings.STATE_DIR / URL_FILE
+    url = new_url(path)
     try:
+        server = server_child(BUS, url)
         make_private(path)
-        hub.start()
+        # A killed program leaves both.
+        path.unlink(missing_ok=True)
+        url_file.unlink(missing_ok=True)
+        with os.fdopen(os.open(url_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(url)
+    except NoServerError as error:
+        raise CommandError(str(error)) from error
     except OSError as error:
         raise CommandError(f"{path} cannot be used for the bus: {error.strerror or error}.") from error
-    os.environ[LOCAL_BUS] = hub_url(path)
+    os.environ[LOCAL_BUS] = url
     try:
-        yield
+        yield [server]
     finally:
         del os.environ[LOCAL_BUS]
-        hub.stop()
+        for left in (path, url_file):
+            left.unlink(missing_ok=True)
+
+
+def wait_for_bus() -> None:
+    """Wait until this installation's bus server accepts connections, for a few seconds at most.
+
+    A first attempt before that would be logged as the loss of the bus.
+    """
+    until_s = time.monotonic() + _BUS_S
+    while LOCAL_BUS in os.environ and time.monotonic() < until_s:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(socket_path(settings.STATE_DIR, BUS_SOCKET)))
+            return
+        time.sleep(_POLL_S / 10)
+
+
+class SupervisedEngines:
+    """Follows the topology. Mutable state: the names of the supervised engines."""
+
+    def __init__(self, supervisor: Supervisor, read: Callable[[], Sequence[ChildSpec]]) -> None:
+        """Store the parameters.
+
+        `read` returns the wanted children from the database, and is called in a separate thread.
+        """
+        self._supervisor = supervisor
+        self._read = read
+        self._mine: set[str] = set()
+
+    async def run(self, bus: Bus, topic: str) -> None:
+        """Align processes until cancelled. Values of `topic` trigger an immediate read."""
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+        unsubscribe = bus.subscribe(topic, lambda *_: loop.call_soon_threadsafe(woken.set))
+        try:
+            while True:
+                # Before the read: a snapshot that arrives during it triggers another one.
+                woken.clear()
+                await self.follow()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(TOPOLOGY_S):
+                        await woken.wait()
+        finally:
+            unsubscribe()
+
+    async def follow(self) -> None:
+        """Align the processes once. They stay unchanged if the database is unavailable."""
+        try:
+            specs = await asyncio.to_thread(self._read)
+        except DatabaseError as error:
+            logger.warning("the topology cannot be read; engines stay as they are", extra={"error": str(error)})
+            return
+        # Old and new ones until they are aligned: those that left the topology must be ended, too.
+        self._mine |= {spec.name for spec in specs}
+        await self._supervisor.follow(specs, self._mine.__contains__)
+        self._mine = {spec.name for spec in specs}
 
 
 async def serve(serving: Serving, end: ProcessEnd) -> bool:
@@ -202,4 +273,7 @@ async def _end(supervisor: Supervisor, following: asyncio.Task[None] | None, end
         # A round that is about to start engines must end before the last ones are ended.
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
+    # The bus last: the others send what they have queued.
+    await supervisor.stop([child.name for child in supervisor.statuses() if child.name != BUS], patience_s=_AT_ONCE_S)
+    await asyncio.to_thread(close_bus)
     await supervisor.stop(patience_s=_AT_ONCE_S)

@@ -9,7 +9,7 @@ import uvicorn
 
 from controlplane.platform.environment import state_directory
 from controlplane.project.processes.child_start import LOWER_PRIORITY, begin
-from controlplane.project.processes.local_sockets import WEB_SOCKET, make_private, socket_path
+from controlplane.project.processes.sockets import WEB_SOCKET, make_private, socket_path
 from gateway.server.process.draining_server import CUT_OFF_S
 
 _IDLE_S = 75

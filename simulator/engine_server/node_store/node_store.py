@@ -15,10 +15,9 @@ from kvstore.keys.keyring import Keyring
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.connection_pool import split_address
 from kvstore.transfer.transfer_client import TransferClient, TransferSettings
-from simulator.engine_server.node_store.block_loader import BlockLoading, LoadCounts, SimulatedBlockLoader
+from simulator.engine_server.node_store.block_loader import BlockLoading, LoadCounts, ScaledLink, SimulatedBlockLoader
 from simulator.engine_server.node_store.block_saver import ComputedBlocks, SaveCounts, SimulatedBlockSaver
 from simulator.engine_server.node_store.payloads import Payloads
-from simulator.engine_server.node_store.scaled_link import ScaledLink
 
 _THREADS = 4
 _SILENCE_S = 2.0

@@ -1,4 +1,7 @@
-"""Each verdict follows the definition above its table for all numbers."""
+"""Each verdict follows the definition above its table for all numbers.
+
+Balls into bins: more candidates fill engines more evenly, and equal settings give equal figures.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import pytest
 from bench.evidence.chapters.capacity import admission, scale
 from bench.evidence.chapters.routing import keys
 from bench.evidence.measure.capacity import admission as measured
+from bench.evidence.measure.routing import choices
 from bench.evidence.verdicts import dualmap, mooncake
 
 
@@ -54,3 +58,27 @@ def test_papers_prediction_is_judged_by_the_papers_rule(
 def test_setting_taken_from_the_paper_gives_no_verdict() -> None:
     assert [item()["verdict"] for item in (dualmap.key_lengths, mooncake.peak)] == ["by construction"] * 2
     assert keys.PAPER["13"] == 0.378
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choices, "SEEDS", 2)
+    monkeypatch.setattr(choices, "PER_ENGINE", 200)
+
+
+def _deviation(bins: str, d: int) -> float:
+    asked = choices.Throw(bins=bins, d=d, engines=8)  # type: ignore[arg-type]  # the table's values
+    return float(str(choices.deviation(asked)["max_deviation"]))
+
+
+@pytest.mark.parametrize("bins", choices.BINS)
+def test_second_candidate_evens_the_load(bins: str) -> None:
+    assert _deviation(bins, 2) < 0.5 * _deviation(bins, 1)
+
+
+def test_one_ring_node_per_engine_is_less_even_than_many() -> None:
+    assert _deviation("1 node", 1) > _deviation("100 nodes", 1) > _deviation("uniform", 1)
+
+
+def test_same_setting_gives_the_same_figure() -> None:
+    assert _deviation("100 nodes", 2) == _deviation("100 nodes", 2)

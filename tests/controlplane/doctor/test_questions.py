@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from django.db import OperationalError, connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.test import override_settings
@@ -26,6 +27,7 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.platform.models.job_run import JobRun
 from controlplane.platform.models.snapshot_version import SnapshotVersion
 from controlplane.project.first_run.secrets import secrets_of
+from controlplane.project.processes import bus_server
 from controlplane.project.state_lock import hold_state
 from gateway.bus.snapshot_store import SnapshotStore
 from gateway.contracts.snapshot import Snapshot
@@ -269,20 +271,20 @@ def test_missing_migrations_are_reported(here: Installation) -> None:
     assert "manage.py migrate" in waiting.do
 
 
-def test_redis_is_checked(here: Installation, tmp_path: Path) -> None:
+def test_redis_is_checked(here: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert only(setup.redis_server(here)).state is State.OK
     away = only(setup.redis_server(at(here, redis_url="redis://user:hunter2@127.0.0.1:1/0")))
     assert away.state is State.PROBLEM
     assert "hunter2" not in str(away)
     assert only(setup.redis_server(at(here, redis_url="http://x"))).state is State.PROBLEM
     with private_redis(tmp_path) as server:
-        there = at(here, redis_url=server.url)
-        assert only(setup.redis_server(there)).state is State.OK
-        import redis
-
+        assert only(setup.redis_server(at(here, redis_url=server.url))).state is State.OK
         with redis.Redis.from_url(server.url) as client:
             client.config_set("maxmemory-policy", "allkeys-lru")
-        assert only(setup.redis_server(there)).state is State.WARNING
+        assert only(setup.redis_server(at(here, redis_url=server.url))).state is State.WARNING
+    monkeypatch.setattr(bus_server, "_PACKAGE", "package_of_no_test")
+    monkeypatch.setattr(bus_server, "_ON_PATH", ("a-server-of-no-test",))
+    assert "apt-get install valkey" in only(setup.redis_server(here)).do
 
 
 @pytest.mark.django_db

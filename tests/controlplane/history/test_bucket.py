@@ -25,17 +25,18 @@ def value(column: Column, name: str) -> float:
     return column.pools["pool-0"][POOL_FLOATS.index(name)]
 
 
-def test_queued_requests_are_the_peak_and_rates_the_last_of_the_interval() -> None:
+def test_queued_requests_are_the_peak_and_rates_the_mean_of_the_interval() -> None:
     column = folded({"bound": 7, "migrations_per_s": 2.0}, {"bound": 3, "migrations_per_s": 1.0})
-    assert (value(column, "bound"), value(column, "migrations_per_s")) == (7.0, 1.0)
+    assert (value(column, "bound"), value(column, "migrations_per_s")) == (7.0, 1.5)
 
 
-def test_rejections_are_kept_by_code_until_they_end() -> None:
+def test_rejections_are_the_mean_by_code() -> None:
     figures: dict[str, object] = {"rejections_per_s": {"queue_full": 2.0, "infeasible": 1.0}}
     column = folded(figures)
     assert (column.rejections, value(column, "rejections_per_s")) == ({"pool-0": figures["rejections_per_s"]}, 3.0)
     column = folded(figures, {"rejections_per_s": {}})
-    assert (column.rejections, value(column, "rejections_per_s")) == ({}, 0.0)
+    assert column.rejections == {"pool-0": {"queue_full": 1.0, "infeasible": 0.5}}
+    assert value(column, "rejections_per_s") == 1.5
 
 
 def test_gateway_without_queue_reports_leaves_the_queue_unknown() -> None:

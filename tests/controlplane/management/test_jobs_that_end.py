@@ -13,8 +13,9 @@ from tests.program import run_to_end
 pytestmark = pytest.mark.processes
 
 BROKEN = """
-import os, sys
-from controlplane.project.processes.embedded_celery import MonotonicScheduler
+import django, os, sys
+django.setup()
+from controlplane.project.processes.job_threads import MonotonicScheduler
 def tick(self):
     raise OSError("the broker is gone for good")
 MonotonicScheduler.tick = tick

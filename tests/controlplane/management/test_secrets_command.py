@@ -16,17 +16,16 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from pytest_django import Settings
 
-from controlplane.platform.bus import LOCAL_BUS, get_bus
+from controlplane.platform.bus import LOCAL_BUS, URL_FILE, get_bus
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.project.first_run.secrets import FILE_NAME, FirstRunSecrets, keep_secrets, read_secrets, secrets_of
-from controlplane.project.processes.local_sockets import BUS_SOCKET, make_private, socket_path
 from controlplane.project.state_lock import hold_state
 from controlplane.secret_rotation.holders import holder_questions
-from gateway.bus.local_hub import LocalHub, hub_url
 from gateway.bus.redis_bus import RedisBus
 from gateway.bus.secret_answers import SecretAnswers
 from kvstore.keys.keyring import FLEET, SESSIONS, Keyring
 from tests.patience import wait_until
+from tests.private_redis import PrivateRedis
 
 pytestmark = pytest.mark.django_db
 GIVEN = "the fleet secret of an environment", "the other fleet secret of an environment"
@@ -112,18 +111,14 @@ def test_generated_secrets_of_a_stopped_program_are_rotated_in_three_steps(
 
 
 @pytest.fixture
-def running(tmp_path: Path, embedded: FirstRunSecrets) -> Iterator[list[RedisBus]]:
+def running(tmp_path: Path, embedded: FirstRunSecrets, bus_server: PrivateRedis) -> Iterator[list[RedisBus]]:
     """Yield the bus of a program on the state directory, which processes join with `join`."""
     held = hold_state(tmp_path)
-    path = socket_path(tmp_path, BUS_SOCKET)
-    make_private(path)
-    hub = LocalHub(path)
-    hub.start()
+    (tmp_path / URL_FILE).write_text(bus_server.url)
     buses: list[RedisBus] = []
     yield buses
     for bus in buses:
         bus.close()
-    hub.stop()
     held.close()
     hold_state.cache_clear()
 
@@ -132,7 +127,7 @@ def join(running: list[RedisBus], tmp_path: Path, role: str, held: FirstRunSecre
     """Start a further process of the program with these secrets."""
     fleet = Keyring.of(held.fleet_secret.encode(), held.fleet_secret_also.encode(), wall=time.time)
     sessions = Keyring.of(held.secret_key.encode(), held.secret_key_also.encode(), SESSIONS)
-    bus = RedisBus(hub_url(socket_path(tmp_path, BUS_SOCKET)), fleet)
+    bus = RedisBus((tmp_path / URL_FILE).read_text(), fleet)
     running.append(bus)
     wait_until(lambda: bus.connected)
     SecretAnswers(bus, role, "vm:1", [fleet, *([sessions] if role == "web" else [])], lambda: 0.0)

@@ -1,4 +1,4 @@
-"""Each process has one bus: in memory, or over Redis if REDIS_URL is set."""
+"""Each process has one bus: in memory, or over a server if it has the URL of one."""
 
 from __future__ import annotations
 

@@ -6,7 +6,20 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from controlplane.platform.format import byte_rate, byte_size, duration, moment, relative, roughly, short, signed, span
+from controlplane.platform.format import (
+    byte_rate,
+    byte_size,
+    duration,
+    moment,
+    rate,
+    relative,
+    roughly,
+    setting,
+    short,
+    signed,
+    span,
+    whole,
+)
 
 NOW = datetime(2026, 11, 20, 3, 15, tzinfo=UTC)
 
@@ -45,9 +58,19 @@ def test_every_time_is_shown_in_utc() -> None:
 
 @pytest.mark.parametrize(
     ("number", "words"),
-    [(640, "640"), (3600, "3.6k"), (128_000, "128k"), (980_000, "0.98M"), (8_704_000, "8.7M"), (12_000_000, "12M")],
+    [
+        (640, "640"),
+        (999.6, "1.0k"),
+        (-3600, "−3.6k"),
+        (9951, "10k"),
+        (3600, "3.6k"),
+        (128_000, "128k"),
+        (980_000, "0.98M"),
+        (8_704_000, "8.7M"),
+        (12_000_000, "12M"),
+    ],
 )
-def test_large_counts_are_shortened(number: int, words: str) -> None:
+def test_large_counts_are_shortened(number: float, words: str) -> None:
     assert short(number) == words
 
 
@@ -61,12 +84,27 @@ def test_large_counts_are_shortened(number: int, words: str) -> None:
         (0.9999, "1.00\u202fs"),
         (2.314, "2.31\u202fs"),
         (41.24, "41.2\u202fs"),
+        (59.97, "1\u202fmin"),
         (152.0, "2\u202fmin 32\u202fs"),
         (None, "—"),
     ],
 )
 def test_duration_has_at_most_three_digits(seconds: float | None, words: str) -> None:
     assert duration(seconds) == words
+
+
+def test_a_setting_has_no_trailing_zeros() -> None:
+    assert [setting(item).replace("\u202f", " ") for item in (3.5, 5.0, 0.25, 3600)] == [
+        "3.5 s",
+        "5 s",
+        "250 ms",
+        "3,600 s",
+    ]
+
+
+def test_rates_keep_one_decimal_place_while_they_are_small() -> None:
+    assert [rate(item) for item in (0, 0.01, 0.52, 9.94, 118.4, 1204)] == ["0.0", "<0.1", "0.5", "9.9", "118", "1,204"]
+    assert whole(-1204) == "−1,204"
 
 
 def test_span_has_at_most_two_units() -> None:

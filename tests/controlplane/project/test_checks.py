@@ -12,7 +12,6 @@ from controlplane.project.checks import UnsafeSettingsError, reject_unsafe
 
 SHARED = {
     "REDIS_URL": "redis://r:6379/0",
-    "CELERY_BROKER_URL": "redis://r:6379/0",
     "SECRETS_GIVEN": True,
     "PROCESSES": 4,
 }
@@ -33,7 +32,6 @@ def test_defaults_are_safe() -> None:
     ("values", "check"),
     [
         ({"PROCESSES": 2}, "headway.E001"),
-        ({"REDIS_URL": "redis://r", "PROCESSES": 2, "CELERY_BROKER_URL": "memory://"}, "headway.E001"),
         ({"REDIS_URL": "localhost:6379"}, "headway.E002"),
         ({"REDIS_URL": "http://r"}, "headway.E002"),
         ({"REDIS_URL": "redis://"}, "headway.E002"),
@@ -62,12 +60,6 @@ def test_several_processes_pass_if_they_share_everything(url: str) -> None:
     assert rejected_by(**{**SHARED, "REDIS_URL": url}) == set()
 
 
-def test_each_part_that_is_only_in_memory_is_named() -> None:
-    with override_settings(**{**SHARED, "CELERY_BROKER_URL": "memory://"}):
-        sentences = [message.msg for message in run_checks() if message.id == "headway.E001"]
-    assert sentences == ["4 processes would each have their own Celery broker and could not communicate."]
-
-
 def test_server_started_without_manage_py_is_rejected_with_every_reason() -> None:
     reject_unsafe()
     with (
@@ -75,5 +67,5 @@ def test_server_started_without_manage_py_is_rejected_with_every_reason() -> Non
         pytest.raises(UnsafeSettingsError) as rejected,
     ):
         reject_unsafe()
-    for part in ("bus, Celery broker", "HEADWAY_DEBUG", "Set REDIS_URL", "HEADWAY_FLEET_SECRET"):
+    for part in ("their own bus", "HEADWAY_DEBUG", "Set REDIS_URL", "HEADWAY_FLEET_SECRET"):
         assert part in str(rejected.value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +15,7 @@ from gateway.contracts.recent_question import ASKED
 from kvstore.keys.keyring import Keyring
 from tests.controlplane.request_log.store.records import START, stored
 from tests.patient_bus import patient_bus
-from tests.private_hub import private_hub
-from tests.private_redis import private_redis
+from tests.private_redis import PrivateRedis
 from tests.web.request_log.fake_decisions import FakeGateway
 
 LONG_S = 60.0
@@ -26,24 +24,22 @@ EARLIER, LATER = stored("earlier", START), stored("later", START + 1)
 MakeBus = Callable[[], Bus]
 
 
-@pytest.fixture(params=["in process", "over the local hub", "over Redis"])
-def make_bus(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeBus]:
+@pytest.fixture(params=["in process", "over a server"])
+def make_bus(request: pytest.FixtureRequest, bus_server: PrivateRedis) -> Iterator[MakeBus]:
     """Return a factory of bus connections, one per further process."""
     if request.param == "in process":
         bus = InProcessBus()
         yield lambda: bus
         return
     made: list[RedisBus] = []
-    with private_hub() if request.param == "over the local hub" else private_redis(tmp_path) as server:
-        url = server.url
 
-        def make() -> Bus:
-            made.append(patient_bus(url, Keyring.of(b"t")))
-            return made[-1]
+    def make() -> Bus:
+        made.append(patient_bus(bus_server.url, Keyring.of(request.node.name.encode())))
+        return made[-1]
 
-        yield make
-        for item in made:
-            item.close()
+    yield make
+    for item in made:
+        item.close()
 
 
 def test_two_web_processes_receive_both_gateways_newest_first(make_bus: MakeBus) -> None:

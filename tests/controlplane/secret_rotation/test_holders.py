@@ -19,7 +19,7 @@ from kvstore.node.node_reporting import report_of
 from tests.kvstore.kv_blocks import node
 from tests.patience import PATIENCE_S, wait_until
 from tests.patient_bus import patient_bus
-from tests.private_hub import private_hub
+from tests.private_redis import private_bus
 
 pytestmark = pytest.mark.django_db
 SECRETS = b"the secret before", b"the secret after"
@@ -27,8 +27,8 @@ SECRETS = b"the secret before", b"the secret after"
 
 @contextmanager
 def buses(count: int) -> Iterator[list[RedisBus]]:
-    with private_hub() as hub:
-        made = [patient_bus(hub.url, Keyring.of(*SECRETS)) for _ in range(count)]
+    with private_bus() as server:
+        made = [patient_bus(server.url, Keyring.of(*SECRETS)) for _ in range(count)]
         wait_until(lambda: all(item.connected for item in made))
         try:
             yield made

@@ -15,9 +15,8 @@ from prometheus_client import CollectorRegistry
 
 from gateway.base.metric_families import CounterFamily, GaugeFamily, HistogramFamily
 from gateway.base.metrics import GatewayMetrics
-from gateway.bus.bus_metrics import BusMetrics
+from gateway.bus.bus_metrics import WAKE_UP_AGE, BusMetrics
 from gateway.bus.redis_bus import RedisBus
-from gateway.bus.wake_up_age import NAME as WAKE_UP_AGE
 from gateway.contracts.fleet_sample import STATES
 from kvstore.keys.keyring import Keyring
 from tests.deploy.packages.package_tools import DEPLOY, tool

@@ -16,7 +16,7 @@ PLATFORM = "x86_64-unknown-linux-gnu"
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("lock", ["requirements.lock", "deploy/container/requirements.lock"])
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_locked_package_has_a_wheel(version: str, lock: str, tmp_path: Path) -> None:
     command = [installed() / "bin" / "uv", "pip", "install", "--no-config", "--dry-run", "--target", tmp_path]

@@ -21,12 +21,6 @@ CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}]}
 
 
 @pytest.fixture
-async def engine() -> AsyncIterator[ScriptedEngine]:
-    async with ScriptedEngine() as running:
-        yield running
-
-
-@pytest.fixture
 async def gateway(engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[ServedGateway]:
     made = snapshot([engine.url])
     a, b = made.api_keys

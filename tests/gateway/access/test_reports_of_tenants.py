@@ -34,12 +34,6 @@ POOL: dict[str, Any] = {"key_source": "approximate", "block_bytes": 64}
 
 
 @pytest.fixture
-async def engine() -> AsyncIterator[ScriptedEngine]:
-    async with ScriptedEngine() as running:
-        yield running
-
-
-@pytest.fixture
 async def gateway(engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[ServedGateway]:
     async with served([engine.url], tmp_path, **POOL) as running:
         yield running

@@ -2,38 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, ServedGateway, served
 
 
-@pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncIterator[ServedGateway]:
-    async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
-        yield gateway
-
-
-async def _decided(gateway: ServedGateway, **more: Any) -> str:
-    question = {"model": MODEL, "block_hashes": [1, 2, 3, 4], "wait": False, **more}
-    status, answer, _ = await gateway.post("/api/v1/route", question)
-    assert status == 200
-    return str(answer["decision_id"])
-
-
-async def _report(gateway: ServedGateway, decision_id: str, verb: str, body: Any = None, **more: Any) -> Any:
-    return await gateway.post(f"/api/v1/requests/{decision_id}/{verb}", body or {}, **more)
-
-
 async def test_the_history_of_a_request_is_explained(gateway: ServedGateway) -> None:
-    decision_id = await _decided(gateway)
+    decision_id = await gateway.decided()
     _, before = await gateway.get(f"/api/v1/explain/{decision_id}")
-    await _report(gateway, decision_id, "first_token")
-    await _report(gateway, decision_id, "complete", {"cached_tokens": 32, "output_tokens": 9})
+    await gateway.report(decision_id, "first_token")
+    await gateway.report(decision_id, "complete", {"cached_tokens": 32, "output_tokens": 9})
     status, after = await gateway.get(f"/api/v1/explain/{decision_id}")
     assert status == 200
     assert before["outcome"]["state"] == "running"

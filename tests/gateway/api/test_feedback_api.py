@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.gateway.scripted_engine import ScriptedEngine
-from tests.gateway.served_gateway import MODEL, OTHER_KEY, ServedGateway, served
-
-
-@pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncIterator[ServedGateway]:
-    async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
-        yield gateway
-
-
-async def _decided(gateway: ServedGateway, **more: Any) -> str:
-    question = {"model": MODEL, "block_hashes": [1, 2, 3, 4], "wait": False, **more}
-    status, answer, _ = await gateway.post("/api/v1/route", question)
-    assert status == 200
-    return str(answer["decision_id"])
-
-
-async def _report(gateway: ServedGateway, decision_id: str, verb: str, body: Any = None, **more: Any) -> Any:
-    return await gateway.post(f"/api/v1/requests/{decision_id}/{verb}", body or {}, **more)
+from tests.gateway.served_gateway import OTHER_KEY, ServedGateway
 
 
 async def test_repeated_reports_are_harmless(gateway: ServedGateway) -> None:
-    decision_id = await _decided(gateway)
+    decision_id = await gateway.decided()
     for verb in ("first_token", "complete", "complete", "fail", "first_token"):
-        status, answer, _ = await _report(gateway, decision_id, verb, {"cached_tokens": 16})
+        status, answer, _ = await gateway.report(decision_id, verb, {"cached_tokens": 16})
         assert status == 200
     assert answer["outcome"] == "completed"
     text = await gateway.metrics()
@@ -46,8 +26,8 @@ async def test_repeated_reports_are_harmless(gateway: ServedGateway) -> None:
 
 
 async def test_a_reported_failure_releases_the_engine(gateway: ServedGateway) -> None:
-    decision_id = await _decided(gateway)
-    status, answer, _ = await _report(gateway, decision_id, "fail")
+    decision_id = await gateway.decided()
+    status, answer, _ = await gateway.report(decision_id, "fail")
     assert (status, answer["outcome"]) == (200, "failed")
     assert len(gateway.pool.router.reservations) == 0
     _, explained = await gateway.get(f"/api/v1/explain/{decision_id}")
@@ -55,15 +35,15 @@ async def test_a_reported_failure_releases_the_engine(gateway: ServedGateway) ->
 
 
 async def test_cached_tokens_never_exceed_the_prompt(gateway: ServedGateway) -> None:
-    decision_id = await _decided(gateway)
-    await _report(gateway, decision_id, "complete", {"cached_tokens": 10_000})
+    decision_id = await gateway.decided()
+    await gateway.report(decision_id, "complete", {"cached_tokens": 10_000})
     assert 'headway_cached_tokens_total{pool="pool"} 64.0' in await gateway.metrics()
 
 
 @pytest.mark.parametrize("body", [{"cached_tokens": -1}, {"cached_tokens": "many"}, {"output_tokens": 1.5}, [1]])
 async def test_an_impossible_report_is_rejected_and_changes_nothing(gateway: ServedGateway, body: Any) -> None:
-    decision_id = await _decided(gateway)
-    assert (await _report(gateway, decision_id, "complete", body))[0] == 400
+    decision_id = await gateway.decided()
+    assert (await gateway.report(decision_id, "complete", body))[0] == 400
     _, explained = await gateway.get(f"/api/v1/explain/{decision_id}")
     assert explained["outcome"]["state"] == "running"
 
@@ -74,15 +54,15 @@ async def test_unknown_ids_and_actions_get_404(gateway: ServedGateway, path: str
 
 
 async def test_tenants_see_and_change_only_their_own_requests(gateway: ServedGateway) -> None:
-    decision_id = await _decided(gateway)
-    assert (await _report(gateway, decision_id, "complete", key=OTHER_KEY))[0] == 404
+    decision_id = await gateway.decided()
+    assert (await gateway.report(decision_id, "complete", key=OTHER_KEY))[0] == 404
     assert (await gateway.get(f"/api/v1/explain/{decision_id}", key=OTHER_KEY))[0] == 404
     assert (await gateway.get(f"/api/v1/explain/{decision_id}"))[0] == 200
 
 
 async def test_a_reported_cancellation_releases_the_engine_without_judging_it(gateway: ServedGateway) -> None:
-    decision_id = await _decided(gateway)
-    status, answer, _ = await _report(gateway, decision_id, "cancel")
+    decision_id = await gateway.decided()
+    status, answer, _ = await gateway.report(decision_id, "cancel")
     assert (status, answer["outcome"]) == (200, "cancelled")
     assert len(gateway.pool.router.reservations) == 0
     assert 'outcome="failed"' not in await gateway.metrics()

@@ -12,29 +12,16 @@ from gateway.bus.bus import Bus, BusAwayError, InProcessBus
 from kvstore.keys.keyring import Keyring
 from tests.patience import wait_until
 from tests.patient_bus import patient_bus
-from tests.private_hub import private_hub
-from tests.private_redis import private_redis
+from tests.private_redis import PrivateRedis
 
 
-@pytest.fixture(scope="module")
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with private_redis(tmp_path_factory.mktemp("redis")) as server:
-        yield server.url
-
-
-@pytest.fixture(scope="module")
-def hub_url() -> Iterator[str]:
-    with private_hub() as hub:
-        yield hub.url
-
-
-@pytest.fixture(params=["in process", "over Redis", "over the local hub", "over a Redis that is away"])
-def bus(request: pytest.FixtureRequest) -> Iterator[Bus]:
+@pytest.fixture(params=["in process", "over a server", "over a server that is away"])
+def bus(request: pytest.FixtureRequest, bus_server: PrivateRedis) -> Iterator[Bus]:
     if request.param == "in process":
         yield InProcessBus()
         return
-    served = {"over Redis": "redis_url", "over the local hub": "hub_url"}.get(request.param)
-    url = request.getfixturevalue(served) if served else "redis://127.0.0.1:1/0"
+    is_away = request.param == "over a server that is away"
+    url = "redis://127.0.0.1:1/0" if is_away else bus_server.url
     bus = patient_bus(url, Keyring.of(f"test:{request.node.name}".encode()))
     yield bus
     bus.close()

@@ -16,8 +16,7 @@ from gateway.bus.redis_link import LinkSettings
 from gateway.bus.redis_scripts import CLAIM, BusNames, installation_prefix, meeting_point
 from kvstore.keys.keyring import Keyring, stretched
 from tests.patience import PATIENCE_S, wait_until
-from tests.private_hub import PrivateHub, private_hub
-from tests.private_redis import PrivateRedis, private_redis
+from tests.private_redis import PrivateRedis, private_bus
 
 COMPARE_S = 0.2
 PATIENT = RedisBusSettings(
@@ -26,15 +25,11 @@ PATIENT = RedisBusSettings(
 STEPS = ("old", ""), ("old", "new"), ("new", "old"), ("new", "")
 """The secret that a process uses, and the other one that it accepts, from before a rotation until after it."""
 Made = Callable[..., RedisBus]
-of_redis = pytest.mark.parametrize("server", ["Redis"], indirect=True)
 
 
-@pytest.fixture(scope="module", params=["Redis", "local hub"])
-def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[PrivateRedis | PrivateHub]:
-    is_redis = request.param == "Redis"
-    with private_redis(tmp_path_factory.mktemp("redis")) if is_redis else private_hub() as running:
+@pytest.fixture(scope="module")
+def server() -> Iterator[PrivateRedis]:
+    with private_bus() as running:
         yield running
 
 
@@ -51,7 +46,7 @@ def keyring(request: pytest.FixtureRequest) -> Callable[[int], Keyring]:
 
 
 @pytest.fixture
-def made(server: PrivateRedis | PrivateHub, keyring: Callable[[int], Keyring]) -> Iterator[Made]:
+def made(server: PrivateRedis, keyring: Callable[[int], Keyring]) -> Iterator[Made]:
     """Return a factory of bus clients for one more process at a rotation step."""
     buses: list[RedisBus] = []
 
@@ -107,7 +102,7 @@ def test_values_survive_a_whole_rotation_although_their_publisher_has_ended(made
         bus = made(step)
         assert received_by(bus, "snapshot") == [b"of the beginning"]
         if step == 2:
-            wait_until(lambda bus=bus: not bus._link._ports.to_reseal)
+            wait_until(lambda bus=bus: not bus._ports.to_reseal)
             time.sleep(2 * COMPARE_S)
         bus.close()
     last = made(3)
@@ -138,8 +133,8 @@ def test_entries_appended_while_a_process_changes_its_secret_are_received(made: 
     later = received_by(again, "stream")
     gateway.append("stream", b"3")
     wait_until(lambda: later[-1:] == [b"3"])
-    names = again._link.names
-    assert names.stream("stream") == gateway._link.names.stream("stream")
+    names = again._ports.names
+    assert names.stream("stream") == gateway._ports.names.stream("stream")
 
 
 def test_a_process_two_steps_away_is_another_installation(made: Made) -> None:
@@ -147,10 +142,9 @@ def test_a_process_two_steps_away_is_another_installation(made: Made) -> None:
     before.publish("t", b"1")
     wait_until(lambda: before._link.idle)
     assert after.latest("t") is None
-    assert after._link.names.values != before._link.names.values
+    assert after._ports.names.values != before._ports.names.values
 
 
-@of_redis
 def test_after_a_flush_during_rotation_all_processes_use_one_prefix_again(
     made: Made, server: PrivateRedis, keyring: Callable[[int], Keyring]
 ) -> None:
@@ -161,7 +155,7 @@ def test_after_a_flush_during_rotation_all_processes_use_one_prefix_again(
     after = made(2)
     received = received_by(after, "snapshot")
     wait_until(lambda: received == [b"1"])
-    old = before._link.names.values
+    old = before._ports.names.values
     with redis.Redis.from_url(server.url) as client:
         client.flushall()
         # A process that is faster than the next comparison finds no prefix, and leaves the one of its own secret.
@@ -169,7 +163,7 @@ def test_after_a_flush_during_rotation_all_processes_use_one_prefix_again(
         client.set(meeting_point(secret), installation_prefix(secret))
         points = [meeting_point(item) for item in keyring(1).every]
         wait_until(lambda: len(set(client.mget(points))) == 1 and None not in client.mget(points))  # type: ignore[arg-type]
-        wait_until(lambda: before._link.names.values == after._link.names.values)
+        wait_until(lambda: before._ports.names.values == after._ports.names.values)
         before.publish("snapshot", b"2")
         wait_until(lambda: received[-1] == b"2")
     assert old == BusNames(installation_prefix(keyring(1).used)).values
@@ -177,7 +171,6 @@ def test_after_a_flush_during_rotation_all_processes_use_one_prefix_again(
     wait_until(lambda: last.latest("snapshot") == b"2")
 
 
-@of_redis
 @pytest.mark.parametrize("held", [b"", b"nonsense", b"headway:12", b"headway:" + b"g" * 24])
 def test_an_invalid_prefix_is_replaced(
     made: Made, server: PrivateRedis, keyring: Callable[[int], Keyring], held: bytes
@@ -199,9 +192,9 @@ def test_a_process_follows_its_installation_to_another_prefix_with_its_state(
     received = received_by(two, "t")
     wait_until(lambda: received == [b"1"])
     elsewhere = installation_prefix(stretched(b"whatever was there before"))
-    point, old = meeting_point(keyring(0).used), one._link._ports.prefix
+    point, old = meeting_point(keyring(0).used), one._ports.prefix
     assert one._ask("EVAL", CLAIM, 1, point, elsewhere, old, 10**9).result(30) == elsewhere
-    wait_until(lambda: one._link._ports.prefix == two._link._ports.prefix == elsewhere and one.connected)
+    wait_until(lambda: one._ports.prefix == two._ports.prefix == elsewhere and one.connected)
     one.publish("t", b"2")
     wait_until(lambda: received[-1] == b"2")
     assert made(0).latest("t") == b"2"

@@ -1,4 +1,4 @@
-"""The bus between processes over Redis and over the local hub, including the loss of a server."""
+"""The bus between processes over a server, including the loss of the server."""
 
 from __future__ import annotations
 
@@ -19,29 +19,24 @@ from gateway.bus.redis_link import LinkSettings
 from gateway.bus.redis_scripts import BusNames, installation_prefix
 from gateway.bus.redis_session import RedisSession
 from kvstore.keys.keyring import Keyring
-from tests.patience import wait_until
-from tests.private_hub import PrivateHub, private_hub
-from tests.private_redis import PrivateRedis, private_redis
+from tests.patience import PATIENCE_S, wait_until
+from tests.private_redis import PrivateRedis, private_bus
 
 SECRET = b"of these tests: "
 KEYRING = Keyring.of(SECRET)
+FLOOD = 5000
 QUICK = RedisBusSettings(link=LinkSettings(compare_s=0.3, answer_s=0.5))
 Made = Callable[..., RedisBus]
-of_redis = pytest.mark.parametrize("server", ["Redis"], indirect=True)
-"""For tests that change what the server holds behind the bus's back."""
 
 
-@pytest.fixture(scope="module", params=["Redis", "local hub"])
-def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[PrivateRedis | PrivateHub]:
-    is_redis = request.param == "Redis"
-    with private_redis(tmp_path_factory.mktemp("redis")) if is_redis else private_hub() as running:
+@pytest.fixture(scope="module")
+def server() -> Iterator[PrivateRedis]:
+    with private_bus() as running:
         yield running
 
 
 @pytest.fixture
-def made(server: PrivateRedis | PrivateHub, request: pytest.FixtureRequest) -> Iterator[Made]:
+def made(server: PrivateRedis, request: pytest.FixtureRequest) -> Iterator[Made]:
     """Return a factory of bus clients for one more process."""
     buses: list[RedisBus] = []
     keyring = keyring_of(request.node.name)
@@ -154,7 +149,7 @@ def test_a_callback_can_subscribe_from_the_bus_thread(made: Made) -> None:
     wait_until(lambda: received == [b"2"])
 
 
-def test_clients_reconnect_to_a_restarted_server_and_republish(made: Made, server: PrivateRedis | PrivateHub) -> None:
+def test_clients_reconnect_to_a_restarted_server_and_republish(made: Made, server: PrivateRedis) -> None:
     one, two = made(), made()
     received = received_by(two, "t/")
     one.publish("t/old", b"1")
@@ -175,7 +170,6 @@ def test_clients_reconnect_to_a_restarted_server_and_republish(made: Made, serve
     assert one.state.connections == two.state.connections == 2
 
 
-@of_redis
 def test_a_flushed_server_is_refilled_without_a_reconnect(made: Made, server: PrivateRedis) -> None:
     one = made()
     one.publish("t", b"1")
@@ -188,7 +182,6 @@ def test_a_flushed_server_is_refilled_without_a_reconnect(made: Made, server: Pr
     assert one.state.connections == 1
 
 
-@of_redis
 def test_a_value_whose_message_was_lost_arrives_at_the_next_comparison(
     made: Made, server: PrivateRedis, request: pytest.FixtureRequest
 ) -> None:
@@ -206,7 +199,6 @@ def test_a_value_whose_message_was_lost_arrives_at_the_next_comparison(
     wait_until(lambda: received[-1] == ("t", b"2"))
 
 
-@of_redis
 def test_a_frozen_server_is_abandoned_and_does_not_block_publishers(made: Made, server: PrivateRedis) -> None:
     one = made()
     wait_until(lambda: one.state.connected)
@@ -248,7 +240,6 @@ def test_a_failed_session_ends_even_if_its_receiver_swallows_a_cancellation(
     assert one.state.connections == 2
 
 
-@of_redis
 def test_a_disconnected_process_later_gets_the_entries_that_the_server_kept(made: Made, server: PrivateRedis) -> None:
     one, two = made(), made()
     received = received_by(two, "s")
@@ -260,6 +251,45 @@ def test_a_disconnected_process_later_gets_the_entries_that_the_server_kept(made
                 client.client_kill_filter(_id=connection["id"])
     one.append("s", b"meanwhile")
     wait_until(lambda: [value for _, value in received] == [b"before", b"meanwhile"])
+
+
+def test_a_stream_is_also_bounded_in_bytes(made: Made, server: PrivateRedis, request: pytest.FixtureRequest) -> None:
+    one = made(RedisBusSettings(max_stream_bytes=1000))
+    for number in range(30):
+        one.append("s", b"%d" % (number % 10) * 100)
+    one.append("s", b"larger than the limit" * 100)
+    one.append("s", b"the last one")
+    wait_until(lambda: one._link.idle)
+    names = names_of(request.node.name)
+    with redis.Redis.from_url(server.url) as client:
+        [(_, kept)] = client.xrange(names.stream("s"))  # type: ignore[misc]
+        assert kept[b"frame"].endswith(b"the last one")
+        assert int(client.hget(names.stream_bytes, "s") or 0) == len(kept[b"frame"])  # type: ignore[arg-type]
+
+
+def test_sending_does_not_wait_for_a_backlog_of_received_messages(made: Made) -> None:
+    busy, other = made(), made()
+    received: list[int] = []
+    at: list[int] = []
+    published = threading.Event()
+
+    def receive(_topic: str, _value: bytes) -> None:
+        received.append(0)
+        time.sleep(0.0005)
+        if len(received) == 100:
+            busy.publish("words", b"from the one that is busy")
+
+    def answered(_topic: str, _value: bytes) -> None:
+        at.append(len(received))
+        published.set()
+
+    busy.subscribe("flood", receive)
+    other.subscribe("words", answered)
+    for _ in range(FLOOD):
+        other.append("flood", b"")
+    assert published.wait(60)
+    # The three turns of the loop that sending takes, with the messages received in each of them.
+    assert 100 <= at[0] < 500
 
 
 def test_messages_beyond_the_limits_are_counted(made: Made) -> None:
@@ -287,7 +317,6 @@ def test_the_server_keeps_a_bounded_number_of_topics(made: Made) -> None:
     assert made().latest("c") is None
 
 
-@of_redis
 def test_a_stream_keeps_a_bounded_number_of_entries(
     made: Made, server: PrivateRedis, request: pytest.FixtureRequest
 ) -> None:
@@ -302,7 +331,6 @@ def test_a_stream_keeps_a_bounded_number_of_entries(
         assert 100 <= int(client.xlen(names.stream("s"))) <= 400  # type: ignore[arg-type]
 
 
-@of_redis
 @pytest.mark.parametrize("data", [b"", b"1:2", b"x" * 500, b"1:" + b"a" * 16 + b":1", b"-1:" + b"a" * 16 + b":1\nv"])
 def test_a_foreign_message_on_the_channel_is_counted_and_disturbs_no_subscriber(
     made: Made, server: PrivateRedis, data: bytes, request: pytest.FixtureRequest
@@ -319,7 +347,7 @@ def test_a_foreign_message_on_the_channel_is_counted_and_disturbs_no_subscriber(
 
 
 def test_closing_sends_pending_messages_and_can_be_repeated(made: Made) -> None:
-    one = made()
+    one = made(RedisBusSettings(close_s=PATIENCE_S))
     one.publish("t", b"1")
     one.close()
     one.close()
@@ -344,7 +372,6 @@ def test_the_password_appears_in_no_log(caplog: pytest.LogCaptureFixture, tmp_pa
     assert "hunter2" not in caplog.text
 
 
-@of_redis
 def test_a_value_published_without_the_secret_is_ignored_counted_and_logged_once(
     made: Made, server: PrivateRedis, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -373,7 +400,6 @@ def test_a_value_published_without_the_secret_is_ignored_counted_and_logged_once
     wait_until(lambda: made().latest("snapshot") == b"true")
 
 
-@of_redis
 def test_an_old_value_with_a_new_version_is_rejected(
     made: Made, server: PrivateRedis, request: pytest.FixtureRequest
 ) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.gateway.served_gateway import KEY, MODEL, ServedGateway
-
-CHAT = "/v1/chat/completions"
+from tests.gateway.served_gateway import CHAT, KEY, MODEL, ServedGateway
 
 
 def user(*parts: str | dict[str, Any]) -> dict[str, Any]:

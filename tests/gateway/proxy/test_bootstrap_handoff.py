@@ -16,11 +16,10 @@ from gateway.proxy.attempt import RelaySettings
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_server.settings import EngineSettings
 from tests.gateway.scripted_engine import ScriptedEngine
-from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
+from tests.gateway.served_gateway import CHAT, KEY, MODEL, ServedGateway, served
 from tests.patience import until
 from tests.simulated_engine import serving
 
-CHAT = "/v1/chat/completions"
 BODY = {
     "model": MODEL,
     "messages": [{"role": "user", "content": "Who computes, and who answers? " * 20}],

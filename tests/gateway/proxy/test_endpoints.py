@@ -81,12 +81,6 @@ async def engine() -> AsyncIterator[ScriptedEngine]:
         yield scripted(engine)
 
 
-@pytest.fixture
-async def gateway(engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[ServedGateway]:
-    async with served([engine.url], tmp_path) as gateway:
-        yield gateway
-
-
 async def stream(gateway: ServedGateway, path: str, key: str = KEY) -> tuple[bytes, str]:
     """Return a streamed response and the id of its decision."""
     body = {"model": MODEL, "stream": True, **BODIES[path]}
@@ -99,12 +93,6 @@ async def stream(gateway: ServedGateway, path: str, key: str = KEY) -> tuple[byt
 
 async def explained(gateway: ServedGateway, decision_id: str) -> Any:
     return (await gateway.get(f"/api/v1/explain/{decision_id}"))[1]
-
-
-def is_idle(gateway: ServedGateway) -> bool:
-    router = gateway.pool.router
-    router.check()
-    return len(router.reservations) == 0 and len(router.waiting) == 0
 
 
 def test_every_endpoint_is_covered_here() -> None:
@@ -121,7 +109,7 @@ async def test_unknown_fields_are_forwarded_byte_for_byte(
     assert (status, engine.raw_bodies) == (200, [raw])
     assert ("x-headway-decision" in headers) == (path in ROUTED)
     assert f'headway_proxied_requests_total{{path="{path}",pool="pool"}} 1.0' in await gateway.metrics()
-    assert is_idle(gateway)
+    assert gateway.is_idle()
 
 
 @pytest.mark.parametrize("path", ROUTED)
@@ -302,7 +290,7 @@ async def test_several_choices_count_as_several_decodes(
     await until(lambda: gateway.pool.router.reservations.dispatched(0) == 3)
     gateway.pool.router.check()
     asking.cancel()
-    await until(lambda: is_idle(gateway))
+    await until(gateway.is_idle)
 
 
 async def test_rankings_are_routed_by_load_with_their_read_tokens(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,42 +15,13 @@ import pytest
 from gateway.app import AppSettings
 from gateway.base.settings import EngineLimits, GatewaySettings
 from gateway.proxy.attempt import RelaySettings
+from gateway.proxy.forwarded_request import ForwardedRequest
 from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.gateway.scripted_engine import ScriptedEngine
-from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
-from tests.patience import PATIENCE_S
+from tests.gateway.served_gateway import BODY, CHAT, KEY, MODEL, STREAM, ServedGateway, served
+from tests.patience import PATIENCE_S, until
 
-CHAT = "/v1/chat/completions"
-BODY = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 40}]}
-STREAM = {**BODY, "stream": True}
 ROUND_ROBIN = RoutingPolicy(placement=Stage(name="round_robin"), order=Stage(name="fifo"))
-
-
-@pytest.fixture
-async def engine() -> AsyncIterator[ScriptedEngine]:
-    async with ScriptedEngine() as engine:
-        yield engine
-
-
-@pytest.fixture
-async def gateway(engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[ServedGateway]:
-    async with served([engine.url], tmp_path) as gateway:
-        yield gateway
-
-
-async def _stream(gateway: ServedGateway, body: dict[str, Any] = STREAM, **headers: str) -> tuple[list[bytes], Any]:
-    """Return the chunks of a streamed response and its headers."""
-    async with gateway.client.post(
-        gateway.url + CHAT, json=body, headers={"authorization": f"Bearer {KEY}", **headers}
-    ) as response:
-        assert response.status == 200, await response.read()
-        return [chunk async for chunk in response.content.iter_any()], response.headers
-
-
-def _idle(gateway: ServedGateway) -> bool:
-    router = gateway.pool.router
-    router.check()
-    return len(router.reservations) == 0 and len(router.waiting) == 0
 
 
 @pytest.mark.parametrize("body", [BODY, STREAM])
@@ -76,7 +48,34 @@ async def test_a_failure_before_the_first_byte_is_retried_elsewhere(
         assert "headway_retries_total" in await gateway.metrics()
         _, explained = await gateway.get(f"/api/v1/explain/{decision_id}")
         assert explained["decision"]["engine_id"] == explained["attempts"][-1] == "engine-1"
-        assert _idle(gateway)
+        assert gateway.is_idle()
+
+
+@pytest.fixture
+def no_collections() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def _prompts() -> int:
+    return sum(isinstance(item, ForwardedRequest) for item in gc.get_objects())
+
+
+@pytest.mark.parametrize("body", [BODY, STREAM])
+@pytest.mark.parametrize("status", [200, 400, 500])
+@pytest.mark.usefixtures("no_collections")
+async def test_answered_requests_leave_no_prompt_for_a_garbage_collection(
+    gateway: ServedGateway, engine: ScriptedEngine, status: int, body: dict[str, Any]
+) -> None:
+    engine.status, before = status, _prompts()
+    for _ in range(3):
+        headers = {"authorization": f"Bearer {KEY}"}
+        async with gateway.client.post(gateway.url + CHAT, json=body, headers=headers) as response:
+            await response.read()
+    await until(lambda: _prompts() == before)
+    assert gateway.is_idle()
 
 
 async def test_a_killed_engine_fails_no_request_without_a_first_byte(tmp_path: Path) -> None:
@@ -95,7 +94,7 @@ async def test_a_killed_engine_fails_no_request_without_a_first_byte(tmp_path: P
             results = await asyncio.gather(*calls)
         assert [status for status, _, _ in results] == [200] * 12
         assert len(two.bodies) == 12
-        assert _idle(gateway)
+        assert gateway.is_idle()
         await asyncio.sleep(0)
         assert not gateway.pool.engines["engine-0"].breaker.accepts
 
@@ -106,13 +105,13 @@ async def test_a_stream_whose_engine_dies_ends_with_an_error_within_a_second(
     engine.chunks = ["a", "b", "c"]
     engine.die_after_chunks = 2
     async with asyncio.timeout(1):
-        chunks, headers = await _stream(gateway)
+        chunks, headers = await gateway.stream()
     events = [json.loads(event[6:]) for event in b"".join(chunks).split(b"\n\n") if event]
     assert [event["choices"][0]["delta"]["content"] for event in events[:-1]] == ["a", "b"]
     assert events[-1]["error"]["code"] == "broken_stream"
     _, explained = await gateway.get(f"/api/v1/explain/{headers['x-headway-decision']}")
     assert (explained["outcome"]["state"], explained["outcome"]["error"]) == ("failed", "broken_stream")
-    assert _idle(gateway)
+    assert gateway.is_idle()
 
 
 async def test_the_openai_client_raises_on_a_broken_stream(gateway: ServedGateway, engine: ScriptedEngine) -> None:
@@ -138,7 +137,7 @@ async def test_when_all_engines_return_503_retries_stay_within_the_budget(tmp_pa
         assert all(int(headers["retry-after"]) >= 1 for _, _, headers in results)
         assert gateway.pool.retry_budget.retrying == 0
         assert len(one.bodies) + len(two.bodies) <= 30 + max(3, 6) * 2
-        assert _idle(gateway)
+        assert gateway.is_idle()
 
 
 async def test_unreachable_engines_result_in_503_with_retry_after(tmp_path: Path) -> None:
@@ -167,7 +166,7 @@ async def test_a_response_that_never_ends_is_abandoned_and_never_started_twice(
             status, answer, _ = await gateway.post(CHAT, {**body, "max_tokens": 1})
         assert (status, answer["error"]["code"]) == (504, "engine_timeout")
         assert len(one.bodies) + len(two.bodies) == 1
-        assert _idle(gateway)
+        assert gateway.is_idle()
 
 
 async def test_an_engine_that_trickles_bytes_does_not_hold_a_request_forever(tmp_path: Path) -> None:
@@ -175,10 +174,10 @@ async def test_an_engine_that_trickles_bytes_does_not_hold_a_request_forever(tmp
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, settings=settings) as gateway:
         engine.chunks, engine.pause_s = ["drip"] * 10_000, 0.1
         async with asyncio.timeout(PATIENCE_S):
-            chunks, _ = await _stream(gateway, {**STREAM, "max_tokens": 1})
+            chunks, _ = await gateway.stream({**STREAM, "max_tokens": 1})
         assert b"broken_stream" in chunks[-1]
         await engine.disconnected.wait()
-        assert _idle(gateway)
+        assert gateway.is_idle()
 
 
 async def test_a_first_attempt_ends_at_its_engine_before_the_second_begins(tmp_path: Path) -> None:
@@ -219,6 +218,6 @@ async def test_a_stream_whose_engine_stalls_for_the_hang_limit_ends_with_an_erro
         engine.chunks = ["a", "b"]
         engine.pause_s = 30.0
         async with asyncio.timeout(PATIENCE_S):
-            chunks, _ = await _stream(gateway)
+            chunks, _ = await gateway.stream()
         assert b"broken_stream" in chunks[-1]
-        assert _idle(gateway)
+        assert gateway.is_idle()

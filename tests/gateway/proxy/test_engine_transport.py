@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from math import inf
 from types import SimpleNamespace
 from typing import Any, cast
@@ -78,6 +79,19 @@ async def test_parts_are_relayed_in_order_and_the_last_one_is_left_for_the_end()
     got.end(None)
     await relaying
     assert (b"".join(sent), got.last, progress.chunks) == (EVENT, EVENT + DONE, 3)
+
+
+async def test_a_relayed_answer_with_a_load_order_is_freed_without_a_garbage_collection() -> None:
+    got, guard = answer(Connection(EVENT), orders=True)
+    await got.open()
+    got.receive(DONE, True)
+    got.end(None)
+    stream, _ = client()
+    await got.relay_to(stream, EngineProgress())
+    stream.follow(None)
+    prompt = weakref.ref(got)
+    del got, guard
+    assert prompt() is None
 
 
 async def test_an_answer_that_is_complete_before_the_response_starts_is_one_part() -> None:

@@ -15,12 +15,10 @@ from gateway.app import AppSettings
 from gateway.proxy.attempt import RelaySettings
 from routing.policy.policy_document import RoutingPolicy
 from tests.gateway.scripted_engine import ScriptedEngine
-from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
+from tests.gateway.served_gateway import CHAT, KEY, MODEL, STREAM, ServedGateway, served
 from tests.patience import until
 
-CHAT = "/v1/chat/completions"
 BODY = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 40}], "max_tokens": 9}
-STREAM = {**BODY, "stream": True}
 SETTINGS = AppSettings(relay=RelaySettings(answer_s=60.0, hang_s=0.5))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,40 +15,10 @@ from gateway.access.isolation_domains import SALTS, cache_salt
 from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.gateway.raw_http import RawConnection, post
 from tests.gateway.scripted_engine import ScriptedEngine
-from tests.gateway.served_gateway import KEY, KEYRING, MODEL, OTHER_KEY, ServedGateway, served
+from tests.gateway.served_gateway import BODY, CHAT, KEY, KEYRING, MODEL, OTHER_KEY, STREAM, ServedGateway, served
 from tests.patience import PATIENCE_S
 
-CHAT = "/v1/chat/completions"
-BODY = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 40}]}
-STREAM = {**BODY, "stream": True}
 ROUND_ROBIN = RoutingPolicy(placement=Stage(name="round_robin"), order=Stage(name="fifo"))
-
-
-@pytest.fixture
-async def engine() -> AsyncIterator[ScriptedEngine]:
-    async with ScriptedEngine() as engine:
-        yield engine
-
-
-@pytest.fixture
-async def gateway(engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[ServedGateway]:
-    async with served([engine.url], tmp_path) as gateway:
-        yield gateway
-
-
-async def _stream(gateway: ServedGateway, body: dict[str, Any] = STREAM, **headers: str) -> tuple[list[bytes], Any]:
-    """Return the chunks of a streamed response and its headers."""
-    async with gateway.client.post(
-        gateway.url + CHAT, json=body, headers={"authorization": f"Bearer {KEY}", **headers}
-    ) as response:
-        assert response.status == 200, await response.read()
-        return [chunk async for chunk in response.content.iter_any()], response.headers
-
-
-def _idle(gateway: ServedGateway) -> bool:
-    router = gateway.pool.router
-    router.check()
-    return len(router.reservations) == 0 and len(router.waiting) == 0
 
 
 async def test_the_openai_client_streams_through_the_proxy(gateway: ServedGateway, engine: ScriptedEngine) -> None:
@@ -60,7 +29,7 @@ async def test_the_openai_client_streams_through_the_proxy(gateway: ServedGatewa
         text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
     assert text == "Hello"
     assert engine.bodies[0]["max_tokens"] == 5
-    assert _idle(gateway)
+    assert gateway.is_idle()
 
 
 async def test_a_whole_response_is_forwarded_as_the_engine_wrote_it(
@@ -75,7 +44,7 @@ async def test_a_whole_response_is_forwarded_as_the_engine_wrote_it(
     assert explained["outcome"]["cached_tokens"] == 64
     assert explained["key_source"] == "tokenized"
     assert engine.headers[0]["x-request-id"] == headers["x-headway-decision"]
-    assert _idle(gateway)
+    assert gateway.is_idle()
 
 
 async def test_text_completions_pass_too(gateway: ServedGateway) -> None:
@@ -87,7 +56,7 @@ async def test_text_completions_pass_too(gateway: ServedGateway) -> None:
 async def test_chunks_arrive_one_by_one(gateway: ServedGateway, engine: ScriptedEngine) -> None:
     engine.chunks = ["a", "b", "c", "d"]
     engine.pause_s = 0.05
-    chunks, headers = await _stream(gateway)
+    chunks, headers = await gateway.stream()
     assert len(chunks) >= 4
     assert "".join(json.loads(c[6:])["choices"][0]["delta"]["content"] for c in chunks[:4]) == "abcd"
     assert len(headers["x-headway-decision"]) == 36
@@ -97,7 +66,7 @@ async def test_chunks_arrive_one_by_one(gateway: ServedGateway, engine: Scripted
 async def test_usage_requested_by_the_gateway_is_read_and_stripped(
     gateway: ServedGateway, engine: ScriptedEngine
 ) -> None:
-    chunks, headers = await _stream(gateway)
+    chunks, headers = await gateway.stream()
     assert engine.bodies[0]["stream_options"] == {"include_usage": True}
     assert b"usage" not in b"".join(chunks)
     assert b"".join(chunks).endswith(b"data: [DONE]\n\n")
@@ -117,7 +86,7 @@ STRICT: dict[str, Any] = {"stream": True, "max_tokens": 16, "n": 1, "stream_opti
 async def test_lenient_json_is_normalized_and_counts_like_strict_json(
     gateway: ServedGateway, engine: ScriptedEngine, fields: dict[str, Any]
 ) -> None:
-    chunks, headers = await _stream(gateway, {**BODY, **fields})
+    chunks, headers = await gateway.stream({**BODY, **fields})
     expected = {**BODY, **STRICT, "stream_options": fields["stream_options"]}
     assert repr(engine.bodies[0]) == repr(expected)
     assert b'"cached_tokens": 64' in b"".join(chunks)
@@ -128,7 +97,7 @@ async def test_lenient_json_is_normalized_and_counts_like_strict_json(
 
 async def test_usage_requested_by_the_client_is_kept(gateway: ServedGateway, engine: ScriptedEngine) -> None:
     body = {**STREAM, "stream_options": {"include_usage": True, "other": 1}}
-    chunks, _ = await _stream(gateway, body)
+    chunks, _ = await gateway.stream(body)
     assert engine.bodies[0] == body
     assert b'"cached_tokens": 64' in b"".join(chunks)
 
@@ -204,7 +173,7 @@ async def test_invalid_requests_never_reach_an_engine(
         got, answer, _ = await gateway.post(CHAT, body)
         assert (got, answer["error"]["code"]) == (status, code)
         assert f'headway_rejected_input_total{{cause="{code}"}} 1.0' in await gateway.metrics()
-        assert _idle(gateway)
+        assert gateway.is_idle()
     assert engine.bodies == []
 
 
@@ -243,7 +212,7 @@ async def test_an_engines_rejection_is_relayed_to_the_client(gateway: ServedGate
     assert len(engine.bodies) == 1
     assert gateway.pool.engines["engine-0"].breaker.accepts
     assert 'outcome="client_error"' in await gateway.metrics()
-    assert _idle(gateway)
+    assert gateway.is_idle()
 
 
 @pytest.mark.parametrize("body", [BODY, STREAM])
@@ -257,10 +226,10 @@ async def test_a_client_disconnect_cancels_its_request_at_the_engine(
     async with asyncio.timeout(PATIENCE_S):
         await engine.received.wait()
         await asyncio.sleep(0.05)
-        assert not _idle(gateway)
+        assert not gateway.is_idle()
         await connection.close()
         await engine.disconnected.wait()
-    assert _idle(gateway)
+    assert gateway.is_idle()
     assert 'headway_requests_total{outcome="cancelled",pool="pool"} 1.0' in await gateway.metrics()
 
 
@@ -300,11 +269,11 @@ async def test_a_hundred_concurrent_streams_leave_no_state_behind(tmp_path: Path
         ScriptedEngine() as two,
         served([one.url, two.url], tmp_path) as gateway,
     ):
-        results = await asyncio.gather(*(_stream(gateway) for _ in range(100)))
+        results = await asyncio.gather(*(gateway.stream() for _ in range(100)))
         assert all(b"".join(chunks).endswith(b"[DONE]\n\n") for chunks, _ in results)
         assert len({headers["x-headway-decision"] for _, headers in results}) == 100
         assert one.tokenize_calls + two.tokenize_calls == 1
-        assert _idle(gateway)
+        assert gateway.is_idle()
 
 
 async def test_the_proxy_requires_a_key(gateway: ServedGateway) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -69,13 +68,6 @@ def listener(gateway: ServedGateway) -> Listener:
     return Listener(gateway)
 
 
-async def decided(gateway: ServedGateway, **more: Any) -> str:
-    question = {"model": MODEL, "block_hashes": [1, 2, 3, 4], "wait": False, **more}
-    status, answer, _ = await gateway.post("/api/v1/route", question)
-    assert status == 200
-    return str(answer["decision_id"])
-
-
 async def answer(gateway: ServedGateway, name: str) -> None:
     await gateway.post(f"/api/v1/requests/{name}/first_token", {})
     await gateway.post(f"/api/v1/requests/{name}/complete", {})
@@ -89,7 +81,7 @@ def split_requests(gateway: ServedGateway) -> int:
 
 
 async def test_a_request_is_sent_once_with_its_timeline(gateway: ServedGateway, listener: Listener) -> None:
-    decision_id = await decided(gateway, session_id="private words")
+    decision_id = await gateway.decided(session_id="private words")
     assert await listener.sent() == []
     await gateway.post(f"/api/v1/requests/{decision_id}/first_token", {})
     await gateway.post(
@@ -118,7 +110,7 @@ async def test_no_text_and_no_name_leaves_the_process(gateway: ServedGateway) ->
     gateway.gateway._bus.subscribe(TOPIC, lambda _topic, value: received.append(value))
     messages = [{"role": "user", "content": "canary-of-a-prompt"}]
     await gateway.post("/v1/chat/completions", {"model": MODEL, "messages": messages, "session_id": "canary-name"})
-    decision_id = await decided(gateway, session_id="canary-of-a-session")
+    decision_id = await gateway.decided(session_id="canary-of-a-session")
     await gateway.post(f"/api/v1/requests/{decision_id}/fail", {})
     await gateway.gateway.requests.flush(last=True)
     assert len(received) == 1
@@ -128,7 +120,7 @@ async def test_no_text_and_no_name_leaves_the_process(gateway: ServedGateway) ->
 async def test_a_request_without_an_end_is_sent_when_its_reservation_expires(
     gateway: ServedGateway, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decision_id = await decided(gateway)
+    decision_id = await gateway.decided()
     assert await listener.sent() == []
     record = gateway.app.recent.get(decision_id)
     assert record is not None
@@ -143,7 +135,7 @@ async def test_beyond_the_rate_limit_a_sample_and_every_failure_is_kept(
     gateway: ServedGateway, listener: Listener
 ) -> None:
     outbox = gateway.gateway.requests
-    names = [await decided(gateway) for _ in range(24)]
+    names = [await gateway.decided() for _ in range(24)]
     for number, name in enumerate(names):
         await gateway.post(f"/api/v1/requests/{name}/{'fail' if number % 4 == 0 else 'complete'}", {})
     outbox._kept_per_s, outbox._room = 0.0, 6.0
@@ -170,7 +162,7 @@ async def test_the_last_ended_requests_are_sent_when_the_gateway_stops(tmp_path:
     received: list[bytes] = []
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, gateway_settings=SLOW) as gateway:
         gateway.gateway._bus.subscribe(TOPIC, lambda _topic, value: received.append(value))
-        await gateway.post(f"/api/v1/requests/{await decided(gateway)}/complete", {})
+        await gateway.post(f"/api/v1/requests/{await gateway.decided()}/complete", {})
     assert len(received) == 1
 
 
@@ -179,7 +171,7 @@ async def test_ended_requests_beyond_the_limit_are_counted(
 ) -> None:
     monkeypatch.setattr("gateway.reports.request_outbox.MAX_ENDED", 2)
     for _ in range(5):
-        await gateway.post(f"/api/v1/requests/{await decided(gateway)}/complete", {})
+        await gateway.post(f"/api/v1/requests/{await gateway.decided()}/complete", {})
     assert len(await listener.rows()) == 2
     metrics = gateway.gateway.metrics
     assert metrics.decision_records.value("dropped") == 3
@@ -187,7 +179,7 @@ async def test_ended_requests_beyond_the_limit_are_counted(
 
 
 async def test_the_shape_of_a_request_is_sent_with_its_outcome(gateway: ServedGateway, listener: Listener) -> None:
-    decision_id = await decided(gateway, block_hashes=[1, 2, 3], session_id="a session", priority=2)
+    decision_id = await gateway.decided(block_hashes=[1, 2, 3], session_id="a session", priority=2)
     await gateway.post(f"/api/v1/requests/{decision_id}/first_token", {})
     await gateway.post(f"/api/v1/requests/{decision_id}/complete", {"cached_tokens": 16, "output_tokens": 9})
     (row,) = await listener.rows()
@@ -202,7 +194,7 @@ async def test_the_shape_of_a_request_is_sent_with_its_outcome(gateway: ServedGa
 
 async def test_equal_prefixes_and_sessions_have_equal_pseudonyms(gateway: ServedGateway, listener: Listener) -> None:
     for hashes, session in (([1, 2], "one"), ([1, 3], "one"), ([4], "two")):
-        await decided(gateway, block_hashes=hashes, session_id=session)
+        await gateway.decided(block_hashes=hashes, session_id=session)
     one, other, third = await listener.rows(last=True)
     assert [row.outcome for row in (one, other, third)] == [UNANSWERED] * 3
     assert one.session == other.session != third.session
@@ -214,7 +206,7 @@ async def test_open_requests_beyond_the_limit_send_no_traffic(
     gateway: ServedGateway, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.reports.request_outbox.MAX_OPEN", 2)
-    names = [await decided(gateway) for _ in range(4)]
+    names = [await gateway.decided() for _ in range(4)]
     assert await listener.rows() == []
     for name in names:
         await gateway.post(f"/api/v1/requests/{name}/complete", {})
@@ -228,7 +220,7 @@ async def test_of_many_requests_every_nth_reports_its_ttft_parts(
 ) -> None:
     monkeypatch.setattr("gateway.reports.request_outbox.MAX_SPLIT", 2)
     for _ in range(6):
-        await answer(gateway, await decided(gateway))
+        await answer(gateway, await gateway.decided())
     assert len(await listener.rows()) == 6
     assert split_requests(gateway) == 6
     assert sum(len(bins) for engine in gateway.pool.ttft_split._engines.values() for bins in (engine[-1].bins,)) <= 2
@@ -239,7 +231,7 @@ async def test_every_late_request_is_kept_and_represents_ttft_parts_in_proportio
 ) -> None:
     monkeypatch.setattr("gateway.reports.request_outbox.MAX_SPLIT", 4)
     for number in range(12):
-        name = await decided(gateway)
+        name = await gateway.decided()
         record = gateway.app.recent.get(name)
         assert record is not None
         record.ttft_slo_s = 0.0 if number < 3 else 60.0
@@ -255,9 +247,9 @@ async def test_a_request_without_an_end_does_not_displace_later_ended_ones(
     gateway: ServedGateway, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.reports.request_outbox.MAX_OPEN", 2)
-    await decided(gateway)
+    await gateway.decided()
     for _ in range(3):
-        name = await decided(gateway)
+        name = await gateway.decided()
         assert await listener.rows() == []
         await gateway.post(f"/api/v1/requests/{name}/complete", {})
         assert len(await listener.rows()) == 1
@@ -266,7 +258,7 @@ async def test_a_request_without_an_end_does_not_displace_later_ended_ones(
 
 async def test_no_traffic_is_sent_if_recording_is_off(gateway: ServedGateway, listener: Listener) -> None:
     gateway.gateway.requests._records_traffic = False
-    await gateway.post(f"/api/v1/requests/{await decided(gateway)}/complete", {})
+    await gateway.post(f"/api/v1/requests/{await gateway.decided()}/complete", {})
     assert await listener.rows() == []
     assert len(listener.batches) == 1
 
@@ -277,7 +269,7 @@ async def test_a_long_interval_is_sent_in_several_batches(
     monkeypatch.setattr("gateway.reports.request_outbox.MAX_ROWS", 2)
     monkeypatch.setattr("gateway.reports.request_outbox.MAX_DECISIONS", 3)
     for _ in range(5):
-        await gateway.post(f"/api/v1/requests/{await decided(gateway)}/complete", {})
+        await gateway.post(f"/api/v1/requests/{await gateway.decided()}/complete", {})
     assert len(await listener.rows()) == 5
     assert [batch.requests for batch in listener.batches] == [2, 2, 1]
     assert [len(decode_decisions(batch.decisions)) for batch in listener.batches] == [3, 2, 0]

@@ -22,10 +22,9 @@ from routing.policy.admission_document import AdmissionDocument, SloClass
 from routing.policy.cost_document import DecodeCostDocument
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy
 from tests.gateway.scripted_engine import ScriptedEngine
-from tests.gateway.served_gateway import MODEL, ServedGateway, served
+from tests.gateway.served_gateway import CHAT, MODEL, ServedGateway, served
 
 ROUTE = "/api/v1/route"
-CHAT = "/v1/chat/completions"
 CLASSES = {"chat": SloClass(ttft_slo_s=1.0, tpot_slo_s=0.05, priority=-3), "batch": SloClass(deadline_s=0.3)}
 POLICY = RoutingPolicy(
     slo_classes=CLASSES, ttft_slo_s=5.0, tpot_slo_s=0.2, prefill_window_tokens=1, lookahead_s=0.0, retry_budget=0.5

@@ -57,12 +57,6 @@ async def engine() -> AsyncIterator[TemplateEngine]:
         yield engine
 
 
-@pytest.fixture
-async def gateway(engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[ServedGateway]:
-    async with served([engine.url], tmp_path) as gateway:
-        yield gateway
-
-
 @pytest.mark.parametrize(
     ("path", "body"),
     [

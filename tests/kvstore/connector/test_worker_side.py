@@ -1,10 +1,17 @@
-"""Two engines' workers with a node between them: one loads blocks that the other stored, or computes them."""
+"""Two engines' workers with a node between them: one loads blocks that the other stored, or computes them.
+
+Layers follow one another in a payload; the layout's name covers everything that determines their bytes.
+
+Different weights under the same name have a different revision.
+"""
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +20,9 @@ from kvstore.backends.backend import BackendSettings
 from kvstore.backends.node_backend import NodeBackend
 from kvstore.connector.domain_keys import Domain, DomainKeys
 from kvstore.connector.engine_params import KvOutcome
+from kvstore.connector.payload_layout import LayerLayout, payload_layout
 from kvstore.connector.step_messages import LoadJob, SaveJob, StepJobs
+from kvstore.connector.weight_revision import weight_revision
 from kvstore.connector.worker_side import WorkerSide
 from kvstore.node.node_manager import NodeManager
 from kvstore.tiers.block_facts import DRAM
@@ -230,3 +239,66 @@ def test_a_step_of_mostly_prefill_measures_the_time_per_token() -> None:
         one.save()
         report = one.take_report()
         assert report is None or report.token_s == 0.0
+
+
+def layer(name: str = "0", dtype: str = "bfloat16", order: tuple[int, ...] = (0, 1, 2)) -> LayerLayout:
+    return LayerLayout(name, dtype, (2, 16, 4), order, 256)
+
+
+def test_each_layer_has_an_offset() -> None:
+    layout = payload_layout([layer("0"), layer("1")], "kernel")
+    assert (layout.offsets, layout.payload_bytes) == ((0, 256), 512)
+    assert layout.name == payload_layout([layer("0"), layer("1")], "kernel").name
+
+
+@pytest.mark.parametrize(
+    ("layers", "kernel"),
+    [
+        ([layer("0")], "kernel"),
+        ([layer("0"), layer("2")], "kernel"),
+        ([layer("0", dtype="float16"), layer("1")], "kernel"),
+        ([layer("0", order=(1, 0, 2)), layer("1")], "kernel"),
+        ([layer("0"), layer("1")], "another"),
+    ],
+    ids=["layers", "names", "dtype", "order of dimensions", "kernel"],
+)
+def test_different_bytes_have_a_different_name(layers: list[LayerLayout], kernel: str) -> None:
+    assert payload_layout(layers, kernel).name != payload_layout([layer("0"), layer("1")], "kernel").name
+
+
+def test_an_engine_without_blocks_has_no_layout() -> None:
+    with pytest.raises(ValueError, match="no KV caches"):
+        payload_layout([], "kernel")
+
+
+def model(folder: Path, size: int = 1 << 20, seed: int = 1) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text('{"layers": 2}')
+    (folder / "model.safetensors").write_bytes(random.Random(seed).randbytes(size))
+    return folder
+
+
+def test_equal_files_have_equal_revisions_in_any_folder(tmp_path: Path) -> None:
+    assert weight_revision(model(tmp_path / "a")) == weight_revision(model(tmp_path / "elsewhere" / "b"))
+
+
+def test_further_trained_weights_have_another_revision(tmp_path: Path) -> None:
+    assert weight_revision(model(tmp_path / "a")) != weight_revision(model(tmp_path / "b", seed=2))
+
+
+@pytest.mark.parametrize("size", [0, 1, 4096, 5000])
+def test_small_files_are_hashed_completely(tmp_path: Path, size: int) -> None:
+    one = weight_revision(model(tmp_path / "a", size))
+    assert one == weight_revision(model(tmp_path / "b", size))
+    assert one != weight_revision(model(tmp_path / "c", size + 1))
+
+
+def test_the_configuration_changes_the_revision(tmp_path: Path) -> None:
+    first, second = model(tmp_path / "a"), model(tmp_path / "b")
+    (second / "config.json").write_text('{"layers": 3}')
+    assert weight_revision(first) != weight_revision(second)
+
+
+def test_a_folder_without_weights_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="set weight_revision"):
+        weight_revision(tmp_path)

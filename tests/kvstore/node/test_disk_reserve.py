@@ -12,6 +12,7 @@ import pytest
 from kvstore.node import command_line, disk_room
 from kvstore.node.block_store import BlockStore
 from kvstore.node.disk_space import DiskSpace, space_of, usual_reserve
+from kvstore.node.disk_use import WINDOW_S, DiskUse
 from kvstore.node.node_manager import NodeSettings
 from kvstore.node.node_reporting import report_of
 from kvstore.tiers.block_facts import SSD
@@ -259,3 +260,49 @@ def test_the_reserve_option_sets_the_reserve(
     monkeypatch.setattr(command_line, "_serve", lambda settings: started.append(settings) or 0)
     assert command_line.main([*option, "--ssd-mib", "8", "--directory", str(tmp_path)]) == 0
     assert started[0].catalog.disk_reserve_bytes == reserve
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_disk_use_is_the_share_of_the_last_minute_with_reads_or_writes() -> None:
+    clock = Clock()
+    use = DiskUse(clock)
+    assert use.share() == 0.0
+    for _ in range(int(WINDOW_S)):
+        with use.at_work():
+            clock.now += 0.25
+        clock.now += 0.75
+        use.share()
+    assert use.share() == pytest.approx(0.25)
+    for _ in range(int(WINDOW_S) + 1):
+        clock.now += 1.0
+        use.share()
+    assert use.share() == 0.0
+
+
+def test_overlapping_operations_count_once_and_running_ones_count() -> None:
+    clock = Clock()
+    use = DiskUse(clock)
+    with use.at_work():
+        clock.now += 1.0
+        with use.at_work():
+            clock.now += 2.0
+        clock.now += 1.0
+        assert use.share() == pytest.approx(1.0)
+    clock.now += 4.0
+    assert use.share() == pytest.approx(0.5)
+
+
+def test_a_failed_write_ends_its_time_too() -> None:
+    clock = Clock()
+    use = DiskUse(clock)
+    with pytest.raises(OSError, match="full"), use.at_work():
+        clock.now += 1.0
+        raise OSError("full")
+    clock.now += 3.0
+    assert use.share() == pytest.approx(0.25)

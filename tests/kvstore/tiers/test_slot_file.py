@@ -12,11 +12,14 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kvstore.tiers.block_facts import checksum_of
-from kvstore.tiers.block_header import HEADER_BYTES, BlockHeader
+from kvstore.tiers.arena import Arena
+from kvstore.tiers.block_facts import BlockFacts, checksum_of
+from kvstore.tiers.block_header import HEADER_BYTES, BlockHeader, decode_header
 from kvstore.tiers.slot_file import SlotFile, SlotFileInUseError
-from tests.kvstore.kv_blocks import SLOT, block, payload
+from tests.kvstore.kv_blocks import SLOT, block, facts, payload
 
 SLOTS = 32
 
@@ -250,3 +253,60 @@ def test_a_file_that_cannot_grow_leaves_only_complete_blocks(tmp_path: Path, see
     file = SlotFile(tmp_path, SLOTS, SLOT)
     assert 0 < len(whole_blocks(file)) < SLOTS
     file.close()
+
+
+def test_slots_do_not_overlap_and_a_shorter_block_leaves_no_bytes_of_a_longer_one() -> None:
+    arena = Arena(3, 4096)
+    for slot in range(3):
+        arena.claim(slot, 4096)[:] = bytes([slot + 1]) * 4096
+    arena.claim(1, 10)[:] = b"x" * 10
+    assert bytes(arena.view(0, 4096)) == b"\x01" * 4096
+    assert bytes(arena.view(1, 4096)) == b"x" * 10 + bytes(4086)
+    assert bytes(arena.view(2, 4096)) == b"\x03" * 4096
+    arena.scrub(2)
+    assert not any(arena.view(2, 4096))
+    arena.close()
+
+
+FACTS = st.builds(
+    BlockFacts,
+    key=st.binary(min_size=32, max_size=32),
+    length=st.integers(1, SLOT),
+    chain_hash=st.binary(max_size=32),
+    parent=st.just(b"") | st.binary(min_size=32, max_size=32).filter(any),
+    tokens=st.integers(0, (1 << 32) - 1),
+    tenant=st.text(max_size=16),
+    checksum=st.binary(min_size=16, max_size=16),
+).filter(lambda item: not item.fault(SLOT))
+HEADERS = st.builds(
+    BlockHeader,
+    FACTS,
+    st.booleans(),
+    st.integers(0, (1 << 64) - 1),
+    st.integers(0, (1 << 64) - 1),
+    st.floats(0, 1e12),
+    st.floats(0, 1e12),
+)
+
+
+@given(HEADERS)
+def test_a_header_round_trips_through_the_disk(header: BlockHeader) -> None:
+    data = header.encode()
+    assert len(data) == HEADER_BYTES
+    assert decode_header(data, SLOT) == header
+
+
+@given(HEADERS, st.integers(0, 240), st.integers(1, 255))
+def test_a_changed_byte_invalidates_a_header(header: BlockHeader, offset: int, change: int) -> None:
+    data = bytearray(header.encode())
+    data[offset] ^= change
+    assert decode_header(bytes(data), SLOT) is None
+
+
+@given(st.binary(max_size=2 * HEADER_BYTES))
+def test_garbage_is_not_a_header(data: bytes) -> None:
+    assert decode_header(data, SLOT) is None
+
+
+def test_a_header_with_a_block_longer_than_its_slot_is_rejected() -> None:
+    assert decode_header(BlockHeader(facts("a", length=SLOT)).encode(), SLOT - 1) is None

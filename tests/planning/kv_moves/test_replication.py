@@ -1,4 +1,7 @@
-"""Leading blocks that are repeatedly loaded from another node are replicated; others are not."""
+"""Leading blocks that are repeatedly loaded from another node are replicated; others are not.
+
+A planner of useless orders backs off, and returns when one is useful.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ import random
 import pytest
 
 from planning.kv_moves import replication
+from planning.kv_moves.compression_advice import MEASURED, compression_advice
 from planning.kv_moves.kv_move import REPLICATE
+from planning.kv_moves.planner_trust import TRIAL_S, PlannerTrust
 from planning.kv_moves.replication import HALF_LIFE_S, STRIDE, HotLoads
 from tests.planning.kv_moves.test_prefetch import KEYS, MIB, loads
 
@@ -87,3 +92,54 @@ def test_random_loads_stay_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> 
         first = rng.randrange(20)
         hot.loaded(tuple(range(100 * first + 1, 100 * first + rng.randrange(2, 90))), "a", "b", FAR, number / 10)
         hot.check()
+
+
+@pytest.mark.parametrize(("disk_busy", "ratio"), [*MEASURED, (0.0, 1.04), (0.695, 0.90), (1.0, 0.84)])
+def test_the_latency_ratio_is_interpolated_between_measurements(disk_busy: float, ratio: float) -> None:
+    assert compression_advice(disk_busy).latency_ratio == pytest.approx(ratio)
+
+
+def test_only_saturated_disks_justify_compression() -> None:
+    assert not compression_advice(0.3).pays
+    assert not compression_advice(0.5).pays
+    assert compression_advice(0.65).pays
+
+
+def test_a_planner_is_trusted_until_its_orders_are_mostly_useless() -> None:
+    trust = PlannerTrust()
+    assert trust.may_ask(0.0)
+    times = 0
+    while not trust.backs_off:
+        trust.judged(False)
+        times += 1
+        assert times < 50
+    assert 10 <= times <= 15
+    assert (trust.useful, trust.useless) == (0, times)
+
+
+def test_a_distrusted_planner_can_try_occasionally() -> None:
+    trust = PlannerTrust()
+    for _ in range(30):
+        trust.judged(False)
+    asked = [trust.may_ask(now) for now in (0.0, 1.0, TRIAL_S - 1, TRIAL_S, TRIAL_S + 1, 2 * TRIAL_S)]
+    assert asked == [True, False, False, True, False, True]
+
+
+def test_useful_orders_restore_trust() -> None:
+    trust = PlannerTrust()
+    for _ in range(30):
+        trust.judged(False)
+    times = 0
+    while trust.backs_off:
+        trust.judged(True)
+        times += 1
+    assert 2 <= times <= 4
+    assert trust.may_ask(0.0)
+    assert trust.may_ask(0.1)
+
+
+def test_one_useful_order_in_two_is_sufficient() -> None:
+    trust = PlannerTrust()
+    for number in range(200):
+        trust.judged(number % 2 == 0)
+        assert not trust.backs_off

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from planning.documents.scaling_document import ScalingDocument
 from planning.facts.fleet_facts import EngineObservation, PoolFacts, PoolWindow
+from planning.scaling.remap import Remap, remap_of
 from planning.scaling.scaling import plan_scaling
 from planning.scaling.scaling_plan import ScalingMemory, ScalingPlan
 from tests.planning.pools import engine, engines, history, pool, windows
@@ -210,3 +211,23 @@ def test_constant_load_does_not_cause_oscillation(demand: float, start: int, for
 @given(demands)
 def test_the_same_facts_produce_the_same_plans(demand: list[float]) -> None:
     assert follow(demand, 4, DOCUMENT) == follow(demand, 4, DOCUMENT)
+
+
+def names(count: int) -> list[str]:
+    return [f"e-{number:03}" for number in range(1, count + 1)]
+
+
+@pytest.mark.parametrize(("before", "after"), [(4, 8), (8, 4), (8, 7), (8, 9), (16, 17), (32, 40)])
+def test_rings_move_a_share_within_a_tenth_of_the_ideal(before: int, after: int) -> None:
+    remap = remap_of(names(before), names(after))
+    assert remap.share == pytest.approx(remap.ideal, rel=0.1)
+
+
+def test_modulo_moves_nearly_everything_when_one_engine_is_removed() -> None:
+    remap = remap_of(names(8), names(7))
+    assert remap.modulo > 5 * remap.share
+
+
+def test_nothing_moves_when_nothing_changes() -> None:
+    assert remap_of(names(5), list(reversed(names(5)))) == Remap(0.0, 0.0, 0.0)
+    assert remap_of([], names(3)) == Remap(0.0, 0.0, 0.0)

@@ -2,6 +2,7 @@ import math
 
 import pytest
 
+from routing.advisories.prefetch_gate import prefetch_starts
 from routing.advisories.session_cost import EngineOffer, SessionEngineSpeed, at_arrival, cheapest, cost_of
 
 SPEED = SessionEngineSpeed(
@@ -65,3 +66,10 @@ def test_an_arrival_whose_reserved_engine_is_gone_takes_the_cheapest_engine() ->
 def test_an_empty_fleet_raises_an_error() -> None:
     with pytest.raises(ValueError, match="no engine"):
         at_arrival([], None, margin_s=0.3)
+
+
+@pytest.mark.parametrize(
+    ("eta_s", "lead_s", "starts"), [(0.5, 11.0, True), (5.0, 11.0, False), (2.0, 1.0, False), (0.0, 11.0, False)]
+)
+def test_a_prefetch_starts_only_if_it_ends_in_time(eta_s: float, lead_s: float, starts: bool) -> None:
+    assert prefetch_starts(eta_s, lead_s) is starts

@@ -5,7 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from routing.ledger.reservations import Reservation
 from routing.queue.deadline_queue import DeadlineLine, Entry
+from routing.queue.ranked_queue import RankedRequests
+from routing.queue.starvation import Starvation
 from tests.routing.queue.queued_requests import queued
 
 TIMES = st.integers(0, 40).map(float)
@@ -106,3 +109,59 @@ def test_one_pass_keeps_as_many_entries_as_repeatedly_removing_the_largest(
         line.take_largest(late)
     if rate == 1.0:
         assert len(kept) == len(line)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=200))
+def test_the_lowest_rank_is_first_and_ties_are_in_order_of_arrival(steps: list[tuple[int, bool]]) -> None:
+    ranked, waiting = RankedRequests(), list[tuple[int, int, Reservation]]()
+    for number, (rank, leaves) in enumerate(steps):
+        added = queued(number)
+        ranked.add(added, (rank, 0))
+        waiting.append((rank, number, added))
+        if leaves:
+            gone = waiting.pop(number % len(waiting))
+            ranked.remove(gone[2])
+        ranked.check()
+        assert len(ranked) == len(waiting)
+        if waiting:
+            assert ranked.first() == min(waiting)[2]
+
+
+def test_a_queued_request_that_returns_has_its_new_rank() -> None:
+    ranked, one, two = RankedRequests(), queued(1), queued(2)
+    ranked.add(one, (1, 0))
+    ranked.add(two, (2, 0))
+    ranked.remove(one)
+    ranked.add(one, (3, 0))
+    assert ranked.first() == two
+    ranked.check()
+
+
+def test_entries_of_removed_requests_do_not_accumulate() -> None:
+    ranked = RankedRequests()
+    ranked.add(queued(0), (0, 0))
+    for number in range(1, 5000):
+        ranked.add(queued(number), (number, 0))
+        ranked.remove(queued(number))
+    assert len(ranked._heap) < 200
+
+
+@given(st.permutations(list(range(1, 100))))
+def test_the_time_of_the_first_skip_of_each_queued_request_is_known(order: list[int]) -> None:
+    passed, waiting = Starvation(), set(order)
+    first: dict[int, float] = {}
+    for moment, number in enumerate(order):
+        passed.dispatched(number, float(moment), min(waiting))
+        waiting.discard(number)
+        for other in waiting:
+            if other < number:
+                first.setdefault(other, float(moment))
+        for other in waiting:
+            assert passed.since(other) == first.get(other, float("inf"))
+
+
+def test_dispatches_with_no_request_behind_them_are_forgotten() -> None:
+    passed = Starvation()
+    for number in range(1, 10_000):
+        passed.dispatched(number, 0.0, number)
+    assert len(passed) <= 66

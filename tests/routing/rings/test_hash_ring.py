@@ -1,8 +1,11 @@
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from routing.rings.affinity_key import affinity_key
 from routing.rings.hash_ring import CandidateRings, HashRing
+from tests.routing.pools import request
 
 IDS = st.lists(st.text("abcdef", min_size=1, max_size=4), min_size=1, max_size=12, unique=True)
 KEYS = st.integers(0, 2**64 - 1)
@@ -61,3 +64,18 @@ def test_a_hundred_virtual_nodes_give_each_engine_a_fair_share() -> None:
 def test_a_ring_without_virtual_nodes_is_rejected() -> None:
     with pytest.raises(ValueError, match="at least 1 virtual node"):
         HashRing(["a"], virtual_nodes=0)
+
+
+def test_the_affinity_key_is_the_key_of_the_last_counted_block() -> None:
+    asked = request(1, [7, 8, 9])
+    assert affinity_key(asked, 2) == asked.keys[1]
+    assert affinity_key(asked, 5) == asked.keys[2]
+
+
+def test_finer_first_blocks_precede_the_larger_ones() -> None:
+    asked = msgspec.structs.replace(request(1, [7, 8, 9]), head=(21, 22, 23, 24))
+    assert [affinity_key(asked, blocks) for blocks in (1, 3, 9)] == [21, 23, 24]
+
+
+def test_a_prompt_without_blocks_uses_its_id() -> None:
+    assert affinity_key(request(1, []), 2) != affinity_key(request(2, []), 2)

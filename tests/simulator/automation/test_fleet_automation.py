@@ -14,9 +14,9 @@ from planning.documents.scaling_document import ScalingDocument
 from routing.policy.policy_document import Stage
 from routing.router import Router
 from simulator.automation.fleet_automation import HANG_LIMIT_S, FleetAutomation, scaling_timeline
-from simulator.engine_models.colocated import colocated
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.faulty_engine import FaultKind, FaultyEngine
+from simulator.engine_models.fifo_engine import colocated
 from simulator.fleet.disaggregated_fleet import DisaggregatedFleet
 from simulator.fleet.fleet_simulation import FleetSimulation
 from simulator.runs.simulation_run import engine_names, evaluation_policy

@@ -5,15 +5,17 @@ from __future__ import annotations
 import random
 from collections import Counter
 from functools import partial
+from itertools import islice
 from statistics import mean
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from bench.evidence.belady_leaves import BeladyLeaves
 from simulator.engine_cache.leaf_eviction import EvictionRule
+from simulator.engine_cache.leaf_set import LeafSet
 from simulator.engine_cache.lru_leaves import LruLeaves
 from simulator.engine_cache.prefix_cache import PrefixCache
 from simulator.engine_cache.rlt_leaves import SimulatedRltLeaves
@@ -207,3 +209,61 @@ def test_with_locked_leaves_misses_stay_within_corollary_7(capacity: int, length
     ours = mean(run(rlt(seed)) for seed in range(SEEDS))
     assert ours <= 2 * harmonic(capacity - length - together + 3) * optimum
     assert run(LruLeaves) == capacity + (phases - 1) * (capacity - length - together + 2)
+
+
+MOVES = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(("unmarked", "marked", "remove")), st.integers(0, 12)), st.just(("unmark_all", 0))
+    ),
+    max_size=80,
+)
+
+
+@given(MOVES)
+def test_marked_and_unmarked_leaves_match_two_plain_sets(moves: list[tuple[str, int]]) -> None:
+    leaves = LeafSet()
+    parts: dict[str, set[int]] = {"unmarked": set(), "marked": set()}
+    for move, key in moves:
+        if move == "unmark_all":
+            leaves.unmark_all()
+            parts = {"unmarked": parts["unmarked"] | parts["marked"], "marked": set()}
+        elif move == "remove":
+            assert leaves.discard(key) == (key in parts["unmarked"] | parts["marked"])
+            for part in parts.values():
+                part.discard(key)
+        elif key not in leaves:
+            leaves.add(key, marked=move == "marked")
+            parts[move].add(key)
+        leaves.check()
+        assert set(islice(leaves, leaves.unmarked)) == parts["unmarked"]
+        assert set(leaves) == parts["unmarked"] | parts["marked"]
+
+
+def test_the_unmarked_leaf_at_a_fraction_of_them_is_taken() -> None:
+    leaves = LeafSet()
+    for key in range(8):
+        leaves.add(key, marked=key % 2 == 1)
+    assert {leaves.take(share) for share in (0.99, 0.5, 0.0, 0.0)} == {0, 2, 4, 6}
+    assert (set(leaves), leaves.unmarked) == ({1, 3, 5, 7}, 0)
+    leaves.check()
+    leaves.clear()
+    assert (len(leaves), leaves.unmarked, 1 in leaves) == (0, 0, False)
+
+
+@pytest.mark.parametrize(("capacity", "length"), [(8, 2), (12, 4), (20, 19), (40, 5)])
+def test_in_theorem_4s_loop_every_leaf_of_every_phase_is_missed(capacity: int, length: int) -> None:
+    phases = 6
+    missed = misses(loop(capacity, length, phases), capacity, LruLeaves)
+    assert missed == capacity + (phases - 1) * (capacity - length + 1)
+
+
+def test_with_one_more_block_nothing_is_missed_after_the_first_round() -> None:
+    assert misses(loop(12, 4, 6), 13, LruLeaves) == 13
+
+
+def test_the_check_detects_a_parent_evictable_before_its_child() -> None:
+    cache = PrefixCache(4)
+    cache.insert((1, 2))
+    cache._eviction.lock((1,))  # type: ignore[attr-defined]  # only a fault inside can bring this about
+    with pytest.raises(AssertionError, match="neither pinned nor in the order"):
+        cache.check()

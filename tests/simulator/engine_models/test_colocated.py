@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from simulator.engine_models.colocated import DEVICE_TOKENS, colocated
 from simulator.engine_models.engine_events import EngineEvent, Finished, FirstTokenEvent, PrefillStarted, Token
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.engine_models.fifo_engine import EngineModel
+from simulator.engine_models.fifo_engine import DEVICE_TOKENS, EngineModel, colocated
 from simulator.engine_models.simulated_engine import PromptSequence
 from tests.simulator.engine_models.random_work import BLOCK, MOVES, Driver
 

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from simulator.engine_cache.evictions import EVICTIONS
 from simulator.engine_models.engine_events import BlocksRemoved, BlocksStored, EngineEvent, Finished, PrefillStarted
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.engine_models.registry import ENGINE_MODELS
+from simulator.engine_models.registry import ENGINE_MODELS, UnknownEngineModelError, build_engine
 from simulator.engine_models.simulated_engine import PromptSequence, SimulatedEngine, TransferringEngine
+from tests.simulator.engine_models.random_work import Driver
 
 _PROFILE = EngineProfile(num_blocks=60, device_tokens=30_000, max_batched_tokens=2048, max_running=16)
 
@@ -110,3 +111,17 @@ def test_an_aborted_request_is_removed(build: Callable[[], SimulatedEngine]) -> 
     engine.check()
     assert engine.advance(1e9) == []
     assert (engine.running, engine.waiting) == (0, 0)
+
+
+@pytest.mark.parametrize("name", sorted(ENGINE_MODELS))
+def test_every_model_runs_and_can_transfer(name: str) -> None:
+    engine = build_engine(name, EngineProfile(block_tokens=16, num_blocks=64))
+    driver = Driver(engine)
+    driver.play([("submit", [1, 2], 3, 1, 0), ("wait", 5.0), ("submit", [1, 2], 9, 1, 0)])
+    assert isinstance(engine, TransferringEngine)
+    assert engine.held_blocks((77,)) == 0
+
+
+def test_an_unknown_model_lists_the_known_ones() -> None:
+    with pytest.raises(UnknownEngineModelError, match=r"abacus.*reference"):
+        build_engine("abacus", EngineProfile())

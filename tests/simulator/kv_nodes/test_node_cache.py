@@ -1,7 +1,7 @@
 from random import Random
 
 from kvstore.transactions.expected_blocks import Expected
-from simulator.kv_nodes.node_cache import NodeCache, Tiers
+from simulator.kv_nodes.node_cache import NodeCache, NodeStores, Tiers
 
 
 def test_a_block_evicted_from_dram_is_read_from_ssd_and_returns_to_dram() -> None:
@@ -88,3 +88,30 @@ def test_blocks_that_an_advisory_brings_are_written_to_ssd_at_their_first_read()
     assert cache.take_written() == 2
     cache.demote([1, 2])
     assert cache.holds([1, 2]) == Tiers(2, 0), "on SSD since the first read"
+
+
+def test_the_ledger_follows_the_contents_and_their_tiers() -> None:
+    stores = NodeStores(("a", "b"), 4, 8, 1000)
+    stores.set_homes({"e-01": "a", "e-02": "b"})
+    stores.caches["a"].put([1, 2, 3], 0.0)
+    assert not stores.ledger.options([1, 2, 3], 0.0).groups, "not before the node's events"
+    assert stores.publish_changes("a") == dict.fromkeys((1, 2, 3), (True, True))
+    options = stores.ledger.options([1, 2, 3], 0.0)
+    assert [(load.blocks, load.node, load.ssd_blocks) for load in options.onto("e-02", 0)] == [(3, "a", 0)]
+    stores.caches["a"].demote([1, 2, 3])
+    stores.publish_changes("a")
+    assert [load.ssd_blocks for load in options.onto("e-02", 0)] == [0], "as of the lookup"
+    again = stores.ledger.options([1, 2, 3], 0.0)
+    assert [load.ssd_blocks for load in again.onto("e-02", 0)] == [3]
+    stores.check()
+
+
+def test_evicted_blocks_leave_the_ledger() -> None:
+    stores = NodeStores(("a",), 2, 0, 1000)
+    stores.set_homes({"e-01": "a"})
+    stores.caches["a"].put([1, 2], 0.0)
+    stores.publish_changes("a")
+    stores.caches["a"].put([11, 12], 1.0)
+    assert stores.publish_changes("a")[1] == (False, False)
+    assert not stores.ledger.options([1, 2], 2.0).groups
+    assert stores.ledger.block_bytes == 1000

@@ -4,8 +4,7 @@ from msgspec.structs import replace
 
 from simulator.engine_models.engine_events import EngineEvent, Finished, FirstTokenEvent
 from simulator.regions.hosted_engine import HostedEngine, pooled_engines
-from simulator.regions.prompt import EMPTY, PromptSegment
-from simulator.regions.region_request import RegionRequest
+from simulator.regions.region_request import EMPTY, PromptSegment, RegionRequest
 from simulator.regions.region_run import engine_profile
 from simulator.virtual_clock import VirtualClock
 

@@ -14,8 +14,7 @@ from simulator.link import Link
 from simulator.regions.hosted_engine import HostedEngine
 from simulator.regions.network import RegionNetwork, links
 from simulator.regions.policies import POLICIES, PUBLISHED_REPORT_S, REPORT_S
-from simulator.regions.prompt import EMPTY, PromptSegment
-from simulator.regions.region_request import RegionRequest
+from simulator.regions.region_request import EMPTY, PromptSegment, RegionRequest
 from simulator.regions.region_run import RegionRun, RegionSpec, engine_profile
 from simulator.regions.simulated_gateway import SimulatedGateway
 from simulator.virtual_clock import VirtualClock

@@ -8,7 +8,7 @@ from planning.documents.automation_document import AutomationPolicy
 from planning.documents.ratio_document import RatioDocument
 from planning.documents.scaling_document import ScalingDocument
 from simulator.command.simulate import main
-from simulator.runs.automated_run import plan_rows, run_automated
+from simulator.runs.run_task import plan_rows, run_automated
 from tests.simulator.fleets import chat, spec
 
 SCALING = ScalingDocument(mode="act", min_engines=1, max_engines=5, window_s=10.0, warm_up_s=5.0, up_cool_down_s=5.0)

@@ -2,7 +2,7 @@ import random
 from itertools import count, pairwise
 
 from simulator.sessions.agents import ROLES, AgentProject, profiled_call_graph
-from simulator.sessions.client import NextTurn
+from simulator.sessions.turn import NextTurn
 
 
 def project(files: int = 2) -> AgentProject:

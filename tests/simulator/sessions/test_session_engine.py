@@ -2,9 +2,9 @@ from collections.abc import Callable
 
 import pytest
 
+from simulator.link import QueuedLink, Transfer
 from simulator.sessions.engine_memory import EngineMemory
 from simulator.sessions.hardware import SERVED_MODELS
-from simulator.sessions.links import SessionLink, SessionTransfer
 from simulator.sessions.session_engine import SessionEngine
 from simulator.sessions.turn import Session, Turn
 from simulator.virtual_clock import VirtualClock
@@ -18,7 +18,7 @@ class Bench:
 
     def __init__(self, *, layerwise: bool = True) -> None:
         self.clock = VirtualClock()
-        self.link = SessionLink("PCIe", 22e9, self.clock)
+        self.link = QueuedLink(22e9, self.clock)
         self._requests = 0
         self.started: list[Turn] = []
         self.answered: list[Turn] = []
@@ -29,13 +29,13 @@ class Bench:
             MODEL,
             EngineMemory(MODEL.num_blocks),
             self.link,
-            SessionLink("stores", 22e9, self.clock),
+            QueuedLink(22e9, self.clock),
             lambda _, turn: self.started.append(turn),
             lambda _, turn: self.answered.append(turn),
             layerwise=layerwise,
         )
 
-    def turn(self, prompt: int, answer: int, context: int = 0, load: SessionTransfer | None = None) -> Turn:
+    def turn(self, prompt: int, answer: int, context: int = 0, load: Transfer | None = None) -> Turn:
         turn = Turn(Session(len(self.answered), context), prompt, answer, self.clock.now)
         turn.request_id = f"request-{self._requests}"
         self._requests += 1
@@ -99,9 +99,7 @@ def test_a_long_prompt_is_prefilled_in_chunks_next_to_decode() -> None:
 
 def test_a_batch_that_admits_a_request_too_early_waits_for_its_cache() -> None:
     bench = Bench()
-    load = SessionTransfer(
-        [bench.link], 2.2e9, lambda item: bench.engine.loaded(item) if item.done else None, urgent=True
-    )
+    load = Transfer([bench.link], 2.2e9, lambda item: bench.engine.loaded(item) if item.done else None, urgent=True)
     turn = bench.turn(10, 2, context=16_000, load=load.start())
     bench.clock.run(10.0)
     step_s = prefill_step_s(10, position=16_000)
@@ -110,9 +108,7 @@ def test_a_batch_that_admits_a_request_too_early_waits_for_its_cache() -> None:
 
 def test_without_layerwise_loads_the_whole_step_follows_the_load() -> None:
     bench = Bench(layerwise=False)
-    load = SessionTransfer(
-        [bench.link], 2.2e9, lambda item: bench.engine.loaded(item) if item.done else None, urgent=True
-    )
+    load = Transfer([bench.link], 2.2e9, lambda item: bench.engine.loaded(item) if item.done else None, urgent=True)
     turn = bench.turn(10, 2, context=16_000, load=load.start())
     bench.clock.run(10.0)
     assert turn.first_token_s == pytest.approx(0.1 + prefill_step_s(10, position=16_000))
@@ -145,7 +141,7 @@ def test_at_most_256_requests_run_concurrently() -> None:
     for _ in range(300):
         bench.turn(1, 50)
     bench.clock.run(0.2)
-    assert len(bench.engine.running) == 256
+    assert bench.engine.running == 256
     bench.clock.run(60.0)
     assert len(bench.answered) == 300
     assert bench.engine.bound_requests == 300

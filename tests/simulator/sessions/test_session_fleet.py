@@ -195,7 +195,7 @@ def test_a_session_without_an_earlier_request_is_unknown_to_advisories() -> None
 def test_requests_wait_for_engine_memory_in_order() -> None:
     bench = Bench("sticky", memory_tokens=30_000)
     first, second = bench.ask(bench.session(engine=0), answer=50), bench.ask(bench.session(engine=0))
-    assert len(bench.fleet.engines[0].waiting) == 1
+    assert len(bench.fleet.engines[0].unplaced) == 1
     bench.run(20.0)
     assert first.finished_s is not None
     assert second.first_token_s is not None
@@ -267,4 +267,4 @@ def test_priority_requests_get_memory_first_and_each_class_keeps_its_order() -> 
         turn = Turn(session, 10, 2, bench.clock.now)
         bench.fleet.engines[0].wait(turn)
         waiting.append(turn)
-    assert list(bench.fleet.engines[0].waiting) == [waiting[1], waiting[3], waiting[0], waiting[2]]
+    assert list(bench.fleet.engines[0].unplaced) == [waiting[1], waiting[3], waiting[0], waiting[2]]

@@ -2,7 +2,7 @@ import pytest
 
 from routing.advisories.advised_routing import Staging
 from routing.values.load_options import Fetch
-from simulator.sessions.links import SessionTransfer
+from simulator.link import Transfer
 from simulator.sessions.turn import BLOCK_TOKENS, Session, Turn
 from tests.simulator.sessions.session_bench import CONTEXT, KV_BYTES, SOON, Bench, served_by
 
@@ -28,7 +28,7 @@ def test_a_load_that_takes_much_longer_than_computing_is_stopped_and_computed() 
     bench.ask(bench.session())
     bench.run(5.0)
     # Bytes of which the router knows nothing, for 15 s.
-    SessionTransfer([bench.fleet.nodes.disks["node-1"]], 60e9, lambda _: None, urgent=True).start()
+    Transfer([bench.fleet.nodes.disks["node-1"]], 60e9, lambda _: None, urgent=True).start()
     turn = bench.ask(bench.session(on_disk=True))
     assert (turn.loaded_tokens, turn.source) == (CONTEXT, "node-1")
     bench.run(60.0)

@@ -46,11 +46,6 @@ def pool(db: None) -> Pool:
     return pool
 
 
-@pytest.fixture
-def operator(pool: Pool) -> Client:
-    return client_of(make_person("operator"))
-
-
 def round_of(pool: Pool, job: str, plan: dict[str, Any], mode: str = "advise", **memory: Any) -> JobRun:
     """Store the outcome of the automation's last round, two seconds ago."""
     at_s = timezone.now().timestamp() - 2

@@ -13,11 +13,10 @@ from pytest_django.live_server_helper import LiveServer
 from tests.controlplane.capacity.some_days import days, pools
 from tests.web.axe import serious_violations_in_both_themes
 from tests.web.role_clients import client_of, make_person
-from tests.web.trials.canary.test_canaries_browser import database_beside_playwright
 
-__all__ = ["database_beside_playwright"]
-
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("database_beside_playwright"),
+]  # fmt: skip
 PICTURES = os.environ.get("CAPACITY_PICTURES", "")
 
 

@@ -10,14 +10,9 @@ from django.test import Client
 
 from controlplane.fleet.models.pool import Pool
 from tests.controlplane.capacity.some_days import days, pools
-from tests.web.role_clients import ROLES, client_of, make_person, make_pool
+from tests.web.role_clients import ROLES, client_of, make_person
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def pool(db: None) -> Pool:
-    return make_pool()
 
 
 @pytest.fixture

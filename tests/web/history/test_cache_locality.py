@@ -16,18 +16,12 @@ from routing.rings.ring_shares import ring_shares
 from tests.page_text import page_text
 from tests.web.fleet.topology.topology_fleet import make_engines
 from tests.web.history.cache_locality_sample import PAIRS, intake_of, pool_cache_locality
-from tests.web.role_clients import ROLES, client_of, make_person, make_pool
+from tests.web.role_clients import ROLES, client_of, make_person
 from web.history import cache_locality
 from web.history.cache_locality_rings import TURN, _dashes
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("feed")]
 Report = Callable[..., PoolCacheLocality]
-
-
-@pytest.fixture
-def pool(db: None) -> Pool:
-    """Return a pool with four engines."""
-    return make_pool()
 
 
 @pytest.fixture
@@ -42,11 +36,6 @@ def report(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Report:
         return word
 
     return show_report
-
-
-@pytest.fixture
-def viewer(pool: Pool) -> Client:
-    return client_of(make_person("viewer"))
 
 
 def show(client: Client, query: str = "") -> str:

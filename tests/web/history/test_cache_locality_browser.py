@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -16,15 +15,9 @@ from tests.web.history.cache_locality_sample import intake_of, pool_cache_locali
 from tests.web.role_clients import client_of, make_person, make_pool
 from web.history import cache_locality
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def database_beside_playwright() -> Iterator[None]:
-    """Let Django query the database in this thread, in which Playwright runs an event loop."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
-        yield
+pytestmark = [
+    pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("database_beside_playwright"),
+]  # fmt: skip
 
 
 def test_charts_update_in_place_and_have_tables(

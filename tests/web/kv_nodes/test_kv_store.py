@@ -14,21 +14,11 @@ from kvstore.node.node_report import LinkReport, NodeReport
 from tests.controlplane.kv_nodes.node_words import reported
 from tests.controlplane.kv_nodes.some_orders import row, store_orders
 from tests.web.kv_nodes.some_nodes import all_states, two_nodes
-from tests.web.role_clients import ROLES, client_of, make_person, make_pool
+from tests.web.role_clients import ROLES, client_of, make_person
 from web.kv_nodes.move_rows import SHOWN
 from web.kv_nodes.transfer_matrix import MAX_CLIENTS, MAX_NODES, transfer_matrix
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def pool(db: None) -> Pool:
-    return make_pool()
-
-
-@pytest.fixture
-def viewer(pool: Pool) -> Client:
-    return client_of(make_person("viewer"))
 
 
 def text(client: Client, query: str = "") -> str:

@@ -15,12 +15,11 @@ from controlplane.kv_nodes.models.kv_node import KvNode
 from tests.controlplane.trials.whatif.installation import live_and_draft
 from tests.web.kv_nodes.some_nodes import all_states, intake_of
 from tests.web.role_clients import client_of, make_person, make_pool
-from tests.web.trials.canary.test_canaries_browser import database_beside_playwright
 from web.kv_nodes import prefix_rows
 
-__all__ = ["database_beside_playwright"]
-
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("database_beside_playwright"),
+]  # fmt: skip
 PICTURES = os.environ.get("KV_PICTURES", "")
 
 

@@ -10,7 +10,7 @@ from controlplane.history.bucket import UNKNOWN_BYTE, share_byte, state_byte
 from gateway.contracts.fleet_sample import FleetSample
 from tests.web.fake_fleet import FakeFleet
 from web.live.history import FleetHistory
-from web.live.hour_strip import STRIP_COLUMN_S, STRIP_COLUMNS, HourStrip
+from web.live.peak_strip import STRIP_COLUMN_S, STRIP_COLUMNS, PeakStrip
 
 START = 1_800_000_000.0
 
@@ -75,7 +75,7 @@ def test_hit_rate_of_an_engine_covers_the_last_30_seconds() -> None:
 
 
 def test_hour_strip_keeps_peaks_per_pool_for_one_hour() -> None:
-    fleet, strip = FakeFleet(4, 2), HourStrip()
+    fleet, strip = FakeFleet(4, 2), PeakStrip()
     samples = [fleet.sample_at(step * 5, START) for step in range(900)]
     for sample in samples:
         strip.add(sample)
@@ -89,7 +89,7 @@ def test_hour_strip_keeps_peaks_per_pool_for_one_hour() -> None:
 
 
 def test_unknown_pool_has_an_unknown_hour() -> None:
-    assert all(math.isnan(value) for value in HourStrip().series("nowhere"))
+    assert all(math.isnan(value) for value in PeakStrip().series("nowhere"))
 
 
 def test_shares_are_encoded_in_half_percents_and_unknown_is_preserved() -> None:

@@ -24,22 +24,11 @@ from controlplane.policies.scheduled_publishes import scheduled_publish
 from controlplane.trials.models.whatif import WhatIf
 from tests.controlplane.policies.test_release_timeline import result
 from tests.page_text import page_text
-from tests.web.policies.policy_scene import ACTOR, SECOND, URL, live_number, make_scene, publish_form
+from tests.web.policies.policy_scene import ACTOR, SECOND, URL, live_number, publish_form
 from tests.web.role_clients import client_of, make_person
-from web.live.feed import FleetFeed
 from web.policies.schedule_words import read_moment, suggested
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def policy(feed: FleetFeed) -> Policy:
-    return make_scene()
-
-
-@pytest.fixture
-def pool(policy: Policy) -> Pool:
-    return policy.pools.get()
 
 
 @pytest.fixture

@@ -13,23 +13,13 @@ from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.publish import draft
 from tests.page_text import page_text
-from tests.web.policies.policy_scene import ACTOR, browser_of, make_scene, sample_of
+from tests.web.policies.policy_scene import ACTOR, browser_of, sample_of
 from tests.web.role_clients import make_pool
 from web.live.feed import FleetFeed
 
 pytestmark = pytest.mark.django_db
 QUERIES = 6
 """Session, person, roles, visible pools, policies with their live versions, their pools, drafts."""
-
-
-@pytest.fixture
-def policy(feed: FleetFeed) -> Policy:
-    return make_scene()
-
-
-@pytest.fixture
-def pool(policy: Policy) -> Pool:
-    return policy.pools.get()
 
 
 @pytest.mark.parametrize("policies", [1, 12])

@@ -16,6 +16,7 @@ from tests.web.axe import serious_violations
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes]
 SECOND, PASSWORD = "op-eu-1", "a second editor"
+CODE = "#edit-pane .cm-content"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -78,7 +79,7 @@ def test_all_errors_are_listed_and_a_valid_draft_goes_live(
     admin.fill('[name="ttft_slo_s"]', "9000")
     admin.fill('[name="prefill_window_tokens"]', "many")
     text = admin.input_value("#document")
-    admin.fill("#document", text.replace('"late_last"', '"late_lst"'))
+    admin.fill(CODE, text.replace('"late_last"', '"late_lst"'))
     admin.keyboard.press("Control+Enter")
     summary = admin.locator("#error-summary")
     expect(summary).to_be_focused()
@@ -87,6 +88,7 @@ def test_all_errors_are_listed_and_a_valid_draft_goes_live(
     expect(summary).to_contain_text("ttft_slo_s 9,000 is above 3,600 s")
     expect(summary).to_contain_text('prefill_window_tokens "many" is not a number')
     expect(admin.locator("#field-ttft_slo_s-error")).to_contain_text("9,000 is above 3,600 s")
+    expect(admin.locator(".cm-lintRange-error")).to_have_text(["9000", '"many"', '"late_lst"'], use_inner_text=True)
     assert serious_violations(admin) == []
 
     admin.reload()
@@ -170,13 +172,19 @@ def test_form_and_json_stay_in_sync_and_keys_work_outside_fields(
     admin.fill('[name="ttft_slo_s"]', "7.5")
     expect(admin.locator("#document")).to_have_value(re.compile(r'"ttft_slo_s": 7\.5'))
     expect(slo.locator(".was")).to_have_text(f"was {was}")
-    admin.fill("#document", admin.input_value("#document").replace("7.5", "6.25"))
+    admin.fill(CODE, admin.input_value("#document").replace("7.5", "6.25"))
     expect(admin.locator('[name="ttft_slo_s"]')).to_have_value("6.25")
-    admin.fill("#document", admin.input_value("#document").replace("6.25", "6.25,,"))
+    admin.fill(CODE, admin.input_value("#document").replace("6.25", "6.25,,"))
     expect(admin.locator("#json-problem")).to_contain_text("Line ")
+    expect(admin.locator("#edit-pane .cm-lint-marker-error")).to_have_count(1)
     expect(admin.locator('[name="ttft_slo_s"]')).to_have_value("6.25")
-    admin.fill("#document", admin.input_value("#document").replace("6.25,,", "6.25"))
+    admin.fill(CODE, admin.input_value("#document").replace("6.25,,", "6.25"))
     expect(admin.locator("#json-problem")).to_have_text("")
+
+    expect(admin.locator("#edit-pane .cm-lint-marker-error")).to_have_count(0)
+    admin.get_by_role("textbox", name="The policy as JSON").focus()
+    admin.keyboard.press("Tab")
+    expect(admin.locator("#message")).to_be_focused()
 
     admin.select_option('[name="placement.name"]', "dual_map")
     expect(admin.locator("#field-dual_map-placement-params-key_blocks")).to_be_visible()

@@ -20,7 +20,6 @@ from tests.web.policies.policy_scene import (
     URL,
     browser_of,
     live_number,
-    make_scene,
     publish_form,
     publish_meanwhile,
     sample_of,
@@ -29,16 +28,6 @@ from tests.web.role_clients import make_pool
 from web.live.feed import FleetFeed
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def policy(feed: FleetFeed) -> Policy:
-    return make_scene()
-
-
-@pytest.fixture
-def pool(policy: Policy) -> Pool:
-    return policy.pools.get()
 
 
 @pytest.fixture

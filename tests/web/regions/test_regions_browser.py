@@ -12,12 +12,11 @@ from pytest_django.live_server_helper import LiveServer
 
 from tests.web.regions.some_regions import busy
 from tests.web.role_clients import client_of, make_person
-from tests.web.trials.canary.test_canaries_browser import database_beside_playwright
 from web.regions import page as regions_page
 
-__all__ = ["database_beside_playwright"]
-
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("database_beside_playwright"),
+]  # fmt: skip
 PICTURES = os.environ.get("REGIONS_PICTURES", "")
 
 

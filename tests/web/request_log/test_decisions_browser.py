@@ -14,17 +14,11 @@ from tests.controlplane.request_log.store.records import keep, on_time, stored
 from tests.web.axe import serious_violations_in_both_themes
 from tests.web.role_clients import client_of, make_person, make_pool
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("database_beside_playwright"),
+]  # fmt: skip
 
 LATE = "0199f3c2-7d41-7c0e-8000-000000000001"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def database_beside_playwright() -> Iterator[None]:
-    """Let Django query the database in this thread, in which Playwright runs an event loop."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
-        yield
 
 
 @pytest.fixture

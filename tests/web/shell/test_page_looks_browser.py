@@ -18,11 +18,10 @@ from tests.controlplane.trials.canary.scene import ACTOR, live_version, version
 from tests.planning.arm_data import slices
 from tests.web.role_clients import client_of, make_person, make_pool
 from tests.web.trials.canary.test_canaries import evaluated
-from tests.web.trials.canary.test_canaries_browser import database_beside_playwright
 
-__all__ = ["database_beside_playwright"]
-
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("database_beside_playwright"),
+]  # fmt: skip
 WIDE, PHONE = 1440, 390
 
 

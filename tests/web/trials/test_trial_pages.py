@@ -43,11 +43,6 @@ def pool() -> Pool:
 
 
 @pytest.fixture
-def operator(pool: Pool) -> Client:
-    return client_of(make_person("operator"))
-
-
-@pytest.fixture
 def answered(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> WhatIf:
     """Return a what-if with its answer."""
     monkeypatch.setattr(runs, "run_in_child", lambda task, **_: do_task(task))

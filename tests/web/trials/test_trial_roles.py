@@ -40,11 +40,6 @@ def pool() -> Pool:
 
 
 @pytest.fixture
-def viewer(pool: Pool) -> Client:
-    return client_of(make_person("viewer"))
-
-
-@pytest.fixture
 def other() -> Client:
     """Return a client of a person who sees this pool but operates only another one."""
     person = make_person("pool_operator", make_pool("zoo"))

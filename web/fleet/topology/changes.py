@@ -12,21 +12,19 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.views.decorators.http import require_POST
 
 from controlplane.fleet.engine_lifecycle import EngineNotEmptyError, delete_engine, set_desired_state
-from controlplane.fleet.engine_registration import change_engine, checked_addresses
-from controlplane.fleet.engine_url import RejectedUrlError
+from controlplane.fleet.engine_registration import ADDRESS_FIELDS, change_engine, checked_addresses
 from controlplane.fleet.models.engine import DesiredState, Engine
-from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.preflight.lifecycle import preflight_of, register_for_preflight, start_preflight
-from controlplane.platform.actor import Actor
-from controlplane.platform.field_problems import InvalidFieldsError
+from controlplane.platform.field_problems import FieldProblem, InvalidInputError
 from controlplane.platform.revisions import StaleRevisionError
 from controlplane.platform.roles import NotAllowedError
 from web.fleet.topology.drawer import VERBS, confirm_delete, engine_drawer, history, in_flight, sample_of
-from web.fleet.topology.form import LABELS, MAX_WHY, EngineForm, merged
-from web.fleet.topology.page import GONE, NOTE, shown_engine, topology_page, topology_pools
+from web.fleet.topology.form import CHANGED, CREATED, MAX_WHY, change_drawer, merge_drawer, register_drawer
+from web.fleet.topology.page import GONE, NOTE, changeable_pools, shown_engine, topology_page, topology_pools
 from web.fleet.topology.scope import TopologyScope
 from web.live.feed import fleet_feed
 from web.shell.console_request import console_actor, row_number
+from web.shell.resource_form import typed_changes, typed_values
 
 Change = Callable[[HttpRequest, Engine], HttpResponse]
 
@@ -55,65 +53,61 @@ def register(request: HttpRequest) -> HttpResponse:
     """Register an engine and start its preflight. It gets no work before the preflight has passed."""
     actor = console_actor(request)
     pools = topology_pools(actor)
-    form = EngineForm.of_post(request.POST)
-    form.check()
-    pool = next((pool for pool in pools if pool.slug == form.values["pool"]), None)
+    values, problems = typed_values(CREATED, request.POST)
+    pool = next((pool for pool in pools if pool.slug == values.pop("pool", "")), None)
     if pool is None:
-        form.errors["pool"] = "Choose a pool."
+        problems.append(FieldProblem("pool", "Choose a pool."))
     status = 422
     try:
-        if not form.errors and pool is not None:
-            engine = _registered(form, pool, actor)
+        if not problems and pool is not None:
+            ready = bool(request.POST.get("then_ready"))
+            engine = register_for_preflight(pool, **values, then_ready=ready, actor=actor, why=_why(request))
             return _to_engine(request, engine, f"{engine.name} registered; preflight running.")
         # All problems are reported together, so the addresses are checked although nothing will be stored.
-        checked_addresses(form.addresses(), pool)
-    except (InvalidFieldsError, RejectedUrlError) as error:
-        form.blame(error)
+        checked_addresses(values, pool)
+    except InvalidInputError as error:
+        problems += _shown(error)
     except NotAllowedError as error:
-        form.errors[""] = str(error)
+        problems.append(FieldProblem("", str(error)))
         status = 403
-    drawer = {"kind": "form", "form": form, "engine": None}
+    drawer = register_drawer(changeable_pools(actor, pools), posted=request.POST, problems=problems)
     return topology_page(request, actor, pools, drawer=drawer, status=status)
-
-
-def _registered(form: EngineForm, pool: Pool, actor: Actor) -> Engine:
-    return register_for_preflight(
-        pool,
-        form.values["name"],
-        speed=form.speed() or 1.0,
-        kind=form.values["kind"],
-        role=form.values["role"] or "mixed",
-        then_ready=bool(form.values["then_ready"]),
-        actor=actor,
-        why=form.values["why"][:MAX_WHY],
-        **form.addresses(),
-    )
 
 
 @on_engine
 def change(request: HttpRequest, engine: Engine) -> HttpResponse:
     """Store the changed fields and check the engine again; 412 if another person changed it in the meantime."""
     actor = console_actor(request)
-    form = EngineForm.of_post(request.POST)
-    changes = form.changes()
-    if not form.errors:
+    values, problems = typed_values(CHANGED, request.POST)
+    changes = typed_changes(values, CHANGED, request.POST)
+    if not problems:
         try:
             with transaction.atomic():
                 before = preflight_of(engine)
                 change_engine(engine, changes, actor=actor, expected=seen_revision(request), why=_why(request))
                 # Only another address needs another check.
-                if changes.keys() - {"name", "speed", "kind", "role", "kv_node"}:
+                if changes.keys() & set(ADDRESS_FIELDS):
                     # An engine that still waits for its first pass serves after it, as asked at its registration.
                     then_ready = before is not None and before.then_ready and before.state != "passed"
                     start_preflight(engine, actor=actor, then_ready=then_ready)
-        except (InvalidFieldsError, RejectedUrlError) as error:
-            form.blame(error)
+        except InvalidInputError as error:
+            problems += _shown(error)
         except StaleRevisionError as error:
-            return _stale_change(request, form, error.current)
+            drawer = merge_drawer(error.current, request.POST)
+            drawer["history"] = history(error.current, time.time())
+            return topology_page(request, actor, topology_pools(actor), drawer=drawer, status=412)
         else:
             return _to_engine(request, engine, f"{engine.name} changed." if changes else "No changes.")
-    drawer = {"kind": "form", "form": form, "engine": engine, "revision": seen_revision(request) or engine.revision}
+    drawer = change_drawer(engine, seen_revision(request), request.POST, problems)
     return topology_page(request, actor, topology_pools(actor), drawer=drawer, status=422)
+
+
+def _shown(error: InvalidInputError) -> list[FieldProblem]:
+    """Return the problems at the fields of the form, each as a sentence."""
+    return [
+        FieldProblem("url" if one.path == "connect_url" else one.path, one.message[:1].upper() + one.message[1:])
+        for one in error.field_problems
+    ]
 
 
 @on_engine
@@ -170,19 +164,10 @@ def check(request: HttpRequest, engine: Engine) -> HttpResponse:
     return HttpResponseRedirect(TopologyScope.of(request.GET).address(engine=engine.engine_id))
 
 
-def _stale_change(request: HttpRequest, form: EngineForm, theirs: Engine) -> HttpResponse:
-    """Show the base, stored, and typed values, with the typed changes merged onto the stored ones, ready to save."""
-    actor = console_actor(request)
-    mine, lines = merged(form, theirs)
-    drawer = {"kind": "form", "form": mine, "engine": theirs, "revision": theirs.revision, "conflict": lines}
-    drawer["history"] = history(theirs, time.time())
-    return topology_page(request, actor, topology_pools(actor), drawer=drawer, status=412)
-
-
 def _stale_move(request: HttpRequest, theirs: Engine, wanted: DesiredState) -> HttpResponse:
     lines = [
         {
-            "label": LABELS["desired_state"],
+            "label": "State",
             "base": "",
             "theirs": DesiredState(theirs.desired_state).label,
             "mine": wanted.label,

@@ -20,10 +20,11 @@ from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample
 from web.fleet.topology.drains import drain_watch
-from web.fleet.topology.form import EngineForm
+from web.fleet.topology.form import CHANGED, change_drawer
 from web.fleet.topology.learned_costs import learned_words
 from web.fleet.topology.rows import EngineRow, engine_line
 from web.live.engine_health import engine_health, never_answered
+from web.shell.resource_form import facts
 
 HISTORY = 5
 FRESH_S = 5.0
@@ -80,7 +81,7 @@ def engine_drawer(
         "engine": engine,
         "pool": pool,
         "line": engine_line(row, 1.0, now, trouble),
-        "speed": f"{engine.speed:g}",
+        "facts": facts(CHANGED, engine)[1:],
         "learned": learned_words(engine, answered=not silent),
         "wanted": WANTED[DesiredState(engine.desired_state)],
         "flight": flight_words(engine, seen),
@@ -94,7 +95,7 @@ def engine_drawer(
     elif drawer["verbs"] and do == "delete":
         drawer["confirm"] = confirm_delete(engine, seen)
     elif drawer["verbs"] and do == "change":
-        drawer |= {"kind": "form", "form": EngineForm.of_engine(engine), "revision": engine.revision}
+        drawer |= change_drawer(engine, engine.revision)
     return drawer
 
 

@@ -1,173 +1,66 @@
-"""The form that registers or changes an engine: its typed values and their problems."""
+"""The drawer with the form that registers or changes an engine."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any
 
-from django.core.validators import validate_slug
 from django.http import QueryDict
 
-from controlplane.fleet.engine_url import RejectedUrlError
-from controlplane.fleet.models.engine import Engine, EngineRole
-from controlplane.platform.field_problems import InvalidFieldsError
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.field_problems import FieldProblem
+from controlplane.platform.resource.declared_field import settable_fields
+from controlplane.platform.resource.field_text import texts_of
+from web.shell.form_field import CHECKS, FieldOption, FormField, filled
+from web.shell.resource_form import form_fields, merged
 
-ENGINE_FIELDS = ("name", "url", "kv_events_endpoint", "kv_replay_endpoint", "speed", "kind", "role", "kv_node")
-LABELS = {
-    "pool": "Pool",
-    "name": "Name",
-    "url": "URL",
-    "kv_events_endpoint": "KV event endpoint",
-    "kv_replay_endpoint": "KV replay endpoint",
-    "speed": "Relative speed",
-    "kind": "Kind",
-    "role": "Role",
-    "kv_node": "KV node",
-    "desired_state": "State",
-}
-MAX_FIELD = 400
 MAX_WHY = 200
+CREATED, CHANGED = settable_fields(Engine, creating=True), settable_fields(Engine)
+_WHY = FormField("why", "Why", help="Optional; for the audit.", limit=MAX_WHY)
+_THEN_READY = FormField(
+    "then_ready", "", CHECKS, options=(FieldOption("on", "Serve as soon as the preflight passes"),), chosen=("on",)
+)
 
 
-@dataclass(slots=True)
-class EngineForm:
-    """Typed texts by field, and errors by field; `""` holds errors of the whole form."""
-
-    values: dict[str, str]
-    errors: dict[str, str] = field(default_factory=dict)
-    was: dict[str, str] = field(default_factory=dict)
-    """The stored values that the person saw when a change began."""
-
-    @classmethod
-    def of_post(cls, posted: QueryDict) -> Self:
-        """Read a submitted form. Every typed value is kept."""
-        values = {name: posted.get(name, "").strip()[:MAX_FIELD] for name in (*ENGINE_FIELDS, "pool", "why")}
-        was = {name: posted.get(f"was_{name}", "")[:MAX_FIELD] for name in ENGINE_FIELDS if f"was_{name}" in posted}
-        values["role"] = values["role"] or was.setdefault("role", EngineRole.MIXED.value)
-        values["then_ready"] = "on" if posted.get("then_ready") else ""
-        return cls(values, was=was)
-
-    @classmethod
-    def of_engine(cls, engine: Engine) -> Self:
-        """Return the form that changes an engine."""
-        texts = stored_texts(engine)
-        return cls({**texts, "pool": engine.pool.slug, "why": "", "then_ready": ""}, was=texts)
-
-    @classmethod
-    def empty(cls, pool: str) -> Self:
-        """Return the form that registers an engine."""
-        values = dict.fromkeys(ENGINE_FIELDS, "")
-        return cls({**values, "pool": pool, "speed": "1", "role": "mixed", "why": "", "then_ready": "on"})
-
-    def check(self) -> None:
-        """Record all problems that can be detected without the database, so that they are shown together."""
-        self.speed()
-        if not validate_slug.regex.fullmatch(self.values["name"]):
-            self.errors["name"] = "Use letters, digits, - and _."
-        if not self.values["url"]:
-            self.errors["url"] = "Enter the engine's URL, such as http://10.0.3.7:8000."
-
-    def speed(self) -> float | None:
-        """Return the speed as a number; None and an error if it is not a number."""
-        try:
-            speed = float(self.values["speed"] or 1)
-        except ValueError:
-            speed = math.nan
-        if not 0 < speed <= 1000:
-            self.errors["speed"] = "Enter a number above 0 and up to 1,000; 1 is the speed of the pool's cost profile."
-            return None
-        return speed
-
-    def addresses(self) -> dict[str, str]:
-        """Return the address fields as they were typed."""
-        return {name: self.values[name] for name in ("url", "kv_events_endpoint", "kv_replay_endpoint")}
-
-    def changes(self) -> dict[str, Any]:
-        """Return the fields that differ from the values that the person saw."""
-        speed = self.speed()
-        wanted: dict[str, Any] = {name: self.values[name] for name in ENGINE_FIELDS if name != "speed"}
-        if speed is not None:
-            wanted["speed"] = speed
-        return {name: value for name, value in wanted.items() if self.values[name] != self.was.get(name)}
-
-    def blame(self, error: InvalidFieldsError | RejectedUrlError) -> None:
-        """Add a service's problems to the fields that they name."""
-        if isinstance(error, RejectedUrlError):
-            self.errors.setdefault(error.field or "url", _sentence(str(error)))
-            return
-        for problem in error.problems:
-            field_name = "url" if problem.path == "connect_url" else problem.path
-            self.errors.setdefault(field_name if field_name in self.values else "", _sentence(problem.message))
-
-    @property
-    def fields(self) -> list[dict[str, Any]]:
-        """The engine's fields in the format of the template."""
-        return [
-            {
-                "name": name,
-                "label": LABELS[name],
-                "value": self.values[name],
-                "error": self.errors.get(name, ""),
-                "was": self.was.get(name),
-                "help": _HELP[name],
-                "required": name in ("name", "url"),
-                "code": name not in ("name", "speed"),
-                "choices": EngineRole.choices if name == "role" else (),
-            }
-            for name in ENGINE_FIELDS
-        ]
-
-    @property
-    def summary(self) -> list[tuple[str, str]]:
-        """All errors with the ids of their fields, for the list at the top."""
-        return [(name, f"{LABELS[name]}: {text}" if name in LABELS else text) for name, text in self.errors.items()]
+def register_drawer(
+    pools: Sequence[Pool], pool: str = "", posted: QueryDict | None = None, problems: Sequence[FieldProblem] = ()
+) -> dict[str, Any]:
+    """Return the form that registers an engine in one of `pools`; `posted` was rejected with `problems`."""
+    choices = [FieldOption(one.slug, f"{one.region.name} / {one.name}, {one.served_model}") for one in pools]
+    fields = [*form_fields(CREATED, options={"pool": choices}), _WHY, _THEN_READY]
+    typed = dict(posted.lists()) if posted else {}
+    shown = filled(fields, typed or ({"pool": [pool], "then_ready": ["on"]} if pool else {}), problems)
+    return {"kind": "form", "engine": None, "fields": shown, "problems": _summary(shown, problems)}
 
 
-def stored_texts(engine: Engine) -> dict[str, str]:
-    """Return the engine's fields as texts, formatted as in the form."""
-    return {name: _text(getattr(engine, name)) for name in ENGINE_FIELDS}
+def change_drawer(
+    engine: Engine, revision: int, posted: QueryDict | None = None, problems: Sequence[FieldProblem] = ()
+) -> dict[str, Any]:
+    """Return the form that changes an engine as it was at `revision`; `posted` was rejected with `problems`."""
+    typed = dict(posted.lists()) if posted else {}
+    stored = texts_of(engine, CHANGED)
+    was = {name: posted.get(f"was_{name}", text) if posted else text for name, text in stored.items()}
+    shown = filled([*form_fields(CHANGED, engine), _WHY], typed, problems)
+    drawer = {"kind": "form", "engine": engine, "fields": shown, "revision": revision}
+    return drawer | {"was": was, "problems": _summary(shown, problems)}
 
 
-def merged(form: EngineForm, theirs: Engine) -> tuple[EngineForm, list[dict[str, Any]]]:
-    """Return the typed values merged onto the stored ones, and a line for each field that either side changed."""
-    stored = stored_texts(theirs)
-    values = dict(form.values)
-    lines = []
-    for name in ENGINE_FIELDS:
-        base, other, mine = form.was.get(name, stored[name]), stored[name], form.values[name]
-        if base == other == mine:
-            continue
-        values[name] = other if mine == base else mine
-        both = mine not in (base, other) and other != base
-        lines.append({"label": LABELS[name], "base": base, "theirs": other, "mine": mine, "both": both})
-        lines[-1] |= {"take_theirs": values[name] == other != mine, "take_mine": values[name] == mine != other}
-    return EngineForm(values, dict(form.errors), was=stored), lines
+def merge_drawer(theirs: Engine, posted: QueryDict) -> dict[str, Any]:
+    """Return the form with the typed changes merged onto another person's, and a line for each changed field."""
+    values, lines = merged(CHANGED, posted, texts_of(theirs, CHANGED))
+    drawer = change_drawer(theirs, theirs.revision)
+    shown = filled(drawer["fields"], values | {"why": posted.getlist("why")})
+    return drawer | {"fields": shown, "conflict": lines}
 
 
-def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """Return the labels of the fields that differ."""
-    return [LABELS[name] for name in ENGINE_FIELDS if before.get(name) != after.get(name)]
-
-
-def _text(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _sentence(text: str) -> str:
-    start = text if text[:4] in ("http", "tcp:") else text[:1].upper() + text[1:]
-    return start if start.endswith((".", "!", "?")) else f"{start}."
-
-
-_HELP = {
-    "name": "Letters, digits, - and _; unique in its pool.",
-    "url": "http://host:port of the engine's API, reachable from this host.",
-    "kv_events_endpoint": "tcp://host:port. Empty: detected from the engine.",
-    "kv_replay_endpoint": "tcp://host:port, to replay missed events. Empty: detected from the engine.",
-    "speed": "Prefill speed relative to the pool's cost profile: 1 is equal, 2 is twice as fast.",
-    "role": "Prefill engines only compute prompts; decode engines only generate answers.",
-    "kv_node": "Name of the node manager that stores the engine's KV blocks. Empty: none.",
-    "kind": "Accelerator or build, such as H100; engines of one kind share a learned cost. Empty: the pool's common "
-    "kind.",
-}
+def _summary(fields: Sequence[FormField], problems: Sequence[FieldProblem]) -> list[tuple[str, str]]:
+    """Return all problems with the names of their fields, for the list at the top."""
+    labels = {field.name: field.label for field in fields}
+    return [
+        (
+            one.path if one.path in labels else "",
+            f"{labels[one.path]}: {one.message}" if labels.get(one.path) else one.message,
+        )
+        for one in problems
+    ]

@@ -24,7 +24,7 @@ from web.fleet.block_sizes import seen_block_size_problems
 from web.fleet.topology.connect_form import connect_drawer
 from web.fleet.topology.drains import drain_watch
 from web.fleet.topology.drawer import FRESH_S, engine_drawer
-from web.fleet.topology.form import EngineForm
+from web.fleet.topology.form import register_drawer
 from web.fleet.topology.new_pool_form import new_pool_drawer
 from web.fleet.topology.pool import pool_drawer, shown_pool
 from web.fleet.topology.rows import TopologyRows, topology_rows
@@ -63,8 +63,8 @@ def topology(request: HttpRequest) -> HttpResponse:
         drawer = pool_drawer(pool, actor) if pool else None
     elif do in ADMINS_DRAWERS and may(actor, Role.ADMIN):
         drawer = ADMINS_DRAWERS[do]()
-    elif do == "register" and changeable_pools(actor, pools):
-        drawer = {"kind": "form", "form": EngineForm.empty(request.GET.get("pool", "")), "engine": None}
+    elif do == "register" and (changeable := changeable_pools(actor, pools)):
+        drawer = register_drawer(changeable, request.GET.get("pool", ""))
     return topology_page(request, actor, pools, drawer=drawer, note=note, trouble=gone)
 
 

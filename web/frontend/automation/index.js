@@ -2,9 +2,8 @@
    It draws the charts and keeps the page fresh. */
 
 import { byId, closest, find, findAll, isWithin, required } from '../shell/element.js';
-import { morph } from '../shell/morph.js';
 import { startToast } from '../shell/page_toast.js';
-import { startRefresh } from '../shell/refresh.js';
+import { morph, startRefresh } from '../shell/refresh.js';
 import { startOverridePreview } from './override_preview.js';
 import './steps.js';
 import { Timeline } from './timeline.js';

@@ -1,9 +1,30 @@
 /* Refreshes a part of the page and changes only differences, so that focus, selection and typed text stay. */
 
+import { Idiomorph } from 'idiomorph';
 import { find, required } from './element.js';
-import { morph } from './morph.js';
 
 const EVERY_MS = 2000;
+
+/**
+ * Change the content of `part` into that of `fresh`. An open <details> stays open, and a changed input as it is.
+ * @param {Element} part
+ * @param {Element} fresh
+ */
+export function morph(part, fresh) {
+  Idiomorph.morph(part, [...fresh.childNodes], {
+    morphStyle: 'innerHTML',
+    callbacks: {
+      beforeAttributeUpdated: (name, element) =>
+        !(element instanceof HTMLDetailsElement && name === 'open') &&
+        !(element instanceof HTMLInputElement && (name === 'value' || name === 'checked') && isChanged(element)),
+    },
+  });
+}
+
+/** @param {HTMLInputElement} input */
+function isChanged(input) {
+  return input.value !== input.defaultValue || input.checked !== input.defaultChecked;
+}
 
 /**
  * Refresh `part` from its data-refresh address while the page is visible. Return the function that refreshes now.

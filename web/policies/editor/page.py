@@ -18,8 +18,8 @@ from controlplane.trials.canary.lifecycle import running_canary
 from routing.policy.policy_document import SCHEMA_VERSION
 from web.policies.access import version_number
 from web.policies.editor.draft_form import MAX_MESSAGE, DraftForm
-from web.policies.questions import ConfirmDialog, traffic_words
-from web.policies.release_timeline_words import line_of, strip_of
+from web.policies.questions import ConfirmDialog, requests_per_s
+from web.policies.release_timeline import line_of, strip_of
 from web.policies.rollout import reach_of
 from web.policies.schedule_words import schedule_line
 from web.policies.version_rail import rail_of
@@ -62,7 +62,8 @@ def render_editor(
         live=version_facts(state.live, now),
         draft=version_facts(form.draft, now),
         next_number=_next_number(form, versions),
-        traffic=traffic_words(state, ready_engines(state.pools)),
+        engines=ready_engines(state.pools),
+        requests_per_s=requests_per_s(state),
         canary=canary,
         replaced=deviation_note(state.live.document) if state.live else "",
         question=question,

@@ -15,9 +15,9 @@ from planning.engine_health.health_verdict import QUARANTINED
 from routing.policy.policy_document import Stage
 from routing.router import Router
 from simulator.automation.fleet_automation import FleetAutomation
-from simulator.engine_models.colocated import colocated
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.faulty_engine import FaultKind, FaultyEngine
+from simulator.engine_models.fifo_engine import colocated
 from simulator.fleet.fleet_simulation import FleetSimulation
 from simulator.fleet.request_record import FAILED
 from simulator.runs.run_report import on_time

@@ -14,10 +14,10 @@ from planning.documents.health_document import HealthDocument
 from planning.documents.rebalance_document import RebalanceDocument
 from planning.documents.scaling_document import ScalingDocument
 from routing.policy.policy_document import Stage
-from simulator.runs.automated_run import plan_rows, run_automated
 from simulator.runs.run_report import on_time
+from simulator.runs.run_task import plan_rows, run_automated
 from simulator.runs.simulation_run import RunSpec, evaluation_policy
-from simulator.workloads.poisson_arrivals import poisson_times
+from simulator.workloads.arrival_pattern import poisson_times
 from simulator.workloads.prepared_workload import Workload
 from simulator.workloads.trace import BLOCK_TOKENS, TraceRow
 

@@ -11,7 +11,7 @@ from celery import Celery
 from typing_extensions import override
 
 from controlplane.project.celery import app as program
-from controlplane.project.processes.embedded_celery import MonotonicScheduler
+from controlplane.project.processes.job_threads import MonotonicScheduler
 
 
 class Woken(MonotonicScheduler):

@@ -10,7 +10,7 @@ from pathlib import Path
 from django.db import DatabaseError
 
 from controlplane.project.processes.child_process import ChildSpec
-from controlplane.project.processes.supervised_engines import SupervisedEngines
+from controlplane.project.processes.serving import SupervisedEngines
 from controlplane.project.processes.supervisor import Supervisor
 from gateway.bus.bus import InProcessBus
 from tests.patience import until

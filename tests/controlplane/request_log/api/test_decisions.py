@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -146,26 +145,3 @@ def test_command_prints_the_same_explanation(recorded: World) -> None:
     assert "X-Request-Id       job-7" in out.getvalue()
     with pytest.raises(CommandError, match="No recorded decision"):
         call_command("explain", "nobody-made-it")
-
-
-def test_command_follows_new_decisions(recorded: World) -> None:
-    out = io.StringIO()
-    call_command("tap", "--last", "10", "--count", "1", "--late", stdout=out)
-    (line,) = out.getvalue().splitlines()
-    assert LATE in line
-    assert "9216→6144" in line
-    assert "3970 ms LATE" in line
-    out = io.StringIO()
-    call_command("tap", "--last", "10", "--count", "4", "--json", stdout=out)
-    assert len(out.getvalue().splitlines()) == 4
-
-
-def test_command_follows_one_arm(recorded: World) -> None:
-    out = io.StringIO()
-    call_command("tap", "--last", "10", "--count", "1", "--arm", "canary", stdout=out)
-    (line,) = out.getvalue().splitlines()
-    assert "d-3" in line
-    assert " canary " in line
-    out = io.StringIO()
-    call_command("tap", "--last", "10", "--count", "4", "--json", stdout=out)
-    assert [json.loads(line)["arm"] for line in out.getvalue().splitlines()] == ["", "live", "canary", ""]

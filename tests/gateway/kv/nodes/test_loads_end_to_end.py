@@ -23,11 +23,10 @@ from kvstore.transfer.shared_secret import NodeAccess
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
 from routing.values import reasons
 from tests.gateway.kv.nodes.loading_engine import BLOCK_BYTES, LoadingEngine
-from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, ServedGateway, served, snapshot
+from tests.gateway.served_gateway import CHAT, KEY, MODEL, OTHER_KEY, ServedGateway, served, snapshot
 from tests.kvstore.kv_blocks import KEYRING, address, node
 from tests.patience import until
 
-CHAT = "/v1/chat/completions"
 PROMPT = "the quick brown fox jumps over the lazy dog; " * 8
 BLOCKS = (len(PROMPT) - 1) // 16
 DEAR = PrefillCostDocument(base_s=0.0, per_token_s=0.01, per_token_squared_s=0.0)

@@ -31,7 +31,7 @@ from routing.chain.ownership import ASKS, OWNER
 from routing.values.decision import ALONE
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.patience import PATIENCE_S, until
-from tests.private_hub import private_hub
+from tests.private_redis import private_bus
 
 SECRET = "a secret of gateways that share a pool"
 KEY = "hw_key_of_gateways_that_share_a_pool"
@@ -57,7 +57,7 @@ class Engine(ScriptedEngine):
 class Gateways:
     """The processes by name, their published samples, and the responses to callers."""
 
-    def __init__(self, directory: Path, hub_url: str, engines: list[Engine], session: aiohttp.ClientSession) -> None:
+    def __init__(self, directory: Path, bus_url: str, engines: list[Engine], session: aiohttp.ClientSession) -> None:
         self.engines = engines
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.answered: list[str] = []
@@ -65,9 +65,9 @@ class Gateways:
         self.samples: dict[str, FleetSample] = {}
         """The last word of each gateway."""
         self.received_s: dict[str, float] = {}
-        self.bus = RedisBus(hub_url, Keyring.of(SECRET.encode()))
+        self.bus = RedisBus(bus_url, Keyring.of(SECRET.encode()))
         self._unsubscribe: Callable[[], None] = lambda: None
-        self._directory, self._hub_url, self._session = directory, hub_url, session
+        self._directory, self._bus_url, self._session = directory, bus_url, session
         self._urls: dict[str, str] = {}
 
     def follow(self, keyring: Keyring | None = None) -> None:
@@ -75,7 +75,7 @@ class Gateways:
         if keyring is not None:
             self._unsubscribe()
             self.bus.close()
-            self.bus = RedisBus(self._hub_url, keyring)
+            self.bus = RedisBus(self._bus_url, keyring)
         loop = asyncio.get_running_loop()
         self._unsubscribe = subscribe_to_gateways(
             self.bus, TOPIC, lambda *sample: loop.call_soon_threadsafe(self.receive, *sample) and None
@@ -90,7 +90,7 @@ class Gateways:
         """Start a gateway with these environment variables."""
         port = free_port()
         self._urls[name] = f"http://127.0.0.1:{port}"
-        environment = {**os.environ, "HEADWAY_FLEET_SECRET": SECRET, "REDIS_URL": self._hub_url, **variables}
+        environment = {**os.environ, "HEADWAY_FLEET_SECRET": SECRET, "REDIS_URL": self._bus_url, **variables}
         command = [sys.executable, "-m", "gateway", "--name", name, "--port", str(port)]
         command += ["--state-dir", str(self._directory / name)]
         with self._log(name).open("ab") as log:
@@ -251,11 +251,11 @@ class Gateways:
 async def gateway_processes(directory: Path, names: str) -> AsyncIterator[Gateways]:
     """Run gateways with these names and two engines; yield when one gateway owns the pool."""
     async with AsyncExitStack() as stack:
-        hub = stack.enter_context(private_hub())
+        server = stack.enter_context(private_bus())
         engines = [await stack.enter_async_context(Engine()) for _ in range(2)]
         unlimited = aiohttp.TCPConnector(limit=0)
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=unlimited))
-        gateways = Gateways(directory, hub.url, engines, session)
+        gateways = Gateways(directory, server.url, engines, session)
         stack.callback(gateways.close)
         gateways.bus.publish(SNAPSHOT_TOPIC, encode_snapshot(_snapshot([engine.url for engine in engines])))
         gateways.follow()

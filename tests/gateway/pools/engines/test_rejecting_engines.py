@@ -17,11 +17,9 @@ from gateway.pools.engines.engine_state import health_state
 from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.gateway.proxy.test_handoff import serving
 from tests.gateway.scripted_engine import ScriptedEngine
-from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
+from tests.gateway.served_gateway import BODY, CHAT, KEY, ServedGateway, served
 from tests.patience import until
 
-CHAT = "/v1/chat/completions"
-BODY = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 40}]}
 ROUND_ROBIN = RoutingPolicy(placement=Stage(name="round_robin"), order=Stage(name="fifo"))
 REJECTIONS = [401, 403, 404, 408, 425, 429, 503]
 

@@ -13,7 +13,7 @@ from gateway.base.settings import EventSettings
 from gateway.pools.events.event_ledger import DEGRADED, EXACT, EventLedger
 from gateway.pools.events.kv_event_intake import KvEventIntake
 from kvstore.keys.block_keys import token_block_keys
-from tests.gateway.held_keys import Held
+from tests.gateway.pools.events.held_keys import Held
 from tests.patience import until
 
 SETTINGS = EventSettings(replay_timeout_s=0.5, verify_after_s=0.3, retry_min_s=0.02, retry_max_s=0.1, rebuild_blocks=4)

@@ -12,7 +12,7 @@ from gateway.base.settings import EventSettings
 from gateway.pools.events.event_ledger import BLIND, DEGRADED, EXACT, EventLedger
 from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, KvEvent, encode_batch
 from kvstore.keys.block_keys import token_block_keys
-from tests.gateway.held_keys import Held
+from tests.gateway.pools.events.held_keys import Held
 
 SEED = 7
 BLOCK = 2

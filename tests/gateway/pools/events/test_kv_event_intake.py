@@ -16,7 +16,7 @@ from gateway.pools.events.kv_event_intake import KvEventIntake
 from kvstore.events.kv_events import BlockStored, EventBatch, encode_batch
 from kvstore.keys.block_keys import token_block_keys
 from tests.gateway.fake_engine import FakePublisher
-from tests.gateway.held_keys import Held
+from tests.gateway.pools.events.held_keys import Held
 from tests.patience import until
 
 SETTINGS = EventSettings(replay_timeout_s=0.3, verify_after_s=0.3, retry_min_s=0.02, retry_max_s=0.1, rebuild_blocks=4)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.pools.events.event_ledger import EXACT
 from kvstore.index.lower_tiers import CPU, DISK, EXTERNAL
 from kvstore.keys.block_keys import token_block_keys
-from tests.gateway.held_keys import Held
+from tests.gateway.pools.events.held_keys import Held
 from tests.gateway.pools.events.test_event_ledger import BLOCK, SEED, SETTINGS, ledger, replay, seed_of
 
 TOKENS = list(range(8))

@@ -17,11 +17,10 @@ from gateway.gateway import SNAPSHOT_TOPIC
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_server.settings import EngineSettings
 from tests.gateway.scripted_engine import ScriptedEngine
-from tests.gateway.served_gateway import MODEL, ServedGateway, served, snapshot
+from tests.gateway.served_gateway import CHAT, MODEL, ServedGateway, served, snapshot
 from tests.patience import until
 from tests.simulated_engine import serving
 
-CHAT = "/v1/chat/completions"
 BASE = {"object": "model", "owned_by": "vllm", "root": "/models/tiny", "parent": None, "max_model_len": 512}
 CARDS = [
     {"id": MODEL, "created": 11, **BASE},

@@ -23,11 +23,10 @@ from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_server.settings import EngineSettings
 from tests.gateway.live_gateway import engine_entry, live_gateway
 from tests.gateway.live_gateway import snapshot as live_snapshot
-from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served, snapshot
+from tests.gateway.served_gateway import CHAT, KEY, MODEL, ServedGateway, served, snapshot
 from tests.patience import until
 from tests.simulated_engine import serving
 
-CHAT = "/v1/chat/completions"
 PROFILE = EngineProfile(block_tokens=16, num_blocks=48, cpu_blocks=512, recompute_last_block=True)
 
 

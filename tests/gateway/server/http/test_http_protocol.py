@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,18 +15,11 @@ from gateway.server.http.http_protocol import MAX_HELD_BODY_BYTES, GuardedHttpPr
 from gateway.server.http.request_head import RequestHead
 from gateway.server.http.sync_fast_path import MAX_BODY_BYTES, KnownHead
 from tests.gateway.raw_http import RawConnection, post
-from tests.gateway.scripted_engine import ScriptedEngine
-from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
+from tests.gateway.served_gateway import KEY, MODEL, ServedGateway
 from tests.patience import PATIENCE_S
 
 AUTHORIZED = f"Authorization: Bearer {KEY}"
 QUESTION = json.dumps({"model": MODEL, "block_hashes": [1, 2, 3], "wait": False}).encode()
-
-
-@pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncIterator[ServedGateway]:
-    async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
-        yield gateway
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -21,12 +20,6 @@ QUESTION = f'{{"model":"{MODEL}","block_hashes":[1,2,3],"wait":false}}'.encode()
 CHAT = f'{{"model":"{MODEL}","messages":[{{"role":"user","content":"hi"}}]}}'.encode()
 WAYS = {"/api/v1/route": QUESTION, "/v1/chat/completions": CHAT}
 CRLF = b"\r\n"
-
-
-@pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncIterator[ServedGateway]:
-    async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
-        yield gateway
 
 
 def chunked(way: str, body: bytes, trailers: tuple[bytes, ...], *head: bytes) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +12,9 @@ import pytest
 
 from routing.policy.policy_document import RoutingPolicy
 from tests.gateway.scripted_engine import ScriptedEngine
-from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
+from tests.gateway.served_gateway import BODY, CHAT, KEY, MODEL, ServedGateway, served
 
-CHAT = "/v1/chat/completions"
-BODY = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 40}]}
 PROMPT = {"model": MODEL, "token_ids": list(range(64))}
-
-
-@pytest.fixture
-async def engine() -> AsyncIterator[ScriptedEngine]:
-    async with ScriptedEngine() as engine:
-        yield engine
-
-
-@pytest.fixture
-async def gateway(engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[ServedGateway]:
-    async with served([engine.url], tmp_path) as gateway:
-        yield gateway
 
 
 def _asking(gateway: ServedGateway, body: dict[str, Any]) -> Any:

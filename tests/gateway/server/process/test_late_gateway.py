@@ -20,11 +20,10 @@ from routing.values.decision import Rejected
 from tests.gateway.fake_engine import FakeEngine, fake_engine
 from tests.gateway.live_gateway import SETTINGS, engine_entry, live_gateway, request, snapshot
 from tests.gateway.scripted_engine import ScriptedEngine
-from tests.gateway.served_gateway import MODEL, served
+from tests.gateway.served_gateway import CHAT, MODEL, served
 from tests.patience import until
 
 ROUTE = "/api/v1/route"
-CHAT = "/v1/chat/completions"
 MESSAGES = [{"role": "user", "content": "x"}]
 QUESTION = {"model": MODEL, "block_hashes": [1]}
 

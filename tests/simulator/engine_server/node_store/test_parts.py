@@ -11,9 +11,9 @@ import pytest
 from kvstore.connector.engine_params import LoadInstruction
 from kvstore.transfer.frames import Done, TransferRejected
 from simulator.engine_server.node_store import block_saver
+from simulator.engine_server.node_store.block_loader import ScaledLink
 from simulator.engine_server.node_store.block_saver import ComputedBlocks, SimulatedBlockSaver
 from simulator.engine_server.node_store.payloads import Payloads, chain_hashes
-from simulator.engine_server.node_store.scaled_link import ScaledLink
 
 TOKENS = array("I", range(64))
 

@@ -14,11 +14,10 @@ from simulator.regions.sovereignty_cost import Served, SovereigntyCost
 from tests.web.axe import serious_violations_in_both_themes
 from tests.web.fleet.sovereignty.some_regions import put_in_force, some_regions
 from tests.web.role_clients import client_of, make_person
-from tests.web.trials.canary.test_canaries_browser import database_beside_playwright
 
-__all__ = ["database_beside_playwright"]
-
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("database_beside_playwright"),
+]  # fmt: skip
 COST = SovereigntyCost(
     {"asia": 1, "eu": 1, "us": 2},
     Served(1022.4, 0.81, 0.41, 1.0),

@@ -15,7 +15,7 @@ from controlplane.fleet.sovereignty.rules import document_in_force, stored_sover
 from controlplane.platform.models.audit_event import AuditEvent
 from routing.regions.sovereignty import SovereigntyRule
 from tests.web.fleet.sovereignty.some_regions import put_in_force, some_regions
-from tests.web.role_clients import ROLES, client_of, make_person, make_pool
+from tests.web.role_clients import ROLES, client_of, make_person
 
 pytestmark = pytest.mark.django_db
 NEW = {
@@ -27,11 +27,6 @@ NEW = {
     "effect": ["deny"],
     "note": [""],
 }
-
-
-@pytest.fixture
-def pool(db: None) -> Pool:
-    return make_pool()
 
 
 @pytest.fixture

@@ -23,7 +23,6 @@ from tests.web.policies.policy_scene import (
     URL,
     browser_of,
     listed_errors,
-    make_scene,
     publish_meanwhile,
     sample_of,
     typed,
@@ -35,16 +34,6 @@ pytestmark = pytest.mark.django_db
 LIVE = completed(SECOND)
 WRONG = {**LIVE, "ttft_slo_s": -1, "order": {"name": "fifoo"}, "surprise": 1, "queue_limit": 2.5}
 ERRORS = {"order.name", "ttft_slo_s", "queue_limit", "surprise"}
-
-
-@pytest.fixture
-def policy(feed: FleetFeed) -> Policy:
-    return make_scene()
-
-
-@pytest.fixture
-def pool(policy: Policy) -> Pool:
-    return policy.pools.get()
 
 
 @pytest.mark.parametrize(

@@ -42,11 +42,6 @@ def pool() -> Pool:
 
 
 @pytest.fixture
-def operator(pool: Pool) -> Client:
-    return client_of(make_person("operator"))
-
-
-@pytest.fixture
 def canary(pool: Pool) -> Canary:
     """Return a canary with an evaluation."""
     made = start_canary(version(pool.policy, "round_robin", ttft_slo_s=4.0), steps=(0.1, 0.5), actor=ACTOR)

@@ -21,15 +21,9 @@ from tests.web.axe import serious_violations_in_both_themes
 from tests.web.role_clients import client_of, make_person, make_pool
 from tests.web.trials.canary.test_canaries import evaluated
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def database_beside_playwright() -> Iterator[None]:
-    """Let Django query the database in this thread, in which Playwright runs an event loop."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
-        yield
+pytestmark = [
+    pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("database_beside_playwright"),
+]  # fmt: skip
 
 
 @pytest.fixture

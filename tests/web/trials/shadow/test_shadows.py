@@ -43,11 +43,6 @@ def pool() -> Pool:
 
 
 @pytest.fixture
-def operator(pool: Pool) -> Client:
-    return client_of(make_person("operator"))
-
-
-@pytest.fixture
 def shadow(pool: Pool) -> Shadow:
     return start_shadow(pool, pool.policy.versions.get(number=2), actor=ACTOR)
 

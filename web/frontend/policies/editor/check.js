@@ -36,8 +36,7 @@ export function showVerdict(answer) {
   byId('check-summary').replaceWith(required(answer, '#check-summary'));
   byId('check-verdict').replaceWith(required(answer, '#check-verdict'));
   clearErrors();
-  for (const item of findAll(document, '#error-summary li')) {
-    const { path = '', message = '' } = item.dataset;
+  for (const { path, message } of problems()) {
     const setting = settings().find((candidate) => candidate.dataset.path === path);
     if (!setting) continue;
     setting.classList.add('wrong');
@@ -45,6 +44,11 @@ export function showVerdict(answer) {
     required(setting, '.setting-error').append(code(path), `: ${message}${message.endsWith('?') ? '' : '.'} `);
   }
   document.getElementById('error-summary')?.focus();
+}
+
+/** Return the errors of the summary on the page. */
+export function problems() {
+  return findAll(document, '#error-summary li').map(({ dataset: { path = '', message = '' } }) => ({ path, message }));
 }
 
 /** Show that the text has changed since the check. */

@@ -1,11 +1,9 @@
 /* The editor's page: form and JSON stay in sync, the server validates, and typed text is kept. */
 
 import { find, byId, closest, findAll, required, setText } from '../../shell/element.js';
-import { fetchCheck, forgetVerdict, showDiff, showVerdict } from './check.js';
-import { startCodeEditor } from './code_editor.js';
+import { fetchCheck, forgetVerdict, problems, showDiff, showVerdict } from './check.js';
 import { pieceOfText } from './field_values.js';
-import { pieceOf, withoutValue, withValue } from './json_edits.js';
-import { readSpans } from './json_spans.js';
+import { nodeAt, readJson, withPiece, withValue } from './json_text.js';
 import { dropText, keepText, keptText, markSubmitted, settleSubmitted } from './kept_text.js';
 import {
   chooseRule,
@@ -20,6 +18,8 @@ import {
 } from './settings_form.js';
 import { showSteps } from './steps.js';
 /** @import { KeyActions } from '../keys.js' */
+/** @import { startCodeEditor } from './code_editor.js' */
+/** @import { JsonError } from './json_text.js' */
 /** @import { Who } from './kept_text.js' */
 
 const REST_MS = 400;
@@ -35,7 +35,10 @@ export function startEditor(page) {
   const message = find(document, '#message', HTMLTextAreaElement);
   const { user = '', slug = '', draft = '' } = page.dataset;
   const who = { user, slug, draft };
-  const code = startCodeEditor(area);
+  /** @type {ReturnType<typeof startCodeEditor> | null} */
+  let code = null;
+  /** @type {JsonError | null} */
+  let unreadable = null;
   const opened = { text: area.value, message: message?.value ?? '' };
   const verdict = () => byId('check-verdict').dataset;
   const state = { view: 'all', changes: 0, checked: 'checked' in page.dataset };
@@ -70,22 +73,45 @@ export function startEditor(page) {
     state.checked = false;
     forgetVerdict();
     refresh();
+    drawCode();
     keep();
     clearTimeout(timer);
     timer = setTimeout(() => {
       if (!byId('diff-pane').hidden) ask(false);
     }, REST_MS);
   };
+  const problemRanges = () =>
+    (state.checked ? problems() : []).flatMap(({ path, message }) => {
+      const node = nodeAt(area.value, path.split('.'));
+      return node ? [{ from: node.offset, to: node.offset + node.length, message }] : [];
+    });
+  const drawCode = () => {
+    code?.draw();
+    code?.mark(
+      unreadable ? [{ from: unreadable.at, to: unreadable.at, message: unreadable.message }] : problemRanges(),
+    );
+  };
+  const readText = () => {
+    const { value, error } = readJson(area.value);
+    unreadable = error;
+    setText(
+      byId('json-problem'),
+      error
+        ? `Line ${error.line}, column ${error.column}: ${error.message}. ` +
+            'The form keeps the last values that could be read.'
+        : '',
+    );
+    return value;
+  };
   const fromJson = () => {
-    const { value, error } = readSpans(area.value);
-    code.markError(error);
-    if (!error) fillFrom(value);
+    const value = readText();
+    if (!unreadable) fillFrom(value);
     edited();
   };
   /** @param {HTMLElement} setting */
   const fromForm = (setting) => {
     area.value = textWith(area.value, setting);
-    code.markError(readSpans(area.value).error);
+    readText();
     edited();
   };
   /** @param {boolean} asked */
@@ -99,6 +125,7 @@ export function startEditor(page) {
       showVerdict(answer);
       state.checked = true;
       refresh();
+      drawCode();
     } catch (error) {
       if (asked && !(error instanceof DOMException && error.name === 'AbortError'))
         form.requestSubmit(byId('validate'));
@@ -112,7 +139,6 @@ export function startEditor(page) {
       button.setAttribute('aria-pressed', String(button.dataset.json === wanted));
     }
     if (wanted === 'diff' && message) ask(false);
-    else code.draw();
   };
 
   settleSubmitted(localStorage, who);
@@ -149,6 +175,11 @@ export function startEditor(page) {
   refresh();
   showJson(page.dataset.draft && !restored && !('typed' in page.dataset) ? 'diff' : 'edit');
   document.getElementById('error-summary')?.focus();
+  // Until the editor is loaded, and where it cannot be, the text area serves.
+  import('./code_editor.js').then(({ startCodeEditor: start }) => {
+    code = start(byId('edit-pane'), area);
+    drawCode();
+  });
   return {
     validate: message ? () => ask(true) : undefined,
     toggleDiff: () => showJson(byId('diff-pane').hidden ? 'diff' : 'edit'),
@@ -166,11 +197,11 @@ function textWith(text, setting) {
   const stage = kind === 'choice' ? setting.closest('[data-stage]') : null;
   if (stage instanceof HTMLElement) {
     chooseRule(stage);
-    const named = withValue(text, path.split('.'), JSON.stringify(textOf(setting)));
-    return withValue(named, [stage.dataset.stage ?? '', 'params'], pieceOf(parametersOf(stage), 2));
+    const named = withValue(text, path.split('.'), textOf(setting));
+    return withValue(named, [stage.dataset.stage ?? '', 'params'], parametersOf(stage));
   }
   const piece = pieceOfText(textOf(setting), kind);
-  return piece === null ? withoutValue(text, path.split('.')) : withValue(text, path.split('.'), piece);
+  return piece === null ? withValue(text, path.split('.'), undefined) : withPiece(text, path.split('.'), piece);
 }
 
 /**

@@ -1,0 +1,121 @@
+"""Forms of objects, derived from the declared fields of their models: controls, typed values, and conflicting edits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from django.db import models
+from django.http import QueryDict
+
+from controlplane.platform.field_problems import FieldProblem
+from controlplane.platform.resource.declared_field import Fields, ModelField, declaration_of
+from controlplane.platform.resource.field_text import read_texts, text_of
+from web.shell.form_field import CHECKS, NUMBER, SELECT, TEXT, FieldOption, FormField
+
+MAX_TEXT = 400
+MAX_LIST = 4000
+ON = "on"
+
+Options = Mapping[str, Iterable[FieldOption]]
+
+
+def form_fields(fields: Fields, thing: models.Model | None = None, options: Options | None = None) -> list[FormField]:
+    """Return the controls with the values of a stored object or, without one, the defaults.
+
+    `options` are the choices of references, and of lists whose items have names, by field.
+    """
+    return [_form_field(field, thing, tuple((options or {}).get(name, ()))) for name, field in fields.items()]
+
+
+def _form_field(field: ModelField, thing: models.Model | None, given: tuple[FieldOption, ...]) -> FormField:
+    words, choices = declaration_of(field), given or _choices(field)
+    value = getattr(thing, field.name) if thing is not None else field.get_default()
+    empty = field.blank or field.null or field.has_default()
+    if isinstance(field, models.BooleanField):
+        switch = FieldOption(ON, words.title, words.help)
+        return FormField(field.name, "", CHECKS, options=(switch,), chosen=(ON,) if value else ())
+    if _is_ticked_list(field):
+        return FormField(field.name, words.title, CHECKS, help=words.help, options=choices, chosen=tuple(value))
+    text = text_of(field, value)
+    numeric = isinstance(field, models.IntegerField)
+    return FormField(
+        field.name,
+        words.title,
+        SELECT if choices else NUMBER if numeric else TEXT,
+        help=words.help,
+        unit=words.unit,
+        options=choices,
+        chosen=(text if text or not choices else choices[0].value,),
+        required=not empty,
+        limit=MAX_LIST if words.items else field.max_length or 12,
+        example=words.example,
+        optional=empty and not choices and not numeric,
+    )
+
+
+def typed_values(fields: Fields, posted: QueryDict) -> tuple[dict[str, Any], list[FieldProblem]]:
+    """Return the submitted values, and the problems of those that cannot be read. Fields that were not sent are
+    omitted, but an unticked box is a value.
+    """
+    lists = {name: posted.getlist(name) for name, field in fields.items() if _is_ticked_list(field)}
+    texts = {name: text for name, field in fields.items() if (text := _typed_text(field, posted)) is not None}
+    values, problems = read_texts({name: fields[name] for name in texts if name not in lists}, texts)
+    return lists | values, problems
+
+
+def typed_changes(values: Mapping[str, Any], fields: Fields, posted: QueryDict) -> dict[str, Any]:
+    """Return the values that differ from those that the person saw, which the form sent back as `was_…`."""
+    return {name: value for name, value in values.items() if text_of(fields[name], value) != posted.get(f"was_{name}")}
+
+
+def merged(
+    fields: Fields, posted: QueryDict, stored: Mapping[str, str]
+) -> tuple[dict[str, list[str]], list[dict[str, Any]]]:
+    """Return the typed values merged onto the stored ones, and a line for each field that either side changed."""
+    values: dict[str, list[str]] = {}
+    lines = []
+    for name, field in fields.items():
+        other = stored[name]
+        base, typed = posted.get(f"was_{name}", other), _typed_text(field, posted)
+        mine = other if typed is None else typed
+        kept = other if mine == base else mine
+        values[name] = ([ON] if kept == "true" else []) if isinstance(field, models.BooleanField) else [kept]
+        if not base == other == mine:
+            both = mine not in (base, other) and other != base
+            line = {"label": declaration_of(field).title, "base": base, "theirs": other, "mine": mine, "both": both}
+            lines.append(line | {"take_theirs": kept == other != mine, "take_mine": kept == mine != other})
+    return values, lines
+
+
+def _is_ticked_list(field: ModelField) -> bool:
+    items = declaration_of(field).items
+    return items is not None and items.ticked
+
+
+def _typed_text(field: ModelField, posted: QueryDict) -> str | None:
+    """Return the submitted text; None if the field was not sent."""
+    if isinstance(field, models.BooleanField):
+        return text_of(field, field.name in posted)
+    text = posted.get(field.name)
+    return None if text is None else text.strip()[: MAX_LIST if declaration_of(field).items else MAX_TEXT]
+
+
+def facts(fields: Fields, thing: models.Model) -> list[tuple[str, str]]:
+    """Return the title and the value of each field as people read it."""
+    return [(declaration_of(field).title, _fact(field, thing)) for field in fields.values()]
+
+
+def _fact(field: ModelField, thing: models.Model) -> str:
+    value = getattr(thing, field.name)
+    if field.choices:
+        return str(dict(field.flatchoices)[value])
+    text = text_of(field, value)
+    return f"{text}{declaration_of(field).unit}" if text else "—"
+
+
+def _choices(field: ModelField) -> tuple[FieldOption, ...]:
+    items = declaration_of(field).items
+    if items and items.choices:
+        return tuple(FieldOption(choice, choice) for choice in items.choices)
+    return tuple(FieldOption(str(value), str(label)) for value, label in field.flatchoices or ())
