@@ -10,22 +10,20 @@ from typing import cast
 
 import msgspec
 
+from routing.placements.cache_blind import LeastLoaded, RoundRobin
 from routing.placements.central import Central
 from routing.placements.consistent_hash import ConsistentHash
 from routing.placements.dual_map import DualMap
 from routing.placements.lbgr import Lbgr
 from routing.placements.least_cost import LeastCost
-from routing.placements.least_loaded import LeastLoaded
 from routing.placements.mooncake import Mooncake
 from routing.placements.placement import Placement
-from routing.placements.round_robin import RoundRobin
 from routing.placements.skywalker import SkyWalker
 from routing.policy.policy_document import RoutingPolicy, Stage
-from routing.queue.orders.edf import Edf
 from routing.queue.orders.fifo import Fifo
 from routing.queue.orders.late_binding import LateBinding
 from routing.queue.orders.late_last import LateLast
-from routing.queue.orders.priority import Priority
+from routing.queue.orders.ranked_orders import Edf, Priority
 from routing.queue.orders.slack import Slack
 from routing.queue.queue_order import QueueOrder
 from routing.values.prepared_struct import prepared

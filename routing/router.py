@@ -22,8 +22,7 @@ from routing.ledger.reservations import Reservation
 from routing.ledger.router_counts import CountsSeen
 from routing.pd.pair_assignment import EnginePairs, has_roles
 from routing.policy.policy_document import RoutingPolicy
-from routing.queue.admission import Admission
-from routing.queue.deferred import Deferred
+from routing.queue.admission import Admission, Deferred
 from routing.queue.slo_expiry import LastChances
 from routing.registry import PLACEMENTS, Table
 from routing.values import reasons

@@ -13,7 +13,6 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from routing.advisories.advised_sessions import EXPECTED_SHARE, LIFETIME_S, AdvisedSession, AdvisedSessions
-from routing.advisories.prefetch_gate import prefetch_starts
 from routing.advisories.session_cost import EngineOffer, SessionCost, SessionEngineSpeed, at_arrival, cheapest, cost_of
 from routing.cost.cost_model import DecodeCost, PrefillCost
 from routing.ledger.fleet_view import FleetView
@@ -23,6 +22,18 @@ from routing.values import reasons
 from routing.values.decision import Candidate, Choice
 from routing.values.inference_request import InferenceRequest
 from routing.values.load_options import Fetch, LoadOptions
+
+ETA_LIMIT_S = 4.0
+"""Longer transfers are not started: the backlog changes before they end."""
+
+
+def prefetch_starts(eta_s: float, lead_s: float, limit_s: float = ETA_LIMIT_S) -> bool:
+    """Return whether to start a transfer that would end in `eta_s`, for a request expected in `lead_s`.
+
+    Prefetches that ignore the links' backlog overload them once disks or memory are short (research on advisories, §5).
+    """
+    return 0.0 < eta_s < min(lead_s, limit_s)
+
 
 OVERRULE_S = 0.3
 """An arrival overrules its reservation if another engine is cheaper by more than this."""

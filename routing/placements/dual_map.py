@@ -15,8 +15,7 @@ from routing.ledger.fleet_view import FleetView, tie_salt
 from routing.placements.candidate_scores import KEPT
 from routing.policy.setting import about, fixed, number
 from routing.rings.affinity_key import affinity_key
-from routing.rings.candidate_targets import CandidateTargets
-from routing.rings.hash_ring import CandidateRings
+from routing.rings.hash_ring import CandidateRings, CandidateTargets
 from routing.rings.prefix_hotness import PrefixHotness
 from routing.rings.ring_plan import RingPlan
 from routing.values import reasons

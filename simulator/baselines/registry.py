@@ -5,14 +5,16 @@ from __future__ import annotations
 import msgspec
 
 from routing import registry
-from simulator.baselines.aibrix_prefix import AibrixPrefix
 from simulator.baselines.cache_aware import SglangCacheAware, VllmCacheAware
-from simulator.baselines.dynamo_kv import DynamoKv
-from simulator.baselines.llmd_weighted import LlmdWeighted
 from simulator.baselines.mooncake_transfers import MooncakeTransfers
-from simulator.baselines.preble import Preble
-from simulator.baselines.production_stack_load_aware import ProductionStackLoadAware
-from simulator.baselines.ray_prefix import RayPrefix
+from simulator.baselines.other_routers import (
+    AibrixPrefix,
+    DynamoKv,
+    LlmdWeighted,
+    Preble,
+    ProductionStackLoadAware,
+    RayPrefix,
+)
 from simulator.baselines.textbook_rules import CacheAffinity, MinTtft, PowerOfTwo, RandomEngine
 
 _AFTER: dict[str, dict[str, type[msgspec.Struct]]] = {

@@ -1,7 +1,6 @@
 """Candidate targets equal the candidates of the rings, however often they are requested."""
 
-from routing.rings.candidate_targets import MAX_KNOWN, CandidateTargets
-from routing.rings.hash_ring import CandidateRings
+from routing.rings.hash_ring import MAX_KNOWN, CandidateRings, CandidateTargets
 
 IDS = ("a", "b", "c", "d")
 TARGETS = (5, 2, 70, 9)
