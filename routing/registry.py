@@ -10,26 +10,20 @@ from typing import cast
 
 import msgspec
 
-from routing.placements.cache_affinity import CacheAffinity
+from routing.placements.cache_blind import LeastLoaded, RoundRobin
 from routing.placements.central import Central
 from routing.placements.consistent_hash import ConsistentHash
 from routing.placements.dual_map import DualMap
 from routing.placements.lbgr import Lbgr
 from routing.placements.least_cost import LeastCost
-from routing.placements.least_loaded import LeastLoaded
-from routing.placements.min_ttft import MinTtft
 from routing.placements.mooncake import Mooncake
 from routing.placements.placement import Placement
-from routing.placements.power_of_two import PowerOfTwo
-from routing.placements.random_engine import RandomEngine
-from routing.placements.round_robin import RoundRobin
 from routing.placements.skywalker import SkyWalker
 from routing.policy.policy_document import RoutingPolicy, Stage
-from routing.queue.orders.edf import Edf
 from routing.queue.orders.fifo import Fifo
 from routing.queue.orders.late_binding import LateBinding
 from routing.queue.orders.late_last import LateLast
-from routing.queue.orders.priority import Priority
+from routing.queue.orders.ranked_orders import Edf, Priority
 from routing.queue.orders.slack import Slack
 from routing.queue.queue_order import QueueOrder
 from routing.values.prepared_struct import prepared
@@ -40,13 +34,9 @@ PLACEMENTS: dict[str, type[msgspec.Struct]] = {
     "least_cost": LeastCost,
     "dual_map": DualMap,
     "round_robin": RoundRobin,
-    "random": RandomEngine,
     "least_loaded": LeastLoaded,
-    "cache_affinity": CacheAffinity,
-    "min_ttft": MinTtft,
     "mooncake": Mooncake,
     "lbgr": Lbgr,
-    "power_of_two": PowerOfTwo,
     "consistent_hash": ConsistentHash,
     "skywalker": SkyWalker,
     "central": Central,
@@ -63,9 +53,22 @@ QUEUE_ORDERS: dict[str, type[msgspec.Struct]] = {
 
 CENTRAL_PLACEMENT = "central"
 
+NEAREST = {
+    # Blind to caches and loads, as random is.
+    "random": "round_robin",
+    # By load alone, as power_of_two is.
+    "power_of_two": "least_loaded",
+    # By the start of the prompt, as cache_affinity is, but with a limit on each engine's load.
+    "cache_affinity": "consistent_hash",
+    # Without node managers it makes the same choices as min_ttft (Mooncake §4.1).
+    "min_ttft": "mooncake",
+}
+"""Textbook rules that policies of schema 1 could name → the live rule that serves instead (decision 70)."""
+
 # Named here, because a gateway that starts from disk may find one in its policy (decision 20).
 BASELINES = frozenset(
     {
+        *NEAREST,
         "preble",
         "sglang_cache_aware",
         "vllm_cache_aware",
@@ -76,16 +79,24 @@ BASELINES = frozenset(
         "ray_prefix",
     }
 )
-"""Rules of other routers that the simulator compares (simulator.baselines). Live pools cannot use them."""
+"""Textbook rules and rules of other routers (simulator.baselines). Live pools cannot use them."""
 
 STAGES: dict[str, dict[str, type[msgspec.Struct]]] = {"placement": PLACEMENTS, "order": QUEUE_ORDERS}
 """The table of each stage of a policy document, by the name of the document's field."""
 
 
+def nearest_live(name: str) -> str:
+    """Return the live placement that is closest to a baseline: for rules of other routers, the default placement."""
+    return NEAREST.get(name, RoutingPolicy().placement.name)
+
+
 def baseline_problem(name: str) -> str:
     """Return why no live policy can name this baseline, and which names it can use."""
     live = ", ".join(sorted(PLACEMENTS))
-    return f"{name!r} is a baseline for simulation and what-if only; live ones are {live}"
+    return (
+        f"{name!r} is a baseline for simulation and what-if only; use {nearest_live(name)!r}, the nearest of the live "
+        f"ones: {live}"
+    )
 
 
 def pair_problem(placement: str, order: str, placements: Table = PLACEMENTS) -> str:

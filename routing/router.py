@@ -22,8 +22,7 @@ from routing.ledger.reservations import Reservation
 from routing.ledger.router_counts import CountsSeen
 from routing.pd.pair_assignment import EnginePairs, has_roles
 from routing.policy.policy_document import RoutingPolicy
-from routing.queue.admission import Admission
-from routing.queue.deferred import Deferred
+from routing.queue.admission import Admission, Deferred
 from routing.queue.slo_expiry import LastChances
 from routing.registry import PLACEMENTS, Table
 from routing.values import reasons
@@ -54,6 +53,7 @@ class Router:
         seed: int = 0,
         index_max_bytes: int = 256 << 20,
         placements: Table = PLACEMENTS,
+        advised: type[AdvisedRouting] = AdvisedRouting,
     ) -> None:
         self.pool_id = pool_id
         dispatcher = self._dispatcher = Dispatcher(
@@ -68,7 +68,7 @@ class Router:
         self.count_outcome = self._counts.answered
         self.admission = Admission(self.view, self.reservations.free_at, self._unbound_wait_s, policy)
         self._bottlenecks = Bottlenecks(self.reservations)
-        self.advised = AdvisedRouting(self.view, policy)
+        self.advised = advised(self.view, policy)
         self.advise, self.withdraw = self.advised.advise, self.advised.withdraw
         self.pairs: EnginePairs | None = None
         """The decode side. None until the pool has its first prefill or decode engine."""

@@ -11,8 +11,7 @@ from xxhash import xxh3_64_intdigest
 from routing.ledger.fleet_view import FleetView
 from routing.placements.dual_map import DualMap
 from routing.registry import Table
-from routing.rings.candidate_targets import CandidateTargets
-from routing.rings.hash_ring import CandidateRings
+from routing.rings.hash_ring import CandidateRings, CandidateTargets
 from simulator.baselines.registry import PLACEMENTS
 
 NAME = "dual_map_modulo"

@@ -28,7 +28,7 @@ from controlplane.platform.live_fleet.samples import fleet_samples
 from controlplane.platform.models.job_run import JobRun, JobState
 from controlplane.platform.models.snapshot_version import SnapshotVersion
 from controlplane.policies.models.policy import Policy
-from controlplane.policies.upgrade import baseline_note, reading_problem
+from controlplane.policies.upgrade import deviation_note, reading_problem
 from controlplane.project.state_lock import holder
 from gateway.base.engine_api_keys import key_remedy
 from gateway.base.settings import GatewaySettings
@@ -39,15 +39,14 @@ from gateway.pools.engines.engine_metrics import MAX_BYTES, UnreadableMetricsErr
 from gateway.pools.engines.engine_tls import AUTHORITY, UNTRUSTED, engine_tls
 from routing.values.counted import count
 
-_BASELINE_REMEDY = "Publish a version with another placement; compare with the baseline in a what-if."
+_DEVIATION_REMEDY = "Publish a version that states what applies; compare baselines in a what-if."
 _UNREADABLE_REMEDY = "Roll the policy back to a version written by this release, or run the newer release."
 
 
 def policies(_installation: Installation) -> list[Finding]:
     """Check that every live version is readable. Pools with an unreadable version keep their former policy.
 
-    If a version names an unsupported baseline, its pools use the placement of a new pool and follow the version
-    otherwise.
+    If a version names a baseline, or sets what is no longer a setting, its pools deviate in this point only.
     """
     try:
         policies = list(Policy.objects.exclude(live_version=None).select_related("live_version__policy"))
@@ -61,8 +60,8 @@ def policies(_installation: Installation) -> list[Finding]:
         if wrong := reading_problem(live):
             says = f"This release cannot read the live version of {policy}: {wrong}. Its pools keep the last policy."
             findings.append(problem(says, _UNREADABLE_REMEDY))
-        elif note := baseline_note(live):
-            findings.append(warning(f"The live version of {policy} is not fully in effect. {note}", _BASELINE_REMEDY))
+        elif note := deviation_note(live.document):
+            findings.append(warning(f"The live version of {policy} is not fully in effect. {note}", _DEVIATION_REMEDY))
     return findings or [ok("All live policies are readable.")]
 
 

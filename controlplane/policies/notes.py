@@ -25,7 +25,8 @@ from controlplane.policies.document.text import members_of, value_text
 def vain_settings(document: Any) -> Iterator[FieldProblem]:
     """Yield a note for each setting that a valid document requests and no live pool supports."""
     if value_at(document, ("placement", "name")) == "mooncake":
-        yield FieldProblem("placement", "no live engine fetches blocks from others, so this chooses like min_ttft")
+        message = "no live engine fetches blocks from others, so this compares the engines' own caches only"
+        yield FieldProblem("placement", message)
 
 
 def missing_keys(document: Any) -> Iterator[FieldProblem]:

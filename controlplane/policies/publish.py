@@ -27,6 +27,7 @@ from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.roles import only_pool, require_all_pools, require_some_pool
 from controlplane.policies.schedule_end import end_overtaken
+from controlplane.policies.upgrade import deviation_note
 
 went_live = Signal()
 """Sent with `version` and `actor` in the transaction in which a version goes live."""
@@ -84,10 +85,12 @@ def draft(
     """Store the document as the policy's next version, not live yet. Raises NotAllowedError, InvalidPolicyError.
 
     The stored document includes all defaults, so that a later program with other defaults reads the same policy.
-    `based_on` is the number of the live version when the author began (None: the current one).
+    `based_on` is the number of the live version when the author began (None: the current one). For a document of the
+    previous schema, the message ends with what the upgrade changed.
     """
     require_some_pool(actor, policy)
     complete = validated(document)
+    message = _with_note(message, document)
     with transaction.atomic():
         version = _next_version(policy, complete, actor, message, based_on)
         after, pool = audit_values(version), only_pool(policy)
@@ -121,10 +124,18 @@ def roll_back(policy: Policy, number: int, *, instead_of: int | None, actor: Act
     with transaction.atomic():
         old = policy.versions.get(number=number)
         document = validated(old.document)
-        message = why or f"Roll back to version {number}"
+        message = _with_note(why or f"Roll back to version {number}", old.document)
         copy = _next_version(policy, document, actor, message, instead_of, copies=number)
         _activate(_locked(copy, instead_of), copy, ROLL_BACK, actor, why)
     return copy
+
+
+def _with_note(message: str, document: Any) -> str:
+    """Return a version's message, followed by how it differs from the document it was made of."""
+    note = deviation_note(document) if isinstance(document, dict) else ""
+    text = f"{message} ({note})".strip() if note else message
+    limit = PolicyVersion._meta.get_field("message").max_length
+    return text if not note or len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def _next_version(

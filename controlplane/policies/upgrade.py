@@ -6,6 +6,7 @@ written in the current schema.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -13,7 +14,8 @@ import msgspec
 from controlplane.policies.models.policy_version import PolicyVersion
 from planning.documents import automation_document
 from planning.documents.automation_document import AutomationPolicy
-from routing.live_placement import as_live
+from planning.documents.policy_with_automation import routing_half, upgrade_notes
+from routing.live_policy import as_live, without_fixed
 from routing.policy import policy_document
 from routing.policy.policy_document import RoutingPolicy
 from routing.policy.schema_versions import FIELD, SchemaError, SchemaLine
@@ -23,7 +25,7 @@ from routing.values.prepared_struct import prepared
 def routing_of(version: PolicyVersion) -> RoutingPolicy:
     """Return the routing policy of the version's document. Raises SchemaError and msgspec.ValidationError."""
     document = _read(version, policy_document.ROUTING_SCHEMA, version.routing_document)
-    return msgspec.convert(document, prepared(RoutingPolicy))
+    return without_fixed(msgspec.convert(document, prepared(RoutingPolicy)))
 
 
 def live_routing_of(version: PolicyVersion) -> RoutingPolicy:
@@ -31,12 +33,14 @@ def live_routing_of(version: PolicyVersion) -> RoutingPolicy:
     return as_live(routing_of(version))[0]
 
 
-def baseline_note(version: PolicyVersion) -> str:
-    """Return how the version's pools deviate from it; empty if they do not."""
+def deviation_note(document: Mapping[str, Any]) -> str:
+    """Return how pools deviate from a whole policy as written, in sentences; empty if they do not."""
     try:
-        return as_live(routing_of(version))[1]
+        routing = policy_document.ROUTING_SCHEMA.upgraded(routing_half(document))
+        said = as_live(msgspec.convert(routing, prepared(RoutingPolicy)))[1]
     except (SchemaError, msgspec.ValidationError):
         return ""
+    return " ".join([*upgrade_notes(document), *([said] if said else [])])
 
 
 def automation_of(version: PolicyVersion) -> AutomationPolicy:

@@ -28,7 +28,7 @@ from controlplane.platform.bus import get_bus
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.snapshot_version import SnapshotVersion
 from controlplane.platform.snapshot_change import TOPIC
-from controlplane.policies.upgrade import baseline_note, live_routing_of, routing_of
+from controlplane.policies.upgrade import deviation_note, live_routing_of, routing_of
 from controlplane.publication.continued_versions import (
     continue_above,
     version_in_database,
@@ -158,7 +158,7 @@ def _policy_part(pool: Pool) -> dict[str, Any]:
     """Return the fields in _POLICY_PART. Raises ValueError and msgspec.ValidationError."""
     live = pool.policy.live_version
     for version in (live, *(running_canary.version for running_canary in pool.policy.running_canaries)):
-        if version is not None and (note := baseline_note(version)):
+        if version is not None and (note := deviation_note(version.document)):
             logger.warning("%s is not followed in full by pool %s: %s", version, pool.slug, note)
     return {
         "policy_version": live.number if live else 0,

@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.base.engine_api_keys import FLEET_KEY
 from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
-from routing import live_placement
+from routing import live_policy
 from routing.cost.cost_fit import FittedCost
 from routing.policy import policy_document
 from routing.policy.policy_document import RoutingPolicy
@@ -178,13 +178,13 @@ def as_live(entry: PoolEntry) -> tuple[PoolEntry, str]:
 
     A shadow is not changed. If it cannot run, it ends and states why.
     """
-    policy, said = live_placement.as_live(entry.policy)
+    policy, said = live_policy.as_live(entry.policy)
     arms = tuple(
-        msgspec.structs.replace(arm, placement=live_placement.live_placement(arm.placement)) for arm in entry.arms
+        msgspec.structs.replace(arm, placement=live_policy.live_placement(arm.placement)) for arm in entry.arms
     )
     if arms != entry.arms:
         said = (
-            said or "A canary's placement is a baseline for simulation and what-if only; the default placement is used."
+            said or "A canary's placement is a baseline for simulation and what-if only; the nearest live one is used."
         )
     return (msgspec.structs.replace(entry, policy=policy, arms=arms), said) if said else (entry, "")
 

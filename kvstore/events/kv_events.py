@@ -1,8 +1,9 @@
 """Wire structs of the KV events that vLLM and SGLang engines publish.
 
 A batch is the msgpack array [ts, [events], data_parallel_rank]. Each event is a map with `type` (vLLM from 0.24.0 and
-current SGLang) or an array that begins with it (kvstore.events.kv_event_arrays); one batch can contain both. Unknown
-keys are ignored and unknown event types skipped, because both engines add fields and types between releases.
+current SGLang) or an array [tag, field, …] (vLLM up to 0.23, SGLang's array encoding); one batch can contain both.
+Unknown keys are ignored and unknown event types skipped, because both engines add fields and types between releases.
+Trailing fields of arrays can be missing, and fields after the last known one are ignored.
 """
 
 from __future__ import annotations
@@ -11,8 +12,53 @@ from typing import Any
 
 import msgspec
 
-from kvstore.events.kv_event_arrays import ArrayEvent, ClearedArray, RemovedArray
 from kvstore.index.lower_tiers import CPU, DISK, EXTERNAL
+
+
+class StoredMetadata(msgspec.Struct, frozen=True):
+    """SGLang's map at position 7, since 0.5.18: there vLLM has the adapter's name (engine notes, KV events)."""
+
+    cache_salt: str | None = None
+    lora_name: str | None = None
+    extra_keys: list[Any] | None = None
+
+
+class StoredArray(msgspec.Struct, frozen=True, array_like=True, tag="BlockStored"):
+    """["BlockStored", hashes, parent, token ids, block size, lora id, medium, name or metadata, extra keys, …]."""
+
+    block_hashes: list[int | bytes]
+    parent_block_hash: int | bytes | None
+    token_ids: list[int]
+    block_size: int
+    lora_id: int | str | None = None
+    medium: str | None = "GPU"
+    name_or_metadata: str | StoredMetadata | None = None
+    extra_keys: list[Any] | None = None
+    # Any: only vLLM has these fields, and whatever another engine sends here must not fail the event.
+    group_idx: Any = None
+    kv_cache_spec_kind: Any = None
+    kv_cache_spec_sliding_window: Any = None
+
+    @property
+    def metadata(self) -> StoredMetadata:
+        """Position 7 as metadata, from either encoding."""
+        value = self.name_or_metadata
+        return value if isinstance(value, StoredMetadata) else StoredMetadata(lora_name=value)
+
+
+class RemovedArray(msgspec.Struct, frozen=True, array_like=True, tag="BlockRemoved"):
+    """["BlockRemoved", hashes, medium, group, …]."""
+
+    block_hashes: list[int | bytes]
+    medium: str | None = "GPU"
+    group_idx: Any = None
+
+
+class ClearedArray(msgspec.Struct, frozen=True, array_like=True, tag="AllBlocksCleared"):
+    """["AllBlocksCleared", …]."""
+
+
+ArrayEvent = StoredArray | RemovedArray | ClearedArray
 
 ENGINE_MEDIUM = "GPU"
 """Medium of the memory in which an engine computes. Other media are lower tiers."""

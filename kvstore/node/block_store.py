@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvstore.node.disk_room import DiskRoom
-from kvstore.node.disk_use import DiskUse
+from kvstore.node.disk_space import DiskUse
 from kvstore.node.node_counts import NodeCounts
 from kvstore.tiers.arena import Arena
 from kvstore.tiers.block_facts import DRAM, SSD, BlockFacts, Medium, checksum_of
 from kvstore.tiers.block_header import BlockHeader
 from kvstore.tiers.slot_file import SlotFile
 from kvstore.transactions.block_catalog import BlockCatalog
-from kvstore.transactions.block_changes import BlockChange, ClearedSlot
-from kvstore.transactions.block_record import BlockRecord
+from kvstore.transactions.block_record import BlockChange, BlockRecord, ClearedSlot
 from kvstore.transactions.catalog_settings import CatalogSettings
 from kvstore.transactions.cold_copies import drop_cold
 from kvstore.transactions.expected_blocks import Expected

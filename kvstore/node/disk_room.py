@@ -22,7 +22,7 @@ from kvstore.node.disk_space import space_of, usual_reserve
 from kvstore.tiers.block_facts import SSD, BlockFacts
 from kvstore.tiers.slot_file import SlotFile
 from kvstore.transactions.block_catalog import BlockCatalog
-from kvstore.transactions.block_changes import ClearedSlot
+from kvstore.transactions.block_record import ClearedSlot
 
 RETRY_MIN_S, RETRY_MAX_S = 1.0, 60.0
 GIVEN_BACK_BYTES = 256 << 20

@@ -19,7 +19,7 @@ import zmq
 from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, KvEvent, encode_batch
 from kvstore.events.node_blocks import extra_key
 from kvstore.node.event_ports import GuardedPort
-from kvstore.transactions.block_changes import BlockChange
+from kvstore.transactions.block_record import BlockChange
 
 _MAX_BATCHES = 10_000
 _MAX_CHANGES = 4096

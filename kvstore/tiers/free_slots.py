@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kvstore.tiers.eviction import EvictionOrder
+
 
 class FreeSlots:
     """Free slots.
@@ -97,3 +99,12 @@ class FreeSlots:
             raise AssertionError(f"{len(free)} free and {len(taken)} taken slots are not {self.slots}")
         if not set(self._residue) <= set(self._ready):
             raise AssertionError("a taken slot still has the bytes of a block before it")
+
+
+class Tier:
+    """One tier. Mutable; only the catalog changes it."""
+
+    def __init__(self, slots: int, order: EvictionOrder) -> None:
+        self.free = FreeSlots(slots)
+        self.order = order
+        self.evicted = 0

@@ -14,15 +14,12 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from kvstore.tiers.block_facts import DRAM, SSD, BlockFacts, Medium
-from kvstore.tiers.block_header import BlockHeader
+from kvstore.tiers.block_header import BlockHeader, restored_blocks
 from kvstore.tiers.eviction import eviction_order
-from kvstore.tiers.free_slots import FreeSlots
-from kvstore.tiers.tier import Tier
-from kvstore.transactions.block_changes import BlockChange, ClearedSlot
-from kvstore.transactions.block_record import BlockRecord
+from kvstore.tiers.free_slots import FreeSlots, Tier
+from kvstore.transactions.block_record import BlockChange, BlockRecord, ClearedSlot
 from kvstore.transactions.catalog_settings import CatalogSettings
 from kvstore.transactions.expected_blocks import Expected, ExpectedBlocks
-from kvstore.transactions.restored_blocks import restored_blocks
 from kvstore.transactions.tenant_usage import TenantUsage
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
 
 from kvstore.tiers.block_facts import DRAM, SSD, BlockFacts, Medium
 
@@ -48,3 +51,20 @@ class BlockRecord:
         """Return whether its copy in a tier can be evicted. A pinned block needs a copy on SSD to leave DRAM."""
         offloaded = medium == DRAM and SSD in self.slots
         return self.visible and not self.busy and (not self.pinned_until or offloaded)
+
+
+class BlockChange(msgspec.Struct, frozen=True, gc=False):
+    """A block that was added to a tier or removed from it."""
+
+    kind: Literal["stored", "removed"]
+    facts: BlockFacts
+    medium: Medium
+
+
+class ClearedSlot(msgspec.Struct, frozen=True, gc=False):
+    """A slot whose block was removed. It is reusable after its owner calls `slot_cleared`."""
+
+    medium: Medium
+    slot: int
+    facts: BlockFacts
+    scrub: bool

@@ -6,7 +6,8 @@ of the console's form, the API, the simulator, and the jobs.
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import msgspec
 
@@ -15,11 +16,47 @@ from planning.documents.holdback_document import SliceDocument
 from planning.documents.ratio_document import RatioDocument
 from planning.documents.rebalance_document import RebalanceDocument
 from planning.documents.scaling_document import ScalingDocument
+from routing.policy.removed_settings import removed_notes, without_removed
 from routing.policy.schema_versions import SchemaLine
 from routing.policy.setting import about, number
 
-SCHEMA_VERSION = 1
-AUTOMATION_SCHEMA = SchemaLine("automation policies", SCHEMA_VERSION)
+SCHEMA_VERSION = 2
+REMOVED: dict[str, Any] = {
+    "health.stale_s": HealthDocument.stale_s,
+    "health.silent_s": HealthDocument.silent_s,
+    "health.slow_factor": HealthDocument.slow_factor,
+    "health.slow_samples": HealthDocument.slow_samples,
+    "health.slow_s": HealthDocument.slow_s,
+    "health.flaps": HealthDocument.flaps,
+    "health.flap_window_s": HealthDocument.flap_window_s,
+    "health.slow_start_from": HealthDocument.slow_start_from,
+    "rebalance.hot_factor": RebalanceDocument.hot_factor,
+    "rebalance.hot_work_s": RebalanceDocument.hot_work_s,
+    "rebalance.prefix_share": RebalanceDocument.prefix_share,
+    "rebalance.d_max": RebalanceDocument.d_max,
+    "rebalance.max_widened": RebalanceDocument.max_widened,
+    "rebalance.recomputed_share": RebalanceDocument.recomputed_share,
+    "rebalance.max_moves": RebalanceDocument.max_moves,
+    "scaling.min_requests": ScalingDocument.min_requests,
+    "scaling.hysteresis": ScalingDocument.hysteresis,
+    "ratio.min_samples": RatioDocument.min_samples,
+    "ratio.hysteresis": RatioDocument.hysteresis,
+    "ratio.max_step": RatioDocument.max_step,
+    "holdback.probe_share": SliceDocument.probe_share,
+    "holdback.probe_s": SliceDocument.probe_s,
+}
+"""Settings of schema 1 that are constants of their documents."""
+
+
+def _upgraded(document: dict[str, Any]) -> dict[str, Any]:
+    return without_removed(document, REMOVED)
+
+
+def _upgrade_notes(document: Mapping[str, Any]) -> list[str]:
+    return list(removed_notes(document, REMOVED, "automation."))
+
+
+AUTOMATION_SCHEMA = SchemaLine("automation policies", SCHEMA_VERSION, _upgraded, _upgrade_notes)
 
 
 class AutomationPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -12,6 +12,23 @@ from routing.policy.setting import about, number
 
 class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Thresholds for unhealthy engines, the duration of their quarantine, and their slow start."""
+
+    stale_s: ClassVar[float] = 5.0
+    """Older engine reports are ignored; the engine keeps its last state."""
+    silent_s: ClassVar[float] = 2.0
+    """An engine whose probes get no answer for this long is quarantined."""
+    slow_factor: ClassVar[float] = 3.0
+    """An engine is slow if it takes this many times as long as its peers and as its cost model predicts."""
+    slow_samples: ClassVar[int] = 3
+    """Requests in the window needed to judge speed."""
+    slow_s: ClassVar[float] = 15.0
+    """A slow engine is quarantined after this time, a slower one sooner, but not before a third of it."""
+    flaps: ClassVar[int] = 3
+    """Losses or restarts within the flapping window that quarantine an engine."""
+    flap_window_s: ClassVar[float] = 180.0
+    """Window for counting losses and restarts."""
+    slow_start_from: ClassVar[float] = 0.1
+    """Share of its load with which a returning engine starts."""
 
     mode: Annotated[
         Mode,
@@ -39,55 +56,12 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         ),
         number("s", gt=0, le=600, usual=(2, 10)),
     ] = 3.0
-    stale_s: Annotated[
-        float,
-        about("Report TTL", "Ignores older engine reports; the engine keeps its last state."),
-        number("s", gt=0, le=600, usual=(2, 15)),
-    ] = 5.0
-    silent_s: Annotated[
-        float,
-        about("Probe timeout", "Quarantines an engine whose probes get no answer for this long."),
-        number("s", gt=0, le=600, usual=(1, 10)),
-    ] = 2.0
     # Envoy's outlier detection has the same limit, and likewise the quarantine, its maximum, and both shares below.
     failures: Annotated[
         int,
         about("Consecutive failures", "Failed requests in a row that quarantine an engine."),
         number("requests", ge=1, le=1000, usual=(3, 10)),
     ] = 5
-    slow_factor: Annotated[
-        float,
-        about(
-            "Slow threshold",
-            "An engine is slow if its prefills or tokens take this many times as long as its peers' and as its cost "
-            "model predicts.",
-        ),
-        number("×", gt=1, le=100, usual=(2, 5)),
-    ] = 3.0
-    slow_samples: Annotated[
-        int,
-        about("Min samples", "Requests in the window needed to judge speed."),
-        number("requests", ge=1, le=10_000, usual=(3, 50)),
-    ] = 3
-    slow_s: Annotated[
-        float,
-        about(
-            "Slow timeout",
-            "Quarantines a slow engine after this time. Slower engines are quarantined sooner, but not before a third "
-            "of it.",
-        ),
-        number("s", gt=0, le=3600, usual=(10, 60)),
-    ] = 15.0
-    flaps: Annotated[
-        int,
-        about("Flapping threshold", "Losses or restarts within the flapping window that quarantine an engine."),
-        number("times", ge=2, le=16, usual=(3, 5)),
-    ] = 3
-    flap_window_s: Annotated[
-        float,
-        about("Flapping window", "Window for counting losses and restarts."),
-        number("s", gt=0, le=86_400, usual=(60, 600)),
-    ] = 180.0
     ejection_s: Annotated[
         float,
         about("Quarantine", "Duration of the first quarantine; the n-th in a row lasts n times as long."),
@@ -116,6 +90,3 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         about("Slow start", "Time until a returning engine gets its full share of load; 0: at once."),
         number("s", ge=0, le=3600, usual=(15, 120)),
     ] = 30.0
-    slow_start_from: Annotated[
-        float, about("Slow start from", "Initial share of load."), number("share", gt=0, le=1, usual=(0.05, 0.3))
-    ] = 0.1

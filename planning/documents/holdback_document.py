@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
@@ -12,6 +12,11 @@ from routing.policy.setting import about, number
 
 class SliceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Share of sessions on a simple rule, and when that rule gets all sessions because the policy does worse."""
+
+    probe_share: ClassVar[float] = 0.1
+    """Share of sessions that the policy gets after the cooldown."""
+    probe_s: ClassVar[float] = 60.0
+    """How long the policy must not be worse before it gets all sessions back."""
 
     share: Annotated[
         float,
@@ -46,13 +51,3 @@ class SliceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ),
         number("s", ge=10, le=86_400, usual=(60, 1800)),
     ] = 300.0
-    probe_share: Annotated[
-        float,
-        about("Probe share", "Share of sessions that the policy gets after the cooldown."),
-        number("share", gt=0, le=0.5, usual=(0.05, 0.2)),
-    ] = 0.1
-    probe_s: Annotated[
-        float,
-        about("Probe time", "How long the policy must not be worse before it gets all sessions back."),
-        number("s", ge=1, le=86_400, usual=(30, 600)),
-    ] = 60.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from planning.documents import automation_document
@@ -10,7 +11,7 @@ from routing.policy import policy_document
 AUTOMATION = "automation"
 
 
-def routing_half(document: dict[str, Any]) -> dict[str, Any]:
+def routing_half(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the routing half of a policy."""
     return {name: document[name] for name in document if name != AUTOMATION}
 
@@ -26,6 +27,15 @@ def upgraded(document: Any) -> Any:
     if AUTOMATION not in document:
         return routing
     return {**routing, AUTOMATION: upgraded_automation(document[AUTOMATION])}
+
+
+def upgrade_notes(document: Mapping[str, Any]) -> list[str]:
+    """Return how upgrading a whole policy changes its effect, as sentences."""
+    automation = document.get(AUTOMATION)
+    notes = policy_document.ROUTING_SCHEMA.upgrade_notes(document)
+    if isinstance(automation, dict):
+        notes += automation_document.AUTOMATION_SCHEMA.upgrade_notes(automation)
+    return notes
 
 
 def upgraded_automation(document: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -12,6 +12,13 @@ from routing.policy.setting import about, number
 
 class RatioDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When engines change between prefill and decode (Mooncake §5.1). Pools without roles ignore it."""
+
+    min_samples: ClassVar[int] = 20
+    """Samples of each role in the window needed for a plan."""
+    hysteresis: ClassVar[float] = 0.1
+    """Extra imbalance needed to reverse the last role change."""
+    max_step: ClassVar[int] = 1
+    """Maximum role changes per plan."""
 
     mode: Annotated[
         Mode,
@@ -25,31 +32,16 @@ class RatioDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         about("Window", "Window of load samples to average, without the highest and lowest 10 %."),
         number("s", gt=0, le=86_400, usual=(30, 600)),
     ] = 60.0
-    min_samples: Annotated[
-        int,
-        about("Min samples", "Samples of each role in the window needed for a plan."),
-        number("samples", ge=1, le=100_000, usual=(10, 100)),
-    ] = 20
     band: Annotated[
         float,
         about("Tolerance", "No change while the imbalance factor is between 1/(1 + this) and 1 + this."),
         number("share", gt=0, le=10, usual=(0.1, 0.5)),
     ] = 0.2
-    hysteresis: Annotated[
-        float,
-        about("Reversal hysteresis", "Extra imbalance needed to reverse the last role change."),
-        number("share", ge=0, le=10, usual=(0.05, 0.3)),
-    ] = 0.1
     hold_s: Annotated[
         float,
         about("Persistence", "Time the imbalance must last before an engine changes its role."),
         number("s", ge=0, le=86_400, usual=(15, 300)),
     ] = 30.0
-    max_step: Annotated[
-        int,
-        about("Max changes at once", "Maximum role changes per plan."),
-        number("engines", ge=1, le=100, usual=(1, 2)),
-    ] = 1
     min_prefill: Annotated[
         int,
         about("Min prefill engines", "This automation never leaves fewer prefill engines."),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -12,6 +12,21 @@ from routing.policy.setting import about, number
 
 class RebalanceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When hot prefixes get more engines, and how much can be moved at once (DualMap §3.3, Mooncake §4.2)."""
+
+    hot_factor: ClassVar[float] = 2.0
+    """An engine is hot if its in-flight work is this many times the pool's mean."""
+    hot_work_s: ClassVar[float] = 2.0
+    """An engine with less in-flight work is never hot."""
+    prefix_share: ClassVar[float] = 0.2
+    """Minimum share of a hot engine's recent work for a prefix to be widened."""
+    d_max: ClassVar[int] = 4
+    """Engines that a widened prefix can go to."""
+    max_widened: ClassVar[int] = 16
+    """Maximum prefixes widened at a time."""
+    recomputed_share: ClassVar[float] = 0.3
+    """No prefix is widened while a larger share of prompt tokens is recomputed although another engine holds them."""
+    max_moves: ClassVar[int] = 16
+    """Maximum queued requests that one round may move to another candidate."""
 
     mode: Annotated[
         Mode,
@@ -36,47 +51,8 @@ class RebalanceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         about("Persistence", "Time a hotspot must last before any action."),
         number("s", ge=0, le=3600, usual=(3, 30)),
     ] = 5.0
-    hot_factor: Annotated[
-        float,
-        about("Hot threshold", "An engine is hot if its in-flight work is this many times the pool's mean."),
-        number("×", gt=1, le=100, usual=(1.5, 4)),
-    ] = 2.0
-    hot_work_s: Annotated[
-        float,
-        about("Min hot work", "An engine with less in-flight work is never hot."),
-        number("s", ge=0, le=3600, usual=(1, 10)),
-    ] = 2.0
-    prefix_share: Annotated[
-        float,
-        about("Hot prefix threshold", "Minimum share of a hot engine's recent work for a prefix to be widened."),
-        number("share", gt=0, le=1, usual=(0.1, 0.5)),
-    ] = 0.2
-    d_max: Annotated[
-        int,
-        about("Max candidates", "Engines that a widened prefix can go to."),
-        number("engines", ge=2, le=8, usual=(3, 6)),
-    ] = 4
-    max_widened: Annotated[
-        int,
-        about("Max widened prefixes", "Maximum prefixes widened at a time."),
-        number("prefixes", ge=0, le=1000, usual=(4, 64)),
-    ] = 16
     cool_down_s: Annotated[
         float,
         about("Narrow after", "Minimum time a prefix stays widened."),
         number("s", ge=0, le=86_400, usual=(30, 600)),
     ] = 60.0
-    recomputed_share: Annotated[
-        float,
-        about(
-            "Max recompute share",
-            "Widens no prefix while more than this share of prompt tokens is recomputed although another engine holds "
-            "them.",
-        ),
-        number("share", ge=0, le=1, usual=(0.1, 0.4)),
-    ] = 0.3
-    max_moves: Annotated[
-        int,
-        about("Max moves per round", "Maximum queued requests that one round may move to another candidate."),
-        number("requests", ge=0, le=10_000, usual=(4, 64)),
-    ] = 16

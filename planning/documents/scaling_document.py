@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -12,6 +12,11 @@ from routing.policy.setting import about, number
 
 class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bounds on a pool's number of engines, and when to add or remove engines (DualMap §3.4, A.3.3)."""
+
+    min_requests: ClassVar[int] = 20
+    """Requests in the window needed to judge attainment."""
+    hysteresis: ClassVar[float] = 0.2
+    """The pool shrinks only if the expected load stays this far below the target utilization afterwards."""
 
     mode: Annotated[
         Mode, about("Scaling", "off: nothing. advise: show plans. act: the pool's actuator starts and drains engines.")
@@ -32,23 +37,11 @@ class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     window_s: Annotated[
         float, about("Window", "Window for attainment, queue and load."), number("s", gt=0, le=3600, usual=(15, 120))
     ] = 30.0
-    min_requests: Annotated[
-        int,
-        about("Min samples", "Requests in the window needed to judge attainment."),
-        number("requests", ge=1, le=100_000, usual=(10, 200)),
-    ] = 20
     utilisation: Annotated[
         float,
         about("Target utilization", "Target share of engine time for the expected load."),
         number("share", gt=0, le=1, usual=(0.5, 0.75)),
     ] = 0.6
-    hysteresis: Annotated[
-        float,
-        about(
-            "Hysteresis", "Shrinks only if the expected load stays this far below the target utilization afterwards."
-        ),
-        number("share", ge=0, le=0.5, usual=(0.1, 0.3)),
-    ] = 0.2
     max_up: Annotated[
         int,
         about("Max added at once", "Maximum engines added per plan."),

@@ -4,7 +4,6 @@ Advisories are optional: a pool routes fully without them. They only reserve an 
 transferring. `gated` chooses by cost, transfers blocks that would arrive in time, and lets the arrival overrule the
 reservation (research on advisories, §5). `symphony` follows the paper: it reserves the engine with the fewest requests,
 transfers blocks in any case, and never overrules; a session without an advisory stays on its last engine (§3.6).
-`sticky` keeps every session on its last engine.
 """
 
 from __future__ import annotations
@@ -14,16 +13,27 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from routing.advisories.advised_sessions import EXPECTED_SHARE, LIFETIME_S, AdvisedSession, AdvisedSessions
-from routing.advisories.prefetch_gate import prefetch_starts
 from routing.advisories.session_cost import EngineOffer, SessionCost, SessionEngineSpeed, at_arrival, cheapest, cost_of
 from routing.cost.cost_model import DecodeCost, PrefillCost
 from routing.ledger.fleet_view import FleetView
 from routing.ledger.prefill_with_loads import Prefill, Prefills
-from routing.policy.policy_document import GATED, OFF, STICKY, SYMPHONY, RoutingPolicy
+from routing.policy.policy_document import GATED, OFF, SYMPHONY, RoutingPolicy
 from routing.values import reasons
 from routing.values.decision import Candidate, Choice
 from routing.values.inference_request import InferenceRequest
-from routing.values.load_options import LoadOptions
+from routing.values.load_options import Fetch, LoadOptions
+
+ETA_LIMIT_S = 4.0
+"""Longer transfers are not started: the backlog changes before they end."""
+
+
+def prefetch_starts(eta_s: float, lead_s: float, limit_s: float = ETA_LIMIT_S) -> bool:
+    """Return whether to start a transfer that would end in `eta_s`, for a request expected in `lead_s`.
+
+    Prefetches that ignore the links' backlog overload them once disks or memory are short (research on advisories, §5).
+    """
+    return 0.0 < eta_s < min(lead_s, limit_s)
+
 
 OVERRULE_S = 0.3
 """An arrival overrules its reservation if another engine is cheaper by more than this."""
@@ -60,7 +70,9 @@ class Advised(NamedTuple):
     """When the reservation ends without the request."""
 
 
-class _Option(NamedTuple):
+class Option(NamedTuple):
+    """What a session would cost on one engine."""
+
     target: int
     held: int
     prefill: Prefill
@@ -77,6 +89,9 @@ def session_key(tenant_id: str, session_id: str) -> int:
 class AdvisedRouting:
     """Soft reservations of one pool, and their effect on decisions. Mutable: `sessions` and the policy's settings."""
 
+    lifetime_s = LIFETIME_S
+    """How long a reservation lasts; with a longer lead, as long again."""
+
     def __init__(self, view: FleetView, policy: RoutingPolicy) -> None:
         self._view, self.rule = view, policy.advisories
         self.sessions = AdvisedSessions()
@@ -92,7 +107,7 @@ class AdvisedRouting:
             step_s_per_request=decode.per_sequence_s,
             answer_tokens=ANSWER_TOKENS,
         )
-        self.sticks = policy.advisories in (STICKY, SYMPHONY)
+        self.sticks = policy.advisories == SYMPHONY
         """Whether sessions without an advisory stay on their last engine."""
         if self.rule != policy.advisories:
             self.rule, self.sessions = policy.advisories, AdvisedSessions()
@@ -116,7 +131,7 @@ class AdvisedRouting:
         options = self._options(request, view, loads, now)
         chosen = self._chosen(options, last_engine)
         # With a long lead, the request may be late by as much again.
-        expires_s = now + max(STICKY_S if self.rule == STICKY else LIFETIME_S, 2 * lead_s)
+        expires_s = now + max(self.lifetime_s, 2 * lead_s)
         self.sessions.reserve(
             AdvisedSession(
                 session_id=session,
@@ -170,7 +185,7 @@ class AdvisedRouting:
 
     def _options(
         self, request: InferenceRequest, view: FleetView, loads: LoadOptions | None, now: float
-    ) -> list[_Option]:
+    ) -> list[Option]:
         """Return the cost of each engine for the session."""
         prefills, held = Prefills(request, view, loads), view.held(view.match(request))
         options = []
@@ -187,37 +202,27 @@ class AdvisedRouting:
             )
             # `prefill` is the cheaper of loading and computing already.
             cost = cost_of(offer, request.prompt_tokens, self._speed, may_recompute=False)
-            options.append(_Option(target, blocks, prefill, cost))
+            options.append(Option(target, blocks, prefill, cost))
         return options
 
-    def _chosen(self, options: Sequence[_Option], last_engine: str) -> _Option:
-        view = self._view
-        if self.rule == STICKY:
-            ids = view.roster.engine_ids
-            home = next((option for option in options if ids[option.target] == last_engine), None)
-            if home is not None:
-                return home
+    def _chosen(self, options: Sequence[Option], last_engine: str) -> Option:
         if self.rule == SYMPHONY:
-            requests, expected = view.load.in_flight_requests, self.sessions.sessions_at
+            requests, expected = self._view.load.in_flight_requests, self.sessions.sessions_at
             return min(options, key=lambda option: (requests[option.target] + expected(option.target), option.target))
+        return self._cheapest(options)
+
+    def _cheapest(self, options: Sequence[Option]) -> Option:
         best = cheapest(option.cost for option in options)
         return next(option for option in options if option.target == best.engine_id)
 
     def _staging(
-        self, request: InferenceRequest, chosen: _Option, loads: LoadOptions | None, backlog: dict[str, float]
+        self, request: InferenceRequest, chosen: Option, loads: LoadOptions | None, backlog: dict[str, float]
     ) -> Staging | None:
-        """Return the blocks to transfer to the chosen engine's own node, if loading is faster than computing.
-
-        SYMPHONY transfers all that there is, whatever computing takes.
-        """
-        fetch, engine_id = chosen.prefill.fetch, self._view.roster.engine_ids[chosen.target]
-        if loads is not None and self.rule == SYMPHONY:
-            fetch = next(iter(loads.onto(engine_id, chosen.held)), None)
+        """Return the blocks to transfer to the chosen engine's own node, if loading is faster than computing."""
+        fetch = self._fetch(chosen, loads) if loads is not None else None
         if loads is None or fetch is None:
             return None
-        home, costs = loads.costs.homes[engine_id], loads.costs
-        if self.rule == STICKY and fetch.node != home:
-            return None
+        home, costs = loads.costs.homes[self._view.roster.engine_ids[chosen.target]], loads.costs
         # Only what the node lacks is moved: blocks of others, or what it holds on SSD alone.
         own = loads.blocks_on(home)
         in_dram = own - loads.on_ssd(home, 0, own) if fetch.node == home else own
@@ -229,8 +234,14 @@ class AdvisedRouting:
         eta_s = costs.seconds(*lengths) + backlog.get(home, 0.0)
         return Staging(fetch.node, home, keys, costs.transfer_s(*lengths), eta_s)
 
+    def _fetch(self, chosen: Option, loads: LoadOptions) -> Fetch | None:
+        """Return the load to stage. SYMPHONY transfers all that there is, whatever computing takes."""
+        if self.rule == SYMPHONY:
+            return next(iter(loads.onto(self._view.roster.engine_ids[chosen.target], chosen.held)), None)
+        return chosen.prefill.fetch
 
-def _candidate(option: _Option, view: FleetView, now: float) -> Candidate:
+
+def _candidate(option: Option, view: FleetView, now: float) -> Candidate:
     name, prefill = view.roster.engine_ids[option.target], option.prefill
     wait_s = view.wait_s(option.target, now)
     return Candidate(name, prefill.hit_tokens, wait_s, prefill.seconds, option.cost.total_s, option.held)

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from kvstore.index.prefix_match import NO_MATCH
 from kvstore.transfer.quarantine import Quarantine
-from routing.cost.load_rate import LoadRate
+from routing.cost.loading_costs import LoadRate
 from routing.ledger.node_holdings import NodeHoldings
 from routing.ledger.ordered_loads import OrderedLoad, OrderedLoads
 from routing.values.load_options import LoadOptions

@@ -11,7 +11,7 @@ import msgspec
 
 from routing.ledger.fleet_view import FleetView
 from routing.placements.candidate_scores import candidate
-from routing.policy.setting import about, number
+from routing.policy.setting import about, fixed, number
 from routing.rings.affinity_key import affinity_key
 from routing.rings.hash_ring import HashRing
 from routing.rings.ring_plan import RingPlan
@@ -28,11 +28,8 @@ class ConsistentHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         about("Load bound", "Maximum in-flight requests per engine, as a multiple of the mean."),
         number("× mean", ge=1, le=1000, usual=(1.1, 2)),
     ] = 1.25
-    virtual_nodes: Annotated[
-        int,
-        about("Virtual nodes", "Points per engine on the ring; more points distribute keys more evenly."),
-        number("points", ge=1, le=1000, usual=(50, 200)),
-    ] = 100
+    virtual_nodes: Annotated[int, fixed(ge=1, le=1000)] = 100
+    """Points per engine on the ring; more points distribute keys more evenly."""
     key_blocks: Annotated[
         int,
         about("Key length", "Leading prompt blocks that determine the position on the ring."),

@@ -13,10 +13,9 @@ import msgspec
 
 from routing.ledger.fleet_view import FleetView, tie_salt
 from routing.placements.candidate_scores import KEPT
-from routing.policy.setting import about, number
+from routing.policy.setting import about, fixed, number
 from routing.rings.affinity_key import affinity_key
-from routing.rings.candidate_targets import CandidateTargets
-from routing.rings.hash_ring import CandidateRings
+from routing.rings.hash_ring import CandidateRings, CandidateTargets
 from routing.rings.prefix_hotness import PrefixHotness
 from routing.rings.ring_plan import RingPlan
 from routing.values import reasons
@@ -25,48 +24,31 @@ from routing.values.feedback_events import Bound, FeedbackEvent
 from routing.values.inference_request import InferenceRequest
 
 _MAX_KEY_BLOCKS = 64
+_HOTNESS_WINDOW = 1000
+"""Requests for which a prefix's share of traffic is known."""
 
 
 class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
     """Keeps a prefix on two engines: picks the better cached one while its TTFT meets the SLO, else the less loaded."""
 
-    selection: Annotated[
-        Literal["slo", "affinity", "least_loaded", "min_ttft"],
-        about(
-            "Selection",
-            "Which candidate wins. slo: the longer match while it meets the TTFT objective. affinity: always the "
-            "longer match. least_loaded: the less loaded. min_ttft: the lowest TTFT.",
-        ),
-    ] = "slo"
-    d: Annotated[
-        int,
-        about("Candidates", "Engines that each prefix can go to; the paper uses two."),
-        number("engines", ge=1, le=8, usual=(2, 4)),
-    ] = 2
+    selection: Annotated[Literal["slo", "affinity", "least_loaded", "min_ttft"], fixed()] = "slo"
+    """Which candidate wins. slo: the longer match while it meets the TTFT objective. affinity: always the longer match.
+    least_loaded: the less loaded. min_ttft: the lowest TTFT.
+    """
+    d: Annotated[int, fixed(ge=1, le=8)] = 2
+    """Engines that each prefix can go to; the paper uses two."""
     # The paper has one anchor per engine, which makes shares differ by an order of magnitude (docs/papers.md).
-    virtual_nodes: Annotated[
-        int,
-        about("Virtual nodes", "Points per engine on each ring; more points distribute keys more evenly."),
-        number("points", ge=1, le=1000, usual=(50, 200)),
-    ] = 100
+    virtual_nodes: Annotated[int, fixed(ge=1, le=1000)] = 100
+    """Points per engine on each ring; more points distribute keys more evenly."""
     key_blocks: Annotated[
         int,
         about("Key length", "Leading prompt blocks that determine the candidates; the minimum with adaptive keys."),
         number("blocks", ge=1, le=64, usual=(1, 4)),
     ] = 2
-    adaptive_key: Annotated[
-        bool,
-        about(
-            "Adaptive key",
-            "Lengthens the key below a prefix with more than its share of traffic, so that its requests spread over "
-            "more engines.",
-        ),
-    ] = True
-    hotness_window: Annotated[
-        int,
-        about("Hotness window", "Window, in requests, for a prefix's share of traffic."),
-        number("requests", ge=10, le=100_000, usual=(500, 5000)),
-    ] = 1000
+    adaptive_key: Annotated[bool, fixed()] = True
+    """Lengthens the key below a prefix with more than its share of traffic, so that its requests spread over more
+    engines.
+    """
     rebalance: Annotated[
         bool,
         about(
@@ -82,7 +64,7 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
         self._make = self._build
         self._by_match = self.selection in ("slo", "affinity")
         self._hotness = PrefixHotness(
-            window=self.hotness_window, least_blocks=self.key_blocks, max_blocks=max(self.key_blocks, _MAX_KEY_BLOCKS)
+            window=_HOTNESS_WINDOW, least_blocks=self.key_blocks, max_blocks=max(self.key_blocks, _MAX_KEY_BLOCKS)
         )
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Annotated, Literal
@@ -10,13 +12,114 @@ import msgspec
 
 from routing.ledger.fleet_view import FleetView
 from routing.placements.candidate_scores import least
-from routing.placements.ewma_load import DecayingLoad
-from routing.placements.residual_model import ResidualModel
-from routing.policy.setting import about, number
+from routing.policy.setting import about, fixed, number
 from routing.values import reasons
 from routing.values.decision import Choice
 from routing.values.feedback_events import Answered, Bound, FeedbackEvent, Released
 from routing.values.inference_request import InferenceRequest
+
+
+class DecayingLoad:
+    """Work sent to an engine, decaying by the factor `decay` in each interval, computed on demand (LBGR §4.2, eq. 6).
+
+    With `keeps_pending`, the load never falls below the sum of added and unreleased costs, so a request that is still
+    queued is never forgotten.
+
+    Mutable state: `_load` (valid at `_at_s`), `_at_s`, and `_pending`.
+    """
+
+    def __init__(self, decay: float, interval_s: float, *, keeps_pending: bool = False) -> None:
+        self._decay = decay
+        self._interval_s = interval_s
+        self._keeps_pending = keeps_pending
+        self._load = 0.0
+        self._pending = 0.0
+        self._at_s = 0.0
+
+    def at(self, now: float) -> float:
+        """Return the load at a time. Times before the last change count as that of the change."""
+        load = self._load * self._factor(now - self._at_s)
+        return max(load, self._pending) if self._keeps_pending else load
+
+    def add(self, cost: float, now: float) -> None:
+        """Add a cost."""
+        self._move(now)
+        self._load += cost
+        self._pending += cost
+
+    def release(self, cost: float, added_s: float, now: float) -> None:
+        """Subtract the remainder of a cost that was added at `added_s`."""
+        self._move(now)
+        # Rounding must not leave less than nothing.
+        self._load = max(self._load - cost * self._factor(now - added_s), 0.0)
+        self._pending = max(self._pending - cost, 0.0)
+
+    def _move(self, now: float) -> None:
+        self._load *= self._factor(now - self._at_s)
+        self._at_s = max(self._at_s, now)
+
+    def _factor(self, passed_s: float) -> float:
+        return float(self._decay ** (max(passed_s, 0.0) / self._interval_s))
+
+
+LARGEST_COVARIANCE = 1e6
+"""Limit of the covariance. Forgetting makes it grow without bound in directions that are never observed."""
+
+
+class ResidualModel:
+    """A linear model learned online by recursive least squares with forgetting (LBGR §4.2, App. A).
+
+    θ minimises Σ λ^(n−i) (yᵢ − θᵀφᵢ)² over the n observations so far, with the prior covariance P₀ = p·I.
+
+    Mutable state: `theta` (weights) and `_covariance`, symmetric, one row per feature.
+    """
+
+    def __init__(self, features: int, *, forgetting: float, prior: float) -> None:
+        self.theta = [0.0] * features
+        self._forgetting = forgetting
+        self._covariance = [[prior if row == column else 0.0 for column in range(features)] for row in range(features)]
+
+    def predict(self, features: Sequence[float]) -> float:
+        """Return θᵀφ."""
+        return math.fsum([weight * value for weight, value in zip(self.theta, features, strict=True)])
+
+    def update(self, features: Sequence[float], observed: float) -> None:
+        """Learn from one observation. A non-finite value is ignored."""
+        error = observed - self.predict(features)
+        if not math.isfinite(error):
+            return
+        seen = [self._dot(row, features) for row in self._covariance]
+        scale = self._forgetting + self._dot(seen, features)
+        gain = [value / scale for value in seen]
+        self.theta = [weight + step * error for weight, step in zip(self.theta, gain, strict=True)]
+        grown = max(row[at] - gain[at] * seen[at] for at, row in enumerate(self._covariance))
+        # Only so much is forgotten that the largest variance stays within its limit.
+        forgetting = max(self._forgetting, min(grown / LARGEST_COVARIANCE, 1.0))
+        covariance = [
+            [(value - gain[at] * other) / forgetting for value, other in zip(row, seen, strict=True)]
+            for at, row in enumerate(self._covariance)
+        ]
+        # Rounding would let the two halves diverge, so one of them is copied to the other.
+        self._covariance = [
+            [covariance[min(at, other)][max(at, other)] for other in range(len(row))]
+            for at, row in enumerate(covariance)
+        ]
+
+    def check(self) -> None:
+        """Raise AssertionError unless all numbers are finite and the covariance is symmetric and bounded."""
+        rows = self._covariance
+        if not all(math.isfinite(value) for row in [self.theta, *rows] for value in row):
+            raise AssertionError("a weight is not a finite number")
+        for at, row in enumerate(rows):
+            if not -1e-9 <= row[at] <= LARGEST_COVARIANCE * (1 + 1e-9):
+                raise AssertionError(f"variance {row[at]} of feature {at} is out of bounds")
+            if any(abs(row[other] - rows[other][at]) > 1e-6 * (1 + abs(row[other])) for other in range(len(rows))):
+                raise AssertionError("the covariance is not symmetric")
+
+    @staticmethod
+    def _dot(left: Sequence[float], right: Sequence[float]) -> float:
+        return math.fsum([one * two for one, two in zip(left, right, strict=True)])
+
 
 _MAX_ENGINES = 4096
 """Maximum engines in memory. The least recently used one is forgotten first."""
@@ -53,41 +156,21 @@ class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
         about("Cost of uncached tokens", "Time per 1,000 uncached prompt tokens (α_miss); the paper uses 1."),
         number("s per 1,000 tok", ge=0, le=1000, usual=(0.05, 1)),
     ] = 1.0
-    cached_s: Annotated[
-        float,
-        about("Cost of cached tokens", "Time per 1,000 cached prompt tokens (α_cached); the paper uses 0."),
-        number("s per 1,000 tok", ge=0, le=1000, usual=(0, 0.01)),
-    ] = 0.0
-    decay: Annotated[
-        float,
-        about("Load decay", "Factor (ρ) by which the load decays in each interval; 1: no decay."),
-        number("×", gt=0, le=1, usual=(0.9, 1)),
-    ] = 31 / 32
-    decay_interval_s: Annotated[
-        float, about("Decay interval", "How often the load decays (Δt)."), number("s", gt=0, le=3600, usual=(0.01, 1))
-    ] = 0.020
-    keep_pending: Annotated[
-        bool, about("Keep pending load", "Does not decay the load of requests without a first token; not in the paper.")
-    ] = False
-    residual: Annotated[
-        Literal["full", "bias"],
-        about(
-            "Residual",
-            "Inputs of the regression. full: cached tokens, uncached tokens, load and a constant. bias: the constant "
-            "only.",
-        ),
-    ] = "full"
+    cached_s: Annotated[float, fixed(ge=0, le=1000)] = 0.0
+    """Time per 1,000 cached prompt tokens (α_cached); the paper uses 0."""
+    decay: Annotated[float, fixed(gt=0, le=1)] = 31 / 32
+    """Factor (ρ) by which the load decays in each interval; 1: no decay."""
+    decay_interval_s: Annotated[float, fixed(gt=0, le=3600)] = 0.020
+    """How often the load decays (Δt)."""
+    keep_pending: Annotated[bool, fixed()] = False
+    """Does not decay the load of requests without a first token; not in the paper."""
+    residual: Annotated[Literal["full", "bias"], fixed()] = "full"
+    """Inputs of the regression. full: cached tokens, uncached tokens, load and a constant. bias: the constant only."""
     # App. A calls 0.992 a learning rate, which recursive least squares has not (docs/papers.md).
-    forgetting: Annotated[
-        float,
-        about("Forgetting factor", "Weight (λ) that an observation keeps per newer one; 0.95 adapts faster."),
-        number("×", gt=0, le=1, usual=(0.95, 1)),
-    ] = 0.992
-    prior: Annotated[
-        float,
-        about("Prior variance", "Initial variance of the regression's weights."),
-        number("s²", gt=0, le=1e6, usual=(1, 100)),
-    ] = 10.0
+    forgetting: Annotated[float, fixed(gt=0, le=1)] = 0.992
+    """Weight (λ) that an observation keeps per newer one; 0.95 adapts faster."""
+    prior: Annotated[float, fixed(gt=0, le=1e6)] = 10.0
+    """Initial variance of the regression's weights."""
 
     def __post_init__(self) -> None:
         self._engines: dict[str, _Engine] = {}

@@ -13,7 +13,7 @@ import msgspec
 
 from routing.ledger.fleet_view import FleetView
 from routing.placements.candidate_scores import least
-from routing.policy.setting import about, number
+from routing.policy.setting import fixed
 from routing.values import reasons
 from routing.values.decision import CENTRAL, Choice
 from routing.values.inference_request import InferenceRequest
@@ -22,11 +22,8 @@ from routing.values.inference_request import InferenceRequest
 class SkyWalker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Holds requests until some engine has nothing pending, then picks the one that holds most of the prompt."""
 
-    pending_limit: Annotated[
-        int,
-        about("Pending limit", "Maximum requests without a first token at an engine that still accepts another."),
-        number("requests", ge=0, le=10_000, usual=(0, 8)),
-    ] = 0
+    pending_limit: Annotated[int, fixed(ge=0, le=10_000)] = 0
+    """Maximum requests without a first token at an engine that still accepts another."""
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the available engine with the longest match, CENTRAL if none is available."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -18,6 +18,9 @@ Weight = Annotated[float, Meta(ge=0.001, le=1_000_000)]
 class FairnessDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How waiting tenants share an engine or the pool's queue. A single waiting tenant gets all of it."""
 
+    default_weight: ClassVar[float] = 1.0
+    """Weight of tenants that are not listed."""
+
     enabled: Annotated[
         bool,
         about(
@@ -31,11 +34,6 @@ class FairnessDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         about("Weights", "By tenant id. Twice the weight gets twice the prefill time while both wait."),
         Meta(max_length=MAX_TENANTS),
     ] = {}
-    default_weight: Annotated[
-        float,
-        about("Default weight", "Weight of tenants that are not listed."),
-        number("×", ge=0.001, le=1_000_000, usual=(1, 10)),
-    ] = 1.0
     max_share: Annotated[
         float,
         about(

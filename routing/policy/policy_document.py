@@ -7,7 +7,8 @@ gateway.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -16,19 +17,36 @@ from routing.policy.admission_document import MAX_CLASSES, AdmissionDocument, Cl
 from routing.policy.cost_document import DecodeCostDocument
 from routing.policy.dispatch_limit_document import DispatchLimitDocument
 from routing.policy.fairness_document import FairnessDocument
+from routing.policy.removed_settings import removed_notes, without_removed
 from routing.policy.schema_versions import SchemaLine
 from routing.policy.setting import about, number
 
-SCHEMA_VERSION = 1
-ROUTING_SCHEMA = SchemaLine("routing policies", SCHEMA_VERSION)
+SCHEMA_VERSION = 2
+REMOVED = {"min_retries": 3, "fairness.default_weight": 1.0}
+"""Settings of schema 1 that are constants."""
+
+
+def _upgraded(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document of schema 1 without removed settings, and with `gated` for the advisory rule `sticky`."""
+    if document.get("advisories") == "sticky":
+        document["advisories"] = GATED
+    return without_removed(document, REMOVED)
+
+
+def _upgrade_notes(document: Mapping[str, Any]) -> list[str]:
+    sticky = document.get("advisories") == "sticky"
+    notes = [f"advisories 'sticky' is for simulation only; {GATED!r} applies."] if sticky else []
+    return [*notes, *removed_notes(document, REMOVED)]
+
+
+ROUTING_SCHEMA = SchemaLine("routing policies", SCHEMA_VERSION, _upgraded, _upgrade_notes)
 
 Parameter = bool | int | float | str
 
-AdvisoryRule = Literal["off", "gated", "symphony", "sticky"]
+AdvisoryRule = Literal["off", "gated", "symphony"]
 OFF: AdvisoryRule = "off"
 GATED: AdvisoryRule = "gated"
 SYMPHONY: AdvisoryRule = "symphony"
-STICKY: AdvisoryRule = "sticky"
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,6 +81,9 @@ class PrefillCostDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
 class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Routing policy of one pool."""
+
+    min_retries: ClassVar[int] = 3
+    """Retries always allowed, whatever the load."""
 
     schema_version: Annotated[
         int, about("Schema", "Schema version of this document."), number(ge=1, le=SCHEMA_VERSION)
@@ -120,8 +141,7 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         about(
             "Advisories",
             "off: ignores advisories. gated: reserves the cheapest engine and prefetches KV that arrives in time. "
-            "symphony: reserves the least loaded engine and always prefetches. sticky: keeps sessions on their last "
-            "engine.",
+            "symphony: reserves the least loaded engine and always prefetches.",
             group="Dispatch",
         ),
     ] = "off"
@@ -149,11 +169,6 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         about("Retry budget", "Maximum share of running requests that may be retries after an engine failure."),
         number("share", ge=0, le=1, usual=(0.1, 0.3), group="Limits"),
     ] = 0.2
-    min_retries: Annotated[
-        int,
-        about("Min retries", "Retries always allowed, whatever the load."),
-        number("requests", ge=0, le=10_000, usual=(1, 10), group="Limits"),
-    ] = 3
     dispatch_limit: Annotated[
         DispatchLimitDocument,
         about("Dispatch limit", "Holds requests at the gateway until their engine can start them."),

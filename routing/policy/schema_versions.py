@@ -14,6 +14,8 @@ FIELD = "schema_version"
 
 Upgrader = Callable[[dict[str, Any]], dict[str, Any]]
 """Converts a document of the previous schema to the current one, except for `schema_version`."""
+Notes = Callable[[Mapping[str, Any]], list[str]]
+"""Returns how the upgrade of a document of the previous schema changes its effect, as sentences."""
 
 
 class SchemaError(ValueError):
@@ -29,6 +31,15 @@ class SchemaLine:
     current: int
     upgrade: Upgrader | None = None
     """None if the previous schema is not read. Increasing `current` requires an upgrade."""
+    notes: Notes | None = None
+
+    def is_previous(self, document: Mapping[str, Any]) -> bool:
+        """Return whether the document is of the previous schema."""
+        return bool(document.get(FIELD, self.current) == self.current - 1)
+
+    def upgrade_notes(self, document: Mapping[str, Any]) -> list[str]:
+        """Return how upgrading the document changes its effect; empty for a document of the current schema."""
+        return self.notes(document) if self.notes is not None and self.is_previous(document) else []
 
     def upgraded(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Return a copy in the current schema. Raises SchemaError.

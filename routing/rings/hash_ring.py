@@ -7,7 +7,7 @@ that joins or leaves only moves its own arcs.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 
 from xxhash import xxh3_64_intdigest
@@ -111,3 +111,30 @@ class CandidateRings:
                 owner = (owner + 1) % self.size
             positions.append(owner)
         return positions
+
+
+MAX_KNOWN = 8192
+"""Maximum cached keys. Prompts with a common start share its key, so most of the traffic needs few."""
+
+
+class CandidateTargets(dict[int, tuple[tuple[int, ...], int]]):
+    """Key → its targets, in the order of the rings, and their bitset.
+
+    Entries are computed from rings and targets on demand. A cached entry costs no call. Keys in `wider` have the
+    candidates of their own rings, which begin with the usual ones.
+    """
+
+    def __init__(
+        self, rings: CandidateRings, targets: Sequence[int], wider: Mapping[int, CandidateRings] | None = None
+    ) -> None:
+        super().__init__()
+        self._rings = rings
+        self._targets = targets
+        self._wider = wider or {}
+
+    def __missing__(self, key: int) -> tuple[tuple[int, ...], int]:
+        targets = tuple([self._targets[position] for position in self._wider.get(key, self._rings).candidates(key)])
+        if len(self) >= MAX_KNOWN:
+            self.clear()
+        entry = self[key] = (targets, sum([1 << target for target in targets]))
+        return entry

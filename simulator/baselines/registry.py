@@ -1,27 +1,32 @@
-"""The table of placements that can be simulated: the rules of live pools, and those of other routers."""
+"""The table of placements that can be simulated: those of live pools, of textbooks, and of other routers."""
 
 from __future__ import annotations
 
 import msgspec
 
 from routing import registry
-from simulator.baselines.aibrix_prefix import AibrixPrefix
-from simulator.baselines.dynamo_kv import DynamoKv
-from simulator.baselines.llmd_weighted import LlmdWeighted
+from simulator.baselines.cache_aware import SglangCacheAware, VllmCacheAware
 from simulator.baselines.mooncake_transfers import MooncakeTransfers
-from simulator.baselines.preble import Preble
-from simulator.baselines.production_stack_load_aware import ProductionStackLoadAware
-from simulator.baselines.ray_prefix import RayPrefix
-from simulator.baselines.sglang_cache_aware import SglangCacheAware
-from simulator.baselines.vllm_cache_aware import VllmCacheAware
+from simulator.baselines.other_routers import (
+    AibrixPrefix,
+    DynamoKv,
+    LlmdWeighted,
+    Preble,
+    ProductionStackLoadAware,
+    RayPrefix,
+)
+from simulator.baselines.textbook_rules import CacheAffinity, MinTtft, PowerOfTwo, RandomEngine
 
 _AFTER: dict[str, dict[str, type[msgspec.Struct]]] = {
+    "round_robin": {"random": RandomEngine},
+    "least_loaded": {"cache_affinity": CacheAffinity, "min_ttft": MinTtft},
     "mooncake": {
         "preble": Preble,
         "sglang_cache_aware": SglangCacheAware,
         "vllm_cache_aware": VllmCacheAware,
         "dynamo_kv": DynamoKv,
     },
+    "lbgr": {"power_of_two": PowerOfTwo},
     "skywalker": {
         "llmd_weighted": LlmdWeighted,
         "aibrix_prefix": AibrixPrefix,

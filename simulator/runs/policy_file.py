@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 import msgspec
 
 from planning.documents import policy_with_automation as whole_policy
-from planning.documents.automation_document import AutomationPolicy, contradictions
+from planning.documents.automation_document import AUTOMATION_SCHEMA, AutomationPolicy, contradictions
 from planning.documents.policy_with_automation import AUTOMATION
 from routing.policy.policy_document import RoutingPolicy
 from routing.policy.schema_versions import FIELD, SchemaError
@@ -54,7 +54,7 @@ def read_policy(path: Path) -> PolicyDocuments:
     if policy.automation is not None and (wrong := contradictions(policy.automation)):
         raise UnreadablePolicyError(f"{path}: automation: {'; '.join(wrong)}")
     routing = {name: getattr(policy, name) for name in RoutingPolicy.__struct_fields__}
-    notes = list(_notes(f"{path}", written, current))
+    notes = [*_notes(f"{path}", written, current), *whole_policy.upgrade_notes(written)]
     if policy.automation is not None:
         notes += _notes(f"{path}: {AUTOMATION}", written[AUTOMATION], current[AUTOMATION])
     return PolicyDocuments(routing=RoutingPolicy(**routing), automation=policy.automation, notes=tuple(notes))
@@ -67,7 +67,7 @@ def read_automation(path: Path) -> tuple[AutomationPolicy, tuple[str, ...]]:
     policy = _converted(path, current, AutomationPolicy, "automation document")
     if wrong := contradictions(policy):
         raise UnreadablePolicyError(f"{path}: {'; '.join(wrong)}")
-    return policy, tuple(_notes(f"{path}", written, current))
+    return policy, (*_notes(f"{path}", written, current), *AUTOMATION_SCHEMA.upgrade_notes(written))
 
 
 def _decoded(path: Path, noun: str) -> Any:

@@ -7,13 +7,13 @@ from typing import Literal
 
 import msgspec
 
+from routing.advisories.advised_routing import AdvisedRouting
 from routing.ledger.fleet_view import EngineFacts
 from routing.ledger.node_loads import NodeLoads
 from routing.policy.dispatch_limit_document import BLIND, DispatchLimitDocument
 from routing.policy.policy_document import (
     GATED,
     OFF,
-    STICKY,
     SYMPHONY,
     AdvisoryRule,
     PrefillCostDocument,
@@ -22,9 +22,10 @@ from routing.policy.policy_document import (
 )
 from routing.registry import Table
 from routing.router import Router
-from simulator.baselines.fewest_requests import FewestRequests
 from simulator.baselines.registry import PLACEMENTS
+from simulator.baselines.textbook_rules import FewestRequests
 from simulator.engine_models.engine_profile import EngineProfile
+from simulator.sessions.sticky_sessions import StickySessions
 
 Store = Literal["none", "host", "tiers", "remote"]
 _PLACEMENTS: Table = {**PLACEMENTS, "fewest_requests": FewestRequests}
@@ -39,6 +40,8 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     """Where caches are stored: nowhere; the node's DRAM; DRAM and disk of all nodes; an unlimited remote store."""
     advisories: AdvisoryRule = OFF
+    sticky: bool = False
+    """Whether sessions stay on their last engine, with or without an advisory; needs the rule `symphony`."""
     ordered: bool = False
     """Whether Headway runs it: requests queue at the gateway, and engines load what the decision names unless computing
     would be faster. Otherwise requests queue at engines, which load every cache that they can reach.
@@ -82,7 +85,7 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
 
 _ON_DEMAND = System(placement="least_cost", store="tiers", ordered=True)
 _SYMPHONY = System(placement="fewest_requests", store="tiers", advisories=SYMPHONY, blocking=True, prefetches=True)
-_STICKY = System(placement="fewest_requests", store="host", advisories=STICKY)
+_STICKY = System(placement="fewest_requests", store="host", advisories=SYMPHONY, sticky=True)
 _replace = msgspec.structs.replace
 
 SYSTEMS: dict[str, System] = {
@@ -112,7 +115,8 @@ def system_named(name: str, *, compressed: bool = False) -> System:
 
 def router_of(system: System, profile: EngineProfile, engine_ids: Sequence[str], nodes: NodeLoads) -> Router:
     """Return the decision chain of a system: one pool with these engines, which load from these nodes."""
-    router = Router("sessions", system.policy(profile), 1, placements=_PLACEMENTS)
+    advised = StickySessions if system.sticky else AdvisedRouting
+    router = Router("sessions", system.policy(profile), 1, placements=_PLACEMENTS, advised=advised)
     router.set_engines([EngineFacts(engine_id, 1, accepts=True) for engine_id in engine_ids], 0.0)
     if system.store in {"host", "tiers"}:
         router.follow_nodes(nodes)

@@ -57,7 +57,7 @@ async def test_requests_survive_failed_handoffs_and_a_killed_decode_engine(tmp_p
     roles = ("prefill", "prefill", "decode", "decode")
     fast = {"time_scale": 10.0, "block_tokens": 64, "num_blocks": 2000}
     # Faults hit every request here, so the retry budget must cover all of them.
-    policy = RoutingPolicy(min_retries=100)
+    policy = RoutingPolicy(retry_budget=1.0)
     with live_fleet(tmp_path, policy, engines=4, roles=roles, **fast) as fleet:  # type: ignore[arg-type]
         async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {API_KEY}"}) as session:
             answers = await asyncio.gather(*(ask(session, fleet, number) for number in range(12)))

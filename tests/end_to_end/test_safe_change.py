@@ -15,7 +15,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.thorough]
 LONG_MS = 120_000
 """What traffic has to bring about may take so long while other work holds the machine."""
 POLICY = "/policies/default"
-BAD, GOOD = "cache_affinity", "least_cost"
+BAD, GOOD = "consistent_hash", "least_cost"
+UNBOUNDED = "1000"
+"""A load bound that no engine reaches: prompts that begin alike stay together, however busy their engine is."""
 SYSTEM_PROMPT_BLOCKS = 1
 """Every prompt of the demo begins with this block: a key no longer than it sends all of a canary to one engine.
 
@@ -51,6 +53,8 @@ def go(page: Page, program: Program, path: str) -> Page:
 def save(page: Page, placement: str, message: str, *, key_blocks: int = 0) -> int:
     """Store a draft with this placement, and this key length if given; return its number."""
     page.select_option('[name="placement.name"]', placement)
+    if placement == BAD:
+        page.fill(f"#field-{placement}-placement-params-load_bound", UNBOUNDED)
     if key_blocks:
         page.fill(f"#field-{placement}-placement-params-key_blocks", str(key_blocks))
     page.fill("#message", message)

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvstore.transfer.client_links import MAX_LINKS
 from kvstore.transfer.connection import Connection, PeerError
 from kvstore.transfer.frames import (
     HEAD_BYTES,
@@ -42,7 +41,7 @@ from kvstore.transfer.frames import (
     encode,
 )
 from kvstore.transfer.handshake import CONNECTIONS, client_proof, server_proof
-from kvstore.transfer.transfer_server import TransferServer
+from kvstore.transfer.transfer_server import MAX_LINKS, TransferServer
 from tests.fuzz.mutations import near
 from tests.kvstore.kv_blocks import KEYRING, block, key, node
 from tests.kvstore.transfer.test_strangers import Clock

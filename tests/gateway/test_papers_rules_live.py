@@ -52,11 +52,7 @@ async def decisions_of(name: str, state_dir: Path) -> list[Decision]:
 
 async def test_mooncake_without_transfers_plans_no_fetch(tmp_path: Path) -> None:
     mooncake = await decisions_of("mooncake", tmp_path / "a")
-    least = await decisions_of("min_ttft", tmp_path / "b")
     assert [item.fetch for item in mooncake] == [None] * 8
-    assert [(item.engine_id, item.hit_tokens) for item in mooncake] == [
-        (item.engine_id, item.hit_tokens) for item in least
-    ]
     assert len({item.engine_id for item in mooncake}) > 1
 
 

@@ -31,7 +31,7 @@ from tests.gateway.live_gateway import engine_entry, live_gateway, pool_entry, s
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, ServedGateway, served
 
-LIVE = RoutingPolicy(placement=Stage(name="cache_affinity", params={"key_blocks": 1}))
+LIVE = RoutingPolicy(placement=Stage(name="consistent_hash", params={"key_blocks": 1, "load_bound": 1000}))
 DRAFT = RoutingPolicy(placement=Stage(name="round_robin"))
 
 

@@ -18,6 +18,7 @@ from routing.registry import (
     PolicyStageError,
     build_placement,
     build_queue_order,
+    nearest_live,
     stage_problems,
 )
 from routing.registry import (
@@ -151,7 +152,7 @@ def test_the_simulator_adds_only_the_baselines() -> None:
 @pytest.mark.parametrize("name", sorted(BASELINES))
 def test_a_live_router_accepts_no_baseline(name: str) -> None:
     policy = RoutingPolicy(placement=Stage(name=name))
-    says = f"placement.name: {name!r} is a baseline for simulation and what-if only; live ones are cache_affinity, "
+    says = f"placement.name: {name!r} is a baseline for simulation and what-if only; use {nearest_live(name)!r}, "
     with pytest.raises(PolicyStageError, match=re.escape(says)):
         Router("pool", policy, 1)
     router = Router("pool", RoutingPolicy(), 1)

@@ -194,11 +194,11 @@ def test_untried_parts_of_the_draft_are_reported(tmp_path: Path, capsys: pytest.
 def test_a_draft_of_the_previous_schema_is_tried_with_a_note(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line = SchemaLine("routing policies", 1, lambda old: {"placement": {"name": old["rule"]}})
+    line = SchemaLine("routing policies", 2, lambda old: {"placement": {"name": old["rule"]}})
     monkeypatch.setattr(policy_document, "ROUTING_SCHEMA", line)
-    assert main([*RUN, "--canary", draft(tmp_path, schema_version=0, rule="dual_map")]) == 0
+    assert main([*RUN, "--canary", draft(tmp_path, schema_version=1, rule="dual_map")]) == 0
     output = capsys.readouterr()
-    assert "is of schema 0; it was read as schema 1" in output.err
+    assert "is of schema 1; it was read as schema 2" in output.err
     assert "canary, dual_map" in output.out
 
 

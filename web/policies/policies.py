@@ -15,7 +15,7 @@ from controlplane.platform.format import NARROW_SPACE, UNKNOWN, count, or_dash, 
 from controlplane.policies.document.text import completed
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.reading import PolicyAccess, open_drafts, policies_of
-from controlplane.policies.upgrade import baseline_note, reading_problem
+from controlplane.policies.upgrade import deviation_note, reading_problem
 from gateway.contracts.fleet_sample import FleetSample, PoolSample
 from web.live.feed import fleet_feed
 from web.policies.words import version_facts
@@ -72,7 +72,7 @@ def _row(
         "more_drafts": max(0, len(drafts) - LISTED_DRAFTS),
         # Why this program cannot run the live version, or what the pool does instead.
         "unreadable": reading_problem(live) if live else "",
-        "replaced": baseline_note(live) if live else "",
+        "replaced": deviation_note(live.document) if live else "",
     }
 
 

@@ -17,6 +17,8 @@ class FieldOption:
     value: str
     label: str
     help: str = ""
+    group: str = ""
+    """Heading of the option's group in a select; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)

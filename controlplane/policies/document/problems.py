@@ -6,7 +6,8 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -32,6 +33,7 @@ from controlplane.policies.document.whole_policy import WholePolicy
 from planning.documents import automation_document
 from planning.documents.automation_document import AutomationPolicy, contradictions
 from planning.documents.policy_with_automation import AUTOMATION, routing_half, upgraded
+from routing.live_policy import live_document, without_fixed
 from routing.policy import policy_document
 from routing.policy.schema_versions import FIELD, SchemaError
 from routing.registry import BASELINES, STAGES, baseline_problem, pair_problem, stage_problems
@@ -65,13 +67,13 @@ class InvalidPolicyError(InvalidInputError):
 def validated(document: object) -> WholePolicy:
     """Parse and validate the document, and add the omitted parameters of its rules.
 
-    A document of the previous schema is upgraded first. Raises InvalidPolicyError with all problems of fields and
-    rules.
+    A document of the previous schema is upgraded first: removed settings are dropped, and retired rules are replaced.
+    Raises InvalidPolicyError with all problems of fields and rules.
     """
     # First: in a document of another schema, nearly every field would be a problem.
     if problems := list(_schema_problems(document)):
         raise InvalidPolicyError(problems)
-    document = upgraded(document)
+    document = live_document(document, upgraded(document))
     if problems := list(_node_problems(document, policy_schema(), ())):
         raise InvalidPolicyError(problems)
     try:
@@ -115,7 +117,7 @@ def _with_parameters(policy: WholePolicy) -> WholePolicy:
         stage = getattr(policy, name)
         rule = msgspec.convert(stage.params, prepared(table[stage.name]))
         stages[name] = msgspec.structs.replace(stage, params=msgspec.to_builtins(rule))
-    return msgspec.structs.replace(policy, **stages)
+    return without_fixed(msgspec.structs.replace(policy, **stages))
 
 
 def _node_problems(value: object, schema: Node, path: Path) -> Iterator[FieldProblem]:
@@ -133,7 +135,7 @@ def _node_problems(value: object, schema: Node, path: Path) -> Iterator[FieldPro
 
 
 def _object_problems(value: dict[str, Any], schema: ObjectSchema, path: Path) -> Iterator[FieldProblem]:
-    yield from _unknown_names(value, schema.members, path)
+    yield from _unknown_names(value, schema.members, path, schema.constants)
     for name, member in schema.members.items():
         if name in value:
             yield from _node_problems(value[name], member, (*path, name))
@@ -185,9 +187,14 @@ def _stranger_problem(name: str, schema: StageSchema) -> str:
     return f"{_shown(name)} is unknown; {_suggestion(name, schema.rules)}"
 
 
-def _unknown_names(value: dict[str, Any], known: Collection[str], path: Path) -> Iterator[FieldProblem]:
+def _unknown_names(
+    value: dict[str, Any], known: Collection[str], path: Path, constants: Mapping[str, Any] = MappingProxyType({})
+) -> Iterator[FieldProblem]:
     for name in value:
-        if name not in known:
+        if name in constants:
+            applies = json.dumps(constants[name])
+            yield FieldProblem(path_text((*path, name)), f"is not a setting; {applies} always applies. Remove it")
+        elif name not in known:
             where = path_text((*path, str(name)[:_LONGEST_SHOWN]))
             yield FieldProblem(where, f"is unknown; {_suggestion(str(name), known)}")
 

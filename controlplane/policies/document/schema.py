@@ -16,6 +16,7 @@ from msgspec import inspect
 
 from controlplane.policies.document.whole_policy import WholePolicy
 from routing.policy.policy_document import Stage
+from routing.policy.setting import fixed_values
 from routing.registry import STAGES
 
 Path = tuple[str, ...]
@@ -62,6 +63,8 @@ class ObjectSchema:
     title: str
     sentence: str
     members: dict[str, Node]
+    constants: dict[str, Any] = field(default_factory=dict)
+    """Names of constants with their values. A document may not contain them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,13 @@ def _object(kind: type[msgspec.Struct], path: Path, title: str, sentence: str) -
     if not isinstance(info, inspect.StructType):
         raise TypeError(f"{kind} is no object")
     members = {item.encode_name: _member(item, (*path, item.encode_name)) for item in info.fields}
-    return ObjectSchema(path, title, sentence, members)
+    constants = {
+        name: getattr(kind, name)
+        for base in kind.__mro__
+        for name, annotation in getattr(base, "__annotations__", {}).items()
+        if str(annotation).startswith("ClassVar")
+    }
+    return ObjectSchema(path, title, sentence, members, constants)
 
 
 def _member(field_: inspect.Field, path: Path) -> Node:
@@ -180,12 +189,17 @@ def _setting(kind: Any, path: Path, title: str, sentence: str, words: dict[str, 
 
 
 def _rules(path: Path) -> dict[str, ObjectSchema]:
-    """Return the parameters of each rule of the stage. A rule's sentence is the first line of its docstring."""
+    """Return the settings of each rule of the stage. A rule's sentence is the first line of its docstring."""
     params = (*path, "params")
-    return {
+    rules = {
         name: _object(kind, params, name, (kind.__doc__ or "").strip().partition("\n")[0])
         for name, kind in STAGES[path[-1]].items()
     }
+    for name, rule in rules.items():
+        rule.constants.update(fixed_values(STAGES[path[-1]][name]))
+        for fixed in rule.constants:
+            del rule.members[fixed]
+    return rules
 
 
 def _default(field_: inspect.Field) -> Any:

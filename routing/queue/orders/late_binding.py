@@ -15,7 +15,7 @@ import msgspec
 
 from routing.ledger.fleet_view import FleetView
 from routing.ledger.reservations import Reservation
-from routing.policy.setting import about, number
+from routing.policy.setting import about, fixed, number
 from routing.queue.deadline_queue import DeadlineLine, Entry
 from routing.queue.orders.slack import SlackQueue
 from routing.queue.pull_choice import Fit, fit, least_compute_s
@@ -46,11 +46,8 @@ class LateBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ),
         number("share", ge=0, le=1, usual=(0.3, 0.9)),
     ] = 0.7
-    candidates: Annotated[
-        int,
-        about("Candidates", "Requests that an engine considers per pull, shortest prefill first."),
-        number("requests", ge=1, le=10_000, usual=(32, 256)),
-    ] = 96
+    candidates: Annotated[int, fixed(ge=1, le=10_000)] = 96
+    """Requests that an engine considers per pull, shortest prefill first."""
 
     def queue(self) -> SlackQueue:
         """Return the queue for requests that an earlier policy bound to an engine: feasible deadlines first."""

@@ -24,9 +24,9 @@ def test_live_policies_of_a_newer_program_are_named(policy: Policy, bus: Bus, tm
     actor = program("test")
     publish_version(draft(policy, {}, actor=actor), instead_of=None, actor=actor)
     assert [item.state for item in fleet.policies(here)] == [State.OK]
-    newer = PolicyVersion.objects.create(policy=policy, number=2, routing_document={"schema_version": 2})
+    newer = PolicyVersion.objects.create(policy=policy, number=2, routing_document={"schema_version": 3})
     Policy.objects.update(live_version=newer)
     (finding,) = fleet.policies(here)
     assert finding.state == State.PROBLEM
-    assert "p v2 cannot be read: schema_version 2 is newer than 1" in finding.says
+    assert "p v2 cannot be read: schema_version 3 is newer than 2" in finding.says
     assert "Roll the policy back" in finding.do

@@ -1,6 +1,6 @@
 """Versions, files, and requests of the previous schema are accepted everywhere and rewritten nowhere.
 
-The tests represent a program whose previous schema was 0. In that schema, the objective was named slo_ms, and the
+The tests represent a program with another previous schema. In that schema, the objective was named slo_ms, and the
 automation's evenness band had other names.
 """
 
@@ -33,8 +33,8 @@ from routing.policy.schema_versions import SchemaLine
 from tests.web.role_clients import client_of, make_person
 
 ACTOR = program("test")
-OLD = {"schema_version": 0, "slo_ms": 2500, "automation": {"schema_version": 0, "engines": 3}}
-NEWER = {"schema_version": 2, "automation": {"schema_version": 9}}
+OLD = {"schema_version": 1, "slo_ms": 2500, "automation": {"schema_version": 1, "engines": 3}}
+NEWER = {"schema_version": 3, "automation": {"schema_version": 9}}
 pytestmark = pytest.mark.django_db
 
 
@@ -48,9 +48,9 @@ def _automation(old: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Register upgraders for documents of schema 0."""
-    monkeypatch.setattr(policy_document, "ROUTING_SCHEMA", SchemaLine("routing policies", 1, _routing))
-    line = SchemaLine("automation policies", 1, _automation)
+    """Register upgraders for documents of schema 1."""
+    monkeypatch.setattr(policy_document, "ROUTING_SCHEMA", SchemaLine("routing policies", 2, _routing))
+    line = SchemaLine("automation policies", 2, _automation)
     monkeypatch.setattr(automation_document, "AUTOMATION_SCHEMA", line)
 
 
@@ -71,21 +71,21 @@ def stored(version: PolicyVersion) -> tuple[Any, Any]:
 
 def test_old_document_is_read_in_the_current_schema(before: None) -> None:
     whole = validated(OLD)
-    assert (whole.schema_version, whole.ttft_slo_s) == (1, 2.5)
-    assert (whole.automation.schema_version, whole.automation.scaling.min_engines) == (1, 3)
+    assert (whole.schema_version, whole.ttft_slo_s) == (2, 2.5)
+    assert (whole.automation.schema_version, whole.automation.scaling.min_engines) == (2, 3)
     assert problems_of(OLD) == ()
 
 
 def test_draft_of_an_old_document_is_stored_in_the_current_schema(policy: Policy, bus: Bus, before: None) -> None:
     version = draft(policy, OLD, actor=ACTOR)
-    assert (version.routing_document["schema_version"], version.routing_document["ttft_slo_s"]) == (1, 2.5)
+    assert (version.routing_document["schema_version"], version.routing_document["ttft_slo_s"]) == (2, 2.5)
 
 
 def test_old_version_goes_live_and_is_not_rewritten(old: PolicyVersion, pool: Pool) -> None:
     written = stored(old)
     publish_version(old, instead_of=None, actor=ACTOR)
     (entry,) = decode_snapshot(encode_snapshot(build_snapshot(at=0.0))).pools
-    assert (entry.policy.schema_version, entry.policy.ttft_slo_s) == (1, 2.5)
+    assert (entry.policy.schema_version, entry.policy.ttft_slo_s) == (2, 2.5)
     policy = pool_policy(Pool.objects.select_related("policy__live_version").get())
     assert (policy.routing.ttft_slo_s, policy.automation.scaling.min_engines) == (2.5, 3)
     assert routing_of(old).ttft_slo_s == 2.5
@@ -96,7 +96,7 @@ def test_rollback_to_an_old_version_publishes_an_upgraded_copy(old: PolicyVersio
     written = stored(old)
     publish_version(draft(policy, {}, actor=ACTOR), instead_of=None, actor=ACTOR)
     copy = roll_back(policy, 1, instead_of=2, actor=ACTOR)
-    assert (copy.routing_document["schema_version"], copy.routing_document["ttft_slo_s"]) == (1, 2.5)
+    assert (copy.routing_document["schema_version"], copy.routing_document["ttft_slo_s"]) == (2, 2.5)
     assert stored(old) == written
 
 
@@ -120,7 +120,7 @@ def test_rest_accepts_an_old_document(old: PolicyVersion, pool: Pool) -> None:
     sent = {"data": {"document": OLD, "message": "sent"}, "content_type": "application/json"}
     checked = client.post("/api/v1/policies/validate", {"document": OLD}, content_type="application/json").json()
     assert (checked["valid"], checked["document"]["ttft_slo_s"]) == (True, 2.5)
-    assert client.post("/api/v1/policies/p/versions", **sent).json()["document"]["schema_version"] == 1
+    assert client.post("/api/v1/policies/p/versions", **sent).json()["document"]["schema_version"] == 2
 
 
 def test_newer_document_is_rejected_in_both_halves_with_a_remedy() -> None:
@@ -134,10 +134,10 @@ def test_older_program_rolls_back_from_a_version_of_a_newer_one(
     policy: Policy, pool: Pool, bus: Bus, caplog: pytest.LogCaptureFixture
 ) -> None:
     publish_version(draft(policy, {"ttft_slo_s": 3.0}, actor=ACTOR), instead_of=None, actor=ACTOR)
-    newer = PolicyVersion.objects.create(policy=policy, number=2, routing_document={"schema_version": 2, "new": 1})
+    newer = PolicyVersion.objects.create(policy=policy, number=2, routing_document={"schema_version": 3, "new": 1})
     Policy.objects.update(live_version=newer)
     assert [item.pool_id for item in build_snapshot(at=0.0).pools] == [pool.slug]
-    assert "p v2 cannot be read: schema_version 2 is newer than 1" in caplog.text
+    assert "p v2 cannot be read: schema_version 3 is newer than 2" in caplog.text
     with pytest.raises(InvalidPolicyError):
         publish_version(newer, instead_of=2, actor=ACTOR)
     client = client_of(make_person("operator", pool))
@@ -149,7 +149,7 @@ def test_older_program_rolls_back_from_a_version_of_a_newer_one(
 
 
 def test_what_if_of_a_newer_version_reports_why_it_cannot_run(policy: Policy) -> None:
-    newer = PolicyVersion.objects.create(policy=policy, number=1, routing_document={"schema_version": 2})
+    newer = PolicyVersion.objects.create(policy=policy, number=1, routing_document={"schema_version": 3})
     with pytest.raises(CannotRunError, match="upgrade this program"):
         routing_of(newer)
 
@@ -165,7 +165,7 @@ POOL = {"pool_id": "a", "name": "A", "region": "r", "served_model": "m"}
 def test_gateway_reads_the_snapshot_of_an_older_program(before: None, monkeypatch: pytest.MonkeyPatch) -> None:
     line = SchemaLine("snapshots", 1, lambda older: {**older, "version": older["number"]})
     monkeypatch.setattr("gateway.contracts.snapshot.SNAPSHOT_SCHEMA", line)
-    pools = [{**POOL, "policy": {"schema_version": 0, "slo_ms": 1500}}, POOL]
+    pools = [{**POOL, "policy": {"schema_version": 1, "slo_ms": 1500}}, POOL]
     decoded = decode_snapshot(snapshot_of(schema_version=0, number=7, pools=pools))
     assert (decoded.schema_version, decoded.version) == (1, 7)
     assert [pool.policy.ttft_slo_s for pool in decoded.pools] == [1.5, 5.0]
@@ -173,11 +173,11 @@ def test_gateway_reads_the_snapshot_of_an_older_program(before: None, monkeypatc
 
 @pytest.mark.parametrize(
     "changes",
-    [{"schema_version": 2}, {"pools": [{**POOL, "policy": {"schema_version": 2, "unheard_of": 1}}]}],
+    [{"schema_version": 2}, {"pools": [{**POOL, "policy": {"schema_version": 3, "unheard_of": 1}}]}],
     ids=["snapshot", "policy"],
 )
 def test_gateway_rejects_the_snapshot_of_a_newer_program_with_a_remedy(changes: dict[str, Any]) -> None:
-    with pytest.raises(UnreadableMessageError, match=r"2 is newer than 1.*upgrade this program"):
+    with pytest.raises(UnreadableMessageError, match=r"(2 is newer than 1|3 is newer than 2).*upgrade this program"):
         decode_snapshot(snapshot_of(**changes))
 
 

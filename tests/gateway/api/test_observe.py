@@ -32,7 +32,7 @@ from tests.gateway.served_gateway import MODEL, OTHER_KEY, ServedGateway, served
 from tests.patience import until
 
 OBSERVE = "/api/v1/observe"
-POLICY = RoutingPolicy(placement=Stage(name="min_ttft"))
+POLICY = RoutingPolicy(placement=Stage(name="mooncake"))
 QUICK = GatewaySettings(probe_interval_s=0.1, observe_delay_s=0.3)
 
 

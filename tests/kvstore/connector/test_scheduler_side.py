@@ -11,7 +11,7 @@ import pytest
 
 from kvstore.connector.domain_keys import Domain
 from kvstore.connector.engine_params import FIELD, KvOutcome, outcome_in
-from kvstore.connector.offered_blocks import OfferedBlocks
+from kvstore.connector.scheduler_side import OfferedBlocks
 from kvstore.connector.step_messages import LoadEnd, StepReport
 from tests.kvstore.connector.engine_blocks import PAYLOAD, TOKENS, chain, progress, request, side
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from kvstore.connector.engine_params import KvOutcome
 from kvstore.connector.scheduler_side import StepProgress
 from kvstore.connector.step_messages import LoadEnd, StepReport
-from kvstore.connector.step_progress import progress_of
+from kvstore.connector.vllm_connector import progress_of
 
 
 def test_a_merged_load_has_the_block_count_of_the_worker_with_the_fewest() -> None:

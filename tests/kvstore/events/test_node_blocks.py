@@ -9,7 +9,7 @@ from kvstore.events.kv_events import BlockRemoved, BlockStored, EventBatch, KvEv
 from kvstore.events.node_blocks import NodeBlock, extra_key, node_blocks, payload_id
 from kvstore.node.node_events import kv_events
 from kvstore.tiers.block_facts import DRAM, SSD, BlockFacts, Medium
-from kvstore.transactions.block_changes import BlockChange
+from kvstore.transactions.block_record import BlockChange
 from tests.kvstore.kv_blocks import key
 
 

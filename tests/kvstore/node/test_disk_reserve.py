@@ -11,8 +11,7 @@ import pytest
 
 from kvstore.node import command_line, disk_room
 from kvstore.node.block_store import BlockStore
-from kvstore.node.disk_space import DiskSpace, space_of, usual_reserve
-from kvstore.node.disk_use import WINDOW_S, DiskUse
+from kvstore.node.disk_space import WINDOW_S, DiskSpace, DiskUse, space_of, usual_reserve
 from kvstore.node.node_manager import NodeSettings
 from kvstore.node.node_reporting import report_of
 from kvstore.tiers.block_facts import SSD

@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from kvstore.transfer.client_links import MAX_LINKS, ClientLinks
 from kvstore.transfer.flow_control import FlowControl, FlowPriority, TransferQueue
-from kvstore.transfer.link_rate import LinkRate
 from kvstore.transfer.quarantine import Quarantine
+from kvstore.transfer.transfer_client import LinkRate
+from kvstore.transfer.transfer_server import MAX_LINKS, ClientLinks
 from tests.patience import wait_until
 
 

@@ -67,8 +67,7 @@ def test_busy_prefill_gets_a_decode_engine() -> None:
 
 
 def test_steps_are_bounded() -> None:
-    document = replace(DOCUMENT, max_step=2)
-    assert len(plan(0.0, 9.0, counts=(8, 8), document=document)[0].role_changes) == 2
+    assert len(plan(0.0, 9.0, counts=(8, 8))[0].role_changes) == DOCUMENT.max_step
 
 
 def test_a_balanced_pool_changes_nothing_and_states_why() -> None:

@@ -13,12 +13,12 @@ from routing.values.load_cv import load_cv
 from tests.planning.pools import engine, pool
 
 NOTHING = RebalanceMemory()
-DOCUMENT = RebalanceDocument(hold_s=5.0, max_moves=6)
+DOCUMENT = RebalanceDocument(hold_s=5.0)
 HOT = PrefixFacts(key="aa", work_s_by_engine={"e-1": 8.0, "e-2": 1.0})
 COLD = PrefixFacts(key="bb", work_s_by_engine={"e-1": 2.0, "e-3": 2.0})
 
 
-def facts(now_s: float, *work: float, bound: int = 10, recomputed: int = 0):
+def facts(now_s: float, *work: float, bound: int = 20, recomputed: int = 0):
     members = tuple(
         engine(f"e-{at}", now_s, in_flight_s=busy_s, bound=bound if at == 1 else 0)
         for at, busy_s in enumerate(work, start=1)

@@ -5,7 +5,7 @@ from planning.trials.comparison import ArmSlice
 from planning.trials.holdback import MAX_DOUBLINGS, HoldbackFacts, HoldbackMemory, cool_down_s, plan_holdback, share_of
 from tests.planning.arm_data import slices
 
-SETTINGS = SliceDocument(share=0.05, hold_s=10, cool_down_s=60, probe_s=30)
+SETTINGS = SliceDocument(share=0.05, hold_s=10, cool_down_s=60)
 BAD = tuple(ArmSlice(slice_.tried, slice_.base) for slice_ in slices(1, 30, 40, 4, slower=0.2))
 """The policy, the greater arm, is five times slower than the rule."""
 GOOD = tuple(ArmSlice(slice_.tried, slice_.base) for slice_ in slices(2, 30, 40, 4))
@@ -48,7 +48,7 @@ def test_the_rule_takes_over_only_after_the_policy_has_lost_for_a_while() -> Non
 
 def test_the_policy_returns_automatically_when_it_does_well_again() -> None:
     _, memory = run(BAD, range(0, 14, 2), HoldbackMemory())
-    states, memory = run(GOOD, range(14, 112, 2), memory)
+    states, memory = run(GOOD, range(14, 142, 2), memory)
     assert [state for state, before in zip(states, ["", *states], strict=False) if state != before] == [
         "fallback",
         "probing",

@@ -124,14 +124,6 @@ def test_a_symphony_session_without_an_advisory_stays_on_its_engine() -> None:
     assert advise(made, last=first, now=3.0).engine_id != first, "an advisory balances it"
 
 
-def test_a_sticky_session_stays_on_its_engine_with_and_without_advisory() -> None:
-    made = router("sticky", size=4)
-    first, _ = went(made)
-    busy(made, first, wait_s=50.0)
-    assert went(made, 2, now=2.0) == (first, reasons.ADVISED)
-    assert advise(made, last=first, now=3.0).engine_id == first
-
-
 def test_kv_on_another_node_is_staged_only_if_it_arrives_in_time() -> None:
     made = router("gated", nodes=loads(a=10))
     busy(made, "e-01", wait_s=100.0)
@@ -214,7 +206,7 @@ def test_a_policy_with_another_rule_starts_without_reservations() -> None:
     assert len(made.advised.sessions) == 0
 
 
-@pytest.mark.parametrize("rule", ["gated", "symphony", "sticky"])
+@pytest.mark.parametrize("rule", ["gated", "symphony"])
 def test_no_lost_or_repeated_advisory_leaks_a_reservation(rule: AdvisoryRule) -> None:
     made, rng, number = router(rule, size=4), random.Random(5), 0
     for step in range(400):

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from routing.advisories.prefetch_gate import prefetch_starts
+from routing.advisories.advised_routing import prefetch_starts
 from routing.advisories.session_cost import EngineOffer, SessionEngineSpeed, at_arrival, cheapest, cost_of
 
 SPEED = SessionEngineSpeed(

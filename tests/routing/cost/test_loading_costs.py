@@ -9,8 +9,7 @@ import pytest
 from kvstore.index.lower_tiers import CPU, DISK
 from routing.cost.cost_model import DecodeCost, PrefillCost
 from routing.cost.cost_observer import FIRST, LATER, LOADED, TAKEN, CostObserver
-from routing.cost.load_rate import LoadRate
-from routing.cost.loading_costs import ADAPTER_S, SHARE_OF_COMPUTE, LoadingCosts
+from routing.cost.loading_costs import ADAPTER_S, SHARE_OF_COMPUTE, LoadingCosts, LoadRate
 
 COST = PrefillCost()
 

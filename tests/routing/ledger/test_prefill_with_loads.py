@@ -7,7 +7,6 @@ from routing.ledger.fleet_view import EngineFacts
 from routing.ledger.node_holdings import NodeHoldings
 from routing.ledger.node_loads import NodeLoads
 from routing.placements.least_cost import LeastCost
-from routing.placements.min_ttft import MinTtft
 from routing.placements.mooncake import Mooncake
 from routing.placements.placement import Placement
 from routing.policy.admission_document import AdmissionDocument
@@ -18,6 +17,7 @@ from routing.values.decision import Choice, Dispatched, Queued
 from routing.values.inference_request import InferenceRequest
 from routing.values.load_options import Fetch
 from routing.values.observation import Completed, Failed, FirstToken
+from simulator.baselines.textbook_rules import MinTtft
 from tests.routing import pools
 from tests.routing.pools import BLOCK, busy, choice_of, request
 

@@ -1,8 +1,8 @@
 import pytest
 
-from routing.placements.min_ttft import MinTtft
 from routing.placements.mooncake import Mooncake
 from simulator.baselines.mooncake_transfers import MooncakeTransfers
+from simulator.baselines.textbook_rules import MinTtft
 from tests.routing import pools
 from tests.routing.pools import busy, choice_of, request
 

@@ -19,6 +19,7 @@ from routing.values import reasons
 from routing.values.decision import Dispatched, Queued, Rejected
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed, Failed, FirstToken
+from simulator.baselines.registry import PLACEMENTS
 from tests.routing.pools import engines, request
 from tests.routing.test_router_properties import Ledger, step
 
@@ -41,7 +42,7 @@ def router(
         lookahead_s=0.0,
         admission=AdmissionDocument(**admission),  # type: ignore[arg-type]
     )
-    made = Router("pool", policy, 1)
+    made = Router("pool", policy, 1, placements=PLACEMENTS)
     made.set_engines(engines(size), 0.0)
     return made
 

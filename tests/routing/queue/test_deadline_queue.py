@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from routing.ledger.reservations import Reservation
 from routing.queue.deadline_queue import DeadlineLine, Entry
 from routing.queue.ranked_queue import RankedRequests
-from routing.queue.starvation import Starvation
+from routing.queue.target_queue import Starvation
 from tests.routing.queue.queued_requests import queued
 
 TIMES = st.integers(0, 40).map(float)

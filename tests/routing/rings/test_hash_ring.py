@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from routing.rings.affinity_key import affinity_key
-from routing.rings.candidate_targets import MAX_KNOWN, CandidateTargets
-from routing.rings.hash_ring import CandidateRings, HashRing
+from routing.rings.hash_ring import MAX_KNOWN, CandidateRings, CandidateTargets, HashRing
 from tests.routing.pools import request
 
 IDS = st.lists(st.text("abcdef", min_size=1, max_size=4), min_size=1, max_size=12, unique=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from routing.cost.cost_model import PrefillCost
 from routing.ledger.fleet_view import EngineFacts, FleetView
-from routing.placements.cache_affinity import CacheAffinity
+from routing.placements.consistent_hash import ConsistentHash
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
 from routing.registry import PLACEMENTS
 from routing.router import Router
@@ -74,7 +74,7 @@ def story(router: Router, seed: int) -> Iterator[list[Outcome]]:
             yield router.tick(now)
 
 
-@pytest.mark.parametrize("live", ["least_cost", "dual_map", "power_of_two", "lbgr"])
+@pytest.mark.parametrize("live", ["least_cost", "dual_map", "least_loaded", "lbgr"])
 @given(seed=st.integers(0, 2**32), draft=st.sampled_from(BINDING))
 @settings(max_examples=12, deadline=None)
 def test_live_decisions_are_the_same_with_and_without_a_shadow(live: str, draft: str, seed: int) -> None:
@@ -103,7 +103,7 @@ def test_a_shadow_of_the_same_policy_always_agrees() -> None:
 def after_a_warm_up(live: str, draft: str) -> ShadowComparison:
     """Return the comparison of a request whose prompt is cached on a busy engine."""
     router = pool(live)
-    holder = chosen_by(router, CacheAffinity(), request(1, range(8)))
+    holder = chosen_by(router, ConsistentHash(), request(1, range(8)))
     router.blocks_stored(holder, request(1, range(8)).keys)
     busy(router, holder, wait_s=31.0, tokens=400_000)
     watching = Watching(policy(draft), router)
@@ -115,12 +115,12 @@ def after_a_warm_up(live: str, draft: str) -> ShadowComparison:
 
 
 def test_a_better_draft_predicts_a_gain_and_a_worse_one_a_loss() -> None:
-    better = after_a_warm_up("cache_affinity", "min_ttft")
+    better = after_a_warm_up("consistent_hash", "mooncake")
     assert not better.agreed
     assert better.gain_s == pytest.approx(better.live.wait_s + better.live.compute_s - better.shadow.cost)
     assert 29 < better.gain_s < 30.1
     assert better.gain_hit_tokens == -8 * 512
-    worse = after_a_warm_up("min_ttft", "cache_affinity")
+    worse = after_a_warm_up("mooncake", "consistent_hash")
     assert worse.gain_s == pytest.approx(-better.gain_s)
     assert worse.gain_hit_tokens == 8 * 512
 
@@ -137,11 +137,11 @@ def test_both_choices_are_evaluated_with_the_live_costs() -> None:
 
 
 def test_a_draft_with_fixed_costs_does_not_use_learned_ones() -> None:
-    router = pool("min_ttft", size=2)
+    router = pool("mooncake", size=2)
     slow = EngineFacts("e-01", 1, accepts=True, cost=PrefillCost(base_s=5.0))
     router.set_engines([slow, EngineFacts("e-02", 1, accepts=True)], 0.0)
     busy(router, "e-02", wait_s=1.0)
-    watching = Watching(policy("min_ttft"), router)
+    watching = Watching(policy("mooncake"), router)
     router.accompany(watching)
     assert engine_of(router.place(request(1), 0.0, hold=False)) == "e-02"
     (compared,) = watching.compared
@@ -152,7 +152,7 @@ def test_a_draft_with_fixed_costs_does_not_use_learned_ones() -> None:
 
 def test_a_retry_and_an_unbound_request_are_not_compared() -> None:
     router = pool(size=0)
-    watching = Watching(policy("min_ttft"), router)
+    watching = Watching(policy("mooncake"), router)
     router.accompany(watching)
     router.place(request(1), 0.0)
     router.set_engines(engines(2), 1.0)
@@ -165,7 +165,7 @@ def test_a_retry_and_an_unbound_request_are_not_compared() -> None:
 
 def test_policy_parts_that_a_shadow_cannot_compare_are_named() -> None:
     live = policy("least_cost", order=Stage(name="fifo"), cost="fitted")
-    draft = policy("min_ttft", order=Stage(name="edf"), prefill_window_tokens=4096, cost="fixed")
+    draft = policy("mooncake", order=Stage(name="edf"), prefill_window_tokens=4096, cost="fixed")
     assert uncompared_parts(live, draft) == ("order", "prefill_window_tokens")
     assert uncompared_parts(draft, live) == ("order", "cost", "prefill_window_tokens")
     assert shadow_problem(live, draft) == ""

@@ -4,7 +4,7 @@ from random import Random
 import pytest
 
 from routing.values import reasons
-from simulator.baselines.dynamo_kv import DynamoKv
+from simulator.baselines.other_routers import DynamoKv
 from tests.routing.pools import BLOCK, busy, choice_of, chosen_by, pool, request
 
 LONG = range(20)

@@ -117,12 +117,12 @@ def test_the_command_runs_with_and_without_django(trace: Path, command: list[str
 def test_a_policy_file_of_the_previous_schema_runs_with_a_note(
     trace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line = SchemaLine("routing policies", 1, lambda old: {"ttft_slo_s": old["slo_ms"] / 1000})
+    line = SchemaLine("routing policies", 2, lambda old: {"ttft_slo_s": old["slo_ms"] / 1000})
     monkeypatch.setattr(policy_document, "ROUTING_SCHEMA", line)
     old = trace.parent / "old.json"
-    old.write_text('{"schema_version": 0, "slo_ms": 2000}')
+    old.write_text('{"schema_version": 1, "slo_ms": 2000}')
     assert main([str(trace), "--policy-file", str(old)]) == 0
-    assert f"simulate: {old} is of schema 0; it was read as schema 1" in capsys.readouterr().err
+    assert f"simulate: {old} is of schema 1; it was read as schema 2" in capsys.readouterr().err
 
 
 def test_mooncake_notes_when_transfers_are_disabled(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,9 +11,7 @@ from simulator.command.simulate import main
 from simulator.runs.run_task import plan_rows, run_automated
 from tests.simulator.fleets import chat, spec
 
-SCALING = ScalingDocument(
-    mode="act", min_engines=1, max_engines=5, window_s=10.0, warm_up_s=5.0, up_cool_down_s=5.0, min_requests=5
-)
+SCALING = ScalingDocument(mode="act", min_engines=1, max_engines=5, window_s=10.0, warm_up_s=5.0, up_cool_down_s=5.0)
 POLICY = AutomationPolicy(scaling=SCALING)
 
 
@@ -51,7 +49,7 @@ def test_a_policy_file_steers_a_fleet_with_roles_and_the_output_shows_the_change
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document, out = tmp_path / "policy.json", tmp_path / "report.json"
-    ratio = RatioDocument(mode="act", window_s=10.0, min_samples=5, hold_s=5.0, cool_down_s=20.0)
+    ratio = RatioDocument(mode="act", window_s=30.0, hold_s=5.0, cool_down_s=20.0)
     document.write_bytes(msgspec.json.encode({"ttft_slo_s": 2.0, "automation": AutomationPolicy(ratio=ratio)}))
     options = ["conversation_like", "--requests", "200", "--qps", "4", "--max-input", "8192", "--json", str(out)]
     assert main([*options, "--prefill", "1", "--decode", "4", "--policy-file", str(document)]) == 0

@@ -88,7 +88,7 @@ def test_missing_and_huge_files_are_rejected(tmp_path: Path) -> None:
 
 @pytest.fixture
 def before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program with previous schema 0, in which the objective and the smallest fleet had other names."""
+    """A program with another previous schema, in which the objective and the smallest fleet had other names."""
 
     def routing(old: dict[str, Any]) -> dict[str, Any]:
         return {**{name: old[name] for name in old if name != "slo_ms"}, "ttft_slo_s": old["slo_ms"] / 1000}
@@ -96,41 +96,41 @@ def before(monkeypatch: pytest.MonkeyPatch) -> None:
     def automation(old: dict[str, Any]) -> dict[str, Any]:
         return {"scaling": {"min_engines": old["engines"]}}
 
-    monkeypatch.setattr(policy_document, "ROUTING_SCHEMA", SchemaLine("routing policies", 1, routing))
-    line = SchemaLine("automation policies", 1, automation)
+    monkeypatch.setattr(policy_document, "ROUTING_SCHEMA", SchemaLine("routing policies", 2, routing))
+    line = SchemaLine("automation policies", 2, automation)
     monkeypatch.setattr(automation_document, "AUTOMATION_SCHEMA", line)
 
 
 @pytest.mark.usefixtures("before")
 def test_a_policy_of_the_previous_schema_is_upgraded_in_both_halves_with_notes(tmp_path: Path) -> None:
-    old = {"schema_version": 0, "slo_ms": 2500, "automation": {"schema_version": 0, "engines": 3}}
+    old = {"schema_version": 1, "slo_ms": 2500, "automation": {"schema_version": 1, "engines": 3}}
     path = written(tmp_path, old)
     documents = read_policy(path)
     assert documents.routing == RoutingPolicy(ttft_slo_s=2.5)
     assert documents.automation == AutomationPolicy(scaling=ScalingDocument(min_engines=3))
     assert documents.notes == (
-        f"{path} is of schema 0; it was read as schema 1, and the file left as it is",
-        f"{path}: automation is of schema 0; it was read as schema 1, and the file left as it is",
+        f"{path} is of schema 1; it was read as schema 2, and the file left as it is",
+        f"{path}: automation is of schema 1; it was read as schema 2, and the file left as it is",
     )
     assert msgspec.json.decode(path.read_bytes()) == old
 
 
 @pytest.mark.usefixtures("before")
 def test_the_two_halves_have_separate_schemas(tmp_path: Path) -> None:
-    path = written(tmp_path, {"schema_version": 1, "automation": {"schema_version": 0, "engines": 3}})
-    assert [": automation is of schema 0" in note for note in read_policy(path).notes] == [True]
+    path = written(tmp_path, {"schema_version": 2, "automation": {"schema_version": 1, "engines": 3}})
+    assert [": automation is of schema 1" in note for note in read_policy(path).notes] == [True]
 
 
 @pytest.mark.usefixtures("before")
 def test_an_automation_document_of_the_previous_schema_is_upgraded_too(tmp_path: Path) -> None:
-    policy, notes = read_automation(written(tmp_path, {"schema_version": 0, "engines": 3}))
+    policy, notes = read_automation(written(tmp_path, {"schema_version": 1, "engines": 3}))
     assert policy.scaling.min_engines == 3
     assert len(notes) == 1
 
 
 @pytest.mark.parametrize("document", [{"schema_version": 9}, {"automation": {"schema_version": 9}}])
 def test_a_policy_of_a_newer_program_is_rejected_with_the_remedy(tmp_path: Path, document: object) -> None:
-    with pytest.raises(UnreadablePolicyError, match=r"9 is newer than 1.*upgrade this program"):
+    with pytest.raises(UnreadablePolicyError, match=r"9 is newer than 2.*upgrade this program"):
         read_policy(written(tmp_path, document))
 
 

@@ -98,7 +98,7 @@ def test_markup_in_names_is_escaped(policy: Policy, pool: Pool) -> None:
 
 
 def test_unreadable_live_version_is_named(policy: Policy, pool: Pool) -> None:
-    newer = PolicyVersion.objects.create(policy=policy, number=99, routing_document={"schema_version": 2})
+    newer = PolicyVersion.objects.create(policy=policy, number=99, routing_document={"schema_version": 3})
     Policy.objects.filter(pk=policy.pk).update(live_version=newer)
     page = browser_of("viewer", pool).get("/policies")
     assert page.status_code == 200

@@ -192,7 +192,7 @@ def test_form_and_json_stay_in_sync_and_keys_work_outside_fields(
     admin.select_option('[name="placement.name"]', "dual_map")
     expect(admin.locator("#field-dual_map-placement-params-key_blocks")).to_be_visible()
     parameters = json.loads(admin.input_value("#document"))["placement"]["params"]
-    assert parameters.items() >= {"virtual_nodes": 100, "key_blocks": 2}.items()
+    assert parameters.items() >= {"rebalance": True, "key_blocks": 2}.items()
     expect(admin.locator("#step-draft-words")).to_contain_text("2 changes")
     admin.fill("#message", "d [ ] typed into a field does nothing else")
     expect(admin.locator("#edit-pane")).to_be_visible()

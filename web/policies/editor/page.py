@@ -13,7 +13,7 @@ from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.reading import PolicyAccess, versions_of
 from controlplane.policies.release_timeline_facts import timelines_of
 from controlplane.policies.scheduled_publishes import newest_schedule
-from controlplane.policies.upgrade import baseline_note
+from controlplane.policies.upgrade import deviation_note
 from controlplane.trials.canary.lifecycle import running_canary
 from routing.policy.policy_document import SCHEMA_VERSION
 from web.policies.access import version_number
@@ -65,7 +65,7 @@ def render_editor(
         engines=ready_engines(state.pools),
         requests_per_s=requests_per_s(state),
         canary=canary,
-        replaced=baseline_note(state.live) if state.live else "",
+        replaced=deviation_note(state.live.document) if state.live else "",
         question=question,
         said=said,
         reach=reach_of(state, published) if published is not None else None,

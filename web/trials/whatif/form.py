@@ -31,7 +31,10 @@ _MODELS = (
     FieldOption("reference", "One prefill at a time"),
 )
 
-_BASELINES = (FieldOption("", "Its own placement"), *(FieldOption(name, name) for name in sorted(BASELINES)))
+_BASELINES = (
+    FieldOption("", "Its own placement"),
+    *(FieldOption(name, name, group="Baselines (simulated only)") for name in sorted(BASELINES)),
+)
 
 Asked = tuple[Recording, PolicyVersion, PolicyVersion | None, Conditions]
 

@@ -23,7 +23,7 @@ from tests.controlplane.automation.world import World
 pytestmark = pytest.mark.django_db
 
 ACTOR = program("tests")
-ACTS = {"mode": "act", "min_engines": 2, "max_engines": 8, "window_s": 20, "min_requests": 10}
+ACTS = {"mode": "act", "min_engines": 2, "max_engines": 8, "window_s": 20}
 
 
 def live(world: World, seconds: float, job=scaling.JOB, work=scaling.scale) -> None:
@@ -131,7 +131,7 @@ def test_past_demand_is_read_from_stored_plans(world: World) -> None:
 
 
 def test_role_changes_are_requested_if_decode_is_busier(world: World) -> None:
-    world.policy(ratio={"mode": "act", "window_s": 20, "hold_s": 5, "min_samples": 10, "cool_down_s": 60})
+    world.policy(ratio={"mode": "act", "window_s": 30, "hold_s": 5, "cool_down_s": 60})
     Engine.objects.filter(name__in=("e-01", "e-02", "e-03")).update(role="prefill")
     Engine.objects.filter(name="e-04").update(role="decode")
     world.say("e-04", tpot_s=0.4, tpot_samples=20)
@@ -183,7 +183,7 @@ def test_no_engine_is_stopped_if_its_replacement_in_the_other_role_failed_to_sta
     monkeypatch.setattr("controlplane.automation.plan_actions.actuator_of", lambda _pool: NoFlips())
     Engine.objects.filter(name__in=("e-01", "e-02", "e-03")).update(role="prefill")
     Engine.objects.filter(name="e-04").update(role="decode")
-    world.policy(ratio={"mode": "act", "window_s": 20, "hold_s": 5, "min_samples": 10, "cool_down_s": 60})
+    world.policy(ratio={"mode": "act", "window_s": 30, "hold_s": 5, "cool_down_s": 60})
     EngineAction.objects.create(
         key="k", pool=world.pool, kind="start", role="decode", state="failed", by="t", says="the pod never came",
         next_try_at=world.now, deadline_at=world.now, requested_at=world.now, finished_at=world.now,

@@ -156,13 +156,11 @@ def test_any_input_gives_a_document_that_can_be_validated(posted: dict[str, str]
 
 
 def test_setting_with_few_values_lists_them_and_keeps_an_invalid_one_visible() -> None:
-    document = completed({"placement": {"name": "dual_map", "params": {"selection": "slow"}}})
+    document = completed({"placement": {"name": "dual_map"}, "advisories": "slow"})
     fields = {
         field.path: field
         for group in form_groups(document, document)
-        for rule in group.rules
-        for field in rule.fields
-        if rule.chosen
+        for field in (*group.fields, *(field for rule in group.rules if rule.chosen for field in rule.fields))
     }
-    assert fields["placement.params.selection"].choices == ("affinity", "least_loaded", "min_ttft", "slo", "slow")
-    assert fields["placement.params.d"].choices == ()
+    assert fields["advisories"].choices == ("gated", "off", "symphony", "slow")
+    assert fields["placement.params.key_blocks"].choices == ()

@@ -97,7 +97,7 @@ def test_merge_of_valid_documents_is_invalid_only_if_its_rules_are_incompatible(
 
 
 def test_rule_with_another_name_is_merged_together_with_its_parameters() -> None:
-    theirs = {**DEFAULTS, "placement": {"name": "dual_map", "params": {"key_blocks": 2, "virtual_nodes": 100}}}
+    theirs = {**DEFAULTS, "placement": {"name": "dual_map", "params": {"key_blocks": 2, "rebalance": True}}}
     mine = {**DEFAULTS, "placement": {"name": "least_cost", "params": {"beta": 5}}}
     (entry,) = changed_entries(DEFAULTS, theirs, mine)
     assert (entry.path, entry.side) == (("placement",), CONFLICT)
@@ -107,9 +107,9 @@ def test_rule_with_another_name_is_merged_together_with_its_parameters() -> None
 def test_parameters_of_the_same_rule_merge_one_by_one() -> None:
     base = completed({"placement": {"name": "dual_map"}})
     theirs = completed({"placement": {"name": "dual_map", "params": {"key_blocks": 4}}})
-    mine = completed({"placement": {"name": "dual_map", "params": {"virtual_nodes": 50}}})
+    mine = completed({"placement": {"name": "dual_map", "params": {"rebalance": False}}})
     params = merged(base, theirs, mine)["placement"]["params"]
-    assert params == {**base["placement"]["params"], "virtual_nodes": 50, "key_blocks": 4}
+    assert params == {**base["placement"]["params"], "rebalance": False, "key_blocks": 4}
 
 
 def test_unknown_choice_leaves_the_conflict_open() -> None:

@@ -82,9 +82,14 @@ def test_every_problem_is_reported_at_once_with_its_path() -> None:
         ({"placement": {"name": "least_cots"}}, '$.placement.name: "least_cots" is unknown; did you mean least_cost?'),
         ({"order": {"name": "fifoo"}}, '$.order.name: "fifoo" is unknown; did you mean fifo?'),
         (
-            {"placement": {"name": "dual_map", "params": {"selection": "slow"}}},
-            '$.placement.params.selection: "slow" is unknown; did you mean slo?',
+            {"placement": {"name": "dual_map", "params": {"selection": "slo"}}},
+            '$.placement.params.selection: is not a setting; "slo" always applies. Remove it',
         ),
+        (
+            {"automation": {"health": {"flaps": 5}}},
+            "$.automation.health.flaps: is not a setting; 3 always applies. Remove it",
+        ),
+        ({"advisories": "gate"}, '$.advisories: "gate" is unknown; did you mean gated?'),
         ({"queue_limt": 1}, "$.queue_limt: is unknown; did you mean queue_limit?"),
         (
             {"placement": {"name": "dual_map", "params": {"key_block": 1}}},

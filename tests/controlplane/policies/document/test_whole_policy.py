@@ -56,15 +56,15 @@ def test_publish_and_rollback_treat_both_halves_as_one(policy: Policy, bus: Bus)
 def test_changes_of_the_two_halves_merge() -> None:
     base = completed({})
     theirs = completed({"automation": {"health": {"stall_s": 20}}})
-    mine = completed({"ttft_slo_s": 2, "automation": {"health": {"flaps": 5}}})
+    mine = completed({"ttft_slo_s": 2, "automation": {"health": {"failures": 7}}})
     assert {".".join(entry.path) for entry in changed_entries(base, theirs, mine)} == {
         "automation.health.stall_s",
-        "automation.health.flaps",
+        "automation.health.failures",
         "ttft_slo_s",
     }
     both = merged(base, theirs, mine)
     assert both["automation"]["health"]["stall_s"] == 20
-    assert both["automation"]["health"]["flaps"] == 5
+    assert both["automation"]["health"]["failures"] == 7
 
 
 def test_form_has_a_section_for_each_automation_and_accepts_input() -> None:

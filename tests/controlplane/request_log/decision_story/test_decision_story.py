@@ -59,7 +59,7 @@ def test_stated_alternative_does_change_the_choice() -> None:
 
 
 def test_placements_without_beta_do_not_mention_it() -> None:
-    assert firmness(stored(placement="min_ttft")) is None
+    assert firmness(stored(placement="mooncake")) is None
     assert firmness(stored(candidates=(CHOSEN,))) is None
 
 

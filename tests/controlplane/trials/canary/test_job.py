@@ -103,13 +103,13 @@ def test_results_from_before_the_step_are_ignored(pool: Pool, policy: Policy, bu
 
 
 def test_policy_that_loses_to_the_holdback_falls_back_and_returns(pool: Pool, policy: Policy, bus: Bus) -> None:
-    quick = {"share": 0.05, "hold_s": 4, "cool_down_s": 10, "probe_s": 10, "guardrails": {"window_s": 20}}
+    quick = {"share": 0.05, "hold_s": 4, "cool_down_s": 10, "guardrails": {"window_s": 20}}
     first = live_version(policy, automation={"holdback": quick})
     canary = start_canary(version(policy, "round_robin"), actor=ACTOR)
     assert first.published_at is not None
     seen = []
     with arm_scene(first.published_at) as made:
-        for slice_ in slices(1, 12, 10, 20, slower=8.0) + slices(1, 30, 10, 20):
+        for slice_ in slices(1, 12, 10, 20, slower=8.0) + slices(1, 80, 10, 20):
             made.report(slice_, CONTROL, LIVE)
             evaluate_slices(made.intake, clock=made.clock)
             state = Holdback.objects.get().state

@@ -17,6 +17,7 @@ from controlplane.fleet.engine_registration import register_engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.tenant import Tenant
+from controlplane.policies.publish import draft
 from controlplane.publication.snapshot import publish
 from controlplane.trials.canary.arm_intake import ArmIntake
 from controlplane.trials.canary.job import evaluate_canaries
@@ -25,7 +26,7 @@ from controlplane.trials.models.canary import Canary
 from gateway.base.settings import GatewaySettings
 from gateway.bus.bus import Bus
 from tests.controlplane.simulated_engine import SimulatedEngine
-from tests.controlplane.trials.canary.scene import ACTOR, live_version, version
+from tests.controlplane.trials.canary.scene import ACTOR, live_version
 from tests.gateway.served_gateway import ServedGateway, served
 from tests.patience import PATIENCE_S
 
@@ -111,7 +112,10 @@ def test_policy_that_floods_one_engine_is_aborted(pool: Pool, tenant: Tenant, bu
         for number, engine in enumerate(running):
             register_engine(pool, f"e-{number}", engine.url, actor=ACTOR)
         guardrails = {"min_requests": 20, "window_s": 20}
-        canary = start_canary(version(pool.policy, "cache_affinity"), steps=(0.5,), guardrails=guardrails, actor=ACTOR)
+        # Without a bound on loads, prompts that begin alike all go to one engine.
+        floods = {"placement": {"name": "consistent_hash", "params": {"load_bound": 1000, "key_blocks": 2}}}
+        tried = draft(pool.policy, floods, actor=ACTOR)
+        canary = start_canary(tried, steps=(0.5,), guardrails=guardrails, actor=ACTOR)
         watch(bus, Traffic(bus, tmp_path, key))
     canary.refresh_from_db()
     assert canary.state == "aborted", canary.evaluation

@@ -117,8 +117,8 @@ def test_viewers_cannot_start_or_stop_shadows(pool: Pool, shadow: Shadow) -> Non
     [
         ({"placement": {"name": "central"}, "order": {"name": "late_binding"}}, {}, "pull"),
         ({"placement": {"name": "round_robin"}, "prefill_window_tokens": 77}, {}, "different: prefill_window_tokens"),
-        ({"placement": {"name": "min_ttft"}}, {"minutes": 0}, "Must be from 1"),
-        ({"placement": {"name": "min_ttft"}}, {"max_per_s": 100_000}, "1000"),
+        ({"placement": {"name": "mooncake"}}, {"minutes": 0}, "Must be from 1"),
+        ({"placement": {"name": "mooncake"}}, {"max_per_s": 100_000}, "1000"),
     ],
 )
 def test_incomparable_policies_are_rejected(

@@ -127,11 +127,9 @@ def test_prediction_includes_no_transfer_that_live_engines_do_not_make(pool: Poo
     crowded = keep(pool, hot)
     live_and_draft(pool)
     pool.refresh_from_db()
-    two = [
-        draft(pool.policy, {"placement": {"name": name}}, actor=ACTOR, message=name)
-        for name in ("min_ttft", "mooncake")
-    ]
-    result = answer(start_whatif(crowded, two[1], two[0], QUICK, actor=ACTOR))
+    mooncake = draft(pool.policy, {"placement": {"name": "mooncake"}}, actor=ACTOR)
+    against = msgspec.structs.replace(QUICK, base_placement="min_ttft")
+    result = answer(start_whatif(crowded, mooncake, mooncake, against, actor=ACTOR))
     assert all(
         (difference.better, difference.worse, difference.change.mean) == (0, 0, 0.0)
         for difference in result.differences
@@ -306,7 +304,7 @@ def test_baseline_can_be_the_compared_policy(pool: Pool, in_this_process: list[R
 
 
 def test_baseline_that_cannot_place_in_the_pool_is_rejected(pool: Pool, recording: Recording) -> None:
-    with pytest.raises(InvalidFieldsError, match="known are aibrix_prefix, dynamo_kv"):
+    with pytest.raises(InvalidFieldsError, match="known are aibrix_prefix, cache_affinity, dynamo_kv"):
         conditions_of({"base_placement": "least_cost"})
     pulls = {"placement": {"name": "central"}, "order": {"name": "late_binding"}}
     version = draft(pool.policy, pulls, actor=ACTOR)

@@ -2,10 +2,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from routing.ledger.reservations import Reservation
-from routing.queue.orders.edf import Edf
 from routing.queue.orders.fifo import Fifo
 from routing.queue.orders.late_last import LateLast
-from routing.queue.orders.priority import Priority
+from routing.queue.orders.ranked_orders import Edf, Priority
 from routing.queue.orders.slack import Slack
 from tests.routing.queue.queued_requests import VIEW, queue_of, queued, served
 

@@ -161,7 +161,7 @@ def test_form_alone_changes_the_document_without_scripts(policy: Policy, pool: P
     document = PolicyVersion.objects.get(number=3).routing_document
     assert document["max_wait_s"] == 30
     assert document["placement"]["name"] == "dual_map"
-    assert document["placement"]["params"].items() >= {"virtual_nodes": 100, "key_blocks": 2}.items()
+    assert document["placement"]["params"].items() >= {"rebalance": True, "key_blocks": 2}.items()
 
 
 def test_publishing_requires_a_change_and_a_message(policy: Policy, pool: Pool) -> None:

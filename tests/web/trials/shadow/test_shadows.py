@@ -117,7 +117,7 @@ def test_figures_charts_and_examples_are_shown(operator: Client, shadow: Shadow)
 
 
 def test_incomparable_parts_are_named(operator: Client, pool: Pool) -> None:
-    document = {"placement": {"name": "min_ttft"}, "order": {"name": "edf"}, "prefill_window_tokens": 4096}
+    document = {"placement": {"name": "mooncake"}, "order": {"name": "edf"}, "prefill_window_tokens": 4096}
     started = start_shadow(pool, draft(pool.policy, document, actor=ACTOR), actor=ACTOR)
     page = show(operator, f"/trials/shadows/{started.pk}")
     assert "Also different: queue order and prefill window. A shadow compares single choices" in page

@@ -1,5 +1,5 @@
 from routing.values import reasons
-from simulator.baselines.sglang_cache_aware import SglangCacheAware
+from simulator.baselines.cache_aware import SglangCacheAware, VllmCacheAware
 from tests.routing.pools import busy, choice_of, chosen_by, pool, request
 
 LONG = range(20)
@@ -41,3 +41,12 @@ def test_without_a_long_match_the_engine_that_was_sent_least_is_chosen() -> None
     choice = choice_of(router, SglangCacheAware(), asked)
     assert (router.view.roster.engine_ids[choice.target], choice.reason) == ("e-03", reasons.SMALLEST_TREE)
     assert [int(candidate.cost) for candidate in choice.candidates] == [0, 8, 9]
+
+
+def test_loads_are_balanced_only_if_they_differ_by_more_than_a_tenth() -> None:
+    router, asked = pool(size=2), request(1, range(20))
+    router.blocks_stored("e-01", asked.keys)
+    busy(router, "e-01", requests=433)
+    busy(router, "e-02", requests=400)
+    assert chosen_by(router, VllmCacheAware(), asked) == "e-01"
+    assert chosen_by(router, SglangCacheAware(), asked) == "e-02"

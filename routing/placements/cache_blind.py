@@ -1,4 +1,4 @@
-"""The engine with the fewest uncached prompt tokens in flight, regardless of its cache otherwise."""
+"""Rules that ignore caches, for holdbacks and comparison: by uncached tokens in flight, and each engine in turn."""
 
 from __future__ import annotations
 
@@ -25,3 +25,14 @@ class LeastLoaded(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         blocks = view.match(request).blocks(target)
         scored = candidate(request, view, target, blocks, now, cost=float(tokens[target]))
         return Choice(target, reasons.LEAST_LOADED, (scored,))
+
+
+class RoundRobin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Picks the accepting engines in turn, in the order of their ids."""
+
+    def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
+        """Return the next engine in turn."""
+        # The router's count, because a placement keeps no state of its own between requests.
+        target = view.roster.accepting[view.load.decisions % len(view.roster.accepting)]
+        blocks = view.match(request).blocks(target)
+        return Choice(target, reasons.ROUND_ROBIN, (candidate(request, view, target, blocks, now),))

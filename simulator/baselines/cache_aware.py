@@ -61,3 +61,19 @@ class CacheAware(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         # SGLang's router compares the sizes of its own trees, which grow by what it sends.
         sent = {target: float(view.load.sent_blocks[target]) for target in view.roster.accepting}
         return least(request, view, now, held, sent, reasons.SMALLEST_TREE)
+
+
+class SglangCacheAware(CacheAware, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Longest match if loads are close and the match is long enough. Else fewest requests, or fewest blocks sent.
+
+    The thresholds are those of the published comparisons (0.5, 32, 1.0001). The current gateway (smg) has other
+    defaults: threshold 0.3, absolute spread 64, relative spread 1.5.
+    """
+
+    relative_spread: RelativeSpread = 1.0001
+
+
+class VllmCacheAware(CacheAware, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The rule of sglang_cache_aware with the defaults of vllm-project/router: it balances at larger differences."""
+
+    relative_spread: RelativeSpread = 1.1
