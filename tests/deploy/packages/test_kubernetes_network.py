@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from bench.live.live_fleet import wait_for
+from bench.live.loopback_ports import free_ports
 from gateway.base.peer_settings import LISTEN
 from gateway.bus.bus_metrics import PLAN_GOOD_S, WANTED_ENGINES
 from tests.deploy.packages.chart_tools import (
@@ -29,6 +37,8 @@ from tests.deploy.packages.chart_tools import (
     workloads,
 )
 from tests.deploy.packages.package_tools import DEPLOY
+from tests.patience import PATIENCE_S
+from tests.program import end
 
 sets = pytest.mark.parametrize("name", VALUE_SETS)
 
@@ -216,3 +226,47 @@ def test_autoscalers_of_engines_follow_the_exported_plan() -> None:
     assert metric["external"]["metric"]["name"] == WANTED_ENGINES
     assert metric["external"]["target"] == {"type": "AverageValue", "averageValue": "1"}
     assert keda["spec"]["scaleTargetRef"] == hpa["spec"]["scaleTargetRef"]
+
+
+@pytest.mark.processes
+def test_a_gateway_started_as_in_its_pod_answers_probes_scrapes_and_clients(tmp_path: Path) -> None:
+    (data,) = [item["data"] for item in of_kind("picker", "ConfigMap") if component(item) == "settings"]
+    container = the_container("picker", "gateway")
+    port, peers = free_ports(2)
+    variables = {"POD_NAME": "headway-gateway-0", "POD_IP": "127.0.0.1", "VALKEY_PASSWORD": "v"}
+    secrets = {"HEADWAY_FLEET_SECRET": "k3jV9xQ2" * 6, "HEADWAY_SCRAPE_TOKEN": "scraped"}
+
+    def expanded(text: str) -> str:
+        for name, value in variables.items():
+            text = text.replace(f"$({name})", value)
+        return text.replace("7946", str(peers))
+
+    given = {item["name"]: expanded(item["value"]) for item in container["env"] if "value" in item}
+    # No server is there: the gateway serves from its snapshot.
+    given["REDIS_URL"] = given["REDIS_URL"].replace("headway-valkey:6379", "127.0.0.1:1")
+    ours = {"--host=0.0.0.0": "--host=127.0.0.1", "--port=8000": f"--port={port}"}
+    ours["--state-dir=/var/lib/headway"] = f"--state-dir={tmp_path}"
+    command = [expanded(ours.get(argument, argument)) for argument in container["args"]]
+    environment = {"PATH": os.environ["PATH"], **data, **given, **secrets}
+    process = subprocess.Popen([sys.executable, *command[1:]], cwd=DEPLOY.parent, env=environment)
+    url = f"http://127.0.0.1:{port}"
+
+    def status(path: str, host: str) -> int:
+        request = urllib.request.Request(f"{url}{path}", headers={"Host": host})
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    try:
+        wait_for(f"{url}/live")
+        # Probes, the picker, clients inside and outside the cluster.
+        for host in (f"127.0.0.1:{port}", f"headway-gateway.{NAMESPACE}.svc", "headway-gateway", "headway.example.com"):
+            assert status(container["readinessProbe"]["httpGet"]["path"], host) == 503, "there is no engine yet"
+        assert status("/live", "elsewhere.example.com") == 400
+        scrape = urllib.request.Request(f"{url}/metrics", headers={"Authorization": "Bearer scraped"})
+        with urllib.request.urlopen(scrape, timeout=PATIENCE_S) as answer:
+            assert f"# HELP {WANTED_ENGINES} " in answer.read().decode()
+    finally:
+        end(process)
