@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from controlplane.management.programs import PROGRAMS, run_program
 
@@ -17,7 +18,7 @@ def main(argv: list[str]) -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.project.settings")
     command = argv[1] if len(argv) > 1 else ""
     if command in PROGRAMS:
-        sys.exit(run_program(command, argv[2:]))
+        sys.exit(run_program(command, argv[2:], Path(argv[0]).name))
     from django.core.management import execute_from_command_line
 
     execute_from_command_line(argv)

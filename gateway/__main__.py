@@ -14,6 +14,7 @@ import socket
 import sys
 import time
 from asyncio import Runner
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -151,9 +152,9 @@ def run(process: GatewayProcess) -> int:
     return end.status
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until SIGINT or SIGTERM. Return 2 if a setting is missing or wrong."""
-    options = _parser().parse_args()
+    options = _parser().parse_args(arguments)
     level = os.environ.get("HEADWAY_LOG_LEVEL", "INFO")
     if level not in _LEVELS:
         return _reject(f"HEADWAY_LOG_LEVEL={level!r} is not one of {', '.join(_LEVELS)}.")

@@ -102,3 +102,17 @@ def _candidates() -> Iterator[str | None]:
     cache = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / ".cache" / "ms-playwright")
     for pattern in ("chromium-*/chrome-linux*/chrome", "chromium_headless_shell-*/*/*headless*shell"):
         yield from (str(path) for path in sorted(cache.glob(pattern), reverse=True))
+
+
+def write_json(page: Page, text: str) -> None:
+    """Replace the text of the policy's JSON editor by pasting: the page draws only a part of it to type over."""
+    code = page.locator("#edit-pane .cm-content")
+    code.press("Control+a")
+    code.evaluate(
+        """(node, text) => {
+          const clipboardData = new DataTransfer();
+          clipboardData.setData('text/plain', text);
+          node.dispatchEvent(new ClipboardEvent('paste', { clipboardData, bubbles: true, cancelable: true }));
+        }""",
+        text,
+    )

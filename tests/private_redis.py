@@ -1,4 +1,4 @@
-"""Private Valkey servers for tests, started and killed by their PID."""
+"""Private Valkey servers for tests, started and killed by their PID, and connections to them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ import redis
 
 from bench.live.loopback_ports import free_port
 from controlplane.project.processes.bus_server import new_url, server_child, server_program
-from tests.patience import wait_until
+from gateway.bus.redis_bus import RedisBus, RedisBusSettings
+from gateway.bus.redis_link import LinkSettings
+from kvstore.keys.keyring import Keyring
+from tests.patience import PATIENCE_S, wait_until
+
+# A busy machine must not be mistaken for a lost server.
+_PATIENT = RedisBusSettings(wait_s=PATIENCE_S, link=LinkSettings(connect_s=PATIENCE_S, answer_s=PATIENCE_S))
 
 
 class PrivateRedis:
@@ -95,3 +101,8 @@ def _running(server: PrivateRedis) -> Iterator[PrivateRedis]:
         yield server
     finally:
         server.kill()
+
+
+def patient_bus(url: str, keyring: Keyring) -> RedisBus:
+    """Return a bus connection of a further process at `url`, with long timeouts."""
+    return RedisBus(url, keyring, _PATIENT)

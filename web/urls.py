@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.urls import path
 from django.views.decorators.cache import never_cache
 
+from controlplane.access.resources import KEYS, TENANTS
+from controlplane.fleet.resources import ENGINES, POOLS
 from web.access import keys as access_keys
 from web.access import people as access_people
 from web.access import secrets as access_secrets
@@ -13,6 +15,7 @@ from web.access import tenants as access_tenants
 from web.access import you as access_you
 from web.access.audit import audit, audit_download
 from web.access.login import sign_in, sign_out
+from web.access.page import admins_only
 from web.automation import jobs
 from web.automation.changes import change_automation
 from web.automation.page import automation, automation_pool, automation_timeline
@@ -44,6 +47,7 @@ from web.request_log import recordings
 from web.request_log.decision import decision as decision_page
 from web.request_log.decision import decision_json
 from web.request_log.decisions import decisions, decisions_tap
+from web.shell.csv_export import csv_download
 from web.trials.canary.pages import PAGES as CANARIES
 from web.trials.shadow.pages import PAGES as SHADOWS
 from web.trials.whatif.pages import PAGES as WHATIFS
@@ -92,6 +96,8 @@ urlpatterns = [
     path("topology", topology, name="topology"),
     path("topology/live", topology_live, name="topology-live"),
     path("topology/paste", topology_paste, name="topology-paste"),
+    path("topology/engines.csv", csv_download(ENGINES), name="engines-csv"),
+    path("topology/pools.csv", csv_download(POOLS), name="pools-csv"),
     path("topology/connect", topology_connect, name="topology-connect"),
     path("topology/pools", topology_new_pool.create, name="topology-new-pool"),
     path("topology/engines", topology_changes.register, name="topology-register"),
@@ -110,6 +116,7 @@ urlpatterns = [
     path("kv/<str:name>/unpin", end_pin, name="kv-unpin"),
     path("access", access_you.access, name="access"),
     path("access/keys", access_keys.keys, name="access-keys"),
+    path("access/keys.csv", admins_only(csv_download(KEYS)), name="keys-csv"),
     path("access/keys/<slug:key_id>", access_keys.change_key, name="access-key-change"),
     path("access/keys/<slug:key_id>/revoke", access_keys.revoke_key, name="access-key-revoke"),
     path("access/people", access_people.people, name="access-people"),
@@ -122,6 +129,7 @@ urlpatterns = [
     path("access/sessions/end-all", access_sessions.end_all_sessions, name="access-sessions-end-all"),
     path("access/sessions/<slug:session_id>/end", access_sessions.end_session, name="access-session-end"),
     path("access/tenants", access_tenants.tenants, name="access-tenants"),
+    path("access/tenants.csv", admins_only(csv_download(TENANTS)), name="tenants-csv"),
     path("access/tenants/<slug:slug>", access_tenants.rename_tenant, name="access-tenant-change"),
     path("access/tenants/<slug:slug>/delete", access_tenants.remove_tenant, name="access-tenant-delete"),
     path("access/secrets", access_secrets.secrets, name="access-secrets"),

@@ -20,16 +20,12 @@ from controlplane.platform.models.api_key import KEY_START, SCOPES, USUAL_SCOPES
 from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.outage.bus_revocations import bus_revocations, revocation_of
 from controlplane.platform.outage.unwritable import CANNOT_WRITE, cause_of, database_writes
+from controlplane.platform.resource.declared_field import settable_fields
 from controlplane.platform.revisions import locked
 from controlplane.platform.role import ALL_POOLS, Role
 from controlplane.platform.roles import require
 
-KEY_FIELDS = frozenset(
-    (
-        *("name", "scopes", "role", "pools", "expires_at", "rate_per_min", "max_in_flight", "slo_class"),
-        *("priority_ceiling", "origins"),
-    )
-)
+KEY_FIELDS = frozenset(settable_fields(ApiKey))
 MAX_ORIGINS = 32
 _ORIGIN = re.compile(r"https?://[a-z0-9.\-\[\]:]{1,200}").fullmatch
 PREFIX_LENGTH = 11

@@ -13,7 +13,7 @@ from django.utils import timezone
 from controlplane.access.models.console_session import ConsoleSession
 from controlplane.platform import audit
 from controlplane.platform.actor import Actor
-from controlplane.platform.one_line import one_line
+from controlplane.platform.format import one_line
 from controlplane.platform.role import Role
 from controlplane.platform.roles import require
 

@@ -21,6 +21,7 @@ from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.pool_problems import block_size_problems, role_problems, with_shared_caches
 from controlplane.kv_nodes.models.kv_node import LIVE, KvNode, KvNodeState
+from controlplane.platform.environment import PROGRAM
 from controlplane.platform.format import some_names
 from controlplane.platform.live_fleet.deciding_alone import LONG_S, REMEDY, deciding_alone, named
 from controlplane.platform.live_fleet.samples import fleet_samples
@@ -85,7 +86,7 @@ _AT_ONCE = 16
 _MOST_ENGINES = 200
 _TIMEOUT_S = 2.0
 _NAMED = 5
-_FIRST = "Fix the database connection, then run `manage.py migrate`; `manage.py up` does that itself."
+_FIRST = f"Fix the database connection, then run `{PROGRAM} migrate`; `{PROGRAM} up` does that itself."
 
 
 def engines(installation: Installation) -> list[Finding]:
@@ -130,7 +131,8 @@ def _answers_of_engines(_installation: Installation) -> list[Finding]:
     if not engines:
         return [
             warning(
-                "No engine is ready to serve.", "Run `manage.py connect URL`, or set one to ready on the Topology page."
+                "No engine is ready to serve.",
+                f"Run `{PROGRAM} connect URL`, or set one to ready on the Topology page.",
             )
         ]
     with ThreadPoolExecutor(_AT_ONCE) as threads:
@@ -157,7 +159,7 @@ def _answering(engines: Sequence[Engine], answers: Sequence[str]) -> list[Findin
         warning(
             f"No answer from {len(silent)} of {count(len(engines), 'engine')} that should serve: {names}.",
             "Start them, correct their address, or take them out of service on the Topology page. Demo engines run "
-            "only while `manage.py up` runs.",
+            f"only while `{PROGRAM} up` runs.",
         )
     ]
 
@@ -221,8 +223,8 @@ def kv_nodes(_installation: Installation) -> list[Finding]:
         findings.append(
             warning(
                 f"No KV node has the name set for {count(len(astray), 'engine')}: {some_names(astray, _NAMED)}.",
-                "Start `manage.py node --register`, or correct KV node on the Topology page. Demo nodes run only while "
-                "`manage.py up` runs.",
+                f"Start `{PROGRAM} node --register`, or correct KV node on the Topology page. Demo nodes run only "
+                f"while `{PROGRAM} up` runs.",
             )
         )
     serving = sum(state in LIVE for state in states.values())
@@ -243,7 +245,7 @@ def snapshot_age(installation: Installation) -> list[Finding]:
     wanted = _version()
     if wanted is not None and snapshot.version < wanted:
         text = f"The last-known-good snapshot is version {snapshot.version}, the database has {wanted}."
-        return [warning(text, "Start the server, or `manage.py up` on this state directory, to load the newer one.")]
+        return [warning(text, f"Start the server, or `{PROGRAM} up` on this state directory, to load the newer one.")]
     if wanted is not None and snapshot.version > wanted:
         text = f"The last-known-good snapshot is version {snapshot.version}, but the database is at {wanted}."
         return [warning(text, "After a restore, start the server: versions continue above what gateways have served.")]
@@ -337,13 +339,13 @@ def probe_lease(installation: Installation) -> list[Finding]:
         return [
             warning(
                 f"Only {len(held)} of {shards} engine shards are probed.",
-                "Check again in a few seconds. If it persists, start another `manage.py worker`.",
+                f"Check again in a few seconds. If it persists, start another `{PROGRAM} worker`.",
             )
         ]
     pid = holder(installation.state_dir)
     if pid is None and not installation.redis_url:
         return [ok("No server runs on this state directory, so the engines are not probed.")]
-    who = "`manage.py worker`" if installation.redis_url else f"the server (pid {pid})"
+    who = f"`{PROGRAM} worker`" if installation.redis_url else f"the server (pid {pid})"
     return [
         warning(
             "The probe job has no lease holder: load and health of engines are not updated.",
@@ -364,7 +366,7 @@ def wake_up(installation: Installation) -> list[Finding]:
         return [ok("No local server reports when the job schedule last ran.")]
     if age_s <= LATE_S:
         return [ok(f"The job schedule last ran {age_s:.0f} s ago.")]
-    what = "a `manage.py worker` with its schedule" if installation.redis_url else "the server"
+    what = f"a `{PROGRAM} worker` with its schedule" if installation.redis_url else "the server"
     return [
         problem(
             f"The job schedule has not run for {age_s:.0f} s: nothing is checked, scaled or published.",

@@ -16,6 +16,7 @@ from django.db.models import F
 
 from controlplane.doctor.finding import Finding, ok, problem, warning
 from controlplane.doctor.installation import Installation
+from controlplane.platform.environment import PROGRAM
 from controlplane.platform.models.snapshot_version import SnapshotVersion
 from controlplane.platform.outage.unwritable import Cause, cause_of
 from controlplane.project.checks import weak_secrets
@@ -41,7 +42,7 @@ def first_run(installation: Installation) -> list[Finding]:
     if settings.FLEET_SECRET_ALSO or settings.SECRET_KEY_FALLBACKS:
         return [
             warning(
-                "Secret rotation in progress: two secrets are accepted.", "Run `manage.py secrets` for the next step."
+                "Secret rotation in progress: two secrets are accepted.", f"Run `{PROGRAM} secrets` for the next step."
             )
         ]
     if settings.SECRETS_GIVEN:
@@ -54,7 +55,7 @@ def first_run(installation: Installation) -> list[Finding]:
 
 
 _UNWRITABLE_REMEDY = (
-    "Free space on its disk, or make it writable; no restart is needed. Revoke API keys with `manage.py revoke_key` "
+    f"Free space on its disk, or make it writable; no restart is needed. Revoke API keys with `{PROGRAM} revoke_key` "
     "meanwhile."
 )
 _AWAY_REMEDY = "Check that the server runs, and that DATABASE_URL has the right host, user and password."
@@ -118,7 +119,7 @@ def migrations(_installation: Installation) -> list[Finding]:
         ]
     if waiting:
         text = f"{count(len(waiting), 'migration')} pending; the first is {waiting[0][0]}."
-        return [warning(text, "Run `manage.py migrate`; `manage.py up` does so automatically.")]
+        return [warning(text, f"Run `{PROGRAM} migrate`; `{PROGRAM} up` does so automatically.")]
     return [ok("All migrations are applied.")]
 
 
@@ -156,7 +157,7 @@ def front_end(_installation: Installation) -> list[Finding]:
     root = settings.STATIC_ROOT
     missing = [name for name in _FILES if not (_collected(root, name) if root else finders.find(name))]
     if missing and root:
-        return [problem(f"{missing[0]} is not in {root}.", "Run `manage.py collectstatic`.")]
+        return [problem(f"{missing[0]} is not in {root}.", f"Run `{PROGRAM} collectstatic`.")]
     if missing:
         return [problem(f"The console is not built: no {missing[0]}.", "Run `make install` or `npm run build`.")]
     return [ok("The console is built.")]

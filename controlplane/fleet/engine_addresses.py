@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from celery import shared_task
 
 from controlplane.fleet.engine_addressing import engine_url_rules
+from controlplane.fleet.engine_registration import SOCKET_FIELDS
 from controlplane.fleet.engine_url import CheckedUrl, RejectedUrlError, Resolver, bracketed, check_engine_url, resolve
 from controlplane.fleet.models.engine import Engine
 from controlplane.platform import recorded_change
@@ -55,7 +56,7 @@ def _moved(engine: Engine, answer: CheckedUrl) -> bool:
     if before in answer.addresses:
         return False
     changes = {"connect_url": answer.connect_url}
-    for field in ("kv_events_endpoint", "kv_replay_endpoint"):
+    for field in SOCKET_FIELDS:
         # They were resolved at registration; those on the same machine have moved with it.
         endpoint = getattr(engine, field)
         if endpoint and urlsplit(endpoint).hostname == before:

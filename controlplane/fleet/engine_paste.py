@@ -2,7 +2,7 @@
 
 Fields are recognized by their form, so that most lists can be pasted as they are: a URL, tcp:// endpoints (events, then
 replay), a number (speed), a role (prefill, decode, mixed), and plain words (name, then pool). Alternatively, a header
-line names the columns. This module needs no database: engine_paste_preview checks whether names are available.
+line names the columns. This module asks no database: engine_paste_preview checks whether names are available.
 """
 
 from __future__ import annotations
@@ -10,47 +10,33 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
+from controlplane.fleet.engine_registration import SOCKET_FIELDS
+from controlplane.fleet.models.engine import Engine, EngineRole
+from controlplane.platform.resource.csv_text import cell_text
+from controlplane.platform.resource.declared_field import declaration_of, settable_fields
+from controlplane.platform.resource.field_text import read_texts
 from routing.values.counted import count
 
 MAX_LINES = 500
 MAX_LINE_CHARS = 1000
 MAX_BYTES = 256 << 10
 
-COLUMNS = ("name", "pool", "url", "events", "replay", "speed", "role")
-ROLES = ("mixed", "prefill", "decode")
-_ALIASES = {
-    "engine": "name",
-    "address": "url",
-    "kv_events_endpoint": "events",
-    "kv_events": "events",
-    "kv_replay_endpoint": "replay",
-    "kv_replay": "replay",
+FIELDS = settable_fields(Engine, creating=True)
+_COLUMNS = {name: name for name in FIELDS} | {
+    alias: name for name, field in FIELDS.items() for alias in declaration_of(field).aliases
 }
 _DELIMITERS = ("\t", ";", ",", " ")
 _ANY_DELIMITER = re.compile(r"[\s,;]+")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)")
-_SLUG = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class UnreadablePasteError(ValueError):
     """The whole text is unreadable. The message explains the reason and the fix."""
-
-
-@dataclass(frozen=True, slots=True)
-class PastedEngine:
-    """One readable line. An empty field was not given."""
-
-    name: str
-    url: str
-    pool: str = ""
-    events: str = ""
-    replay: str = ""
-    speed: float = 1.0
-    role: str = "mixed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +46,9 @@ class PastedLine:
     number: int
     """Line number, from 1."""
     text: str
-    engine: PastedEngine | None = None
-    problems: tuple[str, ...] = field(default=())
+    engine: Mapping[str, Any] | None = None
+    """The given fields of the engine, its name and URL among them; `pool` is a slug. None: there is no URL."""
+    problems: tuple[str, ...] = ()
 
     @property
     def fine(self) -> bool:
@@ -119,12 +106,12 @@ def _cells(text: str, sign: str) -> list[str]:
         row = next(csv.reader(io.StringIO(text), delimiter=sign, skipinitialspace=True), [])
     except csv.Error:
         row = text.split(sign)
-    return [cell.strip() for cell in row]
+    return [cell_text(cell.strip()) for cell in row]
 
 
 def _header(cells: Sequence[str]) -> list[str]:
-    names = [_ALIASES.get(cell.lower(), cell.lower()) for cell in cells]
-    return names if "url" in names and set(names) <= {*COLUMNS, ""} else []
+    names = [_COLUMNS.get(cell.lower(), "?" if cell else "") for cell in cells]
+    return names if "url" in names and "?" not in names else []
 
 
 def _parse(number: int, text: str, sign: str, header: Sequence[str]) -> PastedLine:
@@ -163,31 +150,25 @@ def _columns_of(cell: str) -> tuple[str, ...]:
     if cell.lower().startswith(("http://", "https://")):
         return ("url",)
     if cell.lower().startswith("tcp://"):
-        return ("events", "replay")
+        return SOCKET_FIELDS
     if _NUMBER.fullmatch(cell):
         return ("speed",)
-    if cell.lower() in ROLES:
+    if cell.lower() in EngineRole.values:
         return ("role",)
     return ("name", "pool")
 
 
 def _line(number: int, text: str, fields: dict[str, str], problems: list[str]) -> PastedLine:
-    url = fields.get("url", "")
-    if not url:
-        problems.append("No URL; add one such as http://10.0.3.7:8000.")
-    name = fields.get("name") or name_of_url(url)
-    for what in ("name", "pool"):
-        word = name if what == "name" else fields.get("pool", "")
-        if word and not _SLUG.fullmatch(word):
-            problems.append(f"The {what} “{_shown(word)}” may hold only letters, digits, - and _ (64 at most).")
-    speed, trouble = _speed(fields.get("speed", ""))
-    problems += trouble
-    role = fields.get("role", "mixed").lower()
-    if role not in ROLES:
-        problems.append(f"The role “{_shown(role)}” is not known; use {', '.join(ROLES)}.")
-    pool, events, replay = (fields.get(column, "") for column in ("pool", "events", "replay"))
-    engine = PastedEngine(name, url, pool, events, replay, speed, role)
-    return PastedLine(number, text, engine if url else None, tuple(problems))
+    if "url" not in fields:
+        return PastedLine(number, text, problems=(*problems, "No URL; add one such as http://10.0.3.7:8000."))
+    fields = {"name": name_of_url(fields["url"]), **fields}
+    if "role" in fields:
+        fields["role"] = fields["role"].lower()
+    values, wrong = read_texts({name: FIELDS[name] for name in fields}, fields)
+    problems += [
+        f"{declaration_of(FIELDS[one.path]).title} “{_shown(fields[one.path])}”: {one.message}" for one in wrong
+    ]
+    return PastedLine(number, text, {**fields, **values}, tuple(problems))
 
 
 def name_of_url(url: str) -> str:
@@ -200,14 +181,6 @@ def name_of_url(url: str) -> str:
     return f"{name[:54]}-rank-{parts.fragment}" if parts.fragment else name[:64]
 
 
-def _speed(text: str) -> tuple[float, list[str]]:
-    if not text:
-        return 1.0, []
-    if not _NUMBER.fullmatch(text) or not 0 < float(text) <= 1000:
-        return 1.0, [f"The speed “{_shown(text)}” is not a number above 0 and up to 1,000."]
-    return float(text), []
-
-
 def _without_doubles(lines: Sequence[PastedLine]) -> list[PastedLine]:
     """Add a problem to lines that repeat the URL, or the name in the same pool, of an earlier line."""
     seen: dict[tuple[str, ...], int] = {}
@@ -215,8 +188,9 @@ def _without_doubles(lines: Sequence[PastedLine]) -> list[PastedLine]:
     for line in lines:
         problems = list(line.problems)
         if line.engine is not None:
-            url = line.engine.url.rstrip("/").lower()
-            for key, what in ((("url", url), "URL"), (("name", line.engine.pool, line.engine.name), "name")):
+            url = line.engine["url"].rstrip("/").lower()
+            name = (line.engine.get("pool", ""), line.engine["name"])
+            for key, what in ((("url", url), "URL"), (("name", *name), "name")):
                 first = seen.setdefault(key, line.number)
                 if first != line.number:
                     problems.append(f"Line {first} has the same {what}.")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 from controlplane.fleet.engine_addressing import engine_url_rules
-from controlplane.fleet.engine_paste import PastedEngine, PastedLine
+from controlplane.fleet.engine_paste import PastedLine
+from controlplane.fleet.engine_registration import SOCKET_FIELDS
 from controlplane.fleet.engine_url import RejectedUrlError, check_engine_url, check_kv_endpoint
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
@@ -47,7 +49,7 @@ def preview(lines: Sequence[PastedLine], default_pool: str, *, actor: Actor) -> 
     pools = {pool.slug: pool for pool in visible_pools(actor)}
     filled = [_in_pool(line, default_pool) for line in lines]
     addresses = _addresses(filled, pools)
-    names = [line.engine.name for line in filled if line.engine]
+    names = [line.engine["name"] for line in filled if line.engine]
     urls = [address.url for address in addresses]
     taken = _Taken(
         frozenset(Engine.objects.filter(name__in=names).values_list("pool__slug", "name")),
@@ -74,30 +76,19 @@ def apply(lines: Sequence[PastedLine], shown: Collection[str], default_pool: str
             left.append(line)
             continue
         try:
-            engines.append(_register(line.engine, pools[line.engine.pool], actor, why))
+            engines.append(_register(line.engine, pools[line.engine["pool"]], actor, why))
         except (InvalidFieldsError, NotAllowedError, RejectedUrlError) as error:
             left.append(_with(line, [str(error)]))
     return Applied(tuple(engines), tuple(left))
 
 
-def _register(pasted: PastedEngine, pool: Pool, actor: Actor, why: str) -> Engine:
-    return register_for_preflight(
-        pool,
-        pasted.name,
-        pasted.url,
-        kv_events_endpoint=pasted.events,
-        kv_replay_endpoint=pasted.replay,
-        speed=pasted.speed,
-        role=pasted.role,
-        actor=actor,
-        why=why,
-    )
+def _register(pasted: Mapping[str, Any], pool: Pool, actor: Actor, why: str) -> Engine:
+    fields = {name: value for name, value in pasted.items() if name not in ("pool", "name", "url")}
+    return register_for_preflight(pool, pasted["name"], pasted["url"], actor=actor, why=why, **fields)
 
 
 def _in_pool(line: PastedLine, default_pool: str) -> PastedLine:
-    if line.engine is None or line.engine.pool:
-        return line
-    return replace(line, engine=replace(line.engine, pool=default_pool))
+    return replace(line, engine={"pool": default_pool, **line.engine}) if line.engine is not None else line
 
 
 def _addresses(lines: Sequence[PastedLine], pools: Mapping[str, Pool]) -> list[_Address]:
@@ -107,14 +98,14 @@ def _addresses(lines: Sequence[PastedLine], pools: Mapping[str, Pool]) -> list[_
         engine = line.engine
         if engine is None:
             return _Address()
-        rules = engine_url_rules(pools.get(engine.pool))
+        rules = engine_url_rules(pools.get(engine["pool"]))
         problems = []
         url = ""
         try:
-            url = check_engine_url(engine.url, rules).url
+            url = check_engine_url(engine["url"], rules).url
         except RejectedUrlError as error:
             problems.append(_sentence(error))
-        for endpoint in filter(None, (engine.events, engine.replay)):
+        for endpoint in filter(None, (engine.get(name) for name in SOCKET_FIELDS)):
             try:
                 check_kv_endpoint(endpoint, rules)
             except RejectedUrlError as error:
@@ -125,17 +116,18 @@ def _addresses(lines: Sequence[PastedLine], pools: Mapping[str, Pool]) -> list[_
         return list(resolvers.map(checked, lines))
 
 
-def _problems(engine: PastedEngine, url: str, pools: dict[str, Pool], taken: _Taken, actor: Actor) -> list[str]:
+def _problems(engine: Mapping[str, Any], url: str, pools: Mapping[str, Pool], taken: _Taken, actor: Actor) -> list[str]:
     problems = []
-    pool = pools.get(engine.pool)
-    if not engine.pool:
+    slug, name = engine["pool"], engine["name"]
+    pool = pools.get(slug)
+    if not slug:
         problems.append("No pool; add one to the line or choose one for all.")
     elif pool is None:
-        problems.append(f"No pool {engine.pool}; known are {', '.join(sorted(pools)) or 'none'}.")
+        problems.append(f"No pool {slug}; known are {', '.join(sorted(pools)) or 'none'}.")
     elif not may(actor, Role.OPERATOR, pool):
-        problems.append(f"You cannot register engines in pool {engine.pool}.")
-    if (engine.pool, engine.name) in taken.names:
-        problems.append(f"Pool {engine.pool} already has an engine {engine.name}.")
+        problems.append(f"You cannot register engines in pool {slug}.")
+    if (slug, name) in taken.names:
+        problems.append(f"Pool {slug} already has an engine {name}.")
     if url in taken.urls:
         problems.append("An engine with this URL is already registered.")
     return problems

@@ -16,7 +16,8 @@ from controlplane.platform.resource.declared_field import settable_fields
 from controlplane.platform.role import Role
 from controlplane.platform.roles import require
 
-ADDRESS_FIELDS = ("url", "kv_events_endpoint", "kv_replay_endpoint")
+SOCKET_FIELDS = ("kv_events_endpoint", "kv_replay_endpoint")
+ADDRESS_FIELDS = ("url", *SOCKET_FIELDS)
 ENGINE_FIELDS = frozenset(settable_fields(Engine))
 _OURS = frozenset({"engine_id", "supervised", "source"})
 """Fields of a new engine that only the program sets."""

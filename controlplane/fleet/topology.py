@@ -11,17 +11,15 @@ from controlplane.fleet.models.region import Region
 from controlplane.fleet.sovereignty.rules import reject_while_named
 from controlplane.platform import recorded_change
 from controlplane.platform.actor import Actor
-from controlplane.platform.audit_values import fields_but
 from controlplane.platform.field_problems import check_names, problem
 from controlplane.platform.models.tenant import Tenant
+from controlplane.platform.resource.declared_field import settable_fields
 from controlplane.platform.role import Role
 from controlplane.platform.roles import require
 from controlplane.policies.models.policy import Policy
 
-REGION_FIELDS = frozenset({"name"})
-TENANT_FIELDS = frozenset({"name", "served_models"})
+REGION_FIELDS, POOL_FIELDS, TENANT_FIELDS = (frozenset(settable_fields(model)) for model in (Region, Pool, Tenant))
 MAX_MODELS = 100
-POOL_FIELDS = fields_but(Pool, "slug")
 
 
 def create_region(slug: str, name: str, *, actor: Actor, why: str = "") -> Region:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand
@@ -19,7 +20,7 @@ class ProgramCommand(BaseCommand):
     @override
     def run_from_argv(self, argv: list[str]) -> None:
         """Run the program with the arguments after the command's name."""
-        sys.exit(run_program(self.__module__.rpartition(".")[2], argv[2:]))
+        sys.exit(run_program(self.__module__.rpartition(".")[2], argv[2:], Path(argv[0]).name))
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:

@@ -13,12 +13,12 @@ PROGRAMS = {
     "simulate_sessions": "simulator.sessions.command",
 }
 """Command → the module whose `main` receives its arguments."""
-_NAMED = ("simulate", "simulate_regions", "simulate_sessions")
-"""Commands that receive the name by which they were called, for their usage message."""
 
 
-def run_program(command: str, arguments: list[str]) -> int | None:
-    """Run the command's program with unparsed arguments, and return its exit status."""
-    main = import_module(PROGRAMS[command]).main
-    status: int | None = main(arguments, f"manage.py {command}") if command in _NAMED else main(arguments)
+def run_program(command: str, arguments: list[str], caller: str) -> int | None:
+    """Run the command's program with unparsed arguments, and return its exit status.
+
+    `caller` is the command line's own name, for usage messages.
+    """
+    status: int | None = import_module(PROGRAMS[command]).main(arguments, f"{caller} {command}")
     return status

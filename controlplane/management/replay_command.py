@@ -18,13 +18,13 @@ from controlplane.project.first_run.secrets import FILE_NAME, UnsafeSecretsError
 from kvstore.transfer.tls import is_loopback
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str], prog: str) -> int:
     """Replay a trace against a gateway, and return the exit status."""
     from simulator.replay.__main__ import main as replay
 
     argv = with_recording(argv)
     lend_key(argv)
-    return replay(with_model(argv))
+    return replay(with_model(argv), prog)
 
 
 def lend_key(argv: Sequence[str]) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 
 from django.db import models
 
-_NEVER_RECORDED = frozenset({"id", "sha256", "password"})
+from controlplane.platform.resource.declared_field import FieldAccess, declaration_of
+
+_NEVER_RECORDED = frozenset({"id", "password"})
 
 
 def kind_of(thing: models.Model) -> str:
@@ -28,7 +30,7 @@ def audit_values(thing: models.Model) -> dict[str, Any]:
     return {
         field.name: _plain(getattr(thing, field.name))
         for field in thing._meta.concrete_fields
-        if field.name not in _NEVER_RECORDED
+        if field.name not in _NEVER_RECORDED and declaration_of(field).access is not FieldAccess.HIDDEN
     }
 
 

@@ -6,6 +6,7 @@ files. This module does not need Django settings, so that lightweight commands c
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
@@ -14,6 +15,8 @@ import environ
 from django.core.exceptions import ImproperlyConfigured
 
 BASE_DIR = Path(__file__).resolve().parents[2]
+PROGRAM = os.environ.get("HEADWAY_PROGRAM", "manage.py")
+"""The name of the command line in texts: `headway` if the package is installed, manage.py in a source tree."""
 _YES = frozenset({"1", "true", "yes", "on"})
 _NO = frozenset({"0", "false", "no", "off"})
 

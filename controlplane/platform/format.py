@@ -76,6 +76,11 @@ def percent(share: float | None) -> str:
     return _stepped(share, _NUMBERS["percent"])
 
 
+def brief_percent(share: float) -> str:
+    """Return a share 0..1 in percent without trailing zeros: 5 %, 12.5 %."""
+    return f"{share * 100:.3g}{NARROW_SPACE}%"
+
+
 def rate(per_s: float | None) -> str:
     """Return events per second: 4.2, 118, 1,204."""
     return _stepped(per_s, _NUMBERS["rate"])
@@ -204,3 +209,8 @@ def _in_units(value: float, base: float, units: tuple[str, ...]) -> str:
         value, step = value / base, step + 1
     digits = 0 if step == 0 or value >= 99.95 else 1 if value >= 9.995 else 2
     return f"{value:.{digits}f}{NARROW_SPACE}{units[step]}"
+
+
+def one_line(text: str) -> str:
+    """Return the text without characters that break lines or tables."""
+    return "".join(character if character.isprintable() else " " for character in text).strip()

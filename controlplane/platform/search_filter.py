@@ -10,7 +10,7 @@ from typing import Any, Self
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from controlplane.platform.one_line import one_line
+from controlplane.platform.format import one_line
 
 MAX_VALUE = 200
 

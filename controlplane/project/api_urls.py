@@ -8,7 +8,7 @@ from controlplane.access.api import api_keys, tenants
 from controlplane.access.api.audit_events import AuditEvents, OneAuditEvent
 from controlplane.automation.api import automation, engine_health
 from controlplane.fleet.api import engines, pools, regions
-from controlplane.fleet.api.sovereignty import SovereigntyRules
+from controlplane.fleet.api.regions import SovereigntyRules
 from controlplane.history.cache_locality import api as cache_locality
 from controlplane.job_runs import api as job_runs
 from controlplane.kv_nodes import api as kv_nodes

@@ -161,7 +161,7 @@ class RedisLink:
                 "bus_lost",
                 level=logging.WARNING,
                 reason=reason,
-                remedy="serving continues from the last known state; check the server in REDIS_URL",
+                remedy="serving continues from the last known state; check the server in REDIS_URL, or log/bus.log",
             )
 
     async def _follow(self, pattern: str) -> None:

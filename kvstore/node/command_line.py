@@ -1,4 +1,4 @@
-"""`manage.py node`: runs a node manager, or asks one to purge a tenant.
+"""Run a node manager, or ask one to purge a tenant.
 
 The secret that nodes and their clients share comes from HEADWAY_KV_SECRET or the file that HEADWAY_KV_SECRET_FILE
 names; an API key for the control plane from HEADWAY_API_KEY. Beyond loopback a node serves over TLS only.
@@ -34,9 +34,9 @@ class SettingError(ValueError):
     """An option or a variable is missing or invalid. The message states the remedy."""
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str], prog: str = "node") -> int:
     """Serve until SIGINT or SIGTERM. Return 2 if a setting is missing or invalid, 1 if the drain timed out."""
-    options = _parser().parse_args(arguments)
+    options = _parser(prog).parse_args(arguments)
     logging.basicConfig(level="INFO", format="%(levelname)s %(name)s %(message)s")
     try:
         return _purge(options) if options.purge is not None else _serve(settings_of(options))
@@ -130,8 +130,8 @@ def _tls(options: argparse.Namespace) -> TlsFiles | None:
         raise SettingError(str(error)) from error
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="manage.py node", description=__doc__)
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="address to serve on")
     add("--port", type=int, default=8470)

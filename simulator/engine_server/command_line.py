@@ -20,10 +20,12 @@ from simulator.engine_server.server import EngineServer, bind
 from simulator.engine_server.settings import EngineSettings
 from simulator.parent_death import die_with_parent
 
+MODULE = "python -m simulator.engine_server"
 
-def main(argv: Sequence[str] | None = None) -> None:
+
+def main(argv: Sequence[str] | None = None, prog: str = MODULE) -> None:
     """Run one engine until SIGTERM or SIGINT. For an invalid setting, exit with a message and status 1."""
-    options = parser().parse_args(argv)
+    options = parser(prog).parse_args(argv)
     if options.data_parallel_size > 1 and (options.flavor != "vllm" or options.kv_node):
         raise SystemExit("simulated engine: several ranks are for --flavor vllm without --kv-node only")
     if options.lora and (options.flavor != "vllm" or options.kv_node):
@@ -73,10 +75,10 @@ def read_settings(options: argparse.Namespace) -> EngineSettings:
     return EngineSettings(**named_alike | others)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str = MODULE) -> argparse.ArgumentParser:
     """Return the command line parser."""
     made = argparse.ArgumentParser(
-        prog="python -m simulator.engine_server",
+        prog=prog,
         description="A simulated inference engine with vLLM's HTTP API, metrics, and KV events.",
     )
     add = made.add_argument

@@ -112,11 +112,9 @@ class _Run:
         self._progress.update(self._counter)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, prog: str = "python -m simulator.replay") -> int:
     """Parse `argv`, run the replay, and print the summary; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m simulator.replay", description="Replay a request trace against an OpenAI-compatible server."
-    )
+    parser = argparse.ArgumentParser(prog=prog, description="Replay a trace against an OpenAI-compatible server.")
     add_arguments(parser)
     return run(parser.parse_args(argv))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser import sign_in, watched_page
+from tests.browser import sign_in, watched_page, write_json
 from tests.controlplane.simulated_engine import SimulatedEngine
 from tests.program import Program
 from tests.web.axe import serious_violations
@@ -126,7 +126,7 @@ def every_error_of_a_draft_is_listed_with_its_path(cast: Cast) -> None:
     page.goto(f"{cast.program.url}/policies/default")
     page.fill('[name="ttft_slo_s"]', "9000")
     page.fill('[name="prefill_window_tokens"]', "many")
-    page.fill("#edit-pane .cm-content", page.input_value("#document").replace('"late_last"', '"late_lst"'))
+    write_json(page, page.input_value("#document").replace('"late_last"', '"late_lst"'))
     page.click("#publish")
     errors = page.locator("#error-summary li")
     expect(errors).to_have_count(3)

@@ -24,10 +24,11 @@ from controlplane.platform.outage.bus_revocations import bus_revocations
 from controlplane.platform.revisions import StaleRevisionError
 from controlplane.platform.role import ALL_POOLS, Role
 from gateway.bus.bus import BusAwayError
-from web.access.key_form import change_fields, creation_fields, typed_changes, typed_values
+from web.access.key_form import CHANGED, change_fields, creation_fields, typed_key
 from web.access.page import PAGE_ROWS, access_page, admins_only
 from web.shell.console_request import asked, console_actor, go, kept, listed, row_number, sent, typed_fields, why
 from web.shell.form_field import filled, general_problem
+from web.shell.resource_form import typed_values
 
 ADDRESS = "/access/keys"
 SOON = timedelta(days=7)
@@ -49,8 +50,7 @@ def keys(request: HttpRequest) -> HttpResponse:
 def change_key(request: HttpRequest, key_id: str) -> HttpResponse:
     """Change a key's name, scopes and limits."""
     key = get_object_or_404(ApiKey.objects.select_related("tenant"), key_id=key_id)
-    problems: list[FieldProblem] = []
-    changes = typed_changes(request.POST, problems, key.role)
+    changes, problems = typed_values(CHANGED, request.POST)
     try:
         if problems:
             raise InvalidFieldsError(problems)
@@ -81,8 +81,7 @@ def revoke_key(request: HttpRequest, key_id: str) -> HttpResponse:
 
 
 def _create(request: HttpRequest) -> HttpResponse:
-    problems: list[FieldProblem] = []
-    values = typed_values(request.POST, problems)
+    values, problems = typed_key(request.POST)
     tenant = Tenant.objects.filter(slug=sent(request, "tenant")).first()
     if tenant is None:
         problems.append(FieldProblem("tenant", "Choose a tenant."))

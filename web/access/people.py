@@ -19,8 +19,7 @@ from controlplane.access import people as service
 from controlplane.access.sessions import sign_out_everywhere
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
-from controlplane.platform.format import moment
-from controlplane.platform.one_line import one_line
+from controlplane.platform.format import moment, one_line
 from controlplane.platform.role import ALL_POOLS, Role
 from web.access.key_form import pool_options
 from web.access.page import PAGE_ROWS, access_page, admins_only

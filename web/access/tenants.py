@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from django.db.models import Count, Q
@@ -15,22 +14,15 @@ from controlplane.fleet.topology import change_tenant, create_tenant, delete_ten
 from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError
 from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.recorded_change import InUseError
+from controlplane.platform.resource.declared_field import settable_fields
 from controlplane.platform.revisions import StaleRevisionError
 from web.access.page import PAGE_ROWS, access_page, admins_only
-from web.shell.console_request import asked, console_actor, go, kept, listed, row_number, sent, typed_fields, why
+from web.shell.console_request import asked, console_actor, go, kept, listed, row_number, typed_fields, why
 from web.shell.form_field import FormField, filled, general_problem
+from web.shell.resource_form import form_fields, typed_values
 
 ADDRESS = "/access/tenants"
-_SLUG = FormField(
-    "slug",
-    "Id",
-    help="Lowercase letters, digits, - and _. Cannot be changed later.",
-    limit=64,
-)
-_NAME = FormField("name", "Name", required=True, limit=120)
-_MODELS = FormField(
-    "served_models", "Models", help="Served models that its keys may use, comma-separated. Empty: all.", limit=4000
-)
+_CREATED, _CHANGED = settable_fields(Tenant, creating=True), settable_fields(Tenant)
 _WHY = FormField("why", "Why", help="Optional; for the audit.", limit=200)
 
 
@@ -40,11 +32,11 @@ def tenants(request: HttpRequest) -> HttpResponse:
     """List the tenants; on POST add a tenant."""
     if request.method != "POST":
         return _page(request)
-    slug, name = sent(request, "slug"), sent(request, "name")
+    values, problems = typed_values(_CREATED, request.POST)
     try:
-        create_tenant(
-            slug, name or slug, served_models=_models(request), actor=console_actor(request), why=why(request)
-        )
+        if problems:
+            raise InvalidFieldsError(problems)
+        slug = create_tenant(**values, actor=console_actor(request), why=why(request)).slug
     except InvalidFieldsError as error:
         return _page(request, creating=True, problems=error.problems, status=422)
     return go(ADDRESS, tenant=slug, said="tenant-created")
@@ -55,11 +47,11 @@ def tenants(request: HttpRequest) -> HttpResponse:
 def rename_tenant(request: HttpRequest, slug: str) -> HttpResponse:
     """Change the tenant's name and its allowed models."""
     tenant = get_object_or_404(Tenant, slug=slug)
-    changes: dict[str, Any] = {"name": sent(request, "name")}
-    if "served_models" in request.POST:
-        changes["served_models"] = _models(request)
+    changes, problems = typed_values(_CHANGED, request.POST)
     revision = row_number(request.POST.get("revision"))
     try:
+        if problems:
+            raise InvalidFieldsError(problems)
         change_tenant(tenant, changes, actor=console_actor(request), expected=revision, why=why(request))
     except InvalidFieldsError as error:
         return _page(request, opened=tenant, problems=error.problems, status=422)
@@ -99,7 +91,7 @@ def _page(
     shown = _counted().filter(slug=slug).first() if slug else None
     creating = creating or (request.method != "POST" and "new" in request.GET)
     typed = typed_fields(request) if keep_typed else {}
-    fields = [_SLUG, _NAME, _MODELS, _WHY] if creating else _change_fields(shown)
+    fields = [*form_fields(_CREATED), _WHY] if creating else [*form_fields(_CHANGED, shown), _WHY] if shown else []
     return access_page(
         request,
         "tenants",
@@ -120,17 +112,3 @@ def _counted() -> Any:
     return Tenant.objects.annotate(
         keys=Count("api_keys", filter=Q(api_keys__revoked_at=None)), all_keys=Count("api_keys")
     )
-
-
-def _change_fields(tenant: Tenant | None) -> list[FormField]:
-    if tenant is None:
-        return []
-    return [
-        replace(_NAME, chosen=(tenant.name,)),
-        replace(_MODELS, chosen=(", ".join(tenant.served_models),)),
-        _WHY,
-    ]
-
-
-def _models(request: HttpRequest) -> list[str]:
-    return [name for part in request.POST.get("served_models", "")[:4000].split(",") if (name := part.strip())]

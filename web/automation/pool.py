@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -20,13 +21,43 @@ from controlplane.platform.roles import may
 from gateway.contracts.fleet_sample import EngineSample, PoolSample
 from planning.documents.scaling_document import ScalingDocument
 from web.automation.actions import SHOWN_ENDED, SHOWN_OPEN, action_row
-from web.automation.cards import automation_cards, last_changes
-from web.automation.verdict import verdict
-from web.automation.words import MODES, TITLES
+from web.automation.cards import AutomationCard, automation_cards, last_changes
+from web.automation.words import MODES, TITLES, action_words
 from web.fleet.topology.drains import drain_watch
 from web.fleet.topology.drawer import FRESH_S
 from web.live.engine_health import watched
 from web.live.feed import fleet_feed
+
+
+def verdict(pool: Pool, state: PoolAutomationState, cards: Sequence[AutomationCard], now: datetime) -> tuple[str, str]:
+    """Return the most important fact about the pool's automation in emphasized words, then the other facts."""
+    if state.frozen:
+        since = moment(state.changed_at, now)
+        when = f" by {state.changed_by}, {since.ago}" if since is not None else ""
+        why = f": {state.why}" if state.why else ""
+        return ("Frozen.", f"Automations of {pool.name} take no action. Frozen{when}{why}.")
+    if state.engines["failed"]:
+        failed = count(state.engines["failed"], "engine")
+        return (f"{failed} failed.", _sizes(state))
+    if state.override_until is not None:
+        return ("Engine count fixed.", _sizes(state))
+    if state.actions:
+        first = state.actions[0]
+        does = action_words(first.kind, first.role if first.role != "mixed" else "", first.engine_name)
+        more = f" and {count(len(state.actions) - 1, 'more action')}" if len(state.actions) > 1 else ""
+        return ("Changing.", f"{does}{more}. {_sizes(state)}")
+    advice = [card for card in cards if card.mode == "Advises" and not card.idle]
+    if advice:
+        return (f"{advice[0].title}:", advice[0].state[0].lower() + advice[0].state[1:])
+    acting = [card.title.lower() for card in cards if card.mode == "Acts"]
+    steered = f"Automatic: {', '.join(acting)}." if acting else "No automation is active."
+    return ("Steady.", f"{_sizes(state)} {steered}")
+
+
+def _sizes(state: PoolAutomationState) -> str:
+    counts = state.engines
+    return f"{counts['running']} of {count(counts['desired'], 'desired engine')} running."
+
 
 SHOWN_PLANS = 20
 UNKNOWN = "—"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 from django.urls import reverse
 
@@ -15,7 +16,6 @@ from controlplane.automation.reading import automation_statuses
 from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.fleet.models.pool import ActuatorKind, Pool
 from controlplane.platform.field_problems import FieldProblem
-from controlplane.platform.format import count, sentence
 from web.automation.words import TITLES, action_words, change_words
 from web.shell.form_field import NUMBER, SELECT, FieldOption, FormField, filled, general_problem
 
@@ -31,17 +31,24 @@ LENGTHS = (
 
 @dataclass(frozen=True, slots=True)
 class AutomationQuestion:
-    """One confirmation form; `action` is the URL of the form."""
+    """One confirmation form. The template of its kind has the title, the effects, and the button."""
 
-    title: str
-    button: str
+    kind: str
+    pool: Pool
     action: str
-    effects: tuple[tuple[str, str], ...]
+    """URL of the form."""
+    facts: Mapping[str, object] = field(default_factory=dict)
+    """What the sentences of its kind mention."""
     fields: tuple[FormField, ...] = (WHY,)
     hidden: tuple[tuple[str, str], ...] = ()
     problem: str = ""
     preview: Mapping[str, int] = field(default_factory=dict)
     """Current, smallest, and largest number of engines; the page explains the effect of the typed number."""
+
+    @property
+    def template(self) -> str:
+        """Name of the template."""
+        return f"automation/ask/{self.kind}.html"
 
     def rejected(
         self, problems: Sequence[FieldProblem], typed: Mapping[str, Sequence[str]], more: str = ""
@@ -53,9 +60,11 @@ class AutomationQuestion:
 
 def ask(pool: Pool, do: str, query: Mapping[str, str], now: datetime) -> AutomationQuestion | None:
     """Return the form that the URL names; None if it names no form."""
-    simple = {"freeze": _freeze, "unfreeze": _unfreeze, "override": _override, "end-override": _end_override}
-    if do in simple:
-        return simple[do](pool)
+    if do in ("freeze", "unfreeze", "end-override"):
+        waiting = EngineAction.objects.filter(pool=pool, state__in=(ActionState.WANTED, ActionState.DRAINING))
+        return _of_pool(pool, do, facts={"waiting": waiting.count()} if do == "freeze" else {})
+    if do == "override":
+        return _override(pool)
     if do == "follow":
         return _follow(pool, query.get("job", ""), now)
     if do in ("confirm", "withdraw"):
@@ -65,30 +74,11 @@ def ask(pool: Pool, do: str, query: Mapping[str, str], now: datetime) -> Automat
     return None
 
 
-def _freeze(pool: Pool) -> AutomationQuestion:
-    waiting = EngineAction.objects.filter(pool=pool, state__in=(ActionState.WANTED, ActionState.DRAINING)).count()
+def _of_pool(pool: Pool, do: str, **parts: Any) -> AutomationQuestion:
+    stored = getattr(pool, "automation", None)
+    revision = str(stored.revision if stored is not None else 1)
     return AutomationQuestion(
-        f"Freeze {pool.name}?",
-        f"Freeze {pool.name}",
-        reverse("automation-freeze", args=[pool.slug]),
-        (
-            ("Automations", "keep planning, take no action"),
-            ("Actions", f"{count(waiting, 'action')} not yet started will be canceled" if waiting else "none pending"),
-            ("Quarantines", "unchanged; the gateway's circuit breaker continues"),
-            ("Takes effect", "with the next evaluation, within 5 s"),
-            ("Undo", "unfreeze it at any time"),
-        ),
-        hidden=_revision(pool),
-    )
-
-
-def _unfreeze(pool: Pool) -> AutomationQuestion:
-    return AutomationQuestion(
-        f"Unfreeze {pool.name}?",
-        f"Unfreeze {pool.name}",
-        reverse("automation-unfreeze", args=[pool.slug]),
-        (("Automations", "continue by policy from the current state"), ("Undo", "freeze it again")),
-        hidden=_revision(pool),
+        do, pool, reverse(f"automation-{do}", args=[pool.slug]), hidden=(("revision", revision),), **parts
     )
 
 
@@ -121,31 +111,11 @@ def _override(pool: Pool) -> AutomationQuestion:
         options=LENGTHS,
         chosen=("3600",),
     )
-    return AutomationQuestion(
-        f"Fix the engine count of {pool.name}?",
-        "Fix engine count",
-        reverse("automation-override", args=[pool.slug]),
-        (
-            (
-                "Engines",
-                f"{len(roles)} now; Headway starts or drains engines to reach the number, even in advise mode",
-            ),
-            ("Cooldowns, budget", "ignored; the policy's bounds apply"),
-            ("Undo", "end the override at any time"),
-        ),
-        (engines, *([prefill] if set(roles) - {"mixed"} else []), length, WHY),
-        hidden=_revision(pool),
+    return _of_pool(
+        pool,
+        "override",
+        fields=(engines, *([prefill] if set(roles) - {"mixed"} else []), length, WHY),
         preview={"now": len(roles), "least": least, "most": bounds.max_engines},
-    )
-
-
-def _end_override(pool: Pool) -> AutomationQuestion:
-    return AutomationQuestion(
-        "End the override?",
-        "End the override",
-        reverse("automation-end-override", args=[pool.slug]),
-        (("Automations", "resume by policy"), ("Engines", "unchanged until a plan changes their number")),
-        hidden=_revision(pool),
     )
 
 
@@ -157,19 +127,14 @@ def _follow(pool: Pool, job: str, now: datetime) -> AutomationQuestion | None:
     if not key or advising.in_force != "advise":
         return None
     names = dict(Engine.objects.filter(pool=pool).values_list("engine_id", "name"))
-    reasons = tuple(("Because", sentence(item["text"])) for item in advising.plan.get("reasons", ())[:3])
-    return AutomationQuestion(
-        f"Follow this advice ({TITLES[job]}) now?",
-        "Do it now",
-        reverse("automation-follow", args=[pool.slug]),
-        (
-            ("Advice", sentence(change_words(job, advising.plan, names))),
-            *reasons,
-            ("Actuator", f"{ActuatorKind(pool.actuator).label.lower()}"),
-            ("Undo", "cancel its actions while they are pending"),
-        ),
-        hidden=(("job", job), ("advice", key)),
-    )
+    facts = {
+        "title": TITLES[job],
+        "advice": change_words(job, advising.plan, names),
+        "reasons": [item["text"] for item in advising.plan.get("reasons", ())[:3]],
+        "actuator": ActuatorKind(pool.actuator).label,
+    }
+    address = reverse("automation-follow", args=[pool.slug])
+    return AutomationQuestion("follow", pool, address, facts, hidden=(("job", job), ("advice", key)))
 
 
 def _of_action(pool: Pool, do: str, key: str) -> AutomationQuestion | None:
@@ -178,52 +143,13 @@ def _of_action(pool: Pool, do: str, key: str) -> AutomationQuestion | None:
         return None
     words = action_words(action.kind, action.role if action.role != "mixed" else "", action.engine_name)
     address = reverse(f"automation-action-{do}", args=[pool.slug, action.key])
-    if do == "confirm":
-        effects: tuple[tuple[str, str], ...] = (
-            ("Action", words),
-            (
-                "Then",
-                "the action ends when the engine serves"
-                if action.kind == "start"
-                else "the engine is removed or changes its role",
-            ),
-        )
-        return AutomationQuestion(f"{words}: done?", "Mark done", address, effects)
-    back = "returns to service" if action.kind != "start" and action.engine_name else "is not started"
-    subject = action.engine_name or "the engine"
-    effects = (("Action", words), (subject[:1].upper() + subject[1:], back))
-    return AutomationQuestion("Cancel the action?", "Cancel action", address, effects)
+    return AutomationQuestion(do, pool, address, {"action": action, "words": words})
 
 
 def _of_engine(pool: Pool, do: str, engine_id: str) -> AutomationQuestion | None:
     engine = Engine.objects.filter(pool=pool, engine_id=engine_id[:64]).first()
     if engine is None:
         return None
-    address = reverse(f"automation-{do}", args=[pool.slug, engine.engine_id])
-    if do == "quarantine":
-        return AutomationQuestion(
-            f"Quarantine {engine.name}?",
-            f"Quarantine {engine.name}",
-            address,
-            (
-                ("New requests", "go to the other engines of the pool"),
-                ("In flight", "continues there"),
-                ("Probing", "continues"),
-                ("Lasts", "until it is returned to service"),
-            ),
-        )
     return AutomationQuestion(
-        f"Return {engine.name} to service?",
-        f"Return {engine.name} to service",
-        address,
-        (
-            ("New requests", "at once, with its full share"),
-            ("Engine health", "exempts it for 10 minutes"),
-            ("Undo", "quarantine it again"),
-        ),
+        do, pool, reverse(f"automation-{do}", args=[pool.slug, engine.engine_id]), {"engine": engine}
     )
-
-
-def _revision(pool: Pool) -> tuple[tuple[str, str], ...]:
-    stored = getattr(pool, "automation", None)
-    return (("revision", str(stored.revision if stored is not None else 1)),)

@@ -14,10 +14,9 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.history.cache_locality.intake import PoolCacheReport, cache_locality_intake
 from controlplane.history.cache_locality.rings import engine_id_of
 from controlplane.platform.format import count, span
-from web.history.cache_locality_hits import hits_finding, hits_picture, pool_hits
+from web.history.cache_locality_hits import WINDOWS, hits_finding, hits_picture, pool_hits, ttft_picture
 from web.history.cache_locality_prefixes import Link, prefix_finding, prefix_picture
 from web.history.cache_locality_rings import rings_picture
-from web.history.cache_locality_ttft import WINDOWS, ttft_picture
 from web.shell.console_request import asked, console_actor, with_query
 from web.shell.frame import shell_context
 from web.shell.shown_pools import shown_pool, shown_pools

@@ -1,15 +1,63 @@
-"""Predicted against reported cache hits per engine and request, with the resulting trust and its reason."""
+"""Time to first token by part, and predicted against reported cache hits with the resulting trust, per engine."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from controlplane.platform.format import count, percent, short, span
-from gateway.contracts.cache_locality_sample import EngineCacheLocality, PoolCacheLocality
+from controlplane.platform.format import count, duration, percent, short, span
+from gateway.contracts.cache_locality_sample import EngineCacheLocality, PoolCacheLocality, SplitMean
 from gateway.pools.engines.hit_words import CAUSE_TITLES
-from web.shell.chart import place, x, y
+from web.history.cache_locality_prefixes import Link
+from web.shell.chart import bars, place, ticks, x, y
 from web.shell.console_request import with_query
+
+WINDOWS = {"1": 60.0, "5": 300.0, "15": 900.0}
+MAX_ROWS = 40
+
+
+def ttft_picture(locality: PoolCacheLocality, window: str, link: Link) -> dict[str, Any]:
+    """Return the chart for a span of WINDOWS; engines without requests in the span are omitted."""
+    spans = [
+        (engine, split)
+        for engine in locality.engines
+        for split in engine.split
+        if abs(split.span_s - WINDOWS[window]) < 1
+    ]
+    spans.sort(key=lambda item: (-_total(item[1].p90), item[0].name))
+    end_s = 1.04 * max([0.001, *(max(_total(split.mean), _total(split.p90)) for _, split in spans)])
+    rows = [
+        {
+            "name": engine.name,
+            "slow": with_query("/decisions", pool=locality.pool_id, engine=engine.name, late=1),
+            "requests": split.requests,
+            "mean": _side(split.mean, end_s),
+            "p90": _side(split.p90, end_s),
+        }
+        for engine, split in spans[:MAX_ROWS]
+    ]
+    return {
+        # Words, address, and whether it is shown.
+        "windows": [(f"{item} min", link(window=item), item == window) for item in WINDOWS],
+        "rows": rows,
+        "left_out": len(spans) - len(rows),
+        "ticks": [(place(100 * tick / end_s), duration(tick) if tick else "0") for tick in ticks(end_s)],
+        "summary": "; ".join(
+            f"{row['name']} mean {duration(row['mean']['total_s'])}, p90 {duration(row['p90']['total_s'])}"
+            for row in rows[:8]
+        ),
+    }
+
+
+def _side(parts: SplitMean, end_s: float) -> dict[str, Any]:
+    terms = (("queue", parts.queue_s), ("transfer", parts.transfer_s), ("prefill", parts.prefill_s))
+    total_s = _total(parts)
+    return {"bars": bars(terms, end_s), "total_s": total_s, "cells": [*(length for _, length in terms), total_s]}
+
+
+def _total(parts: SplitMean) -> float:
+    return parts.queue_s + parts.transfer_s + parts.prefill_s
+
 
 MAX_TWIN = 60
 _TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)

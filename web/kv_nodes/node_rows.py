@@ -2,15 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
 from controlplane.kv_nodes.models.kv_node import LIVE, KvNode, KvNodeState
+from controlplane.platform.format import count, some_names
 from kvstore.node.node_report import NodeReport, TierReport
+from planning.kv_moves.compression_advice import CompressionAdvice, compression_advice
 from routing.values.prepared_struct import prepared
+
+
+def finding(rows: Sequence[NodeRow]) -> dict[str, Any]:
+    """Return one sentence about these nodes, its shape, and the totals of all serving nodes."""
+    text, shape = _sentence(rows)
+    live = [row for row in rows if row.live]
+    hits, misses = sum(row.hits for row in live), sum(row.report.misses for row in live)
+    return {
+        "text": text,
+        "shape": shape,
+        "blocks": sum(row.report.blocks for row in live),
+        "used": sum(tier.used_slots * row.slot_bytes for row in live for tier in row.report.tiers),
+        "hits": hits,
+        "asked": hits + misses,
+        "sent": sum(link.sent_bytes for row in live for link in row.report.links),
+        "corrupt": sum(row.corrupt for row in live),
+        "repaired": sum(row.report.repaired for row in live),
+    }
+
+
+def _sentence(rows: Sequence[NodeRow]) -> tuple[str, str]:
+    if not rows:
+        return "No KV nodes", "removed"
+    short = [row.name for row in rows if row.live and row.disk_is_full]
+    said = (
+        ([row.name for row in rows if row.state == KvNodeState.SILENT], "{} is silent.", "{} are silent.", "lost"),
+        ([row.name for row in rows if row.corrupt], *2 * ("Corrupt copies on {}.",), "degraded"),
+        (short, *2 * ("No disk space for the whole tier on {}.",), "degraded"),
+        ([row.name for row in rows if row.state == KvNodeState.DRAINING], "{} drains.", "{} drain.", "draining"),
+    )
+    for names, of_one, of_many, shape in said:
+        if names:
+            return (of_one if len(names) == 1 else of_many).format(some_names(names, 3)), shape
+    serving = sum(row.state == KvNodeState.SERVING for row in rows)
+    if serving == len(rows):
+        return f"{count(serving, 'KV node')} {'serves' if serving == 1 else 'serve'}.", "serving"
+    return f"{serving} of {count(len(rows), 'KV node')} serve.", "serving"
+
+
+def compression_rows(nodes: Sequence[NodeRow]) -> list[tuple[NodeRow, CompressionAdvice, int]]:
+    """Return node, advice, and reads of each node that reports an SSD tier, the busiest first.
+
+    Compression gains nothing on a node that read nothing.
+    """
+    rows = [
+        (node, compression_advice(node.report.disk_busy), tier.hits)
+        for node in nodes
+        if node.live
+        for tier in node.report.tiers
+        if tier.medium == "STORAGE"
+    ]
+    return sorted(rows, key=lambda row: (-row[1].disk_busy, row[0].name))
+
 
 SHAPES = {
     KvNodeState.SERVING: "serving",

@@ -20,14 +20,10 @@ from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.recorded_change import InUseError
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
-from web.kv_nodes.advisory_rows import advisory_table
-from web.kv_nodes.compression_rows import compression_rows
-from web.kv_nodes.finding import finding
 from web.kv_nodes.load_advice import TOKENS, load_advice
-from web.kv_nodes.move_rows import order_table
-from web.kv_nodes.node_rows import node_row
-from web.kv_nodes.pin_rows import SHOWN, left_out, pin_rows
-from web.kv_nodes.prefix_rows import prefix_rows
+from web.kv_nodes.move_rows import advisory_table, order_table
+from web.kv_nodes.node_rows import compression_rows, finding, node_row
+from web.kv_nodes.prefix_rows import SHOWN_PINS, left_out, pin_rows, prefix_rows
 from web.kv_nodes.transfer_matrix import transfer_matrix
 from web.shell.console_request import asked, console_actor, go, sent, why
 from web.shell.frame import shell_context
@@ -99,7 +95,7 @@ def _page(request: HttpRequest, *, problem: str = "", status: int = 200) -> Http
         prefixes=prefix_rows(Pool.objects.order_by("name"), [row.name for row in rows if row.live], now.timestamp()),
         scale=(BYTES_PER_TOKEN, RATIO) if any(supervised for *_, supervised in users) else None,
         now=now,
-        pins=pins[:SHOWN],
+        pins=pins[:SHOWN_PINS],
         more_pins=left_out(rows),
         may_delete=may(actor, Role.OPERATOR),
         unpinning=next((row for row in pins if (row.node.name, row.pin.name, row.pin.tenant) == pin), None),

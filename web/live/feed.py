@@ -20,8 +20,7 @@ from gateway.contracts.wire import UnreadableMessageError
 from web.live.frames import encode_column, encode_keyframe, topology
 from web.live.history import COLUMN_S, FleetHistory, RemovedEngine, ScopedHistory, scoped_removed
 from web.live.scope import Scope, scoped_column, scoped_markers, scoped_sample
-from web.live.steady_verdict import SteadyVerdict
-from web.live.verdict import FleetVerdict, judge
+from web.live.verdict import FleetVerdict, SteadyVerdict, judge
 from web.live.viewer import Viewer
 
 logger = logging.getLogger(__name__)

@@ -12,11 +12,27 @@ from controlplane.history.collector import FINE_S
 from controlplane.history.merge import merge
 from controlplane.history.roster import NO_ENGINES, HistoryRoster
 from controlplane.history.window import FleetWindow
+from gateway.contracts.cache_locality_sample import PoolCacheLocality
 from gateway.contracts.fleet_sample import FleetSample
-from web.live.missing_prefix import missing_prefix
 from web.live.peak_strip import PeakStrip
 from web.live.recent_state import LatenessWatch, RecentState, recent_state
 from web.live.scope import Scope, scoped_column, scoped_markers, scoped_sample
+
+KEY_DIGITS = 6
+"""Number of hex digits that name a key in a sentence, as on the Cache locality page."""
+
+
+def missing_prefix(pool: PoolCacheLocality, engine_id: str) -> str:
+    """Return the start of the key of the most used prefix that most other engines hold, but this one does not."""
+    others = [item for item in pool.accepting if item != engine_id]
+    lacking = [
+        prefix
+        for prefix in pool.prefixes
+        if engine_id not in prefix.holders and 2 * sum(other in prefix.holders for other in others) > len(others)
+    ]
+    most = max(lacking, key=lambda prefix: (prefix.requests, prefix.key), default=None)
+    return most.key[:KEY_DIGITS] if most is not None else ""
+
 
 COLUMN_S = 2.0
 COLUMNS = 150

@@ -8,12 +8,24 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from controlplane.history.annotation import Annotation
-from controlplane.platform.format import clock_time, count, duration, percent, rate, setting, some_names, span
+from controlplane.platform.format import (
+    NARROW_SPACE,
+    clock_time,
+    count,
+    duration,
+    percent,
+    rate,
+    setting,
+    some_names,
+    span,
+)
 from controlplane.platform.live_fleet.deciding_alone import REMEDY, deciding_alone, named
 from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample, Lateness, PoolSample
+from routing.values import reasons
 from web.live.recent_state import MEAN_S, NO_RECENT_STATE, RecentState
-from web.live.rejection_words import rejected_words
 
+STAYS_S = 5.0
+"""Seconds for which a sentence stays, so that it can be read, unless an engine is lost."""
 ON_TIME_TARGET = 0.90
 """Share of requests within the TTFT SLO that counts as goodput; below it the fleet is in trouble."""
 QUIET = "No problems."
@@ -27,6 +39,17 @@ STILL_NOTABLE = 0.7
 """The engine named as the busiest stays named until it falls below this share of both limits."""
 BETTER_BY = 0.02
 """An on-time share this far above its lowest value counts as improving."""
+_REJECTIONS = {
+    reasons.NO_ENGINE: "no engine available",
+    reasons.QUEUE_FULL: "queue full",
+    reasons.GATEWAY_LATE: "gateway late",
+    reasons.WAIT_EXPIRED: "max wait reached",
+    reasons.DEADLINE_PASSED: "deadline passed",
+    reasons.INFEASIBLE: "SLO-infeasible",
+    reasons.PREFILL_OVERLOAD: "prefill overloaded",
+    reasons.DECODE_OVERLOAD: "decode overloaded",
+}
+"""Rejection codes in a tile's few words; frontend/fleet/queue/queue_figures.js writes the same."""
 
 
 class FleetVerdict(msgspec.Struct, frozen=True, gc=False):
@@ -292,3 +315,45 @@ def _on_time(sample: FleetSample, *, lower: bool = False) -> str:
         return "no requests" if lower else "No requests"
     share = sum(on_time * requests for on_time, requests in known) / weight
     return f"{percent(share)} on time"
+
+
+class SteadyVerdict:
+    """Mutable state: the current sentence, and since when it is shown."""
+
+    def __init__(self) -> None:
+        self._shown: FleetVerdict | None = None
+        self._at = 0.0
+
+    @property
+    def shown(self) -> FleetVerdict | None:
+        """The current sentence."""
+        return self._shown
+
+    def show(self, verdict: FleetVerdict, at: float) -> FleetVerdict:
+        """Return the sentence to show at Unix second `at`: the new one after the previous one was shown for STAYS_S.
+
+        A lost engine is reported at once.
+        """
+        # Below 0 the clock was set back: the sentence would stay until its time is reached again.
+        keeps = 0 <= at - self._at < STAYS_S and not (_is_lost(verdict) and not _is_lost(self._shown))
+        if self._shown is None or (verdict != self._shown and not keeps):
+            self._shown, self._at = verdict, at
+        return self._shown
+
+
+def _is_lost(verdict: FleetVerdict | None) -> bool:
+    return verdict is not None and verdict.shape == "lost" and bool(verdict.engine_id)
+
+
+def rejection_word(code: str) -> str:
+    """Return a rejection code in words; an unknown code is returned unchanged."""
+    return _REJECTIONS.get(code, code.replace("_", " "))
+
+
+def rejected_words(rejections: Mapping[str, float]) -> str:
+    """Return the rejection rate and its main reason: "29 /s rejected, mostly queue full"; "" without rejections."""
+    if not rejections:
+        return ""
+    often = max(sorted(rejections), key=lambda code: rejections[code])
+    mostly = "mostly " if len(rejections) > 1 else ""
+    return f"{rate(sum(rejections.values()))}{NARROW_SPACE}/s rejected, {mostly}{rejection_word(often)}"

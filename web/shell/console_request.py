@@ -11,7 +11,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from controlplane.platform.actor import CONSOLE, Actor
-from controlplane.platform.one_line import one_line
+from controlplane.platform.format import one_line
 from controlplane.platform.request_actor import actor_of
 
 _NO_WORDS: Mapping[str, str] = {}

@@ -13,6 +13,7 @@ from django.shortcuts import render
 
 from controlplane.platform.api.error_answers import database_away
 from controlplane.platform.api.problem import MEDIA_TYPE
+from controlplane.platform.environment import PROGRAM
 from controlplane.platform.format import byte_size
 from controlplane.platform.outage.unwritable import Cause, cause_of, database_writes
 from controlplane.platform.request_actor import request_id_of
@@ -59,7 +60,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 _AWAY = (
     "Requests are still routed: gateways need no database. Changes are rejected until it is back. Check the server at "
-    "DATABASE_URL, and run manage.py doctor. No restart is needed."
+    f"DATABASE_URL, and run {PROGRAM} doctor. No restart is needed."
 )
 _BUSY = (
     "Other writes blocked it for too long. Nothing was changed; try again. Requests are still routed: gateways need "
@@ -69,14 +70,14 @@ _BUSY = (
 
 _SERVES_ON = "Requests are still routed: gateways need no database. Nothing was changed, and no restart is needed. "
 _REVOKE = (
-    "To revoke an API key now, use its page under Access, or manage.py revoke_key; both work without the database."
+    f"To revoke an API key now, use its page under Access, or {PROGRAM} revoke_key; both work without the database."
 )
 _SAID = {
     Cause.AWAY: ("The database does not answer", _AWAY),
     Cause.BUSY: ("The database is busy", _BUSY),
     Cause.FULL: (
         "The database’s disk is full",
-        f"{_SERVES_ON}Free space on its file system: the state directory’s, or the database server’s. manage.py doctor "
+        f"{_SERVES_ON}Free space on its file system: the state directory’s, or the database server’s. {PROGRAM} doctor "
         f"reports the free space and what uses the rest. {_REVOKE}",
     ),
     Cause.READ_ONLY: (

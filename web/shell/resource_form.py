@@ -31,11 +31,11 @@ def form_fields(fields: Fields, thing: models.Model | None = None, options: Opti
 def _form_field(field: ModelField, thing: models.Model | None, given: tuple[FieldOption, ...]) -> FormField:
     words, choices = declaration_of(field), given or _choices(field)
     value = getattr(thing, field.name) if thing is not None else field.get_default()
-    empty = field.blank or field.null or field.has_default()
+    empty = field.blank or field.null
     if isinstance(field, models.BooleanField):
         switch = FieldOption(ON, words.title, words.help)
         return FormField(field.name, "", CHECKS, options=(switch,), chosen=(ON,) if value else ())
-    if _is_ticked_list(field):
+    if words.items and words.items.ticked:
         return FormField(field.name, words.title, CHECKS, help=words.help, options=choices, chosen=tuple(value))
     text = text_of(field, value)
     numeric = isinstance(field, models.IntegerField)
@@ -43,25 +43,25 @@ def _form_field(field: ModelField, thing: models.Model | None, given: tuple[Fiel
         field.name,
         words.title,
         SELECT if choices else NUMBER if numeric else TEXT,
-        help=words.help,
+        # The API names an object by its slug; here it is chosen.
+        help="" if isinstance(field, models.ForeignKey) else words.help,
         unit=words.unit,
         options=choices,
         chosen=(text if text or not choices else choices[0].value,),
         required=not empty,
         limit=MAX_LIST if words.items else field.max_length or 12,
         example=words.example,
-        optional=empty and not choices and not numeric,
+        optional=empty and not choices,
     )
 
 
 def typed_values(fields: Fields, posted: QueryDict) -> tuple[dict[str, Any], list[FieldProblem]]:
-    """Return the submitted values, and the problems of those that cannot be read. Fields that were not sent are
-    omitted, but an unticked box is a value.
+    """Return the submitted values, and the problems of those that cannot be read.
+
+    Optional fields that were not sent are omitted, but an unticked box is a value.
     """
-    lists = {name: posted.getlist(name) for name, field in fields.items() if _is_ticked_list(field)}
     texts = {name: text for name, field in fields.items() if (text := _typed_text(field, posted)) is not None}
-    values, problems = read_texts({name: fields[name] for name in texts if name not in lists}, texts)
-    return lists | values, problems
+    return read_texts({name: fields[name] for name in texts}, texts)
 
 
 def typed_changes(values: Mapping[str, Any], fields: Fields, posted: QueryDict) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def merged(
         base, typed = posted.get(f"was_{name}", other), _typed_text(field, posted)
         mine = other if typed is None else typed
         kept = other if mine == base else mine
-        values[name] = ([ON] if kept == "true" else []) if isinstance(field, models.BooleanField) else [kept]
+        values[name] = _chosen(field, kept)
         if not base == other == mine:
             both = mine not in (base, other) and other != base
             line = {"label": declaration_of(field).title, "base": base, "theirs": other, "mine": mine, "both": both}
@@ -88,17 +88,24 @@ def merged(
     return values, lines
 
 
-def _is_ticked_list(field: ModelField) -> bool:
+def _chosen(field: ModelField, text: str) -> list[str]:
+    """Return the ticked or typed values of the control that show this text."""
+    if isinstance(field, models.BooleanField):
+        return [ON] if text == "true" else []
     items = declaration_of(field).items
-    return items is not None and items.ticked
+    return text.split(items.separator) if items and items.ticked else [text]
 
 
 def _typed_text(field: ModelField, posted: QueryDict) -> str | None:
     """Return the submitted text; None if the field was not sent."""
     if isinstance(field, models.BooleanField):
-        return text_of(field, field.name in posted)
-    text = posted.get(field.name)
-    return None if text is None else text.strip()[: MAX_LIST if declaration_of(field).items else MAX_TEXT]
+        return text_of(field, bool(posted.get(field.name)))
+    items = declaration_of(field).items
+    if items and items.ticked:
+        return items.separator.join(posted.getlist(field.name))
+    needed = not (field.blank or field.null or field.has_default())
+    text = posted.get(field.name, "" if needed else None)
+    return None if text is None else text.strip()[: MAX_LIST if items else MAX_TEXT]
 
 
 def facts(fields: Fields, thing: models.Model) -> list[tuple[str, str]]:
@@ -108,10 +115,12 @@ def facts(fields: Fields, thing: models.Model) -> list[tuple[str, str]]:
 
 def _fact(field: ModelField, thing: models.Model) -> str:
     value = getattr(thing, field.name)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if field.choices:
         return str(dict(field.flatchoices)[value])
-    text = text_of(field, value)
-    return f"{text}{declaration_of(field).unit}" if text else "—"
+    text, unit = text_of(field, value), declaration_of(field).unit
+    return f"{text}{'' if unit in ('×', '%') else ' '}{unit}".strip() if text else "—"
 
 
 def _choices(field: ModelField) -> tuple[FieldOption, ...]:

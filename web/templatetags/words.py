@@ -7,6 +7,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from controlplane.platform import format as words
+from controlplane.platform.environment import PROGRAM
 from controlplane.platform.format import Moment
 from web.shell.chart import place
 from web.shell.say import one_line
@@ -17,6 +18,7 @@ _UNTOLD = (None, "")
 """Values that represent a missing object; templates render its attributes as empty text."""
 
 for item in (
+    words.brief_percent,
     words.byte_rate,
     words.byte_size,
     words.duration,
@@ -24,6 +26,7 @@ for item in (
     words.percent,
     words.rate,
     words.sentence,
+    words.setting,
     words.short,
     words.signed,
     words.span,
@@ -33,10 +36,38 @@ for item in (
 
 
 @register.filter
-def counted(number: int, noun: str) -> str:
+def counted(number: float, noun: str) -> str:
     """Return the number with its noun: 2 prefixes. An irregular plural follows the noun after a comma."""
     singular, _, plural = noun.partition(",")
-    return words.count(number, singular, plural)
+    return words.count(round(number), singular, plural)
+
+
+@register.filter
+def absolute(value: float | None) -> float | None:
+    """Return the value without its sign."""
+    return None if value is None else abs(value)
+
+
+@register.filter
+def gain(seconds: float | None) -> str:
+    """Return a time that was gained or, if negative, lost, with its sign."""
+    return f"{'+' if seconds and seconds > 0 else ''}{words.duration(seconds)}"
+
+
+@register.simple_block_tag
+def tile(content: str, label: str, figure: str) -> SafeString:
+    """Return a key figure with its label; the content is a line of context, whose title shows if it is cut."""
+    number, gap, unit = figure.rpartition(words.NARROW_SPACE)
+    note = SafeString(one_line(content))
+    return format_html(
+        '<div class="tile"><p class="tile-label"><span>{}</span></p><p class="tile-value"><b>{}</b>{}</p>'
+        '<p class="tile-note" title="{}">{}</p></div>',
+        label,
+        number if gap else figure,
+        format_html("<small>{}</small>", unit) if gap else "",
+        note,
+        note,
+    )
 
 
 @register.filter
@@ -69,6 +100,12 @@ def say(context: template.Context, name: str, **facts: object) -> SafeString:
     with context.push(**facts):
         # The template has escaped its values.
         return SafeString(one_line(context.template.engine.get_template(name).render(context)))
+
+
+@register.simple_tag
+def program() -> str:
+    """Return the name of Headway's command line."""
+    return PROGRAM
 
 
 @register.simple_tag

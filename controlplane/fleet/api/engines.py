@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from typing_extensions import override
 
 from controlplane.fleet.engine_bulk import change_many
-from controlplane.fleet.engine_lifecycle import delete_idle_engine, set_desired_state
-from controlplane.fleet.engine_registration import change_engine, register_engine
+from controlplane.fleet.engine_lifecycle import set_desired_state
 from controlplane.fleet.models.engine import DesiredState, Engine, EngineRole
-from controlplane.fleet.visibility import named_pool, visible_engines
+from controlplane.fleet.resources import ENGINES
+from controlplane.fleet.visibility import named_pool
 from controlplane.platform.api.listing import Listing, contains, exact, one_of, truth
 from controlplane.platform.api.resource_bodies import ResourceShape, change_body, input_fields, new_body
 from controlplane.platform.api.strict_fields import ChangeBody, Text, Truth
-from controlplane.platform.api.views import ApiView, Changeable, Deletable, Listed, Objects, Verb, by_method, taken_why
+from controlplane.platform.api.views import (
+    ApiView,
+    Changeable,
+    Creatable,
+    Deletable,
+    Objects,
+    Verb,
+    by_method,
+    taken_why,
+)
 
 
 class EngineShape(ResourceShape):
@@ -71,14 +82,14 @@ class BulkAnswer(serializers.Serializer):
 
 
 class _Engines(Objects):
-    noun = "engines"
+    resource = ENGINES
     shape = EngineShape
-    rows = staticmethod(visible_engines)
-    has_etag = True
 
 
-class Engines(_Engines, Listed):
-    """List engines."""
+class Engines(_Engines, Creatable):
+    """List engines, or register one."""
+
+    says = by_method(GET="List engines.", POST="Register an engine.")
 
     bodies = by_method(POST=new_body(Engine, pool=Text(max_length=64, help_text="Slug of its pool.")))
     listing = Listing(
@@ -99,18 +110,16 @@ class Engines(_Engines, Listed):
         },
     )
 
-    def post(self, request: Request) -> Response:
-        """Register an engine."""
-        body = self.body()
-        pool = named_pool(self.actor, body.pop("pool"))
-        return self.show(register_engine(pool, **body, actor=self.actor), 201)
+    @override
+    def body(self, current: Any = None) -> dict[str, Any]:
+        """Return the validated body with the pool that it names."""
+        values = super().body(current)
+        return values | {"pool": named_pool(self.actor, values["pool"])}
 
 
 class OneEngine(_Engines, Changeable, Deletable):
     """One engine."""
 
-    changed = staticmethod(change_engine)
-    deleted = staticmethod(delete_idle_engine)
     bodies = by_method(PUT=EngineChange, PATCH=EngineChange)
 
 

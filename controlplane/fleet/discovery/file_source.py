@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from controlplane.fleet.discovery.found_engine import DiscoveryOutageError, FoundEngine
 from controlplane.fleet.discovery.setting import DiscoverySource
 from controlplane.fleet.engine_paste import (
     MAX_BYTES,
-    PastedEngine,
     UnreadablePasteError,
     decode_upload,
     parse_lines,
@@ -33,7 +34,7 @@ def engines_of_file(source: DiscoverySource) -> list[FoundEngine]:
     for line in lines:
         if line.problems or line.engine is None:
             raise DiscoveryOutageError(f"{source.location}, line {line.number}: {' '.join(line.problems)}")
-        if line.engine.pool not in ("", source.pool):
+        if line.engine.get("pool", source.pool) != source.pool:
             raise DiscoveryOutageError(f"{source.location}, line {line.number}: the file is for pool {source.pool}")
         try:
             engines.append(_as_engine(line.engine))
@@ -42,5 +43,6 @@ def engines_of_file(source: DiscoverySource) -> list[FoundEngine]:
     return engines
 
 
-def _as_engine(engine: PastedEngine) -> FoundEngine:
-    return FoundEngine(engine.name, normal_url(engine.url), engine.events, engine.replay, engine.speed, engine.role)
+def _as_engine(engine: Mapping[str, Any]) -> FoundEngine:
+    fields = {name: value for name, value in engine.items() if name not in ("name", "url", "pool")}
+    return FoundEngine(engine["name"], normal_url(engine["url"]), fields)

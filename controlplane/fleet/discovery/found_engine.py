@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 
 class Presence(StrEnum):
@@ -19,14 +21,11 @@ class Presence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FoundEngine:
-    """One discovered engine. Events, replay, speed, and role apply when it is registered."""
+    """One discovered engine. `fields` are further fields of the engine, which apply when it is registered."""
 
     name: str
     url: str
-    events: str = ""
-    replay: str = ""
-    speed: float = 1.0
-    role: str = "mixed"
+    fields: Mapping[str, Any] = field(default_factory=dict)
     presence: Presence = Presence.READY
 
 

@@ -40,7 +40,7 @@ def _engines_of_cluster(source: DiscoverySource) -> list[FoundEngine]:
 
 def _engines_of_service(source: DiscoverySource) -> list[FoundEngine]:
     # dnspython likewise.
-    from controlplane.fleet.discovery.srv_source import engines_of_service
+    from controlplane.fleet.discovery.dns_source import engines_of_service
 
     return engines_of_service(source)
 

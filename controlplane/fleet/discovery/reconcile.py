@@ -13,7 +13,7 @@ from django.db import transaction
 
 from controlplane.fleet.discovery.found_engine import FoundEngine, Presence
 from controlplane.fleet.engine_lifecycle import EngineNotEmptyError, delete_idle_engine, set_desired_state
-from controlplane.fleet.engine_registration import change_engine
+from controlplane.fleet.engine_registration import SOCKET_FIELDS, change_engine
 from controlplane.fleet.engine_url import RejectedUrlError
 from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.fleet.models.pool import Pool
@@ -123,12 +123,9 @@ class Reconciliation:
             listed.name,
             listed.url,
             actor=ACTOR,
-            kv_events_endpoint=listed.events,
-            kv_replay_endpoint=listed.replay,
-            speed=listed.speed,
-            role=listed.role,
             source=self._source,
             why=f"Listed by {self._source}",
+            **listed.fields,
         )
 
     def _miss(self, engine: Engine) -> None:
@@ -163,7 +160,7 @@ def _move(engine: Engine, url: str) -> None:
     """Store a new address and check the engine again, because another process runs there."""
     with transaction.atomic():
         # The sockets had the old address; the preflight stores those that the engine reports.
-        moved = {"url": url, "kv_events_endpoint": "", "kv_replay_endpoint": ""}
+        moved = {"url": url, **dict.fromkeys(SOCKET_FIELDS, "")}
         engine = change_engine(engine, moved, actor=ACTOR, expected=engine.revision, why="It has another address")
         set_desired_state(engine, DesiredState.MAINTENANCE, actor=ACTOR, why="set to serve after its preflight")
         start_preflight(engine, actor=ACTOR, then_ready=True)

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 import uvloop
+import xxhash
 from celery import shared_task
 from django.conf import settings
 from django.db import DatabaseError, transaction
 from django.utils import timezone
 
-from controlplane.fleet.jobs.probe_shards import shard_count, shard_of
 from controlplane.platform.bus import get_bus
 from controlplane.platform.jobs.cooperative_stop import stop_requested
 from controlplane.platform.jobs.lease import Lease, acquire, finish, held_at, release, renew, this_owner
@@ -28,6 +28,33 @@ from gateway.contracts.engine_report import decode_report, load_topic
 from gateway.contracts.snapshot import EngineEntry, decode_snapshot
 from gateway.pools.engines.prober import probe_engines
 from routing.values.counted import count
+
+SHARD_ENGINES = 100
+"""Average number of engines per shard. With hashing, a shard rarely exceeds 125."""
+MAX_SHARDS = 4096
+
+_MULTIPLIER = 2862933555777941757
+_WORD = (1 << 64) - 1
+
+
+def shard_count(engines: int) -> int:
+    """Return the number of shards for this many engines, at least one."""
+    return min(MAX_SHARDS, max(1, -(-engines // SHARD_ENGINES)))
+
+
+def shard_of(engine_id: str, shards: int) -> int:
+    """Return the engine's shard, 0 … shards − 1. Adding a shard moves engines only to the new shard.
+
+    Jump consistent hashing (Lamping and Veach 2014, figure 1).
+    """
+    key = xxhash.xxh3_64_intdigest(engine_id.encode())
+    chosen, jump = -1, 0
+    while jump < shards:
+        chosen = jump
+        key = (key * _MULTIPLIER + 1) & _WORD
+        jump = int((chosen + 1) * ((1 << 31) / ((key >> 33) + 1)))
+    return chosen
+
 
 logger = logging.getLogger(__name__)
 

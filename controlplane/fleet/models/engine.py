@@ -97,6 +97,12 @@ class Engine(models.Model):
         "KV node",
         "Name of the node manager that stores the engine's KV blocks. Empty: none.",
     )
+    cost_per_hour = declared(
+        models.FloatField(null=True, blank=True, validators=[MinValueValidator(0), MaxValueValidator(10_000)]),
+        "Cost per hour",
+        "Price of its accelerators and host. Empty: unknown.",
+        unit="$/h",
+    )
     desired_state = models.CharField(max_length=16, choices=DesiredState.choices, default=DesiredState.READY)
     supervised = models.BooleanField(default=False)
     """Whether Headway's supervisor starts and stops its process."""

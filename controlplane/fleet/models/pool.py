@@ -10,6 +10,7 @@ from django.db import models
 from typing_extensions import override
 
 from controlplane.fleet.models.region import Region
+from controlplane.platform.resource.declared_field import FieldAccess, declared
 from controlplane.policies.models.policy import Policy
 from gateway.base.engine_api_keys import OWN_KEY
 
@@ -52,42 +53,95 @@ class Pool(models.Model):
     public_id_field = "slug"
     in_snapshot = True
 
-    slug = models.SlugField(max_length=64, unique=True)
-    name = models.CharField(max_length=120)
-    region = models.ForeignKey(Region, on_delete=models.PROTECT, related_name="pools")
-    served_model = models.CharField(max_length=200)
-    key_source = models.CharField(max_length=16, choices=KeySource.choices, default=KeySource.EXACT)
-    block_tokens = models.PositiveIntegerField(
-        default=512, validators=[MinValueValidator(1), MaxValueValidator(65_536)]
+    slug = declared(
+        models.SlugField(max_length=64, unique=True),
+        "ID",
+        "Letters, digits, - and _; it never changes.",
+        access=FieldAccess.FIXED,
     )
-    block_bytes = models.PositiveIntegerField(
-        default=2048, validators=[MinValueValidator(1), MaxValueValidator(1 << 20)]
+    name = declared(models.CharField(max_length=120), "Name")
+    region = declared(
+        models.ForeignKey(Region, on_delete=models.PROTECT, related_name="pools"), "Region", "Slug of its region."
     )
-    isolated = models.BooleanField(default=False)
-    """Whether caches are separated per tenant by a derived salt."""
-    max_prompt_tokens = models.PositiveIntegerField(
-        default=131_072, validators=[MinValueValidator(1), MaxValueValidator(100_000_000)]
+    served_model = declared(models.CharField(max_length=200), "Served model", "As engines name it.")
+    key_source = declared(
+        models.CharField(max_length=16, choices=KeySource.choices, default=KeySource.EXACT), "Block keys"
     )
-    weight = models.PositiveSmallIntegerField(default=100, validators=[MaxValueValidator(1000)])
-    """Its share of the model's requests, relative to other pools that serve the model; 0: only if no other pool can."""
-    policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="pools")
-    mode = models.CharField(max_length=16, choices=PoolMode.choices, default=PoolMode.ROUTE)
-    actuator = models.CharField(max_length=16, choices=ActuatorKind.choices, default=ActuatorKind.MANUAL)
-    """System that starts and stops engines for the automations."""
-    actuator_settings = models.JSONField(default=dict, blank=True)
-    """controlplane.fleet.actuator_settings as JSON, validated before it was stored. Contains no secret."""
-    engine_networks = models.CharField(max_length=500, blank=True, default="", validators=[check_networks])
-    """Networks allowed for its engines, separated by commas; empty: the networks of the installation."""
-    engine_api_key_env = models.CharField(
-        max_length=64,
-        blank=True,
-        default="",
-        validators=[RegexValidator(OWN_KEY, "Use HEADWAY_ENGINE_KEY_ and A-Z, 0-9, _.")],
+    block_tokens = declared(
+        models.PositiveIntegerField(default=512, validators=[MinValueValidator(1), MaxValueValidator(65_536)]),
+        "Block size",
+        "In tokens, as its engines report it; a change clears the prefix index.",
     )
-    """Name of the environment variable with its engines' key; empty: the installation's key, only within its networks.
-    """
-    production = models.BooleanField(default=True)
-    """Whether people must type a name before they change the live policy version of the pool."""
+    block_bytes = declared(
+        models.PositiveIntegerField(default=2048, validators=[MinValueValidator(1), MaxValueValidator(1 << 20)]),
+        "Byte block size",
+        "In bytes, for approximate block keys; a change clears the prefix index.",
+    )
+    isolated = declared(
+        models.BooleanField(default=False),
+        "Isolate tenants’ caches",
+        "Each tenant gets cache hits only on its own prompts. The first tenant’s cache stays warm; the others start "
+        "cold.",
+        kept=True,
+    )
+    max_prompt_tokens = declared(
+        models.PositiveIntegerField(default=131_072, validators=[MinValueValidator(1), MaxValueValidator(100_000_000)]),
+        "Max prompt length",
+        "In tokens; longer prompts are rejected.",
+    )
+    weight = declared(
+        models.PositiveSmallIntegerField(default=100, validators=[MaxValueValidator(1000)]),
+        "Weight",
+        "Share of the requests for its model, relative to other pools that serve it. 0: only if no other pool has an "
+        "engine.",
+    )
+    policy = declared(
+        models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="pools"), "Policy", "Slug of its policy."
+    )
+    mode = declared(
+        models.CharField(max_length=16, choices=PoolMode.choices, default=PoolMode.ROUTE),
+        "Mode",
+        "observe: no routing. Omitted: a routing pool is unchanged; a PUT of an observing pool must name it, because "
+        "it would start to route.",
+        kept=True,
+    )
+    actuator = declared(
+        models.CharField(max_length=16, choices=ActuatorKind.choices, default=ActuatorKind.MANUAL),
+        "Actuator",
+        "Starts and stops engines.",
+    )
+    actuator_settings = declared(
+        models.JSONField(default=dict, blank=True),
+        "Actuator settings",
+        "Depends on the actuator; contains no secret.",
+    )
+    """controlplane.fleet.actuator_settings as JSON, validated before it was stored."""
+    engine_networks = declared(
+        models.CharField(max_length=500, blank=True, default="", validators=[check_networks]),
+        "Engine networks",
+        "Engine addresses must be in these networks, separated by commas. Headway sends prompts and the key only "
+        "there. Empty: the installation's networks.",
+        kept=True,
+        example="10.3.0.0/16",
+    )
+    engine_api_key_env = declared(
+        models.CharField(
+            max_length=64,
+            blank=True,
+            default="",
+            validators=[RegexValidator(OWN_KEY, "Use HEADWAY_ENGINE_KEY_ and A-Z, 0-9, _.")],
+        ),
+        "Engine key variable",
+        "Environment variable (or its _FILE variant) with the engines' key. Empty: HEADWAY_ENGINE_API_KEY, only within "
+        "the installation's networks.",
+        kept=True,
+        example="HEADWAY_ENGINE_KEY_CHAT",
+    )
+    production = declared(
+        models.BooleanField(default=True),
+        "Production",
+        "Publishing, promoting and rolling back here require typing a name.",
+    )
     revision = models.PositiveIntegerField(default=1)
     """Incremented by each change; used as ETag of the API."""
 

@@ -34,9 +34,8 @@ from controlplane.fleet.preflight.steps import FAILED, PENDING, SKIPPED
 from controlplane.management.first_tenant import tenant_for_key
 from controlplane.platform.actor import command
 from controlplane.platform.field_problems import InvalidFieldsError
-from controlplane.platform.format import some_names
+from controlplane.platform.format import one_line, some_names
 from controlplane.platform.models.api_key import ApiKey
-from controlplane.platform.one_line import one_line
 from controlplane.project.checks import OURS
 from gateway.base.engine_api_keys import key_remedy
 

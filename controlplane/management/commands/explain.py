@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from typing_extensions import override
 
 from controlplane.platform.actor import program
+from controlplane.platform.environment import PROGRAM
 from controlplane.platform.format import NARROW_SPACE, duration, plain, whole
 from controlplane.request_log.api.decisions import detail
 from controlplane.request_log.decision_reading import find_decision
@@ -27,7 +28,7 @@ class Command(BaseCommand):
     """Explains one decision: its reasons, outcome, cost, and possible actions."""
 
     help = (
-        "Explain one recorded decision: manage.py explain ID (the header x-headway-decision of a response, or the "
+        f"Explain one recorded decision: {PROGRAM} explain ID (the header x-headway-decision of a response, or the "
         "X-Request-Id of a request)."
     )
     requires_system_checks = ()

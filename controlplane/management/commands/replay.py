@@ -6,4 +6,4 @@ from controlplane.management.program_command import ProgramCommand
 class Command(ProgramCommand):
     """Passes its arguments to simulator.replay."""
 
-    help = "Replay a Mooncake trace against a gateway: manage.py replay TRACE --target URL --speed S."
+    help = "Replay a Mooncake trace against a gateway: replay TRACE --target URL --speed S."

@@ -12,6 +12,7 @@ from typing_extensions import override
 from controlplane.access.api_keys import PREFIX_LENGTH
 from controlplane.platform.actor import command
 from controlplane.platform.bus import get_bus, join_running
+from controlplane.platform.environment import PROGRAM
 from controlplane.platform.models.api_key import KEY_START, hash_api_key
 from controlplane.platform.outage.bus_revocations import BusRevocations, revocation_of
 from controlplane.platform.snapshot_change import TOPIC as SNAPSHOT
@@ -60,7 +61,7 @@ class Command(BaseCommand):
         )
 
 
-_REMEDY = "Check REDIS_URL and HEADWAY_FLEET_SECRET, or run it on the machine where `manage.py up` runs."
+_REMEDY = f"Check REDIS_URL and HEADWAY_FLEET_SECRET, or run it on the machine where `{PROGRAM} up` runs."
 
 
 def _bus() -> Bus:

@@ -19,6 +19,7 @@ from controlplane.access.session_store import sign_all_again
 from controlplane.platform import audit
 from controlplane.platform.actor import command
 from controlplane.platform.bus import bus_url, join_running
+from controlplane.platform.environment import PROGRAM
 from controlplane.platform.format import ago
 from controlplane.project.first_run.secrets import (
     FILE_NAME,
@@ -109,7 +110,7 @@ class Command(BaseCommand):
             return
         if own is not None and own.rotation == ("used" if step == _NEXT else "installed"):
             other = _FINISH if step == _NEXT else _NEXT
-            raise CommandError(f"The new secrets are {own.rotation}: run `manage.py secrets {other}`.")
+            raise CommandError(f"The new secrets are {own.rotation}: run `{PROGRAM} secrets {other}`.")
         try:
             said = self._next(own, kinds, forced) if step == _NEXT else self._finish(own, kinds, forced)
         except PreventedError as error:
@@ -129,8 +130,8 @@ class Command(BaseCommand):
             step, changed = ("used", with_new_used(own))
         _keep(changed, step)
         return (
-            f"The new secrets in {settings.STATE_DIR / FILE_NAME} are {step}. Restart `manage.py up`, then run "
-            f"`manage.py secrets {_NEXT if step == 'installed' else _FINISH}`."
+            f"The new secrets in {settings.STATE_DIR / FILE_NAME} are {step}. Restart `{PROGRAM} up`, then run "
+            f"`{PROGRAM} secrets {_NEXT if step == 'installed' else _FINISH}`."
         )
 
     def _finish(self, own: FirstRunSecrets | None, kinds: list[Rotation], forced: bool) -> str:
@@ -146,7 +147,7 @@ class Command(BaseCommand):
             variables = ", ".join(f"{item.variable}_ALSO" for item in under_way)
             return f"{said}Nothing needs the other secrets. Remove {variables} everywhere, and restart all processes."
         _keep(without_others(own), "finished")
-        return f"{said}The old secrets are removed from {settings.STATE_DIR / FILE_NAME}. Restart `manage.py up`."
+        return f"{said}The old secrets are removed from {settings.STATE_DIR / FILE_NAME}. Restart `{PROGRAM} up`."
 
     def _show(self, holders: Holders, kinds: list[Rotation], *, as_json: bool) -> None:
         if as_json:
@@ -224,7 +225,7 @@ def _instructions(kinds: list[Rotation]) -> str:
             lines.append(
                 f"{name}: every process accepts {kind.used} and {kind.also}. If {kind.also} is the new one, exchange "
                 f"{name} and {name}_ALSO everywhere and restart the processes one after the other. If it is the old "
-                f"one, run `manage.py secrets {_FINISH}`."
+                f"one, run `{PROGRAM} secrets {_FINISH}`."
             )
     return "\n".join(lines) or "No process has answered."
 

@@ -6,4 +6,4 @@ from controlplane.management.program_command import ProgramCommand
 class Command(ProgramCommand):
     """Passes its arguments to simulator.engine_server."""
 
-    help = "Run one simulated engine that speaks vLLM's HTTP API: manage.py simengine --port PORT."
+    help = "Run one simulated engine that speaks vLLM's HTTP API: simengine --port PORT."

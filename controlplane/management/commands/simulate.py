@@ -6,4 +6,4 @@ from controlplane.management.program_command import ProgramCommand
 class Command(ProgramCommand):
     """Passes its arguments to simulator.command.simulate."""
 
-    help = "Run policies over a trace under a virtual clock: manage.py simulate TRACE --placement NAME --qps Q."
+    help = "Run policies over a trace under a virtual clock: simulate TRACE --placement NAME --qps Q."

@@ -6,4 +6,4 @@ from controlplane.management.program_command import ProgramCommand
 class Command(ProgramCommand):
     """Passes its arguments to simulator.sessions.command."""
 
-    help = "Simulate sessions with several turns: manage.py simulate_sessions chat --system ours --users 256."
+    help = "Simulate sessions with several turns: simulate_sessions chat --system ours --users 256."

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from typing_extensions import override
 
+from controlplane.platform.environment import PROGRAM
 from controlplane.project.checks import OURS
 from controlplane.project.json_log import logging_settings
 from controlplane.project.pre_release import reject
@@ -23,7 +24,7 @@ class Command(BaseCommand):
     """
 
     requires_system_checks = OURS
-    help = "Run the background jobs in this process. Requires REDIS_URL. Without it, `manage.py up` runs them."
+    help = f"Run the background jobs in this process. Requires REDIS_URL. Without it, `{PROGRAM} up` runs them."
 
     @override
     def add_arguments(self, parser: CommandParser) -> None:
@@ -35,7 +36,7 @@ class Command(BaseCommand):
         """Start the jobs' threads, and wait for a stop signal."""
         if not settings.REDIS_URL:
             raise CommandError(
-                "Without REDIS_URL, jobs run inside `manage.py up`. Set REDIS_URL to run them separately."
+                f"Without REDIS_URL, jobs run inside `{PROGRAM} up`. Set REDIS_URL to run them separately."
             )
         reject()
         from controlplane.project.processes.job_threads import BEAT, JOBS, run_jobs

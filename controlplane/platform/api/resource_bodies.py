@@ -54,15 +54,14 @@ class ResourceShape(ModelShape):
 
 def new_body(model: type[models.Model], **others: serializers.Field) -> type[ChangeBody]:
     """Return the body that creates an object. `others` replace or add fields."""
-    doc = f"Values of a new {model._meta.verbose_name}."
     fields = {**input_fields(model, creating=True), **others}
-    return type(f"New{model.__name__}", (ChangeBody,), {**fields, "__doc__": doc})
+    return type(f"New{model.__name__}", (ChangeBody,), {**fields, "__doc__": "Values of a new object."})
 
 
 def change_body(model: type[models.Model], **others: serializers.Field) -> type[ChangeBody]:
     """Return the body of PUT and PATCH. `others` replace or add fields."""
-    doc = f"Writable fields of the {model._meta.verbose_name}."
-    return type(f"{model.__name__}Change", (ChangeBody,), {**input_fields(model), **others, "__doc__": doc})
+    fields = {**input_fields(model), **others}
+    return type(f"{model.__name__}Change", (ChangeBody,), {**fields, "__doc__": "Writable fields."})
 
 
 def input_fields(
@@ -79,6 +78,10 @@ def _input(field: ModelField, declared: Declared, *, optional: bool) -> serializ
     options: dict[str, Any] = {"help_text": declared.help} if declared.help else {}
     if optional or declared.kept:
         options["required"] = False
+        if declared.kept and "Omitted" not in declared.help:
+            options["help_text"] = f"{declared.help} Omitted: unchanged."
+    elif declared.items:
+        options["default"] = tuple(field.get_default())
     elif field.has_default() or field.null or field.blank:
         options["default"] = field.default if field.has_default() else None if field.null else ""
     if field.null:

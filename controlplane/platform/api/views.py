@@ -29,6 +29,7 @@ from controlplane.platform.api.strict_json import MergePatchParser, StrictJsonPa
 from controlplane.platform.field_problems import FieldProblem
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.request_actor import actor_of, request_id_of
+from controlplane.platform.resource.resource import Resource
 from controlplane.platform.role import Role
 from controlplane.platform.roles import require, require_somewhere
 
@@ -187,12 +188,22 @@ def why_of(request: Request) -> str:
 
 
 class Objects(ApiView):
-    """Base class for all endpoints of one kind of object."""
+    """Base class for all endpoints of one kind of object. A resource declares what its endpoints share."""
 
+    resource: ClassVar[Resource | None] = None
     rows: Callable[[Actor], Any]
     """Function that returns the objects that an actor may see, as a query."""
     field: ClassVar[str] = ""
     """The field that identifies an object in the address; empty: each name in the address is a field."""
+
+    @override
+    def __init_subclass__(cls) -> None:
+        declared = vars(cls).get("resource")
+        if isinstance(declared, Resource):
+            cls.noun, cls.changes_need, cls.whole_fleet = declared.noun, declared.changes_need, declared.whole_fleet
+            cls.has_etag = True
+            for service in ("rows", "created", "changed", "deleted"):
+                setattr(cls, service, staticmethod(getattr(declared, service)))
 
 
 class Listed(Objects):
@@ -200,6 +211,7 @@ class Listed(Objects):
 
     @override
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         if "says" not in vars(cls):
             cls.says = by_method(GET=getdoc(cls))
 

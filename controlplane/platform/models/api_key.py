@@ -10,6 +10,7 @@ from django.db import models
 from typing_extensions import override
 
 from controlplane.platform.models.tenant import Tenant
+from controlplane.platform.resource.declared_field import FieldAccess, TextList, declared
 from controlplane.platform.role import Role
 
 SCOPES = ("infer", "route", "manage")
@@ -45,40 +46,70 @@ class ApiKey(models.Model):
     in_snapshot = True
 
     key_id = models.CharField(max_length=64, unique=True, default=new_key_id)
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="api_keys")
-    name = models.CharField(max_length=120)
+    tenant = declared(
+        models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="api_keys"),
+        "Tenant",
+        "Slug of its tenant.",
+        access=FieldAccess.FIXED,
+    )
+    name = declared(models.CharField(max_length=120), "Name", "Purpose of the key.")
     prefix = models.CharField(max_length=16)
     """First characters of the key, so that people can recognize it."""
-    sha256 = models.CharField(max_length=64, unique=True)
+    sha256 = declared(models.CharField(max_length=64, unique=True), "SHA-256", access=FieldAccess.HIDDEN)
     """Lower-case hex SHA-256 of the whole key. The key has 256 random bits, so no salt is needed."""
-    scopes = models.JSONField(default=usual_scopes)
-    """A list of SCOPES."""
-    role = models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER)
-    """Role for the scope manage; unused without that scope."""
-    pools = models.JSONField(default=list, blank=True)
-    """Slugs of the pools to which the scope manage applies, or ALL_POOLS alone; empty: no pool. An admin's key applies
-    to all pools. Slugs of deleted pools remain, without effect.
-    """
-    rate_per_min = models.PositiveIntegerField(
-        null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(1_000_000)]
+    scopes = declared(
+        models.JSONField(default=usual_scopes),
+        "Scopes",
+        items=TextList(most=len(SCOPES), least=1, choices=SCOPES, ticked=True),
     )
-    """Requests per minute; empty: no limit."""
-    max_in_flight = models.PositiveIntegerField(
-        null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(100_000)]
+    role = declared(
+        models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER),
+        "Role for manage",
+        "Role for the scope manage; ignored without that scope.",
     )
-    """Maximum number of concurrent requests; empty: no limit."""
-    slo_class = models.CharField(
-        max_length=32, blank=True, validators=[RegexValidator(SLO_CLASS, "Use a-z, 0-9, . _ -")]
+    pools = declared(
+        models.JSONField(default=list, blank=True),
+        "Pools for manage",
+        "Pools in which the scope manage applies; * alone: all. None: no pool. An admin's key covers all pools.",
+        items=TextList(most=1000, length=64, ticked=True),
     )
-    """SLO class of requests without one, if the pool's policy has it; empty: none."""
-    priority_ceiling = models.IntegerField(
-        null=True, blank=True, validators=[MinValueValidator(-(2**31)), MaxValueValidator(2**31 - 1)]
+    """Slugs of deleted pools remain, without effect."""
+    rate_per_min = declared(
+        models.PositiveIntegerField(
+            null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(1_000_000)]
+        ),
+        "Requests per minute",
+        "Refilled evenly, with bursts up to the same number. Requests beyond it get 429. Shared by all connected "
+        "gateways. Empty: no limit.",
+        unit="per min",
     )
-    """Most urgent priority that requests may use (lower is more urgent); empty: any."""
-    origins = models.JSONField(default=list, blank=True)
-    """Web origins whose pages may send advisories with this key's tokens, in addition to the gateway's origin."""
+    max_in_flight = declared(
+        models.PositiveIntegerField(
+            null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(100_000)]
+        ),
+        "Max in-flight requests",
+        "A decision counts until its report or the end of its reservation. Empty: no limit.",
+    )
+    slo_class = declared(
+        models.CharField(max_length=32, blank=True, validators=[RegexValidator(SLO_CLASS, "Use a-z, 0-9, . _ -")]),
+        "SLO class",
+        "Default class of requests, in pools whose policy has it. Empty: none.",
+    )
+    priority_ceiling = declared(
+        models.IntegerField(
+            null=True, blank=True, validators=[MinValueValidator(-(2**31)), MaxValueValidator(2**31 - 1)]
+        ),
+        "Priority ceiling",
+        "Most urgent priority; lower numbers go first. Empty: any.",
+    )
+    origins = declared(
+        models.JSONField(default=list, blank=True),
+        "Web origins",
+        "Pages that may send advisories with this key's tokens, such as https://chat.example.com.",
+        items=TextList(most=32, length=210, separator=" "),
+    )
     created_at = models.DateTimeField(auto_now_add=True)
-    expires_at = models.DateTimeField(null=True, blank=True)
+    expires_at = declared(models.DateTimeField(null=True, blank=True), "Expires")
     last_used_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     revision = models.PositiveIntegerField(default=1)

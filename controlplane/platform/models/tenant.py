@@ -6,6 +6,8 @@ from django.db import models
 from django.db.models import Q, UniqueConstraint
 from typing_extensions import override
 
+from controlplane.platform.resource.declared_field import FieldAccess, TextList, declared
+
 
 class Tenant(models.Model):
     """One tenant. `slug` is its id in snapshots and never changes."""
@@ -13,14 +15,24 @@ class Tenant(models.Model):
     public_id_field = "slug"
     in_snapshot = True
 
-    slug = models.SlugField(max_length=64, unique=True)
-    name = models.CharField(max_length=120)
+    slug = declared(
+        models.SlugField(max_length=64, unique=True),
+        "Id",
+        "Lowercase letters, digits, - and _. Cannot be changed later.",
+        access=FieldAccess.FIXED,
+    )
+    name = declared(models.CharField(max_length=120), "Name")
     unsalted = models.BooleanField(default=False)
     """Whether its blocks carry no salt in pools that isolate tenants. Set for the first tenant, to keep its caches
     warm.
     """
-    served_models = models.JSONField(default=list, blank=True)
-    """Served models that the tenant may use; empty: all."""
+    served_models = declared(
+        models.JSONField(default=list, blank=True),
+        "Models",
+        "Served models that its keys may use; empty: all.",
+        kept=True,
+        items=TextList(most=100),
+    )
     revision = models.PositiveIntegerField(default=1)
     """Incremented by each change; used as ETag of the API."""
 

@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.db import models
 
 from controlplane.platform.field_problems import FieldProblem
-from controlplane.platform.resource.declared_field import Fields, ModelField, declaration_of
+from controlplane.platform.resource.declared_field import Fields, ModelField, TextList, declaration_of
 
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
@@ -38,7 +38,7 @@ def texts_of(thing: models.Model, fields: Fields) -> dict[str, str]:
 
 
 def read_text(field: ModelField, text: str) -> Any:
-    """Return the value of a typed text. An empty text is the field's default. Raises ValidationError.
+    """Return the value of a typed text. Raises ValidationError.
 
     The text of a reference is returned as it is: callers find the object among those that the actor may see.
     """
@@ -46,17 +46,23 @@ def read_text(field: ModelField, text: str) -> Any:
     items = declaration_of(field).items
     if items is not None:
         parts = text.split(items.separator.strip() or None)
-        return [part.strip() for part in parts if part.strip()]
-    if not text and (field.has_default() or field.null):
-        return field.get_default()
+        return checked_items(items, [part.strip() for part in parts if part.strip()])
     if isinstance(field, models.BooleanField):
         return _read_truth(text)
     if isinstance(field, models.ForeignKey):
         return text
-    control = field.formfield(error_messages={"required": f"Enter the {_inside(declaration_of(field).title)}."})
+    if isinstance(field, models.JSONField) and not text:
+        return field.get_default()
+    messages = {"required": f"Enter the {_inside(declaration_of(field).title)}."}
+    if isinstance(field, models.SlugField):
+        messages["invalid"] = "Use letters, digits, - and _."
+    control = field.formfield(error_messages=messages)
     if not isinstance(control, forms.Field):
         raise TypeError(f"{field} cannot be typed")
-    return control.clean(text)
+    value = control.clean(text)
+    # The control checks the text; length, range, and pattern are rules of the model.
+    field.run_validators(value)
+    return value
 
 
 def read_texts(fields: Fields, texts: Mapping[str, str]) -> tuple[dict[str, Any], list[FieldProblem]]:
@@ -69,6 +75,15 @@ def read_texts(fields: Fields, texts: Mapping[str, str]) -> tuple[dict[str, Any]
         except ValidationError as error:
             problems.append(FieldProblem(name, " ".join(error.messages)))
     return values, problems
+
+
+def checked_items(items: TextList, texts: list[str]) -> list[str]:
+    """Return the texts of a list. Raises ValidationError unless they keep its limits."""
+    if items.choices and not (texts and set(texts) <= set(items.choices)):
+        raise ValidationError(f"Must be one or more of {', '.join(items.choices)}.")
+    if not items.least <= len(texts) <= items.most:
+        raise ValidationError(f"Must be at most {items.most:,} values.")
+    return texts
 
 
 def _read_truth(text: str) -> bool:

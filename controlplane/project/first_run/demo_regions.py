@@ -23,6 +23,7 @@ from controlplane.policies.models.policy import Policy
 from controlplane.policies.publish import DEFAULT as POLICY
 from controlplane.project.first_run.demo_names import API_KEY_VARIABLE, POOL, SERVED_MODEL
 from controlplane.project.first_run.seed import ACTOR, BLOCK_TOKENS, move_from_taken_ports, register_supervised
+from controlplane.project.processes import child_program
 from controlplane.project.processes.child_process import ChildSpec, parent_option, python
 from gateway.base.settings import FLEET_SECRET, FLEET_SECRET_ALSO
 
@@ -100,11 +101,13 @@ def region_children(ports: RegionPorts, api_key: str, speed: float) -> list[Chil
 def _gateway(ports: RegionPorts, region: str) -> ChildSpec:
     state_dir = Path(settings.STATE_DIR) / "regions" / region
     argv = [
-        *python("controlplane.project.processes.region_gateway_process"), str(os.getpid()),
-        "--state-dir", str(state_dir), "--port", str(ports.public[region]), "--redis", bus_url(), "--name", region,
+        *python(child_program.__name__), child_program.GATEWAY, str(os.getpid()),
+        "--state-dir", str(state_dir), "--port", str(ports.public[region]), "--name", region,
     ]  # fmt: skip
     secret = {FLEET_SECRET: settings.FLEET_SECRET.decode(), FLEET_SECRET_ALSO: settings.FLEET_SECRET_ALSO.decode()}
-    return ChildSpec(f"gateway-{region}", tuple(argv), {**ports.environment(region), **secret})
+    # Its password must not be on the command line.
+    bus = {"REDIS_URL": bus_url()}
+    return ChildSpec(f"gateway-{region}", tuple(argv), {**ports.environment(region), **secret, **bus})
 
 
 def _traffic(port: int, region: str, api_key: str, speed: float) -> ChildSpec:

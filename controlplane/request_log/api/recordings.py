@@ -21,7 +21,7 @@ from controlplane.platform.api.problem import ProblemError
 from controlplane.platform.api.strict_fields import ChangeBody, ModelShape, Text
 from controlplane.platform.api.views import ApiView, Deletable, Listed, by_method, taken_why
 from controlplane.platform.field_problems import problem
-from controlplane.platform.one_line import one_line
+from controlplane.platform.format import one_line
 from controlplane.request_log.models.recording import Origin, Recording
 from controlplane.request_log.recordings.kept_traces import RecordingGoneError, recording_store
 from controlplane.request_log.recordings.lifecycle import (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,6 @@ from controlplane.fleet.engine_paste import (
     MAX_BYTES,
     MAX_LINE_CHARS,
     MAX_LINES,
-    PastedEngine,
     UnreadablePasteError,
     decode_upload,
     header_of,
@@ -20,10 +21,21 @@ from controlplane.fleet.engine_paste import (
 
 NAMES = st.from_regex(r"[a-z][a-z0-9_-]{0,20}", fullmatch=True)
 PORTS = st.integers(1, 65_535)
-EVERYTHING = PastedEngine("e-1", "http://10.0.0.1:8000", "chat", "tcp://10.0.0.1:5557", "tcp://10.0.0.1:5558", 1.5)
+EVERYTHING = {
+    "name": "e-1",
+    "url": "http://10.0.0.1:8000",
+    "pool": "chat",
+    "kv_events_endpoint": "tcp://10.0.0.1:5557",
+    "kv_replay_endpoint": "tcp://10.0.0.1:5558",
+    "speed": 1.5,
+}
 
 
-def read(text: str) -> list[PastedEngine | None]:
+def plain(name: str, url: str) -> dict[str, str]:
+    return {"name": name, "url": url}
+
+
+def read(text: str) -> list[Any]:
     lines = parse_lines(split_lines(text))
     assert all(line.fine for line in lines), [line.problems for line in lines]
     return [line.engine for line in lines]
@@ -46,20 +58,20 @@ def test_columns_are_recognized_in_any_order_and_with_any_separator(text: str) -
 
 
 def test_bare_address_is_enough() -> None:
-    assert read("http://10.0.0.1:8000") == [PastedEngine("10-0-0-1-8000", "http://10.0.0.1:8000")]
+    assert read("http://10.0.0.1:8000") == [plain("10-0-0-1-8000", "http://10.0.0.1:8000")]
 
 
 def test_lines_may_be_separated_differently() -> None:
-    assert [engine.name for engine in read("a, http://10.0.0.1\nb http://10.0.0.2\n\n# no\nc;http://10.0.0.3")] == [
+    assert [engine["name"] for engine in read("a, http://10.0.0.1\nb http://10.0.0.2\n\n# no\nc;http://10.0.0.3")] == [
         "a",
         "b",
         "c",
-    ]  # type: ignore[union-attr]
+    ]
 
 
 def test_header_allows_empty_cells_and_counts_as_a_line() -> None:
     lines = parse_lines(split_lines("name,pool,url,events\na,,http://10.0.0.1,\n"))
-    assert [(line.number, line.engine) for line in lines] == [(2, PastedEngine("a", "http://10.0.0.1"))]
+    assert [(line.number, line.engine) for line in lines] == [(2, plain("a", "http://10.0.0.1"))]
     assert header_of(["name,url", "a,http://10.0.0.1"]) == "name,url"
     assert header_of(["a,http://10.0.0.1"]) == ""
 
@@ -70,10 +82,10 @@ def test_header_allows_empty_cells_and_counts_as_a_line() -> None:
         ("e-1", "No URL"),
         ("http://10.0.0.1 a b c", "“c” is one field too many"),
         ("http://10.0.0.1 tcp://h:1 tcp://h:2 tcp://h:3", "one field too many"),
-        ("http://10.0.0.1 -1", "is not a number above 0"),
-        ("http://10.0.0.1 a.b", "may hold only letters"),
+        ("http://10.0.0.1 -1", "Relative speed “-1”: Ensure this value is greater than or equal to 0.001."),
+        ("http://10.0.0.1 a.b", "Name “a.b”: Use letters, digits, - and _."),
         ("name,url\na,http://10.0.0.1,x", "3 fields, but the first line names 2 columns"),
-        ("name,url,speed\na,http://10.0.0.1,fast", "“fast” is not a number"),
+        ("name,url,speed\na,http://10.0.0.1,fast", "Relative speed “fast”: Enter a number."),
         ("x" * (MAX_LINE_CHARS + 1), "more than 1,000 characters"),
     ],
 )
@@ -108,7 +120,7 @@ def test_unreadable_file_is_reported_with_the_reason(data: bytes, why: str) -> N
 
 
 def test_byte_order_mark_is_not_part_of_the_first_name() -> None:
-    assert read(decode_upload(b"\xef\xbb\xbfname,url\na,http://10.0.0.1\n")) == [PastedEngine("a", "http://10.0.0.1")]
+    assert read(decode_upload(b"\xef\xbb\xbfname,url\na,http://10.0.0.1\n")) == [plain("a", "http://10.0.0.1")]
 
 
 @given(st.text(max_size=300))
@@ -127,12 +139,12 @@ def test_any_text_is_parsed_and_keeps_every_line(text: str) -> None:
 def test_formatted_engines_are_parsed_unchanged(engines: list[tuple[str, int]], sign: str, url_first: bool) -> None:
     parts = [(name, f"http://10.0.0.1:{port}") for name, port in engines]
     text = "\n".join(sign.join(reversed(part) if url_first else part) for part in parts)
-    assert read(text) == [PastedEngine(name, url) for name, url in parts]
+    assert read(text) == [plain(name, url) for name, url in parts]
 
 
 def test_role_is_recognized_in_any_column() -> None:
     first, second = parse_lines(["e-1, http://10.0.3.7:8000, prefill", "decode http://10.0.3.8:8000 e-2"])
-    assert [line.engine.role for line in (first, second) if line.engine] == ["prefill", "decode"]
+    assert [line.engine["role"] for line in (first, second) if line.engine] == ["prefill", "decode"]
     assert (first.fine, second.fine) == (True, True)
 
 
@@ -143,6 +155,6 @@ def test_role_column_is_validated() -> None:
         "b,http://10.0.3.8:8000,PREFILL",
         "c,http://10.0.3.9:8000,both",
     ]
-    plain, prefill, wrong = parse_lines(texts)
-    assert [line.engine.role for line in (plain, prefill) if line.engine] == ["mixed", "prefill"]
-    assert wrong.problems == ("The role “both” is not known; use mixed, prefill, decode.",)
+    default, prefill, wrong = parse_lines(texts)
+    assert [line.engine.get("role") for line in (default, prefill) if line.engine] == [None, "prefill"]
+    assert wrong.problems == ("Role “both”: Select a valid choice. both is not one of the available choices.",)

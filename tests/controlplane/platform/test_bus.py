@@ -12,8 +12,7 @@ from gateway.bus.bus import Bus, InProcessBus
 from gateway.bus.redis_bus import RedisBus
 from kvstore.keys.keyring import Keyring
 from tests.patience import wait_until
-from tests.patient_bus import patient_bus
-from tests.private_redis import private_redis
+from tests.private_redis import patient_bus, private_redis
 
 
 def test_process_has_one_bus(bus: Bus) -> None:

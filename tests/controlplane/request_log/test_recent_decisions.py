@@ -14,8 +14,7 @@ from gateway.bus.redis_bus import RedisBus
 from gateway.contracts.recent_question import ASKED
 from kvstore.keys.keyring import Keyring
 from tests.controlplane.request_log.store.records import START, stored
-from tests.patient_bus import patient_bus
-from tests.private_redis import PrivateRedis
+from tests.private_redis import PrivateRedis, patient_bus
 from tests.web.request_log.fake_decisions import FakeGateway
 
 LONG_S = 60.0

@@ -18,8 +18,7 @@ from kvstore.node.node_manager import NodeManager
 from kvstore.node.node_reporting import report_of
 from tests.kvstore.kv_blocks import node
 from tests.patience import PATIENCE_S, wait_until
-from tests.patient_bus import patient_bus
-from tests.private_redis import private_bus
+from tests.private_redis import patient_bus, private_bus
 
 pytestmark = pytest.mark.django_db
 SECRETS = b"the secret before", b"the secret after"

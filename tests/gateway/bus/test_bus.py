@@ -11,8 +11,7 @@ import pytest
 from gateway.bus.bus import Bus, BusAwayError, InProcessBus
 from kvstore.keys.keyring import Keyring
 from tests.patience import wait_until
-from tests.patient_bus import patient_bus
-from tests.private_redis import PrivateRedis
+from tests.private_redis import PrivateRedis, patient_bus
 
 
 @pytest.fixture(params=["in process", "over a server", "over a server that is away"])

@@ -9,7 +9,7 @@ from django.template.loader import render_to_string
 
 from controlplane.kv_nodes.advisory_tallies import LEAST_REQUESTS, together, verdict
 from gateway.contracts.advisory import AdvisoryTallies, PoolTally, SourceTally, decode_tallies, encode_tallies
-from web.kv_nodes.advisory_rows import advisory_table
+from web.kv_nodes.move_rows import advisory_table
 
 
 def tallies(gateway: str, received: int = 4) -> AdvisoryTallies:

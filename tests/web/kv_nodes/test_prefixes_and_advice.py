@@ -16,9 +16,8 @@ from tests.controlplane.trials.whatif.installation import live_and_draft
 from tests.web.kv_nodes.some_nodes import intake_of, two_nodes
 from tests.web.role_clients import client_of, make_person, make_pool
 from web.kv_nodes import prefix_rows as prefixes
-from web.kv_nodes.compression_rows import compression_rows
 from web.kv_nodes.load_advice import least_rate, load_advice
-from web.kv_nodes.node_rows import node_row
+from web.kv_nodes.node_rows import compression_rows, node_row
 
 pytestmark = pytest.mark.django_db
 

@@ -8,8 +8,7 @@ import pytest
 from gateway.contracts.cache_locality_sample import PoolCacheLocality, SharedPrefix
 from gateway.contracts.fleet_sample import FleetSample, Lateness
 from tests.web.fake_fleet import FakeFleet
-from web.live.history import FleetHistory, ScopedHistory
-from web.live.missing_prefix import missing_prefix
+from web.live.history import FleetHistory, ScopedHistory, missing_prefix
 from web.live.recent_state import LatenessWatch, RecentState
 
 START = 1_800_000_000.0

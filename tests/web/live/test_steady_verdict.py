@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from web.live.steady_verdict import STAYS_S, SteadyVerdict
-from web.live.verdict import FleetVerdict
+from web.live.verdict import STAYS_S, FleetVerdict, SteadyVerdict
 
 ONE, OTHER = FleetVerdict("ok", "No problems.", "One."), FleetVerdict("bad", "e-03 is lost.", "Other.")
 

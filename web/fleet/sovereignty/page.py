@@ -22,14 +22,45 @@ from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.revisions import StaleRevisionError
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
-from routing.regions.sovereignty import SovereigntyDocument
+from routing.regions.sovereignty import SovereigntyDocument, SovereigntyVerdict
 from simulator.regions.sovereignty_cost import MOST_RULES, SovereigntyCost
-from web.fleet.sovereignty.hop_matrix import MAX_ROWS, hop_matrix
 from web.fleet.sovereignty.rule_rows import RuleRow, blamed, rows_of, sent_rows, sentence
 from web.shell.console_request import console_actor, go, row_number, sent, why
 from web.shell.frame import shell_context
 from web.shell.no_role import needs_all_pools
 from web.shell.rejection import FormRejection, attempted
+
+MAX_ROWS = 200
+OTHERS = ""
+"""Represents all tenants that no rule names."""
+
+
+Hop = tuple[SovereigntyVerdict, bool, bool]
+"""The verdict, whether the request stays in its region, and whether the verdict differs from the active rules."""
+
+
+def hop_matrix(
+    document: SovereigntyDocument, in_force: SovereigntyDocument, regions: Sequence[str]
+) -> list[tuple[str, str, list[Hop]]]:
+    """Return tenant, arrival region, and hops to all regions in at most MAX_ROWS rows.
+
+    Tenants named in either document have rows; all other tenants share rows.
+    """
+    tenants = (*dict.fromkeys((*document.tenants, *in_force.tenants)), OTHERS)
+    rows = [
+        (tenant, origin, [_hop(document, in_force, tenant, origin, region) for region in regions])
+        for tenant in tenants
+        for origin in regions
+    ]
+    return rows[:MAX_ROWS]
+
+
+def _hop(
+    document: SovereigntyDocument, in_force: SovereigntyDocument, tenant: str, origin: str, destination: str
+) -> Hop:
+    now, then = document.verdict(tenant, origin, destination), in_force.verdict(tenant, origin, destination)
+    return now, origin == destination, now.allowed != then.allowed
+
 
 ADDRESS = "/sovereignty"
 PAGE = "Sovereignty"
@@ -147,3 +178,35 @@ def _cost_words(cost: SovereigntyCost | None) -> dict[str, Any] | None:
         "ruled_crossed": f"{100 * cost.ruled.crossed_share:.0f}%",
         "most": MOST_RULES,
     }
+
+
+MAX_ROWS = 200
+OTHERS = ""
+"""Represents all tenants that no rule names."""
+
+
+Hop = tuple[SovereigntyVerdict, bool, bool]
+"""The verdict, whether the request stays in its region, and whether the verdict differs from the active rules."""
+
+
+def hop_matrix(
+    document: SovereigntyDocument, in_force: SovereigntyDocument, regions: Sequence[str]
+) -> list[tuple[str, str, list[Hop]]]:
+    """Return tenant, arrival region, and hops to all regions in at most MAX_ROWS rows.
+
+    Tenants named in either document have rows; all other tenants share rows.
+    """
+    tenants = (*dict.fromkeys((*document.tenants, *in_force.tenants)), OTHERS)
+    rows = [
+        (tenant, origin, [_hop(document, in_force, tenant, origin, region) for region in regions])
+        for tenant in tenants
+        for origin in regions
+    ]
+    return rows[:MAX_ROWS]
+
+
+def _hop(
+    document: SovereigntyDocument, in_force: SovereigntyDocument, tenant: str, origin: str, destination: str
+) -> Hop:
+    now, then = document.verdict(tenant, origin, destination), in_force.verdict(tenant, origin, destination)
+    return now, origin == destination, now.allowed != then.allowed

@@ -9,7 +9,7 @@ from typing import Any
 from django.http import HttpRequest
 
 from controlplane.platform.field_problems import FieldProblem
-from controlplane.platform.one_line import one_line
+from controlplane.platform.format import one_line
 from routing.regions.sovereignty import MAX_RULES, SovereigntyDocument, SovereigntyRule
 from web.shell.console_request import row_number
 

@@ -9,7 +9,9 @@ from typing import Any
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from controlplane.fleet.learned_costs import fitted_of
 from controlplane.fleet.models.engine import DesiredState, Engine
+from controlplane.fleet.models.learned_cost import LearnedCost
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.preflight.lifecycle import Preflight, preflight_of
 from controlplane.fleet.preflight.steps import SKIPPED
@@ -21,7 +23,6 @@ from controlplane.platform.roles import may
 from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample
 from web.fleet.topology.drains import drain_watch
 from web.fleet.topology.form import CHANGED, change_drawer
-from web.fleet.topology.learned_costs import learned_words
 from web.fleet.topology.rows import EngineRow, engine_line
 from web.live.engine_health import engine_health, never_answered
 from web.shell.resource_form import facts
@@ -279,3 +280,24 @@ def flight_effect(state: DesiredState, seen: EngineSample | None) -> str:
 def report_words(seen: EngineSample | None) -> str:
     """Return the age of the last report, for the drawer's header."""
     return "" if seen is None or seen.report_age_s is None else f"report {duration(seen.report_age_s)} old"
+
+
+_PROMPT_TOKENS = 4096
+
+
+def learned_words(engine: Engine, *, answered: bool = True) -> str:
+    """Return the engine's learned prefill and decode speeds, and how certain they are.
+
+    Costs learned for its engine kind do not apply to an engine that never responded.
+    """
+    cost = LearnedCost.objects.filter(pool_id=engine.pool_id, kind=engine.kind).first()
+    if cost is None or not answered:
+        return "nothing yet"
+    fitted = fitted_of(cost)
+    speed = fitted.speeds.get(engine.engine_id, 1.0) * engine.speed
+    prefill_ms = 1000 * fitted.prefill.seconds(_PROMPT_TOKENS, 0) / speed
+    words = f"{_PROMPT_TOKENS:,} new tokens in {prefill_ms:,.0f} ms, from {count(fitted.samples, 'prefill')}"
+    words += f"; off by {fitted.error:.0%} on average, the policy's cost by {fitted.policy_error:.0%}"
+    if fitted.decode is not None:
+        words += f"; a decode step of 16 requests takes {1000 * fitted.decode.seconds(16, 16 * _PROMPT_TOKENS):,.0f} ms"
+    return f"{words}."

@@ -17,7 +17,7 @@ from web.shell.resource_form import form_fields, merged
 
 MAX_WHY = 200
 CREATED, CHANGED = settable_fields(Engine, creating=True), settable_fields(Engine)
-_WHY = FormField("why", "Why", help="Optional; for the audit.", limit=MAX_WHY)
+WHY = FormField("why", "Why", help="Optional; for the audit.", limit=MAX_WHY)
 _THEN_READY = FormField(
     "then_ready", "", CHECKS, options=(FieldOption("on", "Serve as soon as the preflight passes"),), chosen=("on",)
 )
@@ -28,10 +28,10 @@ def register_drawer(
 ) -> dict[str, Any]:
     """Return the form that registers an engine in one of `pools`; `posted` was rejected with `problems`."""
     choices = [FieldOption(one.slug, f"{one.region.name} / {one.name}, {one.served_model}") for one in pools]
-    fields = [*form_fields(CREATED, options={"pool": choices}), _WHY, _THEN_READY]
+    fields = [*form_fields(CREATED, options={"pool": choices}), WHY, _THEN_READY]
     typed = dict(posted.lists()) if posted else {}
     shown = filled(fields, typed or ({"pool": [pool], "then_ready": ["on"]} if pool else {}), problems)
-    return {"kind": "form", "engine": None, "fields": shown, "problems": _summary(shown, problems)}
+    return {"kind": "form", "engine": None, "fields": shown, "problems": problem_lines(shown, problems)}
 
 
 def change_drawer(
@@ -41,9 +41,9 @@ def change_drawer(
     typed = dict(posted.lists()) if posted else {}
     stored = texts_of(engine, CHANGED)
     was = {name: posted.get(f"was_{name}", text) if posted else text for name, text in stored.items()}
-    shown = filled([*form_fields(CHANGED, engine), _WHY], typed, problems)
+    shown = filled([*form_fields(CHANGED, engine), WHY], typed, problems)
     drawer = {"kind": "form", "engine": engine, "fields": shown, "revision": revision}
-    return drawer | {"was": was, "problems": _summary(shown, problems)}
+    return drawer | {"was": was, "problems": problem_lines(shown, problems)}
 
 
 def merge_drawer(theirs: Engine, posted: QueryDict) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def merge_drawer(theirs: Engine, posted: QueryDict) -> dict[str, Any]:
     return drawer | {"fields": shown, "conflict": lines}
 
 
-def _summary(fields: Sequence[FormField], problems: Sequence[FieldProblem]) -> list[tuple[str, str]]:
+def problem_lines(fields: Sequence[FormField], problems: Sequence[FieldProblem]) -> list[tuple[str, str]]:
     """Return all problems with the names of their fields, for the list at the top."""
     labels = {field.name: field.label for field in fields}
     return [

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from controlplane.fleet.models.pool import KeySource
+from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.models.region import Region
 from controlplane.platform.field_problems import FieldProblem
+from controlplane.platform.resource.declared_field import settable_fields
 from controlplane.policies.models.policy import Policy
-from web.shell.form_field import SELECT, FieldOption, FormField, filled, general_problem
+from web.shell.form_field import FieldOption, FormField, filled, general_problem
+from web.shell.resource_form import form_fields
 
 NEW = ""
 _NEW_OPTION = FieldOption(NEW, "New: named below")
@@ -30,18 +32,12 @@ def _fields() -> list[FormField]:
         FieldOption(policy.slug, policy.name)
         for policy in Policy.objects.filter(live_version__isnull=False).order_by("slug")
     ]
+    options = {"region": [*regions, _NEW_OPTION], "policy": [*policies, _NEW_OPTION]}
+    created = {field.name: field for field in form_fields(settable_fields(Pool, creating=True), options=options)}
     return [
-        FormField("slug", "ID", help="Letters, digits, - and _; it never changes.", required=True, limit=64),
-        FormField("name", "Name", required=True, limit=120),
-        FormField("served_model", "Served model", help="As engines name it.", required=True),
-        _select("key_source", "Block keys", [FieldOption(value, label) for value, label in KeySource.choices]),
-        _select("region", "Region", [*regions, _NEW_OPTION]),
+        *(created[name] for name in ("slug", "name", "served_model", "key_source", "region")),
         FormField("new_region", "New region", help="ID of a new region.", limit=64),
-        _select("policy", "Policy", [*policies, _NEW_OPTION]),
+        created["policy"],
         FormField("new_policy", "New policy", help="ID of a new policy; its first version has the defaults.", limit=64),
         FormField("why", "Why", help="Optional; for the audit."),
     ]
-
-
-def _select(name: str, label: str, options: Sequence[FieldOption]) -> FormField:
-    return FormField(name, label, SELECT, options=tuple(options), chosen=(options[0].value,))

@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from controlplane.fleet.engine_paste import (
+    FIELDS,
     MAX_LINE_CHARS,
     MAX_LINES,
     PastedLine,
@@ -26,6 +27,8 @@ from controlplane.fleet.engine_paste_preview import apply, preview
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.actor import Actor
 from controlplane.platform.format import count
+from controlplane.platform.resource.declared_field import declaration_of
+from controlplane.platform.resource.field_text import text_of
 from web.fleet.topology.form import MAX_WHY
 from web.fleet.topology.page import NOTE, changeable_pools, topology_pools
 from web.shell.console_request import console_actor
@@ -115,10 +118,12 @@ def _list(
     summary = f"{count(len(fine), 'engine')} can be registered" + (
         f"; {count(bad, 'line')} {'needs' if bad == 1 else 'need'} a change." if bad else "."
     )
+    columns = [name for name in FIELDS if any(name in line.engine for line in lines if line.engine)]
     return _page(
         request,
         pools,
-        lines=lines,
+        titles=[declaration_of(FIELDS[name]).title for name in columns],
+        lines=[(line, _cells(line, columns)) for line in lines],
         header=header_of(texts),
         fine=len(fine),
         fine_words=count(len(fine), "engine"),
@@ -128,6 +133,11 @@ def _list(
         note=note,
         why=request.POST.get("why", "")[:MAX_WHY],
     )
+
+
+def _cells(line: PastedLine, columns: Sequence[str]) -> list[str]:
+    given = line.engine or {}
+    return [text_of(FIELDS[name], given[name]) if name in given else "—" for name in columns]
 
 
 def _shown(request: HttpRequest, pool: str) -> frozenset[str] | None:
@@ -146,6 +156,7 @@ def _digest(text: str) -> str:
 def _page(request: HttpRequest, pools: Sequence[Pool], *, status: int = 200, **more: Any) -> HttpResponse:
     context = {
         "pools": pools,
+        "columns": list(FIELDS),
         "limit": MAX_LINES,
         "max_line": MAX_LINE_CHARS,
         "text": request.POST.get("text", ""),

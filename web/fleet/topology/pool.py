@@ -6,48 +6,47 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from django.http import HttpRequest
+from django.http import QueryDict
 
-from controlplane.fleet.models.pool import Pool, PoolMode
+from controlplane.fleet.models.pool import KeySource, Pool, PoolMode
 from controlplane.platform.actor import Actor
 from controlplane.platform.field_problems import FieldProblem
 from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.platform.resource.declared_field import Fields, settable_fields
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from web.fleet.topology.drawer import changes_of
-from web.fleet.topology.form import MAX_WHY
+from web.fleet.topology.form import WHY, problem_lines
 from web.fleet.topology.words import alone_words, owner_words
 from web.live.feed import fleet_feed
-from web.shell.form_field import whole_number
+from web.shell.form_field import filled
+from web.shell.resource_form import facts, form_fields
 
-NAME, LIMIT, WEIGHT, ISOLATED, PRODUCTION = "name", "max_prompt_tokens", "weight", "isolated", "production"
-NETWORKS, KEY, BLOCKS = "engine_networks", "engine_api_key_env", "block_tokens"
+_ELSEWHERE = frozenset({"region", "served_model", "key_source", "policy", "mode", "actuator", "actuator_settings"})
+"""Fields that this form does not change: they are chosen with the pool, or have pages and dialogs of their own."""
 DONE_WORDS = {"pool.create": "created it", "pool.change": "changed it"}
+
+
+def form_settings(pool: Pool) -> Fields:
+    """Return the fields of the form. A pool has one of the two block sizes."""
+    other_size = "block_bytes" if pool.key_source == KeySource.EXACT else "block_tokens"
+    return {name: field for name, field in settable_fields(Pool).items() if name not in _ELSEWHERE | {other_size}}
 
 
 def pool_drawer(
     pool: Pool,
     actor: Actor,
     *,
-    typed: dict[str, Any] | None = None,
+    posted: QueryDict | None = None,
     problems: Sequence[FieldProblem] = (),
     observe_problem: str = "",
 ) -> dict[str, Any]:
-    """Return the drawer's content for one pool; `typed` is a submitted form that was rejected with `problems`.
+    """Return the drawer's content for one pool; `posted` is a submitted form that was rejected with `problems`.
 
     `observe_problem` is why the switch to observing was rejected; its dialog stays open.
     """
-    stored = {
-        NAME: pool.name,
-        LIMIT: str(pool.max_prompt_tokens),
-        WEIGHT: str(pool.weight),
-        NETWORKS: pool.engine_networks,
-        KEY: pool.engine_api_key_env,
-        BLOCKS: str(pool.block_tokens),
-        ISOLATED: pool.isolated,
-        PRODUCTION: pool.production,
-        "why": "",
-    }
+    settings = form_settings(pool)
+    fields = filled([*form_fields(settings, pool), WHY], dict(posted.lists()) if posted else {}, problems)
     sample = fleet_feed().latest
     live = [item for item in sample.pools if item.pool_id == pool.slug] if sample is not None else []
     return {
@@ -59,8 +58,9 @@ def pool_drawer(
         "observes": pool.mode == PoolMode.OBSERVE,
         "observe_problem": observe_problem,
         "may_change": may(actor, Role.ADMIN),
-        "values": typed or stored,
-        "errors": {problem.path: problem.message for problem in problems},
+        "facts": facts(settings, pool)[1:],
+        "fields": fields,
+        "problems": problem_lines(fields, problems),
         "history": _history(pool, time.time()),
     }
 
@@ -68,22 +68,6 @@ def pool_drawer(
 def shown_pool(slug: str, pools: Sequence[Pool]) -> Pool | None:
     """Return the pool if the person can see it."""
     return next((pool for pool in pools if pool.slug == slug), None)
-
-
-def wanted(request: HttpRequest) -> tuple[dict[str, Any], dict[str, Any], list[FieldProblem]]:
-    """Return the typed values, the requested changes, and the invalid values."""
-    typed = {
-        NAME: request.POST.get(NAME, "").strip()[:120],
-        LIMIT: request.POST.get(LIMIT, "").strip()[:12],
-        ISOLATED: bool(request.POST.get(ISOLATED)),
-        PRODUCTION: bool(request.POST.get(PRODUCTION)),
-        "why": request.POST.get("why", "").strip()[:MAX_WHY],
-    }
-    typed |= {name: request.POST[name].strip()[:500] for name in (NETWORKS, KEY) if name in request.POST}
-    typed |= {name: request.POST[name].strip()[:5] for name in (WEIGHT, BLOCKS) if name in request.POST}
-    numbers = {name: whole_number(name, typed[name], []) for name in (LIMIT, WEIGHT, BLOCKS) if name in typed}
-    problems = [FieldProblem(name, "Enter a whole number.") for name, number in numbers.items() if number is None]
-    return typed, {**{name: value for name, value in typed.items() if name != "why"}, **numbers}, problems
 
 
 def _history(pool: Pool, now: float) -> list[dict[str, str]]:

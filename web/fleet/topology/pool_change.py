@@ -14,9 +14,10 @@ from controlplane.platform.role import Role
 from controlplane.platform.roles import NotAllowedError, may
 from web.fleet.topology.changes import seen_revision
 from web.fleet.topology.page import NOTE, POOL_GONE, topology_page, topology_pools
-from web.fleet.topology.pool import pool_drawer, shown_pool, wanted
+from web.fleet.topology.pool import form_settings, pool_drawer, shown_pool
 from web.fleet.topology.scope import TopologyScope
 from web.shell.console_request import console_actor, sent
+from web.shell.resource_form import typed_values
 
 
 @require_POST
@@ -27,13 +28,13 @@ def change_settings(request: HttpRequest, slug: str) -> HttpResponse:
     pool = shown_pool(slug, pools)
     if pool is None:
         return topology_page(request, actor, pools, note=POOL_GONE, status=404)
-    typed, changes, problems = wanted(request)
+    changes, problems = typed_values(form_settings(pool), request.POST)
     try:
         if problems:
             raise InvalidFieldsError(problems)
-        changed = change_pool(pool, changes, actor=actor, expected=seen_revision(request), why=typed["why"])
+        changed = change_pool(pool, changes, actor=actor, expected=seen_revision(request), why=sent(request, "why"))
     except InvalidFieldsError as error:
-        drawer = pool_drawer(pool, actor, typed=typed, problems=error.problems)
+        drawer = pool_drawer(pool, actor, posted=request.POST, problems=error.problems)
         return topology_page(request, actor, pools, drawer=drawer, status=422)
     except (NotAllowedError, StaleRevisionError) as error:
         return _rejected(request, actor, pool, error)

@@ -1,5 +1,5 @@
-/* Formats numbers and times by the steps that controlplane/platform/format.py explains. Unknown is a dash, never a zero.
-   Exact halves may be rounded differently there. */
+/* Formats numbers and times by the steps that controlplane/platform/format.py explains; exact halves may be rounded
+   differently there. Unknown is a dash, never a zero. */
 import FORMATS from '../../../controlplane/platform/formats.json' with { type: 'json' };
 
 export const NARROW = '\u202f';

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
@@ -15,7 +16,7 @@ from controlplane.fleet.ready_engines import ready_engines
 from controlplane.platform.actor import Actor
 from controlplane.platform.conflict import ConflictError
 from controlplane.platform.field_problems import InvalidFieldsError, problem
-from controlplane.platform.format import moment, sentence
+from controlplane.platform.format import brief_percent, moment, roughly, sentence
 from controlplane.platform.revisions import StaleRevisionError
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may_somewhere
@@ -76,7 +77,7 @@ class CanaryPages(TrialPages):
                     "candidate": words.candidate(item),
                     "baseline": words.baseline(item),
                     "state": words.STATES[CanaryState(item.state)],
-                    "share": words.percent_words(item.share),
+                    "share": brief_percent(item.share),
                     "at": moment(item.started_at, now),
                 }
                 for item in canaries
@@ -146,10 +147,9 @@ class CanaryPages(TrialPages):
             "title": f"canary of {canary.policy.slug} {words.candidate(canary)}",
             "about": ", ".join(pool.slug for pool in of_policy.visible),
             "running": canary.running,
-            "heading": words.title(canary),
             "state": words.STATES[CanaryState(canary.state)],
             "steps": words.step_marks(canary),
-            "next_share": words.percent_words(canary.steps[following]) if following < len(canary.steps) else "",
+            "next_share": brief_percent(canary.steps[following]) if following < len(canary.steps) else "",
             "started": moment(canary.started_at, now),
             "ended": moment(canary.ended_at, now),
             "step_at": moment(canary.step_at, now),
@@ -157,15 +157,14 @@ class CanaryPages(TrialPages):
             "untried": service.untried(canary.version, canary.against),
             "candidate": words.candidate(canary),
             "baseline": words.baseline(canary),
-            "promotion": words.promotion(canary),
             "evaluation": evaluation,
             "reason": sentence(canary.reason),
             "word": word_to_type(of_policy, ready_engines(of_policy.pools)),
             # The action whose question is open.
             "asked": request.resolver_match.kwargs["action"] if asks and request.resolver_match else "",
             "evidence": evidence,
-            "next_words": words.next_words(evidence),
-            "known_in": words.roughly(evidence.wait_s) if evidence.wait_s else "",
+            "dwell_s": math.ceil(evidence.dwell_s),
+            "known_in": roughly(evidence.wait_s) if evidence.wait_s else "",
             **(_figures(canary, evaluation) if evaluation is not None else {}),
         }
 
@@ -181,7 +180,6 @@ def _figures(canary: Canary, evaluation: CanaryEvaluation) -> dict[str, Any]:
     limits = msgspec.convert(canary.guardrails, prepared(GuardrailDocument))
     return {
         "reasons": [sentence(reason.text) for reason in evaluation.reasons],
-        "figures": words.figure_lines(evaluation),
         "guardrails": words.guard_lines(evaluation, limits, known_guardrails(evaluation, limits, canary.step_at)),
         "keys": (("draft", "Canary"), ("base", "Live" if canary.pool is None else "Other pools")),
         "sides": words.sides(canary),

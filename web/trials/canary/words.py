@@ -3,30 +3,57 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from controlplane.platform.format import (
     NARROW_SPACE,
     UNKNOWN,
-    count,
+    brief_percent,
     duration,
     moment,
     percent,
     roughly,
-    sentence,
     signed,
 )
-from controlplane.trials.canary.evaluation import ArmFigures, CanaryEvaluation, stored_evaluation
-from controlplane.trials.canary.evidence import GUARD_TITLES, StepEvidence
+from controlplane.trials.canary.evaluation import CanaryEvaluation, stored_evaluation
+from controlplane.trials.canary.evidence import GUARD_TITLES
 from controlplane.trials.canary.pool_arms import slice_document
 from controlplane.trials.models.canary import Canary, CanaryState
 from controlplane.trials.models.holdback import Holdback, SliceState
 from planning.documents.guardrail_document import GuardrailDocument
 from planning.trials.comparison import TAIL, TTFT, GuardrailReading
 from planning.trials.guardrail_certainty import BROKEN, HOLDS, NOT_YET, GuardrailCertainty
-from web.trials.canary.interval import interval
+from web.shell.chart import place
+
+_MARGIN = 0.06
+"""Share of the bar that stays empty at each end."""
+
+
+def interval(reading: GuardrailReading) -> dict[str, str] | None:
+    """Return positions on the bar, in percent from its left end; None if the difference is unknown.
+
+    `none` is the position at which both arms are equal; empty if the guardrail has none.
+    """
+    if reading.difference is None or reading.lower is None or reading.upper is None:
+        return None
+    scale = math.log if reading.guard == TTFT else float
+    # A share of requests is between zero and one.
+    lowest = 0.0 if reading.guard == TAIL else -math.inf
+    lower, upper = scale(max(reading.lower, lowest)), scale(reading.upper)
+    difference, limit = scale(reading.difference), scale(reading.limit)
+    none = None if reading.guard == TAIL else 0.0
+    start, end = min(lower, limit, none or 0.0), max(upper, limit)
+    span = max(end - start, 1e-9)
+
+    def at(value: float) -> float:
+        return (_MARGIN + (value - start) / span * (1 - 2 * _MARGIN)) * 100
+
+    values = {"lower": lower, "difference": difference, "upper": upper, "limit": limit}
+    marks = {name: place(at(value), 1) for name, value in values.items()}
+    return {**marks, "width": place(at(upper) - at(lower), 1), "none": "" if none is None else place(at(none), 1)}
+
 
 STATES = {
     CanaryState.RUNNING: ("serving", "running"),
@@ -42,20 +69,6 @@ _VERDICTS = {
 }
 
 
-def title(canary: Canary) -> str:
-    """Return the page's title."""
-    name = candidate(canary)
-    if canary.running:
-        words = f"{name} serves {percent_words(canary.share)} of sessions"
-    else:
-        words = {
-            CanaryState.PROMOTED: f"{name} was promoted",
-            CanaryState.ABORTED: f"{name} was aborted",
-            CanaryState.ENDED: f"The canary of {name} ended",
-        }[CanaryState(canary.state)]
-    return words if canary.pool is None else sentence(words).rstrip(".")
-
-
 def candidate(canary: Canary) -> str:
     """Return the name of the candidate."""
     return f"v{canary.version.number}" if canary.pool is None else f"pool {canary.pool}"
@@ -64,13 +77,6 @@ def candidate(canary: Canary) -> str:
 def baseline(canary: Canary) -> str:
     """Return the name of the baseline."""
     return f"v{canary.against.number}" if canary.pool is None else "other pools"
-
-
-def promotion(canary: Canary) -> str:
-    """Return what promoting the canary would do."""
-    if canary.pool is None:
-        return f"publish v{canary.version.number} for all sessions"
-    return f"keep {percent_words(canary.share)} of sessions in pool {canary.pool}"
 
 
 def sides(canary: Canary) -> tuple[str, str]:
@@ -87,7 +93,7 @@ def step_marks(canary: Canary) -> list[tuple[str, str]]:
     for number, share in enumerate(canary.steps):
         reached = "now" if canary.running else "last"
         state = "done" if promoted or number < canary.step else reached if number == canary.step else "ahead"
-        marks.append((percent_words(share), state))
+        marks.append((brief_percent(share), state))
     return [*marks, ("Promoted", "done" if promoted else "ahead")]
 
 
@@ -97,27 +103,10 @@ def holdback_row(stored: Holdback, now: datetime) -> dict[str, Any]:
         "slice": stored,
         "shape": {SliceState.FALLBACK: "lost", SliceState.PROBING: "hot"}.get(SliceState(stored.state), "serving"),
         "rule": slice_document(stored.pool.policy.live_version).placement,
-        "share": percent_words(stored.share),
+        "share": brief_percent(stored.share),
         "since": moment(stored.since, now),
         "evaluation": stored_evaluation(stored.evaluation),
     }
-
-
-def figure_lines(evaluation: CanaryEvaluation) -> list[tuple[str, str, str]]:
-    """Return the figures of both arms as label, baseline, candidate."""
-    arms = evaluation.base, evaluation.tried
-    judged = sum(item.requests for item in arms)
-    figures: tuple[tuple[str, Callable[[ArmFigures], str]], ...] = (
-        ("Requests evaluated", lambda arm: f"{arm.requests:,}"),
-        ("Share of requests", lambda arm: percent(arm.requests / judged if judged else None)),
-        ("Late", lambda arm: percent(arm.late_share)),
-        ("Failed", lambda arm: percent(arm.failed_share)),
-        ("TTFT p50, upper bound", lambda arm: duration(arm.p50_s)),
-        ("TTFT p90, upper bound", lambda arm: duration(arm.p90_s)),
-        ("TTFT p99, upper bound", lambda arm: duration(arm.p99_s)),
-        ("Cache hits", lambda arm: percent(arm.hit_share)),
-    )
-    return [(label, *map(words, arms)) for label, words in figures]
 
 
 def guard_lines(
@@ -129,21 +118,6 @@ def guard_lines(
         _guard(reading, titles[reading.guard], certainty)
         for reading, certainty in zip(evaluation.readings, known, strict=True)
     ]
-
-
-def next_words(evidence: StepEvidence) -> str:
-    """Return when the evidence should be complete, as the end of a button's label."""
-    parts = [f"{math.ceil(evidence.dwell_s)}{NARROW_SPACE}s"] if evidence.dwell_s else []
-    if evidence.requests:
-        parts.append(count(evidence.requests, "request"))
-    if parts:
-        return f"in {', '.join(parts)}"
-    return f"in about {roughly(evidence.wait_s)}" if evidence.wait_s else "without evidence"
-
-
-def percent_words(share: float) -> str:
-    """Return a share of sessions in percent: 5 %, 12.5 %."""
-    return f"{share * 100:.3g}{NARROW_SPACE}%"
 
 
 def _guard(reading: GuardrailReading, label: str, known: GuardrailCertainty) -> dict[str, Any]:

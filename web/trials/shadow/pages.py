@@ -27,11 +27,21 @@ from web.live.engine_card import reason_title
 from web.shell.console_request import asked, sent
 from web.shell.form_field import NUMBER, SELECT, FieldOption, FormField, whole_number
 from web.shell.rejection import FormRejection
+from web.trials.shadow.finding import ENOUGH, finding
 from web.trials.shadow.pictures import SHOWN_ENGINES, engine_shifts, gain_picture, gain_words
-from web.trials.shadow.words import fidelity_words, finding, tiles, uncompared_words
 from web.trials.trial_page import ADDRESS, TrialPages, sent_pool
 from web.trials.version_field import drafts_of, version_field, version_of, version_words
 
+_PARTS = {
+    "order": "queue order",
+    "dispatch_limit": "pushing",
+    "cost": "learned estimates",
+    "ttft_slo_s": "TTFT objective",
+    "slo_classes": "SLO classes",
+    "prefill_window_tokens": "prefill window",
+    "lookahead_s": "look-ahead",
+}
+"""Names of the parts that a shadow cannot compare, where they differ from the field's."""
 LENGTHS = (("15", "15 min"), ("60", "1 h"), ("480", "8 h"), ("1440", "1 d"))
 
 
@@ -98,8 +108,9 @@ class ShadowPages(TrialPages):
             "policy": shadow.pool.policy.slug,
             "may_control": may(actor, Role.OPERATOR, shadow.pool),
             "finding": finding(shadow, figures),
-            "uncompared": uncompared_words(figures),
-            "fidelity": fidelity_words(figures),
+            "enough": ENOUGH,
+            "figures": figures,
+            "uncompared": [_PARTS.get(item, item.replace("_", " ")) for item in figures.uncompared],
             "may_route": _observes(shadow) and admin,
             "lacks_admin": _observes(shadow) and not admin,
             "asking": "ask" in request.GET,
@@ -155,8 +166,8 @@ def _answer(shadow: Shadow, figures: ShadowFigures, now: datetime) -> dict[str, 
         )
     )
     return {
-        "figures": figures,
-        "tiles": tiles(figures),
+        "spread": [figures.gain_quantile_s(share) for share in (0.1, 0.5, 0.9)],
+        "not_compared": figures.tally.left_out + figures.tally.unbound,
         "picture": gain_picture(figures),
         "gain_heads": ("Requests", "Share"),
         "most_of_an_engine": max(

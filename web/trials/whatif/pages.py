@@ -15,13 +15,13 @@ from controlplane.job_runs import control as job_control
 from controlplane.platform.actor import Actor
 from controlplane.platform.conflict import ConflictError
 from controlplane.platform.field_problems import InvalidFieldsError
-from controlplane.platform.format import count, moment
+from controlplane.platform.format import moment
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from controlplane.request_log.recordings.lifecycle import NoRoomError, delete_recording
 from controlplane.trials.models.whatif import WhatIf
 from controlplane.trials.whatif.conditions import AUTO
-from controlplane.trials.whatif.engine_candidate import LEARNED, LEARNED_PREFILL, WRITTEN
+from controlplane.trials.whatif.finding import headline
 from controlplane.trials.whatif.lifecycle import (
     TooManyWaitError,
     WhatIfStatus,
@@ -30,19 +30,14 @@ from controlplane.trials.whatif.lifecycle import (
     statuses_of,
     visible_whatifs,
 )
+from controlplane.trials.whatif.result import TRUSTED_ERROR
 from web.shell.console_request import asked, sent
 from web.shell.form_field import FormField
 from web.shell.rejection import FormRejection
 from web.trials.trial_page import ADDRESS, TrialPages, sent_pool
+from web.trials.whatif.figures import figure_rows, finding
 from web.trials.whatif.form import asked_from, is_window, whatif_fields
 from web.trials.whatif.pictures import band_picture, distribution
-from web.trials.whatif.words import coarse_words, figure_rows, finding, model_words
-
-COSTS = {
-    LEARNED: "costs learned from requests",
-    LEARNED_PREFILL: "prefill costs learned from requests, decode costs from v{}",
-    WRITTEN: "costs from v{}",
-}
 
 
 class WhatIfPages(TrialPages):
@@ -111,35 +106,28 @@ def _row(progress: WhatIfStatus, now: datetime) -> dict[str, Any]:
     row = {"progress": progress, "at": moment(whatif.created_at, now)}
     if result is None:
         return row | {"kind": "", "words": progress.reason if not progress.unfinished else ""}
-    answer = finding(result, whatif.draft.number, whatif.against)
-    return row | {"kind": answer.kind, "words": answer.title}
+    summary = headline(result)
+    return row | {"kind": summary.kind, "words": summary.title}
 
 
 def _answer(progress: WhatIfStatus) -> dict[str, Any]:
     result, whatif = progress.result, progress.whatif
     if result is None:
         return {}
-    model, is_far = model_words(result)
-    costs = COSTS[result.costs].format(whatif.base.number)
-    is_fitted = whatif.conditions.get("engine_model", AUTO) == AUTO and result.model_error is not None
-    model_name = f"{result.engine_model}, best fit" if is_fitted else result.engine_model
     actual = ("Actual",) if result.actual is not None else ()
     sides = (whatif.base_name, f"Draft, v{whatif.draft.number}")
-    cache = f"{count(result.kv_tokens, 'token')} of cache each" if result.kv_tokens else "cache of the default size"
     return {
         "result": result,
-        "finding": finding(result, whatif.draft.number, whatif.against),
-        "model": model,
-        "model_is_far": is_far,
-        "coarse": coarse_words(result),
+        "finding": finding(result),
+        "trusted_error": TRUSTED_ERROR,
+        "model_is_far": result.model_error is not None and result.model_error > TRUSTED_ERROR,
+        "is_fitted": whatif.conditions.get("engine_model", AUTO) == AUTO and result.model_error is not None,
         "rows": figure_rows(result),
         "keys": (("draft", "Draft"), ("base", whatif.base_name), *(("actual", item) for item in actual)),
         "picture": distribution(result),
         "sides": (*actual, *sides),
         "bands": band_picture(result),
         "band_heads": ("Requests", "Actual", *sides),
-        "setting": f"{count(result.engines, 'simulated engine')} ({model_name}), {cache}, {costs}",
-        "counted": f"{result.counted:,} of {count(result.requests, 'request')} counted, {count(result.seeds, 'seed')}",
     }
 
 

@@ -209,7 +209,7 @@ def test_returning_engine_is_checked_and_serves_unless_a_person_drained_it() -> 
 
 
 def test_pod_with_a_new_address_is_checked_before_it_serves_again() -> None:
-    scan(FoundEngine(ONE.name, ONE.url, "tcp://10.1.0.1:5557"))
+    scan(FoundEngine(ONE.name, ONE.url, {"kv_events_endpoint": "tcp://10.1.0.1:5557"}))
     serve()
     scan(FoundEngine(ONE.name, "http://10.1.0.77:8000"))
     engine = Engine.objects.get()

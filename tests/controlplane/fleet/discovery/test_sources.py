@@ -32,7 +32,7 @@ def test_file_lists_engines_in_the_format_of_a_paste(tmp_path: Path) -> None:
     engines = of_text(tmp_path, "# chat\ne-1, http://10.0.0.1:8000\ne-2 http://10.0.0.2:8000 tcp://10.0.0.2:5557 1.5\n")
     assert engines == [
         FoundEngine("e-1", "http://10.0.0.1:8000"),
-        FoundEngine("e-2", "http://10.0.0.2:8000", "tcp://10.0.0.2:5557", speed=1.5),
+        FoundEngine("e-2", "http://10.0.0.2:8000", {"kv_events_endpoint": "tcp://10.0.0.2:5557", "speed": 1.5}),
     ]
 
 

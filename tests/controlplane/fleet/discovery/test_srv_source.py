@@ -14,9 +14,9 @@ import dns.resolver
 import dns.rrset
 import pytest
 
+from controlplane.fleet.discovery.dns_source import engines_of_service
 from controlplane.fleet.discovery.found_engine import DiscoveryOutageError, FoundEngine
 from controlplane.fleet.discovery.setting import DiscoverySource
-from controlplane.fleet.discovery.srv_source import engines_of_service
 
 NAME = "_vllm._tcp.example.internal"
 SOURCE = DiscoverySource("chat", "srv", NAME)

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from controlplane.fleet.jobs.probe_shards import MAX_SHARDS, shard_count, shard_of
+from controlplane.fleet.jobs.probe import MAX_SHARDS, shard_count, shard_of
 
 ENGINES = [f"eng-{number:032x}" for number in range(2000)]
 

@@ -19,8 +19,7 @@ from kvstore.keys.keyring import Keyring
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEYRING, MODEL, OTHER_KEY, ServedGateway, served
 from tests.patience import until
-from tests.patient_bus import patient_bus
-from tests.private_redis import PrivateRedis, private_redis
+from tests.private_redis import PrivateRedis, patient_bus, private_redis
 
 ASKED = {"model": MODEL, "token_ids": list(range(160)), "wait": False}
 MADE = "01a20342-132b-74e0-9e18-8620972316c6"

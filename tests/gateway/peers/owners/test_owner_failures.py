@@ -41,8 +41,7 @@ from tests.gateway.peers.owners.shared_fleet import (
     unstarted,
 )
 from tests.gateway.scripted_engine import ScriptedEngine
-from tests.patient_bus import patient_bus
-from tests.private_redis import PrivateRedis, private_redis
+from tests.private_redis import PrivateRedis, patient_bus, private_redis
 
 
 class History:

@@ -9,8 +9,10 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
+from controlplane.fleet.engine_registration import register_engine
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
+from controlplane.platform.actor import program
 from controlplane.platform.models.job_run import JobRun
 from gateway.bus.bus import Bus
 from tests.controlplane.conftest import bus as bus_fixture
@@ -101,6 +103,24 @@ def test_file_is_read_like_a_paste(operator: Client) -> None:
     assert form_of(text)["header"] == "name,url,pool"
     operator.post("/topology/paste", form_of(text) | {"do": "apply"})
     assert Engine.objects.get().name == "a"
+
+
+def test_downloaded_engines_can_be_pasted(operator: Client, pool: Pool) -> None:
+    register_engine(pool, "e-1", "http://10.0.0.1:8000", speed=2.0, kind="H100", actor=program("test"))
+    register_engine(make_pool("agents"), "hidden", "http://10.0.0.2:8000", actor=program("test"))
+    answer = operator.get("/topology/engines.csv")
+    assert answer["Content-Type"] == "text/csv; charset=utf-8"
+    Engine.objects.all().delete()
+    _, text = send(operator, text=answer.content.decode())
+    assert "1 engine can be registered." in text
+    send(operator, **form_of(text) | {"do": "apply"})
+    assert list(Engine.objects.values_list("name", "speed", "kind")) == [("e-1", 2.0, "H100")]
+
+
+def test_keys_and_tenants_are_downloaded_by_admins_only(operator: Client) -> None:
+    for name in ("keys", "tenants"):
+        assert operator.get(f"/access/{name}.csv").status_code == 403
+        assert client_of(make_person("admin")).get(f"/access/{name}.csv").status_code == 200
 
 
 @pytest.mark.parametrize(

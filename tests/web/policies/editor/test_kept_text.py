@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from django.http import HttpRequest, QueryDict
 
 from controlplane.policies.document.text import MAX_TEXT_BYTES
-from web.policies.editor.kept_text import MAX_POLICIES, forget, keep, kept_text
+from web.policies.editor.editing import MAX_POLICIES, forget, keep, kept_text
 
 NOW = datetime(2026, 1, 1, 10, 31, 7, tzinfo=UTC)
 

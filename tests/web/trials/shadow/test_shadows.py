@@ -22,8 +22,9 @@ from tests.controlplane.trials.shadow.test_lifecycle import report, tally
 from tests.controlplane.trials.whatif.installation import ACTOR, live_and_draft
 from tests.page_text import page_text
 from tests.web.role_clients import client_of, make_person, make_pool
+from web.shell.say import say
+from web.trials.shadow.finding import BETTER, EVEN, WORSE, finding
 from web.trials.shadow.pictures import engine_shifts, gain_picture
-from web.trials.shadow.words import BETTER, EVEN, WORSE, finding
 
 pytestmark = pytest.mark.django_db
 
@@ -174,8 +175,9 @@ def test_admin_lets_a_pool_observe_by_typing_its_name(pool: Pool) -> None:
 
 
 def words(shadow: Shadow, counted: ShadowTally) -> tuple[str, str]:
-    answer = finding(shadow, ShadowFigures(counted, ()))
-    return answer.kind, answer.title
+    figures = ShadowFigures(counted, ())
+    answer = finding(shadow, figures)
+    return answer.kind, say("trials/shadow/finding_title.html", finding=answer, figures=figures)
 
 
 def test_findings_are_as_certain_as_their_figures(shadow: Shadow) -> None:

@@ -2,7 +2,7 @@
 import { ParseErrorCode, applyEdits, findNodeAtLocation, modify, parseTree } from 'jsonc-parser';
 /** @import { Node, ParseError } from 'jsonc-parser' */
 
-/** @typedef {{ at: number, line: number, column: number, message: string }} JsonError position: an offset, and from 1 */
+/** @typedef {{ at: number, line: number, column: number, message: string }} JsonError offset; line, column from 1 */
 
 const OPTIONS = { formattingOptions: { insertSpaces: true, tabSize: 2 } };
 const MESSAGES = {

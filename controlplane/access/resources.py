@@ -1,0 +1,30 @@
+"""Tenants and API keys as resources. An actor with permission to see one of them may see all."""
+
+from __future__ import annotations
+
+from controlplane.access.api_keys import change_api_key, create_api_key
+from controlplane.fleet import topology
+from controlplane.platform.models.api_key import ApiKey
+from controlplane.platform.models.tenant import Tenant
+from controlplane.platform.resource.resource import Resource
+from controlplane.platform.role import Role
+
+TENANTS = Resource(
+    "tenants",
+    Tenant,
+    lambda _actor: Tenant.objects.all(),
+    created=topology.create_tenant,
+    changed=topology.change_tenant,
+    deleted=topology.delete_tenant,
+    changes_need=Role.ADMIN,
+    whole_fleet=True,
+)
+KEYS = Resource(
+    "keys",
+    ApiKey,
+    lambda _actor: ApiKey.objects.select_related("tenant"),
+    created=create_api_key,
+    changed=change_api_key,
+    changes_need=Role.ADMIN,
+    whole_fleet=True,
+)

@@ -1,0 +1,5 @@
+"""`python -m headway` equals `headway`."""
+
+from headway import main
+
+main()
