@@ -58,7 +58,7 @@ test-thorough: setup ## run the longest tests (CI does not; also the first part 
 test-proxies: setup ## run the tests of deploy/ with the real nginx, HAProxy, and Envoy, installed if possible
 	@eval export $$(.ci/setup-proxies) && HEADWAY_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -n $(TEST_WORKERS) tests/deploy
 
-test-packages: setup ## run the tests of the container image, compose, Kubernetes, systemd, monitoring, restore, and wheels
+test-packages: setup ## run the tests of the container image, compose, Helm chart, systemd, monitoring, restore, and wheels
 	@eval export $$(.ci/setup-proxies) && path="$$PYTHONPATH" && eval export $$(.ci/setup-packages) && export PYTHONPATH="$$PYTHONPATH:$$path" && \
 	  HEADWAY_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest tests/deploy/packages tests/end_to_end/test_restore.py
 

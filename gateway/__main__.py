@@ -37,7 +37,7 @@ from gateway.base.settings import (
     EngineLimits,
     GatewaySettings,
 )
-from gateway.bus.bus_metrics import BusMetrics, WakeUpAge
+from gateway.bus.bus_metrics import BusMetrics, ScalingPlans, WakeUpAge
 from gateway.bus.follower_bus import FollowerBus
 from gateway.bus.redis_bus import RedisBus
 from gateway.bus.secret_answers import SecretAnswers
@@ -124,6 +124,7 @@ def run(process: GatewayProcess) -> int:
     if process.bus is not None:
         BusMetrics(app.registry, process.bus)
         WakeUpAge(app.registry, process.bus)
+        ScalingPlans(app.registry, process.bus)
         SecretAnswers(process.bus, "gateway", name, [process.keyring, process.settings.kv_access.keyring], time.time)
     config = uvicorn.Config(
         Edge(app, process.edge, app.count_rejected, fast_path=app.inner_fast_path),

@@ -42,11 +42,12 @@ def openapi() -> dict[str, Any]:
 def metrics(state_dir: Path) -> list[dict[str, Any]]:
     """Return name, type, labels and help of every series that /metrics can export."""
     from gateway.bus.bus import InProcessBus
-    from gateway.bus.bus_metrics import BusMetrics, WakeUpAge
+    from gateway.bus.bus_metrics import BusMetrics, ScalingPlans, WakeUpAge
 
     gateway = _gateway(state_dir)
     registry = gateway.metrics.registry
     WakeUpAge(registry, InProcessBus())
+    ScalingPlans(registry, InProcessBus())
     bus: Any = SimpleNamespace(
         state=SimpleNamespace(connected=True, since_s=0.0, connections=0, dropped=0, unreadable=0)
     )

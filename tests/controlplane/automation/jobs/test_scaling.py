@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 import pytest
 from django.utils import timezone
+from prometheus_client import CollectorRegistry
 
 from controlplane.automation import switches
 from controlplane.automation.jobs import prefill_decode, scaling
@@ -17,6 +20,7 @@ from controlplane.fleet.models.engine import Engine
 from controlplane.platform.actor import program
 from controlplane.platform.field_problems import InvalidFieldsError
 from controlplane.platform.models.job_run import JobRun
+from gateway.bus.bus_metrics import WANTED_ENGINES, ScalingPlans
 from planning.documents.scaling_document import ScalingDocument
 from tests.controlplane.automation.world import World
 
@@ -26,10 +30,10 @@ ACTOR = program("tests")
 ACTS = {"mode": "act", "min_engines": 2, "max_engines": 8, "window_s": 20}
 
 
-def live(world: World, seconds: float, job=scaling.JOB, work=scaling.scale) -> None:
+def live(world: World, seconds: float, job=scaling.JOB, work=None) -> None:
     def after_step() -> None:
         world.pool = type(world.pool).objects.get(pk=world.pool.pk)
-        world.run(job, work, timedelta(seconds=5))
+        world.run(job, work or partial(scaling.scale, bus=world.bus), timedelta(seconds=5))
 
     world.pass_time(seconds, after_step=after_step)
 
@@ -53,6 +57,22 @@ def test_advice_is_stored_with_its_figures_and_starts_nothing(world: World) -> N
     assert record.figures["target"] > record.figures["engines"] == 4
     assert record.figures["attainment"] == pytest.approx(0.5)
     assert record.summary
+
+
+def test_gateways_export_the_wanted_engines_of_committed_plans(
+    world: World, django_capture_on_commit_callbacks: Any
+) -> None:
+    registry = CollectorRegistry()
+    ScalingPlans(registry, world.bus, clock=world.unix)
+    world.policy(scaling={**ACTS, "mode": "advise"})
+    overload(world, 60)
+    assert registry.get_sample_value(WANTED_ENGINES, {"pool": "chat"}) is None
+    with django_capture_on_commit_callbacks(execute=True):
+        overload(world, 5)
+    # The plan is only advised: an autoscaler outside the program follows it.
+    assert not EngineAction.objects.exists()
+    wanted = PlanRecord.objects.filter(job="scaling").latest("pk").figures["target"]
+    assert registry.get_sample_value(WANTED_ENGINES, {"pool": "chat"}) == wanted > 4
 
 
 def test_overload_starts_engines_once_and_waits_for_them(world: World) -> None:
