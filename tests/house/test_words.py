@@ -18,7 +18,7 @@ PARTS = (
 )  # fmt: skip
 LISTS = (
     "docs/decisions/", "docs/papers.md", "docs/evidence.md", "bench/house/", "bench/evidence/chapters/", "tests/house/",
-    "simulator/replay/replay_request.py",
+    "simulator/workloads/prompt_text.py",
 )  # fmt: skip
 """Files that list words, quote papers, or document retired words."""
 BY_DJANGO = {"Command", "Meta", "SessionStore"}

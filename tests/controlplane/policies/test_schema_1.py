@@ -89,7 +89,7 @@ def test_current_document_is_rejected_with_what_to_do(policy: Policy) -> None:
 def test_upgrade_is_in_the_audit_log(policy: Policy) -> None:
     stored(policy, placement={"name": "random"}, advisories="sticky")
     Policy.objects.create(slug="other", name="Other")
-    import_module("controlplane.migrations.0003_policies_of_schema_2").record_replacements(apps, None)
+    import_module("controlplane.migrations.0004_policies_of_schema_2").record_replacements(apps, None)
     event = AuditEvent.objects.get(verb="policy.upgrade")
     assert event.object_id == policy.slug
     assert event.before == {"number": 1, "placement": "random", "advisories": "sticky"}

@@ -40,11 +40,11 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def _python(version: str) -> str:
     """Return an interpreter of the version, from the PATH or pyenv; skip the test without one."""
-    places = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python"))
-    found = shutil.which(f"python{version}") if not places else str(places[-1])
-    if not found:
+    of_pyenv = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python"))
+    interpreter = str(of_pyenv[-1]) if of_pyenv else shutil.which(f"python{version}")
+    if not interpreter:
         pytest.skip(f"Python {version} is not installed")
-    return found
+    return interpreter
 
 
 def _environment(version: str, folder: Path, *packages: str | Path) -> Path:

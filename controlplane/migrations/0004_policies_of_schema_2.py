@@ -45,6 +45,6 @@ def record_replacements(apps: Any, _schema_editor: Any) -> None:
 class Migration(migrations.Migration):
     """Adds audit events only."""
 
-    dependencies = [("controlplane", "0002_client_request_ids")]
+    dependencies = [("controlplane", "0003_engine_cost_per_hour")]
 
     operations = [migrations.RunPython(record_replacements, migrations.RunPython.noop)]
