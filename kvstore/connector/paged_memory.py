@@ -2,50 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
-import msgspec
 import torch
 
-
-class LayerLayout(msgspec.Struct, frozen=True, gc=False):
-    """One layer's part of a block."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    """Shape of one block, without the dimension that counts blocks."""
-    order: tuple[int, ...]
-    """Dimensions in memory order, largest stride first, which distinguishes NHD from HND."""
-    block_bytes: int
-
-
-class PayloadLayout(NamedTuple):
-    """Position of each layer in a payload."""
-
-    layers: tuple[LayerLayout, ...]
-    offsets: tuple[int, ...]
-    payload_bytes: int
-    name: str
-    """Distinguishes layouts whose bytes must not be exchanged."""
-
-
-def payload_layout(layers: Sequence[LayerLayout], kernel: str) -> PayloadLayout:
-    """Return the layout of payloads of these layers.
-
-    `kernel` names everything else that determines the bytes, such as attention backend, instruction set, and engine
-    version.
-    """
-    if not layers or any(layer.block_bytes < 1 for layer in layers):
-        raise ValueError("the engine has no KV caches in blocks")
-    offsets, end = [], 0
-    for layer in layers:
-        offsets.append(end)
-        end += layer.block_bytes
-    described = msgspec.json.encode([kernel, [(layer.name, layer.dtype, layer.shape, layer.order) for layer in layers]])
-    return PayloadLayout(tuple(layers), tuple(offsets), end, f"layers 1 {hashlib.sha256(described).hexdigest()}")
+from kvstore.connector.payload_layout import LayerLayout, payload_layout
 
 
 class PagedMemory:

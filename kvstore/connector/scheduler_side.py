@@ -6,7 +6,7 @@ It reads only a few fields of vLLM's requests, and no clock: `now` is in seconds
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -286,3 +286,17 @@ class SchedulerSide:
             hint=order.hint,
             pin_s=order.pin_s,
         )
+
+
+def progress_of(scheduler_output: Any) -> Iterator[StepProgress]:
+    """Yield each request of a step from vLLM's `SchedulerOutput`. The model has one group of blocks.
+
+    A request that resumes after a preemption is reported with all its blocks, a running one with its new ones.
+    """
+    scheduled = scheduler_output.num_scheduled_tokens
+    for new in scheduler_output.scheduled_new_reqs:
+        yield StepProgress(new.req_id, new.num_computed_tokens + scheduled[new.req_id], new.block_ids[0], True)
+    known = scheduler_output.scheduled_cached_reqs
+    for request_id, blocks, computed in zip(known.req_ids, known.new_block_ids, known.num_computed_tokens, strict=True):
+        resumed = request_id in known.resumed_req_ids
+        yield StepProgress(request_id, computed + scheduled[request_id], blocks[0] if blocks else (), resumed)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ from kvstore.backends.registry import BACKENDS
 from kvstore.connector.connector_settings import ConnectorSettings, settings_in, weight_revision
 from kvstore.connector.node_lookup import NodeLookup
 from kvstore.connector.paged_memory import PagedMemory
-from kvstore.connector.scheduler_side import SchedulerSide, StepProgress
+from kvstore.connector.scheduler_side import SchedulerSide, progress_of
 from kvstore.connector.step_messages import StepJobs, StepReport
 from kvstore.connector.worker_side import WorkerSide
 from kvstore.keys.payload_key import PayloadFormat
@@ -301,17 +300,3 @@ def _folder(model: Any) -> Path:
         # Local files only: vLLM has downloaded them already.
         else Path(snapshot_download(model.model, revision=model.revision, local_files_only=True))
     )
-
-
-def progress_of(scheduler_output: Any) -> Iterator[StepProgress]:
-    """Yield each request of a step from vLLM's `SchedulerOutput`. The model has one group of blocks.
-
-    A request that resumes after a preemption is reported with all its blocks, a running one with its new ones.
-    """
-    scheduled = scheduler_output.num_scheduled_tokens
-    for new in scheduler_output.scheduled_new_reqs:
-        yield StepProgress(new.req_id, new.num_computed_tokens + scheduled[new.req_id], new.block_ids[0], True)
-    known = scheduler_output.scheduled_cached_reqs
-    for request_id, blocks, computed in zip(known.req_ids, known.new_block_ids, known.num_computed_tokens, strict=True):
-        resumed = request_id in known.resumed_req_ids
-        yield StepProgress(request_id, computed + scheduled[request_id], blocks[0] if blocks else (), resumed)

@@ -8,9 +8,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from kvstore.connector.engine_params import KvOutcome
-from kvstore.connector.scheduler_side import StepProgress
+from kvstore.connector.scheduler_side import StepProgress, progress_of
 from kvstore.connector.step_messages import LoadEnd, StepReport
-from kvstore.connector.vllm_connector import progress_of
 
 
 def test_a_merged_load_has_the_block_count_of_the_worker_with_the_fewest() -> None:

@@ -21,7 +21,7 @@ from kvstore.backends.node_backend import NodeBackend
 from kvstore.connector.connector_settings import weight_revision
 from kvstore.connector.domain_keys import Domain, DomainKeys
 from kvstore.connector.engine_params import KvOutcome
-from kvstore.connector.paged_memory import LayerLayout, payload_layout
+from kvstore.connector.payload_layout import LayerLayout, payload_layout
 from kvstore.connector.step_messages import LoadJob, SaveJob, StepJobs
 from kvstore.connector.worker_side import WorkerSide
 from kvstore.node.node_manager import NodeManager
