@@ -28,6 +28,11 @@ def broker_url() -> str:
     return url.replace("unix://", "redis+socket://", 1).replace("?db=", "?virtual_host=", 1)
 
 
+def server_of_broker(url: str) -> str:
+    """Return the URL of a server that Celery writes as `url`."""
+    return url.replace("redis+socket://", "unix://", 1).replace("?virtual_host=", "?db=", 1)
+
+
 def join_running() -> bool:
     """Return whether this process has a shared bus. If necessary, join the bus of `manage.py up` on our state
     directory.

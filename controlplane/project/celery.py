@@ -48,30 +48,38 @@ app.conf.broker_transport_options = {
     **app.conf.broker_transport_options,
     **{name: job_queues(name)[0] for name in ("unacked_key", "unacked_index_key", "unacked_mutex_key")},
 }
-app.conf.beat_schedule = {
-    # A wake-up that no worker took in time is dropped: the next one says the same.
-    "probe": {"task": "controlplane.probe", "schedule": 0.5, "options": {"expires": 0.5}},
-    "snapshot": {"task": "controlplane.refresh_snapshot", "schedule": 1.0, "options": {"expires": 1.0}},
-    "preflight": {"task": "controlplane.preflight", "schedule": 1.0, "options": {"expires": 1.0}},
-    "engine health": {"task": "controlplane.engine_health", "schedule": 1.0, "options": {"expires": 1.0}},
-    "engine actions": {"task": "controlplane.engine_actions", "schedule": 0.5, "options": {"expires": 0.5}},
-    "engine addresses": {"task": "controlplane.engine_addresses", "schedule": 10.0, "options": {"expires": 10.0}},
-    "discovery": {"task": "controlplane.discovery", "schedule": 5.0, "options": {"expires": 5.0}},
-    "KV nodes": {"task": "controlplane.kv_node_silence", "schedule": 5.0, "options": {"expires": 5.0}},
-    "KV orders": {"task": "controlplane.kv_moves", "schedule": 2.0, "options": {"expires": 2.0}},
-    "rebalance": {"task": "controlplane.rebalance", "schedule": 1.0, "options": {"expires": 1.0}},
-    "canary": {"task": "controlplane.canary", "schedule": 2.0, "options": {"expires": 2.0}},
-    "holdback": {"task": "controlplane.holdback", "schedule": 2.0, "options": {"expires": 2.0}},
+SCHEDULE_S = {
+    "probe": 0.5,
+    "refresh_snapshot": 1.0,
+    "preflight": 1.0,
+    "engine_health": 1.0,
+    "engine_actions": 0.5,
+    "engine_addresses": 10.0,
+    "discovery": 5.0,
+    "kv_node_silence": 5.0,
+    "kv_moves": 2.0,
+    "rebalance": 1.0,
+    "canary": 2.0,
+    "holdback": 2.0,
     # Their rounds are further apart, but a person's change brings the next one forward.
-    "scaling": {"task": "controlplane.scaling", "schedule": 1.0, "options": {"expires": 1.0}},
-    "prefill/decode": {"task": "controlplane.prefill_decode", "schedule": 1.0, "options": {"expires": 1.0}},
-    "revocations": {"task": "controlplane.store_revocations", "schedule": 5.0, "options": {"expires": 5.0}},
-    "key usage": {"task": "controlplane.store_key_usage", "schedule": 5.0, "options": {"expires": 5.0}},
-    "learned costs": {"task": "controlplane.store_learned_costs", "schedule": 15.0, "options": {"expires": 15.0}},
-    "roll-ups": {"task": "controlplane.rollup", "schedule": 5.0, "options": {"expires": 5.0}},
-    "request log": {"task": "controlplane.store_requests", "schedule": 1.0, "options": {"expires": 1.0}},
-    "shadows": {"task": "controlplane.shadows", "schedule": 2.0, "options": {"expires": 2.0}},
-    "what-if": {"task": "controlplane.whatif", "schedule": 1.0, "options": {"expires": 1.0}},
-    "scheduled publish": {"task": "controlplane.scheduled_publish", "schedule": 2.0, "options": {"expires": 2.0}},
-    "housekeeping": {"task": "controlplane.housekeeping", "schedule": 60.0, "options": {"expires": 60.0}},
+    "scaling": 1.0,
+    "prefill_decode": 1.0,
+    "store_revocations": 5.0,
+    "store_key_usage": 5.0,
+    "store_learned_costs": 15.0,
+    "rollup": 5.0,
+    "store_requests": 1.0,
+    "shadows": 2.0,
+    "whatif": 1.0,
+    "scheduled_publish": 2.0,
+    "housekeeping": 60.0,
+}
+"""Job → seconds between its wake-ups."""
+EXPIRES_S = 10.0
+"""Age at which a wake-up that no worker took is dropped: the next one says the same. A shorter one would drop every
+wake-up on a machine so busy that its worker is seconds behind.
+"""
+app.conf.beat_schedule = {
+    job: {"task": f"controlplane.{job}", "schedule": every_s, "options": {"expires": max(every_s, EXPIRES_S)}}
+    for job, every_s in SCHEDULE_S.items()
 }

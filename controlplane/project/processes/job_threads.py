@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+import redis
 from celery import Celery
 from celery.beat import Scheduler
 from celery.platforms import EX_OK
@@ -19,7 +20,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from kombu.exceptions import OperationalError
 from typing_extensions import override
 
-from controlplane.platform.bus import fleet_keyring, get_bus
+from controlplane.platform.bus import fleet_keyring, get_bus, server_of_broker
 from controlplane.platform.jobs.cooperative_stop import stop_requested
 from controlplane.platform.jobs.wake import TOPIC as WAKE
 from controlplane.platform.jobs.wake import job_queues
@@ -31,6 +32,10 @@ from controlplane.secret_rotation.own_secrets import answer_questions
 from gateway.bus.bus_metrics import WAKE_UPS
 from gateway.server.process.shutdown import ProcessEnd
 
+MAX_WAITING = 32
+"""Number of wake-ups that may wait for a worker, somewhat more than there are jobs."""
+_BEHIND_S = 0.2
+"""Time until the schedule checks again whether a worker has caught up."""
 MAX_ASKED = 256
 """Maximum number of wake-up requests between two ticks. Beyond it, the oldest requests wait for their schedule."""
 
@@ -45,6 +50,8 @@ class MonotonicScheduler(Scheduler):
     clock: Callable[[], float] = staticmethod(time.monotonic)
     needs: Callable[[str], bool] = staticmethod(lambda _task: True)
     """Whether a task has work. A task that is not needed is woken every IDLE_S, and once at the start."""
+    waiting: Callable[[], int] = staticmethod(lambda: 0)
+    """Number of wake-ups that no worker has taken yet."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._due_s: dict[str, float] = {}
@@ -65,6 +72,10 @@ class MonotonicScheduler(Scheduler):
         """Wake due entries, and return the seconds until the next entry is due."""
         # As many as there are now: other threads may add some meanwhile.
         asked = {self._asked.popleft() for _ in range(len(self._asked))}
+        if self.waiting() >= MAX_WAITING:
+            # A worker that is behind would only get further behind: all that wait say the same again.
+            self._asked.extend(asked)
+            return _BEHIND_S
         for name, entry in list(self.schedule.items()):
             now = self.clock()
             if entry.task not in asked:
@@ -211,6 +222,7 @@ class JobThreads:
         self._app.set_current()
         schedule = MonotonicScheduler(self._app, max_interval=_LONGEST_SLEEP_S)
         schedule.needs = needs = JobNeeds()
+        schedule.waiting = WaitingWakeUps(self._app)
 
         def receive(topic: str, value: bytes) -> None:
             if topic == WAKE:
@@ -227,6 +239,26 @@ class JobThreads:
         finally:
             for end in unsubscribe:
                 end()
+
+
+class WaitingWakeUps:
+    """Counts the wake-ups in the queues of an application. Without an answer 0, so that the schedule reports the outage.
+
+    Mutable: the connections to the broker's server.
+    """
+
+    def __init__(self, app: Celery) -> None:
+        prefix = app.conf.broker_transport_options.get("global_keyprefix", "")
+        self._queues = [prefix + job_queues(name)[0] for name in QUEUES]
+        url = server_of_broker(app.conf.broker_url or "")
+        self._server = url and redis.Redis.from_url(url, socket_timeout=_POLL_S, socket_connect_timeout=_POLL_S)
+
+    def __call__(self) -> int:
+        """Return their number."""
+        try:
+            return sum(int(self._server.llen(queue)) for queue in self._queues) if self._server else 0
+        except redis.RedisError:
+            return 0
 
 
 def _do_nothing() -> None:

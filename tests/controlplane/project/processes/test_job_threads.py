@@ -17,7 +17,14 @@ from controlplane.platform.bus import LOCAL_BUS, broker_url, get_bus
 from controlplane.platform.jobs.cooperative_stop import stop_requested
 from controlplane.platform.jobs.wake import job_queues, wake
 from controlplane.project.celery import app as program
-from controlplane.project.processes.job_threads import BEAT, JOBS, QUEUES, JobThreads, MonotonicScheduler
+from controlplane.project.processes.job_threads import (
+    BEAT,
+    JOBS,
+    QUEUES,
+    JobThreads,
+    MonotonicScheduler,
+    WaitingWakeUps,
+)
 from gateway.bus.bus_metrics import WAKE_UPS
 from tests.patience import wait_until
 from tests.private_redis import PrivateRedis
@@ -285,3 +292,13 @@ def test_worker_that_gives_up_its_broker_is_reported(app: Celery, rejected: Coun
         threads.stop()
         stop_requested.clear()
     assert ended == ["jobs"]
+
+
+def test_wake_ups_in_the_queues_are_counted(app: Celery) -> None:
+    waiting = WaitingWakeUps(app)
+    assert waiting() == 0
+    for _ in range(3):
+        app.send_task("wake")
+    assert waiting() == 3
+    app.conf.broker_url = "redis://127.0.0.1:1/"
+    assert WaitingWakeUps(app)() == 0

@@ -10,9 +10,10 @@ import pytest
 from celery import Celery
 from typing_extensions import override
 
+from controlplane.project.celery import EXPIRES_S
 from controlplane.project.celery import app as program
 from controlplane.project.job_needs import IDLE_S
-from controlplane.project.processes.job_threads import MonotonicScheduler
+from controlplane.project.processes.job_threads import MAX_WAITING, MonotonicScheduler
 
 
 class Woken(MonotonicScheduler):
@@ -103,3 +104,21 @@ def test_work_that_appears_is_started_within_the_interval(app: Celery) -> None:
     scheduler.needs = lambda _task: scheduler.now >= 57.3
     scheduler.run_s(10.0)
     assert min(at for name, at in scheduler.woken if name == "often" and at > 51.0) <= 57.3 + 0.5
+
+
+def test_schedule_of_a_worker_that_is_behind_waits_and_forgets_no_request(app: Celery) -> None:
+    app.conf.beat_schedule = {
+        "often": {"task": "x", "schedule": 0.5},
+        "asked": {"task": "controlplane.y", "schedule": 60},
+    }
+    scheduler = Woken(app)
+    scheduler.run_s(1.0)
+    scheduler.waiting = lambda: MAX_WAITING
+    scheduler.ask(["y"])
+    assert scheduler.run_s(5.0) == []
+    scheduler.waiting = lambda: MAX_WAITING - 1
+    assert {name for name, _ in scheduler.run_s(0.3)} == {"often", "asked"}
+
+
+def test_a_wake_up_outlives_the_delay_of_a_busy_worker() -> None:
+    assert all(entry["options"]["expires"] >= EXPIRES_S for entry in program.conf.beat_schedule.values())
