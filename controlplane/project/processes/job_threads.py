@@ -242,7 +242,7 @@ class JobThreads:
 
 
 class WaitingWakeUps:
-    """Counts the wake-ups in the queues of an application. Without an answer 0, so that the schedule reports the outage.
+    """Counts the wake-ups in the queues of an application; 0 without an answer, which the schedule reports itself.
 
     Mutable: the connections to the broker's server.
     """

@@ -41,6 +41,8 @@ export function startCodeEditor(pane, area) {
         EditorView.contentAttributes.of({
           'aria-label': area.getAttribute('aria-label') ?? '',
           'aria-describedby': area.getAttribute('aria-describedby') ?? '',
+          // Checkers of accessibility know no focus by contenteditable.
+          tabindex: '0',
         }),
         EditorView.updateListener.of((update) => {
           if (!update.docChanged || !typed) return;
