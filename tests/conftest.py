@@ -100,6 +100,13 @@ def bus_server() -> Iterator[PrivateRedis]:
 
 
 @pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> Iterator[None]:
+    """Let the database be removed beside Playwright, whose event loop runs in this thread until the session ends."""
+    yield
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+
+
+@pytest.fixture(scope="session")
 def django_db_modify_db_settings(own_state_dir: Path) -> None:
     """Use a database file instead of memory, so that threads and the WAL behave as in production."""
     if settings.DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":

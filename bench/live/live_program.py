@@ -139,7 +139,8 @@ class LiveProgram:
 
     def log_lines(self) -> list[str]:
         """Return all log lines of supervisor, gateway, web and jobs."""
-        logs = sorted((self.state_dir / "log").glob("*.log"))
+        # Valkey's log has its own format.
+        logs = sorted(set((self.state_dir / "log").glob("*.log")) - {self.state_dir / "log" / "bus.log"})
         return [line for log in logs for line in log.read_text().splitlines()]
 
     def written(self) -> dict[str, bytes]:

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from bench.report import Target, command_line, write_report
-from simulator.regions.region_run import RegionReport, RegionRun, RegionSpec
+from simulator.regions.region_report import RegionReport
+from simulator.regions.region_run import RegionRun, RegionSpec
 
 SEEDS = (31, 32, 33, 34, 35, 36)
 

@@ -14,7 +14,8 @@ from routing.regions.sovereignty import ALLOW_ALL, SovereigntyDocument, problems
 from routing.values.prepared_struct import prepared
 from simulator.regions.network import REGIONS
 from simulator.regions.policies import POLICIES
-from simulator.regions.region_run import RegionReport, RegionRun, RegionSpec
+from simulator.regions.region_report import RegionReport
+from simulator.regions.region_run import RegionRun, RegionSpec
 from simulator.regions.workloads import WORKLOADS
 
 LEAST_KV_TOKENS = 8_000

@@ -14,7 +14,7 @@ import msgspec
 
 from routing.regions.sovereignty import SovereigntyDocument, SovereigntyRule
 from routing.values.prepared_struct import prepared
-from simulator.regions.region_run import RegionReport
+from simulator.regions.region_report import RegionReport
 
 MOST_ENGINES = 8
 """Maximum number of engines; larger fleets are scaled down in proportion, with at least one engine per region."""

@@ -64,7 +64,7 @@ class Regions(RequestListener):
 
     def serve(self, app: App) -> None:
         """Serve the requests that other regions forward with this ASGI app. Call it before the peers' port opens."""
-        ForwardServer(self.peers, lambda origin: self.traffic.note(RECEIVED, origin), app)
+        self.server = ForwardServer(self.peers, lambda origin: self.traffic.note(RECEIVED, origin), app)
 
     def link(self, pool: LivePool) -> None:
         """Put the link to other regions into a new pool's chain."""

@@ -1,7 +1,7 @@
 from bench.regions import diurnal_capacity
 from bench.regions.policies import CASES, CLAIMS, SEEDS
 from simulator.regions.policies import POLICIES
-from simulator.regions.region_run import RegionReport
+from simulator.regions.region_report import RegionReport
 from simulator.regions.workloads import WORKLOADS
 
 

@@ -15,10 +15,11 @@ from gateway.app import AppSettings
 from gateway.proxy.attempt import RelaySettings
 from routing.policy.policy_document import RoutingPolicy
 from tests.gateway.scripted_engine import ScriptedEngine
-from tests.gateway.served_gateway import CHAT, KEY, MODEL, STREAM, ServedGateway, served
+from tests.gateway.served_gateway import CHAT, KEY, MODEL, ServedGateway, served
 from tests.patience import until
 
 BODY = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 40}], "max_tokens": 9}
+STREAM = {**BODY, "stream": True}
 SETTINGS = AppSettings(relay=RelaySettings(answer_s=60.0, hang_s=0.5))
 
 

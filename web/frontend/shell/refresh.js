@@ -6,7 +6,8 @@ import { find, required } from './element.js';
 const EVERY_MS = 2000;
 
 /**
- * Change the content of `part` into that of `fresh`. An open <details> stays open, and a changed input as it is.
+ * Change the content of `part` into that of `fresh`, whose elements it may take. An open <details> stays open, and a
+ * changed input as it is.
  * @param {Element} part
  * @param {Element} fresh
  */
@@ -45,10 +46,11 @@ export function startRefresh(part, show = morph) {
         if (answer.type === 'opaqueredirect') return location.reload();
         if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
         const fresh = new DOMParser().parseFromString(await answer.text(), 'text/html').body;
+        // Before its elements move into the page.
+        const settled = find(fresh, '[data-settled]');
         // The address may have changed in the meantime.
         if (asked === part.dataset.refresh) show(part, fresh);
         // A finished part does not change again.
-        const settled = find(fresh, '[data-settled]');
         if (settled) {
           words.textContent = settled.dataset.settled ?? '';
           return undefined;
