@@ -23,7 +23,7 @@ from kvstore.keys.keyring import KV, Keyring
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.transfer_client import TransferClient, Wanted
 from routing.values.decision import ALONE, OTHER_KEYS
-from tests.gateway.peers.owners.owner_processes import MODEL, SECRET, Gateways, gateway_processes
+from tests.gateway.peers.owners.owner_processes import MODEL, SECRET, Gateways, LeavingError, gateway_processes
 from tests.kvstore.kv_blocks import block, key
 from tests.patience import PATIENCE_S
 
@@ -96,8 +96,12 @@ class Rolling:
         async def calling(number: int) -> None:
             while not stop.is_set():
                 self.sent += 1
-                name = self.serving[self.sent % len(self.serving)]
-                await self.gateways.chat(name, f"question {self.sent} of caller {number}")
+                question = f"question {self.sent} of caller {number}"
+                try:
+                    await self.gateways.chat(self.serving[self.sent % len(self.serving)], question)
+                except LeavingError:
+                    # On its way when its gateway began to drain: balancers send it to the next one.
+                    await self.gateways.chat(self.serving[(self.sent + 1) % len(self.serving)], question)
 
         tasks = [asyncio.create_task(calling(number)) for number in range(count)]
         try:

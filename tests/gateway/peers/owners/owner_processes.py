@@ -54,6 +54,10 @@ class Engine(ScriptedEngine):
         return await super()._answer(request, body)
 
 
+class LeavingError(Exception):
+    """The gateway drains and has not begun with the request."""
+
+
 class Gateways:
     """The processes by name, their published samples, and the responses to callers."""
 
@@ -190,6 +194,8 @@ class Gateways:
                     if answer.status != 429:
                         break
                 await asyncio.sleep(0.2)
+        if answer.status == 503 and json.loads(said)["error"]["code"] == "shutting_down":
+            raise LeavingError(name)
         assert (answer.status, "Hello" in said) == (200, True), said
         decision_id = answer.headers["x-headway-decision"]
         self.answered.append(decision_id)
