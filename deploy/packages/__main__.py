@@ -36,7 +36,7 @@ EXTRAS = {
     "opentelemetry-exporter-otlp-proto-http": "otel",
 }
 """Packages that only some installations need, with the extra that installs them."""
-_EXCLUDED = shutil.ignore_patterns("__pycache__", "*.pyc", "frontend", "packages")
+_EXCLUDED = shutil.ignore_patterns("__pycache__", "*.pyc", "frontend")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -172,6 +172,8 @@ def _application(stage: Path) -> None:
     shutil.copytree(SOURCES / "headway", package, ignore=_EXCLUDED)
     for room in ROOMS:
         _copy(ROOT / room, package / "_rooms" / room)
+    # What builds the wheels needs the source tree.
+    shutil.rmtree(package / "_rooms" / "deploy" / "packages")
 
 
 def _client(stage: Path) -> None:

@@ -12,9 +12,9 @@ _BREAKS = re.compile(r"[ \n]+")
 
 def say(name: str, **facts: object) -> str:
     """Return the text of the template on one line, without markup or escapes; narrow spaces stay."""
-    return one_line(get_template(name).template.render(Context(facts, autoescape=False)))
+    return joined_lines(get_template(name).template.render(Context(facts, autoescape=False)))
 
 
-def one_line(text: str) -> str:
+def joined_lines(text: str) -> str:
     """Return a rendered template without its line breaks."""
     return _BREAKS.sub(" ", text).strip(" ")

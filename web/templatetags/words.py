@@ -10,7 +10,7 @@ from controlplane.platform import format as words
 from controlplane.platform.environment import PROGRAM
 from controlplane.platform.format import Moment
 from web.shell.chart import place
-from web.shell.say import one_line
+from web.shell.say import joined_lines
 
 register = template.Library()
 _HIDDEN = mark_safe(' aria-hidden="true"')
@@ -58,7 +58,7 @@ def gain(seconds: float | None) -> str:
 def tile(content: str, label: str, figure: str) -> SafeString:
     """Return a key figure with its label; the content is a line of context, whose title shows if it is cut."""
     number, gap, unit = figure.rpartition(words.NARROW_SPACE)
-    note = SafeString(one_line(content))
+    note = SafeString(joined_lines(content))
     return format_html(
         '<div class="tile"><p class="tile-label"><span>{}</span></p><p class="tile-value"><b>{}</b>{}</p>'
         '<p class="tile-note" title="{}">{}</p></div>',
@@ -99,7 +99,7 @@ def say(context: template.Context, name: str, **facts: object) -> SafeString:
     """Return the included sentence on one line, so that an attribute, a stop, or an inline element can follow it."""
     with context.push(**facts):
         # The template has escaped its values.
-        return SafeString(one_line(context.template.engine.get_template(name).render(context)))
+        return SafeString(joined_lines(context.template.engine.get_template(name).render(context)))
 
 
 @register.simple_tag

@@ -130,7 +130,10 @@ def test_the_installed_application_routes_a_request(version: str, wheels: dict[s
         wait_until(lambda: _answers(f"http://127.0.0.1:{port}/live") and _answers(f"http://127.0.0.1:{engine}/health"))
         call("connect", f"http://127.0.0.1:{engine}", "--approximate", "--yes", "--port", str(port))
         [key] = re.findall(r"hw_\S+", call("create_api_key", "--name", "packaged"))
-        wait_until(lambda: _answers(f"http://127.0.0.1:{port}/ready"))
+        # A key made by another process reaches the gateway with the next snapshot.
+        wait_until(
+            lambda: _answers(f"http://127.0.0.1:{port}/ready") and _answers(f"http://127.0.0.1:{port}/v1/models", key)
+        )
         body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4})
         request = urllib.request.Request(
             f"http://127.0.0.1:{port}/v1/chat/completions",
@@ -152,9 +155,10 @@ def _program(headway: Path, variables: dict[str, str], *arguments: str) -> Itera
         process.wait(PATIENCE_S)
 
 
-def _answers(url: str) -> bool:
+def _answers(url: str, key: str = "") -> bool:
+    request = urllib.request.Request(url, headers={"authorization": f"Bearer {key}"} if key else {})
     try:
-        with urllib.request.urlopen(url, timeout=5.0) as answer:
+        with urllib.request.urlopen(request, timeout=5.0) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False
