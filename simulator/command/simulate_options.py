@@ -313,7 +313,7 @@ def with_gateways(spec: RunSpec, arguments: argparse.Namespace, values: OptionVa
             values.problem("--gateways: name 2 or more, or leave out --no-owner and --owner-rtt")
         return spec
     if arguments.no_owner and rtt_s is not None:
-        values.problem("--owner-rtt goes with an owner, so without --no-owner")
+        values.problem("--owner-rtt: goes with an owner, so leave out --no-owner")
     if spec.prefill or automated or spec.arms:
         values.problem("--gateways: goes with neither roles, automations nor canaries")
     return msgspec.structs.replace(
