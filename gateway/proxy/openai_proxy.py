@@ -379,9 +379,9 @@ class Proxy:
         )
 
     def _give_up(self, record: DecisionRecord, failure: AttemptFailure) -> NoReturn:
-        error: ApiError = failure.as_error()
-        self._lifecycle.failed(record, monotonic(), error.code)
-        raise error
+        self._lifecycle.failed(record, monotonic(), failure.as_error().code)
+        # A variable with the error would keep, by its traceback, the request until a garbage collection.
+        raise failure.as_error()
 
 
 def _rejected_key(pool: LivePool, failure: AttemptFailure) -> ApiError:

@@ -18,10 +18,11 @@ from tests.program import end
 
 ROOT = DEPLOY.parent
 ACCOUNT = 10001
+BASE = "localhost/headway-base:amd64"
 _NAME = "localhost/headway-test"
 # A host without CAP_SYS_RESOURCE lets no container raise a limit.
 _FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-_LIMITS = [f"--ulimit=nofile={_FILES}:{_FILES}", "--ulimit=nproc=4096:4096"]
+LIMITS = [f"--ulimit=nofile={_FILES}:{_FILES}", "--ulimit=nproc=4096:4096"]
 # As in compose.yaml and in the chart.
 _CONFINED = ["--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--no-healthcheck"]
 
@@ -42,7 +43,9 @@ class Image:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._podman = _podman_that_runs(name)
+        self.runtime = _runtime_that_works(name)
+        """Podman's runtime, empty if none works."""
+        self._podman = ["podman", "--runtime", self.runtime] if self.runtime else []
 
     @contextmanager
     def container(self, name: str, words: list[str], env: Mapping[str, str], state: Path) -> Iterator[Container]:
@@ -68,20 +71,17 @@ class Image:
         if not self._podman:
             inside = ["buildah", "run", "--isolation=chroot", *given, name, "--"]
             return [*inside, *words], inside, ["buildah", "rm", name]
-        run = [*self._podman, "run", f"--name={name}", "--network=host", *_LIMITS, *_CONFINED, *given, self.name]
+        run = [*self._podman, "run", f"--name={name}", "--network=host", *LIMITS, *_CONFINED, *given, self.name]
         return [*run, *words], [*self._podman, "exec", name], ["podman", "rm", "-f", name]
 
 
-def _podman_that_runs(name: str) -> list[str]:
-    """Return the words of the first podman command that runs a container here, an empty list if none does."""
-    if shutil.which("podman") is None:
-        return []
+def _runtime_that_works(name: str) -> str:
+    """Return the first of podman's runtimes that runs a container here, empty if none does."""
     for runtime in ("crun", "runc"):
-        podman = ["podman", "--runtime", runtime]
-        tried = [*podman, "run", "--rm", "--network=host", *_LIMITS, *_CONFINED, name, "true"]
+        tried = ["podman", "--runtime", runtime, "run", "--rm", "--network=host", *LIMITS, *_CONFINED, name, "true"]
         if subprocess.run(tried, check=False, capture_output=True).returncode == 0:
-            return podman
-    return []
+            return runtime
+    return ""
 
 
 @contextmanager

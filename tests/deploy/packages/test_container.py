@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import urllib.request
@@ -15,6 +14,7 @@ from bench.live.loopback_ports import free_ports
 from tests.controlplane.simulated_engine import SimulatedEngine
 from tests.deploy.packages.containers import Image
 from tests.deploy.packages.package_tools import DEPLOY
+from tests.deploy.packages.test_compose import chat_answer
 from tests.house.test_pins import pins
 from tests.patience import PATIENCE_S, wait_until
 
@@ -88,7 +88,7 @@ def test_a_container_of_the_image_routes_a_request(image: Image, tmp_path: Path)
             assert web.run(["touch", "/app/written"]).returncode != 0, "the program's files are read-only"
             key = re.search(r"\(shown once\): (\S+)", done.stdout)
             assert key is not None, done.stdout
-            assert answered(url, key[1]) == "chat.completion"
+            assert chat_answer(url, key[1]) == "chat.completion"
             with urllib.request.urlopen(f"{url}/login", timeout=PATIENCE_S) as page:
                 scripts = re.findall(r'src="(/static/dist/[^"]+)"', page.read().decode())
             assert scripts
@@ -97,12 +97,3 @@ def test_a_container_of_the_image_routes_a_request(image: Image, tmp_path: Path)
                     assert file.status == 200
     finally:
         engine.stop()
-
-
-def answered(url: str, key: str) -> str:
-    """Return the kind of answer to a chat."""
-    chat = {"model": "chat-8b", "max_tokens": 4, "messages": [{"role": "user", "content": "hello"}]}
-    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
-    request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(chat).encode(), headers)
-    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-        return str(json.load(answer)["object"])
