@@ -19,6 +19,11 @@ MAX_NAME = 128
 _SANE_ID = re.compile(rb"[\x21-\x7e]{1,%d}" % MAX_NAME).fullmatch
 
 
+def is_sane_id(offered: bytes) -> bool:
+    """Return whether a client's request id is visible ASCII of at most MAX_NAME characters."""
+    return _SANE_ID(offered) is not None
+
+
 def new_id() -> str:
     """Return a fresh UUIDv7 as text."""
     return str(uuid_utils.uuid7())
@@ -38,7 +43,7 @@ class RequestHead:
         self.headers: dict[bytes, bytes] = dict(headers)
         self.repeats = len(self.headers) != len(headers) and _repeats(headers)
         offered = self.headers.get(b"x-request-id")
-        self.given = offered is not None and _SANE_ID(offered) is not None
+        self.given = offered is not None and is_sane_id(offered)
         self.request_id = offered.decode() if offered is not None and self.given else make_id()
 
     @property
