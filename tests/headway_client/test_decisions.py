@@ -23,7 +23,7 @@ def answer(url: str, **body: object) -> bytes:
 
 
 def decided(decisions: Decisions, url: str, now: float, **body: object) -> Route:
-    return decisions.answered("m", 200, answer(url, **body), None, now)
+    return decisions.answered("m", 200, answer(url, **body), {}, now)
 
 
 def test_without_a_response_engines_of_earlier_decisions_take_turns() -> None:
@@ -69,7 +69,7 @@ def test_after_an_unanswered_request_the_next_ones_do_not_wait() -> None:
 def test_responses_without_a_decision_fail_open(status: int, code: str, reason: str) -> None:
     decisions = Decisions(["http://a:1"])
     body = json.dumps({"error": {"code": code}}).encode()
-    assert decisions.answered("m", status, body, None, 0.0) == Route("http://a:1")
+    assert decisions.answered("m", status, body, {}, 0.0) == Route("http://a:1")
     assert decisions.fail_opens == {reason: 1}
 
 
@@ -80,7 +80,7 @@ def test_a_rejection_raises_and_reaches_no_engine(status: int, code: str) -> Non
     decisions = Decisions(["http://a:1"])
     body = json.dumps({"error": {"code": code}}, separators=(",", ":")).encode()
     with pytest.raises(RejectedError) as caught:
-        decisions.answered("m", status, body, "7", 0.0)
+        decisions.answered("m", status, body, {"retry-after": "7"}, 0.0)
     assert (caught.value.status, caught.value.body, caught.value.retry_after_s) == (status, body, 7.0)
     assert not decisions.fail_opens
 
@@ -174,5 +174,5 @@ def test_a_salt_applies_to_its_own_requests_and_a_pool_can_stop_isolating() -> N
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"engine": 1, "decision_id": "d", "body": {}}'])
 def test_an_unreadable_response_fails_open(body: bytes) -> None:
     decisions = Decisions(["http://a:1"])
-    assert decisions.answered("m", 200, body, None, 0.0) == Route("http://a:1")
+    assert decisions.answered("m", 200, body, {}, 0.0) == Route("http://a:1")
     assert decisions.fail_opens == {"error": 1}
