@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic, time
@@ -47,8 +47,9 @@ from gateway.pools.pool.request_listener import WhenReported
 from gateway.proxy import openai_proxy as proxy
 from gateway.proxy.attempt import RelaySettings
 from gateway.proxy.openai_proxy import Proxy
+from gateway.proxy.reported_spans import ReportedSpans
 from gateway.reports.request_metrics import RequestMetrics
-from gateway.requests.caller_facts import DecisionCaller, facts_of_headers
+from gateway.requests.caller_facts import TRACE, DecisionCaller, facts_of_headers
 from gateway.requests.formats.endpoints import BY_PATH
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.prompt_keys import PromptKeys
@@ -115,16 +116,18 @@ class GatewayApp:
         self.drain = Drain(lambda: gateway.reject_waiting(SHUTDOWN))
         self.new_id = gateway.new_id
         self._note_use = gateway.key_usage.note
+        self._traces = ReportedSpans(settings.tracing) if settings.tracing is not None else None
         listeners = (
             PoolAccounts(),
             RequestMetrics(gateway.metrics),
             WhenReported(gateway.key_quotas.release),
             *gateway.listeners(),
+            *((self._traces,) if self._traces is not None else ()),
         )
         lifecycle = RequestLifecycle(gateway.metrics, self.recent, listeners)
         prompt_keys = PromptKeys()
         reporting = ReportingKeys()
-        route_api = self._route_api = RouteApi(gateway, lifecycle, prompt_keys, reporting)
+        route_api = self._route_api = RouteApi(gateway, lifecycle, prompt_keys, reporting, self._traces)
         proxied = self.proxy = Proxy(
             gateway, lifecycle, prompt_keys, self.drain, settings=settings.relay, tracing=settings.tracing
         )
@@ -214,7 +217,8 @@ class GatewayApp:
             self._count(error)
             name = decision_id.encode()
             headers = (JSON, NOSNIFF, *error.headers, (b"x-headway-decision", name), (b"x-request-id", name))
-            return FastAnswer(error.status, header_lines(headers), error.body)
+            path = admission.original_path.partition(b"?")[0].decode("latin-1")
+            return FastAnswer(error.status, header_lines(headers), format_of(path or ROUTE).of(error))
         if answer is None:
             return None
         self._note_uses(admission.keys, now)
@@ -298,7 +302,10 @@ class GatewayApp:
         facts = facts_of_headers(head.headers)
         if head.given and not facts.client_request_id:
             facts = msgspec.structs.replace(facts, client_request_id=head.request_id)
-        return DecisionCaller(decides, key, facts)
+        if self._traces is None:
+            return DecisionCaller(decides, key, facts)
+        trace = {name: head.headers[name] for name in TRACE if name in head.headers}
+        return DecisionCaller(decides, key, facts, trace, _path_in(head.headers))
 
     def _deciding(self, handler: Callable[[Exchange, DecisionCaller], Awaitable[None]], *, spends: int) -> Handler:
         """Return the handler of decisions, also for trusted proxies, whose clients' keys pay for `spends` calls."""
@@ -343,8 +350,12 @@ class GatewayApp:
 
     async def _reject(self, exchange: Exchange, error: ApiError) -> None:
         self._count(error)
+        path = exchange.path
+        if path == ROUTE:
+            # The proxy passes it on to a client of that API.
+            path = _path_in(exchange.head.headers) or path
         with suppress(ClientGoneError):
-            await exchange.answer(error.status, format_of(exchange.path).of(error), (JSON, *error.headers))
+            await exchange.answer(error.status, format_of(path).of(error), (JSON, *error.headers))
 
     def _count(self, error: ApiError) -> None:
         if isinstance(error, BadBodyError | UnauthenticatedError):
@@ -400,6 +411,11 @@ def _scoped(scope: str, handler: Handler) -> Handler:
         return handler(exchange, caller)
 
     return serve
+
+
+def _path_in(headers: Mapping[bytes, bytes]) -> str:
+    """Return the path that a proxy's client called, empty if no proxy names it."""
+    return headers.get(ORIGINAL_PATH, b"").partition(b"?")[0].decode("latin-1")
 
 
 def _where(error: BaseException) -> str:

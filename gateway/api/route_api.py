@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Coroutine
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -78,13 +78,31 @@ class RouteAnswer(msgspec.Struct, frozen=True, gc=False):
     pair: RoutePair | msgspec.UnsetType = msgspec.UNSET
 
 
+class DecisionTraces(Protocol):
+    """Traces decisions (gateway.proxy.reported_spans)."""
+
+    def begin(self, decision_id: str, caller: DecisionCaller, pool: LivePool, arrived_s: float) -> None:
+        """Begin the spans of one request, which a listener ends."""
+        ...
+
+    def abandon(self, decision_id: str) -> None:
+        """End the spans of a request that got no decision."""
+        ...
+
+
 class RouteApi:
     """Chooses engines for callers, and stores the answers of named requests for repeated calls."""
 
     def __init__(
-        self, gateway: Gateway, lifecycle: RequestLifecycle, prompt_keys: PromptKeys, reporting: ReportingKeys
+        self,
+        gateway: Gateway,
+        lifecycle: RequestLifecycle,
+        prompt_keys: PromptKeys,
+        reporting: ReportingKeys,
+        traces: DecisionTraces | None = None,
     ) -> None:
         self._gateway = gateway
+        self._traces = traces
         self._lifecycle = lifecycle
         self._prompt_keys = prompt_keys
         self._reporting = reporting
@@ -199,8 +217,10 @@ class RouteApi:
         lora = pool.names.lora(asked.model)
         keyed = await self._prompt_keys.keys(pool, domain, prompt, key.tenant_id, lora)
         request = self._request(pool, caller, facts, asked, decision_id, arrived_s, keyed)
-        quotas = self._gateway.key_quotas
+        quotas, traces = self._gateway.key_quotas, self._traces
         quotas.enter(key, decision_id, arrived_s)
+        if traces is not None:
+            traces.begin(decision_id, caller, pool, arrived_s)
         try:
             record = await self._lifecycle.place(pool, request, hold=asked.wait)
             held_s = self._held_s(pool, key, record, request)
@@ -208,6 +228,8 @@ class RouteApi:
         except BaseException:
             # Cancelled or failed: there is no answer, so no report will ever release the key's slot.
             quotas.release(decision_id)
+            if traces is not None:
+                traces.abandon(decision_id)
             raise
         if key.max_in_flight is not None:
             quotas.end_by(decision_id, monotonic() + _slot_s(pool, request, held_s))

@@ -32,6 +32,7 @@ CLIENT_ID_HEADER = b"x-headway-client-request-id"
 DOORS = frozenset(("nginx", "haproxy", "envoy", "client"))
 """Names by which integrations of the decision API identify themselves."""
 API, PROXY = "api", "proxy"
+TRACE = (b"traceparent", b"tracestate")
 CONTEXT_CACHE_PIN_S = 3600.0
 """Seconds for which the blocks of a context cache are pinned after each use."""
 
@@ -123,6 +124,10 @@ class DecisionCaller(msgspec.Struct, frozen=True, gc=False):
     reporter: ApiKeyEntry
     """Another key than `key` if a trusted proxy forwards the request of its client."""
     facts: CallerFacts = NO_FACTS
+    trace: Mapping[bytes, bytes] = {}
+    """The headers of the trace that the request continues; empty without tracing."""
+    original_path: str = ""
+    """The endpoint that a proxy's client called; empty without tracing, and if unknown."""
 
     @property
     def reporting_tenant(self) -> str:
