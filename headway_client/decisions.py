@@ -157,7 +157,8 @@ class Decisions:
 
 def forwarded(headers: Mapping[str, str]) -> dict[str, str]:
     """Return what a decision needs of a client's headers: its facts, key, and request id."""
-    headers = {name.lower(): value for name, value in headers.items()}
+    # The HTTP client sends no other values.
+    headers = {name.lower(): value for name, value in headers.items() if value.isascii()}
     facts = {name: headers[name] for name in CLIENT_HEADERS if name in headers}
     authorization = headers.get("authorization") or (f"Bearer {key}" if (key := headers.get("x-api-key")) else "")
     own = {"client-authorization": authorization, "client-request-id": headers.get(_REQUEST_ID, "")}

@@ -119,8 +119,8 @@ async def keeps_objectives(way: Way) -> bool:
         await way.record({"x-llm-d-inference-objective": "unknown", "x-llm-d-slo-ttft-ms": "7000"}),
         await way.record({"x-headway-slo-class": "gold"}, slo_class="iron"),
     ]
-    found = [(record.slo_class, record.ttft_slo_s) for record in records]
-    return found == [("gold", 9.0), ("iron", 8.0), ("iron", 8.0), ("gold", 7.0), ("iron", 8.0)]
+    seen = [(record.slo_class, record.ttft_slo_s) for record in records]
+    return seen == [("gold", 9.0), ("iron", 8.0), ("iron", 8.0), ("gold", 7.0), ("iron", 8.0)]
 
 
 async def keeps_the_priority(way: Way) -> bool:
@@ -255,8 +255,8 @@ async def sender(
 async def by_url(url: str, body: dict[str, Any], headers: dict[str, str], path: str = COMPLETIONS) -> Answer:
     async with aiohttp.ClientSession() as client, client.post(url + path, json=body, headers=headers) as answer:
         text = await answer.text()
-        found = {name.lower(): value for name, value in answer.headers.items()}
-        return answer.status, json.loads(text) if text.startswith("{") else text, found
+        lower = {name.lower(): value for name, value in answer.headers.items()}
+        return answer.status, json.loads(text) if text.startswith("{") else text, lower
 
 
 async def by_client(client: Any, url: str, body: dict[str, Any], headers: dict[str, str]) -> Answer:
@@ -271,9 +271,9 @@ async def by_hand(gateway: ServedGateway, body: dict[str, Any], headers: dict[st
     own = {"x-original-uri": COMPLETIONS, "x-headway-client-authorization": key}
     if "x-request-id" in headers:
         own["x-headway-client-request-id"] = headers["x-request-id"]
-    status, decision, found = await gateway.post("/api/v1/route?wait=false", body, headers={**sent, **own})
+    status, decision, sent_back = await gateway.post("/api/v1/route?wait=false", body, headers={**sent, **own})
     if status != 200:
-        return status, decision, found
+        return status, decision, sent_back
     name = decision["decision_id"]
     passed = {key: value for key, value in headers.items() if key in ("traceparent", "tracestate")}
     answered, text, _ = await by_url(decision["engine"]["url"], body, {**passed, "x-request-id": name})

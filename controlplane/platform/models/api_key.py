@@ -14,8 +14,8 @@ from controlplane.platform.resource.declared_field import FieldAccess, TextList,
 from controlplane.platform.role import Role
 
 SCOPES = ("infer", "route", "forward", "manage")
-"""infer: the OpenAI-compatible proxy. route: the decision API. forward: decisions for the API keys that a proxy's clients
-send. manage: the management API, with the key's role.
+"""infer: the OpenAI-compatible proxy. route: the decision API. forward: decisions by the keys that a proxy's clients send.
+manage: the management API, with the key's role.
 """
 USUAL_SCOPES = ("infer",)
 """The default scopes of a key."""
