@@ -172,7 +172,8 @@ def facts_of_headers(headers: Mapping[bytes, bytes]) -> CallerFacts:
 def with_fields(facts: CallerFacts, fields: CallerFields) -> CallerFacts:
     """Return the facts of the headers, replaced by those that the body's fields state; raise BadBodyError."""
     session, hint = fields.session_id, fields.cache_hint
-    reject_nul_name(session, "session_id")
+    if session:
+        reject_nul_name(session, "session_id")
     agent, workflow_id = fields.agent, fields.workflow_id
     if agent or workflow_id:
         reject_nul_name(agent, "agent")

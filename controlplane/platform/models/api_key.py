@@ -14,7 +14,7 @@ from controlplane.platform.resource.declared_field import FieldAccess, TextList,
 from controlplane.platform.role import Role
 
 SCOPES = ("infer", "route", "forward", "manage")
-"""infer: the OpenAI-compatible proxy. route: the decision API. forward: decisions by the keys that a proxy's clients send.
+"""infer: the OpenAI-compatible proxy. route: the decision API. forward: decisions by the keys of a proxy's clients.
 manage: the management API, with the key's role.
 """
 USUAL_SCOPES = ("infer",)
