@@ -14,6 +14,8 @@ from headway_client.decisions import (
     Decisions,
     RejectedError,
     Route,
+    answer_headers,
+    forwarded,
     model_of,
 )
 
@@ -176,3 +178,33 @@ def test_an_unreadable_response_fails_open(body: bytes) -> None:
     decisions = Decisions(["http://a:1"])
     assert decisions.answered("m", 200, body, {}, 0.0) == Route("http://a:1")
     assert decisions.fail_opens == {"error": 1}
+
+
+def test_what_a_client_states_is_forwarded_and_its_other_headers_are_not() -> None:
+    client = {
+        "X-Session-Id": "s", "traceparent": "00-a", "Cookie": "c", "x-request-id": "job-7", "x-agent": "plännér",
+        "x-headway-client-authorization": "forged", "x-headway-door": "forged", "X-Api-Key": "hw_client",
+    }  # fmt: skip
+    assert forwarded(client) == {
+        "x-session-id": "s",
+        "traceparent": "00-a",
+        "x-headway-client-authorization": "Bearer hw_client",
+        "x-headway-client-request-id": "job-7",
+    }
+    assert forwarded({"authorization": "Bearer a", "x-api-key": "b"}) == {"x-headway-client-authorization": "Bearer a"}
+
+
+def test_a_rejection_keeps_the_headers_that_its_client_gets() -> None:
+    sent = {"retry-after": "7", "x-headway-decision": "d", "x-llm-d-request-dropped-reason": "r", "server": "uvicorn"}
+    with pytest.raises(RejectedError) as error:
+        Decisions().answered("m", 429, b"{}", sent, 0.0)
+    assert error.value.headers == {name: sent[name] for name in sent if name != "server"}
+    assert RejectedError(503, b"", 1.0).headers == {"retry-after": "1"}
+
+
+def test_a_decision_names_the_request_at_its_engine_and_in_its_answer() -> None:
+    route = decided(Decisions(), "http://a:1", 0.0)
+    assert route.headers == {"x-request-id": route.decision_id}
+    assert answer_headers(route, {}) == {"x-headway-decision": route.decision_id, "x-request-id": route.decision_id}
+    assert answer_headers(route, {"x-request-id": "job-7"})["x-request-id"] == "job-7"
+    assert answer_headers(Route("http://a:1"), {}) == {}

@@ -12,7 +12,10 @@ import uuid_utils
 SCOPE_KEY = "headway.head"
 """Key of the head in the ASGI scope, set by the edge."""
 
-_SINGLE = frozenset((b"host", b"authorization", b"x-api-key", b"content-type", b"content-length", b"content-encoding"))
+_SINGLE = frozenset((
+    b"host", b"authorization", b"x-api-key", b"x-headway-client-authorization", b"content-type", b"content-length",
+    b"content-encoding",
+))  # fmt: skip
 _TAG_DIGITS = 8
 _UUID_7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}").fullmatch
 MAX_NAME = 128
