@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 PROGRAMS = {
+    **dict.fromkeys(("apply", "diff", "export"), "controlplane.manifests.command.main"),
     "node": "kvstore.node.command_line",
     "replay": "controlplane.management.replay_command",
     "simengine": "simulator.engine_server.command_line",

@@ -1,0 +1,185 @@
+"""`headway export`, `headway diff FILE…`, and `headway apply FILE…`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from controlplane.manifests.command.manifest_files import FileObject, UnreadableFileError, read_files, written
+from controlplane.manifests.command.server import ServerError, ask
+from controlplane.platform.environment import env
+from controlplane.platform.format import one_line
+from routing.values.counted import count
+
+DONE, FAILED, DIFFERS, CONFLICTS = range(4)
+"""Exit statuses: nothing to do, or applied; an error; differences in a dry run; conflicts. After an error or conflict,
+nothing was changed.
+"""
+_SIGNS = {"create": "+", "change": "~", "delete": "-", "release": "·", "orphan": "!"}
+_STATUSES = (
+    f"Exit status: {DONE} nothing to do or applied, {FAILED} error, {DIFFERS} differences, {CONFLICTS} conflicts."
+)
+_KEY = "HEADWAY_API_KEY"
+
+
+def main(argv: Sequence[str], prog: str) -> int:
+    """Run the command that is the last word of `prog`, and return the exit status."""
+    command = prog.rsplit(maxsplit=1)[-1]
+    options = _parser(command, prog).parse_args(argv)
+    try:
+        key = env.text(_KEY)
+        if not key:
+            raise ServerError(f"Set {_KEY} to an API key with the scope manage.")
+        return _COMMANDS[command](options, key)
+    except (ServerError, UnreadableFileError) as error:
+        print(one_line(str(error)), file=sys.stderr)  # noqa: T201
+        return FAILED
+
+
+def _parser(command: str, prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog, description=_HELP[command], epilog=f"{_KEY}: a key with scope manage.")
+    parser.add_argument("--url", default=env.text("HEADWAY_URL", "http://127.0.0.1:8000"), help="address of Headway")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    if command == "export":
+        parser.add_argument("--kind", action="append", default=[], help="only this kind; may be repeated")
+        parser.add_argument("--defaults", action="store_true", help="include fields that have their defaults")
+        parser.add_argument("--out", type=Path, help="file to write (default: standard output)")
+        return parser
+    parser.epilog = f"{parser.epilog} {_STATUSES}"
+    parser.add_argument("files", nargs="+", metavar="FILE", help="YAML file, folder of such files, or - for stdin")
+    parser.add_argument("--manager", default="apply", help="name of the field manager; one per repository")
+    gone = parser.add_mutually_exclusive_group()
+    gone.add_argument("--prune", action="store_true", help="delete objects that were applied and left the files")
+    gone.add_argument("--release", action="store_true", help="stop managing such objects and leave them as they are")
+    parser.add_argument("--force", action="store_true", help="overwrite fields in conflict")
+    if command == "apply":
+        parser.add_argument("--dry-run", action="store_true", help="same as diff")
+        parser.add_argument("--message", default="", help="reason for the audit")
+    return parser
+
+
+def _export(options: argparse.Namespace, key: str) -> int:
+    query = urlencode([("kind", kind) for kind in options.kind] + [("defaults", str(options.defaults).lower())])
+    answer = ask(options.url, key, f"manifests?{query}")
+    text = _as_json(answer) if options.json else written(answer["objects"], answer["left_out"])
+    if options.out is None:
+        sys.stdout.write(text)
+        return DONE
+    try:
+        options.out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UnreadableFileError(f"{options.out}: {error.strerror or error}.") from error
+    return DONE
+
+
+def _diff(options: argparse.Namespace, key: str) -> int:
+    return _sent(options, key, dry_run=True)
+
+
+def _apply(options: argparse.Namespace, key: str) -> int:
+    return _sent(options, key, dry_run=options.dry_run)
+
+
+def _sent(options: argparse.Namespace, key: str, *, dry_run: bool) -> int:
+    objects = read_files(options.files)
+    body = {name: getattr(options, name) for name in ("manager", "prune", "release", "force")}
+    body["objects"] = [
+        {**item.document, "spec": item.document.get("spec") or {}, "source": item.position()} for item in objects
+    ]
+    body["why"] = getattr(options, "message", "")
+    try:
+        answer = ask(options.url, key, f"manifests/{'diff' if dry_run else 'apply'}", body)
+    except ServerError as error:
+        if error.status == 409 and error.problem.get("conflicts"):
+            answer = dict(error.problem)
+        elif error.problem.get("errors"):
+            raise UnreadableFileError("\n".join(problem_lines(error.problem, objects))) from error
+        else:
+            raise
+    sys.stdout.write(_as_json(answer) if options.json else "\n".join([*_lines(answer, objects, dry_run=dry_run), ""]))
+    if answer["conflicts"] and not options.force:
+        return CONFLICTS
+    return DIFFERS if dry_run and any(change["action"] != "orphan" for change in answer["changes"]) else DONE
+
+
+def problem_lines(problem: Mapping[str, Any], objects: Sequence[FileObject]) -> Iterator[str]:
+    """Yield the errors, each with file, line, object, and field."""
+    yield problem["detail"]
+    for error in problem["errors"]:
+        number, path = _split(error["path"])
+        if number is None or number >= len(objects):
+            yield f"{error['path']}: {error['message']}".removeprefix(": ")
+            continue
+        item = objects[number]
+        field_name = ".".join(str(name) for name in path)
+        yield f"{item.position(path)}: {_name(item)}: {field_name}: {error['message']}".replace(": : ", ": ")
+
+
+def _split(path: str) -> tuple[int | None, list[str | int]]:
+    """Return the index of the object and the path inside it, such as objects[3].spec.rules[0].name."""
+    first, *rest = [int(part) if part.isdecimal() else part for part in re.split(r"[.\[\]]+", path) if part] or [""]
+    if first != "objects" or not rest or not isinstance(rest[0], int):
+        return None, []
+    return rest[0], rest[1:]
+
+
+def _name(item: FileObject) -> str:
+    metadata = item.document["metadata"]
+    return (
+        f"{item.document['kind']} {'/'.join(map(str, metadata.values())) if isinstance(metadata, dict) else metadata}"
+    )
+
+
+def _lines(answer: Mapping[str, Any], objects: Sequence[FileObject], *, dry_run: bool) -> Iterator[str]:
+    for change in answer["changes"]:
+        where = f" ({change['source']})" if change["source"] else ""
+        remark = f": {change['remark']}" if change["remark"] else ""
+        yield one_line(
+            f"{_SIGNS[change['action']]} {change['action']} {change['kind']} {change['name']}{where}{remark}"
+        )
+        for field in change["fields_changed"]:
+            before = "" if change["action"] == "create" else f"{_value(field['before'])} → "
+            yield f"    {field['path']}: {before}{_value(field['after'])}"
+    for one in answer["conflicts"]:
+        at = objects[one["object"]].position(["spec", *one["path"].split(".")])
+        by = f" by {one['by']}" if one["by"] else ""
+        yield one_line(
+            f"✗ {at}: {one['kind']} {one['name']}: {one['path']} was set to {_value(one['stored'])}{by}; applied was "
+            f"{_value(one['applied'])}, the file wants {_value(one['wanted'])}"
+        )
+    yield _summary(answer, dry_run=dry_run)
+
+
+def _summary(answer: Mapping[str, Any], *, dry_run: bool) -> str:
+    changes = [change for change in answer["changes"] if change["action"] != "orphan"]
+    what = f"{count(len(changes), 'object')} changed, {answer['unchanged']} unchanged"
+    if len(changes) < len(answer["changes"]):
+        orphans = count(len(answer["changes"]) - len(changes), "object")
+        what += f"; {orphans} left the files: --prune deletes, --release stops managing"
+    if dry_run:
+        return f"Dry run: {what}."
+    if not answer["applied"]:
+        return "Nothing was applied. Take these values into the files, or repeat with --force."
+    return f"Applied: {what}."
+
+
+def _value(value: Any) -> str:
+    return "—" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _as_json(answer: Any) -> str:
+    return json.dumps(answer, ensure_ascii=False, indent=2) + "\n"
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace, str], int]] = {"export": _export, "diff": _diff, "apply": _apply}
+_HELP = {
+    "export": "Print every object of a running installation as YAML, without secrets.",
+    "diff": "Compare files with a running installation, after all checks of an apply. Nothing is stored.",
+    "apply": "Apply files to a running installation: all objects or none.",
+}
