@@ -247,7 +247,7 @@ class Applying:
 
     def _handle_orphan(self, kind: Kind, row: AppliedManifest, thing: Any) -> None:
         """Delete or release an object that left the files, or list it."""
-        done = Done()
+        done = Done("is no longer in the files" if self.wishes.gone == ORPHAN else "")
         if self.wishes.gone == DELETE:
             try:
                 with transaction.atomic():

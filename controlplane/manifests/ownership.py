@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.db import models
+from typing_extensions import override
 
+from controlplane.manifests.kinds import KINDS
 from controlplane.manifests.models.applied_manifest import AppliedManifest
 from controlplane.platform.audit_values import kind_of, public_id
 from controlplane.platform.models.audit_event import AuditEvent
-from controlplane.policies.document.schema import Path
+from controlplane.platform.resource.declared_field import settable_fields
+from controlplane.policies.document.schema import Path, path_text
 from planning.documents.policy_with_automation import AUTOMATION
 
 _EVENTS = 50
@@ -29,22 +32,34 @@ class FieldManager:
     source: str
     """File and line."""
     at: datetime
-    fields: frozenset[str]
-    """Names of the managed fields; of a document, its name."""
+    fields: tuple[str, ...]
+    """Paths of the managed fields, such as weight or document.ttft_slo_s."""
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.name} ({', '.join(filter(None, (self.by, self.source)))})"
 
 
-def managers_of(kind: str, thing: models.Model) -> tuple[FieldManager, ...]:
-    """Return the managers of an object's fields."""
-    rows = AppliedManifest.objects.filter(kind=kind, object_id=public_id(thing))
+def managers_of(thing: models.Model) -> tuple[FieldManager, ...]:
+    """Return the managers of a stored object's fields."""
+    kind = next((kind for kind in KINDS if isinstance(thing, kind.resource.model)), None)
+    if kind is None:
+        return ()
+    # Its fixed fields are its name; nothing changes them.
+    fixed = kind.resource.created_fields.keys() - settable_fields(type(thing)).keys()
     return tuple(
-        FieldManager(row.manager, row.by, row.source, row.applied_at, frozenset(path[0] for path in row.values))
-        for row in rows
+        FieldManager(row.manager, row.by, row.source, row.applied_at, _names(row, fixed))
+        for row in AppliedManifest.objects.filter(kind=kind.name, object_id=public_id(thing))
     )
 
 
-def managed_fields(managers: Iterable[FieldManager]) -> frozenset[str]:
-    """Return the names of the fields that any of them manages."""
-    return frozenset(name for manager in managers for name in manager.fields)
+def _names(row: AppliedManifest, fixed: Collection[str]) -> tuple[str, ...]:
+    return tuple(path_text(path) for path in row.values if path[0] not in fixed)
+
+
+def managers_by_field(thing: models.Model) -> dict[str, str]:
+    """Return who manages each managed field of a stored object, in words."""
+    return {name: str(manager) for manager in managers_of(thing) for name in manager.fields}
 
 
 def author_of(thing: models.Model, path: Path, *, before: int) -> str:
