@@ -31,7 +31,7 @@ _KEY = "HEADWAY_API_KEY"
 def main(argv: Sequence[str], prog: str) -> int:
     """Run the command that is the last word of `prog`, and return the exit status."""
     command = prog.rsplit(maxsplit=1)[-1]
-    options = _parser(command, prog).parse_args(argv)
+    options = parser(prog).parse_args(argv)
     try:
         key = env.text(_KEY)
         if not key:
@@ -42,26 +42,28 @@ def main(argv: Sequence[str], prog: str) -> int:
         return FAILED
 
 
-def _parser(command: str, prog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=prog, description=_HELP[command], epilog=f"{_KEY}: a key with scope manage.")
-    parser.add_argument("--url", default=env.text("HEADWAY_URL", "http://127.0.0.1:8000"), help="address of Headway")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+def parser(prog: str) -> argparse.ArgumentParser:
+    """Return the parser of the command that is the last word of `prog`."""
+    command = prog.rsplit(maxsplit=1)[-1]
+    made = argparse.ArgumentParser(prog=prog, description=_HELP[command], epilog=f"{_KEY}: a key with scope manage.")
+    made.add_argument("--url", default=env.text("HEADWAY_URL", "http://127.0.0.1:8000"), help="address of Headway")
+    made.add_argument("--json", action="store_true", help="print one JSON object")
     if command == "export":
-        parser.add_argument("--kind", action="append", default=[], help="only this kind; may be repeated")
-        parser.add_argument("--defaults", action="store_true", help="include fields that have their defaults")
-        parser.add_argument("--out", type=Path, help="file to write (default: standard output)")
-        return parser
-    parser.epilog = f"{parser.epilog} {_STATUSES}"
-    parser.add_argument("files", nargs="+", metavar="FILE", help="YAML file, folder of such files, or - for stdin")
-    parser.add_argument("--manager", default="apply", help="name of the field manager; one per repository")
-    gone = parser.add_mutually_exclusive_group()
+        made.add_argument("--kind", action="append", default=[], help="only this kind; may be repeated")
+        made.add_argument("--defaults", action="store_true", help="include fields that have their defaults")
+        made.add_argument("--out", type=Path, help="file to write (default: standard output)")
+        return made
+    made.epilog = f"{made.epilog} {_STATUSES}"
+    made.add_argument("files", nargs="+", metavar="FILE", help="YAML file, folder of such files, or - for stdin")
+    made.add_argument("--manager", default="apply", help="name of the field manager; one per repository")
+    gone = made.add_mutually_exclusive_group()
     gone.add_argument("--prune", action="store_true", help="delete objects that were applied and left the files")
     gone.add_argument("--release", action="store_true", help="stop managing such objects and leave them as they are")
-    parser.add_argument("--force", action="store_true", help="overwrite fields in conflict")
+    made.add_argument("--force", action="store_true", help="overwrite fields in conflict")
     if command == "apply":
-        parser.add_argument("--dry-run", action="store_true", help="same as diff")
-        parser.add_argument("--message", default="", help="reason for the audit")
-    return parser
+        made.add_argument("--dry-run", action="store_true", help="same as diff")
+        made.add_argument("--message", default="", help="reason for the audit")
+    return made
 
 
 def _export(options: argparse.Namespace, key: str) -> int:
