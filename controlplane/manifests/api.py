@@ -14,8 +14,8 @@ from controlplane.manifests.applying import (
     ORPHAN,
     RELEASE,
     Applying,
+    ApplyOptions,
     InvalidManifestsError,
-    Wishes,
     manifest_of,
 )
 from controlplane.manifests.export import API_VERSION, exported
@@ -147,8 +147,8 @@ class ManifestApply(ApiView):
         if body["prune"] and body["release"]:
             raise InvalidManifestsError([FieldProblem("release", "Choose prune or release.")])
         gone = DELETE if body["prune"] else RELEASE if body["release"] else ORPHAN
-        wishes = Wishes(body["manager"], dry_run, body["force"], gone, taken_why(body))
-        applying = Applying(self.actor, wishes)
+        options = ApplyOptions(body["manager"], dry_run, body["force"], gone, taken_why(body))
+        applying = Applying(self.actor, options)
         applying.run([manifest_of(document, number) for number, document in enumerate(body["objects"])])
         return answer_of(applying)
 
@@ -184,7 +184,7 @@ def answer_of(applying: Applying) -> dict[str, Any]:
         }
         for one in applying.conflicts
     ]
-    applied = not applying.wishes.dry_run and (applying.wishes.force or not conflicts)
+    applied = not applying.options.dry_run and (applying.options.force or not conflicts)
     return {"applied": applied, "unchanged": applying.unchanged, "changes": changes, "conflicts": conflicts}
 
 

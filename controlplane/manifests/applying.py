@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import Max
 from django.utils import timezone
 
-from controlplane.manifests.kind import Done, Kind
+from controlplane.manifests.kind import ChangeResult, Kind
 from controlplane.manifests.kinds import KINDS
 from controlplane.manifests.models.applied_manifest import AppliedManifest
 from controlplane.manifests.ownership import author_of
@@ -81,7 +81,7 @@ class ObjectConflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class ApplyOptions:
     """Who applies the files, and how."""
 
     manager: str
@@ -98,7 +98,7 @@ class Applying:
     """One apply. Mutable state: everything that it has done so far."""
 
     actor: Actor
-    wishes: Wishes
+    options: ApplyOptions
     changes: list[ObjectChange] = field(default_factory=list)
     conflicts: list[ObjectConflict] = field(default_factory=list)
     problems: list[FieldProblem] = field(default_factory=list)
@@ -129,7 +129,7 @@ class Applying:
                 self._raise_problems()
             self._handle_gone(row for pk, row in own.items() if pk not in self._kept)
             self._raise_problems()
-            transaction.set_rollback(self.wishes.dry_run or bool(self.conflicts and not self.wishes.force))
+            transaction.set_rollback(self.options.dry_run or bool(self.conflicts and not self.options.force))
 
     def _checked(self, manifests: Sequence[Manifest]) -> dict[int, dict[Path, Any]]:
         """Return the wanted fields of each object, by index. Raises InvalidManifestsError."""
@@ -165,10 +165,10 @@ class Applying:
         thing = kind.find(self.actor, manifest.metadata) or self._renamed(manifest)
         before = kind.values_of(thing) if thing is not None else {}
         others = self._other_records(kind, thing)
-        own = others.pop(self.wishes.manager, None)
+        own = others.pop(self.options.manager, None)
         managed = {manager: row.values for manager, row in others.items()}
         sides = ThreeWay(own.values if own else {}, before, wanted, managed)
-        done, action = Done(), CHANGE
+        done, action = ChangeResult(), CHANGE
         if thing is None:
             (thing, done), action = kind.create(wanted, actor=self.actor, why=why), CREATE
         elif planned := sides.to_set(lambda path: kind.default(path, before)):
@@ -218,12 +218,14 @@ class Applying:
                 row.fields = row.stored({path: value for path, value in row.values.items() if path != conflict.path})
                 row.save(update_fields=["fields"])
 
-    def _remember(self, manifest: Manifest, thing: Any, sides: ThreeWay, after: Mapping[Path, Any], done: Done) -> None:
+    def _remember(
+        self, manifest: Manifest, thing: Any, sides: ThreeWay, after: Mapping[Path, Any], done: ChangeResult
+    ) -> None:
         # What waits for an approval is not applied yet: until then, the live value is no change by a person.
         awaiting = {path: sides.applied[path] for path in done.awaiting if path in sides.applied}
         fields = {path: after[path] for path in sides.wanted if path in after and path not in done.awaiting} | awaiting
         row, _ = AppliedManifest.objects.update_or_create(
-            manager=self.wishes.manager,
+            manager=self.options.manager,
             kind=manifest.kind.name,
             object_id=public_id(thing),
             defaults={
@@ -247,35 +249,35 @@ class Applying:
 
     def _handle_orphan(self, kind: Kind, row: AppliedManifest, thing: Any) -> None:
         """Delete or release an object that left the files, or list it."""
-        done = Done("is no longer in the files" if self.wishes.gone == ORPHAN else "")
-        if self.wishes.gone == DELETE:
+        done = ChangeResult("is no longer in the files" if self.options.gone == ORPHAN else "")
+        if self.options.gone == DELETE:
             try:
                 with transaction.atomic():
                     done = kind.delete(thing, actor=self.actor, why=self._why(None))
             except (ConflictError, StaleRevisionError) as error:
                 # A pool waits for its engines, which drain first.
-                done = Done(str(error), unfinished=True)
+                done = ChangeResult(str(error), unfinished=True)
                 if not self._unfinished:
                     self.problems.append(FieldProblem("", f"{row.kind} {row.name} cannot be deleted: {error}"))
             except NotAllowedError as error:
                 raise NotAllowedError(f"{row.kind} {row.name}: {error}") from error
         self._unfinished |= done.unfinished
         # The record of an unfinished deletion stays: the next apply continues.
-        if self.wishes.gone != ORPHAN and not done.unfinished:
+        if self.options.gone != ORPHAN and not done.unfinished:
             row.delete()
-        self.changes.append(ObjectChange(row.kind, row.name, "", self.wishes.gone, (), done.remark))
+        self.changes.append(ObjectChange(row.kind, row.name, "", self.options.gone, (), done.remark))
 
     def _thing(self, kind: Kind, object_id: str) -> Any | None:
         """Return the object, if the actor may see it."""
         return next((thing for thing in kind.with_id(object_id, kind.rows(self.actor))), None)
 
     def _records(self, **filters: Any) -> Any:
-        return AppliedManifest.objects.filter(manager=self.wishes.manager, **filters)
+        return AppliedManifest.objects.filter(manager=self.options.manager, **filters)
 
     def _why(self, manifest: Manifest | None) -> str:
         source = f" from {manifest.source}" if manifest is not None and manifest.source else ""
-        text = f"Applied by {self.wishes.manager}{source}"
-        return (f"{self.wishes.why} ({text})" if self.wishes.why else text)[:200]
+        text = f"Applied by {self.options.manager}{source}"
+        return (f"{self.options.why} ({text})" if self.options.why else text)[:200]
 
     def _add(self, number: int, manifest: Manifest, problems: Iterable[FieldProblem]) -> None:
         named = {field_name: name for name, field_name in manifest.kind.identity.items()}

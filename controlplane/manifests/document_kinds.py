@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from controlplane.fleet.models.sovereignty import Sovereignty, allow_all
 from controlplane.fleet.sovereignty.rules import replace_sovereignty, stored_sovereignty
-from controlplane.manifests.kind import Done, Kind
+from controlplane.manifests.kind import ChangeResult, Kind
 from controlplane.manifests.three_way import Values
 from controlplane.platform.actor import Actor
 from controlplane.platform.api.strict_fields import Document, Text
@@ -81,30 +81,30 @@ class PolicyKind(Kind):
         return value_at(_defaults(named), path[1:])
 
     @override
-    def create(self, wanted: Values, *, actor: Actor, why: str) -> tuple[Any, Done]:
+    def create(self, wanted: Values, *, actor: Actor, why: str) -> tuple[Any, ChangeResult]:
         """Create the policy and publish its first version."""
         fields = {path: value for path, value in wanted.items() if path[0] != DOCUMENT}
         thing, _ = super().create(fields, actor=actor, why=why)
         return thing, _published(thing, _merged({}, _inside(wanted), wanted), actor, why)
 
     @override
-    def change(self, thing: Policy, changes: Values, wanted: Values, *, actor: Actor, why: str) -> Done:
+    def change(self, thing: Policy, changes: Values, wanted: Values, *, actor: Actor, why: str) -> ChangeResult:
         """Change the policy, and publish or draft a version if its document changes."""
         fields = {path: value for path, value in changes.items() if path[0] != DOCUMENT}
         super().change(thing, fields, wanted, actor=actor, why=why)
         if len(fields) == len(changes):
-            return Done()
+            return ChangeResult()
         return _published(thing, _merged(_live_document(thing), _inside(changes), wanted), actor, why)
 
     @override
-    def delete(self, thing: Policy, *, actor: Actor, why: str) -> Done:
+    def delete(self, thing: Policy, *, actor: Actor, why: str) -> ChangeResult:
         """Delete a policy without versions."""
         if thing.versions.exists():
-            return Done("has versions that decisions refer to; it stays without management by files")
+            return ChangeResult("has versions that decisions refer to; it stays without management by files")
         return super().delete(thing, actor=actor, why=why)
 
 
-def _published(policy: Policy, document: Any, actor: Actor, why: str) -> Done:
+def _published(policy: Policy, document: Any, actor: Actor, why: str) -> ChangeResult:
     """Publish the document unless it is live. Without a required approval, draft it, and return what waits."""
     try:
         complete = ordered(msgspec.to_builtins(validated(document)))
@@ -113,14 +113,14 @@ def _published(policy: Policy, document: Any, actor: Actor, why: str) -> Done:
         raise InvalidFieldsError(problems) from error
     live = policy.live_version
     if live is not None and same_value(complete, _live_document(policy)):
-        return Done()
+        return ChangeResult()
     version = _drafted(policy, complete) or publish.draft(policy, complete, actor=actor, message=why)
     if lacks_approval(version):
         remark = f"v{version.number} waits for the approval of {who_may_approve(version)}; then apply again"
-        return Done(remark, _settings(complete))
+        return ChangeResult(remark, _settings(complete))
     publish.publish_version(version, instead_of=live.number if live else None, actor=actor, why=why)
     policy.refresh_from_db()
-    return Done(f"v{version.number} is live")
+    return ChangeResult(f"v{version.number} is live")
 
 
 def _drafted(policy: Policy, complete: Any) -> PolicyVersion | None:
@@ -243,18 +243,18 @@ class SovereigntyKind(Kind):
         return allow_all()[path[0]]
 
     @override
-    def change(self, thing: Any, changes: Values, wanted: Values, *, actor: Actor, why: str) -> Done:
+    def change(self, thing: Any, changes: Values, wanted: Values, *, actor: Actor, why: str) -> ChangeResult:
         """Replace the changed parts."""
         given = {path[0]: value for path, value in changes.items()}
         if given:
             replace_sovereignty(thing, given, actor=actor, expected=thing.revision, why=why)
-        return Done()
+        return ChangeResult()
 
     @override
-    def delete(self, thing: Any, *, actor: Actor, why: str) -> Done:
+    def delete(self, thing: Any, *, actor: Actor, why: str) -> ChangeResult:
         """Allow all hops again."""
         replace_sovereignty(thing, allow_all(), actor=actor, expected=thing.revision, why=why)
-        return Done("all hops are allowed")
+        return ChangeResult("all hops are allowed")
 
 
 def _no_second(**_fields: Any) -> Sovereignty:

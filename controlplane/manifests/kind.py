@@ -31,7 +31,7 @@ _REFERRED = (REGIONS, POLICIES, TENANTS, POOLS)
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ChangeResult:
     """What a change did besides storing the fields: a remark for people, and what is not done yet."""
 
     remark: str = ""
@@ -117,27 +117,27 @@ class Kind:
         item = self.resource.created_fields.get(path[0])
         return plain(item.get_default()) if item is not None and _resets(item) else stored.get(path)
 
-    def create(self, wanted: Values, *, actor: Actor, why: str) -> tuple[Any, Done]:
+    def create(self, wanted: Values, *, actor: Actor, why: str) -> tuple[Any, ChangeResult]:
         """Create the object. Raises InvalidFieldsError, and the errors of its service."""
         given = {path[0]: value for path, value in wanted.items()}
         needed = (name for name, item in self.resource.created_fields.items() if not _may_be_omitted(item))
         if missing := [name for name in needed if name not in given]:
             raise InvalidFieldsError(FieldProblem(name, "Is missing.") for name in missing)
-        return self.resource.created(**self._references(given, actor), actor=actor, why=why), Done()
+        return self.resource.created(**self._references(given, actor), actor=actor, why=why), ChangeResult()
 
-    def change(self, thing: Any, changes: Values, wanted: Values, *, actor: Actor, why: str) -> Done:
+    def change(self, thing: Any, changes: Values, wanted: Values, *, actor: Actor, why: str) -> ChangeResult:
         """Change the object. `wanted` are all fields in the files. Raises the errors of its service."""
         given = self._references({path[0]: value for path, value in changes.items()}, actor)
         if given:
             self.resource.changed(thing, given, actor=actor, expected=thing.revision, why=why)
-        return Done()
+        return ChangeResult()
 
-    def delete(self, thing: Any, *, actor: Actor, why: str) -> Done:
+    def delete(self, thing: Any, *, actor: Actor, why: str) -> ChangeResult:
         """Delete the object, or return why it stays. Raises the errors of its service."""
         if self.resource.deleted is None:
-            return Done("is not deleted by files; it stays without their management")
+            return ChangeResult("is not deleted by files; it stays without their management")
         self.resource.deleted(thing, actor=actor, expected=thing.revision, why=why)
-        return Done()
+        return ChangeResult()
 
     def _condition(self, metadata: Mapping[str, str]) -> dict[str, str]:
         fields = {name: self.resource.created_fields[field_name] for name, field_name in self.identity.items()}

@@ -12,7 +12,7 @@ from controlplane.fleet.engine_lifecycle import EngineNotEmptyError, set_desired
 from controlplane.fleet.models.engine import DesiredState
 from controlplane.fleet.resources import ENGINES, POOLS, REGIONS
 from controlplane.manifests.document_kinds import POLICY_KIND, SOVEREIGNTY_KIND
-from controlplane.manifests.kind import Done, Kind
+from controlplane.manifests.kind import ChangeResult, Kind
 from controlplane.manifests.three_way import Values
 from controlplane.platform.actor import Actor
 from controlplane.platform.environment import PROGRAM
@@ -23,15 +23,15 @@ class EngineKind(Kind):
     """Engines, which drain before they are deleted."""
 
     @override
-    def delete(self, thing: Any, *, actor: Actor, why: str) -> Done:
+    def delete(self, thing: Any, *, actor: Actor, why: str) -> ChangeResult:
         """Drain a serving engine. Delete one that is already empty."""
         if thing.desired_state == DesiredState.READY:
             set_desired_state(thing, DesiredState.DRAINING, actor=actor, expected=thing.revision, why=why)
-            return Done("drains; apply again to delete it when it is empty", unfinished=True)
+            return ChangeResult("drains; apply again to delete it when it is empty", unfinished=True)
         try:
             return super().delete(thing, actor=actor, why=why)
         except EngineNotEmptyError as error:
-            return Done(str(error), unfinished=True)
+            return ChangeResult(str(error), unfinished=True)
 
 
 class KeyKind(Kind):
@@ -43,7 +43,7 @@ class KeyKind(Kind):
         return super().rows(actor).filter(revoked_at=None)
 
     @override
-    def create(self, wanted: Values, *, actor: Actor, why: str) -> tuple[Any, Done]:
+    def create(self, wanted: Values, *, actor: Actor, why: str) -> tuple[Any, ChangeResult]:
         """Raise InvalidFieldsError: the text of a new key must reach a person or a secret store, not a log."""
         name = f"--tenant {wanted['tenant',]} --name {wanted['name',]!r}"
         raise problem(
