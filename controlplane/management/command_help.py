@@ -9,11 +9,6 @@ from collections.abc import Iterator, Sequence
 from controlplane.management.programs import GROUPS, PROGRAMS, parser_of
 
 SHELLS = ("bash", "zsh", "fish")
-_INSTALL = {
-    "bash": "{caller} completion bash > ~/.local/share/bash-completion/completions/{caller}",
-    "zsh": "{caller} completion zsh > a folder of $fpath, as _{caller}",
-    "fish": "{caller} completion fish > ~/.config/fish/completions/{caller}.fish",
-}
 
 
 def main(argv: Sequence[str], prog: str) -> int:
@@ -32,11 +27,9 @@ def main(argv: Sequence[str], prog: str) -> int:
 
 def parser(prog: str) -> argparse.ArgumentParser:
     """Return the parser of `help` or `completion`, whichever `prog` ends with."""
-    caller, command = prog.rsplit(maxsplit=1)
-    if command == "completion":
-        text = "Print the completion script of a shell. To install it:\n" + "\n".join(_INSTALL.values())
+    if prog.endswith("completion"):
         made = argparse.ArgumentParser(
-            prog=prog, description=text.format(caller=caller), formatter_class=argparse.RawDescriptionHelpFormatter
+            prog=prog, description="Print a shell's completion; docs/commands.md installs it."
         )
         made.add_argument("shell", choices=SHELLS)
         return made

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -14,16 +12,17 @@ from controlplane.manifests.applying import (
     ORPHAN,
     RELEASE,
     Applying,
-    ApplyOptions,
     InvalidManifestsError,
+    ObjectChange,
     manifest_of,
 )
 from controlplane.manifests.export import API_VERSION, exported
+from controlplane.manifests.three_way import ChangedField
 from controlplane.platform.api.problem import ProblemError
 from controlplane.platform.api.strict_fields import ChangeBody, Document, Input, Text, Truth
 from controlplane.platform.api.views import ApiView, by_method, taken_why
 from controlplane.platform.field_problems import FieldProblem
-from controlplane.policies.document.schema import ABSENT, path_text
+from controlplane.policies.document.schema import path_text
 
 MAX_OBJECTS = 5000
 _MANAGER = r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,63}$"
@@ -33,7 +32,7 @@ class ManifestShape(Input):
     """One object of a file."""
 
     apiVersion = serializers.ChoiceField(choices=(API_VERSION,))
-    kind = Text(max_length=32, help_text="Region, Policy, Tenant, Sovereignty, Pool, Engine, or ApiKey.")
+    kind = Text(max_length=32, help_text="Region, Policy, Tenant, Pool, Engine, or ApiKey.")
     metadata = Document(help_text="What names it: name; of an engine pool and name, of a key tenant and name.")
     spec = Document(default=dict, help_text="Its fields, as in the object's own endpoint; of a policy also document.")
 
@@ -64,9 +63,16 @@ class ManifestsBody(ChangeBody):
 class FieldDifference(serializers.Serializer):
     """A changed field. null: it is not set on that side."""
 
-    path = serializers.CharField()
+    path = serializers.SerializerMethodField()
     before = serializers.JSONField(allow_null=True)
     after = serializers.JSONField(allow_null=True)
+    in_conflict = serializers.BooleanField(help_text="Whether it was changed since these files were applied.")
+    applied = serializers.JSONField(allow_null=True, help_text="In a conflict, the value that was applied last.")
+    by = serializers.CharField(allow_blank=True, help_text="In a conflict, who set `before`.")
+
+    def get_path(self, item: ChangedField) -> str:
+        """Return the path in the object's spec."""
+        return path_text(item.path)
 
 
 class ObjectDifference(serializers.Serializer):
@@ -74,24 +80,11 @@ class ObjectDifference(serializers.Serializer):
 
     kind = serializers.CharField()
     name = serializers.CharField()
-    source = serializers.CharField(allow_blank=True)
     action = serializers.CharField(help_text="create, change, delete, release, or orphan (it left the files).")
-    fields_changed = FieldDifference(many=True)
     remark = serializers.CharField(allow_blank=True)
-
-
-class ConflictShape(serializers.Serializer):
-    """A field that files would change, and that was changed since they were applied."""
-
-    object = serializers.IntegerField(help_text="Index in the request.")
-    kind = serializers.CharField()
-    name = serializers.CharField()
+    number = serializers.IntegerField(allow_null=True, help_text="Index in the request; null: it left the files.")
     source = serializers.CharField(allow_blank=True)
-    path = serializers.CharField()
-    applied = serializers.JSONField(allow_null=True)
-    stored = serializers.JSONField(allow_null=True)
-    wanted = serializers.JSONField(allow_null=True)
-    by = serializers.CharField(allow_blank=True, help_text="Who set the stored value.")
+    changed = FieldDifference(many=True, source="fields")
 
 
 class ManifestsAnswer(serializers.Serializer):
@@ -100,7 +93,6 @@ class ManifestsAnswer(serializers.Serializer):
     applied = serializers.BooleanField()
     unchanged = serializers.IntegerField(help_text="Number of objects that equal their files.")
     changes = ObjectDifference(many=True)
-    conflicts = ConflictShape(many=True)
 
 
 class ManifestsView(ApiView):
@@ -116,10 +108,9 @@ class ManifestsView(ApiView):
     def get(self, request: Request) -> Response:
         """Return every object that the caller may see, without secrets. Applied unchanged, it changes nothing."""
         query = request.query_params
-        export = exported(
-            self.actor, kinds=query.getlist("kind"), defaults=query.get("defaults", "").lower() in ("true", "1")
-        )
-        return Response(ManifestExport({"objects": export.objects, "left_out": export.left_out}).data)
+        defaults = query.get("defaults", "").lower() in ("true", "1")
+        objects, left_out = exported(self.actor, kinds=query.getlist("kind"), defaults=defaults)
+        return Response(ManifestExport({"objects": objects, "left_out": left_out}).data)
 
 
 class ManifestApply(ApiView):
@@ -130,27 +121,24 @@ class ManifestApply(ApiView):
     answers = by_method(POST=(200, ManifestsAnswer))
 
     def post(self, request: Request) -> Response:
-        """Apply all objects or none. Responds with 409 and `conflicts` if a field was changed since the last apply."""
-        answer = self.outcome(dry_run=False)
-        if not answer["applied"]:
-            errors = [
-                FieldProblem(f"objects[{one['object']}].spec.{one['path']}", _conflict_words(one))
-                for one in answer["conflicts"]
-            ]
-            detail = "Nothing was applied: fields were changed since the last apply. Take their values into the files, "
-            raise ProblemError(409, detail + "or apply with force.", errors, members=answer)
+        """Apply all objects or none. Responds with 409 if a field was changed since the last apply."""
+        done = self.outcome(dry_run=False)
+        answer = ManifestsAnswer(done).data
+        if not done.applied:
+            errors = [FieldProblem(_path(change, item), _conflict_words(item)) for change, item in done.conflicts]
+            detail = "Nothing was applied: fields were changed since the last apply."
+            raise ProblemError(409, detail, errors, members=answer)
         return Response(answer)
 
-    def outcome(self, *, dry_run: bool) -> Any:
-        """Apply the objects of the body, and return the answer."""
+    def outcome(self, *, dry_run: bool) -> Applying:
+        """Apply the objects of the body."""
         body = self.body()
         if body["prune"] and body["release"]:
             raise InvalidManifestsError([FieldProblem("release", "Choose prune or release.")])
         gone = DELETE if body["prune"] else RELEASE if body["release"] else ORPHAN
-        options = ApplyOptions(body["manager"], dry_run, body["force"], gone, taken_why(body))
-        applying = Applying(self.actor, options)
+        applying = Applying(self.actor, body["manager"], dry_run, body["force"], gone, taken_why(body))
         applying.run([manifest_of(document, number) for number, document in enumerate(body["objects"])])
-        return answer_of(applying)
+        return applying
 
 
 class ManifestDiff(ManifestApply):
@@ -160,38 +148,13 @@ class ManifestDiff(ManifestApply):
 
     def post(self, request: Request) -> Response:
         """Report what an apply would do, after all its checks. Nothing is stored."""
-        return Response(self.outcome(dry_run=True))
+        return Response(ManifestsAnswer(self.outcome(dry_run=True)).data)
 
 
-def answer_of(applying: Applying) -> dict[str, Any]:
-    """Return the outcome in the API's format."""
-    changes = [
-        {
-            **{name: getattr(change, name) for name in ("kind", "name", "source", "action", "remark")},
-            "fields_changed": [
-                {"path": path_text(item.path), "before": _shown(item.before), "after": _shown(item.after)}
-                for item in change.fields
-            ],
-        }
-        for change in applying.changes
-    ]
-    conflicts = [
-        {
-            "object": one.number,
-            **{name: getattr(one, name) for name in ("kind", "name", "source", "by")},
-            "path": path_text(one.field.path),
-            **{name: _shown(getattr(one.field, name)) for name in ("applied", "stored", "wanted")},
-        }
-        for one in applying.conflicts
-    ]
-    applied = not applying.options.dry_run and (applying.options.force or not conflicts)
-    return {"applied": applied, "unchanged": applying.unchanged, "changes": changes, "conflicts": conflicts}
+def _path(change: ObjectChange, item: ChangedField) -> str:
+    return f"objects[{change.number}].spec.{path_text(item.path)}"
 
 
-def _conflict_words(conflict: dict[str, Any]) -> str:
-    by = f" by {conflict['by']}" if conflict["by"] else ""
-    return f"Was set{by} to {conflict['stored']!r}; the files want {conflict['wanted']!r}."
-
-
-def _shown(value: Any) -> Any:
-    return None if value is ABSENT else value
+def _conflict_words(item: ChangedField) -> str:
+    by = f" by {item.by}" if item.by else ""
+    return f"Was set to {item.before!r}{by}; the files applied {item.applied!r} and want {item.after!r}."

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
-from controlplane.manifests.kind import Kind
 from controlplane.manifests.kinds import KINDS
 from controlplane.platform.actor import Actor
 from routing.values.counted import count
@@ -15,41 +13,23 @@ from routing.values.counted import count
 API_VERSION = "headway/v1"
 
 
-@dataclass(frozen=True, slots=True)
-class Export:
-    """The exported objects, and sentences about those that are left out."""
-
-    objects: list[dict[str, Any]]
-    left_out: list[str]
-
-
-def exported(actor: Actor, *, kinds: Collection[str] = (), defaults: bool = False) -> Export:
-    """Return the objects that the actor may see, in the order in which they are created.
+def exported(
+    actor: Actor, *, kinds: Collection[str] = (), defaults: bool = False
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the objects that the actor may see, in the order in which they are created, and sentences about others.
 
     `kinds` limits them; empty: all. With `defaults`, fields with default values are included.
     """
-    export = Export([], [])
+    objects, left_out = [], []
     for kind in KINDS:
-        if kinds and kind.name not in kinds:
-            continue
-        rows = list(kind.rows(actor))
-        named = [(kind.metadata_of(thing), thing) for thing in rows if not getattr(thing, "source", "")]
-        if len(named) < len(rows):
-            export.left_out.append(f"{count(len(rows) - len(named), kind.name)} that discovery maintains")
-        export.objects.extend(_unambiguous(kind, named, export.left_out, defaults=defaults))
-    return export
-
-
-def _unambiguous(
-    kind: Kind, named: list[tuple[dict[str, str], Any]], left_out: list[str], *, defaults: bool
-) -> list[dict[str, Any]]:
-    times = Counter(kind.name_in(metadata) for metadata, _ in named)
-    left_out += [
-        f"{kind.name} {name}: {number} have this name; rename them" for name, number in times.items() if number > 1
-    ]
-    return [
-        {"apiVersion": API_VERSION, "kind": kind.name, "metadata": metadata, "spec": spec}
-        for metadata, thing in named
-        if times[kind.name_in(metadata)] == 1
-        for spec in [kind.exported(thing, defaults=defaults)]
-    ]
+        things = list(kind.rows(actor)) if not kinds or kind.name in kinds else []
+        names = Counter(kind.name_in(kind.metadata_of(thing)) for thing in things)
+        left_out += [f"{kind.name} {name}: {times} have this name" for name, times in names.items() if times > 1]
+        discovered = [thing for thing in things if getattr(thing, "source", "")]
+        left_out += [f"{count(len(discovered), kind.name)} that discovery maintains"] if discovered else []
+        for thing in things:
+            metadata = kind.metadata_of(thing)
+            if names[kind.name_in(metadata)] == 1 and thing not in discovered:
+                spec = kind.exported(thing, defaults=defaults)
+                objects.append({"apiVersion": API_VERSION, "kind": kind.name, "metadata": metadata, "spec": spec})
+    return objects, left_out

@@ -70,26 +70,21 @@ class Kind:
 
     def find(self, actor: Actor, metadata: Mapping[str, str]) -> Any | None:
         """Return the object with this name, if the actor may see it. Raises InvalidFieldsError if there are several."""
-        listed = list(self.rows(actor).filter(**self._condition(metadata))[:2])
+        fields = {self.resource.created_fields[name]: metadata[given] for given, name in self.identity.items()}
+        listed = list(self.rows(actor).filter(**{_lookup(item): name for item, name in fields.items()})[:2])
         if len(listed) > 1:
             raise problem("", f"Several objects are named {self.name_in(metadata)}; rename them in the console.")
         return listed[0] if listed else None
 
-    def with_id(self, object_id: str, rows: models.QuerySet[Any]) -> models.QuerySet[Any]:
-        """Return the row with this public id, which is part of an object that has no field for it."""
-        model = self.resource.model
-        fields = {item.name for item in model._meta.concrete_fields}
-        public_id_field = getattr(model, "public_id_field", "pk")
-        return rows.filter(**{public_id_field: object_id}) if public_id_field in fields else rows
-
-    def exists(self, object_id: str) -> bool:
-        """Return whether the object is stored, visible or not."""
-        return self.with_id(object_id, self.resource.model._default_manager.all()).exists()
+    def with_id(self, object_id: str, rows: models.QuerySet[Any] | None = None) -> Any | None:
+        """Return the object with this public id among `rows`; None: among all."""
+        rows = self.resource.model._default_manager.all() if rows is None else rows
+        return rows.filter(**{self.resource.model.public_id_field: object_id}).first()
 
     def metadata_of(self, thing: Any) -> dict[str, str]:
         """Return what names the object in files."""
-        values = audit_values(thing)
-        return {name: values[field_name] for name, field_name in self.identity.items()}
+        values = self.values_of(thing)
+        return {given: values[name,] for given, name in self.identity.items()}
 
     def name_in(self, metadata: Mapping[str, str]) -> str:
         """Return the name in one text, such as chat/e1."""
@@ -109,8 +104,8 @@ class Kind:
 
     def exported(self, thing: Any, *, defaults: bool) -> dict[str, Any]:
         """Return `spec`, without fields that have their defaults unless `defaults` is set."""
-        values = audit_values(thing)
-        return {name: values[name] for name, item in self.fields.items() if defaults or _deviates(item, values[name])}
+        values = self.values_of(thing)
+        return {name: values[name,] for name, item in self.fields.items() if defaults or _deviates(item, values[name,])}
 
     def default(self, path: Path, stored: Values) -> Any:
         """Return the value of a field that left the files: its default, or the stored value if it keeps it."""

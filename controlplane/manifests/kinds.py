@@ -11,12 +11,13 @@ from controlplane.access.resources import KEYS, TENANTS
 from controlplane.fleet.engine_lifecycle import EngineNotEmptyError, set_desired_state
 from controlplane.fleet.models.engine import DesiredState
 from controlplane.fleet.resources import ENGINES, POOLS, REGIONS
-from controlplane.manifests.document_kinds import POLICY_KIND, SOVEREIGNTY_KIND
 from controlplane.manifests.kind import ChangeResult, Kind
+from controlplane.manifests.policy_kind import PolicyKind
 from controlplane.manifests.three_way import Values
 from controlplane.platform.actor import Actor
 from controlplane.platform.environment import PROGRAM
 from controlplane.platform.field_problems import problem
+from controlplane.policies.resources import POLICIES
 
 
 class EngineKind(Kind):
@@ -53,9 +54,8 @@ class KeyKind(Kind):
 
 KINDS = (
     Kind("Region", REGIONS),
-    POLICY_KIND,
+    PolicyKind("Policy", POLICIES),
     Kind("Tenant", TENANTS),
-    SOVEREIGNTY_KIND,
     Kind("Pool", POOLS),
     EngineKind("Engine", ENGINES, {"pool": "pool", "name": "name"}),
     KeyKind("ApiKey", KEYS, {"tenant": "tenant", "name": "name"}),

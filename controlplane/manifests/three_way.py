@@ -18,24 +18,17 @@ Values = Mapping[Path, Any]
 
 @dataclass(frozen=True, slots=True)
 class ChangedField:
-    """One field whose value changes. A value is ABSENT if that side lacks it."""
+    """One field whose value changes. None: that side lacks it."""
 
     path: Path
     before: Any
     after: Any
-
-
-@dataclass(frozen=True, slots=True)
-class FieldConflict:
-    """A field that files want to change, and that another change has set since they applied it."""
-
-    path: Path
-    applied: Any
-    """The value that was applied last, by these files or by another manager."""
-    stored: Any
-    wanted: Any
-    manager: str = ""
-    """The other manager of the field; empty: a person or program changed it."""
+    in_conflict: bool = False
+    """Whether `before` is not what these files applied: another change or manager set it."""
+    applied: Any = None
+    """In a conflict, the value that was applied last."""
+    by: str = ""
+    """In a conflict, who set `before`; empty: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,31 +42,25 @@ class ThreeWay:
 
     def to_set(self, default: Callable[[Path], Any]) -> dict[Path, Any]:
         """Return the fields to set; ABSENT: remove it. `default` returns the value of a field that left the files."""
-        left = {path: default(path) for path in self.applied if path not in self.wanted and self._is_ours(path)}
-        return {path: value for path, value in {**left, **self.wanted}.items() if not self._is_stored(path, value)}
+        left = [path for path in self.applied if path not in self.wanted and not self._set_by_others(path)]
+        values = {path: default(path) for path in left if not self._manager_of(path)} | dict(self.wanted)
+        return {path: value for path, value in values.items() if not self._is_stored(path, value)}
 
     def changed(self, after: Values) -> list[ChangedField]:
-        """Return the fields whose stored values differ after the change."""
-        paths = [*self.stored, *(path for path in after if path not in self.stored)]
-        both = [(path, self.stored.get(path, ABSENT), after.get(path, ABSENT)) for path in paths]
-        return [ChangedField(*field) for field in both if not same_value(field[1], field[2])]
+        """Return the fields whose stored values differ after the change, and which of them are in conflict."""
+        both = {path: (self.stored.get(path, ABSENT), after.get(path, ABSENT)) for path in {**self.stored, **after}}
+        return [self._changed(path, *sides) for path, sides in both.items() if not same_value(*sides)]
 
-    def conflicts(self, after: Values) -> list[FieldConflict]:
-        """Return the conflicts of a change that stored `after`."""
-        conflicts = []
-        for field in self.changed(after):
-            if field.path not in self.wanted:
-                continue
-            if field.path in self.applied:
-                if not self._is_stored(field.path, self.applied[field.path]):
-                    conflicts.append(FieldConflict(field.path, self.applied[field.path], field.before, field.after))
-            elif manager := self._manager_of(field.path):
-                conflicts.append(FieldConflict(field.path, field.before, field.before, field.after, manager))
-        return conflicts
+    def _changed(self, path: Path, *sides: Any) -> ChangedField:
+        before, after = (None if side is ABSENT else side for side in sides)
+        if path in self.wanted and path in self.applied and self._set_by_others(path):
+            return ChangedField(path, before, after, True, self.applied[path])
+        if path in self.wanted and path not in self.applied and (manager := self._manager_of(path)):
+            return ChangedField(path, before, after, True, before, manager)
+        return ChangedField(path, before, after)
 
-    def _is_ours(self, path: Path) -> bool:
-        """Return whether only these files have set the field as it is."""
-        return self._is_stored(path, self.applied[path]) and not self._manager_of(path)
+    def _set_by_others(self, path: Path) -> bool:
+        return not self._is_stored(path, self.applied[path])
 
     def _manager_of(self, path: Path) -> str:
         """Return the other manager whose value is stored; empty if there is none."""

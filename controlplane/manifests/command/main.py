@@ -38,7 +38,7 @@ def main(argv: Sequence[str], prog: str) -> int:
             raise ServerError(f"Set {_KEY} to an API key with the scope manage.")
         return _COMMANDS[command](options, key)
     except (ServerError, UnreadableFileError) as error:
-        print(one_line(str(error)), file=sys.stderr)  # noqa: T201
+        sys.stderr.write("".join(f"{one_line(line)}\n" for line in str(error).splitlines()))
         return FAILED
 
 
@@ -98,44 +98,26 @@ def _sent(options: argparse.Namespace, key: str, *, dry_run: bool) -> int:
     try:
         answer = ask(options.url, key, f"manifests/{'diff' if dry_run else 'apply'}", body)
     except ServerError as error:
-        if error.status == 409 and error.problem.get("conflicts"):
-            answer = dict(error.problem)
-        elif error.problem.get("errors"):
-            raise UnreadableFileError("\n".join(problem_lines(error.problem, objects))) from error
-        else:
-            raise
+        if "changes" not in error.problem:
+            raise UnreadableFileError("\n".join(problem_lines(error, objects))) from error
+        answer = {name: error.problem[name] for name in ("applied", "unchanged", "changes")}
     sys.stdout.write(_as_json(answer) if options.json else "\n".join([*_lines(answer, objects, dry_run=dry_run), ""]))
-    if answer["conflicts"] and not options.force:
+    if not options.force and any(field["in_conflict"] for change in answer["changes"] for field in change["changed"]):
         return CONFLICTS
     return DIFFERS if dry_run and any(change["action"] != "orphan" for change in answer["changes"]) else DONE
 
 
-def problem_lines(problem: Mapping[str, Any], objects: Sequence[FileObject]) -> Iterator[str]:
+def problem_lines(problem: ServerError, objects: Sequence[FileObject]) -> Iterator[str]:
     """Yield the errors, each with file, line, object, and field."""
-    yield problem["detail"]
-    for error in problem["errors"]:
-        number, path = _split(error["path"])
-        if number is None or number >= len(objects):
+    yield str(problem)
+    for error in problem.problem.get("errors", ()):
+        parts = [int(part) if part.isdecimal() else part for part in re.split(r"[.\[\]]+", error["path"]) if part]
+        if parts[:1] != ["objects"] or len(parts) == 1:
             yield f"{error['path']}: {error['message']}".removeprefix(": ")
             continue
-        item = objects[number]
-        field_name = ".".join(str(name) for name in path)
-        yield f"{item.position(path)}: {_name(item)}: {field_name}: {error['message']}".replace(": : ", ": ")
-
-
-def _split(path: str) -> tuple[int | None, list[str | int]]:
-    """Return the index of the object and the path inside it, such as objects[3].spec.rules[0].name."""
-    first, *rest = [int(part) if part.isdecimal() else part for part in re.split(r"[.\[\]]+", path) if part] or [""]
-    if first != "objects" or not rest or not isinstance(rest[0], int):
-        return None, []
-    return rest[0], rest[1:]
-
-
-def _name(item: FileObject) -> str:
-    metadata = item.document["metadata"]
-    return (
-        f"{item.document['kind']} {'/'.join(map(str, metadata.values())) if isinstance(metadata, dict) else metadata}"
-    )
+        item, inside = objects[int(parts[1])], parts[2:]
+        named = ": ".join(filter(None, (item.position(inside), item.name, ".".join(map(str, inside)))))
+        yield f"{named}: {error['message']}"
 
 
 def _lines(answer: Mapping[str, Any], objects: Sequence[FileObject], *, dry_run: bool) -> Iterator[str]:
@@ -145,29 +127,25 @@ def _lines(answer: Mapping[str, Any], objects: Sequence[FileObject], *, dry_run:
         yield one_line(
             f"{_SIGNS[change['action']]} {change['action']} {change['kind']} {change['name']}{where}{remark}"
         )
-        for field in change["fields_changed"]:
+        for field in change["changed"]:
             before = "" if change["action"] == "create" else f"{_value(field['before'])} → "
-            yield f"    {field['path']}: {before}{_value(field['after'])}"
-    for one in answer["conflicts"]:
-        at = objects[one["object"]].position(["spec", *one["path"].split(".")])
-        by = f" by {one['by']}" if one["by"] else ""
-        yield one_line(
-            f"✗ {at}: {one['kind']} {one['name']}: {one['path']} was set to {_value(one['stored'])}{by}; applied was "
-            f"{_value(one['applied'])}, the file wants {_value(one['wanted'])}"
-        )
+            yield "    " + one_line(f"{field['path']}: {before}{_value(field['after'])}")
+            if field["in_conflict"]:
+                at = objects[change["number"]].position(["spec", *field["path"].split(".")])
+                by = f"set by {field['by']}" if field["by"] else "set since"
+                yield "    ✗ " + one_line(f"{at}: conflict: {by}; applied was {_value(field['applied'])}")
     yield _summary(answer, dry_run=dry_run)
 
 
 def _summary(answer: Mapping[str, Any], *, dry_run: bool) -> str:
-    changes = [change for change in answer["changes"] if change["action"] != "orphan"]
-    what = f"{count(len(changes), 'object')} changed, {answer['unchanged']} unchanged"
-    if len(changes) < len(answer["changes"]):
-        orphans = count(len(answer["changes"]) - len(changes), "object")
-        what += f"; {orphans} left the files: --prune deletes, --release stops managing"
+    orphans = sum(change["action"] == "orphan" for change in answer["changes"])
+    what = f"{count(len(answer['changes']) - orphans, 'object')} changed, {answer['unchanged']} unchanged"
+    if orphans:
+        what += f"; {count(orphans, 'object')} left the files: --prune deletes, --release stops managing"
     if dry_run:
         return f"Dry run: {what}."
     if not answer["applied"]:
-        return "Nothing was applied. Take these values into the files, or repeat with --force."
+        return "Nothing was applied. Take the stored values into the files, or repeat with --force."
     return f"Applied: {what}."
 
 

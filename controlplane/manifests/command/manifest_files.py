@@ -56,6 +56,12 @@ class FileObject:
     lines: Lines
     """Line of each value by its path, from 1; () is the object itself."""
 
+    @property
+    def name(self) -> str:
+        """Return kind and name, such as Engine chat/e1."""
+        metadata = self.document["metadata"]
+        return f"{self.document['kind']} {'/'.join(map(str, metadata.values())) if isinstance(metadata, dict) else ''}"
+
     def position(self, path: Iterable[str | int] = ()) -> str:
         """Return file and line of the value, or of the nearest value around it."""
         inner = tuple(path)

@@ -39,6 +39,11 @@ class AppliedManifest(models.Model):
         return f"{self.manager}: {self.kind} {self.name}"
 
     @property
+    def managed_by(self) -> str:
+        """Return the manager, who applied, and from where, in words."""
+        return f"{self.manager} ({', '.join(filter(None, (self.by, self.source)))})"
+
+    @property
     def values(self) -> dict[Path, Any]:
         """Return the managed fields by path."""
         return {tuple(path): value for path, value in self.fields}

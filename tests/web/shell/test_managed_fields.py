@@ -48,7 +48,7 @@ def test_each_managed_field_names_its_files(world: World, address: str, fields: 
 
 def test_the_policy_editor_lists_the_settings_that_files_manage(world: World) -> None:
     page = " ".join(Api(world).get("/policies/policy-a").content.decode().split())
-    assert "Managed by files: apply (key admin_key, fleet.yaml:3). They set <code>document.ttft_slo_s</code>." in page
+    assert "<code>document.ttft_slo_s</code> by apply (key admin_key, fleet.yaml:3). Other values" in page
 
 
 def test_a_form_of_an_object_without_files_has_no_note(world: World) -> None:

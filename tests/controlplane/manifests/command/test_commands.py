@@ -72,8 +72,8 @@ def test_a_walk_from_export_over_diff_and_conflict_to_prune(shell: Shell, live_w
     line = fleet.read_text().split("weight: 50")[0].count("\n") + 1
     status, out, _ = shell.run("apply", fleet)
     assert status == CONFLICTS
-    assert f"✗ {fleet}:{line}: Pool pool-b: weight was set to 60 by admin; applied was 50, the file wants 50" in out
-    assert out.endswith("Nothing was applied. Take these values into the files, or repeat with --force.\n")
+    assert f"    weight: 60 → 50\n    ✗ {fleet}:{line}: conflict: set by admin; applied was 50\n" in out
+    assert out.endswith("Nothing was applied. Take the stored values into the files, or repeat with --force.\n")
     assert shell.run("diff", fleet)[0] == CONFLICTS
     assert shell.run("apply", fleet, "--force")[0] == DONE
     assert Pool.objects.get(slug="pool-b").weight == 50
@@ -93,7 +93,7 @@ def test_errors_name_file_line_object_and_field_and_change_nothing(shell: Shell,
     bad.write_text(f"{REGION}---\n{REGION.replace('Region', 'Pool').replace('There', 'T')}  weight: 5000\n")
     status, out, errors = shell.run("apply", bad)
     assert (status, out) == (FAILED, "")
-    assert f"{bad}:12: Pool there: spec.weight: " in errors
+    assert f"\n{bad}:12: Pool there: spec.weight: " in errors
     bad.write_text(REGION + "---\nkind: [\n")
     assert shell.run("apply", bad)[0] == FAILED
     assert not Region.objects.filter(slug="there").exists()
@@ -105,11 +105,11 @@ def test_output_as_json(shell: Shell, live_world: World, tmp_path: Path) -> None
     file = tmp_path / "r.yaml"
     file.write_text(REGION.replace("there", "here"))
     answer = json.loads(shell.run("diff", "--json", file)[1])
-    assert answer["changes"][0]["fields_changed"] == [{"path": "name", "before": "Here", "after": "There"}]
+    assert answer["changes"][0]["changed"][0]["after"] == "There"
     shell.run("apply", file)
     Api(live_world).change("PATCH", "regions/here", {"name": "Elsewhere"})
     status, out, _ = shell.run("apply", "--json", file)
-    assert (status, json.loads(out)["conflicts"][0]["stored"]) == (CONFLICTS, "Elsewhere")
+    assert (status, json.loads(out)["changes"][0]["changed"][0]["before"]) == (CONFLICTS, "Elsewhere")
 
 
 def test_a_wrong_key_or_address_is_an_error_with_its_remedy(

@@ -1,4 +1,4 @@
-"""Kinds of files that hold documents: policies, whose documents are published as versions, and sovereignty rules."""
+"""Policies in files. Their documents are compared by setting, and published as versions."""
 
 from __future__ import annotations
 
@@ -9,16 +9,11 @@ import msgspec
 from rest_framework import serializers
 from typing_extensions import override
 
-from controlplane.fleet.models.sovereignty import Sovereignty, allow_all
-from controlplane.fleet.sovereignty.rules import replace_sovereignty, stored_sovereignty
 from controlplane.manifests.kind import ChangeResult, Kind
 from controlplane.manifests.three_way import Values
 from controlplane.platform.actor import Actor
-from controlplane.platform.api.strict_fields import Document, Text
+from controlplane.platform.api.strict_fields import Document
 from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
-from controlplane.platform.resource.resource import Resource
-from controlplane.platform.role import Role
-from controlplane.platform.roles import require
 from controlplane.policies import publish
 from controlplane.policies.approvals import lacks_approval, who_may_approve
 from controlplane.policies.document.paths import same_value, value_at, with_value
@@ -27,7 +22,6 @@ from controlplane.policies.document.schema import ABSENT, MapSchema, Node, Path,
 from controlplane.policies.document.text import completed, members_of, ordered
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
-from controlplane.policies.resources import POLICIES
 from planning.documents.policy_with_automation import AUTOMATION
 from routing.policy.schema_versions import FIELD
 from routing.registry import STAGES
@@ -191,84 +185,3 @@ def _deviations(document: Mapping[str, Any]) -> Any:
         if stage in kept or name != plain[stage][NAME]:
             kept = with_value(kept, (stage, NAME), name)
     return ordered(kept)
-
-
-_PARTS = ("default", "rules")
-
-
-class SovereigntyKind(Kind):
-    """The only document of sovereignty rules."""
-
-    @override
-    def rows(self, actor: Actor) -> Any:
-        """Return the stored document, if the actor may see it."""
-        return super().rows(actor).filter(pk=Sovereignty.ONLY)
-
-    @override
-    def find(self, actor: Actor, metadata: Mapping[str, str]) -> Sovereignty | None:
-        """Return the document, stored or not."""
-        if metadata[NAME] != Sovereignty.name:
-            raise problem("metadata.name", f"Must be {Sovereignty.name}: there is one document.")
-        require(actor, Role.VIEWER)
-        return stored_sovereignty()
-
-    @override
-    def metadata_of(self, thing: Sovereignty) -> dict[str, str]:
-        """Return its only name."""
-        return {NAME: Sovereignty.name}
-
-    @override
-    def spec_fields(self) -> dict[str, serializers.Field]:
-        """Return the default and the rules, which their service checks."""
-        return {"default": Text(max_length=8), "rules": serializers.ListField(child=Document())}
-
-    @override
-    def checked(self, metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[Path, Any]:
-        """Return the default and the rules."""
-        return {path: value for path, value in super().checked(metadata, spec).items() if path != ("slug",)}
-
-    @override
-    def values_of(self, thing: Sovereignty) -> dict[Path, Any]:
-        """Return the default and the rules."""
-        return {(name,): thing.document[name] for name in _PARTS}
-
-    @override
-    def exported(self, thing: Sovereignty, *, defaults: bool) -> dict[str, Any]:
-        """Return the document."""
-        return {name: thing.document[name] for name in _PARTS}
-
-    @override
-    def default(self, path: Path, stored: Values) -> Any:
-        """Return the value of a document without rules."""
-        return allow_all()[path[0]]
-
-    @override
-    def change(self, thing: Any, changes: Values, wanted: Values, *, actor: Actor, why: str) -> ChangeResult:
-        """Replace the changed parts."""
-        given = {path[0]: value for path, value in changes.items()}
-        if given:
-            replace_sovereignty(thing, given, actor=actor, expected=thing.revision, why=why)
-        return ChangeResult()
-
-    @override
-    def delete(self, thing: Any, *, actor: Actor, why: str) -> ChangeResult:
-        """Allow all hops again."""
-        replace_sovereignty(thing, allow_all(), actor=actor, expected=thing.revision, why=why)
-        return ChangeResult("all hops are allowed")
-
-
-def _no_second(**_fields: Any) -> Sovereignty:
-    raise problem("", "The document exists.")
-
-
-SOVEREIGNTY = Resource(
-    "sovereignty",
-    Sovereignty,
-    lambda _actor: Sovereignty.objects.all(),
-    created=_no_second,
-    changed=replace_sovereignty,
-    changes_need=Role.ADMIN,
-    whole_fleet=True,
-)
-POLICY_KIND = PolicyKind("Policy", POLICIES)
-SOVEREIGNTY_KIND = SovereigntyKind("Sovereignty", SOVEREIGNTY)
