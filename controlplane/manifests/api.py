@@ -6,6 +6,7 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import override
 
 from controlplane.manifests.applying import (
     DELETE,
@@ -146,6 +147,7 @@ class ManifestDiff(ManifestApply):
 
     only_asks = True
 
+    @override
     def post(self, request: Request) -> Response:
         """Report what an apply would do, after all its checks. Nothing is stored."""
         return Response(ManifestsAnswer(self.outcome(dry_run=True)).data)
