@@ -29,7 +29,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     """Return the parser of `help` or `completion`, whichever `prog` ends with."""
     if prog.endswith("completion"):
         made = argparse.ArgumentParser(
-            prog=prog, description="Print a shell's completion; docs/commands.md installs it."
+            prog=prog, description="Print a completion, as for ~/.local/share/bash-completion/completions/headway."
         )
         made.add_argument("shell", choices=SHELLS)
         return made

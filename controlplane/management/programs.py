@@ -67,7 +67,7 @@ GROUPS = {
 
 _DJANGOS_OPTIONS = frozenset(
     ("--version", "--verbosity", "--settings", "--pythonpath", "--traceback", "--no-color", "--force-color")
-) | {"--skip-checks"}
+)
 
 
 def run_program(command: str, arguments: list[str], caller: str) -> int | None:
