@@ -172,10 +172,9 @@ class Applying:
         fields = [item for item in sides.changed({**after, **done.awaiting}) if action == CHANGE or item.path in wanted]
         fields = [self._with_author(item, thing, others) for item in fields]
         # What waits for an approval is not applied yet: until then, the live value is no change by a person.
-        applied = {path: (sides.applied if path in done.awaiting else after).get(path) for path in wanted}
-        self._remember(
-            manifest, thing, {path: value for path, value in applied.items() if path in {**after, **sides.applied}}
-        )
+        sources = {path: sides.applied if path in done.awaiting else after for path in wanted}
+        sources |= {path: sides.applied for path in sides.applied if done.awaiting and path not in wanted}
+        self._remember(manifest, thing, {path: side[path] for path, side in sources.items() if path in side})
         if fields or action == CREATE:
             source = manifest.source
             self.changes.append(

@@ -282,3 +282,25 @@ def test_a_policy_that_requires_approval_is_drafted_once_and_goes_live_after_it(
     apply(api, policy({"ttft_slo_s": 4.0}, needs_approval=True))
     assert live() == draft
     assert apply(api, policy({"ttft_slo_s": 4.0}, needs_approval=True))["changes"] == []
+
+
+def test_a_draft_of_settings_that_were_never_applied_is_no_conflict(world: World) -> None:
+    api = Api(world, "admin_key")
+    Api(world).change("PATCH", "policies/policy-a", {"needs_approval": True})
+    for _ in range(2):
+        (change,) = apply(api, policy({"ttft_slo_s": 4.0}))["changes"]
+        assert "waits for the approval" in change["remark"]
+
+
+def test_a_setting_that_leaves_the_files_waits_for_the_approval_of_one_draft(world: World) -> None:
+    api = Api(world, "admin_key")
+    apply(api, policy({"ttft_slo_s": 3.0, "tpot_slo_s": 0.2}))
+    Api(world).change("PATCH", "policies/policy-a", {"needs_approval": True})
+    for _ in range(2):
+        (change,) = apply(api, policy({"tpot_slo_s": 0.2}))["changes"]
+        assert differences(change) == [("document.ttft_slo_s", 3.0, 5.0)]
+    drafts = Policy.objects.get(slug="policy-a").versions.filter(number__gt=live().number)
+    assert drafts.count() == 1
+    Api(world, "operator").post(f"policies/policy-a/versions/{drafts.get().number}/approve", {})
+    assert "is live" in apply(api, policy({"tpot_slo_s": 0.2}))["changes"][0]["remark"]
+    assert apply(api, policy({"tpot_slo_s": 0.2}))["changes"] == []
