@@ -7,7 +7,9 @@ import asyncio
 import os
 import signal
 import sys
+from pathlib import Path
 
+from deploy.envoy.certificate import CertificateError
 from deploy.envoy.picker import PickerSettings, served
 
 
@@ -21,14 +23,35 @@ def main() -> int:
     )
     parser.add_argument("--late", type=float, default=1.0, help="Seconds to wait for a decision before failing open.")
     parser.add_argument("--metrics-port", type=int, default=0, help="Loopback port of /metrics (0 disables it).")
+    transport = parser.add_mutually_exclusive_group()
+    transport.add_argument(
+        "--cert-dir", type=Path, help="Folder with tls.crt and tls.key, read again on change (default: self-signed)."
+    )
+    transport.add_argument("--plaintext", action="store_true", help="Serve without TLS.")
+    parser.add_argument("--health-listen", default="", help="Further address of gRPC health, without TLS, for probes.")
+    parser.add_argument(
+        "--subset-header", action="store_true", help="Let x-gateway-destination-endpoint-subset limit the endpoints."
+    )
     given = parser.parse_args()
     key = os.environ.get("HEADWAY_API_KEY", "")
     if not key:
         parser.error("set HEADWAY_API_KEY to an API key with the scope route")
     settings = PickerSettings(
-        given.url.rstrip("/"), key, given.listen, tuple(given.engine), given.late, given.metrics_port
+        given.url.rstrip("/"),
+        key,
+        given.listen,
+        tuple(given.engine),
+        given.late,
+        given.metrics_port,
+        plaintext=given.plaintext,
+        cert_dir=given.cert_dir,
+        health_listen=given.health_listen,
+        subset_header=given.subset_header,
     )
-    asyncio.run(_until_signal(settings))
+    try:
+        asyncio.run(_until_signal(settings))
+    except CertificateError as error:
+        parser.error(str(error))
     return 0
 
 

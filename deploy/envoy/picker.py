@@ -1,4 +1,4 @@
-"""The endpoint picker's gRPC server: ext_proc, the standard health service, and counters."""
+"""The endpoint picker's gRPC server: ext_proc over TLS, the standard health service, and counters."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import grpc
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as ext_proc_grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from deploy.envoy.exchange import PickerExchange
+from deploy.envoy.certificate import PickerCertificate
+from deploy.envoy.exchange import PickerContext, PickerExchange
 from deploy.metrics_server import lines, serving
 from headway_client.clients import AsyncHeadway, httpx
 
@@ -34,7 +36,7 @@ LAST_REPORTS_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class PickerSettings:
-    """Headway's address, and the endpoints to fall back on until a decision has named one."""
+    """Headway's address, how the picker serves, and the endpoints to fall back on until a decision has named one."""
 
     url: str
     api_key: str
@@ -42,49 +44,60 @@ class PickerSettings:
     engines: tuple[str, ...] = ()
     late_s: float = 1.0
     metrics_port: int = 0
+    plaintext: bool = False
+    cert_dir: Path | None = None
+    """Folder with tls.crt and tls.key; None: a certificate of its own."""
+    health_listen: str = ""
+    """Further address with the health service alone, without TLS: probes of Kubernetes cannot use TLS."""
+    subset_header: bool = False
+    """Whether the header x-gateway-destination-endpoint-subset counts if the proxy's metadata names no subset."""
 
 
 class Picker(ext_proc_grpc.ExternalProcessorServicer):  # type: ignore[misc]
-    """The ext_proc service. Mutable: the client with its known engines, the counters, and the running report tasks."""
+    """The ext_proc service. Mutable: what its requests share."""
 
-    def __init__(self, client: AsyncHeadway) -> None:
-        self._client = client
-        self._counts: Counter[str] = Counter(decided=0, failed_open=0, rejected=0)
-        self._reports: set[asyncio.Task[None]] = set()
+    def __init__(self, shared: PickerContext) -> None:
+        self._shared = shared
 
     async def Process(self, request_iterator: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         """Serve one request."""
-        async for reply in PickerExchange(self._client, self._counts, self._reports).process(request_iterator):
+        async for reply in PickerExchange(self._shared).process(request_iterator):
             yield reply
 
     async def aclose(self) -> None:
         """Wait for the last reports, then close the connections to Headway."""
-        if self._reports:
-            _, late = await asyncio.wait(self._reports, timeout=LAST_REPORTS_S)
+        if self._shared.reports:
+            _, late = await asyncio.wait(self._shared.reports, timeout=LAST_REPORTS_S)
             for report in late:
                 report.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        await self._client.aclose()
+        await self._shared.client.aclose()
 
     def metrics(self) -> str:
         """Return the counters as Prometheus text."""
-        return lines("headway_picker_requests_total", "outcome", self._counts) + lines(
-            "headway_picker_fail_open_total", "reason", self._client.decisions.fail_opens
+        return lines("headway_picker_requests_total", "outcome", self._shared.counts) + lines(
+            "headway_picker_fail_open_total", "reason", self._shared.client.decisions.fail_opens
         )
 
 
 @asynccontextmanager
 async def served(settings: PickerSettings) -> AsyncIterator[tuple[Picker, int]]:
-    """Serve until the block ends; yield the picker and its port."""
+    """Serve until the block ends; yield the picker and its port. Raises OSError if an address cannot be bound."""
     client = AsyncHeadway(
         settings.url, settings.api_key, engines=settings.engines, late_s=settings.late_s, door="envoy"
     )
-    picker, checks, server = Picker(client), health.aio.HealthServicer(), grpc.aio.server(options=_limits())
+    counts = Counter(decided=0, failed_open=0, rejected=0)
+    picker = Picker(PickerContext(client, counts, trusts_subset_header=settings.subset_header))
+    checks, server, probed = health.aio.HealthServicer(), grpc.aio.server(options=_limits()), grpc.aio.server()
     ext_proc_grpc.add_ExternalProcessorServicer_to_server(picker, server)
-    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
-    port = server.add_insecure_port(settings.listen)
+    port = _bound(server, settings)
+    for each in (server, probed):
+        health_pb2_grpc.add_HealthServicer_to_server(checks, each)
+    if settings.health_listen:
+        probed.add_insecure_port(settings.health_listen)
     await checks.set("liveness", health_pb2.HealthCheckResponse.SERVING)
     await server.start()
+    await probed.start()
     checking = asyncio.create_task(_keep_health(client, settings.url, checks))
     try:
         async with serving(settings.metrics_port, picker.metrics):
@@ -94,7 +107,17 @@ async def served(settings: PickerSettings) -> AsyncIterator[tuple[Picker, int]]:
         # wait() instead of await, which would raise the cancellation here.
         await asyncio.wait([checking])
         await server.stop(grace=5.0)
+        await probed.stop(grace=None)
         await picker.aclose()
+
+
+def _bound(server: Any, settings: PickerSettings) -> int:
+    """Open the server's port; return its number."""
+    if settings.plaintext:
+        return int(server.add_insecure_port(settings.listen))
+    certificate = PickerCertificate(settings.cert_dir)
+    made = grpc.dynamic_ssl_server_credentials(certificate.current(), certificate.changed)
+    return int(server.add_secure_port(settings.listen, made))
 
 
 def _limits() -> list[tuple[str, int]]:

@@ -25,8 +25,9 @@ from google.protobuf.json_format import ParseDict
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from deploy.envoy import picker as picker_module
-from deploy.envoy.exchange import CHUNK, ENDPOINT, MAX_BODY
+from deploy.envoy.exchange import MAX_BODY
 from deploy.envoy.picker import EXT_PROC, PickerSettings, served
+from deploy.envoy.replies import CHUNK, ENDPOINT
 from tests.deploy.behind import CHAT, counted, counts
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, ServedGateway
@@ -44,7 +45,7 @@ async def gateway(engines: list[ScriptedEngine], tmp_path: Path) -> AsyncIterato
 
 
 def settings(url: str, *engines: str) -> PickerSettings:
-    return PickerSettings(url, KEY, "127.0.0.1:0", engines, late_s=PATIENCE_S)
+    return PickerSettings(url, KEY, "127.0.0.1:0", engines, late_s=PATIENCE_S, plaintext=True)
 
 
 @asynccontextmanager
