@@ -121,6 +121,11 @@ class ListWatch(Generic[KeptT]):
             raise WatchOutageError(self._problem)
         return self._kept
 
+    @property
+    def kept(self) -> dict[str, KeptT]:
+        """Return the last known values by name, during an outage, too."""
+        return self._kept
+
     def _run(self) -> None:
         failures = 0
         while not self._stopping.is_set():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import signal
 import sys
 from pathlib import Path
 
-from deploy.envoy.certificate import CertificateError
+from deploy.envoy.certificate import PickerSettingError
 from deploy.envoy.picker import PickerSettings, served
 
 
@@ -30,6 +31,11 @@ def main() -> int:
     transport.add_argument("--plaintext", action="store_true", help="Serve without TLS.")
     parser.add_argument("--health-listen", default="", help="Further address of gRPC health, without TLS, for probes.")
     parser.add_argument(
+        "--objectives",
+        metavar="NAMESPACE/POOL",
+        help="Take priorities from the InferenceObjectives of this InferencePool.",
+    )
+    parser.add_argument(
         "--subset-header", action="store_true", help="Let x-gateway-destination-endpoint-subset limit the endpoints."
     )
     given = parser.parse_args()
@@ -46,13 +52,23 @@ def main() -> int:
         plaintext=given.plaintext,
         cert_dir=given.cert_dir,
         health_listen=given.health_listen,
+        objectives=_pool(parser, given.objectives),
         subset_header=given.subset_header,
     )
+    logging.basicConfig(format="%(levelname)s %(message)s")
+    logging.getLogger("headway.picker").setLevel(logging.INFO)
     try:
         asyncio.run(_until_signal(settings))
-    except CertificateError as error:
+    except PickerSettingError as error:
         parser.error(str(error))
     return 0
+
+
+def _pool(parser: argparse.ArgumentParser, text: str | None) -> tuple[str, str] | None:
+    namespace, _, name = (text or "").partition("/")
+    if text and not (namespace and name):
+        parser.error(f"--objectives: {text} is not NAMESPACE/POOL")
+    return (namespace, name) if text else None
 
 
 async def _until_signal(settings: PickerSettings) -> None:

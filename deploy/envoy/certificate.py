@@ -21,15 +21,15 @@ _NAMES = ("tls.crt", "tls.key")
 _logger = logging.getLogger("headway.picker")
 
 
-class CertificateError(Exception):
-    """The certificate's files cannot be read, or do not belong together. The message is for the operator."""
+class PickerSettingError(Exception):
+    """The picker cannot work with a setting, such as the certificate's files. The message is for the operator."""
 
 
 class PickerCertificate:
     """The certificate for new connections. Mutable: the files' state when they were last read, the logged problem."""
 
     def __init__(self, folder: Path | None) -> None:
-        """Use the files of a folder, or None for a self-signed certificate. Raises CertificateError."""
+        """Use the files of a folder, or None for a self-signed certificate. Raises PickerSettingError."""
         self._folder = folder
         self._seen: list[tuple[int, int]] = []
         self._problem = ""
@@ -56,7 +56,7 @@ class PickerCertificate:
                 return None
             self._seen = seen
             self._current = _read(self._folder)
-        except CertificateError as error:
+        except PickerSettingError as error:
             if str(error) != self._problem:
                 _logger.error("%s. The last certificate stays.", error)
             self._problem = str(error)
@@ -95,7 +95,7 @@ def _read(folder: Path) -> Any:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
         return _configuration(certificate.read_bytes(), key.read_bytes())
     except (OSError, ssl.SSLError) as error:
-        raise CertificateError(f"{certificate} and {key.name} cannot be used: {error}") from error
+        raise PickerSettingError(f"{certificate} and {key.name} cannot be used: {error}") from error
 
 
 def _state(folder: Path) -> list[tuple[int, int]]:
@@ -103,7 +103,7 @@ def _state(folder: Path) -> list[tuple[int, int]]:
         # Kubernetes replaces a folder of links at once, which changes the number of both files.
         return [(state.st_mtime_ns, state.st_ino) for state in ((folder / name).stat() for name in _NAMES)]
     except OSError as error:
-        raise CertificateError(f"{error.filename} cannot be read: {error.strerror}") from error
+        raise PickerSettingError(f"{error.filename} cannot be read: {error.strerror}") from error
 
 
 def _configuration(certificate: bytes, key: bytes) -> Any:

@@ -59,7 +59,6 @@ read the answer.
 _DROPPED = {
     "no_engine": "rejected-no-endpoints",
     "no_decision": "rejected-no-endpoints",
-    "shutting_down": "rejected-shutting-down",
     "wait_expired": "rejected-ttl-expired",
     "deadline_passed": "rejected-ttl-expired",
 }
@@ -72,7 +71,13 @@ class Objectives(Protocol):
     """The InferenceObjectives of the pool."""
 
     def priority(self, name: str) -> int | None:
-        """Return the priority of an objective, None if there is no such objective."""
+        """Return the priority of an objective (lower is more urgent), None if it is unknown."""
+
+    def problem(self, timeout_s: float = 0.0) -> str:
+        """Return why objectives are not known now, empty if they are. Waits for the first list."""
+
+    def close(self) -> None:
+        """End their watches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +205,12 @@ class PickerExchange:
         return self._client.decisions.fallback(model, "outside_subset", time.monotonic(), self._allows)
 
     def _priority(self) -> int | None:
-        """Return the priority of the request's objective in Headway's order, where lower is more urgent."""
+        """Return the priority of the request's objective, None if it names none that is known.
+
+        It outranks a priority in the body: the operator has set it.
+        """
         name = next((self._headers[header] for header in OBJECTIVE if header in self._headers), "")
-        priority = self._context.objectives.priority(name) if self._context.objectives and name else None
-        return None if priority is None else -priority
+        return self._context.objectives.priority(name) if self._context.objectives and name else None
 
     def _allows(self, url: str) -> bool:
         return self._subset is None or _address(url) in self._subset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +16,7 @@ from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as ext_proc_gr
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from deploy.envoy.certificate import PickerCertificate
-from deploy.envoy.exchange import PickerContext, PickerExchange
+from deploy.envoy.exchange import Objectives, PickerContext, PickerExchange
 from deploy.metrics_server import lines, serving
 from headway_client.clients import AsyncHeadway, httpx
 
@@ -30,8 +31,11 @@ HANDSHAKE_S = 5.0
 _IDLE_S = 300.0
 _MAX_STREAMS = 1024
 """Streams per connection. Each stream can buffer a body of exchange.MAX_BODY bytes."""
+SYNC_S = 5.0
+"""Seconds to wait for the first list of objectives before the picker reports itself ready."""
 LAST_REPORTS_S = 5.0
 """Seconds to wait for unsent reports after the last request has ended."""
+_logger = logging.getLogger("headway.picker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ class PickerSettings:
     """Folder with tls.crt and tls.key; None: a certificate of its own."""
     health_listen: str = ""
     """Further address with the health service alone, without TLS: probes of Kubernetes cannot use TLS."""
+    objectives: tuple[str, str] | None = None
+    """Namespace and name of the InferencePool whose InferenceObjectives set priorities; None: no objectives."""
     subset_header: bool = False
     """Whether the header x-gateway-destination-endpoint-subset counts if the proxy's metadata names no subset."""
 
@@ -75,30 +81,36 @@ class Picker(ext_proc_grpc.ExternalProcessorServicer):  # type: ignore[misc]
 
     def metrics(self) -> str:
         """Return the counters as Prometheus text."""
-        return lines("headway_picker_requests_total", "outcome", self._shared.counts) + lines(
+        text = lines("headway_picker_requests_total", "outcome", self._shared.counts) + lines(
             "headway_picker_fail_open_total", "reason", self._shared.client.decisions.fail_opens
         )
+        if self._shared.objectives is None:
+            return text
+        known = int(not self._shared.objectives.problem())
+        return f"{text}# TYPE headway_picker_objectives_known gauge\nheadway_picker_objectives_known {known}\n"
 
 
 @asynccontextmanager
 async def served(settings: PickerSettings) -> AsyncIterator[tuple[Picker, int]]:
-    """Serve until the block ends; yield the picker and its port. Raises OSError if an address cannot be bound."""
+    """Serve until the block ends; yield the picker and its port. Raises PickerSettingError."""
     client = AsyncHeadway(
         settings.url, settings.api_key, engines=settings.engines, late_s=settings.late_s, door="envoy"
     )
     counts = Counter(decided=0, failed_open=0, rejected=0)
-    picker = Picker(PickerContext(client, counts, trusts_subset_header=settings.subset_header))
+    objectives = _watched(settings.objectives)
+    shared = PickerContext(client, counts, objectives=objectives, trusts_subset_header=settings.subset_header)
+    picker = Picker(shared)
     checks, server, probed = health.aio.HealthServicer(), grpc.aio.server(options=_limits()), grpc.aio.server()
     ext_proc_grpc.add_ExternalProcessorServicer_to_server(picker, server)
     port = _bound(server, settings)
-    for each in (server, probed):
-        health_pb2_grpc.add_HealthServicer_to_server(checks, each)
+    for listener in (server, probed):
+        health_pb2_grpc.add_HealthServicer_to_server(checks, listener)
     if settings.health_listen:
         probed.add_insecure_port(settings.health_listen)
     await checks.set("liveness", health_pb2.HealthCheckResponse.SERVING)
     await server.start()
     await probed.start()
-    checking = asyncio.create_task(_keep_health(client, settings.url, checks))
+    checking = asyncio.create_task(_keep_health(shared, settings.url, checks))
     try:
         async with serving(settings.metrics_port, picker.metrics):
             yield picker, port
@@ -109,6 +121,18 @@ async def served(settings: PickerSettings) -> AsyncIterator[tuple[Picker, int]]:
         await server.stop(grace=5.0)
         await probed.stop(grace=None)
         await picker.aclose()
+        if objectives is not None:
+            await asyncio.to_thread(objectives.close)
+
+
+def _watched(pool: tuple[str, str] | None) -> Objectives | None:
+    """Start to watch the objectives of an InferencePool."""
+    if pool is None:
+        return None
+    # A picker without objectives needs no Kubernetes client, which takes half a second to import.
+    from deploy.envoy.objectives import objectives_of
+
+    return objectives_of(*pool)
 
 
 def _bound(server: Any, settings: PickerSettings) -> int:
@@ -129,17 +153,31 @@ def _limits() -> list[tuple[str, int]]:
     ]
 
 
-async def _keep_health(client: AsyncHeadway, url: str, checks: Any) -> None:
-    """Report the picker healthy while Headway is live or a fallback engine is known."""
+async def _keep_health(shared: PickerContext, url: str, checks: Any) -> None:
+    """Report the picker healthy while Headway is live or a fallback engine is known.
+
+    It becomes healthy for the first time once it knows its objectives, or knows that Kubernetes does not list them.
+    """
+    problem = None if shared.objectives else ""
     async with httpx.AsyncClient(timeout=CHECK_S) as http:
         while True:
+            if shared.objectives:
+                problem = await _logged(shared.objectives, problem)
             try:
                 ready = (await http.get(f"{url}/live")).status_code == 200
             except httpx.TransportError:
                 ready = False
             # A picker that can fail open still serves requests better than none.
-            ready = ready or client.decisions.can_fail_open()
+            ready = ready or shared.client.decisions.can_fail_open()
             answer = health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
             for service in ("", "readiness", EXT_PROC):
                 await checks.set(service, answer)
             await asyncio.sleep(CHECK_S)
+
+
+async def _logged(objectives: Objectives, before: str | None) -> str:
+    """Return the problem with the objectives, after the first list; log it if it is new."""
+    problem = objectives.problem() if before is not None else await asyncio.to_thread(objectives.problem, SYNC_S)
+    if problem and problem != before:
+        _logger.error("InferenceObjectives are not known: %s. Those last known count.", problem)
+    return problem
