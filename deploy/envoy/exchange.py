@@ -11,7 +11,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -34,35 +34,20 @@ from deploy.envoy.replies import (
     unchanged,
 )
 from headway_client.clients import AsyncHeadway
-from headway_client.decisions import ENDPOINTS, OWNED_FIELDS, AnswerTail, RejectedError, Route, model_of
+from headway_client.decisions import ENDPOINTS, OWNED_FIELDS, AnswerTail, RejectedError, Route, answer_headers, model_of
 
 MAX_BODY = 8 << 20
+MAX_SUBSET = 1000
+"""Number of allowed endpoints up to which Headway chooses among them. Beyond it, other choices are canceled."""
 BACKUPS = 2
 """Number of further endpoints that the proxy may try, in order."""
-DECISION = "x-headway-decision"
 OBJECTIVE = ("x-llm-d-inference-objective", "x-gateway-inference-objective")
 """Headers with the name of an InferenceObjective; the second is the older one."""
-PASSED = frozenset(
-    {"traceparent", "tracestate", "x-session-id", "session-id", "x-session-affinity", "x-parent-session-id"}
-    | {"x-dynamo-session-id", "x-agent", "x-workflow-id"}
-)
-PASSED_PREFIXES = ("x-headway-", "x-llm-d-", "x-gateway-inference-", "x-claude-code-")
-"""Headers of the client that Headway gets with the request: what identifies its session, and what it asks for."""
-_RESERVED = ("x-headway-client", "x-headway-peer")
-"""Prefixes of headers that only Headway's own parts may send."""
-CLIENT_KEY = "x-headway-client-authorization"
 _REMOVED = frozenset({"x-data-parallel-rank", "authorization", "x-api-key", "accept-encoding"})
 _REMOVED_PREFIXES = ("x-headway-", "x-llm-d-", "x-gateway-inference-", ENDPOINT)
 """Headers that no engine gets from a client. Without accept-encoding, engines compress nothing, so that the picker can
 read the answer.
 """
-_DROPPED = {
-    "no_engine": "rejected-no-endpoints",
-    "no_decision": "rejected-no-endpoints",
-    "wait_expired": "rejected-ttl-expired",
-    "deadline_passed": "rejected-ttl-expired",
-}
-"""Code of a rejection → the reason in the words of llm-d. All other 429s are saturation."""
 _NO_MODE = "Set request_body_mode of ext_proc to FULL_DUPLEX_STREAMED or BUFFERED."
 _logger = logging.getLogger("headway.picker")
 
@@ -193,10 +178,12 @@ class PickerExchange:
         return [endpoint_reply(endpoints, headers, self._removed()), *pieces("request_body", body, ends=ends)]
 
     async def _decide(self, request: dict[str, Any]) -> Route:
-        """Return the decision, or a fallback if its engine is outside the allowed subset; raise RejectedError."""
+        """Return the decision among the allowed endpoints, or a fallback among them; raise RejectedError."""
         priority = self._priority()
         asked = request if priority is None else {**request, "priority": priority}
-        route = await self._client.decide(asked, path=self._path, headers=passed_headers(self._headers))
+        # In a fixed order, because Headway reads repeated headers faster. A longer list would exceed their limit.
+        among = None if self._subset is None or len(self._subset) > MAX_SUBSET else sorted(self._subset)
+        route = await self._client.decide(asked, path=self._path, headers=self._headers, among=among)
         if self._allows(route.engine_url):
             return route
         model = model_of(request)
@@ -230,8 +217,8 @@ class PickerExchange:
             self._status = int(headers_of(part).get(":status", "0"))
             self._served = served_by(message)
             self._seen(b"", ends=part.end_of_stream)
-            named = {DECISION: self._route.decision_id} if self._route and self._route.decision_id else {}
-            return [headers_reply(kind, named)]
+            ids = answer_headers(self._route, self._headers) if self._route is not None else {}
+            return [headers_reply(kind, ids)]
         if kind == "response_body":
             self._seen(part.body, ends=part.end_of_stream)
             return pieces(kind, part.body, ends=part.end_of_stream) if self._echoes else [unchanged(kind)]
@@ -277,29 +264,15 @@ class PickerExchange:
         self._reporting.add_done_callback(self._context.reports.discard)
 
 
-def passed_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers of a client that Headway gets with its request, its API key among them."""
-    passed = {
-        name: value
-        for name, value in headers.items()
-        if (name in PASSED or name.startswith(PASSED_PREFIXES)) and not name.startswith(_RESERVED)
-    }
-    if key := headers.get("authorization") or headers.get("x-api-key"):
-        passed[CLIENT_KEY] = key if "authorization" in headers else f"Bearer {key}"
-    # The HTTP client sends no others.
-    return {name: value for name, value in passed.items() if value.isascii()}
-
-
 def _rejected(error: RejectedError) -> Reply:
     """Return the immediate response for a rejection of Headway, with llm-d's header for its reason."""
     try:
         code = str(json.loads(error.body)["error"]["code"])
     except (ValueError, KeyError, TypeError):
         code = "rejected"
-    reason = _DROPPED.get(code, "rejected-saturated" if error.status == 429 else "")
-    headers = {DROPPED: reason} if reason else {}
-    if error.retry_after_s is not None:
-        headers["retry-after"] = f"{error.retry_after_s:.0f}"
+    # Headway states its reasons itself.
+    local = {DROPPED: "rejected-no-endpoints"} if code == "no_decision" else {}
+    headers = {**local, **error.headers}
     return immediate(error.status, error.body, headers, f"headway_{code}")
 
 
