@@ -12,7 +12,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from deploy.envoy.replies import (
@@ -184,6 +184,9 @@ class PickerExchange:
         # In a fixed order, because Headway reads repeated headers faster. A longer list would exceed their limit.
         among = None if self._subset is None or len(self._subset) > MAX_SUBSET else sorted(self._subset)
         route = await self._client.decide(asked, path=self._path, headers=self._headers, among=among)
+        if "priority" not in request:
+            # That of an objective orders requests at Headway. Engines without priority scheduling may reject the field.
+            route = replace(route, body={name: value for name, value in route.body.items() if name != "priority"})
         if self._allows(route.engine_url):
             return route
         model = model_of(request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,7 +24,7 @@ from deploy.envoy.objectives import GROUPS, InferenceObjectives
 from deploy.envoy.picker import served
 from tests.controlplane.fleet.discovery.cluster import Cluster, cluster
 from tests.deploy.behind import CHAT
-from tests.deploy.ext_proc_stream import ask, checked, picker, scripted_headway, settings
+from tests.deploy.ext_proc_stream import ask, checked, picker, scripted_headway, settings, streamed
 from tests.patience import until, wait_until
 
 NEW, OLD = (f"/apis/{group}/namespaces/llm/inferenceobjectives" for group in GROUPS)
@@ -99,8 +100,13 @@ async def test_objective_named_by_the_client_sets_the_priority_of_its_request(mo
                 await ask(opened, {**CHAT, "priority": -99}, sent={header: "urgent"})
             await ask(opened, {**CHAT, "priority": 3}, sent={HEADER: "unknown"})
             await ask(opened)
+            # The engine gets a priority only if the client sends one.
+            headway.fields = {"priority": -10}
+            for sent, received in ((CHAT, None), ({**CHAT, "priority": 3}, -10)):
+                stream, _ = await ask(opened, sent, sent={HEADER: "urgent"})
+                assert json.loads(streamed(await stream.read()).body).get("priority") == received
         asked = [body.get("priority") for _, body in headway.asked]
-        assert asked == [-10, -10, 3, None]
+        assert asked == [-10, -10, 3, None, -10, -10]
         assert headway.asked[0][0][HEADER] == "urgent"
 
 
