@@ -211,7 +211,7 @@ class PickerExchange:
         others = dict.fromkeys(_address(url) for url in known if _address(url) != chosen)
         return ",".join([chosen, *list(others)[:BACKUPS]])
 
-    def _removed(self) -> set[str]:
+    def _removed(self) -> frozenset[str]:
         """Return the headers that the engine must not get. Those that the picker sets stay."""
         return _REMOVED | {name for name in self._headers if name.startswith(_REMOVED_PREFIXES)}
 

@@ -114,8 +114,10 @@ class ClusterView:
 
     def close(self) -> None:
         """End the watches."""
-        for watch in (*self._pools, *([self._pods] if self._pods else [])):
-            watch.stop()
+        for pool in self._pools:
+            pool.stop()
+        if self._pods is not None:
+            self._pods.stop()
 
     def _target(self) -> _Target:
         if not self._pools:
