@@ -140,15 +140,20 @@ class PickerExchange:
             return [unchanged("request_headers")]
         if mode == DUPLEX:
             return ()
-        _logger.error(_NO_MODE)
+        if not self._context.counts["unsupported_mode"]:
+            _logger.error(_NO_MODE)
+        self._context.counts["unsupported_mode"] += 1
         return [immediate(500, _error(_NO_MODE, "unsupported_mode"), {}, "headway_unsupported_mode")]
 
     def _unread(self) -> list[Reply]:
         """Answer a request that has no body, such as a list of models: any engine can serve it."""
         try:
-            route = self._client.decisions.fallback("", "no_body", time.monotonic(), self._allows)
+            route = self._client.decisions.without_prompt(time.monotonic(), self._allows)
         except RejectedError as error:
-            return [_rejected(error)]
+            if not self._subset:
+                return [_rejected(error)]
+            # The picker knows no engine yet, but the proxy does.
+            route = Route(f"http://{min(self._subset)}")
         return [endpoint_reply(self._endpoints(route, ""), route.headers, self._removed())]
 
     async def _pick(self, *, ends: bool) -> list[Reply]:

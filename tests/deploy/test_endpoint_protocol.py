@@ -221,17 +221,28 @@ async def test_body_with_trailers_is_answered_in_order_and_ended_by_them(headway
         await reported(headway, "first_token", "complete")
 
 
+GET = {":method": "GET", ":path": "/v1/models"}
+
+
+async def got(opened: Any, subset: Any = None) -> Any:
+    """Send a request without a body; return the reply."""
+    stream = opened()
+    await stream.write(headers(subset, GET, endOfStream=True))
+    return await stream.read()
+
+
 async def test_request_without_a_body_goes_to_a_known_endpoint_at_once(headway: ScriptedHeadway) -> None:
-    sent = {":method": "GET", ":path": "/v1/models"}
-    async with picker(settings(headway.url, f"http://{TWO}")) as opened:
-        stream = opened()
-        await stream.write(headers(sent=sent, endOfStream=True))
-        assert endpoint_of(await stream.read()) == [TWO]
     async with picker(settings(headway.url)) as opened:
-        stream = opened()
-        await stream.write(headers(sent=sent, endOfStream=True))
-        assert (await stream.read()).immediate_response.status.code == 503
-    assert not headway.asked
+        assert (await got(opened)).immediate_response.status.code == 503
+        # Nothing is known yet, but the proxy names its endpoints.
+        assert endpoint_of(await got(opened, [TWO])) == [TWO]
+        assert (await got(opened, [])).immediate_response.status.code == 503
+        await ask(opened)
+        assert endpoint_of(await got(opened)) == [ONE]
+        assert endpoint_of(await got(opened, [TWO, ONE])) == [ONE]
+    async with picker(settings(headway.url, f"http://{TWO}")) as opened:
+        assert endpoint_of(await got(opened)) == [TWO]
+    assert len(headway.asked) == 1
 
 
 async def test_buffered_body_is_answered_whole_with_the_endpoint(headway: ScriptedHeadway) -> None:
