@@ -20,6 +20,7 @@ from deploy.envoy.replies import (
     DROPPED,
     DUPLEX,
     ENDPOINT,
+    NONE,
     SUBSET,
     Reply,
     addresses,
@@ -88,6 +89,7 @@ class PickerExchange:
         self._buffered = False
         self._route: Route | None = None
         self._echoes = False
+        self._unseen = False
         self._status = 0
         self._served = ""
         self._tail = AnswerTail()
@@ -114,6 +116,7 @@ class PickerExchange:
             return self._begun(part, message)
         if kind == "request_body":
             self._body += part.body
+            self._subset = subset_of(message) if self._subset is None else self._subset
             if len(self._body) > MAX_BODY:
                 # The whole body is held in memory until the decision.
                 return [immediate(413, b"", {}, "headway_body_too_large")]
@@ -131,7 +134,7 @@ class PickerExchange:
         asked = self._headers.get(":path", "").partition("?")[0]
         self._path = next((item for item in ENDPOINTS if asked.endswith(item)), "")
         mode, answer_mode = body_modes(message)
-        self._buffered, self._echoes = mode == BUFFERED, answer_mode == DUPLEX
+        self._buffered, self._echoes, self._unseen = mode == BUFFERED, answer_mode == DUPLEX, answer_mode == NONE
         if part.end_of_stream:
             # A request without a body gets no body message, so its headers are answered at once.
             return self._unread()
@@ -158,7 +161,8 @@ class PickerExchange:
 
     async def _pick(self, *, ends: bool) -> list[Reply]:
         self._picked = True
-        body = bytes(self._body)
+        # Not held while the answer streams.
+        body, self._body = bytes(self._body), bytearray()
         try:
             request = json.loads(body)
             if not isinstance(request, dict):
@@ -251,7 +255,7 @@ class PickerExchange:
             verb = "fail"
         elif self._status >= 400:
             verb = "cancel"
-        elif self._tail.whole:
+        elif self._tail.whole or (self._unseen and self._status):
             verb = "complete"
         self._report(verb, self._tail.usage() if verb == "complete" else None)
 

@@ -14,7 +14,7 @@ ENDPOINT = "x-gateway-destination-endpoint"
 SUBSET = f"{ENDPOINT}-subset"
 SERVED = f"{ENDPOINT}-served"
 DROPPED = "x-llm-d-request-dropped-reason"
-DUPLEX, BUFFERED = ProcessingMode.FULL_DUPLEX_STREAMED, ProcessingMode.BUFFERED
+DUPLEX, BUFFERED, NONE = ProcessingMode.FULL_DUPLEX_STREAMED, ProcessingMode.BUFFERED, ProcessingMode.NONE
 CHUNK = 62_000
 """Maximum bytes of a body per message, as in the reference implementation."""
 _NAMESPACE, _SUBSET_NAMESPACE = "envoy.lb", "envoy.lb.subset_hint"

@@ -266,6 +266,30 @@ async def test_buffered_body_is_answered_whole_with_the_endpoint(headway: Script
         assert not (await stream.read()).response_body.response.HasField("body_mutation")
 
 
+@pytest.mark.parametrize(("code", "verb"), [(200, "complete"), (400, "cancel"), (500, "fail")])
+async def test_answer_whose_body_the_picker_does_not_get_is_judged_by_its_status(
+    headway: ScriptedHeadway, code: int, verb: str
+) -> None:
+    async with picker(settings(headway.url)) as opened:
+        stream = opened()
+        await stream.write(headers(answer_mode=ProcessingMode.NONE))
+        await stream.write(body(DATA, ends=True))
+        await stream.write(status(code))
+        await stream.done_writing()
+        assert [(await stream.read()).WhichOneof("response") for _ in range(3)][2] == "response_headers"
+        await reported(headway, verb)
+
+
+async def test_subset_may_come_with_the_body(headway: ScriptedHeadway) -> None:
+    last = body(DATA, ends=True)
+    last.metadata_context.CopyFrom(headers([FOUR]).metadata_context)
+    async with picker(settings(headway.url)) as opened:
+        stream = opened()
+        await stream.write(headers())
+        await stream.write(last)
+        assert (await stream.read()).immediate_response.status.code == 503
+
+
 @pytest.mark.parametrize("mode", [ProcessingMode.NONE, ProcessingMode.STREAMED])
 async def test_mode_in_which_no_endpoint_can_be_named_is_an_error_that_says_so(
     headway: ScriptedHeadway, mode: int
