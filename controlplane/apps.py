@@ -27,8 +27,8 @@ class ControlPlaneConfig(AppConfig):
 
 
 def _prepare(*, using: str, **_kwargs: Any) -> None:
-    """Before a migration, reject a pre-release database. Remove the statement timeout, but limit waits for locks."""
-    from controlplane.project.pre_release import reject
+    """Before a migration, reject an unusable database. Remove the statement timeout, but limit waits for locks."""
+    from controlplane.project.unusable_database import reject
 
     reject()
     connection = connections[using]

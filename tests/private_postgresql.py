@@ -39,11 +39,11 @@ def postgresql() -> Iterator[str]:
 
 
 @contextmanager
-def own_database(server: str) -> Iterator[str]:
+def own_database(server: str, options: str = "") -> Iterator[str]:
     """Create a database for the block, return its URL, and drop it afterwards."""
     name = f"headway_grown_{os.getpid()}"
     with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')
+        connection.execute(f'CREATE DATABASE "{name}" {options}')
         try:
             yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
         finally:

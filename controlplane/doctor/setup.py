@@ -21,8 +21,8 @@ from controlplane.platform.models.snapshot_version import SnapshotVersion
 from controlplane.platform.outage.unwritable import Cause, cause_of
 from controlplane.project.checks import weak_secrets
 from controlplane.project.first_run.secrets import FILE_NAME, UnsafeSecretsError, read_secrets
-from controlplane.project.pre_release import remedy
 from controlplane.project.processes.bus_server import NoServerError, server_program
+from controlplane.project.unusable_database import fault
 from routing.values.counted import count
 
 
@@ -106,8 +106,8 @@ def migrations(_installation: Installation) -> list[Finding]:
         return [problem(f"Cannot read the migrations: {type(error).__name__}.", "Fix the database connection first.")]
     except InconsistentMigrationHistory as error:
         return [problem(f"The migrations conflict: {error}", "Restore the database from its backup.")]
-    if pre_release := remedy():
-        return [problem("A pre-release version created the database.", pre_release)]
+    if unusable := fault():
+        return [problem(*unusable)]
     unknown = set(executor.loader.applied_migrations) - set(executor.loader.graph.nodes)
     if unknown:
         app, name = min(unknown)

@@ -26,7 +26,7 @@ from controlplane.platform.api.upload_gate import UploadGate
 from controlplane.platform.bus import fleet_keyring
 from controlplane.platform.outage.bus_revocations import bus_revocations
 from controlplane.project.checks import reject_unsafe
-from controlplane.project.pre_release import reject
+from controlplane.project.unusable_database import reject
 from controlplane.publication.snapshot import publish
 from controlplane.request_log.recent_decisions import recent_decisions
 from controlplane.secret_rotation.own_secrets import answer_questions, session_keyring

@@ -12,7 +12,7 @@ from typing_extensions import override
 from controlplane.platform.environment import PROGRAM
 from controlplane.project.checks import OURS
 from controlplane.project.json_log import logging_settings
-from controlplane.project.pre_release import reject
+from controlplane.project.unusable_database import reject
 from gateway.server.process.shutdown import ProcessEnd
 
 

@@ -32,7 +32,7 @@ RUN printf '%s\n' '#!/bin/sh' 'set -e' 'cd /tmp' \
   'data=/var/lib/postgresql/data/main; chown postgres /var/lib/postgresql/data /run/postgresql' \
   'as() {{ runuser -u postgres -- "$@"; }}' \
   'echo "$POSTGRES_PASSWORD" > password; chmod 644 password' \
-  'as initdb -D $data -A scram-sha-256 -U "$POSTGRES_USER" --pwfile password' \
+  'as initdb -D $data -E UTF8 --locale=C.UTF-8 -A scram-sha-256 -U "$POSTGRES_USER" --pwfile password' \
   'echo "host all all all scram-sha-256" >> $data/pg_hba.conf' \
   'echo "create database $POSTGRES_DB" | as postgres --single -D $data postgres' \
   'exec runuser -u postgres -- postgres -D $data -c listen_addresses=*' > /start && chmod 755 /start

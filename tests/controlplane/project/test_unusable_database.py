@@ -1,4 +1,4 @@
-"""The database of a pre-release version is rejected with a remedy before it is changed."""
+"""A database of a pre-release version, or not in UTF-8, is rejected with a remedy before it is changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import pytest
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 
-from controlplane.project.pre_release import remedy
+from controlplane.project import unusable_database
+from controlplane.project.unusable_database import fault
+from tests.private_postgresql import own_database, postgresql
 from tests.program import run_to_end
 
 LAST = "0019_engine_keys"
@@ -52,19 +54,31 @@ def test_server_without_manage_py_does_not_start_on_a_pre_release_database(datab
 
 @pytest.mark.django_db
 def test_database_server_error_names_the_database_to_drop(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not remedy()
+    assert fault() is None
     recorder = MigrationRecorder(connection)
     recorder.record_applied("controlplane", "9999_from_the_future")
-    assert not remedy()
+    assert fault() is None
     # An earlier state of the initial migration lacks its last table.
     tables = connection.introspection.table_names()
     monkeypatch.setattr(
         connection.introspection, "table_names", lambda *_: [*{*tables} - {"controlplane_mergedbatches"}]
     )
-    assert remedy()
+    assert fault() is not None
     monkeypatch.setattr(connection.introspection, "table_names", lambda *_: tables)
-    assert not remedy()
+    assert fault() is None
     recorder.record_unapplied("controlplane", "0001_initial")
     monkeypatch.setattr(connection, "vendor", "postgresql")
+    monkeypatch.setattr(unusable_database, "_encoding", lambda: "UTF8")
     monkeypatch.setitem(connection.settings_dict, "NAME", "fleet")
-    assert "Drop the database fleet" in remedy()
+    wrong = fault()
+    assert wrong is not None
+    assert "Drop the database fleet" in wrong[1]
+
+
+def test_migrations_reject_a_database_that_is_not_in_utf_8(tmp_path: Path) -> None:
+    with postgresql() as server, own_database(server, "ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0") as url:
+        env = {"PATH": os.environ["PATH"], "HEADWAY_STATE_DIR": str(tmp_path), "DATABASE_URL": url}
+        rejected = run_to_end(("manage.py", "migrate"), env)
+    assert rejected.returncode == 1
+    assert "has the encoding SQL_ASCII" in rejected.stderr
+    assert "ENCODING 'UTF8'" in rejected.stderr
