@@ -90,7 +90,7 @@ format: setup ## format all Python files and console scripts
 	@$(PYTHON) -m ruff check --fix . && $(PYTHON) -m ruff format .
 	@.ci/check-frontend format
 
-dist: setup ## build the wheels of application, client, and vLLM connector, with bills of materials, into dist/
+dist: setup ## build the Helm chart, and the wheels of application, client, and vLLM connector, into dist/
 	@$(PYTHON) -m deploy.packages
 
 image: ## build the container image with buildah, podman, or docker (IMAGE=name, PLATFORM=linux/arm64, BASE=debootstrap)

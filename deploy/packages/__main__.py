@@ -1,4 +1,6 @@
-"""Build the wheels and their bills of materials into dist/: `make dist` or `python -m deploy.packages [--out DIR]`.
+"""Build the Helm chart, and the wheels with their bills of materials, into dist/.
+
+`make dist` or `python -m deploy.packages [--out DIR]`.
 
 Equal sources give equal files: their times are that of the last commit. The console must be built (`make setup`).
 """
@@ -6,11 +8,14 @@ Equal sources give equal files: their times are that of the last commit. The con
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +26,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = Path(__file__).parent
+CHART = ROOT / "deploy" / "helm" / "headway"
 ROOMS = (
     *("controlplane", "deploy", "examples", "gateway", "headway_client", "kvstore", "planning", "routing", "simulator"),
     *("templates", "web", "manage.py", "pyproject.toml", "requirements.txt"),
@@ -40,13 +46,14 @@ _EXCLUDED = shutil.ignore_patterns("__pycache__", "*.pyc", "frontend")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Build all three wheels."""
+    """Build the chart and all three wheels."""
     parser = argparse.ArgumentParser(prog="python -m deploy.packages", description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the wheels (default: dist)")
     out = parser.parse_args(argv).out.resolve()
     if not (ROOT / "web" / "static" / "dist").is_dir():
         raise SystemExit("The console is not built: run `make setup` first.")
     out.mkdir(parents=True, exist_ok=True)
+    _pack_chart(out)
     needs = {item.name: item for item in requirements_in(ROOT / "requirements.txt")}
     for name, summary, wants, options in (
         ("headway", _project()["description"], *application_needs(needs)),
@@ -207,6 +214,28 @@ def _build(stage: Path, out: Path) -> None:
         raise SystemExit(done.stdout + done.stderr)
     # hatchling names the file on standard error.
     print(out / Path((done.stdout + done.stderr).split()[-1]).name)  # noqa: T201
+
+
+def _pack_chart(out: Path) -> None:
+    """Pack the Helm chart as `helm package` does, with the files that its links name."""
+    [version] = re.findall(r"^version: (\S+)$", (CHART / "Chart.yaml").read_text(), re.MULTILINE)
+
+    def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+        member.uid = member.gid = 0
+        member.uname = member.gname = ""
+        member.mode, member.mtime = 0o644, int(_last_change())
+        return member
+
+    path = out / f"headway-{version}.tgz"
+    with (
+        path.open("wb") as file,
+        gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", dereference=True) as archive,
+    ):
+        for item in sorted(CHART.rglob("*")):
+            if item.is_file():
+                archive.add(item, Path("headway") / item.relative_to(CHART), filter=plain)
+    print(path)  # noqa: T201
 
 
 def _last_change() -> str:

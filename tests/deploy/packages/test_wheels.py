@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import urllib.request
 import zipfile
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ import pytest
 from packaging.utils import canonicalize_name
 
 from controlplane.fleet.loopback_ports import free_ports
-from deploy.packages.__main__ import ROOT, requirements_in
+from deploy.packages.__main__ import CHART, ROOT, requirements_in
 from tests.deploy.packages.package_tools import installed
 from tests.deploy.packages.test_locks import VERSIONS
 from tests.patience import PATIENCE_S, wait_until
@@ -30,7 +31,7 @@ MODEL = "packaged"
 
 def _build(out: Path) -> dict[str, Path]:
     subprocess.run([sys.executable, "-m", "deploy.packages", "--out", out], cwd=ROOT, check=True)
-    return {path.name.partition("-")[0]: path for path in out.iterdir()}
+    return {path.name.partition("-")[0]: path for path in out.glob("*.whl")}
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +62,18 @@ def test_equal_sources_give_equal_wheels(wheels: dict[str, Path], tmp_path: Path
     again = _build(tmp_path)
     assert {name: path.read_bytes() for name, path in again.items()} == {n: p.read_bytes() for n, p in wheels.items()}
     assert sorted(again) == ["headway", "headway_client", "headway_vllm_connector"]
+
+
+def test_the_packed_chart_equals_the_charts_folder(wheels: dict[str, Path], tmp_path: Path) -> None:
+    [packed] = wheels["headway"].parent.glob("*.tgz")
+    with tarfile.open(packed) as archive:
+        archive.extractall(tmp_path, filter="data")
+    files = [path.relative_to(CHART) for path in CHART.rglob("*") if path.is_file()]
+    assert {name: (tmp_path / "headway" / name).read_bytes() for name in files} == {
+        name: (CHART / name).read_bytes() for name in files
+    }
+    _build(tmp_path / "again")
+    assert (tmp_path / "again" / packed.name).read_bytes() == packed.read_bytes()
 
 
 def test_the_application_has_every_file_that_it_runs_from_and_one_public_name(wheels: dict[str, Path]) -> None:
