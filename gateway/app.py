@@ -40,8 +40,8 @@ from gateway.peers.regions.forward_server import SCOPE_KEY as FORWARDED
 from gateway.peers.regions.forward_server import ForwardedCall
 from gateway.pools.pool.pool_accounts import PoolAccounts
 from gateway.pools.pool.request_listener import WhenReported
-from gateway.proxy import openai_proxy as proxy
 from gateway.proxy.attempt import RelaySettings
+from gateway.proxy.model_list import MODELS, ModelList
 from gateway.proxy.openai_proxy import Proxy
 from gateway.reports.request_metrics import RequestMetrics
 from gateway.requests.formats.endpoints import BY_PATH
@@ -64,9 +64,7 @@ if TYPE_CHECKING:
 
 BATCH = "/api/v1/route/batch"
 OBSERVE = "/api/v1/observe"
-NOTHING_HERE = (
-    f"Unknown path. Send requests to {', '.join(BY_PATH)}; {proxy.MODELS} lists the models. See docs/requests.md."
-)
+NOTHING_HERE = f"Unknown path. Send requests to {', '.join(BY_PATH)}; {MODELS} lists the models. See docs/requests.md."
 _ENGINES_OWN = ("/v1/", "/v2/", "/inference/", "/invocations", "/generate", "/encode")
 """Path prefixes of engines' APIs, whether the gateway serves them or not. No console page uses them."""
 _PLACING = frozenset((ROUTE, BATCH, *BY_PATH))
@@ -127,7 +125,7 @@ class GatewayApp:
             ROUTE_SCOPE, FeedbackApi(lifecycle, reporting, gateway.peers).serve, gateway.feedback_quotas
         )
         # Front ends that only route requests pass the list on.
-        models = self._metered((INFER, ROUTE_SCOPE), proxied.models)
+        models = self._metered((INFER, ROUTE_SCOPE), ModelList(gateway).serve)
         observe_api = ObserveApi(gateway, lifecycle, prompt_keys)
         self.observations = observe_api.playback
         self._exact: dict[str, tuple[str, Handler]] = {
@@ -135,7 +133,7 @@ class GatewayApp:
             BATCH: ("POST", _scoped(ROUTE_SCOPE, route_api.batch)),
             OBSERVE: ("POST", _scoped(ROUTE_SCOPE, observe_api.serve)),
             **dict.fromkeys(BY_PATH, ("POST", self._metered(INFER, proxied.serve))),
-            proxy.MODELS: ("GET", models),
+            MODELS: ("GET", models),
         }
         advisories = AdvisoryApi(gateway, self._caller)
         self._advisory = advisories.serve_session
@@ -150,7 +148,7 @@ class GatewayApp:
         self._below: tuple[tuple[str, str, Handler], ...] = (
             (feedback_api.PREFIX, "POST", feedback),
             (explain_api.PREFIX, "GET", ExplainApi(self.recent, gateway.peers).serve),
-            (proxy.MODELS + "/", "GET", models),
+            (MODELS + "/", "GET", models),
         )
         # /health: the name that engines have for it, which load generators request before they begin.
         ready = dict.fromkeys(("/ready", "/health"), self._ready)

@@ -26,6 +26,7 @@ from gateway.api.route_request import (
 )
 from gateway.api.untracked_requests import ReportingKeys, UnreportedHolds, UntrackedRequests, estimated_life_s
 from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.contracts.stored_decision import ServiceStory
 from gateway.peers.links.request_claims import PENDING, RECALL, RECALL_S
 from gateway.pools.pool.recent_decisions import DecisionRecord
 from gateway.pools.pool.service import reject_if_observing
@@ -198,7 +199,7 @@ class RouteApi:
             unread = self._request(pool, caller, asked, decision_id, arrived_s, None, client_request_id)
             self._lifecycle.reject_if_late(pool, unread)
         domain = pool.domains.of(caller.tenant_id, asked.cache_salt)
-        lora = pool.names.lora(asked.model)
+        lora = pool.names.lora(self._gateway.services.model_in(pool, asked.model))
         keyed = await self._prompt_keys.keys(pool, domain, prompt, caller.tenant_id, lora)
         request = self._request(pool, caller, asked, decision_id, arrived_s, keyed, client_request_id)
         quotas = self._gateway.key_quotas
@@ -250,8 +251,9 @@ class RouteApi:
         keyed: KeyedPrompt | None = None,
         client_request_id: str = "",
     ) -> GatewayRequest:
+        model = self._gateway.services.model_in(pool, asked.model)
         # By position, and computed only where it matters: each decision runs this code.
-        return gateway_request(
+        request = gateway_request(
             pool.entry,
             keyed,
             decision_id,
@@ -273,9 +275,13 @@ class RouteApi:
             asked.sequences,
             None,
             client_request_id,
-            asked.model,
-            pool.names.lora(asked.model),
+            model,
+            pool.names.lora(model),
         )
+        if model == asked.model:
+            return request
+        service = self._gateway.services.names()[asked.model].entry.name
+        return msgspec.structs.replace(request, service=ServiceStory(service, asked.model))
 
     def _answer(
         self, pool: LivePool, caller: ApiKeyEntry, record: DecisionRecord, asked: RouteRequest, held_s: float
@@ -289,6 +295,8 @@ class RouteApi:
             body["cache_salt"] = pool.domains.of(record.tenant_id, asked.cache_salt)
         if asked.priority is not None:
             body["priority"] = record.priority
+        if record.service is not None:
+            body["model"] = pool.entry.served_model
         sees_load = pool.one_tenant or may_see_load(caller, pool)
         sees_hits = sees_load or record.salted
         # The time that an engine is held reveals what it has cached.

@@ -101,6 +101,7 @@ class DecisionRecorder:
             overtaken_s,
             record.client_request_id,
             record.asked_model,
+            record.service,
         )
 
     def _cost(self, pool: LivePool, engine_id: str) -> tuple[PrefillCost, float]:

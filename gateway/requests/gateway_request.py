@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from gateway.contracts.key_source import MEDIA, NONE
 from gateway.contracts.snapshot import PoolEntry
+from gateway.contracts.stored_decision import ServiceStory
 from gateway.peers.regions.work_lease import HeldLease
 from gateway.requests.prompt_keys import KeyedPrompt, has_block_keys
 from gateway.requests.rejections import prompt_too_long
@@ -50,6 +51,9 @@ class GatewayRequest(InferenceRequest, frozen=True, gc=False):
     """The lease under which another region's gateway has forwarded it."""
     asked_model: str = ""
     """The requested alias or adapter, which restricts the request to engines that serve it. Empty: the served model."""
+    service: ServiceStory | None = None
+    spare: bool = False
+    """Whether another pool or a provider of its service can take it, so that a pool's rejection is not its end."""
 
     @property
     def reporter(self) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gateway.contracts.stored_decision import ServiceStory
 from gateway.pools.traffic.traffic_window import COMPLETED, FAILED, REJECTED
 from kvstore.connector.engine_params import KvOutcome
 from routing.advisories.advised_sessions import StoredAdvisory
@@ -95,6 +96,7 @@ class DecisionRecord(msgspec.Struct, gc=False):
     """The other region that has the request now."""
     keys: tuple[int, ...] | None = None
     """Keys of the prompt's blocks until its traffic is recorded; None: it is recorded, or will not be."""
+    service: ServiceStory | None = None
 
     @property
     def ttft_s(self) -> float | None:
