@@ -9,6 +9,7 @@ from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.decision_story.advisory_words import advisory_fact
 from controlplane.request_log.decision_story.certainty import Firmness, beta_of, fixed_s, name_of
 from controlplane.request_log.decision_story.load_words import load_fact, own_load
+from controlplane.request_log.decision_story.service_words import service_facts
 from gateway.contracts.regret import SLOW_GATEWAY_S
 from gateway.contracts.stored_decision import StoredDecision
 from routing.values import reasons
@@ -269,7 +270,8 @@ def facts(stored: StoredDecision) -> list[tuple[str, str]]:
         ("Key source", stored.key_source),
         ("Migrated", "yes" if decision.migrated_s else "no"),
     ]
-    named = (("Model asked for", stored.asked_model), ("X-Request-Id", stored.client_request_id))
+    known = (("Model asked for", stored.asked_model), ("X-Request-Id", stored.client_request_id))
+    named = (*service_facts(stored.service), *known)
     rows += [item for item in named if item[1]]
     if decision.decided_by:
         rows.append(("Decided by", "its gateway alone" if decision.decided_by == ALONE else decision.decided_by))
