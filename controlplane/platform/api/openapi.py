@@ -23,7 +23,7 @@ from gateway.api.route_api import RouteAnswer
 from gateway.api.route_request import MAX_BATCH, RouteRequest
 from gateway.app import BATCH, OBSERVE
 from gateway.contracts.explanation import Explanation
-from gateway.proxy import openai_proxy
+from gateway.proxy.model_list import MODELS
 from gateway.requests.formats.endpoints import ENDPOINTS, Endpoint
 from gateway.server.http.engine_paths import ROUTE
 
@@ -75,8 +75,8 @@ def _paths() -> dict[str, dict[str, Operation]]:
             "delete": _operation("withdrawAdvisory", "Withdraw a session's advisory.", None, _ref("WithdrawnAnswer")),
         },
         **{item.path: {"post": _inference(item)} for item in ENDPOINTS},
-        openai_proxy.MODELS: {"get": _operation("models", "List served models.", None, _OPENAI)},
-        openai_proxy.MODELS + "/{id}": {"get": _operation("model", "Get one served model.", None, _OPENAI)},
+        MODELS: {"get": _operation("models", "List served models.", None, _OPENAI)},
+        MODELS + "/{id}": {"get": _operation("model", "Get one served model.", None, _OPENAI)},
         "/live": {"get": _open("live", "Liveness of the gateway.")},
         "/ready": {"get": _open("ready", "Readiness of the gateway; 503 gives the reason.")},
         "/health": {"get": _open("health", "Readiness at the path used by vLLM and SGLang.")},
