@@ -155,6 +155,22 @@ class RouteApi:
         except ApiError as error:
             return msgspec.Raw(error.body)
 
+    async def once(self, exchange: Exchange, caller: ApiKeyEntry, asked: RouteRequest, name: str) -> RouteAnswer:
+        """Return the decision for a request; if it has a `name`, the first decision under this name."""
+        decision_id = self._gateway.new_id()
+        make = functools.partial(self._one, exchange, caller, asked, decision_id, monotonic())
+        return await self._once(caller, name, make) if name else await make()
+
+    async def named(self, caller: ApiKeyEntry, name: str) -> RouteAnswer | None:
+        """Return the recent decision under this name at any gateway, None if there is none."""
+        try:
+            answer = await self._repeated.known((caller.key_id, name), RECALL_S)
+        except TimeoutError:
+            return None
+        if answer is None and (recalled := await self._gateway.named_requests.elsewhere(caller, name)) is not None:
+            return _decode(recalled)
+        return answer
+
     async def _once(self, caller: ApiKeyEntry, name: str, make: Callable[[], Awaitable[RouteAnswer]]) -> RouteAnswer:
         """Return the answer under this request name, from the gateway that received the name first."""
 
