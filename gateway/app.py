@@ -31,6 +31,8 @@ from gateway.api.explain_api import ExplainApi
 from gateway.api.feedback_api import FeedbackApi
 from gateway.api.observe_api import ObserveApi
 from gateway.api.route_api import RouteApi
+from gateway.api.selection_api import BELOW as RESERVATION
+from gateway.api.selection_api import RESERVATIONS, SELECTING, SelectionApi
 from gateway.api.untracked_requests import ReportingKeys
 from gateway.base.asgi_types import Receive, Scope, Send
 from gateway.base.event_log import log_event
@@ -67,7 +69,7 @@ OBSERVE = "/api/v1/observe"
 NOTHING_HERE = f"Unknown path. Send requests to {', '.join(BY_PATH)}; {MODELS} lists the models. See docs/requests.md."
 _ENGINES_OWN = ("/v1/", "/v2/", "/inference/", "/invocations", "/generate", "/encode")
 """Path prefixes of engines' APIs, whether the gateway serves them or not. No console page uses them."""
-_PLACING = frozenset((ROUTE, BATCH, *BY_PATH))
+_PLACING = frozenset((ROUTE, BATCH, *SELECTING, *BY_PATH))
 """Paths that create new work. A gateway that shuts down rejects them."""
 
 _DECISION_HEAD = header_lines((JSON, NOSNIFF, (b"x-headway-decision", b"%s"), (b"x-request-id", b"%s")))
@@ -121,9 +123,10 @@ class GatewayApp:
         proxied = self.proxy = Proxy(
             gateway, lifecycle, prompt_keys, self.drain, settings=settings.relay, tracing=settings.tracing
         )
-        feedback = self._metered(
-            ROUTE_SCOPE, FeedbackApi(lifecycle, reporting, gateway.peers).serve, gateway.feedback_quotas
-        )
+        reports = FeedbackApi(lifecycle, reporting, gateway.peers)
+        feedback = self._metered(ROUTE_SCOPE, reports.serve, gateway.feedback_quotas)
+        selection = SelectionApi(gateway, route_api, reports)
+        select = ("POST", self._metered(ROUTE_SCOPE, selection.select))
         # Front ends that only route requests pass the list on.
         models = self._metered((INFER, ROUTE_SCOPE), ModelList(gateway).serve)
         observe_api = ObserveApi(gateway, lifecycle, prompt_keys)
@@ -131,6 +134,8 @@ class GatewayApp:
         self._exact: dict[str, tuple[str, Handler]] = {
             ROUTE: ("POST", self._metered(ROUTE_SCOPE, route_api.route)),
             BATCH: ("POST", _scoped(ROUTE_SCOPE, route_api.batch)),
+            **dict.fromkeys(SELECTING, select),
+            RESERVATIONS: ("POST", self._metered(ROUTE_SCOPE, selection.reserve, gateway.feedback_quotas)),
             OBSERVE: ("POST", _scoped(ROUTE_SCOPE, observe_api.serve)),
             **dict.fromkeys(BY_PATH, ("POST", self._metered(INFER, proxied.serve))),
             MODELS: ("GET", models),
@@ -147,6 +152,7 @@ class GatewayApp:
         # Feedback frees reservations, so it has a minute of its own; any key may ask about its own decisions.
         self._below: tuple[tuple[str, str, Handler], ...] = (
             (feedback_api.PREFIX, "POST", feedback),
+            (RESERVATION, "", self._metered(ROUTE_SCOPE, selection.report, gateway.feedback_quotas)),
             (explain_api.PREFIX, "GET", ExplainApi(self.recent, gateway.peers).serve),
             (MODELS + "/", "GET", models),
         )
@@ -164,7 +170,9 @@ class GatewayApp:
             path in self._exact
             or path in self._open
             or path in self._own_keys
-            or path.startswith((*_ENGINES_OWN, feedback_api.PREFIX, explain_api.PREFIX, advisory_api.PREFIX))
+            or path.startswith(
+                (*_ENGINES_OWN, feedback_api.PREFIX, RESERVATION, explain_api.PREFIX, advisory_api.PREFIX)
+            )
         )
 
     def admit(self, target: bytes, head: RequestHead) -> KnownHead | None:
@@ -254,7 +262,8 @@ class GatewayApp:
             await opened(exchange)
             return
         caller = self._caller(exchange.head)
-        if exchange.method != method:
+        # An empty method: the handler serves several.
+        if method and exchange.method != method:
             raise ApiError(405, f"Use {method} here.", "method_not_allowed")
         if self.drain.begun and path in _PLACING:
             raise ShuttingDownError
