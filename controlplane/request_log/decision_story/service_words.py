@@ -7,6 +7,7 @@ from gateway.contracts.stored_decision import ServiceStory, StoredDecision
 from routing.values import reasons
 
 _REASONS = {
+    "no_engine": "it had no engine that accepts work",
     "late": "its wait exceeded the TTFT objective",
     "engine_unreachable": "no engine accepted it",
     "engine_busy": "its engines were busy",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class NamedService(Service):
     """A service with steps, at least one. It is rebuilt with each snapshot."""
 
-    __slots__ = ("entry", "provider", "steps")
+    __slots__ = ("_ordered", "entry", "provider", "steps")
 
     def __init__(
         self, entry: ServiceEntry, pools: Sequence[LivePool], home: str | None = None, provider: Provider | None = None
@@ -35,12 +35,13 @@ class NamedService(Service):
         near = [pool for pool in pools if pool.entry.region == home] or pools
         groups = groupby(near, key=lambda pool: pool.entry.served_model)
         self.entry = entry
+        self._ordered = tuple(pools)
         self.steps = tuple(Service(list(step), home) for _, step in groups)
         self.provider = provider
 
     @override
     def in_region(self, region: str) -> NamedService | None:
-        pools = [pool for pool in self._ordered() if pool.entry.region == region]
+        pools = [pool for pool in self._ordered if pool.entry.region == region]
         return NamedService(self.entry, pools, region) if pools else None
 
     @override
@@ -65,11 +66,8 @@ class NamedService(Service):
         """
         if not served_models or not {self.entry.name, *self.entry.aliases}.isdisjoint(served_models):
             return self
-        pools = [pool for pool in self._ordered() if pool.entry.served_model in served_models]
+        pools = [pool for pool in self._ordered if pool.entry.served_model in served_models]
         return NamedService(self.entry, pools) if pools else None
-
-    def _ordered(self) -> list[LivePool]:
-        return [pool for step in self.steps for pool in step.pools]
 
 
 def _serves(pool: LivePool) -> bool:

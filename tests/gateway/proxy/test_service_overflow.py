@@ -11,6 +11,8 @@ import openai
 import pytest
 from msgspec.structs import replace
 
+from gateway.base.settings import GatewaySettings
+from gateway.contracts.request_batch import TOPIC, RequestBatch, decode_batch, decode_decisions, decode_rows
 from gateway.contracts.snapshot import Snapshot
 from gateway.pools.services.provider import FAILURES
 from routing.policy.admission_document import AdmissionDocument
@@ -343,3 +345,21 @@ async def test_a_decision_for_a_service_names_the_model_for_the_engine(gateway: 
     await lose(gateway, parts.large)
     status, answer, _ = await gateway.post("/api/v1/route", {"model": ALIAS, "token_ids": [1] * 64, "wait": False})
     assert (status, answer["engine"]["id"], answer["body"]) == (200, "engine-1", {"model": SMALL})
+
+
+async def test_the_request_log_keeps_each_answer_of_the_provider_and_recordings_count_it_as_rejected(
+    parts: Parts, tmp_path: Path
+) -> None:
+    settings = GatewaySettings(probe_interval_s=0.1, request_interval_s=60.0, decisions_kept_per_s=0.0)
+    async with serving(parts.snapshot(), tmp_path, gateway_settings=settings) as gateway:
+        batches: list[RequestBatch] = []
+        gateway.gateway._bus.subscribe(TOPIC, lambda _topic, value: batches.append(decode_batch(value)))
+        await lose(gateway, parts.large, parts.small)
+        await gateway.post(CHAT, ASKED)
+        await gateway.gateway.requests.flush()
+    (stored,) = [decision for batch in batches for decision in decode_decisions(batch.decisions)]
+    assert (stored.outcome, stored.share, stored.decision.engine_id) == ("completed", 1.0, "")
+    assert stored.service is not None
+    assert stored.service.cost == pytest.approx(PROVIDER_COST)
+    (row,) = [row for batch in batches for row in decode_rows(batch.traffic)]
+    assert (row.outcome, row.output_tokens, row.first_token_after_s) == ("rejected", None, None)
