@@ -125,8 +125,6 @@ class GatewayApp:
         )
         reports = FeedbackApi(lifecycle, reporting, gateway.peers)
         feedback = self._metered(ROUTE_SCOPE, reports.serve, gateway.feedback_quotas)
-        selection = SelectionApi(gateway, route_api, reports)
-        select = ("POST", self._metered(ROUTE_SCOPE, selection.select))
         # Front ends that only route requests pass the list on.
         models = self._metered((INFER, ROUTE_SCOPE), ModelList(gateway).serve)
         observe_api = ObserveApi(gateway, lifecycle, prompt_keys)
@@ -134,8 +132,6 @@ class GatewayApp:
         self._exact: dict[str, tuple[str, Handler]] = {
             ROUTE: ("POST", self._metered(ROUTE_SCOPE, route_api.route)),
             BATCH: ("POST", _scoped(ROUTE_SCOPE, route_api.batch)),
-            **dict.fromkeys(SELECTING, select),
-            RESERVATIONS: ("POST", self._metered(ROUTE_SCOPE, selection.reserve, gateway.feedback_quotas)),
             OBSERVE: ("POST", _scoped(ROUTE_SCOPE, observe_api.serve)),
             **dict.fromkeys(BY_PATH, ("POST", self._metered(INFER, proxied.serve))),
             MODELS: ("GET", models),
@@ -152,10 +148,10 @@ class GatewayApp:
         # Feedback frees reservations, so it has a minute of its own; any key may ask about its own decisions.
         self._below: tuple[tuple[str, str, Handler], ...] = (
             (feedback_api.PREFIX, "POST", feedback),
-            (RESERVATION, "", self._metered(ROUTE_SCOPE, selection.report, gateway.feedback_quotas)),
             (explain_api.PREFIX, "GET", ExplainApi(self.recent, gateway.peers).serve),
             (MODELS + "/", "GET", models),
         )
+        self._add_selection(SelectionApi(gateway, route_api, reports))
         # /health: the name that engines have for it, which load generators request before they begin.
         ready = dict.fromkeys(("/ready", "/health"), self._ready)
         self._open: dict[str, Callable[[Exchange], Awaitable[None]]] = {
@@ -163,6 +159,12 @@ class GatewayApp:
             "/metrics": self._metrics,
             **ready,
         }
+
+    def _add_selection(self, selection: SelectionApi) -> None:
+        select, quotas = self._metered(ROUTE_SCOPE, selection.select), self._gateway.feedback_quotas
+        reserve = self._metered(ROUTE_SCOPE, selection.reserve, quotas)
+        self._exact |= {**dict.fromkeys(SELECTING, ("POST", select)), RESERVATIONS: ("POST", reserve)}
+        self._below += ((RESERVATION, "", self._metered(ROUTE_SCOPE, selection.report, quotas)),)
 
     def handles(self, path: str) -> bool:
         """Return whether the gateway serves this path."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SELECTING, RESERVATIONS = ("/select", "/select_and_reserve"), "/reservations"
 BELOW = RESERVATIONS + "/"
 DEFAULT = "default"
-_VERBS = {"prefill_complete": "first_token", "output_block": ""}
+LIFECYCLE = {"prefill_complete": "first_token", "output_block": ""}
 """Calls of a reservation's lifecycle, and the report that each is; empty: it is accepted without effect."""
 
 SelectionId = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -98,9 +98,11 @@ class SelectionApi:
         _limit(await exchange.body())
         selection_id, _, verb = exchange.path.removeprefix(BELOW).partition("/")
         deletes = exchange.method == "DELETE" and not verb
-        if not deletes and (exchange.method != "POST" or verb not in _VERBS):
-            raise ApiError(404, f"Use POST {BELOW}{{id}}/{' or '.join(_VERBS)}, or DELETE {BELOW}{{id}}.", "not_found")
-        report = "complete" if deletes else _VERBS[verb]
+        if not deletes and (exchange.method != "POST" or verb not in LIFECYCLE):
+            raise ApiError(
+                404, f"Use POST {BELOW}{{id}}/{' or '.join(LIFECYCLE)}, or DELETE {BELOW}{{id}}.", "not_found"
+            )
+        report = "complete" if deletes else LIFECYCLE[verb]
         named = await self._route_api.named(caller, selection_id)
         decision_id = selection_id if named is None else named.decision_id
         if report:

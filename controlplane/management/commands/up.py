@@ -21,7 +21,7 @@ from django.db.migrations.executor import MigrationExecutor
 from typing_extensions import override
 
 from controlplane.fleet.loopback_ports import NoFreePortError
-from controlplane.management.static_engines import connect_in_background, listed_urls
+from controlplane.management.commands._static_engines import connect_in_background, listed_urls
 from controlplane.platform.bus import fleet_keyring, get_bus
 from controlplane.platform.snapshot_change import TOPIC as SNAPSHOT_TOPIC
 from controlplane.project.checks import OURS

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.fleet.loopback_ports import free_ports
-from controlplane.management.static_engines import listed_urls
+from controlplane.management.commands._static_engines import listed_urls
 
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).resolve().parents[3]
