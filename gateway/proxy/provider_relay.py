@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gateway.base.event_log import log_event
 from gateway.contracts.snapshot import ProviderEntry
 from gateway.pools.engines.breaker import BROKEN_STREAM
-from gateway.pools.engines.engine_rejection import MAX_BODY_BYTES, passed_headers, rejection_of
+from gateway.pools.engines.engine_rejection import MAX_BODY_BYTES, is_encoded, passed_headers, rejection_of
 from gateway.pools.services.provider import Provider, ProviderFailedError
 from gateway.pools.traffic.traffic_window import CANCELLED, COMPLETED, FAILED
 from gateway.proxy.api_call import ApiCall
@@ -97,16 +97,19 @@ class ProviderRelay:
                 raise ProviderFailedError(
                     f"status {status}", status, rejection_of(status, response.headers, b"").pause_s
                 )
+            if is_encoded(response.headers):
+                raise ProviderFailedError("encoded", status)
             if status == 200 and streams:
-                usage = await self._stream(call, record, provider, request, response)
-                return _completed(record, provider.entry, usage)
+                stream = await self._stream(call, record, provider, request, response)
+                done = _completed(record, provider.entry, stream.usage)
+                return done if stream.error is None else (FAILED, BROKEN_STREAM)
             whole = await _whole(response)
+            usage = _read(whole) if status == 200 else None
+            provider.succeeded()
             if status != 200:
                 _record_status(record, status)
                 await call.exchange.answer(status, whole, passed_headers(response.headers))
                 return CLIENT_ERROR, f"http_{status}"
-            usage = _read(whole)
-            provider.succeeded()
             done = _completed(record, provider.entry, usage)
             await call.exchange.answer(200, whole, passed_headers(response.headers))
             return done
@@ -118,7 +121,7 @@ class ProviderRelay:
         provider: Provider,
         request: ForwardedRequest,
         response: aiohttp.ClientResponse,
-    ) -> Usage | None:
+    ) -> AnswerStream:
         """Relay a stream from its first content on; raise ProviderFailedError if it has none or breaks off."""
         exchange, stream = call.exchange, AnswerStream(strip=request.strip_usage)
         async for chunk in response.content.iter_any():
@@ -137,7 +140,7 @@ class ProviderRelay:
         if rest:
             await exchange.chunk(rest)
         await exchange.end()
-        return stream.usage
+        return stream
 
 
 def _request(call: ApiCall, model: str) -> ForwardedRequest:

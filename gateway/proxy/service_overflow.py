@@ -21,6 +21,7 @@ from gateway.proxy.provider_relay import ProviderRelay, provider_takes
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.rejections import PoolRejectedError
 from gateway.server.http.http_exchange import while_connected
+from gateway.server.http.openai_error import ApiError
 from routing.regions.sovereignty import SovereigntyDocument
 from routing.values.decision import Rejected
 from routing.values.hop import Hop
@@ -61,7 +62,12 @@ class ServiceOverflow:
             rest = {*tried, pool.entry.pool_id}
             more = provider is not None or LATE in tried.values()
             spare = more or service.untried(affinity, monotonic(), rest) is not None
-            routed = self._asked(call, service, pool, story, spare=spare)
+            try:
+                routed = self._asked(call, service, pool, story, spare=spare)
+            except ApiError as error:
+                if record is not None:
+                    self._lifecycle.failed(record, monotonic(), error.code)
+                raise
             routed.record = record
             if spare and is_late(pool, routed.asked.ttft_slo_s):
                 tried[pool.entry.pool_id], last = LATE, (routed, None)

@@ -363,3 +363,37 @@ async def test_the_request_log_keeps_each_answer_of_the_provider_and_recordings_
     assert stored.service.cost == pytest.approx(PROVIDER_COST)
     (row,) = [row for batch in batches for row in decode_rows(batch.traffic)]
     assert (row.outcome, row.output_tokens, row.first_token_after_s) == ("rejected", None, None)
+
+
+@pytest.mark.parametrize("answer", [b'{"error": {"message": "no", "code": 500}}', b"not JSON", "plain text"])
+async def test_an_answer_that_is_none_counts_as_a_failure(
+    gateway: ServedGateway, parts: Parts, answer: bytes | str
+) -> None:
+    await lose(gateway, parts.large, parts.small)
+    parts.provider.scripts["/v1/responses"] = answer
+    for _ in range(FAILURES):
+        status, body, _ = await gateway.post("/v1/responses", {"model": ALIAS, "input": "hi"})
+        assert (status, body["error"]["code"]) == (503, "no_engine")
+    provider = gateway.gateway.services.names()[NAME].provider
+    assert provider is not None
+    assert provider.unready(provider._paused_until_s - 0.1) == "paused"
+
+
+async def test_an_error_event_inside_the_providers_stream_fails_the_request(
+    gateway: ServedGateway, parts: Parts
+) -> None:
+    await lose(gateway, parts.large, parts.small)
+    events = [
+        b'data: {"type": "response.output_text.delta", "delta": "Hel"}\n\n',
+        b'data: {"type": "error", "error": {"message": "no", "code": 500}}\n\n',
+    ]
+    parts.provider.scripts["/v1/responses"] = events
+    parts.provider.goes_on.clear()
+    body = {"model": ALIAS, "input": "hi", "stream": True}
+    headers = {"authorization": f"Bearer {KEY}"}
+    async with gateway.client.post(f"{gateway.url}/v1/responses", json=body, headers=headers) as response:
+        assert await response.content.readuntil(b"\n\n") == events[0]
+        parts.provider.goes_on.set()
+        assert await response.read() == events[1]
+        shown = await explained(gateway, {"x-headway-decision": response.headers["x-headway-decision"]})
+    assert (shown["outcome"]["state"], shown["service"]["cost"]) == ("failed", None)
