@@ -28,7 +28,7 @@ marked = $$(grep -rl "mark\.$(1)" tests --include="test_*.py")
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install setup run up test test-thorough test-proxies test-packages test-vllm test-mooncake fuzz check check-types check-rest format dist bench bench-peers evidence removals soak soak-kv soak-regions soak-slow soak-sessions clean
+.PHONY: help install setup run up test test-thorough test-proxies test-packages test-vllm test-mooncake fuzz check check-types check-rest format dist image bench bench-peers evidence removals soak soak-kv soak-regions soak-slow soak-sessions clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -92,6 +92,9 @@ format: setup ## format all Python files and console scripts
 
 dist: setup ## build the wheels of application, client, and vLLM connector, with bills of materials, into dist/
 	@$(PYTHON) -m deploy.packages
+
+image: ## build the container image with buildah, podman, or docker (IMAGE=name, PLATFORM=linux/arm64, BASE=debootstrap)
+	@$(if $(IMAGE),IMAGE="$(IMAGE)") $(if $(PLATFORM),PLATFORM="$(PLATFORM)") $(if $(BASE),BASE="$(BASE)") sh deploy/container/image.sh
 
 bench: setup ## run the benchmarks; results in var/bench
 	@$(PYTHON) -m bench

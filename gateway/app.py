@@ -9,17 +9,21 @@ from __future__ import annotations
 import hmac
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gateway.access.authentication import (
+    FORWARD,
     INFER,
     UnauthenticatedError,
     authenticate,
     authorization_of,
+    decides_for,
     has_expired,
     require_scope,
 )
@@ -45,7 +49,9 @@ from gateway.pools.pool.request_listener import WhenReported
 from gateway.proxy.attempt import RelaySettings
 from gateway.proxy.model_list import MODELS, ModelList
 from gateway.proxy.openai_proxy import Proxy
+from gateway.proxy.reported_spans import ReportedSpans
 from gateway.reports.request_metrics import RequestMetrics
+from gateway.requests.caller_facts import TRACE, DecisionCaller, facts_of_headers
 from gateway.requests.formats.endpoints import BY_PATH
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.prompt_keys import PromptKeys
@@ -110,28 +116,30 @@ class GatewayApp:
         self.drain = Drain(lambda: gateway.reject_waiting(SHUTDOWN))
         self.new_id = gateway.new_id
         self._note_use = gateway.key_usage.note
+        self._traces = ReportedSpans(settings.tracing) if settings.tracing is not None else None
         listeners = (
             PoolAccounts(),
             RequestMetrics(gateway.metrics),
             WhenReported(gateway.key_quotas.release),
             *gateway.listeners(),
+            *((self._traces,) if self._traces is not None else ()),
         )
         lifecycle = RequestLifecycle(gateway.metrics, self.recent, listeners)
         prompt_keys = PromptKeys()
         reporting = ReportingKeys()
-        route_api = self._route_api = RouteApi(gateway, lifecycle, prompt_keys, reporting)
+        route_api = self._route_api = RouteApi(gateway, lifecycle, prompt_keys, reporting, self._traces)
         proxied = self.proxy = Proxy(
             gateway, lifecycle, prompt_keys, self.drain, settings=settings.relay, tracing=settings.tracing
         )
         reports = FeedbackApi(lifecycle, reporting, gateway.peers)
-        feedback = self._metered(ROUTE_SCOPE, reports.serve, gateway.feedback_quotas)
+        feedback = self._metered((ROUTE_SCOPE, FORWARD), reports.serve, gateway.feedback_quotas)
         # Front ends that only route requests pass the list on.
-        models = self._metered((INFER, ROUTE_SCOPE), ModelList(gateway).serve)
+        models = self._forwarded(ModelList(gateway).serve)
         observe_api = ObserveApi(gateway, lifecycle, prompt_keys)
         self.observations = observe_api.playback
         self._exact: dict[str, tuple[str, Handler]] = {
-            ROUTE: ("POST", self._metered(ROUTE_SCOPE, route_api.route)),
-            BATCH: ("POST", _scoped(ROUTE_SCOPE, route_api.batch)),
+            ROUTE: ("POST", self._deciding(route_api.route, spends=1)),
+            BATCH: ("POST", self._deciding(route_api.batch, spends=0)),
             OBSERVE: ("POST", _scoped(ROUTE_SCOPE, observe_api.serve)),
             **dict.fromkeys(BY_PATH, ("POST", self._metered(INFER, proxied.serve))),
             MODELS: ("GET", models),
@@ -161,7 +169,7 @@ class GatewayApp:
         }
 
     def _add_selection(self, selection: SelectionApi) -> None:
-        select, quotas = self._metered(ROUTE_SCOPE, selection.select), self._gateway.feedback_quotas
+        select, quotas = self._deciding(selection.select, spends=1), self._gateway.feedback_quotas
         reserve = self._metered(ROUTE_SCOPE, selection.reserve, quotas)
         self._exact |= {**dict.fromkeys(SELECTING, ("POST", select)), RESERVATIONS: ("POST", reserve)}
         self._below += ((RESERVATION, "", self._metered(ROUTE_SCOPE, selection.report, quotas)),)
@@ -182,14 +190,16 @@ class GatewayApp:
         if self.drain.begun:
             return None
         try:
-            caller = authenticate(authorization_of(head.headers), self._gateway, time())
-        except UnauthenticatedError:
+            caller = self._decision_caller(head, authenticate(authorization_of(head.headers), self._gateway, time()))
+        # The normal path reports the fault.
+        except ApiError:
             return None
         # A key with limits pays for each call, and the fast path charges none.
-        if caller.rate_per_min is not None or caller.max_in_flight is not None or ROUTE_SCOPE not in caller.scopes:
+        if caller.key.rate_per_min is not None or caller.key.max_in_flight is not None:
             return None
         waits, original = not target.endswith(NO_WAIT), head.headers.get(ORIGINAL_PATH, b"")
-        return KnownHead(caller, self._gateway.snapshot, waits, original)
+        keys = (caller.key,) if caller.reporter is caller.key else (caller.key, caller.reporter)
+        return KnownHead(keys, self._gateway.snapshot, caller, waits, original)
 
     def answer_at_once(self, admission: KnownHead, body: bytes) -> FastAnswer | None:
         """Answer a `POST /api/v1/route` on the fast path; None if it needs the normal path.
@@ -197,11 +207,13 @@ class GatewayApp:
         Any fault before an engine is reserved returns None without side effects, so that the normal path reports it. An
         admission is valid only for the snapshot it was made under, because keys may have been revoked since.
         """
-        caller = admission.caller
         now = time()
-        # A newer snapshot may have revoked the key or changed its limits.
-        if admission.snapshot is not self._gateway.snapshot or has_expired(caller, now) or self.drain.begun:
+        # A newer snapshot may have revoked a key or changed its limits.
+        if admission.snapshot is not self._gateway.snapshot or self.drain.begun:
             return None
+        for key in admission.keys:
+            if has_expired(key, now):
+                return None
         decision_id = self.new_id()
         try:
             answer = self._route_api.at_once(admission, body, decision_id, monotonic())
@@ -209,13 +221,15 @@ class GatewayApp:
         except BadBodyError:
             return None
         except ApiError as error:
-            self._note_use(caller.key_id, now)
+            self._note_uses(admission.keys, now)
             self._count(error)
-            headers = (JSON, NOSNIFF, *error.headers, (b"x-request-id", decision_id.encode()))
-            return FastAnswer(error.status, header_lines(headers), error.body)
+            name = decision_id.encode()
+            headers = (JSON, NOSNIFF, *error.headers, (b"x-headway-decision", name), (b"x-request-id", name))
+            path = admission.original_path.partition(b"?")[0].decode("latin-1")
+            return FastAnswer(error.status, header_lines(headers), format_of(path or ROUTE).of(error))
         if answer is None:
             return None
-        self._note_use(caller.key_id, now)
+        self._note_uses(admission.keys, now)
         name = decision_id.encode()
         return FastAnswer(200, _DECISION_HEAD % (name, name), answer)
 
@@ -287,6 +301,44 @@ class GatewayApp:
         self._note_use(caller.key_id, now)
         return caller
 
+    def _note_uses(self, keys: tuple[ApiKeyEntry, ...], now: float) -> None:
+        for key in keys:
+            self._note_use(key.key_id, now)
+
+    def _decision_caller(self, head: RequestHead, key: ApiKeyEntry) -> DecisionCaller:
+        """Return for whom a request with this key decides; raise ApiError if it may not."""
+        decides = decides_for(head.headers, key, self._gateway, time(), ROUTE_SCOPE)
+        facts = facts_of_headers(head.headers)
+        if head.given and not facts.client_request_id:
+            facts = msgspec.structs.replace(facts, client_request_id=head.request_id)
+        if self._traces is None:
+            return DecisionCaller(decides, key, facts)
+        trace = {name: head.headers[name] for name in TRACE if name in head.headers}
+        return DecisionCaller(decides, key, facts, trace, _path_in(head.headers))
+
+    def _deciding(self, handler: Callable[[Exchange, DecisionCaller], Awaitable[None]], *, spends: int) -> Handler:
+        """Return the handler of decisions, also for trusted proxies, whose clients' keys pay for `spends` calls."""
+
+        def serve(exchange: Exchange, key: ApiKeyEntry) -> Awaitable[None]:
+            caller = self._decision_caller(exchange.head, key)
+            if caller.key is not key:
+                self._note_use(caller.key.key_id, time())
+            if spends:
+                self._gateway.key_quotas.spend(caller.key, monotonic(), spends)
+            return handler(exchange, caller)
+
+        return serve
+
+    def _forwarded(self, handler: Handler) -> Handler:
+        """Return the handler, for keys with one of these scopes and for the keys of trusted proxies' clients."""
+
+        def serve(exchange: Exchange, key: ApiKeyEntry) -> Awaitable[None]:
+            caller = decides_for(exchange.head.headers, key, self._gateway, time(), INFER, ROUTE_SCOPE)
+            self._gateway.key_quotas.spend(caller, monotonic())
+            return handler(exchange, caller)
+
+        return serve
+
     def _metered(self, scope: str | tuple[str, ...], handler: Handler, quotas: KeyQuotas | None = None) -> Handler:
         """Return the handler, restricted to keys with one of these scopes and to the key's calls per minute."""
         spend = (quotas or self._gateway.key_quotas).spend
@@ -307,8 +359,12 @@ class GatewayApp:
 
     async def _reject(self, exchange: Exchange, error: ApiError) -> None:
         self._count(error)
+        path = exchange.path
+        if path == ROUTE:
+            # The proxy passes it on to a client of that API.
+            path = _path_in(exchange.head.headers) or path
         with suppress(ClientGoneError):
-            await exchange.answer(error.status, format_of(exchange.path).of(error), (JSON, *error.headers))
+            await exchange.answer(error.status, format_of(path).of(error), (JSON, *error.headers))
 
     def _count(self, error: ApiError) -> None:
         if isinstance(error, BadBodyError | UnauthenticatedError):
@@ -364,6 +420,11 @@ def _scoped(scope: str, handler: Handler) -> Handler:
         return handler(exchange, caller)
 
     return serve
+
+
+def _path_in(headers: Mapping[bytes, bytes]) -> str:
+    """Return the path that a proxy's client called, empty if no proxy names it."""
+    return headers.get(ORIGINAL_PATH, b"").partition(b"?")[0].decode("latin-1")
 
 
 def _where(error: BaseException) -> str:

@@ -16,7 +16,16 @@ from inspect import isawaitable
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from headway_client.decisions import ENDPOINTS, AnswerTail, Decisions, RejectedError, Route, model_of
+from headway_client.decisions import (
+    ENDPOINTS,
+    AnswerTail,
+    Decisions,
+    RejectedError,
+    Route,
+    answer_headers,
+    forwarded,
+    model_of,
+)
 
 try:
     import httpx2 as httpx
@@ -25,7 +34,7 @@ except ImportError:  # older openai packages bring httpx, which has the same int
 
 __all__ = ["AsyncHeadway", "AsyncHeadwayTransport", "Headway", "HeadwayTransport", "httpx", "run_blocking"]
 # Without accept-encoding engines compress nothing, so that AnswerTail can read the answer.
-_OWNED_HEADERS = ("host", "authorization", "content-length", "accept-encoding", "x-data-parallel-rank")
+_OWNED_HEADERS = ("host", "authorization", "x-api-key", "content-length", "accept-encoding", "x-data-parallel-rank")
 T = TypeVar("T")
 
 
@@ -50,22 +59,42 @@ class AsyncHeadway:
     """Client that requests decisions and reports outcomes on one event loop."""
 
     def __init__(
-        self, url: str, key: str, *, engines: Iterable[str] = (), late_s: float = 1.0, http: Any = None
+        self,
+        url: str,
+        key: str,
+        *,
+        engines: Iterable[str] = (),
+        late_s: float = 1.0,
+        http: Any = None,
+        door: str = "client",
     ) -> None:
-        """Use `engines` (addresses) as fallback until a decision names others. `late_s` is the timeout of each call."""
+        """Use `engines` (addresses) as fallback until a decision names others. `late_s` is the timeout of each call.
+
+        With the scope forward, `key` decides by the keys that clients send; with route, by itself. Records name `door`.
+        """
         self.decisions, self.lost_reports, self._api = Decisions(engines), 0, f"{url.rstrip('/')}/api/v1/"
+        self._door = {"x-headway-door": door}
         self._http: Any = (http or httpx.AsyncClient)(headers={"Authorization": f"Bearer {key}"}, timeout=late_s)
 
-    async def decide(self, request: Mapping[str, Any], *, path: str = "", patience_s: float = 0.0) -> Route:
+    async def decide(
+        self,
+        request: Mapping[str, Any],
+        *,
+        path: str = "",
+        patience_s: float = 0.0,
+        headers: Mapping[str, str] | None = None,
+    ) -> Route:
         """Return the engine for a request: a chat or completion, unless `path` is another one of ENDPOINTS.
 
+        `headers` are its client's, of which those with facts are sent: session, agent, objectives, trace, key.
         A rejected request is retried after its Retry-After if that is within `patience_s`. Otherwise raise
         RejectedError.
         """
-        until = time.monotonic() + patience_s
+        until, sent = time.monotonic() + patience_s, {**forwarded(headers or {}), **self._door}
+        sent |= {"x-original-uri": path} if path else {}
         while True:
             try:
-                return await self._ask(request, {"x-original-uri": path} if path else {})
+                return await self._ask(request, sent)
             except RejectedError as error:
                 if error.retry_after_s is None or time.monotonic() + error.retry_after_s > until:
                     raise
@@ -118,8 +147,7 @@ class AsyncHeadway:
         except httpx.TransportError as error:
             late = isinstance(error, httpx.TimeoutException)
             return self.decisions.fallback(model, "late" if late else "down", time.monotonic())
-        after = answer.headers.get("retry-after")
-        return self.decisions.answered(model, answer.status_code, answer.content, after, time.monotonic())
+        return self.decisions.answered(model, answer.status_code, answer.content, answer.headers, time.monotonic())
 
     async def _call(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
         return await _waited(self._http.request(method, self._api + path, json=body, **options))
@@ -157,10 +185,9 @@ class HeadwayTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
             return await _waited(self._send(request))  # type: ignore[no-any-return]
         body = request.read() if isinstance(request.stream, httpx.SyncByteStream) else await request.aread()
         try:
-            route = await self._calls.decide(json.loads(body), path=path)
+            route = await self._calls.decide(json.loads(body), path=path, headers=request.headers)
         except RejectedError as error:
-            after = {} if error.retry_after_s is None else {"retry-after": f"{error.retry_after_s:.0f}"}
-            headers = {"content-type": "application/json", **after}
+            headers = {"content-type": "application/json", **error.headers}
             return httpx.Response(error.status, headers=headers, content=error.body)
         # The caller's key is for Headway; engines get their own, or none.
         kept = {name: value for name, value in request.headers.items() if name not in _OWNED_HEADERS}
@@ -172,6 +199,7 @@ class HeadwayTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
             # Cancelled or failed: the gateway must receive the end of every route that it gave.
             await self._calls.report(route, "fail" if isinstance(error, httpx.TransportError) else "cancel")
             raise
+        response.headers.update(answer_headers(route, request.headers))
         response.stream = _ReportedStream(response, self._calls, route)
         return response  # type: ignore[no-any-return]
 

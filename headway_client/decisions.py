@@ -24,6 +24,17 @@ OWNED_FIELDS = {
 _APIS = ("chat/completions", "completions", "responses", "messages", "embeddings", "rerank", "score")
 ENDPOINTS = (*(f"/v1/{item}" for item in _APIS), "/rerank", "/v2/rerank", "/score", "/pooling", "/classify")
 """Paths whose requests need a decision. Any engine can serve the others."""
+CLIENT_HEADERS = (
+    "x-session-id", "x-parent-session-id", "x-dynamo-session-id", "x-dynamo-parent-session-id",
+    "x-claude-code-session-id", "x-claude-code-parent-agent-id", "x-claude-code-agent-id", "session-id",
+    "x-codex-parent-thread-id", "thread-id", "x-session-affinity", "x-agent", "x-workflow-id", "x-headway-slo-class",
+    "x-llm-d-inference-objective", "x-gateway-inference-objective", "x-headway-ttft-slo-ms", "x-llm-d-slo-ttft-ms",
+    "x-sgl-ttft-slo-ms", "x-headway-tpot-slo-ms", "x-llm-d-slo-tpot-ms", "x-headway-cache-hint", "traceparent",
+    "tracestate",
+)  # fmt: skip
+"""Headers of a client with facts for the decision."""
+_DECISION, _REQUEST_ID = "x-headway-decision", "x-request-id"
+_PASSED_ON = ("retry-after", "www-authenticate", _DECISION, "x-llm-d-request-dropped-reason")
 _SALTED = "\0salted"
 _COUNT = re.compile(r'"(cached|cache_read_input|completion|output|prompt|input)_tokens"\s*:\s*(\d{1,9})')
 _CONTENT = re.compile(
@@ -43,11 +54,15 @@ _NO_DECISION = b'{"error":{"message":"Headway does not answer; retry.","type":"s
 
 
 class RejectedError(Exception):
-    """Headway rejected the request. It has `status`, OpenAI's error `body`, and `retry_after_s`."""
+    """Headway rejected the request. It has `status`, the error's `body`, `headers` for the client, `retry_after_s`."""
 
-    def __init__(self, status: int, body: bytes, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, status: int, body: bytes, retry_after_s: float | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(f"Headway rejected the request with status {status}")
         self.status, self.body, self.retry_after_s = status, body, retry_after_s
+        after = {} if retry_after_s is None else {"retry-after": f"{retry_after_s:.0f}"}
+        self.headers = {**after, **(headers or {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +96,7 @@ class Decisions:
         """Return whether a recent call was unanswered, so that requests do not wait for Headway now."""
         return now < self._away_until
 
-    def answered(self, model: str, status: int, body: bytes, retry_after: str | None, now: float) -> Route:
+    def answered(self, model: str, status: int, body: bytes, headers: Mapping[str, str], now: float) -> Route:
         """Return the decision in an answer of `/api/v1/route`, or a fallback; raise RejectedError for a rejection."""
         self._away_until = 0.0
         if status == 200:
@@ -89,8 +104,12 @@ class Decisions:
                 return self._decided(model, json.loads(body), now)
         # Rejections are final; 409 (the pool only observes) and server errors fail open, unless there is no engine.
         elif status != 409 and (status < 500 or b'"no_engine"' in body):
+            passed, after = (
+                {name: headers[name] for name in _PASSED_ON if name in headers},
+                headers.get("retry-after", ""),
+            )
             # Not a date, which HTTP allows as well (RFC 9110, §10.2.3).
-            raise RejectedError(status, body, float(retry_after) if retry_after and retry_after.isdigit() else None)
+            raise RejectedError(status, body, float(after) if after.isdigit() else None, passed)
         return self.fallback(model, "observes" if status == 409 else "error", now)
 
     def fallback(self, model: str, reason: str, now: float, among: Callable[[str], bool] = bool) -> Route:
@@ -125,12 +144,31 @@ class Decisions:
 
     def _decided(self, model: str, answer: Mapping[str, Any], now: float) -> Route:
         engine, body = answer["engine"], answer["body"]
-        headers = {"x-data-parallel-rank": str(engine["rank"])} if "rank" in engine else {}
+        # Clients may choose equal ids, and an engine's name of the request must be the only one.
+        headers = {_REQUEST_ID: str(answer["decision_id"])}
+        if "rank" in engine:
+            headers["x-data-parallel-rank"] = str(engine["rank"])
         route = Route(str(engine["url"]).rstrip("/"), str(answer["decision_id"]), body, headers)
         (self._salted.add if _SALT in body else self._salted.discard)(model)
         known = {url: at for url, at in self._known.get(model, {}).items() if now - at <= KNOWN_S}
         self._known[model] = {**known, route.engine_url: now}
         return route
+
+
+def forwarded(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return what a decision needs of a client's headers: its facts, key, and request id."""
+    # The HTTP client sends no other values.
+    headers = {name.lower(): value for name, value in headers.items() if value.isascii()}
+    facts = {name: headers[name] for name in CLIENT_HEADERS if name in headers}
+    authorization = headers.get("authorization") or (f"Bearer {key}" if (key := headers.get("x-api-key")) else "")
+    own = {"client-authorization": authorization, "client-request-id": headers.get(_REQUEST_ID, "")}
+    return {**facts, **{f"x-headway-{name}": value for name, value in own.items() if value}}
+
+
+def answer_headers(route: Route, headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers to add to the answer for a client that sent `headers`: the ids of decision and request."""
+    names = {_DECISION: route.decision_id, _REQUEST_ID: headers.get(_REQUEST_ID) or route.decision_id}
+    return {name: value for name, value in names.items() if value}
 
 
 def model_of(request: Mapping[str, Any]) -> str:

@@ -54,6 +54,7 @@ from gateway.contracts.request_batch import (
 from gateway.contracts.snapshot import encode_snapshot
 from gateway.contracts.stored_decision import StoredDecision
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
+from gateway.requests.caller_facts import DecisionCaller
 from gateway.server.http.request_head import new_id
 from gateway.server.http.sync_fast_path import KnownHead
 from gateway.server.process.tuning import settle_heap
@@ -92,7 +93,7 @@ class Gate:
         self.silent = SimpleNamespace(**dict(zip(_MOMENTS, silent, strict=True)))
         """The request's listeners without the recording one."""
         caller = authenticate(f"Bearer {API_KEY}".encode(), gateway, time.time())
-        self.admission = KnownHead(caller, gateway.snapshot)
+        self.admission = KnownHead((caller,), gateway.snapshot, DecisionCaller(caller, caller))
         self.rng = Random(5)
         self.groups = hash_groups()
 

@@ -18,6 +18,7 @@ console() {
   python3 -m venv /var/cache/console
   /var/cache/console/bin/pip install --quiet --no-cache-dir --require-hashes --only-binary :all: -r deploy/container/console.lock
   PATH="/var/cache/console/bin:$PATH"
+  export NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt
   npm ci --omit=dev --no-audit --no-fund --loglevel=error
   npm run --silent build
 }

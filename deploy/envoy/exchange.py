@@ -10,7 +10,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from envoy.config.core.v3 import base_pb2 as core
@@ -19,7 +19,7 @@ from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
 from google.protobuf.struct_pb2 import Struct
 
 from headway_client.clients import AsyncHeadway
-from headway_client.decisions import ENDPOINTS, OWNED_FIELDS, AnswerTail, RejectedError, Route, model_of
+from headway_client.decisions import ENDPOINTS, OWNED_FIELDS, AnswerTail, RejectedError, Route, answer_headers, model_of
 
 ENDPOINT = "x-gateway-destination-endpoint"
 SUBSET = "envoy.lb.subset_hint", f"{ENDPOINT}-subset"
@@ -27,7 +27,7 @@ SERVED = "envoy.lb", f"{ENDPOINT}-served"
 MAX_BODY = 8 << 20
 CHUNK = 62_000
 """Maximum bytes of a body per message, as in the reference implementation."""
-_OWNED_HEADERS = ("x-data-parallel-rank", "authorization", "accept-encoding")
+_OWNED_HEADERS = ("x-data-parallel-rank", "authorization", "x-api-key", "accept-encoding")
 BACKUPS = 2
 """Number of further endpoints that the proxy may try, in order."""
 
@@ -51,6 +51,7 @@ class PickerExchange:
         self._served = ""
         self._tail = AnswerTail()
         self._path = ""
+        self._sent: dict[str, str] = {}
         self._ended = False
         self._reporting: asyncio.Task[None] | None = None
 
@@ -70,7 +71,8 @@ class PickerExchange:
         part = getattr(message, kind)
         if kind == "request_headers":
             self._subset = _subset(message.metadata_context)
-            asked = _values(part).get(":path", "").partition("?")[0]
+            self._sent = _values(part)
+            asked = self._sent.get(":path", "").partition("?")[0]
             self._path = next((item for item in ENDPOINTS if asked.endswith(item)), "")
             self._echoes = message.protocol_config.response_body_mode == ProcessingMode.FULL_DUPLEX_STREAMED
             # A request without a body gets no body message, so its headers are answered at once.
@@ -107,7 +109,7 @@ class PickerExchange:
             self._route = route = await self._decide(request)
         except RejectedError as error:
             self._counts["rejected"] += 1
-            return [_immediate(error.status, error.body, error.retry_after_s)]
+            return [_immediate(error.status, error.body, error.headers)]
         self._counts["decided" if route.decision_id else "failed_open"] += 1
         # A fallback has no fields of its own, but a client's copies must not reach the engine either.
         if OWNED_FIELDS & request.keys() and not route.body:
@@ -117,7 +119,7 @@ class PickerExchange:
 
     async def _decide(self, request: dict[str, Any]) -> Route:
         """Return the decision, or a fallback if its engine is outside the allowed subset; raise RejectedError."""
-        route = await self._client.decide(request, path=self._path)
+        route = await self._client.decide(request, path=self._path, headers=self._sent)
         if self._allows(route.engine_url):
             return route
         model = model_of(request)
@@ -151,7 +153,10 @@ class PickerExchange:
             self._status = int(_values(part).get(":status", "0"))
             self._served = _value(metadata, *SERVED) or ""
             self._seen(b"", ends=part.end_of_stream)
-            return [ext_proc.ProcessingResponse(response_headers=ext_proc.HeadersResponse())]
+            ids = answer_headers(self._route, self._sent) if self._route is not None else {}
+            mutation = ext_proc.HeaderMutation(set_headers=[_header(name, value) for name, value in ids.items()])
+            common = ext_proc.CommonResponse(header_mutation=mutation)
+            return [ext_proc.ProcessingResponse(response_headers=ext_proc.HeadersResponse(response=common))]
         if kind == "response_body":
             self._seen(part.body, ends=part.end_of_stream)
             if self._echoes:
@@ -219,11 +224,9 @@ def _pieces(body: bytes, *, ends: bool, answer: bool = False) -> Iterator[Reply]
         )
 
 
-def _immediate(status: int, body: bytes, retry_after_s: float | None = None) -> Reply:
-    headers = [_header("content-type", "application/json")]
-    if retry_after_s is not None:
-        headers.append(_header("retry-after", f"{retry_after_s:.0f}"))
-    mutation = ext_proc.HeaderMutation(set_headers=headers)
+def _immediate(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Reply:
+    sent = {"content-type": "application/json", **(headers or {})}
+    mutation = ext_proc.HeaderMutation(set_headers=[_header(name, value) for name, value in sent.items()])
     return ext_proc.ProcessingResponse(
         immediate_response=ext_proc.ImmediateResponse(status={"code": status}, headers=mutation, body=body)
     )

@@ -76,7 +76,9 @@ class Picker(ext_proc_grpc.ExternalProcessorServicer):  # type: ignore[misc]
 @asynccontextmanager
 async def served(settings: PickerSettings) -> AsyncIterator[tuple[Picker, int]]:
     """Serve until the block ends; yield the picker and its port."""
-    client = AsyncHeadway(settings.url, settings.api_key, engines=settings.engines, late_s=settings.late_s)
+    client = AsyncHeadway(
+        settings.url, settings.api_key, engines=settings.engines, late_s=settings.late_s, door="envoy"
+    )
     picker, checks, server = Picker(client), health.aio.HealthServicer(), grpc.aio.server(options=_limits())
     ext_proc_grpc.add_ExternalProcessorServicer_to_server(picker, server)
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)

@@ -19,9 +19,36 @@ local OWNED = { "cache_salt", "rid", "kv_transfer_params", "ec_transfer_params",
                 "session_params", "input_ids", "custom_logit_processor", "logits_processors", "kv_cache_report_mode" }
 local HEADERS = { ["authorization"] = { "Bearer " .. KEY }, ["content-type"] = { "application/json" } }
 
-local function headers_for(path) -- how the body is to be read
-    return { ["authorization"] = HEADERS["authorization"], ["content-type"] = HEADERS["content-type"],
-             ["x-original-uri"] = { path } }
+-- What a client states about itself (docs/requests.md).
+local CLIENT = {
+    "x-session-id", "x-parent-session-id", "x-dynamo-session-id", "x-dynamo-parent-session-id",
+    "x-claude-code-session-id", "x-claude-code-parent-agent-id", "x-claude-code-agent-id", "session-id",
+    "x-codex-parent-thread-id", "thread-id", "x-session-affinity", "x-agent", "x-workflow-id",
+    "x-headway-slo-class", "x-llm-d-inference-objective", "x-gateway-inference-objective", "x-headway-ttft-slo-ms",
+    "x-llm-d-slo-ttft-ms", "x-sgl-ttft-slo-ms", "x-headway-tpot-slo-ms", "x-llm-d-slo-tpot-ms",
+    "x-headway-cache-hint", "traceparent", "tracestate" }
+-- What the client gets of a rejection.
+local PASSED_ON = { "retry-after", "www-authenticate", "x-llm-d-request-dropped-reason" }
+
+local function first(headers, name)
+    return (headers[name] or {})[0]
+end
+
+local function headers_for(txn) -- how the body is to be read, and for whom
+    local client, sent = txn.http:req_get_headers(), { ["x-original-uri"] = { txn.sf:path() }, ["x-headway-door"] = { "haproxy" } }
+    for name, values in pairs(HEADERS) do sent[name] = values end
+    for _, name in ipairs(CLIENT) do
+        local value = first(client, name)
+        if value then sent[name] = { value } end
+    end
+    local key = first(client, "x-api-key")
+    local authorization, id = first(client, "authorization") or (key and "Bearer " .. key), first(client, "x-request-id")
+    if authorization then sent["x-headway-client-authorization"] = { authorization } end
+    if id and #id <= 128 and id:find("^[!-~]+$") then
+        sent["x-headway-client-request-id"] = { id }
+        txn:set_var("txn.headway_request_id", id)
+    end
+    return sent
 end
 
 local known = {}   -- model -> { newest = seconds, engines = { address -> seconds }, salted = boolean }
@@ -85,17 +112,22 @@ local function tell(course, verb, body)
     end
 end
 
-local function answer(txn, status, body, retry_after)
+local function answer(txn, status, body, headers)
     local reply = txn:reply({ status = status, body = body })
     reply:add_header("content-type", "application/json")
-    if retry_after then reply:add_header("retry-after", retry_after) end
+    for name, value in pairs(headers) do reply:add_header(name, value) end
     txn:done(reply)
+end
+
+local function name_decision(txn, id)
+    txn:set_var("txn.headway_decision_id", id)
+    if not txn:get_var("txn.headway_request_id") then txn:set_var("txn.headway_request_id", id) end
 end
 
 local function reject(txn, status, code, message, retry_after)
     requests.unavailable = requests.unavailable + 1
     answer(txn, status, '{"error":{"message":"' .. message .. '","type":"server_error","code":"' .. code ..
-        '","param":null}}', retry_after)
+        '","param":null}}', { ["retry-after"] = retry_after })
 end
 
 local function send_to(txn, url)
@@ -148,6 +180,7 @@ local function decided(txn, model, body)
     end
     requests.decided = requests.decided + 1
     txn:set_var("txn.headway_decision", id)
+    name_decision(txn, id)
     local rank = engine:match('"rank":(%d+)')
     if rank then txn:set_var("txn.headway_rank", rank) end
     send_to(txn, url)
@@ -170,7 +203,7 @@ local function decide(txn)
     if txn.f:nbsrv(BACKEND) == 0 then return fail_open(txn, model, "down") end
     if now() < away_until then return fail_open(txn, model, "away") end
     local reply = core.httpclient():post({ url = URL .. "/api/v1/route?wait=false", body = body, timeout = LATE_MS,
-                                           headers = headers_for(txn.sf:path()) })
+                                           headers = headers_for(txn) })
     local status = reply and reply.status or 0
     local said = reply and reply.body or ""
     if status == 200 then return decided(txn, model, said) end
@@ -182,7 +215,10 @@ local function decide(txn)
     end
     if status < 500 or said:find('"no_engine"', 1, true) then
         requests.rejected = requests.rejected + 1
-        return answer(txn, status, said, (reply.headers["retry-after"] or {})[0])
+        local id, passed = first(reply.headers, "x-headway-decision"), {}
+        for _, name in ipairs(PASSED_ON) do passed[name] = first(reply.headers, name) end
+        if id then name_decision(txn, id) end
+        return answer(txn, status, said, passed)
     end
     fail_open(txn, model, "error")
 end

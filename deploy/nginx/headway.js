@@ -78,7 +78,8 @@ function forward(r, body, ours, location) {
 
 function reject(r, reply) {
     r.variables.headway_outcome = 'rejected';
-    ['Retry-After', 'Content-Type', 'WWW-Authenticate'].forEach((name) => {
+    r.variables.headway_decision = reply.headersOut['X-Headway-Decision'] || '';
+    ['Retry-After', 'Content-Type', 'WWW-Authenticate', 'X-Llm-D-Request-Dropped-Reason'].forEach((name) => {
         if (reply.headersOut[name]) {
             r.headersOut[name] = reply.headersOut[name];
         }

@@ -21,6 +21,10 @@ INFER = "infer"
 """Scope of /v1: inference through the proxy."""
 ROUTE = "route"
 """Scope of the decision API: routes and their feedback."""
+FORWARD = "forward"
+"""Scope of trusted proxies, which decide on behalf of the API keys that their clients send."""
+CLIENT_AUTHORIZATION = b"x-headway-client-authorization"
+"""The header in which such a proxy forwards the Authorization header of its client."""
 
 
 MANAGE = "manage"
@@ -97,6 +101,24 @@ def authenticate(authorization: bytes | None, directory: KeyDirectory, unix_now:
     if has_expired(entry, unix_now):
         raise UnauthenticatedError("expired_api_key", "This API key has expired; create a new one in the console.")
     return entry
+
+
+def decides_for(
+    headers: Mapping[bytes, bytes], key: ApiKeyEntry, directory: KeyDirectory, unix_now: float, *scopes: str
+) -> ApiKeyEntry:
+    """Return the key whose limits and rights apply: the client's if a trusted proxy forwards one, else `key` itself.
+
+    A proxy whose key lacks these scopes and has only `forward` needs a client's key for each request. From all other
+    callers, the header has no effect. Raise UnauthenticatedError or OutOfScopeError, as the gateway's own proxy does.
+    """
+    if FORWARD in key.scopes:
+        client = headers.get(CLIENT_AUTHORIZATION)
+        if client is not None or not any(scope in key.scopes for scope in scopes):
+            entry = authenticate(client, directory, unix_now)
+            require_scope(entry, INFER)
+            return entry
+    require_scope(key, *scopes)
+    return key
 
 
 def has_expired(key: ApiKeyEntry, unix_now: float) -> bool:

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from gateway.access.authentication import FORWARD
 from gateway.api.untracked_requests import ReportingKeys
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.peers.links.peer_calls import PeerCalls
@@ -69,12 +70,12 @@ class FeedbackApi:
         decision_id, _, verb = subject.partition("/")
         if verb not in VERBS:
             raise ApiError(404, f"Unknown call; use {', '.join(VERBS)}.", "not_found")
-        record = self._lifecycle.recent.find(decision_id, caller.tenant_id)
-        if record is None:
+        record = self._lifecycle.recent.get(decision_id)
+        if record is None or caller.tenant_id not in (record.tenant_id, record.reporting_tenant):
             raise unknown_decision()
         self._reporting.reported(caller.key_id, now)
-        if record.proxied:
-            # The gateway's own observations take precedence over the caller's.
+        if record.proxied or (record.reporting_tenant and FORWARD not in caller.scopes):
+            # What the gateway or its trusted proxy observes takes precedence over the caller's word.
             pass
         elif verb == "handed_over":
             self._lifecycle.handed_over(record, now, self._report(record, body).cached_tokens)

@@ -29,6 +29,7 @@ from gateway.api.route_api import unknown_model
 from gateway.api.route_request import RouteRequest
 from gateway.contracts.key_source import HASHES
 from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.requests.caller_facts import NO_FACTS, with_fields
 from gateway.requests.gateway_request import GatewayRequest, gateway_request, with_prompt
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys, least_tokens
@@ -142,7 +143,6 @@ class ObserveApi:
     def _request(pool: LivePool, caller: ApiKeyEntry, observed: Observation, decision_id: str) -> GatewayRequest:
         asked = observed.request
         return gateway_request(
-            pool.entry, None, decision_id, caller.tenant_id, 0.0, asked.ttft_slo_s, asked.max_tokens or 0,
-            asked.session_id or "", asked.priority, asked.tpot_slo_s, asked.slo_class or "", caller.slo_class,
+            pool.entry, None, decision_id, caller, 0.0, with_fields(NO_FACTS, asked), asked.max_tokens or 0,
             witness=witness_of(caller, pool), model=asked.model, adapter=pool.names.lora(asked.model),
         )  # fmt: skip

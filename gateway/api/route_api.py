@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Coroutine
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -31,11 +31,10 @@ from gateway.peers.links.request_claims import PENDING, RECALL, RECALL_S
 from gateway.pools.pool.recent_decisions import DecisionRecord
 from gateway.pools.pool.service import reject_if_observing
 from gateway.requests.affinity import affinity_of
-from gateway.requests.agents import session_of_agent
+from gateway.requests.caller_facts import API, CallerFacts, DecisionCaller, with_fields
 from gateway.requests.formats.prompt import Prompt
 from gateway.requests.gateway_request import GatewayRequest, gateway_request
 from gateway.requests.lifecycle import RequestLifecycle
-from gateway.requests.priority_ceiling import allowed_priority
 from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys, needs_tokenizer
 from gateway.server.http.http_exchange import Exchange, while_connected
 from gateway.server.http.openai_error import ApiError
@@ -80,13 +79,31 @@ class RouteAnswer(msgspec.Struct, frozen=True, gc=False):
     pair: RoutePair | msgspec.UnsetType = msgspec.UNSET
 
 
+class DecisionTraces(Protocol):
+    """Traces decisions (gateway.proxy.reported_spans)."""
+
+    def begin(self, decision_id: str, caller: DecisionCaller, pool: LivePool, arrived_s: float) -> None:
+        """Begin the spans of one request, which a listener ends."""
+        ...
+
+    def abandon(self, decision_id: str) -> None:
+        """End the spans of a request that got no decision."""
+        ...
+
+
 class RouteApi:
     """Chooses engines for callers, and stores the answers of named requests for repeated calls."""
 
     def __init__(
-        self, gateway: Gateway, lifecycle: RequestLifecycle, prompt_keys: PromptKeys, reporting: ReportingKeys
+        self,
+        gateway: Gateway,
+        lifecycle: RequestLifecycle,
+        prompt_keys: PromptKeys,
+        reporting: ReportingKeys,
+        traces: DecisionTraces | None = None,
     ) -> None:
         self._gateway = gateway
+        self._traces = traces
         self._lifecycle = lifecycle
         self._prompt_keys = prompt_keys
         self._reporting = reporting
@@ -95,7 +112,7 @@ class RouteApi:
         self._repeated: RepeatedRequests[RouteAnswer] = RepeatedRequests()
         gateway.peers.serve(RECALL, self._recall)
 
-    async def route(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
+    async def route(self, exchange: Exchange, caller: DecisionCaller) -> None:
         """Serve `POST /api/v1/route`."""
         arrived_s = monotonic()
         asked = await read(await exchange.body(), endpoint_of(exchange.head.headers.get(ORIGINAL_PATH, b"")))
@@ -104,7 +121,7 @@ class RouteApi:
         head = exchange.head
         if head.given:
             made = functools.partial(self._one, exchange, caller, asked, self._gateway.new_id(), arrived_s)
-            answer = await self._once(caller, head.request_id, made)
+            answer = await self._once(caller.key, head.request_id, made)
         else:
             answer = await self._one(exchange, caller, asked, head.request_id, arrived_s)
         exchange.decision_id = answer.decision_id
@@ -112,7 +129,7 @@ class RouteApi:
 
     def at_once(self, admission: KnownHead, body: bytes, decision_id: str, arrived_s: float) -> bytes | None:
         """Return the answer to a request that does not have to wait, None if `route` must serve it."""
-        caller = admission.caller
+        caller: DecisionCaller = admission.caller
         endpoint, texts = endpoint_of(admission.original_path), self._gateway.has_approximate_pool
         asked = read_at_once(body, endpoint, waits=admission.waits, texts=texts)
         if asked is None:
@@ -124,7 +141,7 @@ class RouteApi:
         prompt = prompt_of(asked)
         if needs_tokenizer(pool, prompt):
             return None
-        work = self._decide(pool, caller, asked, prompt, decision_id, arrived_s, "")
+        work = self._decide(pool, caller, asked, prompt, decision_id, arrived_s)
         try:
             work.send(None)
         except StopIteration as done:
@@ -133,33 +150,33 @@ class RouteApi:
         work.close()
         return None
 
-    async def batch(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
+    async def batch(self, exchange: Exchange, caller: DecisionCaller) -> None:
         """Serve `POST /api/v1/route/batch`: a list, or an object with `requests`. Entries fail independently."""
         arrived_s = monotonic()
         asked = await read_batch(await exchange.body())
-        self._gateway.key_quotas.spend(caller, arrived_s, len(asked))
+        self._gateway.key_quotas.spend(caller.key, arrived_s, len(asked))
         head = exchange.head
         made = [self._entry(caller, entry, arrived_s, head, f"{head.request_id}/{n}") for n, entry in enumerate(asked)]
         answers = await while_connected(exchange, _together(made), self._undo_all)
         await exchange.answer(200, _encode({"decisions": answers}))
 
     async def _entry(
-        self, caller: ApiKeyEntry, asked: RouteRequest, arrived_s: float, head: RequestHead, name: str
+        self, caller: DecisionCaller, asked: RouteRequest, arrived_s: float, head: RequestHead, name: str
     ) -> RouteAnswer | msgspec.Raw:
         def make() -> Coroutine[Any, Any, RouteAnswer]:
             pool, decision_id = self._known_pool(caller, asked, arrived_s), self._gateway.new_id()
-            return self._decide(pool, caller, asked, prompt_of(asked), decision_id, arrived_s, head.client_request_id)
+            return self._decide(pool, caller, asked, prompt_of(asked), decision_id, arrived_s)
 
         try:
-            return await (self._once(caller, name, make) if head.given else make())
+            return await (self._once(caller.key, name, make) if head.given else make())
         except ApiError as error:
             return msgspec.Raw(error.body)
 
-    async def once(self, exchange: Exchange, caller: ApiKeyEntry, asked: RouteRequest, name: str) -> RouteAnswer:
+    async def once(self, exchange: Exchange, caller: DecisionCaller, asked: RouteRequest, name: str) -> RouteAnswer:
         """Return the decision for a request; if it has a `name`, the first decision under this name."""
         decision_id = self._gateway.new_id()
         make = functools.partial(self._one, exchange, caller, asked, decision_id, monotonic())
-        return await self._once(caller, name, make) if name else await make()
+        return await self._once(caller.key, name, make) if name else await make()
 
     async def named(self, caller: ApiKeyEntry, name: str) -> RouteAnswer | None:
         """Return the recent decision under this name at any gateway, None if there is none."""
@@ -189,12 +206,11 @@ class RouteApi:
         return b"" if answer is None else _encode(answer)
 
     async def _one(
-        self, exchange: Exchange, caller: ApiKeyEntry, asked: RouteRequest, decision_id: str, arrived_s: float
+        self, exchange: Exchange, caller: DecisionCaller, asked: RouteRequest, decision_id: str, arrived_s: float
     ) -> RouteAnswer:
         exchange.decision_id = decision_id
         pool = self._known_pool(caller, asked, arrived_s)
-        prompt, client_request_id = prompt_of(asked), exchange.head.client_request_id
-        work = self._decide(pool, caller, asked, prompt, decision_id, arrived_s, client_request_id)
+        work = self._decide(pool, caller, asked, prompt_of(asked), decision_id, arrived_s)
         # Neither a tokenizer nor the queue is awaited, so there is no time in which the client could leave.
         if not asked.wait and (asked.block_hashes is not None or asked.token_ids is not None):
             return await work
@@ -203,47 +219,53 @@ class RouteApi:
     async def _decide(
         self,
         pool: LivePool,
-        caller: ApiKeyEntry,
+        caller: DecisionCaller,
         asked: RouteRequest,
         prompt: Prompt,
         decision_id: str,
         arrived_s: float,
-        client_request_id: str,
     ) -> RouteAnswer:
+        key, facts = caller.key, with_fields(caller.facts, asked)
         if pool.lag.late:
             # Before the prompt is tokenized, which a late gateway would only do in vain.
-            unread = self._request(pool, caller, asked, decision_id, arrived_s, None, client_request_id)
+            unread = self._request(pool, caller, facts, asked, decision_id, arrived_s)
             self._lifecycle.reject_if_late(pool, unread)
-        domain = pool.domains.of(caller.tenant_id, asked.cache_salt)
+        domain = pool.domains.of(key.tenant_id, asked.cache_salt)
         lora = pool.names.lora(self._gateway.services.model_in(pool, asked.model))
-        keyed = await self._prompt_keys.keys(pool, domain, prompt, caller.tenant_id, lora)
-        request = self._request(pool, caller, asked, decision_id, arrived_s, keyed, client_request_id)
-        quotas = self._gateway.key_quotas
-        quotas.enter(caller, decision_id, arrived_s)
+        keyed = await self._prompt_keys.keys(pool, domain, prompt, key.tenant_id, lora)
+        request = self._request(pool, caller, facts, asked, decision_id, arrived_s, keyed)
+        quotas, traces = self._gateway.key_quotas, self._traces
+        quotas.enter(key, decision_id, arrived_s)
+        if traces is not None:
+            traces.begin(decision_id, caller, pool, arrived_s)
         try:
             record = await self._lifecycle.place(pool, request, hold=asked.wait)
-            held_s = self._held_s(pool, caller, record, request)
-            answer = self._answer(pool, caller, record, asked, held_s)
+            held_s = self._held_s(pool, key, record, request)
+            answer = self._answer(pool, key, record, asked, held_s)
         except BaseException:
             # Cancelled or failed: there is no answer, so no report will ever release the key's slot.
             quotas.release(decision_id)
+            if traces is not None:
+                traces.abandon(decision_id)
             raise
-        if caller.max_in_flight is not None:
+        if key.max_in_flight is not None:
             quotas.end_by(decision_id, monotonic() + _slot_s(pool, request, held_s))
         return answer
 
-    def _known_pool(self, caller: ApiKeyEntry, asked: RouteRequest, arrived_s: float) -> LivePool:
+    def _known_pool(self, caller: DecisionCaller, asked: RouteRequest, arrived_s: float) -> LivePool:
         pool = self._pool(caller, asked, arrived_s)
         if pool is None:
             raise unknown_model()
         reject_if_observing(pool)
         return pool
 
-    def _pool(self, caller: ApiKeyEntry, asked: RouteRequest, arrived_s: float) -> LivePool | None:
-        service = self._gateway.service_for(caller, asked.model)
+    def _pool(self, caller: DecisionCaller, asked: RouteRequest, arrived_s: float) -> LivePool | None:
+        service = self._gateway.service_for(caller.key, asked.model)
         if service is None:
             return None
-        return service.choose(lambda: affinity_of(_session(asked), prompt_of(asked)), arrived_s)
+        return service.choose(
+            lambda: affinity_of(with_fields(caller.facts, asked).conversation, prompt_of(asked)), arrived_s
+        )
 
     def _held_s(self, pool: LivePool, caller: ApiKeyEntry, record: DecisionRecord, request: GatewayRequest) -> float:
         """Return how long the engine stays reserved. If the caller will not report the request, schedule its end."""
@@ -260,12 +282,12 @@ class RouteApi:
     def _request(
         self,
         pool: LivePool,
-        caller: ApiKeyEntry,
+        caller: DecisionCaller,
+        facts: CallerFacts,
         asked: RouteRequest,
         decision_id: str,
         arrived_s: float,
         keyed: KeyedPrompt | None = None,
-        client_request_id: str = "",
     ) -> GatewayRequest:
         model = self._gateway.services.model_in(pool, asked.model)
         # By position, and computed only where it matters: each decision runs this code.
@@ -273,24 +295,16 @@ class RouteApi:
             pool.entry,
             keyed,
             decision_id,
-            caller.tenant_id,
+            caller.key,
             arrived_s,
-            asked.ttft_slo_s,
+            facts,
             asked.max_tokens or 0,
-            _session(asked),
-            asked.priority if asked.priority is None else allowed_priority(caller, asked.priority),
-            asked.tpot_slo_s,
-            asked.slo_class or "",
-            caller.slo_class,
-            self._reporting.reports(caller.key_id, arrived_s),
-            False,
-            "" if pool.one_tenant else witness_of(caller, pool),
-            asked.comparable,
-            asked.agent,
-            asked.workflow_id,
             asked.sequences,
-            None,
-            client_request_id,
+            "" if pool.one_tenant else witness_of(caller.key, pool),
+            asked.comparable,
+            self._reporting.reports(caller.reporter.key_id, arrived_s),
+            facts.door or API,
+            caller.reporting_tenant,
             model,
             pool.names.lora(model),
         )
@@ -386,7 +400,3 @@ async def _together(made: list[Coroutine[Any, Any, RouteAnswer | msgspec.Raw]]) 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(item) for item in made]
     return [task.result() for task in tasks]
-
-
-def _session(asked: RouteRequest) -> str:
-    return asked.session_id or session_of_agent(asked.agent, asked.workflow_id)

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 from typing_extensions import override
 
-from gateway.requests.agents import MAX_AGENT, MAX_WORKFLOW
+from gateway.requests.caller_facts import CallerFields
 from gateway.requests.formats.endpoints import BY_PATH, Endpoint
 from gateway.requests.formats.handoff_bodies import PREFILL_FRAGMENT, TRANSFER
 from gateway.requests.formats.owned_fields import is_comparable, reject_owned
@@ -35,7 +35,6 @@ from gateway.server.http.json_body import (
     typed,
 )
 from gateway.server.http.large_body import SMALL_BYTES
-from routing.policy.admission_document import ClassName
 from routing.values.engine_pair import DecodeCandidate, EnginePair
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=256)]
 Tokens = Annotated[int, Meta(ge=0, le=100_000_000)]
 
 
-class RouteRequest(msgspec.Struct, kw_only=True, gc=False):
+class RouteRequest(CallerFields, kw_only=True, gc=False):
     """One routing request. Exactly one of messages, prompt, token_ids and block_hashes describes the prompt.
 
     Unknown fields are ignored, so that a proxy can send a complete chat or completion body.
@@ -75,16 +74,8 @@ class RouteRequest(msgspec.Struct, kw_only=True, gc=False):
     block_hashes: Annotated[list[Annotated[int, Meta(ge=-(2**63))]], Meta(max_length=MAX_HASHES)] | None = None
     prompt_tokens: Tokens | None = None
     max_tokens: Tokens | None = None
-    ttft_slo_s: Annotated[float, Meta(gt=0, le=3600)] | None = None
-    tpot_slo_s: Annotated[float, Meta(gt=0, le=60)] | None = None
-    slo_class: ClassName | None = None
-    session_id: Annotated[str, Meta(max_length=256)] | None = None
-    priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
     cache_salt: Annotated[str, Meta(max_length=1024)] | None = None
     """Separates the prompt from the tenant's other prompts. The answer's body has the salt for the engine."""
-    agent: Annotated[str, Meta(max_length=MAX_AGENT)] = ""
-    """The calling agent. With the workflow of the call, it predicts the next agents."""
-    workflow_id: Annotated[str, Meta(max_length=MAX_WORKFLOW)] = ""
     comparable: bool = True
     """False: the engine's reported hits do not match the prompt's cached blocks and are not compared with the index.
     Fields such as prompt_logprobs and echo have the same effect.
@@ -121,6 +112,7 @@ _PROMPT_FIELDS = frozenset((
 ))  # fmt: skip
 _NOT_FLAT = (
     "messages", "prompt", "prompt_embeds", "truncate_prompt_tokens", "media_io_kwargs", "mm_processor_kwargs",
+    "prompt_cache_key", "user", "metadata",
 )  # fmt: skip
 """Known fields whose values need further decoding."""
 _LAX: Mapping[str, Callable[[object], int | None]] = {

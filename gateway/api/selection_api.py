@@ -17,6 +17,7 @@ from gateway.api.route_api import RouteAnswer, RouteApi, unknown_model
 from gateway.api.route_request import MAX_HASHES, RouteRequest, Tokens, reject_nul_names
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.contracts.worker_ids import worker_id
+from gateway.requests.caller_facts import DecisionCaller
 from gateway.server.http.http_exchange import Exchange
 from gateway.server.http.json_body import BadBodyError, decode_object, decode_object_in_turns, reject_nul_name, typed
 from gateway.server.http.openai_error import ApiError
@@ -60,7 +61,7 @@ class SelectionApi:
         self._route_api = route_api
         self._feedback = feedback
 
-    async def select(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
+    async def select(self, exchange: Exchange, caller: DecisionCaller) -> None:
         """Serve `POST /select` and `POST /select_and_reserve`: choose an engine and reserve it."""
         body = await decode_object_in_turns(await exchange.body())
         # Long lists come as arrays, which are checked already.

@@ -54,6 +54,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     hop: Hop | None = None
     """The request's hop to or from another region."""
     hop_reason_words: str = ""
+    door: str = ""
+    """How the request came: proxy, api, nginx, haproxy, envoy, or client; empty: observed."""
     service: ServiceStory | None = None
     """Pools that were tried, and the provider that answered; null: the request named no service."""
 
@@ -89,5 +91,6 @@ def explanation(record: StoredDecision, names: Mapping[str, str]) -> Explanation
         advisory=record.advisory,
         hop=record.hop,
         hop_reason_words=reasons.words(record.hop.reason) if record.hop is not None else "",
+        door=record.door,
         service=record.service,
     )

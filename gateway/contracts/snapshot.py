@@ -141,7 +141,9 @@ class ApiKeyEntry(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
     """Unix seconds; None: never."""
     scopes: tuple[str, ...] = ("infer", "route")
-    """Paths that the key permits: infer (/v1) and route (/api/v1/route and related paths)."""
+    """Paths that the key permits: infer (/v1) and route (/api/v1/route and related paths). forward: decisions by other
+    keys, those of a proxy's clients.
+    """
     rate_per_min: int | None = None
     """Requests per minute at each gateway; None: no limit."""
     max_in_flight: int | None = None

@@ -22,6 +22,11 @@ UNANSWERED = "unanswered"
 """Outcome of a request whose end was not reported before its reservation expired."""
 RUNNING = "running"
 """Outcome of a request that has not ended. Such a record is sent but not stored."""
+DOOR_NAMES = {
+    "proxy": "Headway's proxy", "api": "the decision API", "nginx": "nginx", "haproxy": "HAProxy", "envoy": "Envoy",
+    "client": "the Python client",
+}  # fmt: skip
+"""StoredDecision.door in words."""
 DIGESTS = "digests of names in records"
 """Purpose from which the `session_digest` key is derived (kvstore.keys.keyring)."""
 
@@ -130,6 +135,10 @@ class StoredDecision(TrafficRow, frozen=True, gc=False, array_like=False, omit_d
     """The client's X-Request-Id; empty: not sent."""
     asked_model: str = ""
     """The requested alias or LoRA adapter; empty: the served model."""
+    door: str = ""
+    """How the request came: proxy, api, nginx, haproxy, envoy, or client; empty: observed, or an older record."""
+    parent_session: str = ""
+    """Keyed digest of the session whose agent started this one; empty: none."""
     service: ServiceStory | None = None
     """None: the request named no service."""
 

@@ -9,6 +9,7 @@ import msgspec
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.peers.regions.forward_server import ForwardedCall
 from gateway.pools.services.named_service import NamedService
+from gateway.requests.caller_facts import CallerFacts
 from gateway.requests.formats.audio_form import read_form
 from gateway.requests.formats.endpoints import Endpoint
 from gateway.server.http.http_exchange import Exchange
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from gateway.proxy.request_spans import RequestSpans
     from gateway.requests.formats.prompt import Prompt
     from gateway.requests.gateway_request import GatewayRequest
-    from kvstore.transfer.frames import CacheHint
 
 
 class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +39,8 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
     held: HeldBody | None = None
     """Media held apart from `body`, which has their names instead; None: none."""
     body: dict[str, Any]
+    facts: CallerFacts
+    """The caller's facts in headers and body."""
     arrived_s: float
     """Monotonic time of the first contact."""
     forwarded: ForwardedCall | None = None
@@ -71,7 +73,6 @@ class RoutedCall(msgspec.Struct, kw_only=True):
     prompt: Prompt
     domain: str
     """Isolation domain of the prompt's blocks; empty: shared."""
-    hint: CacheHint
     record: DecisionRecord | None = None
     retried: bool = False
     """Whether it has used the retry budget."""

@@ -96,8 +96,8 @@ class EngineAnswer:
             self._connection.pass_on(self)
             if not (stream.begun or stream.error is not None):
                 await self._end_of_stream()
-            if self._failure is not None and not self._first:
-                raise self._failure
+            if not self._first:
+                self._raise_failure()
             if stream.error is not None:
                 self._take_error(stream.error)
             elif not stream.begun:
@@ -125,8 +125,18 @@ class EngineAnswer:
         progress.chunks += 1
         self._client, self._progress = client, progress
         await client.until(self._end_of_stream())
-        if self._failure is not None:
-            raise self._failure
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        """Raise what ended the answer early, if anything did."""
+        failure, self._failure = self._failure, None
+        if failure is None:
+            return
+        try:
+            raise failure
+        finally:
+            # A kept error would keep, by its traceback, the request until a garbage collection.
+            del failure
 
     def _end_of_stream(self) -> asyncio.Future[None]:
         """Return a future that is set at the end, or earlier at the first content if no client has it yet."""
@@ -169,10 +179,11 @@ class EngineAnswer:
         if len(self._first) > MAX_HELD_BYTES:
             self._connection.pause()
 
-    def end(self, error: ConnectionBrokenError | None) -> None:
+    def end(self, broken: str | None) -> None:
         """Take the end of the answer."""
         self._ended = True
-        self._failure = self._failure or error
+        if broken is not None:
+            self._failure = self._failure or ConnectionBrokenError(broken)
         self._wake()
 
     def _wake(self) -> None:

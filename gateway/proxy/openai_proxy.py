@@ -32,10 +32,10 @@ from gateway.proxy.forwarded_request import ForwardedRequest, forwarded_request
 from gateway.proxy.handoff import Handoff
 from gateway.proxy.provider_relay import ProviderRelay
 from gateway.proxy.region_relay import RegionRelay
-from gateway.proxy.request_fields import own_salt, priority_of, request_of, session_of
+from gateway.proxy.request_fields import own_salt, request_of
 from gateway.proxy.service_overflow import ServiceOverflow
 from gateway.requests.affinity import affinity_of
-from gateway.requests.cache_hint import cache_hint, pin_s
+from gateway.requests.caller_facts import facts_of, pin_s
 from gateway.requests.formats.endpoints import BY_PATH
 from gateway.requests.formats.owned_fields import reject_owned
 from gateway.requests.formats.prompt import ChatPrompt, Prompt
@@ -104,13 +104,14 @@ class Proxy:
         original = await exchange.body()
         body, held = await read_body(endpoint, original, exchange)
         reject_owned(body)
+        facts = facts_of(exchange.head.headers, body)
         # The edge's id is the request's only id, unless the client chose it: clients may choose alike.
         decision_id = self._gateway.new_id() if exchange.head.given else exchange.head.request_id
         decision_id = forwarded.head.decision_id if forwarded is not None else decision_id
 
         def affinity() -> bytes:
             prompt = endpoint.prompt(body) if endpoint.routed else None
-            return affinity_of(session_of(body, exchange.head.headers), prompt) or decision_id.encode()
+            return affinity_of(facts.conversation, prompt) or decision_id.encode()
 
         service = self._service(caller, body, forwarded)
         pool = service.choose(affinity, monotonic())
@@ -126,6 +127,7 @@ class Proxy:
                 original=original,
                 held=held,
                 body=body,
+                facts=facts,
                 arrived_s=arrived_s,
                 forwarded=forwarded,
                 spans=spans,
@@ -157,7 +159,7 @@ class Proxy:
         exchange.decision_id = call.decision_id
         asked = request_of(call, pool, hop)
         self._lifecycle.reject_if_late(pool, asked)
-        prompt, hint = call.endpoint.prompt(body), cache_hint(exchange.head.headers, body)
+        prompt = call.endpoint.prompt(body)
         domain = pool.domains.of(call.caller.tenant_id, own_salt(body))
         if domain and call.endpoint.is_form:
             # Engines take no salt in a form, and some keep the audio's blocks by its content.
@@ -171,7 +173,7 @@ class Proxy:
             held=call.held,
             request_id=call.decision_id,
             salt=domain,
-            priority=priority_of(call),
+            priority=asked.priority if call.facts.priority is not None else None,
             shows_hits=may_see_hits(call.caller, pool, salted=bool(domain)),
             max_tokens=max(0, asked.max_output_tokens),
             media_names=_media_names(pool, domain, prompt),
@@ -179,7 +181,7 @@ class Proxy:
         )
         if request.streams and hop is None:
             exchange.comment_while_waiting(self._settings.comment_s, call.endpoint.errors.as_event)
-        return RoutedCall(call=call, pool=pool, asked=asked, request=request, prompt=prompt, domain=domain, hint=hint)
+        return RoutedCall(call=call, pool=pool, asked=asked, request=request, prompt=prompt, domain=domain)
 
     async def _pass_on(self, call: ApiCall, pool: LivePool) -> None:
         """Serve a request that any engine can serve; raise BadBodyError if its prompt is invalid."""
@@ -286,7 +288,7 @@ class Proxy:
         lora = pool.names.lora(call.body["model"])
         keyed = await self._prompt_keys.keys(pool, routed.domain, routed.prompt, asked.tenant_id, lora)
         routed.asked = with_prompt(pool.entry, asked, keyed)
-        routed.request = _with_order(pool, routed.asked, keyed, routed.request, routed.hint)
+        routed.request = _with_order(pool, routed.asked, keyed, routed.request, call.facts.cache_hint)
 
     async def _forward(self, routed: RoutedCall, record: DecisionRecord, elsewhere: Elsewhere) -> bool:
         """Relay the other region's answer. Return False if the region did not take the request."""
@@ -380,13 +382,14 @@ class Proxy:
         )
 
     def _give_up(self, record: DecisionRecord, failure: AttemptFailure, *, spare: bool = False) -> NoReturn:
-        error: ApiError = failure.as_error()
         if spare and failure.kind in OVERFLOWING and not failure.final:
             # No engine has begun to work on it, so the rest of its service may.
             self._retry(record, failure)
-            raise PoolRejectedError(Rejected(record.decision.decision_id, error.code, 1.0), None, record)
-        self._lifecycle.failed(record, monotonic(), error.code)
-        raise error
+            rejected = Rejected(record.decision.decision_id, failure.as_error().code, 1.0)
+            raise PoolRejectedError(rejected, None, record)
+        self._lifecycle.failed(record, monotonic(), failure.as_error().code)
+        # A variable with the error would keep, by its traceback, the request until a garbage collection.
+        raise failure.as_error()
 
 
 def _rejected_key(pool: LivePool, failure: AttemptFailure) -> ApiError:

@@ -104,11 +104,12 @@ class ProgressGuard:
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if (
-            self._struck is not None
-            and kind is asyncio.CancelledError
-            and self._task is not None
-            # Otherwise it was cancelled from outside as well, and that goes first.
-            and self._task.uncancel() == 0
-        ):
-            raise self._struck from None
+        # Kept, the task and the error would keep each other by the error's traceback until a garbage collection.
+        task, struck = self._task, self._struck
+        self._task = self._struck = None
+        try:
+            # If it was cancelled from outside as well, that goes first.
+            if struck is not None and kind is asyncio.CancelledError and task is not None and task.uncancel() == 0:
+                raise struck from None
+        finally:
+            del task, struck

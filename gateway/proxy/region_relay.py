@@ -21,10 +21,8 @@ from gateway.pools.traffic.traffic_window import CANCELLED, COMPLETED, FAILED
 from gateway.proxy.api_call import ApiCall
 from gateway.proxy.engine_relay import MAX_WHOLE_ANSWER
 from gateway.proxy.forwarded_request import PASSED_HEADERS
-from gateway.requests.agents import AGENT, WORKFLOW
-from gateway.requests.cache_hint import HINT_HEADER
+from gateway.requests.caller_facts import CLIENT_HEADERS
 from gateway.requests.lifecycle import CLIENT_ERROR, RequestLifecycle
-from gateway.requests.objective_headers import CLASS_HEADER, TPOT_HEADERS, TTFT_HEADERS
 from gateway.server.http.http_exchange import Exchange
 from routing.values.decision import Elsewhere
 
@@ -33,10 +31,7 @@ if TYPE_CHECKING:
 
     from gateway.peers.regions.regions import Regions
 
-_OBJECTIVES = (CLASS_HEADER, *TTFT_HEADERS, *TPOT_HEADERS)
-_PASSED = frozenset((
-    b"content-type", b"x-request-id", *PASSED_HEADERS, AGENT, WORKFLOW, HINT_HEADER, *_OBJECTIVES,
-))  # fmt: skip
+_PASSED = frozenset((b"content-type", b"x-request-id", *PASSED_HEADERS, *CLIENT_HEADERS))
 """All headers that a gateway uses or sends to engines. The client's credentials are not forwarded."""
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from threading import Thread
 from time import monotonic_ns, time_ns
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 from urllib.parse import urlsplit
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -24,7 +24,6 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from gateway.pools.traffic.traffic_window import FAILED
 from gateway.proxy.attempt import AttemptFailure
 from gateway.requests.formats.endpoints import Endpoint
-from gateway.server.http.http_exchange import Exchange
 from gateway.server.http.openai_error import ApiError
 
 if TYPE_CHECKING:
@@ -33,12 +32,24 @@ if TYPE_CHECKING:
     from gateway.pools.engines.live_engine import LiveEngine
     from gateway.pools.pool.live_pool import LivePool
     from gateway.pools.pool.recent_decisions import DecisionRecord
+    from gateway.server.http.request_head import RequestHead
 
 FLUSH_S = 2.0
 """Seconds that the process waits at its end for the delivery of the last spans."""
 _CARRIED = (b"traceparent", b"tracestate")
 _NS = 1e9
 _propagator = TraceContextTextMapPropagator()
+
+
+class TracedExchange(Protocol):
+    """What spans contain of an exchange with a client. Exchange implements it."""
+
+    @property
+    def head(self) -> RequestHead: ...
+    @property
+    def decision_id(self) -> str: ...
+    @property
+    def status(self) -> int: ...
 
 
 class Tracing:
@@ -53,7 +64,7 @@ class Tracing:
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         self._tracer = self._provider.get_tracer("headway.gateway")
 
-    def request(self, exchange: Exchange, endpoint: Endpoint, pool: LivePool, arrived_s: float) -> RequestSpans:
+    def request(self, exchange: TracedExchange, endpoint: Endpoint, pool: LivePool, arrived_s: float) -> RequestSpans:
         """Begin the spans of one request. They continue the client's trace, if it has one."""
         return RequestSpans(self._tracer, exchange, endpoint, pool, arrived_s)
 
@@ -73,7 +84,7 @@ class RequestSpans:
     """The spans of one request, ended on exit. Mutable: the latest decision, and the attempts."""
 
     def __init__(
-        self, tracer: Tracer, exchange: Exchange, endpoint: Endpoint, pool: LivePool, arrived_s: float
+        self, tracer: Tracer, exchange: TracedExchange, endpoint: Endpoint, pool: LivePool, arrived_s: float
     ) -> None:
         headers = exchange.head.headers
         carrier = {name.decode(): headers[name].decode("latin-1") for name in _CARRIED if name in headers}
@@ -119,6 +130,19 @@ class RequestSpans:
         if status >= 500 or (record is not None and record.outcome == FAILED):
             root.set_status(StatusCode.ERROR)
         root.end()
+
+    def came_by(self, door: str) -> None:
+        """Record which proxy sends the request, which the gateway does not see."""
+        self._root.set_attribute("headway.door", door)
+
+    def first_token(self, at_s: float) -> None:
+        """Record the reported first token."""
+        self._root.add_event("first_token", timestamp=self._at(at_s))
+
+    def ended(self, record: DecisionRecord | None) -> None:
+        """End the spans of a request whose outcome was reported, or is unknown."""
+        self._record = record
+        self.__exit__(None, None, None)
 
     def decided(self, record: DecisionRecord) -> None:
         """Record the request's engine, and the durations of the decision and of the dispatch."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from gateway.contracts.hit_sample import HitSample, mismatch_of
-from gateway.contracts.stored_decision import RUNNING, Known, StoredDecision
+from gateway.contracts.stored_decision import RUNNING, Known, StoredDecision, session_digest
 from gateway.pools.pool.ended_hits import believed_tokens, hit_sample
 from gateway.pools.pool.kv_load import stored_load
 from gateway.pools.pool.recent_decisions import DecisionRecord
@@ -63,6 +63,7 @@ class DecisionRecorder:
         """Return the record. `sample` compares its hits."""
         pool, decision = record.pool, record.decision
         entry, arrived_s, handed_over_s = pool.entry, record.arrived_s, record.handed_over_s
+        parent = record.parent_session
         admission, asked_s = entry.policy.admission, record.asked_s
         cost, speed = self._cost(pool, decision.engine_id)
         engine = pool.engines.get(decision.engine_id)
@@ -101,6 +102,8 @@ class DecisionRecorder:
             overtaken_s,
             record.client_request_id,
             record.asked_model,
+            record.door,
+            parent and session_digest(self._digest_key, parent),
             record.service,
         )
 
@@ -143,6 +146,7 @@ def current_decision(record: DecisionRecord) -> StoredDecision:
         session="",
         tenant="",
         workflow="",
+        parent_session="",
         outcome=record.outcome or RUNNING,
         late=record.misses_objective(),
     )

@@ -1,6 +1,7 @@
 """A request as it arrived at this gateway: in the core's terms, with facts that only the gateway knows.
 
-Its objectives are, in order of precedence: its own, its SLO class's, its API key's class's, and the policy's.
+Its objectives are, in order of precedence: its own, its SLO class's, its API key's class's, and the policy's. A class
+that the pool lacks is an error only if the request names it in Headway's own terms.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from math import inf
 from msgspec.structs import replace
 
 from gateway.contracts.key_source import MEDIA, NONE
-from gateway.contracts.snapshot import PoolEntry
+from gateway.contracts.snapshot import ApiKeyEntry, PoolEntry
 from gateway.contracts.stored_decision import ServiceStory
 from gateway.peers.regions.work_lease import HeldLease
+from gateway.requests.caller_facts import NO_FACTS, CallerFacts, allowed_priority
 from gateway.requests.prompt_keys import KeyedPrompt, has_block_keys
 from gateway.requests.rejections import prompt_too_long
 from gateway.server.http.openai_error import ApiError
@@ -51,6 +53,12 @@ class GatewayRequest(InferenceRequest, frozen=True, gc=False):
     """The lease under which another region's gateway has forwarded it."""
     asked_model: str = ""
     """The requested alias or adapter, which restricts the request to engines that serve it. Empty: the served model."""
+    door: str = ""
+    """The way by which it came: proxy, api, or the name of an integration (caller_facts.DOORS); empty: observed."""
+    parent_session: str = ""
+    """The session whose agent started its session."""
+    reporting_tenant: str = ""
+    """The tenant of the trusted proxy that will report its end on behalf of its client; empty: another caller."""
     service: ServiceStory | None = None
     spare: bool = False
     """Whether another pool or a provider of its service can take it, so that a pool's rejection is not its end."""
@@ -58,42 +66,36 @@ class GatewayRequest(InferenceRequest, frozen=True, gc=False):
     @property
     def reporter(self) -> str:
         """Return the tenant if its report is the only source of the request's facts, else an empty string."""
-        return "" if self.proxied else self.witness
+        return "" if self.proxied or self.reporting_tenant else self.witness
 
 
 def gateway_request(
     entry: PoolEntry,
     keyed: KeyedPrompt | None,  # None: its prompt is not read yet
     request_id: str,
-    tenant_id: str,
+    caller: ApiKeyEntry,
     arrived_s: float,
-    ttft_slo_s: float | None = None,
+    facts: CallerFacts = NO_FACTS,
     max_output_tokens: int = 0,
-    session_id: str = "",
-    priority: int | None = None,
-    tpot_slo_s: float | None = None,
-    slo_class: str = "",
-    key_class: str = "",  # its API key's
-    tracked: bool = True,
-    proxied: bool = False,
+    sequences: int = 1,
     witness: str = "",
     comparable: bool = True,
-    agent: str = "",
-    workflow_id: str = "",
-    sequences: int = 1,
-    hop: Hop | None = None,
-    client_request_id: str = "",
+    tracked: bool = True,
+    door: str = "",
+    reporting_tenant: str = "",
     model: str = "",  # the name that it asks for
     adapter: str = "",
+    proxied: bool = False,
+    hop: Hop | None = None,
     lease: HeldLease | None = None,
 ) -> GatewayRequest:
     """Return a request in this pool's terms; raise ApiError 400 for a too long prompt or an unknown class.
 
-    `keyed` None: its prompt is not read yet. `key_class` is its API key's class; `adapter` is the meaning of the
-    model's name.
+    `keyed` None: its prompt is not read yet. `adapter` is the meaning of the model's name.
     """
     _check_length(entry, keyed)
-    slo_class = slo_class or (key_class if key_class in entry.policy.slo_classes else "")
+    classes, priority = entry.policy.slo_classes, facts.priority
+    slo_class = facts.slo_class or next((name for name in (facts.objective, caller.slo_class) if name in classes), "")
     named = _named(slo_class, entry.policy) if slo_class else _NO_CLASS
     return GatewayRequest(  # by position, in the order of the fields: each decision runs this code
         request_id,
@@ -101,12 +103,12 @@ def gateway_request(
         0 if keyed is None else keyed.prompt_tokens,
         entry.block_tokens,
         arrived_s,
-        ttft_slo_s or named.ttft_slo_s or entry.policy.ttft_slo_s,
+        facts.ttft_slo_s or named.ttft_slo_s or entry.policy.ttft_slo_s,
         max_output_tokens,
-        tenant_id,
-        session_id,
-        named.priority if priority is None else priority,
-        tpot_slo_s or named.tpot_slo_s or entry.policy.tpot_slo_s,
+        caller.tenant_id,
+        facts.conversation,
+        named.priority if priority is None else allowed_priority(caller, priority),
+        facts.tpot_slo_s or named.tpot_slo_s or entry.policy.tpot_slo_s,
         arrived_s + named.deadline_s if named.deadline_s else inf,
         slo_class,
         (),
@@ -114,12 +116,14 @@ def gateway_request(
         keyed is not None and _may_load(proxied, sequences, keyed),
         adapter,
         keyed is not None and keyed.source == MEDIA,
-        keyed is not None and keyed.salted and _is_proof(comparable, tracked, "" if proxied else witness),
+        keyed is not None
+        and keyed.salted
+        and _is_proof(comparable, tracked, "" if proxied or reporting_tenant else witness),
         hop is not None or model not in ("", entry.served_model),
         NONE if keyed is None else keyed.source,
         keyed is not None and keyed.salted,
-        tracked, proxied, witness, comparable, agent, workflow_id, hop, client_request_id, lease,
-        "" if model == entry.served_model else model,
+        tracked, proxied, witness, comparable, facts.agent, facts.workflow_id, hop, facts.client_request_id, lease,
+        "" if model == entry.served_model else model, door, facts.parent_session, reporting_tenant,
     )  # fmt: skip
 
 

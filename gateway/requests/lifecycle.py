@@ -341,6 +341,9 @@ def _new_record(
         salted=request.salted,
         hop=request.hop,
         keys=request.keys,
+        door=request.door,
+        parent_session=request.parent_session,
+        reporting_tenant=request.reporting_tenant,
         service=request.service,
     )
 

@@ -30,6 +30,16 @@ _SENTENCES = {
     "taken_back": (409, "The region that forwarded the request was silent for too long."),
 }
 
+_DROPPED = {
+    "no_engine": "rejected-no-endpoints",
+    "wait_expired": "rejected-ttl-expired",
+    "deadline_passed": "rejected-ttl-expired",
+    SHUTDOWN: "rejected-shutting-down",
+    "taken_back": "",
+}
+_SATURATED = "rejected-saturated"
+"""The reasons by which clients of llm-d decide whether to retry; any other code of ours means saturation."""
+
 
 OVERFLOWS = frozenset((
     "no_engine", "queue_full", "wait_expired", "infeasible", "prefill_overload", "decode_overload", "deadline_passed",
@@ -52,7 +62,8 @@ def rejection(rejected: Rejected, pause_s: float | None = None) -> ApiError:
     """Return the 409, 429 or 503 for a rejection with its retry time. `pause_s` replaces the retry time of a 429."""
     status, message = _SENTENCES.get(rejected.code, _SENTENCES["queue_full"])
     retry_after_s = rejected.retry_after_s if pause_s is None or status != 429 else pause_s
-    return ApiError(status, message, rejected.code, retry_after_s=retry_after_s)
+    dropped = _DROPPED.get(rejected.code, _SATURATED)
+    return ApiError(status, message, rejected.code, retry_after_s=retry_after_s, dropped_reason=dropped)
 
 
 def prompt_too_long(prompt_tokens: int, limit: int) -> ApiError:

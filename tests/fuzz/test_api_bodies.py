@@ -141,7 +141,7 @@ def test_an_order_is_read_or_rejected(data: bytes) -> None:
 @given(near([DECISION]), st.sampled_from([200, 409, 429, 500, 503]))
 def test_the_client_routes_a_request_or_states_why_not(data: bytes, status: int) -> None:
     try:
-        route = Decisions(["http://given:1"]).answered("m", status, data, "1", 0.0)
+        route = Decisions(["http://given:1"]).answered("m", status, data, {"retry-after": "1"}, 0.0)
     except RejectedError:
         return
     assert route.engine_url

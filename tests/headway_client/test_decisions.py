@@ -14,6 +14,8 @@ from headway_client.decisions import (
     Decisions,
     RejectedError,
     Route,
+    answer_headers,
+    forwarded,
     model_of,
 )
 
@@ -23,7 +25,7 @@ def answer(url: str, **body: object) -> bytes:
 
 
 def decided(decisions: Decisions, url: str, now: float, **body: object) -> Route:
-    return decisions.answered("m", 200, answer(url, **body), None, now)
+    return decisions.answered("m", 200, answer(url, **body), {}, now)
 
 
 def test_without_a_response_engines_of_earlier_decisions_take_turns() -> None:
@@ -69,7 +71,7 @@ def test_after_an_unanswered_request_the_next_ones_do_not_wait() -> None:
 def test_responses_without_a_decision_fail_open(status: int, code: str, reason: str) -> None:
     decisions = Decisions(["http://a:1"])
     body = json.dumps({"error": {"code": code}}).encode()
-    assert decisions.answered("m", status, body, None, 0.0) == Route("http://a:1")
+    assert decisions.answered("m", status, body, {}, 0.0) == Route("http://a:1")
     assert decisions.fail_opens == {reason: 1}
 
 
@@ -80,7 +82,7 @@ def test_a_rejection_raises_and_reaches_no_engine(status: int, code: str) -> Non
     decisions = Decisions(["http://a:1"])
     body = json.dumps({"error": {"code": code}}, separators=(",", ":")).encode()
     with pytest.raises(RejectedError) as caught:
-        decisions.answered("m", status, body, "7", 0.0)
+        decisions.answered("m", status, body, {"retry-after": "7"}, 0.0)
     assert (caught.value.status, caught.value.body, caught.value.retry_after_s) == (status, body, 7.0)
     assert not decisions.fail_opens
 
@@ -174,5 +176,35 @@ def test_a_salt_applies_to_its_own_requests_and_a_pool_can_stop_isolating() -> N
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"engine": 1, "decision_id": "d", "body": {}}'])
 def test_an_unreadable_response_fails_open(body: bytes) -> None:
     decisions = Decisions(["http://a:1"])
-    assert decisions.answered("m", 200, body, None, 0.0) == Route("http://a:1")
+    assert decisions.answered("m", 200, body, {}, 0.0) == Route("http://a:1")
     assert decisions.fail_opens == {"error": 1}
+
+
+def test_what_a_client_states_is_forwarded_and_its_other_headers_are_not() -> None:
+    client = {
+        "X-Session-Id": "s", "traceparent": "00-a", "Cookie": "c", "x-request-id": "job-7", "x-agent": "plännér",
+        "x-headway-client-authorization": "forged", "x-headway-door": "forged", "X-Api-Key": "hw_client",
+    }  # fmt: skip
+    assert forwarded(client) == {
+        "x-session-id": "s",
+        "traceparent": "00-a",
+        "x-headway-client-authorization": "Bearer hw_client",
+        "x-headway-client-request-id": "job-7",
+    }
+    assert forwarded({"authorization": "Bearer a", "x-api-key": "b"}) == {"x-headway-client-authorization": "Bearer a"}
+
+
+def test_a_rejection_keeps_the_headers_that_its_client_gets() -> None:
+    sent = {"retry-after": "7", "x-headway-decision": "d", "x-llm-d-request-dropped-reason": "r", "server": "uvicorn"}
+    with pytest.raises(RejectedError) as error:
+        Decisions().answered("m", 429, b"{}", sent, 0.0)
+    assert error.value.headers == {name: sent[name] for name in sent if name != "server"}
+    assert RejectedError(503, b"", 1.0).headers == {"retry-after": "1"}
+
+
+def test_a_decision_names_the_request_at_its_engine_and_in_its_answer() -> None:
+    route = decided(Decisions(), "http://a:1", 0.0)
+    assert route.headers == {"x-request-id": route.decision_id}
+    assert answer_headers(route, {}) == {"x-headway-decision": route.decision_id, "x-request-id": route.decision_id}
+    assert answer_headers(route, {"x-request-id": "job-7"})["x-request-id"] == "job-7"
+    assert answer_headers(Route("http://a:1"), {}) == {}

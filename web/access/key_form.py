@@ -26,6 +26,12 @@ _SCOPES = (
     FieldOption("infer", "infer", "/v1: chat and text completions through the proxy"),
     FieldOption("route", "route", "/api/v1/route: choose an engine for a request, and report its result"),
     FieldOption(
+        "forward",
+        "forward",
+        "For trusted proxies: decide by the API keys of their clients. Its reports count in full. Without route, each "
+        "client must send a key.",
+    ),
+    FieldOption(
         "manage",
         "manage",
         "Management API with the role below. Sees cache hits of all tenants. Its reports count in full.",

@@ -11,7 +11,7 @@ from controlplane.request_log.decision_story.certainty import Firmness, beta_of,
 from controlplane.request_log.decision_story.load_words import load_fact, own_load
 from controlplane.request_log.decision_story.service_words import service_facts
 from gateway.contracts.regret import SLOW_GATEWAY_S
-from gateway.contracts.stored_decision import StoredDecision
+from gateway.contracts.stored_decision import DOOR_NAMES, StoredDecision
 from routing.values import reasons
 from routing.values.decision import ALONE, Candidate
 from web.live.engine_card import DECODE_REASONS
@@ -270,8 +270,13 @@ def facts(stored: StoredDecision) -> list[tuple[str, str]]:
         ("Key source", stored.key_source),
         ("Migrated", "yes" if decision.migrated_s else "no"),
     ]
-    known = (("Model asked for", stored.asked_model), ("X-Request-Id", stored.client_request_id))
-    named = (*service_facts(stored.service), *known)
+    named = (
+        *service_facts(stored.service),
+        ("Model asked for", stored.asked_model),
+        ("Came by", DOOR_NAMES.get(stored.door, "")),
+        ("Agent", stored.agent),
+        ("X-Request-Id", stored.client_request_id),
+    )
     rows += [item for item in named if item[1]]
     if decision.decided_by:
         rows.append(("Decided by", "its gateway alone" if decision.decided_by == ALONE else decision.decided_by))

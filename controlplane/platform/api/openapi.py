@@ -88,7 +88,7 @@ def _paths() -> dict[str, dict[str, Operation]]:
         "/health": {"get": _open("health", "Readiness at the path used by vLLM and SGLang.")},
         "/metrics": {"get": _open("metrics", "Prometheus metrics.", "text/plain")},
     }
-    paths[ROUTE]["post"]["parameters"] = [_NO_WAIT]
+    paths[ROUTE]["post"]["parameters"] = [_NO_WAIT, *map(_of_a_proxy, _OF_PROXIES)]
     for path, operations in paths.items():
         if "{id}" in path:
             for operation in operations.values():
@@ -108,6 +108,11 @@ def _selection() -> dict[str, dict[str, Operation]]:
             for verb in LIFECYCLE
         },
     }
+
+
+def _of_a_proxy(name: str) -> Operation:
+    text = f"{_OF_PROXIES[name]} See docs/requests.md, which lists the client's own headers that proxies forward."
+    return {"name": name, "in": "header", "description": text, "schema": {"type": "string"}}
 
 
 def _inference(endpoint: Endpoint) -> Operation:
@@ -179,6 +184,11 @@ _NO_WAIT = {
     "in": "query",
     "description": "false: as in the body, for proxies that pass on a client's body as it came.",
     "schema": {"type": "string", "enum": ["false"]},
+}
+_OF_PROXIES = {
+    "X-Headway-Client-Authorization": "Authorization of the proxy's client; needs the scope forward.",
+    "X-Headway-Client-Request-Id": "X-Request-Id of the proxy's client.",
+    "X-Headway-Door": "The proxy: nginx, haproxy, envoy, or client.",
 }
 _ERROR = _object(
     {"title": "GatewayError", "description": "An error in OpenAI's shape."},

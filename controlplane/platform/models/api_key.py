@@ -13,8 +13,10 @@ from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.resource.declared_field import FieldAccess, TextList, declared
 from controlplane.platform.role import Role
 
-SCOPES = ("infer", "route", "manage")
-"""infer: the OpenAI-compatible proxy. route: the decision API. manage: the management API, with the key's role."""
+SCOPES = ("infer", "route", "forward", "manage")
+"""infer: the OpenAI-compatible proxy. route: the decision API. forward: decisions by the keys of a proxy's clients.
+manage: the management API, with the key's role.
+"""
 USUAL_SCOPES = ("infer",)
 """The default scopes of a key."""
 

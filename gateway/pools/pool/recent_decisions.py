@@ -96,6 +96,12 @@ class DecisionRecord(msgspec.Struct, gc=False):
     """The other region that has the request now."""
     keys: tuple[int, ...] | None = None
     """Keys of the prompt's blocks until its traffic is recorded; None: it is recorded, or will not be."""
+    door: str = ""
+    """The way by which the request came (gateway.requests.caller_facts)."""
+    parent_session: str = ""
+    reporting_tenant: str = ""
+    """The tenant of the trusted proxy that reports the request; empty: its caller reports it, or this gateway sees it.
+    """
     service: ServiceStory | None = None
 
     @property

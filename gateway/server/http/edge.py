@@ -136,7 +136,9 @@ class Edge:
     def _check(self, head: RequestHead, limit: int) -> None:
         if head.repeats:
             raise RejectedAtEdgeError(
-                400, "Send Host, Authorization, X-Api-Key and Content-* headers once each.", "repeated_header"
+                400,
+                "Send Host, Authorization, X-Api-Key, X-Headway-Client-* and Content-* once each.",
+                "repeated_header",
             )
         headers = head.headers
         host = headers.get(b"host")

@@ -111,6 +111,7 @@ class GuardedReceive:
             raise RejectedAtEdgeError(408, text, "body_timeout") from None
         finally:
             self._watch.leave(self)
+            self._task = None
         if message.get("more_body", False):
             self._last_seen = None
         else:

@@ -199,12 +199,16 @@ async def while_connected(
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
         if not gone.done():
             return await task
+        task.cancel()
+        # It may complete despite the cancellation; its result is then undone.
+        await asyncio.wait((task,))
+        if not task.cancelled() and task.exception() is None and undo is not None:
+            undo(task.result())
+        raise ClientGoneError
     finally:
         gone.cancel()
         if not task.done():
             task.cancel()
-            # It may complete despite the cancellation; its result is then undone below.
             await asyncio.wait((task,))
-    if not task.cancelled() and task.exception() is None and undo is not None:
-        undo(task.result())
-    raise ClientGoneError
+        # The task's error would keep, by its traceback, this frame and the task until a garbage collection.
+        del task, gone

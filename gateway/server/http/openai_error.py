@@ -8,6 +8,8 @@ import msgspec
 
 ACCEPTED_ENCODINGS = b"gzip, zstd"
 """Accepted codings of request bodies, in the form of RFC 7694."""
+DROPPED_REASON = b"x-llm-d-request-dropped-reason"
+"""Header in which llm-d states why its flow control dropped a request."""
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -24,8 +26,8 @@ class ApiError(Exception):
     """An error response. Handlers raise it anywhere, and the app sends it.
 
     `message` states what the caller can do and never repeats text of a prompt. `retry_after_s` becomes a Retry-After
-    header in whole seconds, 1 to 86,400. `Rejected` (routing.values.decision) defines the text for a rejected request,
-    and gateway.access.key_quota for an exhausted quota.
+    header in whole seconds, 1 to 86,400, `dropped_reason` llm-d's header. `Rejected` (routing.values.decision) defines
+    the text for a rejected request, and gateway.access.key_quota for an exhausted quota.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class ApiError(Exception):
         *,
         param: str | None = None,
         retry_after_s: float | None = None,
+        dropped_reason: str = "",
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -43,6 +46,7 @@ class ApiError(Exception):
         self.code = code
         self.param = param
         self.retry_after_s = retry_after_s
+        self.dropped_reason = dropped_reason
 
     @property
     def body(self) -> bytes:
@@ -53,7 +57,8 @@ class ApiError(Exception):
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Return the error's headers: Retry-After, WWW-Authenticate on a 401, Accept-Encoding on a 415."""
         if self.retry_after_s is not None:
-            return [(b"retry-after", b"%d" % max(1, math.ceil(min(self.retry_after_s, 86_400.0))))]
+            retry_after = (b"retry-after", b"%d" % max(1, math.ceil(min(self.retry_after_s, 86_400.0))))
+            return [retry_after, *([(DROPPED_REASON, self.dropped_reason.encode())] if self.dropped_reason else ())]
         if self.status == 401:
             return [(b"www-authenticate", b"Bearer")]
         if self.status == 415:

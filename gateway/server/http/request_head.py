@@ -12,11 +12,19 @@ import uuid_utils
 SCOPE_KEY = "headway.head"
 """Key of the head in the ASGI scope, set by the edge."""
 
-_SINGLE = frozenset((b"host", b"authorization", b"x-api-key", b"content-type", b"content-length", b"content-encoding"))
+_SINGLE = frozenset((
+    b"host", b"authorization", b"x-api-key", b"x-headway-client-authorization", b"content-type", b"content-length",
+    b"content-encoding",
+))  # fmt: skip
 _TAG_DIGITS = 8
 _UUID_7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}").fullmatch
 MAX_NAME = 128
 _SANE_ID = re.compile(rb"[\x21-\x7e]{1,%d}" % MAX_NAME).fullmatch
+
+
+def is_sane_id(offered: bytes) -> bool:
+    """Return whether a client's request id is visible ASCII of at most MAX_NAME characters."""
+    return _SANE_ID(offered) is not None
 
 
 def new_id() -> str:
@@ -38,7 +46,7 @@ class RequestHead:
         self.headers: dict[bytes, bytes] = dict(headers)
         self.repeats = len(self.headers) != len(headers) and _repeats(headers)
         offered = self.headers.get(b"x-request-id")
-        self.given = offered is not None and _SANE_ID(offered) is not None
+        self.given = offered is not None and is_sane_id(offered)
         self.request_id = offered.decode() if offered is not None and self.given else make_id()
 
     @property

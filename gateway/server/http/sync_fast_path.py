@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -97,10 +97,15 @@ def header_lines(headers: Headers) -> bytes:
 
 
 class KnownHead(msgspec.Struct, frozen=True, gc=False):
-    """Admitted headers: their caller, and the snapshot under which they were admitted."""
+    """Admitted headers: their caller, and the snapshot under which they were admitted.
 
-    caller: ApiKeyEntry
+    `keys` are all API keys that the admission relies on: the caller's, and the one of the proxy that forwards it.
+    """
+
+    keys: tuple[ApiKeyEntry, ...]
     snapshot: Snapshot | None
+    caller: Any
+    """For whom the decision is made, in terms of the app (gateway.requests.caller_facts.DecisionCaller)."""
     waits: bool = True
     """Whether the request can be queued, unless its body overrides this."""
     original_path: bytes = b""

@@ -20,7 +20,7 @@ class ShuttingDownError(ApiError):
     """No new work is accepted. The connection closes, so that the client's next one reaches another gateway."""
 
     def __init__(self) -> None:
-        super().__init__(503, SENTENCE, SHUTDOWN, retry_after_s=1.0)
+        super().__init__(503, SENTENCE, SHUTDOWN, retry_after_s=1.0, dropped_reason="rejected-shutting-down")
 
     @property
     @override

@@ -196,14 +196,20 @@ def redis_of(host: Host, port: int) -> Iterator[None]:
         process.wait()
 
 
+def self_signed(certificate: Path, key: Path) -> None:
+    """Write a certificate for the public name, and its key."""
+    openssl = shutil.which("openssl")
+    assert openssl is not None
+    made = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={HOST}"]
+    subprocess.run([openssl, *made, "-keyout", key, "-out", certificate], check=True, stderr=subprocess.DEVNULL)
+
+
 @contextmanager
 def front(host: Host) -> Iterator[str]:
     """Run nginx with its file and a certificate made for the test; yield its address."""
-    nginx, openssl = binary("nginx"), shutil.which("openssl")
-    assert openssl is not None
+    nginx = binary("nginx")
     certificate, key, port = host.folder / "certificate.pem", host.folder / "key.pem", free_ports(1)[0]
-    made = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={HOST}"]
-    subprocess.run([openssl, *made, "-keyout", key, "-out", certificate], check=True, stderr=subprocess.DEVNULL)
+    self_signed(certificate, key)
     text = (DEPLOY / "compose" / "nginx.conf").read_text()
     for old, new in {
         "/run/secrets/tls_certificate;": f"{certificate};",
@@ -241,6 +247,14 @@ def asked(url: str, body: dict[str, Any] | None = None, key: str = "") -> tuple[
         return error.code, error.read().decode()
 
 
+def chat_answer(url: str, key: str) -> str:
+    """Return the kind of answer to a chat."""
+    chat = {"model": "chat-8b", "max_tokens": 4, "messages": [{"role": "user", "content": "hello"}]}
+    status, text = asked(f"{url}/v1/chat/completions", chat, key)
+    assert status == 200, text
+    return str(json.loads(text)["object"])
+
+
 def test_nginx_routes_all_gateway_paths_to_the_gateways() -> None:
     text = (DEPLOY / "compose" / "nginx.conf").read_text()
     locations = re.findall(r"location (~|=)? ?(\S+) { proxy_pass http://gateways; }", text)
@@ -276,10 +290,8 @@ def test_the_compose_commands_route_a_request(tmp_path: Path) -> None:
             host.becomes_healthy(name)
         url = stack.enter_context(front(host))
         assert asked(f"{url}/ready")[0] == 200
-        chat = {"model": "chat-8b", "max_tokens": 4, "messages": [{"role": "user", "content": "hello"}]}
         for _ in range(4):
-            status, text = asked(f"{url}/v1/chat/completions", chat, key[1])
-            assert (status, json.loads(text)["object"]) == (200, "chat.completion"), text
+            assert chat_answer(url, key[1]) == "chat.completion"
         assert asked(f"{url}/login")[0] == 200
         assert asked(f"{url}/metrics")[0] == 404
         wait_until(lambda: "The gateways agree on who owns 1 pool." in host.manage("doctor"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -51,7 +52,8 @@ def _environment(version: str, folder: Path, *packages: str | Path) -> Path:
     """Return the bin folder of a new environment with these packages."""
     subprocess.run([_python(version), "-m", "venv", folder], check=True)
     pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, *packages], check=True)
+    # Packages that PYTHONPATH names would count as installed.
+    subprocess.run([*pip, *packages], check=True, env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"})
     return folder / "bin"
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gateway.requests.caller_facts import DecisionCaller
 from gateway.server.http.sync_fast_path import KnownHead
 from routing.values.observation import Completed, FirstToken
 from tests.gateway.scripted_engine import ScriptedEngine
@@ -59,7 +60,9 @@ def _asked(gateway: ServedGateway, key: str, first_block: int, **fields: Any) ->
     hashes = [first_block + block for block in range(8)]
     body = json.dumps({"model": MODEL, "block_hashes": hashes, "wait": False, **fields}).encode()
     began = time.thread_time()
-    answered = gateway.app.answer_at_once(KnownHead(caller, gateway.gateway.snapshot), body)
+    answered = gateway.app.answer_at_once(
+        KnownHead((caller,), gateway.gateway.snapshot, DecisionCaller(caller, caller)), body
+    )
     took = time.thread_time() - began
     assert answered is not None
     answer = json.loads(answered.body)

@@ -78,6 +78,26 @@ async def test_answered_requests_leave_no_prompt_for_a_garbage_collection(
     assert gateway.is_idle()
 
 
+@pytest.mark.parametrize("fault", ["dies", "dies in the stream", "client leaves"])
+@pytest.mark.usefixtures("no_collections")
+async def test_failed_requests_leave_no_prompt_for_a_garbage_collection(
+    gateway: ServedGateway, engine: ScriptedEngine, fault: str
+) -> None:
+    engine.chunks, engine.stall = ["a", "b", "c"], fault == "client leaves"
+    engine.die_before_first_byte = fault == "dies"
+    engine.die_after_chunks = 2 if fault == "dies in the stream" else None
+    before = _prompts()
+    for _ in range(3):
+        call = asyncio.create_task(gateway.post(CHAT, STREAM))
+        if fault == "client leaves":
+            await engine.received.wait()
+            engine.received.clear()
+            call.cancel()
+        await asyncio.wait((call,))
+        del call
+    await until(lambda: gateway.is_idle() and _prompts() == before)
+
+
 async def test_a_killed_engine_fails_no_request_without_a_first_byte(tmp_path: Path) -> None:
     async with (
         ScriptedEngine() as one,

@@ -107,7 +107,7 @@ async def test_an_answer_that_is_complete_before_the_response_starts_is_one_part
 async def test_a_stream_that_breaks_right_after_its_beginning_is_relayed_that_far() -> None:
     got, _ = answer(Connection(EVENT))
     await got.open()
-    got.end(ConnectionBrokenError("gone"))
+    got.end("gone")
     stream, sent = client()
     with pytest.raises(ConnectionBrokenError):
         await got.relay_to(stream, EngineProgress())
@@ -118,7 +118,7 @@ async def test_a_stream_that_breaks_before_its_content_fails_the_attempt() -> No
     got, _ = answer(Connection(b": comment\n\n"))
     opening = asyncio.create_task(got.open())
     await asyncio.sleep(0)
-    got.end(ConnectionBrokenError("gone"))
+    got.end("gone")
     with pytest.raises(ConnectionBrokenError):
         await opening
 

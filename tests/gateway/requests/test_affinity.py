@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.requests.affinity import affinity_of
-from gateway.requests.agents import agent_of, session_of_agent
+from gateway.requests.caller_facts import agent_of, session_of_agent
 from gateway.requests.formats.prompt import ChatPrompt, HashedPrompt, TextPrompt, TokenPrompt, UnmatchedPrompt
 
 

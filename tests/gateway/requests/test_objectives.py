@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.contracts.snapshot import PoolEntry, encode_snapshot
+from gateway.contracts.snapshot import ApiKeyEntry, PoolEntry, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
+from gateway.requests.caller_facts import CallerFacts, facts_of_headers, slo_class
 from gateway.requests.gateway_request import GatewayRequest, gateway_request
-from gateway.requests.objective_headers import slo_class, tpot_slo_s, ttft_slo_s
 from gateway.requests.prompt_keys import KeyedPrompt
 from gateway.server.http.json_body import BadBodyError
 from gateway.server.http.openai_error import ApiError
@@ -32,9 +32,10 @@ POLICY = RoutingPolicy(
 BODY = {"model": MODEL, "block_hashes": [1, 2]}
 
 
-def objectives(policy: RoutingPolicy, **fields: Any) -> GatewayRequest:
+def objectives(policy: RoutingPolicy, key_class: str = "", **facts: Any) -> GatewayRequest:
     pool = PoolEntry(pool_id="p", name="p", region="here", served_model=MODEL, policy=policy)
-    return gateway_request(pool, KeyedPrompt((), 1, "none"), "r", "t", 10.0, **fields)
+    caller = ApiKeyEntry(key_id="k", sha256="", tenant_id="t", slo_class=key_class)
+    return gateway_request(pool, KeyedPrompt((), 1, "none"), "r", caller, 10.0, CallerFacts(**facts))
 
 
 def test_without_a_class_the_pools_objectives_apply() -> None:
@@ -61,6 +62,12 @@ def test_the_class_of_the_key_applies_if_the_request_names_none() -> None:
     assert objectives(POLICY, key_class="of another pool").slo_class == ""
 
 
+def test_an_objective_of_llm_d_is_a_class_where_the_pool_has_it() -> None:
+    assert objectives(POLICY, objective="chat", key_class="batch").slo_class == "chat"
+    assert objectives(POLICY, objective="chat", slo_class="batch").slo_class == "batch"
+    assert objectives(POLICY, objective="Sheddable/v1", key_class="batch").slo_class == "batch"
+
+
 def test_an_unknown_class_is_rejected_with_the_known_ones() -> None:
     with pytest.raises(ApiError, match="batch, chat") as error:
         objectives(POLICY, slo_class="gold")
@@ -71,10 +78,10 @@ def test_an_unknown_class_is_rejected_with_the_known_ones() -> None:
 
 def test_common_slo_headers_are_read_and_ours_take_precedence() -> None:
     for name in (b"x-headway-ttft-slo-ms", b"x-llm-d-slo-ttft-ms", b"x-sgl-ttft-slo-ms"):
-        assert ttft_slo_s({name: b"1500"}) == 1.5
-    assert ttft_slo_s({b"x-sgl-ttft-slo-ms": b"9", b"x-headway-ttft-slo-ms": b"20"}) == 0.02
-    assert tpot_slo_s({b"x-llm-d-slo-tpot-ms": b"40"}) == 0.04
-    assert ttft_slo_s({}) is None
+        assert facts_of_headers({name: b"1500"}).ttft_slo_s == 1.5
+    assert facts_of_headers({b"x-sgl-ttft-slo-ms": b"9", b"x-headway-ttft-slo-ms": b"20"}).ttft_slo_s == 0.02
+    assert facts_of_headers({b"x-llm-d-slo-tpot-ms": b"40"}).tpot_slo_s == 0.04
+    assert facts_of_headers({}).ttft_slo_s is None
     assert slo_class({b"x-headway-slo-class": b"chat"}) == "chat"
 
 
@@ -95,7 +102,7 @@ def test_common_slo_headers_are_read_and_ours_take_precedence() -> None:
 )
 def test_objectives_that_are_not_milliseconds_are_rejected(value: bytes) -> None:
     with pytest.raises(BadBodyError):
-        ttft_slo_s({b"x-sgl-ttft-slo-ms": value})
+        facts_of_headers({b"x-sgl-ttft-slo-ms": value})
 
 
 @pytest.mark.parametrize("value", [b"", b"Chat", b"a" * 33, b"a b", b"\xff", b"chat\n"])

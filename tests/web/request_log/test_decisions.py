@@ -93,6 +93,18 @@ def test_client_request_id_redirects_to_its_decision_and_is_shown_there(viewer: 
     assert listed(show(viewer, "/decisions?id=job-")) == []
 
 
+def test_the_caller_is_shown_with_its_way_agent_and_parent_session(viewer: Client) -> None:
+    keep(on_time("d-5", START + 4, door="haproxy", agent="planner", session="a" * 12, parent_session="b" * 12))
+    page = show(viewer, "/decisions/d-5")
+    assert '<dt>Came by</dt><dd title="HAProxy">HAProxy</dd>' in page
+    assert '<dt>Agent</dt><dd title="planner">planner</dd>' in page
+    assert f'<a href="/decisions?session={"a" * 12}"' in page
+    assert f'<a href="/decisions?session={"b" * 12}">s-bbbb</a>' in page
+    of_others = show(viewer, "/decisions/d-2")
+    assert "Came by</dt>" not in of_others
+    assert "started by" not in of_others
+
+
 @pytest.mark.parametrize("query", ["since=yesterday", "since=2027-01-15&until=2027-01-14"])
 def test_unreadable_values_are_reported(viewer: Client, query: str) -> None:
     assert 'role="alert"' in show(viewer, f"/decisions?{query}", 400)

@@ -46,8 +46,8 @@ class BodyReceiver(Protocol):
         """Take a part of the body, of any length. After the last part, `end` follows at once."""
         ...
 
-    def end(self, error: ConnectionBrokenError | None) -> None:
-        """Take the body's end; `error` if it is incomplete."""
+    def end(self, broken: str | None) -> None:
+        """Take the body's end; `broken` says why it is incomplete."""
         ...
 
 
@@ -58,7 +58,7 @@ class WholeBody:
         self._limit = limit
         self._note = note
         self._body = bytearray()
-        self._error: ConnectionBrokenError | None = None
+        self._broken: str | None = None
         self._ended = asyncio.Event()
 
     def receive(self, body: bytes, _last: bool) -> None:
@@ -68,16 +68,16 @@ class WholeBody:
         if len(self._body) > self._limit:
             self._ended.set()
 
-    def end(self, error: ConnectionBrokenError | None) -> None:
+    def end(self, broken: str | None) -> None:
         """Take the end of the body."""
-        self._error = error
+        self._broken = broken
         self._ended.set()
 
     async def read(self) -> bytes:
         """Return the body when it has ended, or one byte more than the limit; raise ConnectionBrokenError."""
         await self._ended.wait()
-        if self._error is not None and len(self._body) <= self._limit:
-            raise self._error
+        if self._broken is not None and len(self._body) <= self._limit:
+            raise ConnectionBrokenError(self._broken)
         return bytes(self._body) if len(self._body) <= self._limit else bytes(self._body[: self._limit + 1])
 
 
@@ -109,7 +109,8 @@ class RequestConnection(asyncio.Protocol):
         self._awaited: asyncio.Future[AnswerHead] | None = None
         self._head: AnswerHead | None = None
         self._receiver: BodyReceiver | None = None
-        self._error: ConnectionBrokenError | None = None
+        # Why the exchange failed. A kept error would keep, by its traceback, the request until a garbage collection.
+        self._broken: str | None = None
         self._sending: asyncio.Task[None] | None = None
         # A complete answer may have been left unread.
         self._parts.clear()
@@ -150,10 +151,13 @@ class RequestConnection(asyncio.Protocol):
     async def head(self) -> AnswerHead:
         """Return the head of the answer when it has come; raise ConnectionBrokenError."""
         if self._head is None:
-            if self._error is not None:
-                raise self._error
+            if self._broken is not None:
+                raise ConnectionBrokenError(self._broken)
             self._awaited = asyncio.get_running_loop().create_future()
-            return await self._awaited
+            try:
+                return await self._awaited
+            finally:
+                self._awaited = None
         return self._head
 
     def pass_on(self, receiver: BodyReceiver) -> None:
@@ -161,7 +165,7 @@ class RequestConnection(asyncio.Protocol):
         self._receiver = receiver
         self.resume()
         self._deliver()
-        if self._complete or self._error is not None:
+        if self._complete or self._broken is not None:
             self._end()
 
     async def read(self, limit: int, note: Callable[[], None] = lambda: None) -> bytes:
@@ -211,10 +215,10 @@ class RequestConnection(asyncio.Protocol):
         self._lost.set()
         if self._sending is not None:
             self._sending.cancel()
-        if self._until_close and exc is None and self._error is None:
+        if self._until_close and exc is None and self._broken is None:
             self._complete = True
             self._end()
-        elif not self._complete and self._error is None:
+        elif not self._complete and self._broken is None:
             self._fail(str(exc) if exc is not None else "the engine closed the connection")
         self._transport = None
         # It refers to this object, which would wait for a garbage collection.
@@ -276,13 +280,13 @@ class RequestConnection(asyncio.Protocol):
     def _end(self) -> None:
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
-            receiver.end(self._error)
+            receiver.end(self._broken)
 
     def _fail(self, why: str) -> None:
         """End the exchange with an error, and close the connection."""
-        self._error = ConnectionBrokenError(why)
+        self._broken = why
         if self._awaited is not None and not self._awaited.done():
-            self._awaited.set_exception(self._error)
+            self._awaited.set_exception(ConnectionBrokenError(why))
         self._end()
         self.abort()
 

@@ -246,7 +246,7 @@ async def test_engines_get_the_callers_cache_hint(tmp_path: Path, hint: str) -> 
                 engine.node = ""
             await fleet.ask(cache_hint=hint)
             headers = {"x-headway-cache-hint": hint}
-            assert (await fleet.gateway.post(CHAT, body(cache_hint="default"), headers=headers))[0] == 200
+            assert (await fleet.gateway.post(CHAT, body(), headers=headers))[0] == 200
             orders = [order for engine in fleet.engines.values() for order in engine.orders]
             pinned_s = 3600.0 if hint == "context_cache" else 0.0
             assert [(order.hint, order.pin_s) for order in orders] == [(hint, pinned_s)] * 2
@@ -256,7 +256,7 @@ async def test_engines_get_the_callers_cache_hint(tmp_path: Path, hint: str) -> 
 async def test_an_invalid_hint_is_rejected(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
-            for said in ("forever", 3, None, ["ephemeral"]):
+            for said in ("forever", 3, ["ephemeral"]):
                 status, answer, _ = await fleet.gateway.post(CHAT, body(cache_hint=said))
                 assert (status, answer["error"]["param"]) == (400, "cache_hint")
             status, answer, _ = await fleet.gateway.post(CHAT, body(), headers={"x-headway-cache-hint": "no"})

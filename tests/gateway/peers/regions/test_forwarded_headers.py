@@ -19,7 +19,7 @@ from gateway.proxy.api_call import ApiCall
 from gateway.proxy.forwarded_request import forwarded_request
 from gateway.proxy.region_relay import passed_on
 from gateway.proxy.request_fields import request_of
-from gateway.requests.cache_hint import cache_hint
+from gateway.requests.caller_facts import CLIENT_HEADERS, facts_of
 from gateway.requests.formats.endpoints import BY_PATH
 from gateway.requests.gateway_request import GatewayRequest
 from gateway.server.http.http_exchange import Exchange
@@ -56,18 +56,21 @@ def read(headers: dict[bytes, bytes]) -> GatewayRequest:
     """Read a request as the proxy does."""
     head = SimpleNamespace(headers=headers, client_request_id=headers.get(b"x-request-id", b"").decode())
     exchange = cast("Exchange", SimpleNamespace(head=head))
-    cache_hint(headers, BODY)
     forwarded_request(CHAT, b"{}", BODY, headers, request_id="r", salt="")
     call = ApiCall(
-        exchange=exchange, endpoint=CHAT, caller=CALLER, decision_id="r", original=b"{}", body=BODY, arrived_s=0.0
-    )
+        exchange=exchange, endpoint=CHAT, caller=CALLER, decision_id="r", original=b"{}", body=BODY,
+        facts=facts_of(headers, BODY), arrived_s=0.0,
+    )  # fmt: skip
     return request_of(call, POOL, None)
 
 
 def test_every_header_that_gateways_act_on_is_forwarded() -> None:
-    noting = Noting({})
+    noting = Noting(dict.fromkeys((b"session-id", b"thread-id"), b"s"))
     read(noting)
-    assert {b"x-agent", b"x-workflow-id", b"x-session-id", b"x-headway-slo-class"} <= noting.read
+    assert {b"x-workflow-id", b"x-session-id", b"x-headway-slo-class", b"thread-id"} <= noting.read
+    noting.read |= {*CLIENT_HEADERS}
+    # Those of proxies that ask for decisions have no meaning on the gateway's own way.
+    noting.read -= {b"x-headway-door", b"x-headway-client-request-id"}
     sent = passed_on(dict.fromkeys(noting.read, b"1"))
     assert {name.decode() for name in noting.read} <= sent.keys()
 

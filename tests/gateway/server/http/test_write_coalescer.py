@@ -31,7 +31,7 @@ from gateway.server.http.sync_fast_path import (
     fast_path_of,
 )
 
-ADMISSION = KnownHead(ApiKeyEntry(key_id="k", sha256="", tenant_id="t"), None)
+ADMISSION = KnownHead((ApiKeyEntry(key_id="k", sha256="", tenant_id="t"),), None, None)
 HEAD = b"POST /api/v1/route HTTP/1.1\r\nHost: here\r\nContent-Length: 1\r\n\r\n"
 
 
@@ -180,7 +180,7 @@ class _Inner:
         return ADMISSION
 
     def answer_at_once(self, admission: KnownHead, body: bytes) -> FastAnswer:
-        return FastAnswer(200, b"", admission.caller.key_id.encode() + body)
+        return FastAnswer(200, b"", admission.keys[0].key_id.encode() + body)
 
 
 def test_the_fast_path_is_discovered_behind_a_wrapper() -> None:
