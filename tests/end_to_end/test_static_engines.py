@@ -95,6 +95,6 @@ def _manage_key(environment: dict[str, str]) -> str:
     options = ("--name", "m", "--scopes", "manage", "--role", "admin", "--all-pools")
     command = [sys.executable, "manage.py", "create_api_key", *options]
     made = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    found = re.search(r"hw_\S+", made.stdout)
-    assert found is not None
-    return found[0]
+    match = re.search(r"hw_\S+", made.stdout)
+    assert match is not None
+    return match[0]
