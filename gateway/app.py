@@ -51,7 +51,7 @@ from gateway.proxy.model_list import MODELS, ModelList
 from gateway.proxy.openai_proxy import Proxy
 from gateway.proxy.reported_spans import ReportedSpans
 from gateway.reports.request_metrics import RequestMetrics
-from gateway.requests.caller_facts import TRACE, DecisionCaller, facts_of_headers
+from gateway.requests.caller_facts import TRACE, DecisionCaller, among_of, facts_of_headers
 from gateway.requests.formats.endpoints import BY_PATH
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.prompt_keys import PromptKeys
@@ -311,10 +311,11 @@ class GatewayApp:
         facts = facts_of_headers(head.headers)
         if head.given and not facts.client_request_id:
             facts = msgspec.structs.replace(facts, client_request_id=head.request_id)
+        among = among_of(head.headers)
         if self._traces is None:
-            return DecisionCaller(decides, key, facts)
+            return DecisionCaller(decides, key, facts, among=among)
         trace = {name: head.headers[name] for name in TRACE if name in head.headers}
-        return DecisionCaller(decides, key, facts, trace, _path_in(head.headers))
+        return DecisionCaller(decides, key, facts, trace, _path_in(head.headers), among)
 
     def _deciding(self, handler: Callable[[Exchange, DecisionCaller], Awaitable[None]], *, spends: int) -> Handler:
         """Return the handler of decisions, also for trusted proxies, whose clients' keys pay for `spends` calls."""

@@ -35,6 +35,7 @@ except ImportError:  # older openai packages bring httpx, which has the same int
 __all__ = ["AsyncHeadway", "AsyncHeadwayTransport", "Headway", "HeadwayTransport", "httpx", "run_blocking"]
 # Without accept-encoding engines compress nothing, so that AnswerTail can read the answer.
 _OWNED_HEADERS = ("host", "authorization", "x-api-key", "content-length", "accept-encoding", "x-data-parallel-rank")
+_AMONG = "x-gateway-destination-endpoint-subset"
 T = TypeVar("T")
 
 
@@ -83,15 +84,17 @@ class AsyncHeadway:
         path: str = "",
         patience_s: float = 0.0,
         headers: Mapping[str, str] | None = None,
+        among: Iterable[str] | None = None,
     ) -> Route:
         """Return the engine for a request: a chat or completion, unless `path` is another one of ENDPOINTS.
 
         `headers` are its client's, of which those with facts are sent: session, agent, objectives, trace, key.
-        A rejected request is retried after its Retry-After if that is within `patience_s`. Otherwise raise
-        RejectedError.
+        `among` are the addresses (`host:port`) that may be chosen; None: all. A rejected request is retried after its
+        Retry-After if that is within `patience_s`. Otherwise raise RejectedError.
         """
         until, sent = time.monotonic() + patience_s, {**forwarded(headers or {}), **self._door}
         sent |= {"x-original-uri": path} if path else {}
+        sent |= {_AMONG: ",".join(among)} if among is not None else {}
         while True:
             try:
                 return await self._ask(request, sent)

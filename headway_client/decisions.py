@@ -127,6 +127,16 @@ class Decisions:
         self._turn += 1
         return Route(urls[self._turn % len(urls)])
 
+    def without_prompt(self, now: float, among: Callable[[str], bool] = bool) -> Route:
+        """Return the next known engine of any model, for a request without a prompt; raise RejectedError if none."""
+        urls = sorted({url for model in self._known for url in self.known(model, now, among)}) or self.known(
+            "", now, among
+        )
+        if not urls:
+            raise RejectedError(503, _NO_DECISION, 1.0)
+        self._turn += 1
+        return Route(urls[self._turn % len(urls)])
+
     def known(self, model: str, now: float, among: Callable[[str], bool] = bool) -> list[str]:
         """Return the engines that can serve a model. Recently failed engines are included only if all have failed."""
         urls = [url for url in sorted(self._known.get(model, ())) or self._given if among(url)]

@@ -27,6 +27,13 @@ def main(argv: Sequence[str], prog: str) -> int:
     return replay(with_model(argv), prog)
 
 
+def parser(prog: str) -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    from simulator.replay.__main__ import parser as replay_parser
+
+    return replay_parser(prog)
+
+
 def lend_key(argv: Sequence[str]) -> None:
     """Put the first run's key into the environment if none is set and the target is on this machine."""
     path = state_directory() / FILE_NAME

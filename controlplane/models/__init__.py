@@ -19,6 +19,7 @@ from controlplane.history.models.rollup import RollupRoster as RollupRoster
 from controlplane.kv_nodes.models.kv_move import KvMoveRecord as KvMoveRecord
 from controlplane.kv_nodes.models.kv_node import KvNode as KvNode
 from controlplane.kv_nodes.models.kv_node import KvNodeReport as KvNodeReport
+from controlplane.manifests.models.applied_manifest import AppliedManifest as AppliedManifest
 from controlplane.platform.models.api_key import ApiKey as ApiKey
 from controlplane.platform.models.audit_event import AuditEvent as AuditEvent
 from controlplane.platform.models.idempotency_record import IdempotencyRecord as IdempotencyRecord

@@ -17,6 +17,7 @@ from controlplane.platform import audit, recorded_change
 from controlplane.platform.actor import Actor
 from controlplane.platform.audit_values import audit_values
 from controlplane.platform.field_problems import check_fields, check_names
+from controlplane.platform.resource.declared_field import settable_fields
 from controlplane.platform.role import Role
 from controlplane.platform.roles import require
 from controlplane.platform.snapshot_change import record_change
@@ -32,7 +33,7 @@ from controlplane.policies.upgrade import deviation_note
 went_live = Signal()
 """Sent with `version` and `actor` in the transaction in which a version goes live."""
 
-POLICY_FIELDS = frozenset({"name", "needs_approval"})
+POLICY_FIELDS = frozenset(settable_fields(Policy))
 PUBLISH, ROLL_BACK = "policy.publish", "policy.roll_back"
 """Audit verbs for a version that goes live."""
 

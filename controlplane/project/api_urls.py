@@ -12,6 +12,7 @@ from controlplane.fleet.api.regions import SovereigntyRules
 from controlplane.history.cache_locality import api as cache_locality
 from controlplane.job_runs import api as job_runs
 from controlplane.kv_nodes import api as kv_nodes
+from controlplane.manifests import api as manifests
 from controlplane.platform.api.openapi_document import Nothing, OpenApiDocument
 from controlplane.policies.api import policies, policy_versions
 from controlplane.request_log.api import decisions, recordings
@@ -101,6 +102,9 @@ urlpatterns = [
         policy_versions.VersionApprovalWithdrawal.as_view(),
     ),
     path("v1/policies/<slug:slug>/roll_back", policy_versions.PolicyRollBack.as_view()),
+    path("v1/manifests", manifests.ManifestsView.as_view()),
+    path("v1/manifests/diff", manifests.ManifestDiff.as_view()),
+    path("v1/manifests/apply", manifests.ManifestApply.as_view()),
     path("v1/jobs", job_runs.JobRuns.as_view()),
     path("v1/jobs/<row_id:run>", job_runs.OneJobRun.as_view()),
     path("v1/jobs/<row_id:run>/cancel", job_runs.JobCancellation.as_view()),

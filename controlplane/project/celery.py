@@ -56,6 +56,8 @@ SCHEDULE_S = {
     "engine_actions": 0.5,
     "engine_addresses": 10.0,
     "discovery": 5.0,
+    # Changes in a cluster bring it forward.
+    "watched_discovery": 5.0,
     "kv_node_silence": 5.0,
     "kv_moves": 2.0,
     "rebalance": 1.0,

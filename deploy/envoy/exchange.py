@@ -8,50 +8,93 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import Any, TypeAlias
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
-from envoy.config.core.v3 import base_pb2 as core
-from envoy.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import ProcessingMode
-from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
-from google.protobuf.struct_pb2 import Struct
-
+from deploy.envoy.replies import (
+    BUFFERED,
+    DROPPED,
+    DUPLEX,
+    ENDPOINT,
+    NONE,
+    SUBSET,
+    Reply,
+    addresses,
+    body_modes,
+    endpoint_reply,
+    headers_of,
+    headers_reply,
+    immediate,
+    pieces,
+    served_by,
+    subset_of,
+    unchanged,
+)
 from headway_client.clients import AsyncHeadway
 from headway_client.decisions import ENDPOINTS, OWNED_FIELDS, AnswerTail, RejectedError, Route, answer_headers, model_of
 
-ENDPOINT = "x-gateway-destination-endpoint"
-SUBSET = "envoy.lb.subset_hint", f"{ENDPOINT}-subset"
-SERVED = "envoy.lb", f"{ENDPOINT}-served"
 MAX_BODY = 8 << 20
-CHUNK = 62_000
-"""Maximum bytes of a body per message, as in the reference implementation."""
-_OWNED_HEADERS = ("x-data-parallel-rank", "authorization", "x-api-key", "accept-encoding")
+MAX_SUBSET = 1000
+"""Number of allowed endpoints up to which Headway chooses among them. Beyond it, other choices are canceled."""
 BACKUPS = 2
 """Number of further endpoints that the proxy may try, in order."""
+OBJECTIVE = ("x-llm-d-inference-objective", "x-gateway-inference-objective")
+"""Headers with the name of an InferenceObjective; the second is the older one."""
+_REMOVED = frozenset({"x-data-parallel-rank", "authorization", "x-api-key", "accept-encoding"})
+_REMOVED_PREFIXES = ("x-headway-", "x-llm-d-", "x-gateway-inference-", ENDPOINT)
+"""Headers that no engine gets from a client. Without accept-encoding, engines compress nothing, so that the picker can
+read the answer.
+"""
+_NO_MODE = "Set request_body_mode of ext_proc to FULL_DUPLEX_STREAMED or BUFFERED."
+_logger = logging.getLogger("headway.picker")
 
-Reply: TypeAlias = Any
-"""A ProcessingResponse; the generated message classes have no types."""
+
+class Objectives(Protocol):
+    """The InferenceObjectives of the pool."""
+
+    def priority(self, name: str) -> int | None:
+        """Return the priority of an objective (lower is more urgent), None if it is unknown."""
+
+    def problem(self, timeout_s: float = 0.0) -> str:
+        """Return why objectives are not known now, empty if they are. Waits for the first list."""
+
+    def close(self) -> None:
+        """End their watches."""
+
+
+@dataclass(frozen=True, slots=True)
+class PickerContext:
+    """What all requests share. Mutable: the client's known engines, the counters, and the running report tasks."""
+
+    client: AsyncHeadway
+    counts: Counter[str]
+    reports: set[asyncio.Task[None]] = field(default_factory=set)
+    objectives: Objectives | None = None
+    trusts_subset_header: bool = False
 
 
 class PickerExchange:
     """Handles one request in the picker. Mutable: the request's state so far."""
 
-    def __init__(self, client: AsyncHeadway, counts: Counter[str], reports: set[asyncio.Task[None]]) -> None:
-        """Start an exchange. `reports` is the set of running report tasks, shared by all requests."""
-        self._client = client
-        self._counts = counts
-        self._reports = reports
+    def __init__(self, context: PickerContext) -> None:
+        self._context = context
+        self._client = context.client
         self._subset: frozenset[str] | None = None
+        self._headers: dict[str, str] = {}
         self._body = bytearray()
+        self._buffered = False
         self._route: Route | None = None
         self._echoes = False
+        self._unseen = False
         self._status = 0
         self._served = ""
         self._tail = AnswerTail()
         self._path = ""
-        self._sent: dict[str, str] = {}
+        self._picked = False
         self._ended = False
         self._reporting: asyncio.Task[None] | None = None
 
@@ -60,66 +103,99 @@ class PickerExchange:
         try:
             async for message in messages:
                 kind = message.WhichOneof("request")
-                for reply in await self._answer(kind, message) or ():
+                for reply in await self._replies(kind, message):
                     yield reply
                     if reply.HasField("immediate_response"):
                         return
         finally:
             self._end("cancel")
 
-    async def _answer(self, kind: str, message: Any) -> Iterator[Reply] | list[Reply] | None:
+    async def _replies(self, kind: str, message: Any) -> Iterable[Reply]:
         part = getattr(message, kind)
         if kind == "request_headers":
-            self._subset = _subset(message.metadata_context)
-            self._sent = _values(part)
-            asked = self._sent.get(":path", "").partition("?")[0]
-            self._path = next((item for item in ENDPOINTS if asked.endswith(item)), "")
-            self._echoes = message.protocol_config.response_body_mode == ProcessingMode.FULL_DUPLEX_STREAMED
-            # A request without a body gets no body message, so its headers are answered at once.
-            return self._unread() if part.end_of_stream else None
+            return self._begun(part, message)
         if kind == "request_body":
             self._body += part.body
+            self._subset = subset_of(message) if self._subset is None else self._subset
             if len(self._body) > MAX_BODY:
                 # The whole body is held in memory until the decision.
-                return [_immediate(413, b"")]
-            return await self._picked() if part.end_of_stream else None
+                return [immediate(413, b"", {}, "headway_body_too_large")]
+            return await self._pick(ends=True) if part.end_of_stream or self._buffered else ()
         if kind == "request_trailers":
-            return [
-                *await self._picked(ends=False),
-                ext_proc.ProcessingResponse(request_trailers=ext_proc.TrailersResponse()),
-            ]
-        return self._watched(kind, part, message.metadata_context)
+            picked = () if self._picked else await self._pick(ends=False)
+            return [*picked, unchanged(kind)]
+        return self._watched(kind, part, message)
+
+    def _begun(self, part: Any, message: Any) -> Iterable[Reply]:
+        self._headers = headers_of(part)
+        self._subset = subset_of(message)
+        if self._subset is None and self._context.trusts_subset_header and SUBSET in self._headers:
+            self._subset = addresses(self._headers[SUBSET])
+        asked = self._headers.get(":path", "").partition("?")[0]
+        self._path = next((item for item in ENDPOINTS if asked.endswith(item)), "")
+        mode, answer_mode = body_modes(message)
+        self._buffered, self._echoes, self._unseen = mode == BUFFERED, answer_mode == DUPLEX, answer_mode == NONE
+        if part.end_of_stream:
+            # A request without a body gets no body message, so its headers are answered at once.
+            return self._unread()
+        if self._buffered:
+            # Envoy sends the body only once its headers have a reply.
+            return [unchanged("request_headers")]
+        if mode == DUPLEX:
+            return ()
+        if not self._context.counts["unsupported_mode"]:
+            _logger.error(_NO_MODE)
+        self._context.counts["unsupported_mode"] += 1
+        return [immediate(500, _error(_NO_MODE, "unsupported_mode"), {}, "headway_unsupported_mode")]
 
     def _unread(self) -> list[Reply]:
         """Answer a request that has no body, such as a list of models: any engine can serve it."""
         try:
-            return [self._headers(self._client.decisions.fallback("", "no_body", time.monotonic(), self._allows))]
+            route = self._client.decisions.without_prompt(time.monotonic(), self._allows)
         except RejectedError as error:
-            return [_immediate(503, error.body)]
+            if not self._subset:
+                return [_rejected(error)]
+            # The picker knows no engine yet, but the proxy does.
+            route = Route(f"http://{min(self._subset)}")
+        return [endpoint_reply(self._endpoints(route, ""), route.headers, self._removed())]
 
-    async def _picked(self, *, ends: bool = True) -> list[Reply]:
-        body = bytes(self._body)
+    async def _pick(self, *, ends: bool) -> list[Reply]:
+        self._picked = True
+        # Not held while the answer streams.
+        body, self._body = bytes(self._body), bytearray()
         try:
             request = json.loads(body)
             if not isinstance(request, dict):
                 raise ValueError("no object")
         except ValueError:
-            return [_immediate(400, b"")]
+            text = "The body is not a JSON object."
+            return [immediate(400, _error(text, "invalid_json", "invalid_request_error"), {}, "headway_invalid_json")]
         try:
             self._route = route = await self._decide(request)
         except RejectedError as error:
-            self._counts["rejected"] += 1
-            return [_immediate(error.status, error.body, error.headers)]
-        self._counts["decided" if route.decision_id else "failed_open"] += 1
+            self._context.counts["rejected"] += 1
+            return [_rejected(error)]
+        self._context.counts["decided" if route.decision_id else "failed_open"] += 1
         # A fallback has no fields of its own, but a client's copies must not reach the engine either.
         if OWNED_FIELDS & request.keys() and not route.body:
             body = json.dumps({name: value for name, value in request.items() if name not in OWNED_FIELDS}).encode()
         body = route.merged(body)
-        return [self._headers(route, model_of(request), len(body)), *_pieces(body, ends=ends)]
+        endpoints = self._endpoints(route, model_of(request))
+        headers = {"content-length": str(len(body)), **route.headers}
+        if self._buffered:
+            return [endpoint_reply(endpoints, headers, self._removed(), whole_body=body)]
+        return [endpoint_reply(endpoints, headers, self._removed()), *pieces("request_body", body, ends=ends)]
 
     async def _decide(self, request: dict[str, Any]) -> Route:
-        """Return the decision, or a fallback if its engine is outside the allowed subset; raise RejectedError."""
-        route = await self._client.decide(request, path=self._path, headers=self._sent)
+        """Return the decision among the allowed endpoints, or a fallback among them; raise RejectedError."""
+        priority = self._priority()
+        asked = request if priority is None else {**request, "priority": priority}
+        # In a fixed order, because Headway reads repeated headers faster. A longer list would exceed their limit.
+        among = None if self._subset is None or len(self._subset) > MAX_SUBSET else sorted(self._subset)
+        route = await self._client.decide(asked, path=self._path, headers=self._headers, among=among)
+        if "priority" not in request:
+            # That of an objective orders requests at Headway. Engines without priority scheduling may reject the field.
+            route = replace(route, body={name: value for name, value in route.body.items() if name != "priority"})
         if self._allows(route.engine_url):
             return route
         model = model_of(request)
@@ -127,43 +203,39 @@ class PickerExchange:
         await self._client.report(route, "cancel")
         return self._client.decisions.fallback(model, "outside_subset", time.monotonic(), self._allows)
 
+    def _priority(self) -> int | None:
+        """Return the priority of the request's objective, None if it names none that is known.
+
+        It outranks a priority in the body: the operator has set it.
+        """
+        name = next((self._headers[header] for header in OBJECTIVE if header in self._headers), "")
+        return self._context.objectives.priority(name) if self._context.objectives and name else None
+
     def _allows(self, url: str) -> bool:
         return self._subset is None or _address(url) in self._subset
 
-    def _headers(self, route: Route, model: str = "", length: int | None = None) -> Reply:
+    def _endpoints(self, route: Route, model: str) -> str:
         chosen = _address(route.engine_url)
         known = self._client.decisions.known(model, time.monotonic(), self._allows)
-        others = [_address(url) for url in known if _address(url) != chosen]
-        endpoints = ",".join([chosen, *others[:BACKUPS]])
-        headers = {ENDPOINT: endpoints, **({"content-length": str(length)} if length else {}), **route.headers}
-        metadata = Struct()
-        metadata.update({"envoy.lb": {ENDPOINT: endpoints}})
-        mutation = ext_proc.HeaderMutation(
-            set_headers=[_header(name, value) for name, value in headers.items()],
-            remove_headers=[item for item in _OWNED_HEADERS if item not in headers],
-        )
-        # Envoy chooses a route before it calls the picker; the endpoint's header counts only for a new choice.
-        common = ext_proc.CommonResponse(header_mutation=mutation, clear_route_cache=True)
-        return ext_proc.ProcessingResponse(
-            request_headers=ext_proc.HeadersResponse(response=common), dynamic_metadata=metadata
-        )
+        others = dict.fromkeys(_address(url) for url in known if _address(url) != chosen)
+        return ",".join([chosen, *list(others)[:BACKUPS]])
 
-    def _watched(self, kind: str, part: Any, metadata: Any) -> list[Reply]:
+    def _removed(self) -> frozenset[str]:
+        """Return the headers that the engine must not get. Those that the picker sets stay."""
+        return _REMOVED | {name for name in self._headers if name.startswith(_REMOVED_PREFIXES)}
+
+    def _watched(self, kind: str, part: Any, message: Any) -> Iterable[Reply]:
         if kind == "response_headers":
-            self._status = int(_values(part).get(":status", "0"))
-            self._served = _value(metadata, *SERVED) or ""
+            self._status = int(headers_of(part).get(":status", "0"))
+            self._served = served_by(message)
             self._seen(b"", ends=part.end_of_stream)
-            ids = answer_headers(self._route, self._sent) if self._route is not None else {}
-            mutation = ext_proc.HeaderMutation(set_headers=[_header(name, value) for name, value in ids.items()])
-            common = ext_proc.CommonResponse(header_mutation=mutation)
-            return [ext_proc.ProcessingResponse(response_headers=ext_proc.HeadersResponse(response=common))]
+            ids = answer_headers(self._route, self._headers) if self._route is not None else {}
+            return [headers_reply(kind, ids)]
         if kind == "response_body":
             self._seen(part.body, ends=part.end_of_stream)
-            if self._echoes:
-                return list(_pieces(part.body, ends=part.end_of_stream, answer=True))
-            return [ext_proc.ProcessingResponse(response_body=ext_proc.BodyResponse())]
+            return pieces(kind, part.body, ends=part.end_of_stream) if self._echoes else [unchanged(kind)]
         self._seen(b"", ends=True)
-        return [ext_proc.ProcessingResponse(response_trailers=ext_proc.TrailersResponse())]
+        return [unchanged(kind)]
 
     def _seen(self, chunk: bytes, *, ends: bool) -> None:
         if self._tail.first_token(chunk) and self._status < 400 and not self._elsewhere():
@@ -183,7 +255,7 @@ class PickerExchange:
             verb = "fail"
         elif self._status >= 400:
             verb = "cancel"
-        elif self._tail.whole:
+        elif self._tail.whole or (self._unseen and self._status):
             verb = "complete"
         self._report(verb, self._tail.usage() if verb == "complete" else None)
 
@@ -200,57 +272,26 @@ class PickerExchange:
 
         self._reporting = asyncio.create_task(send())
         # The event loop holds tasks weakly, so a report would otherwise be lost with its request.
-        self._reports.add(self._reporting)
-        self._reporting.add_done_callback(self._reports.discard)
+        self._context.reports.add(self._reporting)
+        self._reporting.add_done_callback(self._context.reports.discard)
 
 
-def _values(part: Any) -> dict[str, str]:
-    # A HeaderValue has one of the two, never both.
-    return {header.key: header.raw_value.decode() or header.value for header in part.headers.headers}
+def _rejected(error: RejectedError) -> Reply:
+    """Return the immediate response for a rejection of Headway, with llm-d's header for its reason."""
+    try:
+        code = str(json.loads(error.body)["error"]["code"])
+    except (ValueError, KeyError, TypeError):
+        code = "rejected"
+    # Headway states its reasons itself.
+    local = {DROPPED: "rejected-no-endpoints"} if code == "no_decision" else {}
+    headers = {**local, **error.headers}
+    return immediate(error.status, error.body, headers, f"headway_{code}")
 
 
-def _pieces(body: bytes, *, ends: bool, answer: bool = False) -> Iterator[Reply]:
-    """Yield a body as streamed messages. If no trailers follow, the last message ends the stream."""
-    # An empty body needs a message, too, which ends the stream.
-    for start in range(0, max(len(body), 1), CHUNK):
-        last = ends and start + CHUNK >= len(body)
-        piece = ext_proc.StreamedBodyResponse(body=body[start : start + CHUNK], end_of_stream=last)
-        common = ext_proc.CommonResponse(body_mutation=ext_proc.BodyMutation(streamed_response=piece))
-        whole = ext_proc.BodyResponse(response=common)
-        yield (
-            ext_proc.ProcessingResponse(response_body=whole)
-            if answer
-            else ext_proc.ProcessingResponse(request_body=whole)
-        )
-
-
-def _immediate(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Reply:
-    sent = {"content-type": "application/json", **(headers or {})}
-    mutation = ext_proc.HeaderMutation(set_headers=[_header(name, value) for name, value in sent.items()])
-    return ext_proc.ProcessingResponse(
-        immediate_response=ext_proc.ImmediateResponse(status={"code": status}, headers=mutation, body=body)
-    )
-
-
-def _header(name: str, value: str) -> core.HeaderValueOption:
-    return core.HeaderValueOption(
-        header=core.HeaderValue(key=name, raw_value=value.encode()),
-        append_action=core.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD,
-    )
+def _error(message: str, code: str, kind: str = "server_error") -> bytes:
+    return json.dumps({"error": {"message": message, "type": kind, "code": code}}).encode()
 
 
 def _address(url: str) -> str:
-    return url.partition("://")[2].rstrip("/")
-
-
-def _value(metadata: Any, namespace: str, key: str) -> Any:
-    fields = metadata.filter_metadata.get(namespace)
-    return fields[key] if fields is not None and key in fields else None
-
-
-def _subset(metadata: Any) -> frozenset[str] | None:
-    """Return the endpoints that the proxy allows, None if it allows all."""
-    allowed = _value(metadata, *SUBSET)
-    if allowed is None:
-        return None
-    return frozenset(allowed.split(",") if isinstance(allowed, str) else list(allowed))
+    """Return the `ip:port` of an engine's URL."""
+    return url.partition("://")[2].partition("/")[0]

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Awaitable, Callable, Coroutine
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -36,12 +37,14 @@ from gateway.requests.formats.prompt import Prompt
 from gateway.requests.gateway_request import GatewayRequest, gateway_request
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys, needs_tokenizer
+from gateway.requests.rejections import rejection
 from gateway.server.http.http_exchange import Exchange, while_connected
 from gateway.server.http.openai_error import ApiError
 from gateway.server.http.request_head import RequestHead
 from gateway.server.http.sync_fast_path import NO_WAIT, ORIGINAL_PATH, KnownHead
 from routing.cost.cost_model import PrefillCost
-from routing.values.decision import Candidate
+from routing.values.decision import Candidate, Rejected
+from routing.values.reasons import NO_ENGINE
 
 if TYPE_CHECKING:
     from gateway.gateway import Gateway
@@ -239,7 +242,8 @@ class RouteApi:
         if traces is not None:
             traces.begin(decision_id, caller, pool, arrived_s)
         try:
-            record = await self._lifecycle.place(pool, request, hold=asked.wait)
+            excluded = outside(pool, request.asked_model, caller.among)
+            record = await self._lifecycle.place(pool, request, hold=asked.wait, excluded=excluded)
             held_s = self._held_s(pool, key, record, request)
             answer = self._answer(pool, key, record, asked, held_s)
         except BaseException:
@@ -378,6 +382,16 @@ class RouteApi:
 
 _encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 _decode: Callable[[bytes], RouteAnswer] = msgspec.json.Decoder(RouteAnswer).decode
+
+
+def outside(pool: LivePool, model: str, among: frozenset[str] | None) -> frozenset[str]:
+    """Return the engines at other addresses than these; raise ApiError 503 if none at these serves the model."""
+    if among is None:
+        return frozenset()
+    kept = {engine_id for engine_id, engine in pool.engines.items() if urlsplit(engine.entry.url).netloc in among}
+    if not kept & (pool.accepting - pool.names.lacking(model, pool.accepting)):
+        raise rejection(Rejected("", NO_ENGINE, 1.0))
+    return frozenset(pool.engines) - kept
 
 
 def unknown_model() -> ApiError:

@@ -31,6 +31,8 @@ CLIENT_ID_HEADER = b"x-headway-client-request-id"
 """The X-Request-Id of a proxy's client. A proxy's own X-Request-Id would repeat an earlier decision."""
 DOORS = frozenset(("nginx", "haproxy", "envoy", "client"))
 """Names by which integrations of the decision API identify themselves."""
+AMONG = b"x-gateway-destination-endpoint-subset"
+"""The addresses that an endpoint picker's proxy allows, separated by commas. They limit the choice."""
 API, PROXY = "api", "proxy"
 TRACE = (b"traceparent", b"tracestate")
 CONTEXT_CACHE_PIN_S = 3600.0
@@ -128,11 +130,19 @@ class DecisionCaller(msgspec.Struct, frozen=True, gc=False):
     """The headers of the trace that the request continues; empty without tracing."""
     original_path: str = ""
     """The endpoint that a proxy's client called; empty without tracing, and if unknown."""
+    among: frozenset[str] | None = None
+    """Addresses (`host:port`) of the engines that the proxy allows; None: all."""
 
     @property
     def reporting_tenant(self) -> str:
         """Return the tenant of the trusted proxy that will report the outcome, empty if the caller does so itself."""
         return "" if self.reporter is self.key else self.reporter.tenant_id
+
+
+def among_of(headers: Mapping[bytes, bytes]) -> frozenset[str] | None:
+    """Return the addresses in the header AMONG, None without it."""
+    value = headers.get(AMONG)
+    return None if value is None else frozenset(part.strip() for part in value.decode("latin-1").split(",")) - {""}
 
 
 def facts_of(headers: Mapping[bytes, bytes], body: Mapping[str, Any]) -> CallerFacts:

@@ -36,7 +36,7 @@ class SettingError(ValueError):
 
 def main(arguments: Sequence[str], prog: str = "node") -> int:
     """Serve until SIGINT or SIGTERM. Return 2 if a setting is missing or invalid, 1 if the drain timed out."""
-    options = _parser(prog).parse_args(arguments)
+    options = parser(prog).parse_args(arguments)
     logging.basicConfig(level="INFO", format="%(levelname)s %(name)s %(message)s")
     try:
         return _purge(options) if options.purge is not None else _serve(settings_of(options))
@@ -130,9 +130,10 @@ def _tls(options: argparse.Namespace) -> TlsFiles | None:
         raise SettingError(str(error)) from error
 
 
-def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
-    add = parser.add_argument
+def parser(prog: str) -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(prog=prog, description=__doc__)
+    add = made.add_argument
     add("--host", default="127.0.0.1", help="address to serve on")
     add("--port", type=int, default=8470)
     add("--name", default="", help="this node's name (default: host-port)")
@@ -167,4 +168,4 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         help="maximum MiB/s of prefetches and replicas; 0: no limit",
     )
     add("--purge", metavar="TENANT", help="make the running node delete and overwrite a tenant's blocks")
-    return parser
+    return made

@@ -24,10 +24,8 @@ from simulator.workloads.trace import TraceError
 
 def main(argv: Sequence[str], prog: str = "simulate") -> int:
     """Run the command line and return the exit status: 0, or 2 if the arguments are invalid."""
-    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
-    add_arguments(parser)
     try:
-        plan = plan_from(parser.parse_args(argv))
+        plan = plan_from(parser(prog).parse_args(argv))
         for note in plan.notes:
             sys.stderr.write(f"{prog}: {note}\n")
         reports = reports_of(plan)
@@ -46,6 +44,13 @@ def main(argv: Sequence[str], prog: str = "simulate") -> int:
     if canaries := render_canaries(reports):
         sys.stdout.write(canaries + "\n")
     return 0
+
+
+def parser(prog: str) -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(prog=prog, description=__doc__)
+    add_arguments(made)
+    return made
 
 
 def reports_of(plan: SimulatePlan) -> list[dict[str, Any]]:

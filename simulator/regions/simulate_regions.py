@@ -24,10 +24,10 @@ LEAST_KV_TOKENS = 8_000
 
 def main(argv: Sequence[str], prog: str = "simulate_regions") -> int:
     """Run the command line and return the exit status."""
-    parser = _parser(prog)
-    options = parser.parse_args(argv)
+    command_line = parser(prog)
+    options = command_line.parse_args(argv)
     if options.sovereignty != ALLOW_ALL and (central := [name for name in options.policy if POLICIES[name].central]):
-        parser.error(f"one central balancer sees every prompt, so no rule holds under {', '.join(central)}")
+        command_line.error(f"one central balancer sees every prompt, so no rule holds under {', '.join(central)}")
     specs = [
         RegionSpec(
             workload=options.workload,
@@ -68,30 +68,31 @@ def render(reports: Sequence[RegionReport]) -> str:
     return "\n".join(lines)
 
 
-def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
-    parser.add_argument("workload", choices=list(WORKLOADS))
-    parser.add_argument(
+def parser(prog: str) -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(prog=prog, description=__doc__)
+    made.add_argument("workload", choices=list(WORKLOADS))
+    made.add_argument(
         "--policy", type=_policies, required=True, metavar="NAME", help=f"one or more of {', '.join(POLICIES)}"
     )
-    parser.add_argument("--replicas", type=_replicas, metavar="N", help="number of engines in total, or US:EU:ASIA")
-    parser.add_argument("--skew", type=_per_region, metavar="US:EU:ASIA", help="number of clients per region")
-    parser.add_argument(
+    made.add_argument("--replicas", type=_replicas, metavar="N", help="number of engines in total, or US:EU:ASIA")
+    made.add_argument("--skew", type=_per_region, metavar="US:EU:ASIA", help="number of clients per region")
+    made.add_argument(
         "--kv-tokens", type=_kv_tokens, default=30_000, metavar="N", help="KV memory per engine in tokens"
     )
-    parser.add_argument("--engine-speed", type=_above_zero, default=1.0, metavar="X")
-    parser.add_argument("--rtt-scale", type=_from_zero, default=1.0, metavar="X")
-    parser.add_argument("--think", type=_from_zero, default=0.0, metavar="S", help="mean think time (s)")
-    parser.add_argument(
+    made.add_argument("--engine-speed", type=_above_zero, default=1.0, metavar="X")
+    made.add_argument("--rtt-scale", type=_from_zero, default=1.0, metavar="X")
+    made.add_argument("--think", type=_from_zero, default=0.0, metavar="S", help="mean think time (s)")
+    made.add_argument(
         "--sovereignty", type=_document, default=ALLOW_ALL, metavar="FILE", help="sovereignty rules (JSON)"
     )
-    parser.add_argument("--seeds", type=_whole_numbers, default=[1], metavar="1,2,3")
-    parser.add_argument(
+    made.add_argument("--seeds", type=_whole_numbers, default=[1], metavar="1,2,3")
+    made.add_argument(
         "--warmup", type=_from_zero, default=100.0, metavar="S", help="warm-up time, which is not measured (s)"
     )
-    parser.add_argument("--measure", type=_above_zero, default=300.0, metavar="S", help="measured time (s)")
-    parser.add_argument("--json", type=Path, metavar="OUT")
-    return parser
+    made.add_argument("--measure", type=_above_zero, default=300.0, metavar="S", help="measured time (s)")
+    made.add_argument("--json", type=Path, metavar="OUT")
+    return made
 
 
 def _policies(text: str) -> list[str]:

@@ -114,9 +114,14 @@ class _Run:
 
 def main(argv: Sequence[str] | None = None, prog: str = "python -m simulator.replay") -> int:
     """Parse `argv`, run the replay, and print the summary; return the exit status."""
-    parser = argparse.ArgumentParser(prog=prog, description="Replay a trace against an OpenAI-compatible server.")
-    add_arguments(parser)
-    return run(parser.parse_args(argv))
+    return run(parser(prog).parse_args(argv))
+
+
+def parser(prog: str) -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(prog=prog, description="Replay a trace against an OpenAI-compatible server.")
+    add_arguments(made)
+    return made
 
 
 def run(arguments: argparse.Namespace) -> int:

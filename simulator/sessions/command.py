@@ -32,7 +32,7 @@ _COLUMNS = (
 
 def main(argv: Sequence[str], prog: str = "simulate_sessions") -> int:
     """Run the command line and return the exit status: 0, or 2 if the arguments are invalid."""
-    arguments = _parser(prog).parse_args(argv)
+    arguments = parser(prog).parse_args(argv)
     specs, problems = specs_of(arguments)
     if problems:
         for problem in problems:
@@ -78,39 +78,40 @@ def specs_of(arguments: argparse.Namespace) -> tuple[list[SessionSpec], list[str
     ], []  # fmt: skip
 
 
-def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
-    parser.add_argument("workload", choices=WORKLOADS, metavar="WORKLOAD", help=", ".join(WORKLOADS))
-    parser.add_argument(
+def parser(prog: str) -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(prog=prog, description=__doc__)
+    made.add_argument("workload", choices=WORKLOADS, metavar="WORKLOAD", help=", ".join(WORKLOADS))
+    made.add_argument(
         "--system",
         required=True,
         metavar="NAME",
         help=f"one system, or several separated by commas: {', '.join(SYSTEMS)}",
     )
-    parser.add_argument("--users", required=True, metavar="N", help="number of people, or of agents' projects")
-    parser.add_argument("--model", choices=sorted(SERVED_MODELS), default="8b", help="served model (default 8b)")
-    parser.add_argument("--dram-gb", default="200", metavar="N", help="DRAM for KV caches, per node (default 200)")
-    parser.add_argument(
+    made.add_argument("--users", required=True, metavar="N", help="number of people, or of agents' projects")
+    made.add_argument("--model", choices=sorted(SERVED_MODELS), default="8b", help="served model (default 8b)")
+    made.add_argument("--dram-gb", default="200", metavar="N", help="DRAM for KV caches, per node (default 200)")
+    made.add_argument(
         "--hbm-tokens", metavar="N", help="KV tokens that fit in an engine's memory (default: the model's)"
     )
-    parser.add_argument(
+    made.add_argument(
         "--cache-on", choices=get_args(CacheOn), default="dram", help="where caches are kept between turns"
     )
-    parser.add_argument("--missed", default="0", metavar="X", help="share of requests without an advisory")
-    parser.add_argument(
+    made.add_argument("--missed", default="0", metavar="X", help="share of requests without an advisory")
+    made.add_argument(
         "--spurious", default="0", metavar="X", help="additional advisories without a request, per request"
     )
-    parser.add_argument("--lead", metavar="S", help="mean lead time of an advisory (default: the typing time, 11.3 s)")
-    parser.add_argument("--fresh", action="store_true", help="start all people at the first turn of a conversation")
-    parser.add_argument("--priority", default="0", metavar="X", help="share of people whose requests have priority")
-    parser.add_argument(
+    made.add_argument("--lead", metavar="S", help="mean lead time of an advisory (default: the typing time, 11.3 s)")
+    made.add_argument("--fresh", action="store_true", help="start all people at the first turn of a conversation")
+    made.add_argument("--priority", default="0", metavar="X", help="share of people whose requests have priority")
+    made.add_argument(
         "--compressed", action="store_true", help="compress caches below engine memory by a factor of 3.5"
     )
-    parser.add_argument("--files", default="8", metavar="N", help="files per agents' project (default 8)")
-    parser.add_argument("--seconds", default=str(MEASURED_S), metavar="S", help="measured time after 60 s of warm-up")
-    parser.add_argument("--seeds", default="1", metavar="N,N", help="one run per seed and system (default 1)")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="file for the list of reports")
-    return parser
+    made.add_argument("--files", default="8", metavar="N", help="files per agents' project (default 8)")
+    made.add_argument("--seconds", default=str(MEASURED_S), metavar="S", help="measured time after 60 s of warm-up")
+    made.add_argument("--seeds", default="1", metavar="N,N", help="one run per seed and system (default 1)")
+    made.add_argument("--json", type=Path, metavar="OUT", help="file for the list of reports")
+    return made
 
 
 def _table(reports: Sequence[SessionReport]) -> str:

@@ -46,10 +46,13 @@ async def ask(proxy: str, body: Any, path: str = "/v1/chat/completions", **heade
 
 async def counted(gateway: ServedGateway, **wanted: float) -> None:
     """Wait until the gateway has these counts: completed, failed, cancelled, first_tokens, cached_tokens."""
-    async with asyncio.timeout(PATIENCE_S):
-        while (seen := await counts(gateway)) != wanted:
-            await asyncio.sleep(0.02)
-    assert seen == wanted
+    seen: dict[str, float] = {}
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while (seen := await counts(gateway)) != wanted:
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"{seen} instead of {wanted}") from None
 
 
 async def counts(gateway: ServedGateway) -> dict[str, float]:

@@ -6,9 +6,8 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,97 +17,37 @@ from tests.deploy.real_proxy import require_grpc
 require_grpc()
 
 import grpc
-from envoy.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import ProcessingMode
-from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
-from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as ext_proc_grpc
-from google.protobuf.json_format import ParseDict
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from deploy.envoy import picker as picker_module
-from deploy.envoy.exchange import CHUNK, ENDPOINT, MAX_BODY
-from deploy.envoy.picker import EXT_PROC, PickerSettings, served
+from deploy.envoy.exchange import MAX_BODY
+from deploy.envoy.picker import EXT_PROC, served
+from deploy.envoy.replies import CHUNK
 from tests.deploy.behind import CHAT, counted, counts
+from tests.deploy.ext_proc_stream import (
+    addresses,
+    answer,
+    ask,
+    body,
+    checked,
+    endpoint_of,
+    ext_proc_grpc,
+    headers,
+    picker,
+    settings,
+    status,
+)
 from tests.gateway.scripted_engine import ScriptedEngine
-from tests.gateway.served_gateway import KEY, ServedGateway
+from tests.gateway.served_gateway import ServedGateway
 from tests.gateway.served_gateway import served as served_gateway
 from tests.kvstore.transfer.test_strangers import is_closed
 from tests.patience import PATIENCE_S, until
-
-DUPLEX = ProcessingMode.FULL_DUPLEX_STREAMED
 
 
 @pytest.fixture
 async def gateway(engines: list[ScriptedEngine], tmp_path: Path) -> AsyncIterator[ServedGateway]:
     async with served_gateway([engine.url for engine in engines], tmp_path) as gateway:
         yield gateway
-
-
-def settings(url: str, *engines: str) -> PickerSettings:
-    return PickerSettings(url, KEY, "127.0.0.1:0", engines, late_s=PATIENCE_S)
-
-
-@asynccontextmanager
-async def picker(chosen: PickerSettings) -> AsyncIterator[Any]:
-    """Serve a picker and open a stream as Envoy does for each request; yield the function that opens one."""
-    async with served(chosen) as (_, port), grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        stub = ext_proc_grpc.ExternalProcessorStub(channel)
-        yield lambda: stub.Process(timeout=PATIENCE_S)
-
-
-def headers(subset: list[str] | None = None, **more: Any) -> Any:
-    """Return the first message: headers, the modes, and the endpoints that Envoy allows."""
-    hint = {"x-gateway-destination-endpoint-subset": subset}
-    message: dict[str, Any] = {
-        "requestHeaders": {"headers": {"headers": [{"key": ":method", "rawValue": "UE9TVA=="}]}, **more},
-        "protocolConfig": {"requestBodyMode": DUPLEX, "responseBodyMode": DUPLEX},
-    }
-    if subset is not None:
-        message["metadataContext"] = {"filterMetadata": {"envoy.lb.subset_hint": hint}}
-    return ParseDict(message, ext_proc.ProcessingRequest())
-
-
-def body(data: bytes, *, ends: bool) -> Any:
-    return ext_proc.ProcessingRequest(request_body=ext_proc.HttpBody(body=data, end_of_stream=ends))
-
-
-def answer(data: bytes, *, ends: bool) -> Any:
-    return ext_proc.ProcessingRequest(response_body=ext_proc.HttpBody(body=data, end_of_stream=ends))
-
-
-def status(code: int, served_by: str = "") -> Any:
-    message: dict[str, Any] = {"responseHeaders": {"headers": {"headers": [{"key": ":status", "value": str(code)}]}}}
-    if served_by:
-        message["metadataContext"] = {"filterMetadata": {"envoy.lb": {f"{ENDPOINT}-served": served_by}}}
-    return ParseDict(message, ext_proc.ProcessingRequest())
-
-
-async def ask(opened: Any, request: Any = CHAT, subset: list[str] | None = None) -> tuple[Any, Any]:
-    """Send one request and return its stream and the first message; retry a busy gateway's rejections."""
-    data = request if isinstance(request, bytes) else json.dumps(request).encode()
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            stream = opened()
-            await stream.write(headers(subset))
-            await stream.write(body(data[:20], ends=False))
-            await stream.write(body(data[20:], ends=True))
-            first = await stream.read()
-            if b"gateway_late" not in first.immediate_response.body:
-                return stream, first
-            await asyncio.sleep(1.0)
-
-
-def endpoint_of(message: Any) -> list[str]:
-    """Return the endpoints in a message's header, which equal those in its metadata."""
-    mutation = message.request_headers.response.header_mutation
-    named = next(
-        set_header.header.raw_value.decode() for set_header in mutation.set_headers if set_header.header.key == ENDPOINT
-    )
-    assert message.dynamic_metadata["envoy.lb"][ENDPOINT] == named
-    return named.split(",")
-
-
-def addresses(engines: list[ScriptedEngine]) -> list[str]:
-    return [engine.url.removeprefix("http://") for engine in engines]
 
 
 async def test_an_endpoint_is_picked_and_the_response_is_reported(
@@ -245,15 +184,6 @@ async def test_the_picker_fails_open_and_its_health_shows_whether_it_can(engines
             else:
                 assert first.immediate_response.status.code == 503
             stream.cancel()
-
-
-async def checked(checks: Any, service: str) -> Any:
-    """Return a service's status, or None if it is not set yet."""
-    try:
-        return (await checks.Check(health_pb2.HealthCheckRequest(service=service))).status
-    except grpc.aio.AioRpcError as error:
-        assert error.code() == grpc.StatusCode.NOT_FOUND
-        return None
 
 
 async def test_connections_of_strangers_block_no_request_of_envoy(

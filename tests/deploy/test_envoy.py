@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,14 +50,19 @@ class Envoy:
 
 
 @asynccontextmanager
-async def envoy(tmp_path: Path, picker_port: int, engines: list[str]) -> AsyncIterator[Envoy]:
-    """Run Envoy with our file, changed to the test's ports."""
+async def envoy(
+    tmp_path: Path, picker_port: int, engines: list[str], changes: Mapping[str, str] | None = None
+) -> AsyncIterator[Envoy]:
+    """Run Envoy with our file, changed to the test's ports. `changes`: further texts and their replacements."""
     program, port, admin = binary("envoy"), free_port(), free_port()
     text = (ROOT / "deploy/envoy/envoy.yaml").read_text()
     ports = [url.rpartition(":")[2] for url in engines]
     for ours, here in (("8080", port), ("9002", picker_port), ("8101", ports[0]), ("8102", ports[1])):
         assert f"port_value: {ours}" in text
         text = text.replace(f"port_value: {ours}", f"port_value: {here}")
+    for ours, here in (changes or {}).items():
+        assert ours in text
+        text = text.replace(ours, here)
     text += f"admin: {{address: {{socket_address: {{address: 127.0.0.1, port_value: {admin}}}}}}}\n"
     (tmp_path / "envoy.yaml").write_text(text)
     command = [program, "-c", str(tmp_path / "envoy.yaml"), "--use-dynamic-base-id", "--concurrency", "1", "-l", "warn"]
@@ -72,11 +77,17 @@ async def gateway(engines: list[ScriptedEngine], tmp_path: Path) -> AsyncIterato
 
 
 @asynccontextmanager
-async def picked(tmp_path: Path, gateway_url: str, engines: list[str]) -> AsyncIterator[Envoy]:
+async def picked(
+    tmp_path: Path,
+    gateway_url: str,
+    engines: list[str],
+    changes: Mapping[str, str] | None = None,
+    fallback: tuple[str, ...] = (),
+) -> AsyncIterator[Envoy]:
     """Run the endpoint picker of a gateway, and Envoy with it."""
-    settings = PickerSettings(gateway_url, KEY, "127.0.0.1:0", late_s=PATIENCE_S)
+    settings = PickerSettings(gateway_url, KEY, "127.0.0.1:0", fallback, late_s=PATIENCE_S)
     # A pool of one engine has both places of our file.
-    async with served_picker(settings) as (_, port), envoy(tmp_path, port, (engines * 2)[:2]) as proxy:
+    async with served_picker(settings) as (_, port), envoy(tmp_path, port, (engines * 2)[:2], changes) as proxy:
         await proxy.counts("cluster.endpoint_picker.membership_healthy", 1)
         yield proxy
 

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.management.programs import PROGRAMS
 from tests.named_tests import ROOT, assert_named_tests_can_fail
 
 DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 INVARIANTS = [part for part in ARCHITECTURE.split("\n\n") if part.startswith("**Invariant:**")]
-WITHOUT_DJANGO = {"node"}
+WITHOUT_DJANGO = set(PROGRAMS)
 """Commands that manage.py runs without loading Django."""
 
 _ROOM = re.compile(r"^### (\w+)/")

@@ -22,11 +22,12 @@ from controlplane.platform.resource.csv_text import cell_text, csv_of
 from controlplane.platform.resource.declared_field import FieldAccess, declaration_of, settable_fields, shown_fields
 from controlplane.platform.resource.field_text import read_texts, texts_of
 from controlplane.platform.resource.resource import Resource
+from controlplane.policies.resources import POLICIES
 from tests.controlplane.platform.api.world import Api, World, make_world
 from web.shell.resource_form import facts, form_fields, typed_changes, typed_values
 
 pytestmark = pytest.mark.django_db
-RESOURCES = [REGIONS, POOLS, ENGINES, TENANTS, KEYS, SERVICES]
+RESOURCES = [REGIONS, POOLS, ENGINES, TENANTS, KEYS, POLICIES, SERVICES]
 every_resource = pytest.mark.parametrize("resource", RESOURCES, ids=lambda resource: resource.noun)
 
 

@@ -39,6 +39,8 @@ class FormField:
     example: str = ""
     optional: bool = False
     """Whether the label says that the field may stay empty."""
+    managed: str = ""
+    """The files that manage the field, in words; empty: none."""
 
     @property
     def value(self) -> str:

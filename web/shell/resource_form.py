@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from django.db import models
 from django.http import QueryDict
 
+from controlplane.manifests.ownership import managers_by_field
 from controlplane.platform.field_problems import FieldProblem
 from controlplane.platform.resource.declared_field import Fields, ModelField, declaration_of
 from controlplane.platform.resource.field_text import read_texts, text_of
@@ -23,9 +25,14 @@ Options = Mapping[str, Iterable[FieldOption]]
 def form_fields(fields: Fields, thing: models.Model | None = None, options: Options | None = None) -> list[FormField]:
     """Return the controls with the values of a stored object or, without one, the defaults.
 
-    `options` are the choices of references, and of lists whose items have names, by field.
+    `options` are the choices of references, and of lists whose items have names, by field. Controls of a stored object
+    state which files manage them.
     """
-    return [_form_field(field, thing, tuple((options or {}).get(name, ()))) for name, field in fields.items()]
+    managed = managers_by_field(thing) if thing is not None else {}
+    return [
+        replace(_form_field(field, thing, tuple((options or {}).get(name, ()))), managed=managed.get(name, ""))
+        for name, field in fields.items()
+    ]
 
 
 def _form_field(field: ModelField, thing: models.Model | None, given: tuple[FieldOption, ...]) -> FormField:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,6 +34,16 @@ class DiscoveryOutageError(Exception):
     """The source cannot be read or trusted now, so no engine is removed. The message explains why."""
 
 
+_LONGEST_NAME, _DIGITS = 64, 8
+
+
 def plain_name(name: str) -> str:
-    """Return the name reduced to the characters allowed in engine names."""
-    return re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")[:64]
+    """Return the name reduced to the characters allowed in engine names. Long names end with a digest.
+
+    Names of pods may be longer, and differ only at their end.
+    """
+    plain = re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")
+    if len(plain) <= _LONGEST_NAME:
+        return plain
+    digest = hashlib.sha256(plain.encode()).hexdigest()[:_DIGITS]
+    return f"{plain[: _LONGEST_NAME - _DIGITS - 1]}-{digest}"

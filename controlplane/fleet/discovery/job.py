@@ -56,9 +56,23 @@ SCANS: dict[str, Scan] = {
 
 @shared_task(name="controlplane.discovery", ignore_result=True)
 def discovery() -> None:
-    """Run every five seconds: one scan of each source of HEADWAY_DISCOVERY."""
+    """Run every five seconds: one scan of each source of HEADWAY_DISCOVERY that has to be polled."""
+    _scan(watched=False)
+
+
+@shared_task(name="controlplane.watched_discovery", ignore_result=True)
+def watched_discovery() -> None:
+    """Run every five seconds and after each change in a cluster: one scan of each source that is watched.
+
+    Polled sources have a job of their own, because they count the scans that miss an engine.
+    """
+    _scan(watched=True)
+
+
+def _scan(*, watched: bool) -> None:
     for shard, source in enumerate(settings.DISCOVERY):
-        scan_source(source, shard, SCANS[source.kind])
+        if source.lists_all == watched:
+            scan_source(source, shard, SCANS[source.kind])
 
 
 def scan_source(source: DiscoverySource, shard: int, scan: Scan) -> None:

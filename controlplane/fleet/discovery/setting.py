@@ -31,7 +31,10 @@ class DiscoverySource:
 
     @property
     def lists_all(self) -> bool:
-        """Return whether each answer lists all engines. DNS may answer with a part, and a file may be incomplete."""
+        """Return whether each answer lists all engines, because the source is watched.
+
+        DNS may answer with a part, and a file may be incomplete.
+        """
         return self.kind in (KUBERNETES, INFERENCE_POOL)
 
     @property

@@ -250,6 +250,9 @@ class Command(BaseCommand):
             "--approximate", action="store_true", help="for a new pool: estimate hits from prompts, without KV events"
         )
         parser.add_argument("--port", type=int, default=8000, help="port of Headway on this machine")
+        parser.add_argument(
+            "--json", action="store_true", help="print one JSON object; everything else goes to standard error"
+        )
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
@@ -257,15 +260,18 @@ class Command(BaseCommand):
         executor = MigrationExecutor(connection)
         if executor.migration_plan(executor.loader.graph.leaf_nodes()):
             raise CommandError("The database is not prepared. Start Headway first: `make up`.")
-        connecting = Connecting(self.stdout, yes=options["yes"], options=options)
-        failed = [url for url in dict.fromkeys(options["urls"]) if not self._connected(connecting, url)]
-        if connecting.engines:
-            failed += [] if ready_to_ask(self.stdout, connecting.engines, options["port"]) else ["the gateway's key"]
-        if failed:
+        out = self.stderr if options["json"] else self.stdout
+        out.style_func = None
+        connecting = Connecting(out, yes=options["yes"], options=options)
+        failed = [url for url in dict.fromkeys(options["urls"]) if not self._connected(connecting, out, url)]
+        ready = not connecting.engines or ready_to_ask(out, connecting.engines, options["port"])
+        if options["json"]:
+            self.stdout.write(json.dumps(_outcome(connecting.engines, failed, accepted=ready), indent=2))
+        if failed or not ready:
             sys.exit(1)
 
-    def _connected(self, connecting: Connecting, url: str) -> bool:
-        self.stdout.write(f"\n{url}")
+    def _connected(self, connecting: Connecting, out: OutputWrapper, url: str) -> bool:
+        out.write(f"\n{url}")
         try:
             return connecting.connect(url)
         except ConnectRejectedError as rejection:
@@ -277,3 +283,9 @@ class Command(BaseCommand):
             for line in lines:
                 connecting.say(line)
             return False
+
+
+def _outcome(engines: Sequence[Engine], failed: Sequence[str], *, accepted: bool) -> dict[str, Any]:
+    """Return the outcome for programs. `accepted`: the running gateway's key is accepted by the engines."""
+    serving = [{"engine_id": one.engine_id, "name": one.name, "pool": one.pool.slug, "url": one.url} for one in engines]
+    return {"serving": serving, "failed": list(failed), "gateway_key_accepted": accepted}

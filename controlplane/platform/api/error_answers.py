@@ -86,26 +86,27 @@ def _framework_problem(error: exceptions.APIException) -> ProblemError:
         # Whole seconds, rounded up: a client that waits a fraction less is rejected again.
         headers["Retry-After"] = str(int(wait_s) + 1)
     if isinstance(error, exceptions.ValidationError):
-        return ProblemError(400, _WRONG_FIELDS, _flattened(error.detail, ""), headers=headers)
+        return ProblemError(400, _WRONG_FIELDS, validation_problems(error.detail), headers=headers)
     detail = str(error.detail)
     if isinstance(error, exceptions.NotAuthenticated):
         detail = "Sign in, or send 'Authorization: Bearer hw_…' with an API key that has the scope manage."
     return ProblemError(error.status_code, detail, headers=headers)
 
 
-def _flattened(detail: Any, path: str) -> list[FieldProblem]:
+def validation_problems(detail: Any, path: str = "") -> list[FieldProblem]:
+    """Return every problem in the detail of a serializer's ValidationError."""
     if isinstance(detail, dict):
         return [
             item
             for name, inner in detail.items()
-            for item in _flattened(inner, path if name == "non_field_errors" else f"{path}.{name}".lstrip("."))
+            for item in validation_problems(inner, path if name == "non_field_errors" else f"{path}.{name}".lstrip("."))
         ]
     if isinstance(detail, list):
         nested = any(isinstance(inner, dict | list) for inner in detail)
         return [
             item
             for number, inner in enumerate(detail)
-            for item in _flattened(inner, f"{path}[{number}]" if nested else path)
+            for item in validation_problems(inner, f"{path}[{number}]" if nested else path)
         ]
     return [FieldProblem(path, str(detail))]
 

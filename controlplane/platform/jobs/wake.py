@@ -25,3 +25,8 @@ def wake(jobs: Iterable[str]) -> None:
     names = ",".join(jobs).encode()
     # Before the commit, the job would not see the change for which it is woken.
     transaction.on_commit(lambda: get_bus().notify(TOPIC, names))
+
+
+def wake_now(jobs: Iterable[str]) -> None:
+    """Wake these jobs for a change outside the database. Callable from any thread."""
+    get_bus().notify(TOPIC, ",".join(jobs).encode())

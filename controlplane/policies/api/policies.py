@@ -9,23 +9,19 @@ from rest_framework.response import Response
 
 from controlplane.platform.api.listing import Listing, contains, exact
 from controlplane.platform.api.views import ApiView, Changeable, Creatable, Deletable, by_method
-from controlplane.policies import publish as policies
 from controlplane.policies.api.policy_shape import CheckedDocument, NewPolicy, PolicyChange, PolicyDocument, PolicyShape
 from controlplane.policies.document.problems import InvalidPolicyError, validated
 from controlplane.policies.document.whole_policy import WholePolicy
-from controlplane.policies.reading import visible_policies
+from controlplane.policies.resources import POLICIES
 
 
 class Policies(Creatable):
     """List policies, or create one."""
 
-    noun = "policies"
+    resource = POLICIES
     shape = PolicyShape
-    rows = staticmethod(visible_policies)
-    created = staticmethod(policies.create_policy)
     says = by_method(GET="List policies.", POST="Create a policy without versions.")
     bodies = by_method(POST=NewPolicy)
-    has_etag = True
     listing = Listing(
         {"slug": ("slug",)},
         "slug",
@@ -39,11 +35,8 @@ class Policies(Creatable):
 class OnePolicy(Changeable, Deletable):
     """One policy."""
 
-    noun = "policies"
+    resource = POLICIES
     shape = PolicyShape
-    rows = staticmethod(visible_policies)
-    changed = staticmethod(policies.change_policy)
-    deleted = staticmethod(policies.delete_policy)
     bodies = by_method(PUT=PolicyChange, PATCH=PolicyChange)
 
 

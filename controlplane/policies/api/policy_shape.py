@@ -11,7 +11,8 @@ from typing_extensions import override
 
 from controlplane.platform.api.error_answers import answer_with
 from controlplane.platform.api.problem import ProblemError
-from controlplane.platform.api.strict_fields import ChangeBody, Document, Input, ModelShape, Text, Truth, WholeNumber
+from controlplane.platform.api.resource_bodies import ResourceShape, change_body, new_body
+from controlplane.platform.api.strict_fields import ChangeBody, Document, Input, ModelShape, Text, WholeNumber
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.models.scheduled_publish import ScheduledPublish
@@ -22,14 +23,11 @@ from controlplane.policies.release_timeline_facts import timelines_of
 _LARGEST = 2**31 - 1
 
 
-class PolicyShape(ModelShape):
+class PolicyShape(ResourceShape):
     """A sequence of versions, one of which may be live."""
-
-    live_version = serializers.SlugRelatedField(slug_field="number", read_only=True, allow_null=True)
 
     class Meta:
         model = Policy
-        fields = ("slug", "name", "needs_approval", "live_version", "revision")
 
 
 class ReleaseStepShape(serializers.Serializer):
@@ -119,21 +117,7 @@ class ScheduledPublishShape(ModelShape):
         )
 
 
-class PolicyChange(ChangeBody):
-    """Writable fields of a policy. Its settings are changed by new versions."""
-
-    name = Text(max_length=120)
-    needs_approval = Truth(
-        default=False,
-        help_text="Versions go live only with another person's approval; only admins turn it off. A rollback needs "
-        "none.",
-    )
-
-
-class NewPolicy(PolicyChange):
-    """Body of POST /policies."""
-
-    slug = Text(max_length=64, help_text="Its id; never changes.")
+PolicyChange, NewPolicy = change_body(Policy), new_body(Policy)
 
 
 class NewPolicyVersion(Input):

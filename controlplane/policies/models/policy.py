@@ -5,19 +5,26 @@ from __future__ import annotations
 from django.db import models
 from typing_extensions import override
 
+from controlplane.platform.resource.declared_field import FieldAccess, declared
+
 
 class Policy(models.Model):
     """One policy. Pools refer to it and follow its live version."""
 
     public_id_field = "slug"
 
-    slug = models.SlugField(max_length=64, unique=True)
-    name = models.CharField(max_length=120)
+    slug = declared(
+        models.SlugField(max_length=64, unique=True), "ID", "Its id; never changes.", access=FieldAccess.FIXED
+    )
+    name = declared(models.CharField(max_length=120), "Name")
     live_version = models.ForeignKey(
         "controlplane.PolicyVersion", on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )
-    needs_approval = models.BooleanField(default=False)
-    """Whether a version goes live only after approval by a person other than its author. Rollbacks need no approval."""
+    needs_approval = declared(
+        models.BooleanField(default=False),
+        "Requires approval",
+        "Versions go live only with another person's approval; only admins turn it off. A rollback needs none.",
+    )
     revision = models.PositiveIntegerField(default=1)
     """Incremented by each change of the name, approval rule, or live version; used as ETag of the API."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -63,6 +64,14 @@ def test_two_engines_are_routed_exactly_and_the_first_request_is_printed(start: 
     assert key is not None
     assert ApiKey.objects.filter(sha256=hash_api_key(key[1])).exists()
     assert f"Authorization: Bearer {key[1]}" in said
+
+
+def test_outcome_as_json_is_alone_on_standard_output(start: Start) -> None:
+    engine, lines = start(block_tokens=32), StringIO()
+    status, said = connect(engine.url, "http://10.255.255.1:9", json=True, stderr=lines)
+    outcome = json.loads(said)
+    assert (status, outcome["failed"], outcome["serving"][0]["url"]) == (1, ["http://10.255.255.1:9"], engine.url)
+    assert "Routing exactly." in lines.getvalue()
 
 
 def test_engine_with_another_block_size_is_rejected_and_the_others_are_connected(start: Start) -> None:

@@ -1,8 +1,9 @@
 """Schemas of the custom resources that the chart and its examples use.
 
 Written by hand from the published types: ServiceMonitor and PrometheusRule (Prometheus Operator v1), HTTPRoute (Gateway
-API v1), InferencePool (Gateway API Inference Extension v1), and ScaledObject (KEDA v1alpha1). They have only the fields
-in use, and reject all others, so a misspelled field fails. kubernetes-validate knows no custom resources.
+API v1), InferencePool (Gateway API Inference Extension v1), DestinationRule (Istio v1), and ScaledObject (KEDA
+v1alpha1). They have only the fields in use, and reject all others, so a misspelled field fails. kubernetes-validate
+knows no custom resources.
 """
 
 from __future__ import annotations
@@ -78,6 +79,13 @@ _INFERENCE_POOL = _object(
         failureMode=_one_of("FailOpen", "FailClose"),
     ),
 )
+_DESTINATION_RULE = _object(
+    "host",
+    host=_TEXT,
+    trafficPolicy=_object(
+        tls=_object("mode", mode=_one_of("DISABLE", "SIMPLE", "MUTUAL"), insecureSkipVerify={"type": "boolean"})
+    ),
+)
 _SCALED_OBJECT = _object(
     "scaleTargetRef",
     "triggers",
@@ -110,6 +118,7 @@ SPECS = {
     ("monitoring.coreos.com/v1", "PrometheusRule"): _PROMETHEUS_RULE,
     ("gateway.networking.k8s.io/v1", "HTTPRoute"): _HTTP_ROUTE,
     ("inference.networking.k8s.io/v1", "InferencePool"): _INFERENCE_POOL,
+    ("networking.istio.io/v1", "DestinationRule"): _DESTINATION_RULE,
     ("keda.sh/v1alpha1", "ScaledObject"): _SCALED_OBJECT,
 }
 METADATA = _object(

@@ -14,7 +14,7 @@ from bench.live.loopback_ports import free_ports
 from tests.controlplane.simulated_engine import SimulatedEngine
 from tests.deploy.packages.containers import Image
 from tests.deploy.packages.package_tools import DEPLOY
-from tests.deploy.packages.test_compose import chat_answer
+from tests.deploy.packages.test_compose import HOST, chat_answer
 from tests.house.test_pins import pins
 from tests.patience import PATIENCE_S, wait_until
 
@@ -78,7 +78,7 @@ def test_a_container_of_the_image_routes_a_request(image: Image, tmp_path: Path)
     check = [word.replace("8000", str(port)) for word in words(instruction("HEALTHCHECK"))]
     url = f"http://127.0.0.1:{port}"
     try:
-        with image.container("web", command, {}, tmp_path / "state") as web:
+        with image.container("web", command, {"HEADWAY_ALLOWED_HOSTS": f"{HOST},127.0.0.1"}, tmp_path / "state") as web:
             wait_for(f"{url}/live")
             assert web.run(check).returncode == 1, "there is no engine yet"
             done = web.run(["python", "manage.py", "connect", engine.url, "--port", str(port)])

@@ -9,11 +9,13 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 
 from bench.live.loopback_ports import free_ports
+from controlplane.fleet.discovery.kubernetes_source import GROUPS as POOL_GROUPS
 from controlplane.fleet.discovery.setting import parse_discovery
 from controlplane.project.processes.bus_server import server_program
 from gateway.__main__ import _parser
@@ -54,6 +56,8 @@ def test_probes_are_the_ones_that_the_program_answers() -> None:
     picker = the_container("picker", "picker")
     services = {picker[probe]["grpc"]["service"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert services == {"liveness", "readiness"}
+    (probed,) = {picker[probe]["grpc"]["port"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert f"--health-listen=0.0.0.0:{probed}" in picker["args"]
     source = (DEPLOY / "envoy" / "picker.py").read_text()
     assert all(f'"{service}"' in source for service in services)
 
@@ -175,29 +179,70 @@ def test_nothing_runs_as_root_or_can_become_root(name: str) -> None:
 
 
 @sets
-def test_only_jobs_access_kubernetes_and_with_minimal_permissions(name: str) -> None:
+def test_only_jobs_and_pickers_access_kubernetes_and_with_minimal_permissions(name: str) -> None:
     accounts = {item["metadata"]["name"]: item for item in of_kind(name, "ServiceAccount")}
     for workload in workloads(name):
         spec = workload["spec"]["template"]["spec"]
-        assert spec["automountServiceAccountToken"] is (component(workload) == "jobs")
+        assert spec["automountServiceAccountToken"] is (component(workload) in {"jobs", "picker"})
         assert spec["serviceAccountName"] in accounts
-    rights = {
-        (kind, verb)
-        for role in of_kind(name, "Role")
-        for rule in role["rules"]
-        for kind in rule["resources"]
-        for verb in rule["verbs"]
-    }
+    picker = {"inferenceobjectives"} if name == "picker" else set()
+    assert _rights(name, "picker") == {(kind, verb) for kind in picker for verb in ("list", "watch")}
+    rights = _rights(name, "jobs")
     scaling = {("statefulsets/scale", "get"), ("statefulsets/scale", "patch")} if name == "production" else set()
-    assert rights == {("pods", "list"), ("inferencepools", "get")} | scaling
+    assert rights == {(kind, verb) for kind in ("pods", "inferencepools") for verb in ("list", "watch")} | scaling
     for binding in of_kind(name, "RoleBinding"):
         subjects = [(item["name"], item["namespace"]) for item in binding["subjects"]]
-        assert subjects == [(f"{RELEASE}-jobs", NAMESPACE)]
+        assert subjects == [(f"{RELEASE}-{component(binding)}", NAMESPACE)]
         roles = {(item["metadata"]["namespace"], item["metadata"]["name"]) for item in of_kind(name, "Role")}
         assert (binding["metadata"]["namespace"], binding["roleRef"]["name"]) in roles
     # Roles are where discovery reads.
     read = {source.location for source in parse_discovery(" ".join(example(name)["engines"]["discovery"]))}
-    assert {role["metadata"]["namespace"] for role in of_kind(name, "Role")} == read
+    assert {role["metadata"]["namespace"] for role in of_kind(name, "Role") if component(role) == "jobs"} == read
+
+
+def _rights(name: str, holder: str) -> set[tuple[str, str]]:
+    return {
+        (kind, verb)
+        for role in of_kind(name, "Role")
+        if component(role) == holder
+        for rule in role["rules"]
+        for kind in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_jobs_and_pickers_may_read_the_groups_that_they_watch() -> None:
+    groups = {
+        component(role): {
+            (group, kind) for rule in role["rules"] for group in rule["apiGroups"] for kind in rule["resources"]
+        }
+        for role in of_kind("picker", "Role")
+    }
+    assert {(group.partition("/")[0], "inferencepools") for group in POOL_GROUPS} <= groups["jobs"]
+    source = (DEPLOY / "envoy" / "objectives.py").read_text()
+    named = set(re.findall(r'"([a-z.0-9-]+)/v1alpha2"', source))
+    assert {(group, "inferenceobjectives") for group in named} == groups["picker"]
+
+
+def test_pickers_certificate_and_its_absence_reach_the_picker() -> None:
+    def made(**tls: object) -> tuple[list[str], dict[str, Any], list[Any]]:
+        values = example("picker")
+        values["picker"] = {**values["picker"], "tls": tls}
+        objects = {(item["kind"], item["metadata"]["name"]): item for item in render(values)}
+        spec = objects["Deployment", "headway-picker"]["spec"]["template"]["spec"]
+        (port,) = objects["Service", "headway-picker"]["spec"]["ports"]
+        secrets = [volume["secret"]["secretName"] for volume in spec["volumes"] if "secret" in volume]
+        return (
+            [arg for arg in spec["containers"][0]["args"] if arg in {"--plaintext", "--cert-dir=/tls"}],
+            port,
+            secrets,
+        )
+
+    own, port, secrets = made(secretName="picker-tls")
+    assert (own, secrets, "appProtocol" in port) == (["--cert-dir=/tls"], ["picker-tls"], False)
+    assert made()[0] == made()[2] == []
+    plain, port, secrets = made(enabled=False, secretName="picker-tls")
+    assert (plain, secrets, port["appProtocol"]) == (["--plaintext"], [], "kubernetes.io/h2c")
 
 
 def test_the_bundled_valkey_starts_by_its_script_and_requires_its_password(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from controlplane.fleet.ready_engines import ready_engines
+from controlplane.manifests.ownership import managers_by_field
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from controlplane.policies.models.policy_version import PolicyVersion
@@ -67,6 +68,7 @@ def render_editor(
         canary=canary,
         replaced=deviation_note(state.live.document) if state.live else "",
         question=question,
+        managed=managers_by_field(state.policy),
         said=said,
         reach=reach_of(state, published) if published is not None else None,
         schema_version=SCHEMA_VERSION,

@@ -7,9 +7,9 @@ from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from controlplane.fleet import engine_lifecycle
-from controlplane.fleet.discovery import reconcile
+from controlplane.fleet.discovery import job, kubernetes_source, reconcile
 from controlplane.fleet.discovery.found_engine import DiscoveryOutageError, FoundEngine, Presence
-from controlplane.fleet.discovery.job import discovery_problems, scan_source
+from controlplane.fleet.discovery.job import discovery, discovery_problems, scan_source, watched_discovery
 from controlplane.fleet.discovery.reconcile import VANISHED_SCANS
 from controlplane.fleet.discovery.setting import DiscoverySource
 from controlplane.fleet.engine_lifecycle import EngineReading, set_desired_state
@@ -18,8 +18,13 @@ from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.preflight.lifecycle import preflight_of
 from controlplane.platform.actor import program
+from controlplane.platform.jobs.wake import TOPIC as WAKE
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.job_run import JobRun, JobState
+from gateway.bus.bus import Bus
+from tests.controlplane.fleet.discovery.cluster import PODS as PODS_PATH
+from tests.controlplane.fleet.discovery.cluster import cluster
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.django_db
 
@@ -254,3 +259,40 @@ def test_missing_pool_is_reported() -> None:
     scan(ONE, source=DiscoverySource("none", "dns", "vllm.internal", port=8000))
     assert not Engine.objects.exists()
     assert "There is no pool none" in discovery_problems({"none"})[0]
+
+
+def test_watched_sources_have_a_job_that_does_not_count_scans_of_others(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.DISCOVERY = (SOURCE, WATCHED)
+    scanned: list[str] = []
+    monkeypatch.setattr(job, "scan_source", lambda source, shard, _: scanned.append(f"{shard} {source.kind}"))
+    discovery()
+    assert scanned == ["0 dns"]
+    watched_discovery()
+    assert scanned == ["0 dns", "1 kubernetes"]
+
+
+WATCHED = DiscoverySource("chat", "kubernetes", "llm", "app=vllm", 8000)
+
+
+def test_deleted_pod_wakes_the_job_which_drains_its_engine(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, bus: Bus
+) -> None:
+    settings.DISCOVERY = (WATCHED,)
+    woken: list[bytes] = []
+    bus.subscribe(WAKE, lambda _, jobs: woken.append(jobs))
+    with cluster() as (server, connection):
+        monkeypatch.setattr(kubernetes_source, "_connection", lambda: connection)
+        monkeypatch.setattr(kubernetes_source, "_views", {})
+        server.pod("e-1", "10.1.0.1")
+        server.pod("e-2", "10.1.0.2")
+        watched_discovery()
+        serve()
+        assert states() == {"e-1": "ready", "e-2": "ready"}
+        woken.clear()
+        server.delete(PODS_PATH, "e-1")
+        wait_until(lambda: b"watched_discovery" in woken)
+        watched_discovery()
+        assert states() == {"e-1": "draining", "e-2": "ready"}
+        kubernetes_source._views.popitem()[1].close()

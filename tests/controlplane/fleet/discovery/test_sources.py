@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from kubernetes import client
 
+from controlplane.fleet.discovery import kubernetes_source
 from controlplane.fleet.discovery.dns_source import engines_of_name
 from controlplane.fleet.discovery.file_source import engines_of_file
-from controlplane.fleet.discovery.found_engine import DiscoveryOutageError, FoundEngine, Presence
-from controlplane.fleet.discovery.kubernetes_source import engines_of_cluster
+from controlplane.fleet.discovery.found_engine import DiscoveryOutageError, FoundEngine, Presence, plain_name
+from controlplane.fleet.discovery.kubernetes_source import GROUPS, ClusterView, engines_of_cluster
 from controlplane.fleet.discovery.setting import DiscoverySource
 from controlplane.fleet.engine_url import EngineUrlRules, UnresolvedHostError, check_engine_url
-from tests.controlplane.automation.actuators.http_exchange import http_server
+from controlplane.platform import kubernetes_watch
+from controlplane.platform.kubernetes_client import NoClusterError
+from tests.controlplane.fleet.discovery.cluster import PODS, Cluster, cluster
+from tests.patience import wait_until
+
+pytestmark = pytest.mark.usefixtures("impatient")
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubernetes_watch, "PAUSE_S", 0.005)
+    monkeypatch.setattr(kubernetes_watch, "LONGEST_PAUSE_S", 0.02)
+    monkeypatch.setattr(kubernetes_watch, "ABSENT_S", 0.02)
+    monkeypatch.setattr(kubernetes_source, "WAKE_S", 0.2)
+
 
 ANYWHERE = EngineUrlRules((ip_network("0.0.0.0/0"), ip_network("::/0")))
 
@@ -77,94 +91,147 @@ def test_dns_name_without_addresses_counts_as_an_outage() -> None:
             engines_of_name(NAME, resolver)
 
 
-def pod(name: str, ip: str | None, *, ready: bool = True, leaving: bool = False, phase: str = "Running") -> Any:
-    metadata = {"name": name} | ({"deletionTimestamp": "2026-11-01T08:00:00Z"} if leaving else {})
-    conditions = [{"type": "Ready", "status": str(ready)}]
-    return {"metadata": metadata, "status": {"podIP": ip, "phase": phase, "conditions": conditions}}
-
-
-PODS = {
-    "kind": "PodList",
-    "apiVersion": "v1",
-    "metadata": {"resourceVersion": "7"},
-    "items": [
-        pod("vllm-0", "10.1.0.1"),
-        pod("vllm-1", "10.1.0.2", ready=False),
-        pod("vllm-2", "10.1.0.3", leaving=True),
-        pod("vllm-3", None),
-        pod("vllm-4", "10.1.0.5", phase="Succeeded"),
-    ],
-}
-PODS_PATH = "/api/v1/namespaces/llm/pods"
-POOL_PATH = "/apis/inference.networking.k8s.io/v1/namespaces/llm/inferencepools/llama"
-OLD_PATH = "/apis/inference.networking.x-k8s.io/v1alpha2/namespaces/llm/inferencepools/llama"
-
-
-def listed(source: DiscoverySource, answers: dict[str, Any]) -> tuple[list[FoundEngine], dict[str, list[str]]]:
-    """Return the engines that the source lists in a cluster with these responses, and the query for pods."""
-
-    def answer(_method: str, path: str, _headers: dict[str, str], _body: bytes) -> tuple[int, bytes]:
-        reply = answers.get(urlsplit(path).path)
-        return (404, b"{}") if reply is None else (reply, b"{}") if isinstance(reply, int) else (200, dumped(reply))
-
-    def dumped(value: Any) -> bytes:
-        return json.dumps(value).encode()
-
-    with http_server(answer) as (url, asked), client.ApiClient(client.Configuration(host=url)) as connection:
-        connection.configuration.retries = False
-        engines = engines_of_cluster(source, connection)
-    return engines, parse_qs(urlsplit(asked[-1][1]).query)
-
-
 SELECTED = DiscoverySource("chat", "kubernetes", "llm", "app=vllm", 8000)
 GATEWAYS = DiscoverySource("chat", "inferencepool", "llm", "llama")
+POOL, OLD_POOL = (f"/apis/{group}/namespaces/llm/inferencepools" for group in GROUPS)
+MATCHED = {"selector": {"matchLabels": {"app": "vllm"}}}
+
+
+@contextmanager
+def view(
+    source: DiscoverySource, on_change: Callable[[], None] = lambda: None
+) -> Iterator[tuple[Cluster, ClusterView]]:
+    """Run an API server and a view of it."""
+    with cluster() as (server, connection):
+        made = ClusterView(source, connection, on_change)
+        try:
+            yield server, made
+        finally:
+            made.close()
+
+
+def lists(view: ClusterView, *wanted: tuple[str, str, Presence]) -> None:
+    """Wait until the view lists these engines."""
+    wait_until(lambda: listed(view) == list(wanted), str(listed(view)))
+
+
+def listed(view: ClusterView) -> Any:
+    try:
+        return [(item.name, item.url, item.presence) for item in view.engines()]
+    except DiscoveryOutageError as error:
+        return str(error)
 
 
 def test_selector_lists_running_pods_with_their_readiness() -> None:
-    engines, query = listed(SELECTED, {PODS_PATH: PODS})
-    assert [(item.name, item.url, item.presence) for item in engines] == [
-        ("vllm-0", "http://10.1.0.1:8000", Presence.READY),
-        ("vllm-1", "http://10.1.0.2:8000", Presence.WAITING),
-        ("vllm-2", "http://10.1.0.3:8000", Presence.LEAVING),
-    ]
-    assert query["labelSelector"] == ["app=vllm"]
+    with view(SELECTED) as (server, pods):
+        server.pod("vllm-0", "10.1.0.1")
+        server.pod("vllm-1", "10.1.0.2", ready=False)
+        server.pod("vllm-2", "10.1.0.3", deletionTimestamp="2026-11-01T08:00:00Z")
+        server.pod("vllm-3", None)
+        server.pod("vllm-4", "10.1.0.5", phase="Succeeded")
+        server.pod("web-0", "10.1.0.6", app="web")
+        lists(
+            pods,
+            ("vllm-0", "http://10.1.0.1:8000", Presence.READY),
+            ("vllm-1", "http://10.1.0.2:8000", Presence.WAITING),
+            ("vllm-2", "http://10.1.0.3:8000", Presence.LEAVING),
+        )
+        server.pod("vllm-0", "10.1.0.1", ready=False)
+        server.pod("vllm-1", "10.1.0.2", app="web")
+        server.delete(PODS, "vllm-2")
+        lists(pods, ("vllm-0", "http://10.1.0.1:8000", Presence.WAITING))
 
 
 @pytest.mark.parametrize(
     ("path", "spec"),
     [
-        (POOL_PATH, {"selector": {"matchLabels": {"tier": "gpu", "app": "vllm"}}, "targetPorts": [{"number": 9000}]}),
-        (OLD_PATH, {"selector": {"tier": "gpu", "app": "vllm"}, "targetPortNumber": 9000}),
+        (POOL, {"selector": {"matchLabels": {"tier": "gpu", "app": "vllm"}}, "targetPorts": [{"number": 9000}]}),
+        (OLD_POOL, {"selector": {"tier": "gpu", "app": "vllm"}, "targetPortNumber": 9000}),
     ],
 )
 def test_inference_pool_gives_selector_and_port_in_both_api_versions(path: str, spec: dict[str, Any]) -> None:
-    engines, query = listed(GATEWAYS, {path: {"spec": spec}, PODS_PATH: PODS})
-    assert engines[0].url == "http://10.1.0.1:9000"
-    assert query["labelSelector"] == ["app=vllm,tier=gpu"]
+    with view(GATEWAYS) as (server, pods):
+        server.put(PODS, "vllm-0", {"tier": "gpu", "app": "vllm"}, status={"podIP": "10.1.0.1"})
+        server.pod("vllm-1", "10.1.0.2")
+        server.serve(POOL)
+        server.put(path, "other", spec={"selector": {"matchLabels": {"app": "vllm"}}})
+        server.put(path, "llama", spec=spec)
+        lists(pods, ("vllm-0", "http://10.1.0.1:9000", Presence.WAITING))
+
+
+def test_each_target_port_is_an_engine_named_by_its_rank() -> None:
+    with view(GATEWAYS) as (server, pods):
+        server.pod("vllm-0", "10.1.0.1")
+        server.pod("vllm-1", "fd00::1", annotations={"llm-d.ai/active-ports": "8001"})
+        server.put(POOL, "llama", spec={**MATCHED, "targetPorts": [{"number": 8000}, {"number": 8001}]})
+        lists(
+            pods,
+            ("vllm-0-rank-0", "http://10.1.0.1:8000", Presence.READY),
+            ("vllm-0-rank-1", "http://10.1.0.1:8001", Presence.READY),
+            ("vllm-1-rank-1", "http://[fd00::1]:8001", Presence.READY),
+        )
+
+
+def test_changed_pool_has_the_pods_of_its_new_selector_and_ports() -> None:
+    with view(GATEWAYS) as (server, pods):
+        server.pod("vllm-0", "10.1.0.1")
+        server.pod("new-0", "10.1.0.2", app="new")
+        server.put(POOL, "llama", spec={**MATCHED, "targetPorts": [{"number": 8000}]})
+        lists(pods, ("vllm-0", "http://10.1.0.1:8000", Presence.READY))
+        spec = {"selector": {"matchLabels": {"app": "new"}}, "targetPorts": [{"number": 9000}]}
+        server.put(POOL, "llama", spec=spec)
+        lists(pods, ("new-0", "http://10.1.0.2:9000", Presence.READY))
+        server.delete(POOL, "llama")
+        wait_until(lambda: "no InferencePool llama" in listed(pods))
 
 
 def test_empty_cluster_lists_no_engine() -> None:
-    assert listed(SELECTED, {PODS_PATH: {**PODS, "items": []}})[0] == []
+    with view(SELECTED) as (_, pods):
+        assert pods.engines() == []
 
 
 @pytest.mark.parametrize(
-    ("source", "answers", "words"),
-    [
-        (SELECTED, {PODS_PATH: 403}, "answered 403"),
-        (SELECTED, {PODS_PATH: 500}, "answered 500"),
-        (GATEWAYS, {}, "no InferencePool llama"),
-        (GATEWAYS, {POOL_PATH: {"spec": {"selector": {}}}}, "no selector"),
-    ],
+    ("spec", "words"),
+    [(None, "no InferencePool llama"), ({"selector": {}}, "no selector"), (MATCHED, "no target port")],
 )
-def test_invalid_response_of_a_cluster_counts_as_an_outage(
-    source: DiscoverySource, answers: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(DiscoveryOutageError, match=words):
-        listed(source, answers)
+def test_missing_or_unusable_pool_counts_as_an_outage(spec: dict[str, Any] | None, words: str) -> None:
+    with view(GATEWAYS) as (server, pods):
+        if spec is not None:
+            server.put(POOL, "llama", spec=spec)
+        wait_until(lambda: words in listed(pods))
 
 
-def test_unresponsive_cluster_counts_as_an_outage() -> None:
-    with client.ApiClient(client.Configuration(host="http://127.0.0.1:1")) as connection:
-        connection.configuration.retries = False
-        with pytest.raises(DiscoveryOutageError, match="did not answer"):
-            engines_of_cluster(SELECTED, connection)
+def test_rejected_and_lost_connections_count_as_outages() -> None:
+    with view(SELECTED) as (server, pods):
+        server.pod("vllm-0", "10.1.0.1")
+        lists(pods, ("vllm-0", "http://10.1.0.1:8000", Presence.READY))
+        server.hang_up(failing=403)
+        wait_until(lambda: "answered 403" in listed(pods))
+        server.failing = 0
+        lists(pods, ("vllm-0", "http://10.1.0.1:8000", Presence.READY))
+
+
+def test_changes_of_pods_wake_the_job_and_many_at_once_only_twice() -> None:
+    woken: list[None] = []
+    with view(SELECTED, lambda: woken.append(None)) as (server, pods):
+        assert pods.engines() == []
+        for number in range(20):
+            server.pod(f"vllm-{number}", f"10.1.0.{number}")
+        wait_until(lambda: len(pods.engines()) == 20)
+        wait_until(lambda: len(woken) == 2)
+
+
+def test_cluster_without_credentials_counts_as_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise NoClusterError("No kubeconfig.")
+
+    monkeypatch.setattr(kubernetes_source, "_connection", missing)
+    with pytest.raises(DiscoveryOutageError, match="No kubeconfig"):
+        engines_of_cluster(DiscoverySource("chat", "kubernetes", "llm", "app=nowhere", 8000))
+
+
+def test_names_of_pods_that_differ_at_their_end_stay_different() -> None:
+    long = "vllm-" + "x" * 80
+    names = {plain_name(f"{long}-{number}") for number in range(3)}
+    assert len(names) == 3
+    assert max(map(len, names)) == 64

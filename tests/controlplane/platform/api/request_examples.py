@@ -29,6 +29,16 @@ _NODE = {"name": "kv-new", "incarnation": 1, "address": "10.0.9.8:8470"}
 _BULK = {"operations": [{"op": "state", "engine_id": "e-a", "state": "draining"}]}
 _TOMORROW = (timezone.now() + timedelta(days=1)).isoformat()
 _OVERRIDE = {"engines": 3, "until": (timezone.now() + timedelta(hours=6)).isoformat()}
+_FILES = {
+    "objects": [
+        {
+            "apiVersion": "headway/v1",
+            "kind": "Engine",
+            "metadata": {"pool": "pool-a", "name": "e-a"},
+            "spec": {"url": "http://10.0.1.1:8000", "speed": 2.0},
+        }
+    ]
+}
 RECORDING = "the recording of this world"
 _WINDOW = {"pool": "pool-a", "begins_at": "2027-01-15T08:00:00Z", "ends_at": "2027-01-15T08:00:30Z"}
 _UPLOAD = "recordings/upload?pool=pool-a"
@@ -65,6 +75,7 @@ SAFE: dict[str, list[str]] = {
     "PolicyVersions": [V],
     "OnePolicyVersion": [f"{V}/1"],
     "VersionSchedule": [f"{V}/2/schedule"],
+    "ManifestsView": ["manifests", "manifests?kind=Pool&defaults=true"],
     "JobRuns": ["jobs"],
     "OneJobRun": ["jobs/{run}"],
     "DecisionsView": ["decisions"],
@@ -139,6 +150,8 @@ CHANGES: dict[tuple[str, str], Example] = {
     ("VersionSchedule", "POST"): Example("POST", f"{V}/2/schedule", {"at": _TOMORROW, "instead_of": 1}, 409),
     ("VersionSchedule", "DELETE"): Example("DELETE", f"{V}/2/schedule", None, 200, guarded=True),
     ("PolicyRollBack", "POST"): Example("POST", f"{A}/roll_back", {"number": 2, "instead_of": 1}, 201),
+    ("ManifestDiff", "POST"): Example("POST", "manifests/diff", _FILES),
+    ("ManifestApply", "POST"): Example("POST", "manifests/apply", _FILES),
     ("JobCancellation", "POST"): Example("POST", "jobs/{run}/cancel", {}, 409),
     ("JobRetry", "POST"): Example("POST", "jobs/{run}/retry", {}, 201),
     ("Recordings", "POST"): Example("POST", "recordings", _WINDOW, 201),

@@ -38,7 +38,7 @@ ERRORS = {"order.name", "ttft_slo_s", "queue_limit", "surprise"}
 
 @pytest.mark.parametrize(
     ("query", "queries"),
-    [("", 15), ("?draft=3", 15), ("?draft=3&ask=publish", 17), ("?ask=roll-back&version=1", 17), ("?published=2", 15)],
+    [("", 16), ("?draft=3", 16), ("?draft=3&ask=publish", 18), ("?ask=roll-back&version=1", 18), ("?published=2", 16)],
 )
 def test_editor_takes_few_queries(
     policy: Policy, pool: Pool, query: str, queries: int, django_assert_num_queries: DjangoAssertNumQueries

@@ -1,0 +1,1 @@
+"""Objects as files: export, diff, and apply, and which fields files manage."""

@@ -1,0 +1,1 @@
+"""Models of manifests: what each manager applied last."""
