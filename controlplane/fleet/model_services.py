@@ -56,8 +56,12 @@ def delete_service(service: ModelService, *, actor: Actor, expected: int | None 
 
 def reject_while_served(*, pool: str = "", region: str = "") -> None:
     """Raise InUseError if a service names this pool or region."""
-    using = [item.slug for item in ModelService.objects.all() if pool in item.pools or region == item.provider_region]
-    if using and (pool or region):
+    using = [
+        item.slug
+        for item in ModelService.objects.all()
+        if pool in item.pools or (region and region == item.provider_region)
+    ]
+    if using:
         raise InUseError(f"Services use {pool or region}: {', '.join(using[:3])}; change these first.")
 
 

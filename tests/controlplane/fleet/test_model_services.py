@@ -108,13 +108,16 @@ def test_a_providers_address_is_https_or_of_this_host(
 
 def test_a_pool_or_region_in_use_cannot_be_deleted(pool: Pool) -> None:
     region = topology.create_region("mars", "Mars", actor=ACTOR)
+    other = topology.create_pool("other", "Other", region, "m", pool.policy, actor=ACTOR)
     service = create(pool, provider_region="mars")
     with pytest.raises(InUseError, match="chat"):
         topology.delete_pool(pool, actor=ACTOR)
+    topology.delete_pool(other, actor=ACTOR)
     with pytest.raises(InUseError, match="chat"):
         topology.delete_region(region, actor=ACTOR)
-    delete_service(service, actor=ACTOR)
+    change_service(service, {"provider_region": ""}, actor=ACTOR)
     topology.delete_region(region, actor=ACTOR)
+    delete_service(service, actor=ACTOR)
     topology.delete_pool(pool, actor=ACTOR)
 
 
