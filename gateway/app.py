@@ -35,6 +35,8 @@ from gateway.api.explain_api import ExplainApi
 from gateway.api.feedback_api import FeedbackApi
 from gateway.api.observe_api import ObserveApi
 from gateway.api.route_api import RouteApi
+from gateway.api.selection_api import BELOW as RESERVATION
+from gateway.api.selection_api import RESERVATIONS, SELECTING, SelectionApi
 from gateway.api.untracked_requests import ReportingKeys
 from gateway.base.asgi_types import Receive, Scope, Send
 from gateway.base.event_log import log_event
@@ -44,8 +46,8 @@ from gateway.peers.regions.forward_server import SCOPE_KEY as FORWARDED
 from gateway.peers.regions.forward_server import ForwardedCall
 from gateway.pools.pool.pool_accounts import PoolAccounts
 from gateway.pools.pool.request_listener import WhenReported
-from gateway.proxy import openai_proxy as proxy
 from gateway.proxy.attempt import RelaySettings
+from gateway.proxy.model_list import MODELS, ModelList
 from gateway.proxy.openai_proxy import Proxy
 from gateway.proxy.reported_spans import ReportedSpans
 from gateway.reports.request_metrics import RequestMetrics
@@ -70,12 +72,10 @@ if TYPE_CHECKING:
 
 BATCH = "/api/v1/route/batch"
 OBSERVE = "/api/v1/observe"
-NOTHING_HERE = (
-    f"Unknown path. Send requests to {', '.join(BY_PATH)}; {proxy.MODELS} lists the models. See docs/requests.md."
-)
+NOTHING_HERE = f"Unknown path. Send requests to {', '.join(BY_PATH)}; {MODELS} lists the models. See docs/requests.md."
 _ENGINES_OWN = ("/v1/", "/v2/", "/inference/", "/invocations", "/generate", "/encode")
 """Path prefixes of engines' APIs, whether the gateway serves them or not. No console page uses them."""
-_PLACING = frozenset((ROUTE, BATCH, *BY_PATH))
+_PLACING = frozenset((ROUTE, BATCH, *SELECTING, *BY_PATH))
 """Paths that create new work. A gateway that shuts down rejects them."""
 
 _DECISION_HEAD = header_lines((JSON, NOSNIFF, (b"x-headway-decision", b"%s"), (b"x-request-id", b"%s")))
@@ -131,11 +131,10 @@ class GatewayApp:
         proxied = self.proxy = Proxy(
             gateway, lifecycle, prompt_keys, self.drain, settings=settings.relay, tracing=settings.tracing
         )
-        feedback = self._metered(
-            (ROUTE_SCOPE, FORWARD), FeedbackApi(lifecycle, reporting, gateway.peers).serve, gateway.feedback_quotas
-        )
+        reports = FeedbackApi(lifecycle, reporting, gateway.peers)
+        feedback = self._metered((ROUTE_SCOPE, FORWARD), reports.serve, gateway.feedback_quotas)
         # Front ends that only route requests pass the list on.
-        models = self._forwarded(proxied.models)
+        models = self._forwarded(ModelList(gateway).serve)
         observe_api = ObserveApi(gateway, lifecycle, prompt_keys)
         self.observations = observe_api.playback
         self._exact: dict[str, tuple[str, Handler]] = {
@@ -143,7 +142,7 @@ class GatewayApp:
             BATCH: ("POST", self._deciding(route_api.batch, spends=0)),
             OBSERVE: ("POST", _scoped(ROUTE_SCOPE, observe_api.serve)),
             **dict.fromkeys(BY_PATH, ("POST", self._metered(INFER, proxied.serve))),
-            proxy.MODELS: ("GET", models),
+            MODELS: ("GET", models),
         }
         advisories = AdvisoryApi(gateway, self._caller)
         self._advisory = advisories.serve_session
@@ -158,8 +157,9 @@ class GatewayApp:
         self._below: tuple[tuple[str, str, Handler], ...] = (
             (feedback_api.PREFIX, "POST", feedback),
             (explain_api.PREFIX, "GET", ExplainApi(self.recent, gateway.peers).serve),
-            (proxy.MODELS + "/", "GET", models),
+            (MODELS + "/", "GET", models),
         )
+        self._add_selection(SelectionApi(gateway, route_api, reports))
         # /health: the name that engines have for it, which load generators request before they begin.
         ready = dict.fromkeys(("/ready", "/health"), self._ready)
         self._open: dict[str, Callable[[Exchange], Awaitable[None]]] = {
@@ -168,13 +168,21 @@ class GatewayApp:
             **ready,
         }
 
+    def _add_selection(self, selection: SelectionApi) -> None:
+        select, quotas = self._deciding(selection.select, spends=1), self._gateway.feedback_quotas
+        reserve = self._metered(ROUTE_SCOPE, selection.reserve, quotas)
+        self._exact |= {**dict.fromkeys(SELECTING, ("POST", select)), RESERVATIONS: ("POST", reserve)}
+        self._below += ((RESERVATION, "", self._metered(ROUTE_SCOPE, selection.report, quotas)),)
+
     def handles(self, path: str) -> bool:
         """Return whether the gateway serves this path."""
         return (
             path in self._exact
             or path in self._open
             or path in self._own_keys
-            or path.startswith((*_ENGINES_OWN, feedback_api.PREFIX, explain_api.PREFIX, advisory_api.PREFIX))
+            or path.startswith(
+                (*_ENGINES_OWN, feedback_api.PREFIX, RESERVATION, explain_api.PREFIX, advisory_api.PREFIX)
+            )
         )
 
     def admit(self, target: bytes, head: RequestHead) -> KnownHead | None:
@@ -270,7 +278,8 @@ class GatewayApp:
             await opened(exchange)
             return
         caller = self._caller(exchange.head)
-        if exchange.method != method:
+        # An empty method: the handler serves several.
+        if method and exchange.method != method:
             raise ApiError(405, f"Use {method} here.", "method_not_allowed")
         if self.drain.begun and path in _PLACING:
             raise ShuttingDownError

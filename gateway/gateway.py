@@ -43,7 +43,8 @@ from gateway.pools.pool.live_pool import LivePool
 from gateway.pools.pool.pool_roles import warn_of_roles
 from gateway.pools.pool.recent_decisions import RecentDecisions
 from gateway.pools.pool.request_listener import RequestListener
-from gateway.pools.pool.service import Service, service_of_name
+from gateway.pools.pool.service import Service
+from gateway.pools.services.named_service import Services
 from gateway.reports.arm_results import ArmResults
 from gateway.reports.cache_locality_sampler import CacheLocalitySampler
 from gateway.reports.cost_reports import CostReports
@@ -122,7 +123,7 @@ class Gateway:
         self._confirmed_s = time.monotonic()
         """Time when the bus last confirmed the API keys."""
         self._report_fence = ReportFence()
-        self._services: dict[str, Service] = {}
+        self.services = Services()
         self._pool_of_engine: dict[str, LivePool] = {}
         self._api_keys: dict[str, ApiKeyEntry] = {}
         self._keys_by_id: dict[str, ApiKeyEntry] = {}
@@ -245,6 +246,7 @@ class Gateway:
         await self.kv_moves.stop()
         self._report_kv_moves()
         await self.kv_nodes.stop()
+        await self.services.close()
         # After the pools: the requests that they rejected belong to the log.
         await self.requests.flush(last=True)
         self.pools.clear()
@@ -256,10 +258,7 @@ class Gateway:
 
     def service_for(self, caller: ApiKeyEntry, model: str) -> Service | None:
         """Return the pools that serve this model, None if there are none or the caller's tenant must not use it."""
-        granted, service = caller.served_models, self._services.get(model)
-        if service is not None:
-            return None if granted and model not in granted else service
-        return service_of_name(self.pools.values(), model, granted, self.peering.home)
+        return self.services.of(model, caller.served_models, self.pools.values(), self.peering.home)
 
     def reject_waiting(self, code: str) -> None:
         """Reject the requests that wait for an engine."""
@@ -396,10 +395,8 @@ class Gateway:
         task.add_done_callback(self._stopping_pools.discard)
 
     def _index_pools(self) -> None:
-        serving: dict[str, list[LivePool]] = {}
-        for pool in self.pools.values():
-            serving.setdefault(pool.entry.served_model, []).append(pool)
-        self._services = {model: Service(pools, self.peering.home) for model, pools in serving.items()}
+        entries = self.snapshot.services if self.snapshot is not None else ()
+        self.services.rebuild(self.pools, entries, self.peering.home)
         self._pool_of_engine = {engine_id: pool for pool in self.pools.values() for engine_id in pool.engines}
 
     # -- start and last-known-good

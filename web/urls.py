@@ -6,7 +6,7 @@ from django.urls import path
 from django.views.decorators.cache import never_cache
 
 from controlplane.access.resources import KEYS, TENANTS
-from controlplane.fleet.resources import ENGINES, POOLS
+from controlplane.fleet.resources import ENGINES, POOLS, SERVICES
 from web.access import keys as access_keys
 from web.access import people as access_people
 from web.access import secrets as access_secrets
@@ -22,6 +22,7 @@ from web.automation.page import automation, automation_pool, automation_timeline
 from web.capacity.page import capacity
 from web.fleet.engine import card, decision, set_state
 from web.fleet.fleet import fleet
+from web.fleet.services.page import all_pools_only, services
 from web.fleet.sovereignty.page import sovereignty
 from web.fleet.topology import changes as topology_changes
 from web.fleet.topology import new_pool as topology_new_pool
@@ -109,6 +110,8 @@ urlpatterns = [
     path("topology/pools/<slug:slug>/change", topology_pool_change.change_settings, name="topology-pool-change"),
     path("topology/pools/<slug:slug>/observe", topology_pool_change.observe, name="topology-pool-observe"),
     path("regions", regions, name="regions"),
+    path("services", services, name="services"),
+    path("services.csv", all_pools_only(csv_download(SERVICES)), name="services-csv"),
     path("sovereignty", sovereignty, name="sovereignty"),
     path("capacity", capacity, name="capacity"),
     path("kv", kv_store, name="kv"),

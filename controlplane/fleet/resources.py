@@ -1,4 +1,4 @@
-"""Regions, pools, and engines as resources."""
+"""Regions, pools, engines, and services as resources."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from django.db.models import QuerySet
 from controlplane.fleet import topology
 from controlplane.fleet.engine_lifecycle import delete_idle_engine
 from controlplane.fleet.engine_registration import change_engine, register_engine
+from controlplane.fleet.model_services import change_service, create_service, delete_service
 from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.model_service import ModelService
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.models.region import Region
 from controlplane.fleet.visibility import visible_engines, visible_pools, visible_regions
@@ -45,4 +47,14 @@ ENGINES = Resource(
     created=register_engine,
     changed=change_engine,
     deleted=delete_idle_engine,
+)
+SERVICES = Resource(
+    "services",
+    ModelService,
+    lambda _actor: ModelService.objects.all(),
+    created=create_service,
+    changed=change_service,
+    deleted=delete_service,
+    changes_need=Role.ADMIN,
+    whole_fleet=True,
 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controlplane.fleet.actuator_settings import checked_settings
+from controlplane.fleet.model_services import reject_while_served
 from controlplane.fleet.models.pool import ActuatorKind, Pool
 from controlplane.fleet.models.region import Region
 from controlplane.fleet.sovereignty.rules import reject_while_named
@@ -41,6 +42,7 @@ def delete_region(region: Region, *, actor: Actor, expected: int | None = None, 
     """Delete a region that has no pools and is in no rule. Raises NotAllowedError, StaleRevisionError, InUseError."""
     require(actor, Role.ADMIN)
     reject_while_named(region.slug, "from_regions", "to_regions")
+    reject_while_served(region=region.slug)
     recorded_change.delete(region, "region.delete", actor=actor, expected=expected, why=why)
 
 
@@ -89,6 +91,7 @@ def _with_actuator(changes: Mapping[str, Any], kind: str, stored: Mapping[str, A
 def delete_pool(pool: Pool, *, actor: Actor, expected: int | None = None, why: str = "") -> None:
     """Delete a pool without engines. Raises NotAllowedError, StaleRevisionError, InUseError."""
     require(actor, Role.ADMIN)
+    reject_while_served(pool=pool.slug)
     recorded_change.delete(pool, "pool.delete", actor=actor, expected=expected, why=why)
 
 

@@ -10,7 +10,7 @@ from typing_extensions import override
 from controlplane.access.resources import KEYS, TENANTS
 from controlplane.fleet.engine_lifecycle import EngineNotEmptyError, set_desired_state
 from controlplane.fleet.models.engine import DesiredState
-from controlplane.fleet.resources import ENGINES, POOLS, REGIONS
+from controlplane.fleet.resources import ENGINES, POOLS, REGIONS, SERVICES
 from controlplane.manifests.kind import ChangeResult, Kind
 from controlplane.manifests.policy_kind import PolicyKind
 from controlplane.manifests.three_way import Values
@@ -58,6 +58,7 @@ KINDS = (
     Kind("Tenant", TENANTS),
     Kind("Pool", POOLS),
     EngineKind("Engine", ENGINES, {"pool": "pool", "name": "name"}),
+    Kind("Service", SERVICES),
     KeyKind("ApiKey", KEYS, {"tenant": "tenant", "name": "name"}),
 )
 """In the order in which they are created. They are deleted in the opposite order."""

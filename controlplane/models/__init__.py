@@ -9,6 +9,8 @@ from controlplane.automation.models.plan_record import PlanRecord as PlanRecord
 from controlplane.automation.models.pool_automation import PoolAutomation as PoolAutomation
 from controlplane.fleet.models.engine import Engine as Engine
 from controlplane.fleet.models.learned_cost import LearnedCost as LearnedCost
+from controlplane.fleet.models.model_service import ModelService as ModelService
+from controlplane.fleet.models.model_service import ProviderUsage as ProviderUsage
 from controlplane.fleet.models.pool import Pool as Pool
 from controlplane.fleet.models.region import Region as Region
 from controlplane.fleet.models.sovereignty import Sovereignty as Sovereignty

@@ -7,7 +7,7 @@ from django.urls import path, re_path, register_converter
 from controlplane.access.api import api_keys, tenants
 from controlplane.access.api.audit_events import AuditEvents, OneAuditEvent
 from controlplane.automation.api import automation, engine_health
-from controlplane.fleet.api import engines, pools, regions
+from controlplane.fleet.api import engines, pools, regions, services
 from controlplane.fleet.api.regions import SovereigntyRules
 from controlplane.history.cache_locality import api as cache_locality
 from controlplane.job_runs import api as job_runs
@@ -53,6 +53,8 @@ register_converter(RowId, "row_id")
 urlpatterns = [
     path("v1/regions", regions.RegionsView.as_view()),
     path("v1/regions/<slug:slug>", regions.OneRegion.as_view()),
+    path("v1/services", services.ServicesView.as_view()),
+    path("v1/services/<slug:slug>", services.OneService.as_view()),
     path("v1/sovereignty", SovereigntyRules.as_view()),
     path("v1/pools", pools.Pools.as_view()),
     path("v1/pools/<slug:slug>", pools.OnePool.as_view()),

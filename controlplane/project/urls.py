@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from django.urls import include, path
 
-urlpatterns = [path("api/", include("controlplane.project.api_urls")), path("", include("web.urls"))]
+from controlplane.fleet.api import workers
+
+OTHER_ROUTERS = [
+    path("add_worker", workers.AddWorker.as_view()),
+    path("remove_worker", workers.RemoveWorker.as_view()),
+    path("list_workers", workers.ListWorkers.as_view()),
+    path("get_loads", workers.WorkerLoads.as_view()),
+    path("workers", workers.WorkerList.as_view()),
+    path("workers/<path:name>", workers.OneWorker.as_view()),
+]
+"""Paths that clients of SGLang's router and of Dynamo's selection service call."""
+
+urlpatterns = [path("api/", include("controlplane.project.api_urls")), *OTHER_ROUTERS, path("", include("web.urls"))]
 
 handler400 = "web.shell.error_pages.bad_request"
 handler403 = "web.shell.error_pages.forbidden"

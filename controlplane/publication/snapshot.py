@@ -20,6 +20,7 @@ from django.db.models import Prefetch
 
 from controlplane.automation.models.engine_health import HealthState
 from controlplane.fleet.engine_addressing import key_variable
+from controlplane.fleet.model_services import service_entries
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.sovereignty.rules import document_in_force
@@ -115,6 +116,7 @@ def build_snapshot(at: float) -> Snapshot:
             api_keys=tuple(_key_entry(key) for key in keys),
             kv_nodes=tuple(_node_entry(node) for node in KvNode.objects.filter(state__in=LIVE).order_by("name")),
             sovereignty=document_in_force(),
+            services=service_entries(),
         )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controlplane.fleet.visibility import visible_pools
+import msgspec
+
+from controlplane.fleet.visibility import visible_engines, visible_pools
 from controlplane.platform.actor import Actor
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
@@ -16,6 +18,8 @@ from controlplane.request_log.store.segments import RecordGoneError, read_decisi
 from gateway.contracts.stored_decision import StoredDecision
 
 MAX_ID = 128
+OTHER_POOL = "another pool"
+"""Replaces the name of a pool that the reader must not see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +41,27 @@ def find_decision(actor: Actor, decision_id: str) -> FoundDecision | None:
         # Before the clients' ids: a decision that is not stored yet has this very id.
         live = _live(actor, decision_id)
         if live is not None:
-            return FoundDecision(live, None)
+            return FoundDecision(_as_seen(actor, live), None)
         row = visible.filter(sent_as(decision_id)).order_by("-at_ms", "-pk").first()
     if row is None:
         return None
     try:
-        return FoundDecision(read_decision(row), row)
+        return FoundDecision(_as_seen(actor, read_decision(row)), row)
     except RecordGoneError as error:
-        return FoundDecision(_live(actor, row.decision_id), row, str(error))
+        live = _live(actor, row.decision_id)
+        return FoundDecision(_as_seen(actor, live) if live is not None else None, row, str(error))
+
+
+def _as_seen(actor: Actor, record: StoredDecision) -> StoredDecision:
+    """Return the record without names of other pools of its service, and of their engines, that the actor lacks."""
+    story = record.service
+    if story is None or not story.tried or may(actor, Role.VIEWER):
+        return record
+    pools = set(visible_pools(actor).values_list("slug", flat=True))
+    engines = set(visible_engines(actor).values_list("engine_id", flat=True))
+    tried = tuple((pool if pool in pools else OTHER_POOL, code) for pool, code in story.tried)
+    attempts = tuple(engine_id for engine_id in record.attempts if engine_id in engines)
+    return msgspec.structs.replace(record, service=msgspec.structs.replace(story, tried=tried), attempts=attempts)
 
 
 def _live(actor: Actor, decision_id: str) -> StoredDecision | None:

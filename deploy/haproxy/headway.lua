@@ -172,6 +172,12 @@ local function decided(txn, model, body)
         tell({ decision = id, queue = {} }, "cancel")
         return reject(txn, 501, "isolated_pool", "HAProxy cannot serve a pool that isolates tenants.")
     end
+    if ours:find('"model"', 1, true) then
+        entry.salted = true
+        -- Nor the name that the engine gives the model of a service.
+        tell({ decision = id, queue = {} }, "cancel")
+        return reject(txn, 501, "named_service", "HAProxy cannot rename a model; send the served model's name.")
+    end
     requests.decided = requests.decided + 1
     txn:set_var("txn.headway_decision", id)
     name_decision(txn, id)

@@ -55,10 +55,14 @@ class FeedbackApi:
         if len(body) > MAX_BODY:
             raise ApiError(413, f"The body is larger than the {MAX_BODY} bytes allowed here.", "body_too_large")
         subject = exchange.path.removeprefix(PREFIX)
-        decision_id = subject.partition("/")[0]
-        answer = await self._peers.at_owner(_FEEDBACK, decision_id, caller, subject, body)
+        decision_id, _, verb = subject.partition("/")
+        answer = await self.report(caller, decision_id, verb, body)
         exchange.decision_id = decision_id
         await exchange.answer(200, answer)
+
+    async def report(self, caller: ApiKeyEntry, decision_id: str, verb: str, body: bytes = b"") -> bytes:
+        """Apply one report at the gateway that made the decision; return the answer's body."""
+        return await self._peers.at_owner(_FEEDBACK, decision_id, caller, f"{decision_id}/{verb}", body)
 
     async def _take(self, caller: ApiKeyEntry, subject: str, body: bytes) -> bytes:
         """Apply feedback to a decision of this gateway; return the answer's body."""

@@ -27,6 +27,7 @@ from gateway.api.route_request import (
 )
 from gateway.api.untracked_requests import ReportingKeys, UnreportedHolds, UntrackedRequests, estimated_life_s
 from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.contracts.stored_decision import ServiceStory
 from gateway.peers.links.request_claims import PENDING, RECALL, RECALL_S
 from gateway.pools.pool.recent_decisions import DecisionRecord
 from gateway.pools.pool.service import reject_if_observing
@@ -174,6 +175,22 @@ class RouteApi:
         except ApiError as error:
             return msgspec.Raw(error.body)
 
+    async def once(self, exchange: Exchange, caller: DecisionCaller, asked: RouteRequest, name: str) -> RouteAnswer:
+        """Return the decision for a request; if it has a `name`, the first decision under this name."""
+        decision_id = self._gateway.new_id()
+        make = functools.partial(self._one, exchange, caller, asked, decision_id, monotonic())
+        return await self._once(caller.key, name, make) if name else await make()
+
+    async def named(self, caller: ApiKeyEntry, name: str) -> RouteAnswer | None:
+        """Return the recent decision under this name at any gateway, None if there is none."""
+        try:
+            answer = await self._repeated.known((caller.key_id, name), RECALL_S)
+        except TimeoutError:
+            return None
+        if answer is None and (recalled := await self._gateway.named_requests.elsewhere(caller, name)) is not None:
+            return _decode(recalled)
+        return answer
+
     async def _once(self, caller: ApiKeyEntry, name: str, make: Callable[[], Awaitable[RouteAnswer]]) -> RouteAnswer:
         """Return the answer under this request name, from the gateway that received the name first."""
 
@@ -217,7 +234,7 @@ class RouteApi:
             unread = self._request(pool, caller, facts, asked, decision_id, arrived_s)
             self._lifecycle.reject_if_late(pool, unread)
         domain = pool.domains.of(key.tenant_id, asked.cache_salt)
-        lora = pool.names.lora(asked.model)
+        lora = pool.names.lora(self._gateway.services.model_in(pool, asked.model))
         keyed = await self._prompt_keys.keys(pool, domain, prompt, key.tenant_id, lora)
         request = self._request(pool, caller, facts, asked, decision_id, arrived_s, keyed)
         quotas, traces = self._gateway.key_quotas, self._traces
@@ -276,8 +293,9 @@ class RouteApi:
         arrived_s: float,
         keyed: KeyedPrompt | None = None,
     ) -> GatewayRequest:
+        model = self._gateway.services.model_in(pool, asked.model)
         # By position, and computed only where it matters: each decision runs this code.
-        return gateway_request(
+        request = gateway_request(
             pool.entry,
             keyed,
             decision_id,
@@ -291,9 +309,13 @@ class RouteApi:
             self._reporting.reports(caller.reporter.key_id, arrived_s),
             facts.door or API,
             caller.reporting_tenant,
-            asked.model,
-            pool.names.lora(asked.model),
+            model,
+            pool.names.lora(model),
         )
+        if model == asked.model:
+            return request
+        service = self._gateway.services.names()[asked.model].entry.name
+        return msgspec.structs.replace(request, service=ServiceStory(service, asked.model))
 
     def _answer(
         self, pool: LivePool, caller: ApiKeyEntry, record: DecisionRecord, asked: RouteRequest, held_s: float
@@ -307,6 +329,8 @@ class RouteApi:
             body["cache_salt"] = pool.domains.of(record.tenant_id, asked.cache_salt)
         if asked.priority is not None:
             body["priority"] = record.priority
+        if record.service is not None:
+            body["model"] = pool.entry.served_model
         sees_load = pool.one_tenant or may_see_load(caller, pool)
         sees_hits = sees_load or record.salted
         # The time that an engine is held reveals what it has cached.

@@ -1,7 +1,8 @@
-"""Selects the API key for an engine. The control plane names a variable; each process reads its environment.
+"""Selects the API key for an engine or an external provider.
 
-A snapshot carries no key. Only variables that match FLEET_KEY or OWN_KEY are read: otherwise a writer of snapshots
-could have any secret of the environment sent to an address of its choice.
+The control plane names a variable; each process reads its environment. A snapshot carries no key. Only variables that
+match FLEET_KEY, OWN_KEY, or PROVIDER_KEY are read: otherwise a writer of snapshots could have any secret of the
+environment sent to an address of its choice.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from gateway.base.event_log import log_event
 FLEET_KEY = "HEADWAY_ENGINE_API_KEY"
 OWN_KEY = r"^HEADWAY_ENGINE_KEY_[A-Z0-9_]{1,40}$"
 """Pattern of variables that a pool can name for its own key."""
+PROVIDER_KEY = r"^HEADWAY_PROVIDER_KEY_[A-Z0-9_]{1,40}$"
+"""Pattern of variables that a service can name for its provider's key. No engine gets their values."""
 REJECTED_KEY = frozenset((401, 403))
 """Status codes with which an engine rejects the gateway's key."""
 
@@ -27,7 +30,16 @@ def engine_key(variable: str, fleet_key: str) -> str:
     """
     if variable == FLEET_KEY:
         return fleet_key
-    if not re.fullmatch(OWN_KEY, variable):
+    return _own_key(variable, OWN_KEY)
+
+
+def provider_key(variable: str) -> str:
+    """Return the key in the variable, or in the file that NAME_FILE names; empty if none is to be sent."""
+    return _own_key(variable, PROVIDER_KEY)
+
+
+def _own_key(variable: str, pattern: str) -> str:
+    if not re.fullmatch(pattern, variable):
         return ""
     try:
         return key_in(variable)

@@ -96,6 +96,35 @@ class GatewayMetrics:
             ("pool", "outcome"),
         )
 
+        self._add_services(registry)
+
+    def _add_services(self, registry: CollectorRegistry) -> None:
+        self.service_overflows = CounterFamily(
+            registry,
+            "headway_service_overflows_total",
+            "Requests that a pool of a service did not serve and the next pool or the provider got, by reason.",
+            ("service", "pool", "reason"),
+        )
+        self.provider_requests = CounterFamily(
+            registry,
+            "headway_provider_requests_total",
+            "Requests that a service's provider got, by outcome: completed, failed, cancelled, client_error; "
+            "unanswered: it failed before its answer.",
+            ("service", "outcome"),
+        )
+        self.provider_tokens = CounterFamily(
+            registry,
+            "headway_provider_tokens_total",
+            "Tokens of providers' completed answers, by kind: prompt, output.",
+            ("service", "kind"),
+        )
+        self.provider_cost = CounterFamily(
+            registry,
+            "headway_provider_cost_dollars_total",
+            "Cost of providers' completed answers by the service's prices.",
+            ("service",),
+        )
+
     def _add_arms(self, registry: CollectorRegistry) -> None:
         self.arm_requests = CounterFamily(
             registry,

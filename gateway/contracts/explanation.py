@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gateway.contracts.stored_decision import StoredDecision, StoredLoad
+from gateway.contracts.stored_decision import ServiceStory, StoredDecision, StoredLoad
 from routing.advisories.advised_sessions import StoredAdvisory
 from routing.values import reasons
 from routing.values.decision import Decision
@@ -56,6 +56,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     hop_reason_words: str = ""
     door: str = ""
     """How the request came: proxy, api, nginx, haproxy, envoy, or client; empty: observed."""
+    service: ServiceStory | None = None
+    """Pools that were tried, and the provider that answered; null: the request named no service."""
 
 
 def explanation(record: StoredDecision, names: Mapping[str, str]) -> Explanation:
@@ -71,7 +73,7 @@ def explanation(record: StoredDecision, names: Mapping[str, str]) -> Explanation
         decode_engine_name=names.get(pair.engine_id, pair.engine_id) if pair is not None else "",
         pair_reason_words=reasons.words(pair.reason) if pair is not None else "",
         key_source=record.key_source,
-        model=record.asked_model or record.served_model,
+        model=record.service.asked if record.service is not None else record.asked_model or record.served_model,
         ttft_slo_s=record.ttft_slo_s,
         attempts=record.attempts,
         outcome=RequestOutcome(
@@ -90,4 +92,5 @@ def explanation(record: StoredDecision, names: Mapping[str, str]) -> Explanation
         hop=record.hop,
         hop_reason_words=reasons.words(record.hop.reason) if record.hop is not None else "",
         door=record.door,
+        service=record.service,
     )

@@ -160,6 +160,34 @@ class ApiKeyEntry(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
+class ProviderEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An external OpenAI-compatible API that answers what a service's pools cannot."""
+
+    url: str
+    """Base URL with the version, for example https://api.example.com/v1."""
+    model: str
+    """The provider's name of the model."""
+    key_variable: str = ""
+    """Variable of the gateways that holds the provider's API key; empty: no key is sent."""
+    region: str = ""
+    """Region in which the provider processes prompts; empty: unknown."""
+    input_cost: float = 0.0
+    """Dollars per million prompt tokens."""
+    output_cost: float = 0.0
+    """Dollars per million generated tokens."""
+
+
+class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Names that clients send as `model`, and what serves them."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    pools: tuple[str, ...] = ()
+    """Pool ids in the order in which they are tried. Neighbors with one served model share the requests by weight."""
+    provider: ProviderEntry | None = None
+    """Answers if no pool can; None: the client gets the pools' rejection."""
+
+
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a gateway needs to serve, as one consistent version."""
 
@@ -173,6 +201,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     kv_nodes: tuple[KvNodeEntry, ...] = ()
     sovereignty: SovereigntyDocument = msgspec.field(default_factory=SovereigntyDocument)
     """Which hops between regions are allowed, and for which tenants."""
+    services: tuple[ServiceEntry, ...] = ()
 
 
 def as_live(entry: PoolEntry) -> tuple[PoolEntry, str]:

@@ -63,6 +63,25 @@ class StoredLoad(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Prompt tokens that the engine did not have to compute."""
 
 
+class ServiceStory(msgspec.Struct, frozen=True, gc=False):
+    """What happened to a request that named a service."""
+
+    service: str
+    asked: str
+    """The name that the client sent: the service's, or an alias."""
+    tried: tuple[tuple[str, str], ...] = ()
+    """Pools that did not serve it, in order, each with the code of its rejection; late: its wait was too long."""
+    provider: str = ""
+    """Host of the external provider that the request was sent to; empty: none."""
+    provider_model: str = ""
+    status: int = 0
+    """The provider's status; 0: it did not answer."""
+    withheld: str = ""
+    """Why the service's provider did not get a request that no pool served; empty: it got it, or there is none."""
+    cost: float | None = None
+    """Dollars for the provider's answer; None: its usage is unknown."""
+
+
 class StoredDecision(TrafficRow, frozen=True, gc=False, array_like=False, omit_defaults=True):
     """A TrafficRow without its block names, with the decision and the facts known at that time.
 
@@ -120,6 +139,8 @@ class StoredDecision(TrafficRow, frozen=True, gc=False, array_like=False, omit_d
     """How the request came: proxy, api, nginx, haproxy, envoy, or client; empty: observed, or an older record."""
     parent_session: str = ""
     """Keyed digest of the session whose agent started this one; empty: none."""
+    service: ServiceStory | None = None
+    """None: the request named no service."""
 
     @property
     def decided_at(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -72,6 +72,14 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
             return self
         return msgspec.structs.replace(self, order=order, orders=order is not None)
 
+    def without(self, names: Collection[str]) -> ForwardedRequest:
+        """Return the request without these fields of its body."""
+        fields = _fields(self.body)
+        if fields.keys().isdisjoint(names):
+            return self
+        kept = {name: value for name, value in fields.items() if name not in names}
+        return msgspec.structs.replace(self, body=msgspec.json.encode(kept))
+
     def prefill_leg(self) -> ForwardedRequest:
         """Return the request for an engine that only computes the prefill."""
         body = prefill_body(_fields(self.body), self.endpoint.one_token or {}, self.order)
@@ -115,13 +123,16 @@ def forwarded_request(
     shows_hits: bool = True,
     max_tokens: int = 0,
     media_names: Sequence[str] = (),
+    renamed: bool = False,
 ) -> ForwardedRequest:
     """Return the request for the engine, with the client's bytes if nothing in the body has to change.
 
     Unchanged values always keep their bytes, so that a long prompt is not encoded again. `media_names` are the names of
-    a chat's media; vLLM reads names only in chats.
+    a chat's media; vLLM reads names only in chats. `renamed`: the model's name in `body` replaces the client's.
     """
     ours: dict[str, Any] = {"cache_salt": salt} if salt else {}
+    if renamed:
+        ours["model"] = body["model"]
     if priority is not None:
         ours["priority"] = priority
     ours |= _plain(endpoint, body)

@@ -17,10 +17,11 @@ from gateway.base.event_log import log_event
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.peers.regions.forward_server import ForwardedCall
 from gateway.peers.regions.region_traffic import FORWARDED
-from gateway.pools.engines.breaker import CONNECT, HTTP_4XX, HTTP_5XX, THROTTLED
+from gateway.pools.engines.breaker import CONNECT, HTTP_4XX, HTTP_5XX, NO_PROGRESS, THROTTLED
 from gateway.pools.pool.kv_load import order_on
 from gateway.pools.pool.recent_decisions import DecisionRecord
 from gateway.pools.pool.service import Service, reject_if_observing
+from gateway.pools.services.named_service import NamedService
 from gateway.pools.traffic.traffic_window import COMPLETED
 from gateway.proxy.any_engine import AnyEngineRelay
 from gateway.proxy.api_call import ApiCall, RoutedCall, read_body
@@ -29,8 +30,10 @@ from gateway.proxy.engine_relay import EngineRelay
 from gateway.proxy.engine_transport import EngineTransport
 from gateway.proxy.forwarded_request import ForwardedRequest, forwarded_request
 from gateway.proxy.handoff import Handoff
+from gateway.proxy.provider_relay import ProviderRelay
 from gateway.proxy.region_relay import RegionRelay
 from gateway.proxy.request_fields import own_salt, request_of
+from gateway.proxy.service_overflow import ServiceOverflow
 from gateway.requests.affinity import affinity_of
 from gateway.requests.caller_facts import facts_of, pin_s
 from gateway.requests.formats.endpoints import BY_PATH
@@ -39,11 +42,12 @@ from gateway.requests.formats.prompt import ChatPrompt, Prompt
 from gateway.requests.gateway_request import GatewayRequest, with_prompt
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys, has_block_keys
+from gateway.requests.rejections import PoolRejectedError
 from gateway.server.http.http_exchange import ClientGoneError, Exchange, while_connected
 from gateway.server.http.json_body import BadBodyError, reject_nul_name
 from gateway.server.http.openai_error import ApiError
 from gateway.server.process.drain import CUT_OFF, SENTENCE, Drain, ShuttingDownError
-from routing.values.decision import Elsewhere
+from routing.values.decision import Elsewhere, Rejected
 from routing.values.hop import Hop
 
 if TYPE_CHECKING:
@@ -52,8 +56,9 @@ if TYPE_CHECKING:
     from gateway.proxy.request_spans import Tracing
     from kvstore.transfer.frames import CacheHint
 
-MODELS = "/v1/models"
 MAX_ATTEMPTS = 3
+OVERFLOWING = frozenset({CONNECT, NO_PROGRESS, THROTTLED})
+"""Causes of a failed attempt that mean that no engine of the pool takes the request."""
 REJECTED_KEY_CODE = "engine_rejects_key"
 """Error code of a configuration fault in the fleet, which clients cannot fix."""
 
@@ -86,6 +91,8 @@ class Proxy:
         self._any_engine = AnyEngineRelay(transport, drain)
         regions = gateway.regions
         self._region_relay = RegionRelay(regions, lifecycle) if regions is not None else None
+        provider_relay = ProviderRelay(lifecycle, drain, settings)
+        self._overflow = ServiceOverflow(gateway, lifecycle, provider_relay, self._routed, self._serve_routed)
 
     async def serve(self, exchange: Exchange, caller: ApiKeyEntry, forwarded: ForwardedCall | None = None) -> None:
         """Serve one request to a routed endpoint, streamed or complete.
@@ -106,7 +113,8 @@ class Proxy:
             prompt = endpoint.prompt(body) if endpoint.routed else None
             return affinity_of(facts.conversation, prompt) or decision_id.encode()
 
-        pool = self._service(caller, body, forwarded).choose(affinity, monotonic())
+        service = self._service(caller, body, forwarded)
+        pool = service.choose(affinity, monotonic())
         reject_if_observing(pool)
         self._lifecycle.metrics.proxied.count((pool.entry.pool_id, endpoint.path))
         tracing = self._tracing
@@ -124,20 +132,26 @@ class Proxy:
                 forwarded=forwarded,
                 spans=spans,
             )
-            if endpoint.routed:
-                await self._serve_routed(call, pool, forwarded.head.hop if forwarded is not None else None)
+            if not endpoint.routed:
+                await self._pass_on(call.in_pool(pool, service), pool)
+            elif forwarded is None and isinstance(service, NamedService):
+                with self._counted(call, call.arrived_s):
+                    await self._overflow.serve(call, service, affinity)
             else:
-                await self._pass_on(call, pool)
+                routed = self._routed(call.in_pool(pool, service), pool, forwarded.head.hop if forwarded else None)
+                with self._counted(call, call.arrived_s):
+                    await self._serve_routed(routed)
 
-    async def _serve_routed(self, call: ApiCall, pool: LivePool, hop: Hop | None) -> None:
-        """Serve a request on an engine of the pool or in another region, with at most one hop."""
-        routed, regions = self._routed(call, pool, hop), self._gateway.regions
-        with self._counted(call, call.arrived_s):
-            while (gone := await while_connected(call.exchange, self._serve_in_pool(routed))) and regions is not None:
-                # This gateway serves the other region's engines.
-                regions.traffic.note(FORWARDED, gone.hop.destination)
-                pool = regions.pool_in(gone.hop.destination, pool.entry.served_model)
-                routed = self._routed(call, pool, gone.hop)
+    async def _serve_routed(self, routed: RoutedCall) -> None:
+        """Serve a request on an engine of its pool or in another region, with at most one hop."""
+        call, pool, regions = routed.call, routed.pool, self._gateway.regions
+        while (gone := await while_connected(call.exchange, self._serve_in_pool(routed))) and regions is not None:
+            # This gateway serves the other region's engines.
+            regions.traffic.note(FORWARDED, gone.hop.destination)
+            pool = regions.pool_in(gone.hop.destination, pool.entry.served_model)
+            again = self._routed(call, pool, gone.hop)
+            again.asked = msgspec.structs.replace(again.asked, service=routed.asked.service, spare=routed.asked.spare)
+            routed = again
 
     def _routed(self, call: ApiCall, pool: LivePool, hop: Hop | None) -> RoutedCall:
         """Return the call in the pool's terms; raise ApiError or BadBodyError if the pool cannot serve it."""
@@ -163,6 +177,7 @@ class Proxy:
             shows_hits=may_see_hits(call.caller, pool, salted=bool(domain)),
             max_tokens=max(0, asked.max_output_tokens),
             media_names=_media_names(pool, domain, prompt),
+            renamed=call.renamed,
         )
         if request.streams and hop is None:
             exchange.comment_while_waiting(self._settings.comment_s, call.endpoint.errors.as_event)
@@ -180,6 +195,7 @@ class Proxy:
             request_id=call.decision_id,
             salt="",
             shows_hits=may_see_hits(call.caller, pool, salted=False),
+            renamed=call.renamed,
         )
         if call.spans is not None:
             request = request.traced(call.spans.carried())
@@ -197,24 +213,6 @@ class Proxy:
             yield
         finally:
             quotas.release(call.decision_id)
-
-    async def models(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
-        """Serve `GET /v1/models` and `/v1/models/{id}`: all models that the caller can use."""
-        cards: dict[str, dict[str, Any]] = {}
-        pools = sorted(self._gateway.pools.values(), key=lambda pool: (pool.entry.served_model, pool.entry.pool_id))
-        for pool in pools:
-            for card in pool.names.cards(pool.entry):
-                service = self._gateway.service_for(caller, card["id"])
-                if service is not None and pool in service.pools:
-                    cards.setdefault(card["id"], card)
-        name = exchange.path.removeprefix(MODELS).removeprefix("/")
-        if not name:
-            listing = {"object": "list", "data": [cards[model] for model in sorted(cards)]}
-            await exchange.answer(200, msgspec.json.encode(listing))
-        elif name in cards:
-            await exchange.answer(200, msgspec.json.encode(cards[name]))
-        else:
-            raise unknown_model()
 
     def _service(self, caller: ApiKeyEntry, body: dict[str, Any], forwarded: ForwardedCall | None) -> Service:
         model = body.get("model")
@@ -236,7 +234,8 @@ class Proxy:
         routed.pool.retry_budget.enter()
         try:
             excluded = routed.pool.names.lacking(routed.asked.asked_model, routed.pool.accepting)
-            placed = self._lifecycle.place(routed.pool, routed.asked, hold=True, excluded=excluded)
+            earlier, hold = routed.record, routed.hold
+            placed = self._lifecycle.place(routed.pool, routed.asked, hold=hold, excluded=excluded, earlier=earlier)
             record = routed.record = await placed
             while (elsewhere := record.elsewhere) is not None:
                 if not elsewhere.gateway:
@@ -272,11 +271,13 @@ class Proxy:
             if failure.rejection is not None:
                 left = pool.rejections.untried(failure.engine_id, excluded)
                 if _alike(failures) and (attempts_left == 0 or not left):
+                    if routed.asked.spare and failure.kind == THROTTLED:
+                        self._give_up(record, failure, spare=True)
                     await self._relay_rejection(routed.call.exchange, record, failures, all_tried=not left)
                     return
                 excluded |= pool.rejections.doubted(left)
             if attempts_left == 0 or failure.final:
-                self._give_up(record, failure)
+                self._give_up(record, failure, spare=routed.asked.spare)
             routed.retried = routed.retried or self._takes_budget(pool, record, failure)
             self._retry(record, failure)
             record = await self._lifecycle.place(pool, routed.asked, hold=True, excluded=excluded, earlier=record)
@@ -380,7 +381,12 @@ class Proxy:
             status=failure.status,
         )
 
-    def _give_up(self, record: DecisionRecord, failure: AttemptFailure) -> NoReturn:
+    def _give_up(self, record: DecisionRecord, failure: AttemptFailure, *, spare: bool = False) -> NoReturn:
+        if spare and failure.kind in OVERFLOWING and not failure.final:
+            # No engine has begun to work on it, so the rest of its service may.
+            self._retry(record, failure)
+            rejected = Rejected(record.decision.decision_id, failure.as_error().code, 1.0)
+            raise PoolRejectedError(rejected, None, record)
         self._lifecycle.failed(record, monotonic(), failure.as_error().code)
         # A variable with the error would keep, by its traceback, the request until a garbage collection.
         raise failure.as_error()

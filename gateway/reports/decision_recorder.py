@@ -104,6 +104,7 @@ class DecisionRecorder:
             record.asked_model,
             record.door,
             parent and session_digest(self._digest_key, parent),
+            record.service,
         )
 
     def _cost(self, pool: LivePool, engine_id: str) -> tuple[PrefillCost, float]:

@@ -49,3 +49,15 @@ class RequestMetrics(RequestListener):
         elif record.outcome == REJECTED:
             metrics.rejections.inc(decision.pool_id, record.error)
         metrics.requests.inc(decision.pool_id, record.outcome)
+
+    @override
+    def provider_ended(self, record: DecisionRecord, now: float) -> None:
+        story, metrics = record.service, self._metrics
+        if story is None:
+            return
+        metrics.provider_requests.inc(story.service, record.outcome)
+        for kind, tokens in (("prompt", record.engine_prompt_tokens), ("output", record.output_tokens)):
+            if tokens:
+                metrics.provider_tokens.inc(story.service, kind, amount=tokens)
+        if story.cost:
+            metrics.provider_cost.inc(story.service, amount=story.cost)

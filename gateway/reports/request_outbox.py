@@ -17,6 +17,7 @@ from itertools import chain, count
 from math import ceil
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
 from typing_extensions import override
 
 from gateway.bus.bus import Bus
@@ -26,6 +27,7 @@ from gateway.contracts.stored_decision import DIGESTS, StoredDecision
 from gateway.pools.pool.ended_hits import hit_sample
 from gateway.pools.pool.recent_decisions import DecisionRecord, RecentDecisions
 from gateway.pools.pool.request_listener import RequestListener
+from gateway.pools.traffic.traffic_window import REJECTED
 from gateway.reports.decision_recorder import DecisionRecorder
 from gateway.reports.queue_overtakes import QueueOvertakes
 from gateway.reports.traffic_rows import left, traffic_row
@@ -106,6 +108,20 @@ class RequestOutbox(RequestListener):
         keys, record.keys = record.keys, None
         if keys is not None and self._records_traffic and (record.hop is None or not left(record)):
             self._rows.append(traffic_row(record, keys, self._digest_key))
+
+    @override
+    def provider_ended(self, record: DecisionRecord, now: float) -> None:
+        # Each is kept, because costs are summed from the records.
+        if len(self._late) >= MAX_ENDED:
+            self._metrics.decision_records.inc("dropped")
+            self._drop_traffic(record)
+            return
+        self._late.append(record)
+        keys, record.keys = record.keys, None
+        if keys is not None and self._records_traffic:
+            # The fleet did not serve it, and what-ifs simulate the fleet.
+            unserved = {"outcome": REJECTED, "first_token_s": None, "output_tokens": None, "late": True}
+            self._rows.append(traffic_row(replace(record, **unserved), keys, self._digest_key))
 
     async def flush(self, *, last: bool = False) -> None:
         """Send the requests that have ended. `last`: send everything, because other ends will not be reported."""

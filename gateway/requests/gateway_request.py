@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from gateway.contracts.key_source import MEDIA, NONE
 from gateway.contracts.snapshot import ApiKeyEntry, PoolEntry
+from gateway.contracts.stored_decision import ServiceStory
 from gateway.peers.regions.work_lease import HeldLease
 from gateway.requests.caller_facts import NO_FACTS, CallerFacts, allowed_priority
 from gateway.requests.prompt_keys import KeyedPrompt, has_block_keys
@@ -58,6 +59,9 @@ class GatewayRequest(InferenceRequest, frozen=True, gc=False):
     """The session whose agent started its session."""
     reporting_tenant: str = ""
     """The tenant of the trusted proxy that will report its end on behalf of its client; empty: another caller."""
+    service: ServiceStory | None = None
+    spare: bool = False
+    """Whether another pool or a provider of its service can take it, so that a pool's rejection is not its end."""
 
     @property
     def reporter(self) -> str:

@@ -18,7 +18,7 @@ from gateway.pools.pool.request_listener import RequestListener, RequestListener
 from gateway.pools.pool.router_driver import Placed
 from gateway.pools.traffic.traffic_window import CANCELLED, COMPLETED, FAILED, REJECTED
 from gateway.requests.gateway_request import GatewayRequest
-from gateway.requests.rejections import rejection
+from gateway.requests.rejections import OVERFLOWS, PoolRejectedError, rejection
 from gateway.server.http.openai_error import ApiError
 from gateway.server.process.drain import CUT_OFF
 from kvstore.connector.engine_params import KvOutcome
@@ -130,7 +130,7 @@ class RequestLifecycle:
         if record is None:
             record = _new_record(decision, pool, request, engines, asked_s)
         else:
-            record.decision = decision
+            record.decision, record.pool, record.service = decision, pool, request.service
             record.attempts += engines
             # They belong to the attempt before.
             record.handed_over_s = record.cached_tokens = None
@@ -143,6 +143,31 @@ class RequestLifecycle:
         else:
             record.elsewhere, record.hop = outcome, outcome.hop
         return record
+
+    def sent_out(
+        self, pool: LivePool, request: GatewayRequest, code: str, earlier: DecisionRecord | None
+    ) -> DecisionRecord:
+        """Begin or continue the record of a request that goes to a provider, because pools rejected it with `code`."""
+        decision = _no_decision(pool, request, Rejected(request.request_id, code, 0.0))
+        record = earlier or _new_record(decision, pool, request, (), monotonic())
+        record.decision, record.service = decision, request.service
+        if earlier is None:
+            self.recent.add(record)
+        return record
+
+    def provider_ended(self, record: DecisionRecord, outcome: str, now: float, error: str = "") -> None:
+        """Record the end of a provider's answer. `error` is a code."""
+        if not record.outcome:
+            record.outcome, record.error, record.finished_s = outcome, error, now
+            record.late = record.misses_objective()
+            for notify in self._listeners.provider_ended:
+                notify(record, now)
+
+    def rejected(
+        self, pool: LivePool, request: GatewayRequest, rejected: Rejected, earlier: DecisionRecord | None
+    ) -> ApiError:
+        """Record the rejection of a request that nothing else of its service can serve; return its error."""
+        return self._rejected(pool, request, rejected, monotonic(), earlier)
 
     def first_token(self, record: DecisionRecord, now: float) -> None:
         """Record the engine's first token. A second call changes nothing."""
@@ -268,6 +293,10 @@ class RequestLifecycle:
         unread: bool = False,
     ) -> ApiError:
         record = earlier
+        # A time that would depend on the engines' work is replaced by one that does not.
+        pause_s = pool.entry.policy.ttft_slo_s if pool.hides_load_from(request.witness) else None
+        if request.spare and rejected.code in OVERFLOWS:
+            return PoolRejectedError(rejected, pause_s, record)
         if record is None:
             record = _new_record(_no_decision(pool, request, rejected), pool, request, (), asked_s)
             # Call graphs are learned from recordings of served calls.
@@ -279,9 +308,9 @@ class RequestLifecycle:
         elif not record.attempts:
             # It was in another region meanwhile, which did not take it.
             record.decision, record.elsewhere, record.hop = _no_decision(pool, request, rejected), None, request.hop
+        record.service = request.service
         self._end(record, REJECTED, monotonic(), rejected.code)
-        # A time that would depend on the engines' work is replaced by one that does not.
-        return rejection(rejected, pool.entry.policy.ttft_slo_s if pool.hides_load_from(request.witness) else None)
+        return rejection(rejected, pause_s)
 
 
 def _new_record(
@@ -315,6 +344,7 @@ def _new_record(
         door=request.door,
         parent_session=request.parent_session,
         reporting_tenant=request.reporting_tenant,
+        service=request.service,
     )
 
 

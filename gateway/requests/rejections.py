@@ -5,10 +5,15 @@ Retry-After is `Rejected.retry_after_s` (routing/values/decision.py). Each part 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gateway.server.http.openai_error import ApiError
 from gateway.server.process.drain import SENTENCE, SHUTDOWN
 from routing.values.counted import count
 from routing.values.decision import Rejected
+
+if TYPE_CHECKING:
+    from gateway.pools.pool.recent_decisions import DecisionRecord
 
 _SENTENCES = {
     "no_engine": (503, "No engine of this model is available; try again."),
@@ -20,6 +25,8 @@ _SENTENCES = {
     SHUTDOWN: (503, SENTENCE),
     "gateway_late": (429, "This gateway cannot keep up; try again later."),
     "deadline_passed": (429, "The deadline of the request's SLO class passed while it waited; try again later."),
+    "engine_unreachable": (503, "No engine accepted the request; try again."),
+    "engine_busy": (503, "The engines are busy; try again later."),
     "taken_back": (409, "The region that forwarded the request was silent for too long."),
 }
 
@@ -32,6 +39,23 @@ _DROPPED = {
 }
 _SATURATED = "rejected-saturated"
 """The reasons by which clients of llm-d decide whether to retry; any other code of ours means saturation."""
+
+
+OVERFLOWS = frozenset((
+    "no_engine", "queue_full", "wait_expired", "infeasible", "prefill_overload", "decode_overload", "deadline_passed",
+))  # fmt: skip
+"""Codes of a pool that takes no work or cannot be on time. Another pool or a provider of the service may."""
+
+
+class PoolRejectedError(ApiError):
+    """A pool did not take a request that other parts of its service may take. Nothing was recorded as its end."""
+
+    def __init__(self, rejected: Rejected, pause_s: float | None, record: DecisionRecord | None) -> None:
+        error = rejection(rejected, pause_s)
+        super().__init__(error.status, error.message, error.code, retry_after_s=error.retry_after_s)
+        self.rejected = rejected
+        self.record = record
+        """That of its attempts at engines; None: it got no engine."""
 
 
 def rejection(rejected: Rejected, pause_s: float | None = None) -> ApiError:

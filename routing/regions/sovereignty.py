@@ -36,11 +36,11 @@ class SovereigntyRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def matches(self, tenant: str, origin: str, destination: str) -> bool:
         """Return whether the rule decides about this hop, if no earlier one did."""
-        return (
-            (not self.tenants or tenant in self.tenants)
-            and (not self.from_regions or origin in self.from_regions)
-            and (not self.to_regions or destination in self.to_regions)
-        )
+        return self.concerns(tenant, origin) and (not self.to_regions or destination in self.to_regions)
+
+    def concerns(self, tenant: str, origin: str) -> bool:
+        """Return whether the rule decides about some hop of this tenant's requests from this region."""
+        return (not self.tenants or tenant in self.tenants) and (not self.from_regions or origin in self.from_regions)
 
 
 class SovereigntyVerdict(msgspec.Struct, frozen=True, gc=False):
@@ -66,6 +66,18 @@ class SovereigntyDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
             return _SAME_REGION
         for rule in self.rules:
             if rule.matches(tenant, origin, destination):
+                return SovereigntyVerdict(rule.allow, rule.name)
+        return SovereigntyVerdict(self.default == "allow", DEFAULT)
+
+    def outside(self, tenant: str, origin: str, region: str) -> SovereigntyVerdict:
+        """Return whether a tenant's request can leave the installation for a provider in this region ("": unknown).
+
+        A provider in the same region is a hop, too. An unknown region matches each rule that denies a hop to some
+        region, and only those rules that allow all hops.
+        """
+        for rule in self.rules:
+            anywhere = not region and not rule.allow
+            if rule.matches(tenant, origin, region) or (anywhere and rule.concerns(tenant, origin)):
                 return SovereigntyVerdict(rule.allow, rule.name)
         return SovereigntyVerdict(self.default == "allow", DEFAULT)
 

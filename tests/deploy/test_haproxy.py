@@ -21,6 +21,7 @@ from tests.deploy.behind import (
     counted,
 )
 from tests.deploy.real_proxy import ROOT, binary, running
+from tests.gateway.named_services import ALIAS, LARGE, named, serving
 from tests.gateway.ports import listen
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
@@ -168,3 +169,16 @@ async def silent() -> AsyncIterator[str]:
         server = await asyncio.start_server(serve, sock=listener)
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         server.close()
+
+
+async def test_a_named_service_is_rejected_because_engines_know_another_name(
+    engines: list[ScriptedEngine], tmp_path: Path
+) -> None:
+    async with (
+        serving(named(engines[:2], None), tmp_path) as gateway,
+        haproxy(tmp_path, gateway.url) as proxy,
+    ):
+        status, text, _ = await ask(proxy.url, {**CHAT, "model": ALIAS})
+        assert (status, json.loads(text)["error"]["code"]) == (501, "named_service")
+        assert (await ask(proxy.url, {**CHAT, "model": LARGE}))[0] == 200
+        assert [body["model"] for body in engines[0].bodies] == [LARGE]

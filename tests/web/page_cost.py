@@ -25,7 +25,7 @@ PAGES = (
     "/fleet/engines/engine-e-02", "/topology", "/topology?engine=engine-e-02", "/topology?q=e-9", "/topology/live",
     "/decisions",
     "/policies", "/policies/pool-0", "/access/keys", "/access/people", "/access/sessions", "/access/tenants",
-    "/access/you", "/audit", "/jobs", "/kv", "/sovereignty", "/capacity", "/regions",
+    "/access/you", "/audit", "/jobs", "/kv", "/sovereignty", "/services", "/capacity", "/regions",
     "/automation", "/automation/pool-0", "/automation/pool-0?fragment=1", "/automation/pool-0/timeline?range=1h",
     "/automation/pool-0/timeline?range=24h",
 )  # fmt: skip

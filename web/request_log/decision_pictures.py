@@ -9,6 +9,7 @@ from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.decision_story.advisory_words import advisory_fact
 from controlplane.request_log.decision_story.certainty import Firmness, beta_of, fixed_s, name_of
 from controlplane.request_log.decision_story.load_words import load_fact, own_load
+from controlplane.request_log.decision_story.service_words import service_facts
 from gateway.contracts.regret import SLOW_GATEWAY_S
 from gateway.contracts.stored_decision import DOOR_NAMES, StoredDecision
 from routing.values import reasons
@@ -270,6 +271,7 @@ def facts(stored: StoredDecision) -> list[tuple[str, str]]:
         ("Migrated", "yes" if decision.migrated_s else "no"),
     ]
     named = (
+        *service_facts(stored.service),
         ("Model asked for", stored.asked_model),
         ("Came by", DOOR_NAMES.get(stored.door, "")),
         ("Agent", stored.agent),

@@ -38,6 +38,7 @@ NAVIGATION = (
     ),
     (
         NavigationItem("Topology", "/topology", "topology"),
+        NavigationItem("Services", "/services", "services"),
         NavigationItem("Regions", "/regions", "regions"),
         NavigationItem("Sovereignty", "/sovereignty", "sovereignty"),
         NavigationItem("Capacity", "/capacity", "capacity"),

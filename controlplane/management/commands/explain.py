@@ -17,6 +17,7 @@ from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.decision_story.certainty import conditions, firmness, name_of
 from controlplane.request_log.decision_story.emphasis import text_of
 from controlplane.request_log.decision_story.load_words import own_load
+from controlplane.request_log.decision_story.service_words import service_facts
 from controlplane.request_log.decision_story.story import story_of
 from gateway.contracts.stored_decision import DOOR_NAMES, StoredDecision
 from routing.values.counted import count
@@ -62,6 +63,7 @@ def explained(stored: StoredDecision) -> list[str]:
         f"{story.verdict} · {decision.pool_id} · tenant {stored.tenant_id} · policy v{decision.policy_version} · "
         f"{decision.placement}, {decision.order}",
         *([f"Model asked for    {stored.asked_model}"] if stored.asked_model else ()),
+        *[f"{title:<18} {text}" for title, text in service_facts(stored.service) if text],
         *([f"Came by            {DOOR_NAMES[stored.door]}"] if stored.door in DOOR_NAMES else ()),
         *([f"Agent              {stored.agent}"] if stored.agent else ()),
         *([f"X-Request-Id       {stored.client_request_id}"] if stored.client_request_id else ()),

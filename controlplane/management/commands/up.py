@@ -21,6 +21,7 @@ from django.db.migrations.executor import MigrationExecutor
 from typing_extensions import override
 
 from controlplane.fleet.loopback_ports import NoFreePortError
+from controlplane.management.commands._static_engines import connect_in_background, listed_urls
 from controlplane.platform.bus import fleet_keyring, get_bus
 from controlplane.platform.snapshot_change import TOPIC as SNAPSHOT_TOPIC
 from controlplane.project.checks import OURS
@@ -81,6 +82,13 @@ class Command(BaseCommand):
         parser.add_argument(
             "--regions", type=int, default=0, help="number of demo regions (2 or 3), each with a gateway"
         )
+        parser.add_argument(
+            "--engines",
+            nargs="+",
+            default=[],
+            metavar="URL",
+            help="engines to connect and route to, without further settings; allows their addresses",
+        )
         parser.add_argument("--with-parent", action="store_true", help="end when the parent process ends")
 
     @override
@@ -98,6 +106,10 @@ class Command(BaseCommand):
         if options["regions"] not in (0, 2, len(NAMES)) or (options["regions"] and not options["demo"]):
             raise CommandError(f"--regions goes with --demo, 2 or {len(NAMES)}.")
         _reject_exposed(options["host"])
+        try:
+            options["engines"] = listed_urls(options["engines"])
+        except ValueError as error:
+            raise CommandError(f"--engines: {error}") from error
         try:
             peer_settings(os.environ)
         except (OSError, PeerSettingsError) as error:
@@ -187,6 +199,8 @@ class Command(BaseCommand):
         )
         self.stdout.write(text)
         self.stdout.flush()
+        if options["engines"]:
+            connect_in_background(options["engines"], self.stdout, options["port"])
 
 
 def _reject_exposed(host: str) -> None:

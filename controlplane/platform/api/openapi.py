@@ -21,9 +21,10 @@ from gateway.api.feedback_api import Completion
 from gateway.api.observe_request import Observation, ObserveAnswer
 from gateway.api.route_api import RouteAnswer
 from gateway.api.route_request import MAX_BATCH, RouteRequest
+from gateway.api.selection_api import BELOW, LIFECYCLE, RESERVATIONS, SELECTING, SelectionRequest
 from gateway.app import BATCH, OBSERVE
 from gateway.contracts.explanation import Explanation
-from gateway.proxy import openai_proxy
+from gateway.proxy.model_list import MODELS
 from gateway.requests.formats.endpoints import ENDPOINTS, Endpoint
 from gateway.server.http.engine_paths import ROUTE
 
@@ -32,6 +33,7 @@ Operation = dict[str, Any]
 _REF = "#/components/schemas/{name}"
 _STRUCTS = (
     *(RouteRequest, RouteAnswer, Completion, Explanation, Observation, ObserveAnswer),
+    SelectionRequest,
     *(AdvisoryBody, AdvisoryAnswer, AdvisoryState, TokenBody, TokenAnswer, WithdrawnAnswer),
 )
 _KEY: list[dict[str, list[str]]] = [{"apiKey": []}]
@@ -39,6 +41,9 @@ _OBSERVES = "Report requests to an observe-only pool: one observation, or one pe
 _HANDED_OVER = "Report that the prefill leg of a pair is done."
 _ADVISES = "Announce that a session will send a request soon."
 _TOKENS = "Get a token for one session's advisories."
+_SELECTS = "Choose an engine and reserve it, in the form of Dynamo's selection service."
+_RESERVES = "Confirm a selection."
+_REPORTS = "Report the progress of a selection."
 _EXPLAINS = "Explains a decision; 403 if tenants share caches and the key lacks the scope manage."
 
 
@@ -74,9 +79,10 @@ def _paths() -> dict[str, dict[str, Operation]]:
             "get": _operation("advisory", "Get a session's advisory.", None, _ref("AdvisoryState")),
             "delete": _operation("withdrawAdvisory", "Withdraw a session's advisory.", None, _ref("WithdrawnAnswer")),
         },
+        **_selection(),
         **{item.path: {"post": _inference(item)} for item in ENDPOINTS},
-        openai_proxy.MODELS: {"get": _operation("models", "List served models.", None, _OPENAI)},
-        openai_proxy.MODELS + "/{id}": {"get": _operation("model", "Get one served model.", None, _OPENAI)},
+        MODELS: {"get": _operation("models", "List served models.", None, _OPENAI)},
+        MODELS + "/{id}": {"get": _operation("model", "Get one served model.", None, _OPENAI)},
         "/live": {"get": _open("live", "Liveness of the gateway.")},
         "/ready": {"get": _open("ready", "Readiness of the gateway; 503 gives the reason.")},
         "/health": {"get": _open("health", "Readiness at the path used by vLLM and SGLang.")},
@@ -88,6 +94,20 @@ def _paths() -> dict[str, dict[str, Operation]]:
             for operation in operations.values():
                 operation["parameters"] = [_ID]
     return paths
+
+
+def _selection() -> dict[str, dict[str, Operation]]:
+    """Return the paths of Dynamo's selection service."""
+    select = _ref("SelectionRequest")
+    return {
+        **{path: {"post": _operation(_name(path), _SELECTS, select, _OF_DYNAMO)} for path in SELECTING},
+        RESERVATIONS: {"post": _operation("reserve", _RESERVES, _RESERVATION, _OF_DYNAMO, status=201)},
+        BELOW + "{id}": {"delete": _operation("free", "End a selection's reservation.", None, _OF_DYNAMO)},
+        **{
+            f"{BELOW}{{id}}/{verb}": {"post": _operation(verb, _REPORTS, _OF_DYNAMO, _OF_DYNAMO, body_needed=False)}
+            for verb in LIFECYCLE
+        },
+    }
 
 
 def _of_a_proxy(name: str) -> Operation:
@@ -185,6 +205,12 @@ _ERROR = _object(
 )
 _FEEDBACK = _object({"title": "Feedback"}, decision_id={"type": "string"}, outcome={"type": "string"})
 _OPENAI = {"type": "object", "additionalProperties": True, "description": "As OpenAI documents it."}
+_OF_DYNAMO = {"type": "object", "additionalProperties": True, "description": "As Dynamo documents it."}
+_RESERVATION = {
+    "type": "object",
+    "required": ["selection_id"],
+    "properties": {"selection_id": {"type": "string", "minLength": 1, "maxLength": 128}},
+}
 _AUDIO = {
     "type": "object",
     "required": ["file", "model"],

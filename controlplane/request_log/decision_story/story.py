@@ -10,6 +10,7 @@ from controlplane.request_log.decision_story.advisory_words import what_was_anno
 from controlplane.request_log.decision_story.certainty import beta_of, name_of, runner_up
 from controlplane.request_log.decision_story.emphasis import Words, pieces, strong
 from controlplane.request_log.decision_story.load_words import held_below, held_on_node, what_was_loaded
+from controlplane.request_log.decision_story.service_words import by_provider, pool_reason, provider_happened
 from gateway.contracts.regret import GATEWAY, SLOW_GATEWAY_S
 from gateway.contracts.stored_decision import RUNNING, UNANSWERED, StoredDecision
 from routing.values import reasons
@@ -48,7 +49,7 @@ def verdict_of(stored: StoredDecision) -> str:
         "failed": "Failed",
         "rejected": "Rejected",
         "cancelled": "Client disconnected",
-        "client_error": "Rejected by engine",
+        "client_error": "Rejected by provider" if by_provider(stored) else "Rejected by engine",
         UNANSWERED: "No completion report",
         RUNNING: "Running",
     }
@@ -60,6 +61,8 @@ def _title(stored: StoredDecision) -> str:
     spared_s = regret.seconds - regret.gateway_s if regret is not None else 0.0
     gained = spared_s >= WORTH_REPORTING_S
     best = name_of(stored, regret.best_engine_id) if regret is not None else ""
+    if (story := by_provider(stored)) is not None:
+        return f"Sent to the provider {story.provider}: no pool of {story.service} could serve it"
     if not decision.engine_id:
         sent = f"Rejected: {reasons.words(decision.reason)}"
         return f"{sent}; {best} was expected to be on time" if gained else sent
@@ -124,6 +127,9 @@ def _percent(part: float, whole_: float) -> str:
 
 
 def _why_rejected(stored: StoredDecision) -> str:
+    if (story := by_provider(stored)) is not None:
+        tried = "; ".join(f"{strong(pool)}: {pool_reason(code)}" for pool, code in story.tried)
+        return f"The pools of {story.service} did not serve it. {tried}."
     words = f"It was rejected because {reasons.words(stored.decision.reason)}. "
     if not stored.decision.candidates:
         return words
@@ -133,6 +139,8 @@ def _why_rejected(stored: StoredDecision) -> str:
 
 
 def _happened(stored: StoredDecision) -> str:
+    if (story := by_provider(stored)) is not None:
+        return provider_happened(stored, story)
     if not stored.decision.engine_id:
         return f"The client got an error after {duration(stored.finished_after_s or 0.0)} ({stored.error})."
     words = _waited(stored) + _cached_words(stored) + what_was_loaded(stored) + what_was_announced(stored)

@@ -18,6 +18,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Max, Min
 
+from controlplane.fleet.model_services import add_provider_usage
 from controlplane.request_log.hindsight import Hindsight
 from controlplane.request_log.models.decision_index import DecisionIndex
 from controlplane.request_log.models.recording import Recording
@@ -78,6 +79,7 @@ def store(values: Sequence[bytes], hindsight: Hindsight | None = None) -> Stored
         known = set(Segment.objects.filter(batch__in=names).values_list("batch", flat=True)) | merged_among(names)
         fresh = [item_ for (name, _), item_ in packed.items() if name not in known]
         Segment.objects.bulk_create([item.segment for item in fresh])
+        add_provider_usage(one for item in fresh for one in item.decisions)
         insert_rows([row_of(one, item.segment.pk, n) for item in fresh for n, one in enumerate(item.decisions)])
     return StoredCounts(sum(item.requests for item in fresh), sum(len(item.decisions) for item in fresh))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gateway.contracts.stored_decision import ServiceStory
 from gateway.pools.traffic.traffic_window import COMPLETED, FAILED, REJECTED
 from kvstore.connector.engine_params import KvOutcome
 from routing.advisories.advised_sessions import StoredAdvisory
@@ -101,6 +102,7 @@ class DecisionRecord(msgspec.Struct, gc=False):
     reporting_tenant: str = ""
     """The tenant of the trusted proxy that reports the request; empty: its caller reports it, or this gateway sees it.
     """
+    service: ServiceStory | None = None
 
     @property
     def ttft_s(self) -> float | None:

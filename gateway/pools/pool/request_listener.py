@@ -41,6 +41,9 @@ class RequestListener:
         After a failed try, `record.outcome` is empty.
         """
 
+    def provider_ended(self, record: DecisionRecord, now: float) -> None:
+        """Handle the end of a request that went to an external provider. No engine or pool served it."""
+
 
 class WhenReported(RequestListener):
     """Calls a function with the decision's id when the end of a request is reported. The proxy sees its own ends."""
@@ -65,6 +68,7 @@ class RequestListeners:
         self.left = _handlers(known, "left")
         self.ended = _handlers(known, "ended")
         self.forward_ended = _handlers(known, "forward_ended")
+        self.provider_ended = _handlers(known, "provider_ended")
 
 
 def _handlers(listeners: Iterable[RequestListener], moment: str) -> tuple[Callable[..., Any], ...]:

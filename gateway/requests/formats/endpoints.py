@@ -23,6 +23,8 @@ from gateway.server.http.error_formats import ANTHROPIC, MESSAGES, OPENAI, RESPO
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
+EMBEDDINGS = "/v1/embeddings"
+RESPONSES_PATH = "/v1/responses"
 AUDIO = "/v1/audio/"
 
 
@@ -87,7 +89,7 @@ ENDPOINTS = (
         one_token=ONE_TOKEN,
     ),
     Endpoint(
-        "/v1/responses",
+        RESPONSES_PATH,
         "OpenAI's responses.",
         responses_prompt,
         ("max_output_tokens",),
@@ -102,7 +104,7 @@ ENDPOINTS = (
         ANTHROPIC,
         one_token={"max_tokens": 1, "stream": False},
     ),
-    Endpoint("/v1/embeddings", "OpenAI's embeddings.", _input, operation="embeddings"),
+    Endpoint(EMBEDDINGS, "OpenAI's embeddings.", _input, operation="embeddings"),
     *(
         Endpoint(version + path, summary, rerank_prompt, operation=operation)
         for path, summary, operation in _PAIRS

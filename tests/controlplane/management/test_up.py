@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.fleet.loopback_ports import free_ports
+from controlplane.management.commands._static_engines import listed_urls
 
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).resolve().parents[3]
@@ -349,3 +350,10 @@ def test_demo_with_only_one_of_two_roles_is_rejected_in_one_line(tmp_path: Path)
     output, _ = process.communicate(timeout=START_S)
     assert process.returncode == 1
     assert output.startswith("CommandError: --prefill and --decode go together, each from 1 to 16.")
+
+
+def test_listed_engines_are_normalized_and_named_once() -> None:
+    words = ["http://10.0.0.1:8000/v1,http://10.0.0.2:8000", "http://10.0.0.1:8000/", "https://e.example"]
+    assert listed_urls(words) == ["http://10.0.0.1:8000", "http://10.0.0.2:8000", "https://e.example:443"]
+    with pytest.raises(ValueError, match="http"):
+        listed_urls(["10.0.0.1:8000"])

@@ -117,8 +117,9 @@ def test_snapshot_takes_few_queries_however_large_the_fleet(
     for number in range(20):
         url = f"http://10.0.0.{number}:80"
         Engine.objects.create(pool=pool, name=f"e{number}", engine_id=f"e{number}", url=url, connect_url=url)
-    # savepoint, version, pools, learned costs, shadows, canaries, engines, keys, KV nodes, sovereignty, release
-    with django_assert_num_queries(11):
+    # savepoint, version, pools, learned costs, shadows, canaries, engines, keys, KV nodes, sovereignty, services,
+    # release
+    with django_assert_num_queries(12):
         build_snapshot(at=0.0)
 
 

@@ -100,3 +100,25 @@ def test_unknown_fields_and_versions_are_rejected():
     for text in (b'{"rule":[]}', b'{"schema_version":2}', b'{"default":"maybe"}', b'{"rules":[{"name":"a","to":1}]}'):
         with pytest.raises(msgspec.ValidationError):
             msgspec.json.decode(text, type=SovereigntyDocument)
+
+
+def test_a_provider_in_the_same_region_is_a_hop_too():
+    assert SovereigntyDocument().outside("acme", "eu", "eu") == SovereigntyVerdict(True, DEFAULT)
+    stays = SovereigntyDocument(rules=(STAYS,))
+    assert stays.outside("clinic", "eu", "eu") == SovereigntyVerdict(False, "clinic stays")
+    assert stays.outside("acme", "eu", "eu") == SovereigntyVerdict(True, DEFAULT)
+    assert stays.outside("clinic", "us", "eu") == SovereigntyVerdict(True, DEFAULT)
+    within = SovereigntyDocument(rules=(TO_EU, LEAVES_EU))
+    assert within.outside("acme", "eu", "eu") == SovereigntyVerdict(True, "into the EU")
+    assert within.outside("acme", "eu", "us") == SovereigntyVerdict(False, "out of the EU")
+
+
+def test_a_provider_of_an_unknown_region_is_denied_by_any_rule_that_denies_some_hop():
+    within = SovereigntyDocument(rules=(TO_EU, LEAVES_EU))
+    assert within.outside("acme", "eu", "") == SovereigntyVerdict(False, "out of the EU")
+    assert within.outside("acme", "us", "") == SovereigntyVerdict(True, DEFAULT)
+    not_to_us = SovereigntyRule("not to the US", to_regions=("us",), allow=False)
+    assert not SovereigntyDocument(rules=(not_to_us,)).outside("acme", "eu", "").allowed
+    assert not SovereigntyDocument(default="deny", rules=(TO_EU,)).outside("acme", "eu", "").allowed
+    anywhere = SovereigntyRule("acme may", tenants=("acme",))
+    assert SovereigntyDocument(default="deny", rules=(anywhere,)).outside("acme", "eu", "").allowed

@@ -12,6 +12,7 @@ from django.apps import apps
 from django.core import serializers
 from django.http import HttpResponse
 
+from controlplane.fleet.models.model_service import ModelService
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.job_run import JobRun
 from controlplane.platform.role import Role
@@ -27,8 +28,8 @@ pytestmark = pytest.mark.django_db
 
 VIEWS = {pattern.callback.view_class.__name__: pattern.callback.view_class for pattern in urlpatterns}
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-ADMIN_NOUNS = ("sovereignty", "regions", "pools", "tenants", "keys")
-WHOLE_FLEET = ("sovereignty", "tenants", "keys", "kv_nodes", "kv_moves")
+ADMIN_NOUNS = ("sovereignty", "services", "regions", "pools", "tenants", "keys")
+WHOLE_FLEET = ("sovereignty", "services", "tenants", "keys", "kv_nodes", "kv_moves")
 ASK_ONLY = {"PolicyCheck"}
 """POSTs that change nothing, and are open to every caller with write permission."""
 
@@ -40,7 +41,8 @@ def real(world: World, path: str) -> str:
     key, canary = world.keys["traffic_key"].key_id, Canary.objects.latest("pk").key
     shadow = Shadow.objects.latest("pk").pk
     ids = {"key": key, "run": run, "event": event, "recording": recording, "whatif": whatif}
-    return path.format(**ids, shadow=shadow, canary=canary)
+    service = ModelService.objects.latest("pk").slug
+    return path.format(**ids, service=service, shadow=shadow, canary=canary)
 
 
 def said(body: Any) -> Any:

@@ -18,6 +18,7 @@ from controlplane.access.api_keys import create_api_key
 from controlplane.access.models.role_grant import RoleGrant
 from controlplane.automation.models.engine_action import EngineAction
 from controlplane.fleet.engine_registration import register_engine
+from controlplane.fleet.model_services import create_service
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.models.region import Region
@@ -76,6 +77,8 @@ def make_world() -> World:
         url = f"http://10.0.{number}.1:8000"
         engines[name] = register_engine(pools[name], f"e-{name}", url, actor=ACTOR, engine_id=f"e-{name}")
     world = World(region, pools, policies, versions, engines, create_tenant("acme", "Acme", actor=ACTOR))
+    for name in ("chat", "code"):
+        create_service(name, aliases=[f"{name}-x"], pools=["pool-b"], actor=ACTOR)
     _add_recording(world)
     _add_shadow(world)
     fields = {"incarnation": 1, "address": "10.0.1.9:8470", "state": "serving"}

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from controlplane.request_log.decision_story.certainty import conditions, firmness
 from controlplane.request_log.decision_story.emphasis import text_of
+from controlplane.request_log.decision_story.service_words import service_facts
 from controlplane.request_log.decision_story.story import Story, story_of
 from gateway.contracts.regret import CAUSES, Regret
-from gateway.contracts.stored_decision import StoredDecision
+from gateway.contracts.stored_decision import ServiceStory, StoredDecision
 from routing.values import reasons
 from tests.controlplane.request_log.store.records import CHOSEN, OTHER, on_time, stored
 
@@ -141,3 +143,28 @@ def test_every_outcome_has_a_text(fields: dict[str, Any], verdict: str, ending: 
     story = story_with(**fields)
     assert story.verdict == verdict
     assert text_of(story.happened).endswith(ending)
+
+
+def test_a_providers_answer_names_the_pools_the_provider_and_its_cost() -> None:
+    tried = (("large", "late"), ("small", "no_engine"))
+    service = ServiceStory("chat", "gpt-x", tried, "api.example.com", "big-1", 200, "", 0.00021)
+    fields = {"engine_id": "", "candidates": (), "reason": "no_engine", "regret": None, "queued_s": 0.0}
+    answered = stored(service=service, first_token_after_s=0.4, finished_after_s=1.5, late=False, **fields)
+    story = story_of(answered)
+    assert plain(story.title) == "Sent to the provider api.example.com: no pool of chat could serve it"
+    assert plain(text_of(story.why)) == (
+        "The pools of chat did not serve it. large: its wait exceeded the TTFT objective; small: it had no "
+        "engine that accepts work."
+    )
+    assert plain(text_of(story.happened)) == "api.example.com answered after 1.50 s for $0.00021. "
+    assert service_facts(service) == [
+        ("Service", "chat, asked for as gpt-x"),
+        ("Not served by", "large: its wait exceeded the TTFT objective; small: it had no engine that accepts work"),
+        ("Provider", "api.example.com, big-1, status 200, $0.00021"),
+    ]  # fmt: skip
+    withheld = msgspec.structs.replace(service, provider="", withheld="sovereignty: clinic stays")
+    assert service_facts(withheld)[-1] == ("Provider", "not asked: sovereignty: clinic stays")
+    rejected = stored(service=withheld, outcome="rejected", error="no_engine", **fields)
+    assert story_of(rejected).title.startswith("Rejected:")
+    broken = stored(service=service, outcome="failed", error="broken_stream", finished_after_s=1.5, **fields)
+    assert plain(text_of(story_of(broken).happened)) == "api.example.com ended it after 1.50 s (broken_stream). "

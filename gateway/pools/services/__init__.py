@@ -1,0 +1,1 @@
+"""Named services: pools in order, and an external provider behind them."""
