@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import re
 
+from django.conf import settings
+
 from controlplane.doctor.installation import Installation
 
 _MOST_BYTES = 16 << 20
@@ -17,13 +19,19 @@ def answer_of(installation: Installation, path: str, *, key: str = "") -> bytes 
     connection = http.client.HTTPConnection(host, installation.port, timeout=2)
     try:
         bearer = {"Authorization": f"Bearer {key}"} if key else {}
-        connection.request("GET", path, headers={"Host": "localhost", **bearer})
+        connection.request("GET", path, headers={"Host": _allowed_host(), **bearer})
         answer = connection.getresponse()
         return answer.read(_MOST_BYTES) if answer.status == 200 else None
     except (OSError, http.client.HTTPException):
         return None
     finally:
         connection.close()
+
+
+def _allowed_host() -> str:
+    """Return a name under which the server with these settings answers."""
+    first = next(iter(settings.ALLOWED_HOSTS), "*")
+    return "localhost" if first == "*" else first.removeprefix(".")
 
 
 def rejecting_key(metrics: bytes | None) -> set[str]:

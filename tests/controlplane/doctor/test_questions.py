@@ -73,12 +73,13 @@ def broken(*_: Any) -> Any:
 
 
 @contextmanager
-def answering(status: int, body: bytes = b"") -> Iterator[int]:
+def answering(status: int, body: bytes = b"", hosts: tuple[str, ...] = ()) -> Iterator[int]:
     """Run an HTTP server that always sends this response; yield its port."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(status)
+            allowed = not hosts or self.headers["Host"] in hosts
+            self.send_response(status if allowed else 400)
             self.send_header("Location", "http://127.0.0.1:1/health")
             self.end_headers()
             self.wfile.write(body)
@@ -325,6 +326,9 @@ def test_port_of_another_program_is_reported(here: Installation) -> None:
     assert only(host.port(at(here, port=free))).state is State.OK
     with answering(200, b'{"live":true}') as ours:
         assert "Headway listens" in only(host.port(at(here, port=ours))).says
+    public = ("headway.example.com", "127.0.0.1")
+    with answering(200, b'{"live":true}', public) as grown, override_settings(ALLOWED_HOSTS=list(public)):
+        assert "Headway listens" in only(host.port(at(here, port=grown))).says
     with answering(200, b"<html>") as stranger:
         assert only(host.port(at(here, port=stranger))).state is State.PROBLEM
 
