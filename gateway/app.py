@@ -40,7 +40,6 @@ from gateway.api.selection_api import RESERVATIONS, SELECTING, SelectionApi
 from gateway.api.untracked_requests import ReportingKeys
 from gateway.base.asgi_types import Receive, Scope, Send
 from gateway.base.event_log import log_event
-from gateway.base.metrics import CONTENT_TYPE
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.peers.regions.forward_server import SCOPE_KEY as FORWARDED
 from gateway.peers.regions.forward_server import ForwardedCall
@@ -397,7 +396,9 @@ class GatewayApp:
     async def _metrics(self, exchange: Exchange) -> None:
         if not self._may_scrape(exchange):
             raise ApiError(401, "Send the scrape token as 'Authorization: Bearer …'.", "missing_scrape_token")
-        await exchange.answer(200, self._gateway.metrics.render(), ((b"content-type", CONTENT_TYPE.encode()),))
+        accepted = exchange.head.headers.get(b"accept", b"").decode("latin-1")
+        text, content_type = self._gateway.metrics.negotiated(accepted)
+        await exchange.answer(200, text, ((b"content-type", content_type.encode()),))
 
     def _may_scrape(self, exchange: Exchange) -> bool:
         token = self._settings.scrape_token

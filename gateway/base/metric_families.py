@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
@@ -83,8 +83,37 @@ class GaugeFamily(_Family):
         yield family
 
 
+OTHER = "other"
+"""Label value of names beyond a limit."""
+MAX_NAMES = 200
+"""Limit of pairs that a BoundedLabels keeps."""
+
+
+class BoundedLabels:
+    """Turns pairs of an outer and an inner name into label values. Mutable: the pairs so far.
+
+    Beyond the limit, a new inner name becomes `other`. Names such as those of adapters come and go while a gateway
+    runs, and a series is never removed.
+    """
+
+    def __init__(self, limit: int = MAX_NAMES) -> None:
+        self._limit = limit
+        self._known: dict[tuple[str, str], tuple[str, str]] = {}
+
+    def of(self, outer: str, inner: str) -> tuple[str, str]:
+        """Return the label values of this pair."""
+        pair = outer, inner
+        known = self._known
+        if pair in known:
+            return known[pair]
+        if len(known) >= self._limit:
+            return outer, OTHER
+        known[pair] = pair
+        return pair
+
+
 class HistogramFamily(_Family):
-    """Histograms of seconds over fixed upper bounds."""
+    """Histograms of seconds over fixed upper bounds. Each bucket keeps its latest exemplar."""
 
     def __init__(
         self,
@@ -97,6 +126,8 @@ class HistogramFamily(_Family):
         self._bounds = tuple(bounds)
         self._rows: dict[tuple[str, ...], list[float]] = {}
         """Observations per bucket, followed by the sum of their values."""
+        self._exemplars: dict[tuple[str, ...], list[tuple[str, float, float] | None]] = {}
+        """(Decision id, value, unix seconds) per bucket."""
         super().__init__(registry, name, help_text, labels)
 
     def observe(self, *values: str, value: float) -> None:
@@ -111,6 +142,14 @@ class HistogramFamily(_Family):
         row[bisect_left(self._bounds, value)] += 1
         row[-1] += value
 
+    def note_example(self, values: tuple[str, ...], value: float, decision_id: str, unix_s: float) -> None:
+        """Count one observation, and keep its decision as the exemplar of its bucket."""
+        self.note(values, value)
+        exemplars = self._exemplars
+        if values not in exemplars:
+            exemplars[values] = [None] * (len(self._bounds) + 1)
+        exemplars[values][bisect_left(self._bounds, value)] = (decision_id, value, unix_s)
+
     def _opened(self, values: tuple[str, ...]) -> list[float]:
         row = self._rows[values] = [0.0] * (len(self._bounds) + 2)
         return row
@@ -122,7 +161,13 @@ class HistogramFamily(_Family):
     @override
     def collect(self) -> Iterable[Metric]:
         family = HistogramMetricFamily(self._name, self._help, labels=self._labels)
-        bounds = [*map(str, self._bounds), "+Inf"]
+        bounds, none = [*map(str, self._bounds), "+Inf"], [None] * (len(self._bounds) + 1)
         for values, row in sorted(self._rows.items()):
-            family.add_metric(values, list(zip(bounds, accumulate(row[:-1]), strict=True)), row[-1])
+            exemplars = map(_exemplar, self._exemplars.get(values, none))
+            # The older text format leaves exemplars out.
+            family.add_metric(values, list(zip(bounds, accumulate(row[:-1]), exemplars, strict=True)), row[-1])
         yield family
+
+
+def _exemplar(kept: tuple[str, float, float] | None) -> Exemplar | None:
+    return None if kept is None else Exemplar({"decision_id": kept[0]}, kept[1], kept[2])
