@@ -44,7 +44,7 @@ from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.peers.regions.forward_server import SCOPE_KEY as FORWARDED
 from gateway.peers.regions.forward_server import ForwardedCall
 from gateway.pools.pool.pool_accounts import PoolAccounts
-from gateway.pools.pool.request_listener import WhenReported
+from gateway.pools.pool.request_listener import RequestListener, WhenReported
 from gateway.proxy.attempt import RelaySettings
 from gateway.proxy.model_list import MODELS, ModelList
 from gateway.proxy.openai_proxy import Proxy
@@ -102,6 +102,8 @@ class AppSettings:
     """None: derived from the gateway's limits."""
     tracing: Tracing | None = None
     """Traces proxied requests; None disables tracing."""
+    listeners: tuple[RequestListener, ...] = ()
+    """Further listeners of requests."""
 
 
 class GatewayApp:
@@ -122,6 +124,7 @@ class GatewayApp:
             WhenReported(gateway.key_quotas.release),
             *gateway.listeners(),
             *((self._traces,) if self._traces is not None else ()),
+            *settings.listeners,
         )
         lifecycle = RequestLifecycle(gateway.metrics, self.recent, listeners)
         prompt_keys = PromptKeys()

@@ -66,6 +66,7 @@ class EngineAnswer:
             cached_tokens=request.cached_tokens,
             mark=TRANSFER_MARK,
             take=self._report.take if request.orders else None,
+            facts=request.facts,
         )
         self.used: Usage | None = None
         """The usage in a complete answer."""
@@ -226,6 +227,8 @@ class EngineAnswer:
         except UnreadableAnswerError:
             raise self._attempt.failed(kind, self.status, proves=True) from None
         if error is None:
+            if self._is_json and (facts := self._attempt.request.facts) is not None:
+                facts.read(body)
             return body
         self._take_error(error)
         return error.body

@@ -131,7 +131,7 @@ class EngineApp:
 
     def _models(self) -> dict[str, Any]:
         settings, own = self._settings, self._settings.served_model
-        model = {"object": "model", "created": self._started, "owned_by": "headway"}
+        model = {"object": "model", "created": self._started, "owned_by": settings.flavor}
         base = {**model, "root": own, "parent": None, "max_model_len": settings.max_model_len}
         # As vLLM lists them: the adapter's path as root, and no length.
         adapter = {**model, "parent": own, "max_model_len": None}

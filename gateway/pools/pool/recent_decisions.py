@@ -94,6 +94,8 @@ class DecisionRecord(msgspec.Struct, gc=False):
     """The request's hop to or from another region."""
     elsewhere: Elsewhere | None = None
     """The other region that has the request now."""
+    operation: str = "chat"
+    """OpenTelemetry GenAI name of the operation; a proxied request's is its endpoint's."""
     keys: tuple[int, ...] | None = None
     """Keys of the prompt's blocks until its traffic is recorded; None: it is recorded, or will not be."""
     door: str = ""
