@@ -28,7 +28,7 @@ class RequestMetrics(RequestListener):
         decision, metrics = record.decision, self._metrics
         pool_id, queued_s = decision.pool_id, decision.queued_s
         metrics.decisions.count((pool_id, decision.placement, decision.reason))
-        of_model = self._models(pool_id, record.model_name)
+        of_model = self._models(pool_id, record.asked_model or record.pool.entry.served_model)
         if queued_s == 0.0:
             metrics.queue_wait.note(of_model, queued_s)
             # Dispatched at once, without a wait, so the time is that of deciding alone.
@@ -50,7 +50,7 @@ class RequestMetrics(RequestListener):
             self._completed(record, now)
         elif record.outcome == REJECTED:
             metrics.rejections.inc(decision.pool_id, record.error)
-        metrics.requests.inc(decision.pool_id, record.outcome)
+        metrics.requests.count((decision.pool_id, record.outcome))
 
     @override
     def provider_ended(self, record: DecisionRecord, now: float) -> None:
@@ -67,12 +67,12 @@ class RequestMetrics(RequestListener):
     def _completed(self, record: DecisionRecord, now: float) -> None:
         decision, metrics, unix_s = record.decision, self._metrics, time()
         of_model = self._models(decision.pool_id, record.model_name)
-        metrics.prompt_tokens.inc(*of_model, amount=decision.prompt_tokens)
-        metrics.predicted_tokens.inc(*of_model, amount=decision.hit_tokens)
+        metrics.prompt_tokens.add(of_model, decision.prompt_tokens)
+        metrics.predicted_tokens.add(of_model, decision.hit_tokens)
         if record.cached_tokens is not None:
-            metrics.cached_tokens.inc(*of_model, amount=record.cached_tokens)
+            metrics.cached_tokens.add(of_model, record.cached_tokens)
         if record.output_tokens is not None:
-            metrics.output_tokens.inc(*of_model, amount=record.output_tokens)
+            metrics.output_tokens.add(of_model, record.output_tokens)
         metrics.e2e.note_example(of_model, now - record.arrived_s, decision.decision_id, unix_s)
         if (tpot_s := record.tpot_s) is not None:
             metrics.tpot.note_example(of_model, tpot_s, decision.decision_id, unix_s)

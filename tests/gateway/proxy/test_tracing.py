@@ -118,6 +118,14 @@ async def test_a_request_is_traced_as_its_decision_and_its_attempt(receiver: Rec
     (named,) = [attribute for attribute in root.attributes if attribute.key == "http.request.header.x-request-id"]
     assert [value.string_value for value in named.value.array_value.values] == ["job-7"]
     root.attributes.remove(named)
+    assert_facts(engine, decision_id, root, decision, attempt)
+    assert root.start_time_unix_nano <= decision.end_time_unix_nano <= attempt.start_time_unix_nano
+    assert attempt.end_time_unix_nano <= root.end_time_unix_nano
+    assert not [body for body in receiver.bodies if SECRET_TEXT.encode() in body or KEY.encode() in body]
+
+
+def assert_facts(engine: ScriptedEngine, decision_id: str, root: Any, decision: Any, attempt: Any) -> None:
+    """Check which span has which facts."""
     routing = {
         "headway.decision.id": decision_id,
         "headway.engine.id": "engine-0",
@@ -160,9 +168,6 @@ async def test_a_request_is_traced_as_its_decision_and_its_attempt(receiver: Rec
         "server.port": urlsplit(engine.url).port,
     }
     assert [event.name for event in attempt.events] == ["first_token"]
-    assert root.start_time_unix_nano <= decision.end_time_unix_nano <= attempt.start_time_unix_nano
-    assert attempt.end_time_unix_nano <= root.end_time_unix_nano
-    assert not [body for body in receiver.bodies if SECRET_TEXT.encode() in body or KEY.encode() in body]
 
 
 async def test_each_attempt_has_a_span_that_names_its_failure(receiver: Receiver, tmp_path: Path) -> None:

@@ -63,10 +63,10 @@ async def test_both_ways_through_a_gateway_are_recorded(monkeypatch: pytest.Monk
         engine.scripts["/v1/embeddings"] = b'{"object":"list","data":[],"usage":{"prompt_tokens":5}}'
         await gateway.post("/v1/embeddings", {"model": MODEL, "input": "hello"})
         await asyncio.to_thread(genai.flush)
-    found: dict[str, Any] = points(bodies)
+    exported: dict[str, Any] = points(bodies)
     await asyncio.to_thread(genai.close)
     await runner.cleanup()
-    assert set(found) == {
+    assert set(exported) == {
         "gen_ai.server.request.duration",
         "gen_ai.server.time_to_first_token",
         "gen_ai.server.time_per_output_token",
@@ -74,12 +74,12 @@ async def test_both_ways_through_a_gateway_are_recorded(monkeypatch: pytest.Monk
     }
     embeddings = {**OF_MODEL, "gen_ai.operation.name": "embeddings"}
     failed = {**OF_MODEL, "error.type": "reported_by_caller"}
-    assert [(attributes, count) for attributes, count, _ in found["gen_ai.server.request.duration"]] == [
+    assert [(attributes, count) for attributes, count, _ in exported["gen_ai.server.request.duration"]] == [
         (OF_MODEL, 2), (failed, 1), (embeddings, 1),
     ]  # fmt: skip
-    assert [point[:2] for point in found["gen_ai.server.time_to_first_token"]] == [(OF_MODEL, 2)]
-    assert [point[:2] for point in found["gen_ai.server.time_per_output_token"]] == [(OF_MODEL, 2)]
-    assert found["gen_ai.client.token.usage"] == [
+    assert [point[:2] for point in exported["gen_ai.server.time_to_first_token"]] == [(OF_MODEL, 2)]
+    assert [point[:2] for point in exported["gen_ai.server.time_per_output_token"]] == [(OF_MODEL, 2)]
+    assert exported["gen_ai.client.token.usage"] == [
         ({**OF_MODEL, "gen_ai.token.type": "input"}, 2, 100 + 64),
         ({**OF_MODEL, "gen_ai.token.type": "output"}, 2, 2 + 9),
         ({**embeddings, "gen_ai.token.type": "input"}, 1, 5),

@@ -112,12 +112,12 @@ def test_model_names_beyond_the_limit_share_one_series(metrics: GatewayMetrics) 
 
 def test_a_bucket_names_its_latest_decision(metrics: GatewayMetrics) -> None:
     replay(metrics, record("early"), record("late", queued_s=0.125))
-    found = samples(metrics)
+    exported = samples(metrics)
     for name, bound, value in (("ttft", "0.5", 0.3), ("e2e", "3.0", 2.3), ("queue_wait", "0.25", 0.125)):
-        exemplar = found[f"headway_{name}_seconds_bucket", (bound, "big", "pool")].exemplar
+        exemplar = exported[f"headway_{name}_seconds_bucket", (bound, "big", "pool")].exemplar
         assert exemplar.labels == {"decision_id": "late"}
         assert (exemplar.value, float(exemplar.timestamp)) == (value, UNIX_S)
-    assert found["headway_ttft_seconds_bucket", ("60.0", "big", "pool")].exemplar is None
+    assert exported["headway_ttft_seconds_bucket", ("60.0", "big", "pool")].exemplar is None
     assert metrics.queue_wait.count("pool", "big") == 2
 
 
