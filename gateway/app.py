@@ -392,7 +392,12 @@ class GatewayApp:
             return "This gateway is shutting down."
         if self._gateway.snapshot is None:
             return "No topology has been published to this gateway yet."
-        if not any(engine.breaker.accepts for pool in self._gateway.pools.values() for engine in pool.engines.values()):
+        pools = self._gateway.pools.values()
+        # A pool that starts engines for its requests takes them while it has none.
+        if not any(
+            pool.router.cold.expected_s is not None or any(engine.breaker.accepts for engine in pool.engines.values())
+            for pool in pools
+        ):
             return "No engine is available."
         return ""
 

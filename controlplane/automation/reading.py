@@ -10,6 +10,7 @@ from controlplane.automation.engine_actions import open_actions
 from controlplane.automation.models.engine_action import ActionKind, ActionState, EngineAction
 from controlplane.automation.observation import FleetObservation
 from controlplane.automation.plan_advice import advice_key
+from controlplane.automation.pool_facts import sleeping_engines
 from controlplane.automation.pool_policy import (
     OVERRIDE,
     mode_in_force,
@@ -83,7 +84,7 @@ def pool_state(pool: Pool, observed: FleetObservation, now: datetime) -> PoolAut
 
 
 def engine_counts(pool: Pool, actions: list[EngineAction], observed: FleetObservation, now: datetime) -> dict[str, int]:
-    """Return how many engines are desired, running and failed, and how many actions are open.
+    """Return how many engines are desired, running, failed and asleep, and how many actions are open.
 
     Desired: engines set to serve, adjusted by open actions. Failed: engines set to serve that do not respond, except
     during a role change, and starts that were given up in the last hour.
@@ -113,6 +114,7 @@ def engine_counts(pool: Pool, actions: list[EngineAction], observed: FleetObserv
         "desired": len(reports) + coming - leaving + turning,
         "running": answering,
         "failed": silent + given_up,
+        "asleep": sleeping_engines(pool),
         "open_actions": len(actions),
     }
 
