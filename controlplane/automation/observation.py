@@ -21,7 +21,7 @@ from gateway.contracts.engine_report import TOPIC_PREFIX as LOADS
 from gateway.contracts.engine_report import EngineReport, decode_report
 from gateway.contracts.fleet_sample import TAKING_WORK, EngineCounts, EngineSample, FleetSample
 from gateway.contracts.unserved_requests import GOOD_S, UnservedRequests, decode_unserved
-from gateway.contracts.unserved_requests import TOPIC_PREFIX as UNSERVED
+from gateway.contracts.unserved_requests import TOPIC as UNSERVED
 from gateway.contracts.wire import UnreadableMessageError
 from gateway.pools.engines.report_fence import ReportFence
 from planning.facts.fleet_facts import PoolWindow, PrefixFacts

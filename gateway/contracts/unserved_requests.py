@@ -6,8 +6,8 @@ import msgspec
 
 from gateway.contracts.wire import MIB, WireForm
 
-TOPIC_PREFIX = "unserved/"
-"""Prefix of the last-value topics, one per pool: `unserved/<pool_id>`."""
+TOPIC = "unserved_requests"
+"""Stream topic of the reports of all gateways."""
 WAKE_JOBS = "wake_jobs"
 """Stream topic with names of jobs, separated by commas. Processes that run the schedule subscribe to it."""
 SCALING = b"scaling"

@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from gateway.bus.bus import Bus
-from gateway.contracts.unserved_requests import SCALING, TOPIC_PREFIX, WAKE_JOBS, UnservedRequests, encode_unserved
+from gateway.contracts.unserved_requests import SCALING, TOPIC, WAKE_JOBS, UnservedRequests, encode_unserved
 
 if TYPE_CHECKING:
     from gateway.pools.pool.live_pool import LivePool
@@ -32,5 +32,6 @@ class UnservedReports:
         # At least the one that called, which may not be in the queue yet.
         requests = max(1, cold.unserved(now))
         value = UnservedRequests(pool_id=pool_id, at=time.time(), requests=requests)
-        self._bus.publish(TOPIC_PREFIX + pool_id, encode_unserved(value))
-        self._bus.notify(WAKE_JOBS, SCALING)
+        # Appended in this order, and without an error while the bus is away.
+        self._bus.append(TOPIC, encode_unserved(value))
+        self._bus.append(WAKE_JOBS, SCALING)

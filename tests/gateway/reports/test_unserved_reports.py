@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.snapshot import encode_snapshot
-from gateway.contracts.unserved_requests import SCALING, TOPIC_PREFIX, WAKE_JOBS, decode_unserved
+from gateway.contracts.unserved_requests import SCALING, TOPIC, WAKE_JOBS, decode_unserved
 from gateway.gateway import SNAPSHOT_TOPIC
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import BODY, CHAT, MODEL, served, snapshot
@@ -19,7 +19,7 @@ from tests.gateway.served_gateway import BODY, CHAT, MODEL, served, snapshot
 async def test_a_request_without_any_engine_wakes_the_scaler_and_waits_for_the_first_one(tmp_path: Path) -> None:
     bus, woken, reports = InProcessBus(), list[bytes](), list[bytes]()
     bus.subscribe(WAKE_JOBS, lambda _topic, value: woken.append(value))
-    bus.subscribe(TOPIC_PREFIX, lambda _topic, value: reports.append(value))
+    bus.subscribe(TOPIC, lambda _topic, value: reports.append(value))
     async with ScriptedEngine() as engine:
         empty = snapshot([engine.url], start_s=20.0)
         asleep = replace(empty, engines=(replace(empty.engines[0], desired_state="asleep"),))

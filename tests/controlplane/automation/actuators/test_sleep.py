@@ -24,7 +24,7 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.platform.actor import program
 from controlplane.publication.snapshot import build_snapshot
 from gateway.bus.bus_metrics import WANTED_ENGINES, ScalingPlans
-from gateway.contracts.unserved_requests import TOPIC_PREFIX, UnservedRequests, encode_unserved
+from gateway.contracts.unserved_requests import TOPIC, UnservedRequests, encode_unserved
 from tests.controlplane.automation.world import World
 
 pytestmark = pytest.mark.django_db
@@ -93,7 +93,7 @@ def test_an_idle_pool_sleeps_and_a_request_wakes_one_engine(
     assert entry.start_s == 8
 
     waiting = UnservedRequests(pool_id="chat", at=world.unix(), requests=2)
-    world.bus.publish(TOPIC_PREFIX + "chat", encode_unserved(waiting))
+    world.bus.append(TOPIC, encode_unserved(waiting))
     with django_capture_on_commit_callbacks(execute=True):
         live(world, 15, until=lambda: EngineAction.objects.filter(kind="start", state="done").exists())
     assert states() == ["asleep"] * 3 + ["ready"]
@@ -112,7 +112,7 @@ def test_a_waiting_request_is_not_left_to_the_next_regular_round(
     scaling.scaling()
     assert not EngineAction.objects.exists()
     waiting = UnservedRequests(pool_id="chat", at=time.time(), requests=1)
-    world.bus.publish(TOPIC_PREFIX + "chat", encode_unserved(waiting))
+    world.bus.append(TOPIC, encode_unserved(waiting))
     scaling.scaling()
     assert [action.kind for action in EngineAction.objects.all()] == ["start"]
 
