@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -175,7 +176,8 @@ class HistogramFamily(_Family):
         for values, row in sorted(self._rows.items()):
             exemplars = map(_exemplar, self._exemplars[values])
             # The older text format leaves exemplars out.
-            family.add_metric(values, list(zip(bounds, accumulate(row[:-1]), exemplars, strict=True)), row[-1])
+            buckets: list[Any] = list(zip(bounds, accumulate(row[:-1]), exemplars, strict=True))
+            family.add_metric(values, buckets, row[-1])
         yield family
 
 

@@ -410,5 +410,6 @@ class GatewayMetrics:
     def negotiated(self, accepted: str) -> tuple[bytes, str]:
         """Return (all series, their content type) for an Accept header. Only OpenMetrics has exemplars."""
         if OPENMETRICS in accepted:
-            return openmetrics.generate_latest(self.registry), openmetrics.CONTENT_TYPE_LATEST
+            text: bytes = openmetrics.generate_latest(self.registry)  # type: ignore[no-untyped-call]
+            return text, openmetrics.CONTENT_TYPE_LATEST
         return self.render(), CONTENT_TYPE

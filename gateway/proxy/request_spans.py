@@ -139,7 +139,7 @@ class RequestSpans:
     def decided(self, record: DecisionRecord) -> None:
         """Record the request's engine, and the durations of the decision and of the dispatch."""
         self._record, decision = record, record.decision
-        attributes = {
+        attributes: dict[str, Any] = {
             "headway.decision.id": decision.decision_id,
             "headway.engine.id": decision.engine_id,
             "headway.placement": decision.placement,

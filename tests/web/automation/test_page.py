@@ -306,12 +306,12 @@ def test_plan_names_deleted_engines(operator: Client, pool: Pool) -> None:
 def test_a_pool_at_rest_says_so_and_counts_its_sleeping_engines(operator: Client, pool: Pool) -> None:
     publish_scaling(pool, {"mode": "act", "min_engines": 0})
     Engine.objects.filter(pool=pool).update(desired_state="asleep")
-    text = page_text(show(operator))
+    text = " ".join(re.sub(r"<[^>]+>", " ", show(operator)).split())
     count = Engine.objects.filter(pool=pool).count()
     assert "Desired 0 engines the next request starts one" in text
     assert f"as desired, {count} asleep" in text
     publish_scaling(pool, {"mode": "off", "min_engines": 0})
-    assert "the next request starts one" not in page_text(show(operator))
+    assert "the next request starts one" not in show(operator)
 
 
 def publish_scaling(pool: Pool, scaling: dict[str, Any]) -> None:
