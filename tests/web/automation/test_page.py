@@ -310,6 +310,7 @@ def test_a_pool_at_rest_says_so_and_counts_its_sleeping_engines(operator: Client
     count = Engine.objects.filter(pool=pool).count()
     assert "Desired 0 engines the next request starts one" in text
     assert f"as desired, {count} asleep" in text
+    assert f"{count} asleep" in page_text(operator.get("/automation"))
     publish_scaling(pool, {"mode": "off", "min_engines": 0})
     assert "the next request starts one" not in show(operator)
 
