@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from routing.dispatch.cold_start import RECENT_S, UNBOUND_WAIT_S
 from routing.policy.policy_document import RoutingPolicy
@@ -90,3 +91,32 @@ def test_a_pool_that_starts_no_engine_demands_none_and_rejects_as_before() -> No
     (late,) = router.tick(UNBOUND_WAIT_S)
     assert isinstance(late, Rejected)
     assert (late.retry_after_s, moments) == (UNBOUND_WAIT_S, [])
+
+
+def test_a_request_ends_its_wait_at_its_own_deadline(router: Router) -> None:
+    router.place(replace(request("r"), give_up_s=15.0), 0.0)
+    assert router.next_wake(0.0) == 15.0
+    assert router.tick(14.9) == []
+    (rejected,) = router.tick(15.0)
+    assert isinstance(rejected, Rejected)
+    assert (rejected.code, rejected.retry_after_s) == ("deadline_passed", 5.0)
+
+
+def test_the_queue_limit_holds_without_engines_too() -> None:
+    router = Router("pool", replace(POLICY, queue_limit=2), 1)
+    router.cold.adopt(20.0)
+    outcomes = [router.place(request(f"r{number}"), 0.0) for number in range(3)]
+    assert [type(outcome) for outcome in outcomes] == [Queued, Queued, Rejected]
+    full = outcomes[2]
+    assert isinstance(full, Rejected)
+    assert (full.code, full.retry_after_s) == ("queue_full", 20.0)
+
+
+def test_no_request_is_infeasible_only_because_its_engine_still_starts() -> None:
+    policy = replace(POLICY, admission=replace(POLICY.admission, reject_infeasible=True))
+    router = Router("pool", policy, 1)
+    router.cold.adopt(20.0)
+    assert isinstance(router.place(request("r"), 0.0), Queued)
+    assert router.tick(2 * request("r").ttft_slo_s) == []
+    (outcome,) = serve(router, 30.0)
+    assert isinstance(outcome, Dispatched)
