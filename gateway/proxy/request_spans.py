@@ -22,6 +22,7 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as na
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from gateway.pools.engines.live_engine import UNKNOWN
 from gateway.pools.traffic.traffic_window import FAILED
 from gateway.proxy.attempt import AttemptFailure
 from gateway.reports.genai_metrics import resource_of, shut_down
@@ -134,6 +135,11 @@ class RequestSpans:
     def ended(self, record: DecisionRecord | None) -> None:
         """End the spans of a request whose outcome was reported, or is unknown."""
         self._record = record
+        if record is not None:
+            # No attempt of this gateway, so this span is the only one of the inference.
+            engine = record.pool.engines.get(record.decision.engine_id)
+            self._root.set_attributes(self._inference(engine))
+            _set_usage(self._root, record)
         self.__exit__(None, None, None)
 
     def decided(self, record: DecisionRecord) -> None:
@@ -160,21 +166,19 @@ class RequestSpans:
     def attempt(self, engine: LiveEngine | None) -> Iterator[AttemptSpan]:
         """Trace one attempt at an engine, including all messages for it."""
         self._attempts += 1
-        model = self._pool.entry.served_model if self._record is None else self._record.model_name
         attributes: dict[str, str | int] = {
             "http.request.method": "POST",
             "http.request.resend_count": self._attempts - 1,
-            names.GEN_AI_OPERATION_NAME: self._operation,
-            names.GEN_AI_REQUEST_MODEL: model,
+            **self._inference(engine),
         }
         if engine is not None:
             url = urlsplit(engine.entry.url)
-            attributes[names.GEN_AI_PROVIDER_NAME] = engine.provider
             attributes["headway.engine.id"] = engine.entry.engine_id
             attributes["server.address"] = url.hostname or ""
             attributes["server.port"] = url.port or (443 if url.scheme == "https" else 80)
         begun_s = monotonic()
-        span = self._tracer.start_span(f"{self._operation} {model}", self._context, SpanKind.CLIENT, attributes)
+        name = f"{self._operation} {attributes[names.GEN_AI_REQUEST_MODEL]}"
+        span = self._tracer.start_span(name, self._context, SpanKind.CLIENT, attributes)
         before_s = self._record.first_token_s if self._record is not None else None
         attempt = AttemptSpan(span)
         try:
@@ -188,6 +192,15 @@ class RequestSpans:
                     span.set_attribute(names.GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK, max(0.0, first_s - begun_s))
                     span.add_event("first_token", timestamp=self._at(first_s))
             span.end()
+
+    def _inference(self, engine: LiveEngine | None) -> dict[str, str]:
+        """Return what identifies the inference, before its answer."""
+        model = self._pool.entry.served_model if self._record is None else self._record.model_name
+        return {
+            names.GEN_AI_OPERATION_NAME: self._operation,
+            names.GEN_AI_REQUEST_MODEL: model,
+            names.GEN_AI_PROVIDER_NAME: UNKNOWN if engine is None else engine.provider,
+        }
 
     def carried(self) -> dict[str, str]:
         """Return the headers that continue the trace in messages for the complete request."""
