@@ -258,9 +258,9 @@ class TimedChunks:
             self._note(now - self._last_s)
             self._last_s = now
 
-    def end(self, error: ConnectionBrokenError | None) -> None:
+    def end(self, broken: str | None) -> None:
         """Pass on the end of the answer."""
-        self._receiver.end(error)
+        self._receiver.end(broken)
 
 
 class EngineTransport:

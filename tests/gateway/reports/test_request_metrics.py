@@ -160,7 +160,7 @@ def test_the_time_between_chunks_ends_with_the_last_token(monkeypatch: pytest.Mo
     moments: Iterator[float] = iter((10.0, 10.2, 10.25, 11.25))
     monkeypatch.setattr(engine_transport, "monotonic", lambda: next(moments))
     passed, gaps = list[bytes](), list[float]()
-    answer = SimpleNamespace(receive=lambda body, last: passed.append(body), end=lambda error: passed.append(b"end"))
+    answer = SimpleNamespace(receive=lambda body, last: passed.append(body), end=lambda broken: passed.append(b"end"))
     timed = TimedChunks(cast("Any", answer), gaps.append)
     token = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'
     usage, done = b'data: {"choices":[],"usage":{}}\n\n', b"data: [DONE]\n\n"

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('controlplane', '0004_policies_of_schema_2'),
+        ('controlplane', '0005_applied_manifests'),
     ]
 
     operations = [
