@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('controlplane', '0005_applied_manifests'),
+        ('controlplane', '0006_model_services'),
     ]
 
     operations = [
