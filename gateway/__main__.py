@@ -42,7 +42,7 @@ from gateway.bus.follower_bus import FollowerBus
 from gateway.bus.redis_bus import RedisBus
 from gateway.bus.secret_answers import SecretAnswers
 from gateway.pools.engines.engine_tls import EngineTls, EngineTlsError
-from gateway.proxy.tracing import tracing_wanted
+from gateway.proxy.tracing import genai_metrics_wanted, tracing_wanted
 from gateway.requests.advisories.agent_advisor import VARIABLE as CALL_GRAPH
 from gateway.requests.advisories.agent_advisor import CallGraphError, read_call_graph
 from gateway.server.http.connection_limit import allow_open_files
@@ -110,7 +110,7 @@ def run(process: GatewayProcess) -> int:
     listener = process.listener
     port = listener.getsockname()[1] if listener is not None else process.port
     name = (process.name or f"{socket.gethostname()}:{port}").replace("/", "-")
-    tracing = tracing_wanted(os.environ)
+    tracing, genai = tracing_wanted(os.environ), genai_metrics_wanted(os.environ)
     app = StandaloneGateway(
         process.state_dir,
         process.keyring,
@@ -120,6 +120,7 @@ def run(process: GatewayProcess) -> int:
         pages=process.pages,
         on_started=settle_heap,
         tracing=tracing,
+        listeners=() if genai is None else (genai,),
     )
     if process.bus is not None:
         BusMetrics(app.registry, process.bus)
@@ -146,8 +147,9 @@ def run(process: GatewayProcess) -> int:
     sockets = [listener] if listener is not None else None
     with Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(DrainingServer(config, app.drain, end).serve(sockets=sockets))
-    if tracing is not None:
-        tracing.close()
+    for exporter in (tracing, genai):
+        if exporter is not None:
+            exporter.close()
     return end.status
 
 

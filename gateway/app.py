@@ -40,12 +40,11 @@ from gateway.api.selection_api import RESERVATIONS, SELECTING, SelectionApi
 from gateway.api.untracked_requests import ReportingKeys
 from gateway.base.asgi_types import Receive, Scope, Send
 from gateway.base.event_log import log_event
-from gateway.base.metrics import CONTENT_TYPE
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.peers.regions.forward_server import SCOPE_KEY as FORWARDED
 from gateway.peers.regions.forward_server import ForwardedCall
 from gateway.pools.pool.pool_accounts import PoolAccounts
-from gateway.pools.pool.request_listener import WhenReported
+from gateway.pools.pool.request_listener import RequestListener, WhenReported
 from gateway.proxy.attempt import RelaySettings
 from gateway.proxy.model_list import MODELS, ModelList
 from gateway.proxy.openai_proxy import Proxy
@@ -103,6 +102,8 @@ class AppSettings:
     """None: derived from the gateway's limits."""
     tracing: Tracing | None = None
     """Traces proxied requests; None disables tracing."""
+    listeners: tuple[RequestListener, ...] = ()
+    """Further listeners of requests."""
 
 
 class GatewayApp:
@@ -123,6 +124,7 @@ class GatewayApp:
             WhenReported(gateway.key_quotas.release),
             *gateway.listeners(),
             *((self._traces,) if self._traces is not None else ()),
+            *settings.listeners,
         )
         lifecycle = RequestLifecycle(gateway.metrics, self.recent, listeners)
         prompt_keys = PromptKeys()
@@ -390,14 +392,21 @@ class GatewayApp:
             return "This gateway is shutting down."
         if self._gateway.snapshot is None:
             return "No topology has been published to this gateway yet."
-        if not any(engine.breaker.accepts for pool in self._gateway.pools.values() for engine in pool.engines.values()):
+        pools = self._gateway.pools.values()
+        # A pool that starts engines for its requests takes them while it has none.
+        if not any(
+            pool.router.cold.expected_s is not None or any(engine.breaker.accepts for engine in pool.engines.values())
+            for pool in pools
+        ):
             return "No engine is available."
         return ""
 
     async def _metrics(self, exchange: Exchange) -> None:
         if not self._may_scrape(exchange):
             raise ApiError(401, "Send the scrape token as 'Authorization: Bearer …'.", "missing_scrape_token")
-        await exchange.answer(200, self._gateway.metrics.render(), ((b"content-type", CONTENT_TYPE.encode()),))
+        accepted = exchange.head.headers.get(b"accept", b"").decode("latin-1")
+        text, content_type = self._gateway.metrics.negotiated(accepted)
+        await exchange.answer(200, text, ((b"content-type", content_type.encode()),))
 
     def _may_scrape(self, exchange: Exchange) -> bool:
         token = self._settings.scrape_token

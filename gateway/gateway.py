@@ -52,6 +52,7 @@ from gateway.reports.fleet_sampler import FleetSampler
 from gateway.reports.key_usage import KeyUsage
 from gateway.reports.request_outbox import RequestOutbox
 from gateway.reports.shadow_reports import report_shadows
+from gateway.reports.unserved_reports import UnservedReports
 from gateway.requests.advisories.advisories import Advisories
 from gateway.requests.advisories.advisory_exchange import SWEEP_S, AdvisoryExchange
 from gateway.requests.advisories.advisory_tally import AdvisoryTally
@@ -372,7 +373,7 @@ class Gateway:
     def _make_pool(self, entry: PoolEntry) -> LivePool:
         if self.session is None or self._context is None:
             raise RuntimeError("the gateway is not started; await start() first")
-        return LivePool(
+        pool = LivePool(
             entry,
             secret=self.keyring.used,
             settings=self.settings,
@@ -383,6 +384,8 @@ class Gateway:
             nodes=self.kv_nodes,
             orders=self.kv_moves,
         )
+        pool.router.cold.on_demand = UnservedReports(pool, self._bus).report
+        return pool
 
     def _apply_again(self) -> None:
         """Apply the snapshot again, with the regions this gateway serves now and without keys revoked since."""

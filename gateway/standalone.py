@@ -21,6 +21,7 @@ from gateway.server.http.pages_relay import PagesRelay
 from kvstore.keys.keyring import Keyring
 
 if TYPE_CHECKING:
+    from gateway.pools.pool.request_listener import RequestListener
     from gateway.proxy.request_spans import Tracing
 
 _CHECK_S = 1.0
@@ -44,13 +45,15 @@ class StandaloneGateway:
         pages: PagesRelay | None = None,
         on_started: Callable[[], None] = lambda: None,
         tracing: Tracing | None = None,
+        listeners: tuple[RequestListener, ...] = (),
     ) -> None:
         settings = settings or GatewaySettings()
         self._follows_file = bus is None
         self._bus: Bus = bus or InProcessBus()
         self._store = SnapshotStore(state_dir, settings.snapshot_max_age_s)
         self._gateway = Gateway(self._bus, keyring=keyring, state_dir=state_dir, settings=settings)
-        self._app = GatewayApp(self._gateway, AppSettings(scrape_token=scrape_token, tracing=tracing))
+        app_settings = AppSettings(scrape_token=scrape_token, tracing=tracing, listeners=listeners)
+        self._app = GatewayApp(self._gateway, app_settings)
         self.inner_fast_path = self._app
         self.drain = self._app.drain
         self.count_rejected = self._gateway.metrics.rejected_input.inc

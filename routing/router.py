@@ -31,8 +31,6 @@ from routing.values.feedback_events import Answered
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed, FirstToken, HandedOver, Observation
 
-UNBOUND_WAIT_S = 10.0
-"""How long a request waits for any engine to accept work before it is rejected."""
 _RECHECK_S = 0.05
 """Delay of the next check of a queued request whose last chance has come, but that has one on another engine."""
 
@@ -74,6 +72,7 @@ class Router:
         """The decode side. None until the pool has its first prefill or decode engine."""
         self._legs: Container[str] = ()
         self.deferred, self._last_chances = Deferred(), LastChances()
+        self.cold = dispatcher.cold
         # The tables themselves: direct access costs less than a call.
         self._reserved, self._queued = self.reservations.by_id, self.waiting.entries
         self._deferred = self.deferred.requests
@@ -116,6 +115,7 @@ class Router:
         displaced.sort(key=lambda item: (item.request.arrived_s, item.request.request_id))
         outcomes = [self._choose_again(item.request, now) for item in displaced]
         self._counts.keep(engine.engine_id for engine in engines)
+        self.cold.follow(now)
         answered: list[Outcome] = [outcome for outcome in outcomes if not isinstance(outcome, Queued)]
         return self._followed(answered + self._dispatcher.pump(now), now)
 
@@ -219,6 +219,7 @@ class Router:
 
     def _choose(self, request: InferenceRequest, view: FleetView, now: float) -> Choice:
         if not view.roster.accepting:
+            self.cold.demand(now)
             return Choice(CENTRAL, reasons.NO_ENGINE)
         arms = self.arms
         placement = arms.live if arms.candidate_arms is None else arms.placement_of(request)
@@ -354,10 +355,12 @@ class Router:
         for queued in self.waiting.older_than(now - self.policy.max_wait_s):
             self._dispatcher.withdraw(queued.request.request_id, now)
             outcomes.append(Rejected(queued.request.request_id, reasons.WAIT_EXPIRED, max(1.0, self.least_wait_s(now))))
+        limit_s = self.cold.limit_s(self.policy.max_wait_s)
         for queued in self.waiting.of(CENTRAL) if not self.view.roster.accepting else ():
-            if now - queued.request.arrived_s >= UNBOUND_WAIT_S:
+            if now - queued.request.arrived_s >= limit_s:
                 self._dispatcher.withdraw(queued.request.request_id, now)
-                outcomes.append(Rejected(queued.request.request_id, reasons.NO_ENGINE, UNBOUND_WAIT_S))
+                outcomes.append(Rejected(queued.request.request_id, reasons.NO_ENGINE, self.cold.left_s(now)))
+        self.cold.follow(now)
         for request_id in self._last_chances.due(now):
             outcomes += self._reject_or_recheck(request_id, now)
         for request in self.deferred.due(now):
@@ -386,7 +389,7 @@ class Router:
         for target in self.waiting.targets():
             if target == CENTRAL:
                 since_s = now if self.view.roster.accepting else self.waiting.first(CENTRAL).request.arrived_s
-                moments.append(since_s + UNBOUND_WAIT_S)
+                moments.append(since_s + self.cold.limit_s(self.policy.max_wait_s))
                 if self.waiting.pulls:
                     moments += self._dispatcher.pulling.moments(now)
             else:
@@ -431,7 +434,7 @@ class Router:
         """Return the seconds until the least loaded engine is expected to finish its work."""
         waits = [self.view.wait_s(target, now) for target in self.view.roster.accepting]
         ahead_s = self._dispatcher.pulling.ahead_s() if self.waiting.pulls else 0.0
-        return min(waits, default=UNBOUND_WAIT_S) + ahead_s
+        return min(waits, default=self.cold.left_s(now)) + ahead_s
 
     def _unbound_wait_s(self) -> float:
         """Return how many seconds the unbound requests ahead delay a newcomer."""

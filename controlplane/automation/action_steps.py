@@ -119,6 +119,9 @@ def _start(action: EngineAction, context: StepContext, now: datetime) -> None:
     with transaction.atomic():
         if answer.engine is not None:
             engine = _register(action, answer.engine, addresses)
+            if engine.desired_state == DesiredState.ASLEEP:
+                # It is awake by now, or gateways would send requests to a sleeping engine.
+                set_desired_state(engine, DesiredState.READY, actor=ACTOR, why=action.why[:200])
             changes |= {"engine": engine, "engine_name": engine.name}
         _move(action, state=ActionState.SENT, **changes)
 
@@ -166,7 +169,7 @@ def _stop(action: EngineAction, engine: Engine, context: StepContext, now: datet
         return
     with transaction.atomic():
         _finish(action, answer.says or f"{action.engine_name} is stopped", now)
-        _forget(engine, action.why)
+        _take_out(engine, context, action.why)
 
 
 def _change_role(action: EngineAction, engine: Engine, context: StepContext, now: datetime) -> None:
@@ -247,7 +250,7 @@ def _give_up(action: EngineAction, says: str, context: StepContext, now: datetim
         if action.kind == ActionKind.START:
             # An engine that takes work is not deleted.
             set_desired_state(engine, DesiredState.MAINTENANCE, actor=ACTOR, why=says[:200])
-            _forget(engine, says)
+            _take_out(engine, context, says)
         elif engine.desired_state == DesiredState.DRAINING:
             set_desired_state(engine, DesiredState.READY, actor=ACTOR, why=says[:200])
 
@@ -260,7 +263,10 @@ def _undo(action: EngineAction, context: StepContext) -> ActuatorAnswer:
         return ActuatorAnswer(ActionProgress.IN_EFFECT, f"not canceled: {error}")
 
 
-def _forget(engine: Engine, why: str) -> None:
+def _take_out(engine: Engine, context: StepContext, why: str) -> None:
+    if context.actuator.keeps_engines:
+        set_desired_state(engine, DesiredState.ASLEEP, actor=ACTOR, why=why[:200])
+        return
     try:
         delete_engine(engine, actor=ACTOR, in_flight=0, why=why[:200])
     except EngineNotEmptyError as error:

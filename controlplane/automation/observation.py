@@ -20,6 +20,8 @@ from gateway.bus.bus import Bus
 from gateway.contracts.engine_report import TOPIC_PREFIX as LOADS
 from gateway.contracts.engine_report import EngineReport, decode_report
 from gateway.contracts.fleet_sample import TAKING_WORK, EngineCounts, EngineSample, FleetSample
+from gateway.contracts.unserved_requests import GOOD_S, UnservedRequests, decode_unserved
+from gateway.contracts.unserved_requests import TOPIC as UNSERVED
 from gateway.contracts.wire import UnreadableMessageError
 from gateway.pools.engines.report_fence import ReportFence
 from planning.facts.fleet_facts import PoolWindow, PrefixFacts
@@ -93,12 +95,14 @@ class FleetObservation:
         self._unreachable: dict[str, float] = {}
         self._fence = ReportFence()
         self._windows: dict[str, PoolWindows] = {}
+        self._unserved: dict[str, UnservedRequests] = {}
         self._loads: deque[EngineLoadPoint] = deque(maxlen=MAX_ENGINES)
         self._loads_at = 0.0
         self._checked_at = 0.0
         self._unsubscribe = [
             samples.subscribe_gateways(self._take_sample),
             bus.subscribe(LOADS, lambda _topic, value: self._take_report(value)),
+            bus.subscribe(UNSERVED, lambda _topic, value: self._take_unserved(value)),
         ]
 
     def stop(self) -> None:
@@ -127,6 +131,11 @@ class FleetObservation:
         """Return the prober's last report of an engine."""
         with self._lock:
             return self._reports.get(engine_id)
+
+    def unserved(self, now_s: float) -> dict[str, int]:
+        """Return the number of requests that wait for a first engine, by pool, where there are any."""
+        with self._lock:
+            return {name: item.requests for name, item in self._unserved.items() if abs(now_s - item.at) <= GOOD_S}
 
     def windows(self, pool_id: str, now_s: float) -> tuple[PoolWindow, ...]:
         """Return the pool's completed windows, oldest first."""
@@ -189,6 +198,14 @@ class FleetObservation:
             else:
                 # The first failure counts: later ones do not shorten the outage.
                 self._unreachable.setdefault(report.engine_id, report.at)
+
+    def _take_unserved(self, value: bytes) -> None:
+        try:
+            report = decode_unserved(value)
+        except UnreadableMessageError:
+            return
+        with self._lock:
+            self._unserved[report.pool_id] = report
 
     def _forget_the_future(self) -> None:
         """Drop the history if the clock was set back. Otherwise future samples would count as the newest."""

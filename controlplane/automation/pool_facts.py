@@ -57,6 +57,7 @@ def pool_facts(pool: Pool, routing: RoutingPolicy, observed: FleetObservation, n
         tpot_slo_s=routing.tpot_slo_s,
         engines=(*facts, *(_to_be(action) for action in coming)),
         windows=observed.windows(pool.slug, now_s),
+        unserved=observed.unserved(now_s).get(pool.slug, 0),
         **_failed_starts(pool),
     )
 
@@ -202,3 +203,8 @@ def _unix(moment: datetime) -> float:
 def engines_by_id(pool: Pool, engine_ids: Sequence[str]) -> dict[str, Engine]:
     """Return the pool's engines with these ids, by id."""
     return {engine.engine_id: engine for engine in Engine.objects.filter(pool=pool, engine_id__in=engine_ids)}
+
+
+def sleeping_engines(pool: Pool) -> int:
+    """Return the number of the pool's engines that sleep."""
+    return Engine.objects.filter(pool=pool, desired_state=DesiredState.ASLEEP).count()

@@ -83,13 +83,17 @@ def pool_state(pool: Pool, observed: FleetObservation, now: datetime) -> PoolAut
 
 
 def engine_counts(pool: Pool, actions: list[EngineAction], observed: FleetObservation, now: datetime) -> dict[str, int]:
-    """Return how many engines are desired, running and failed, and how many actions are open.
+    """Return how many engines are desired, running, failed and asleep, and how many actions are open.
 
     Desired: engines set to serve, adjusted by open actions. Failed: engines set to serve that do not respond, except
     during a role change, and starts that were given up in the last hour.
     """
-    engines = Engine.objects.filter(pool=pool, desired_state=DesiredState.READY).values_list("engine_id", flat=True)
-    reports = {engine_id: observed.report(engine_id) for engine_id in engines}
+    shown = Engine.objects.filter(pool=pool, desired_state__in=(DesiredState.READY, DesiredState.ASLEEP))
+    states = dict(shown.values_list("engine_id", "desired_state"))
+    asleep = sum(state == DesiredState.ASLEEP for state in states.values())
+    reports = {
+        engine_id: observed.report(engine_id) for engine_id, state in states.items() if state == DesiredState.READY
+    }
     answering = sum(report is not None and report.reachable for report in reports.values())
     coming = sum(action.kind == ActionKind.START and action.engine_id is None for action in actions)
     leaving = sum(action.kind == ActionKind.STOP and action.state == ActionState.WANTED for action in actions)
@@ -113,6 +117,7 @@ def engine_counts(pool: Pool, actions: list[EngineAction], observed: FleetObserv
         "desired": len(reports) + coming - leaving + turning,
         "running": answering,
         "failed": silent + given_up,
+        "asleep": asleep,
         "open_actions": len(actions),
     }
 

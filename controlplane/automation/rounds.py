@@ -86,9 +86,15 @@ def run_rounds(
 
 def bring_forward(pool: Pool, jobs: Collection[str]) -> None:
     """Make the pool's next rounds due now. A running round is not affected."""
-    resting = JobRun.objects.filter(job__in=tuple(jobs), shard=pool.pk, state=JobState.ACTIVE, lease_owner="")
-    resting.filter(lease_until__gt=timezone.now()).update(lease_until=timezone.now())
+    make_due([pool.slug], jobs)
     wake(jobs)
+
+
+def make_due(slugs: Collection[str], jobs: Collection[str]) -> None:
+    """Make the next rounds of these pools due now, for the caller to run."""
+    shards = Pool.objects.filter(slug__in=slugs).values("pk")
+    resting = JobRun.objects.filter(job__in=tuple(jobs), shard__in=shards, state=JobState.ACTIVE, lease_owner="")
+    resting.filter(lease_until__gt=timezone.now()).update(lease_until=timezone.now())
 
 
 def _round(job: str, lease: Lease, pool: Pool, every: timedelta, work: Work, clock: Clock) -> bool:

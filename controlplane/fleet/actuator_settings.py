@@ -23,6 +23,10 @@ class ManualSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Settings of the manual actuator. It has none, because an operator acts."""
 
 
+class SleepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of vLLM's sleep mode. It has none."""
+
+
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Simulated engines as child processes of this program."""
 
@@ -90,6 +94,7 @@ SETTINGS: dict[str, type[Any]] = {
     ActuatorKind.PROCESS: ProcessSettings,
     ActuatorKind.WEBHOOK: WebhookSettings,
     ActuatorKind.KUBERNETES: KubernetesSettings,
+    ActuatorKind.SLEEP: SleepSettings,
 }
 _PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
 _EXAMPLE_VALUES = {"pod": "p-0", "set": "p", "ordinal": "0", "namespace": "n"}

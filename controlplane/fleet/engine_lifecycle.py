@@ -44,6 +44,7 @@ _VERBS = {
     DesiredState.READY: "engine.ready",
     DesiredState.DRAINING: "engine.drain",
     DesiredState.MAINTENANCE: "engine.maintain",
+    DesiredState.ASLEEP: "engine.sleep",
 }
 _SHARED = {DesiredState.DRAINING: DesiredState.READY, DesiredState.READY: DesiredState.DRAINING}
 """New state → required former state, for states that all ranks of a process enter together. Maintenance is set per

@@ -22,14 +22,14 @@ from controlplane.automation.models.engine_health import HealthState
 from controlplane.fleet.engine_addressing import key_variable
 from controlplane.fleet.model_services import service_entries
 from controlplane.fleet.models.engine import Engine
-from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.models.pool import Pool, PoolMode
 from controlplane.fleet.sovereignty.rules import document_in_force
 from controlplane.kv_nodes.models.kv_node import LIVE, KvNode
 from controlplane.platform.bus import get_bus
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.snapshot_version import SnapshotVersion
 from controlplane.platform.snapshot_change import TOPIC
-from controlplane.policies.upgrade import deviation_note, live_routing_of, routing_of
+from controlplane.policies.upgrade import automation_of, deviation_note, live_routing_of, routing_of
 from controlplane.publication.continued_versions import (
     continue_above,
     version_in_database,
@@ -60,7 +60,7 @@ from routing.values.prepared_struct import prepared
 
 Entry = TypeVar("Entry", bound=msgspec.Struct)
 
-_POLICY_PART = ("policy_version", "policy", "costs", "arms", "shadow")
+_POLICY_PART = ("policy_version", "policy", "costs", "arms", "shadow", "start_s")
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +168,17 @@ def _policy_part(pool: Pool) -> dict[str, Any]:
         "costs": {cost.kind: msgspec.convert(cost.fitted, prepared(FittedCost)) for cost in pool.learned_costs.all()},
         "arms": arms_of(live, pool.policy.running_canaries, getattr(pool, "holdback", None)),
         "shadow": _shadow_entry(pool),
+        "start_s": _start_s(pool),
     }
+
+
+def _start_s(pool: Pool) -> float | None:
+    """Return the expected time of a first engine's start, None if the pool's requests start none."""
+    live = pool.policy.live_version
+    scaling = automation_of(live).scaling if live else None
+    if scaling is None or not scaling.starts_on_demand or pool.mode == PoolMode.OBSERVE:
+        return None
+    return scaling.warm_up_s
 
 
 def _shadow_entry(pool: Pool) -> ShadowEntry | None:

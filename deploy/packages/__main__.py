@@ -39,6 +39,7 @@ EXTRAS = {
     "psycopg": "postgres",
     "kubernetes": "k8s",
     "opentelemetry-sdk": "otel",
+    "opentelemetry-semantic-conventions": "otel",
     "opentelemetry-exporter-otlp-proto-http": "otel",
 }
 """Packages that only some installations need, with the extra that installs them."""

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
 
-from gateway.base.metric_families import CounterFamily, GaugeFamily, HistogramFamily
+from gateway.base.metric_families import BoundedLabels, CounterFamily, GaugeFamily, HistogramFamily
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS = "application/openmetrics-text"
 
 TTFT_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 20.0, 30.0, 60.0, 120.0)
 LAG_BUCKETS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+TPOT_BUCKETS_S = (
+    0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5
+)  # fmt: skip
+E2E_BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 DECISION_BUCKETS_S = (5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.25)
+
+_OF_MODEL = ("pool", "model_name")
+"""Labels of what is counted by model. The name is the one that the request used: a served model, alias or adapter."""
 
 
 class GatewayMetrics:
@@ -23,6 +32,8 @@ class GatewayMetrics:
     def __init__(self) -> None:
         registry = CollectorRegistry()
         self.registry = registry
+        self.models = BoundedLabels()
+        """Label values of (pool id, model name)."""
         self.decisions = CounterFamily(
             registry,
             "headway_decisions_total",
@@ -47,15 +58,6 @@ class GatewayMetrics:
         self.migrations = CounterFamily(
             registry, "headway_migrations_total", "Queued requests moved to another engine.", ("pool",)
         )
-        self.prompt_tokens = CounterFamily(
-            registry, "headway_prompt_tokens_total", "Prompt tokens of completed requests.", ("pool",)
-        )
-        self.cached_tokens = CounterFamily(
-            registry, "headway_cached_tokens_total", "Cached prompt tokens reported by engines.", ("pool",)
-        )
-        self.predicted_tokens = CounterFamily(
-            registry, "headway_predicted_hit_tokens_total", "Cached prompt tokens predicted by the index.", ("pool",)
-        )
         self.retries = CounterFamily(
             registry,
             "headway_retries_total",
@@ -71,6 +73,7 @@ class GatewayMetrics:
         self.key_sources = CounterFamily(
             registry, "headway_key_sources_total", "Source of a request's block keys.", ("pool", "source")
         )
+        self._add_tokens(registry)
         self._add_owners(registry)
         self._add_arms(registry)
         self._add_records(registry)
@@ -80,6 +83,20 @@ class GatewayMetrics:
         self._add_engine_counters(registry)
         self._add_histograms(registry)
         self._add_gauges(registry)
+
+    def _add_tokens(self, registry: CollectorRegistry) -> None:
+        self.prompt_tokens = CounterFamily(
+            registry, "headway_prompt_tokens_total", "Prompt tokens of completed requests.", _OF_MODEL
+        )
+        self.cached_tokens = CounterFamily(
+            registry, "headway_cached_tokens_total", "Cached prompt tokens reported by engines.", _OF_MODEL
+        )
+        self.predicted_tokens = CounterFamily(
+            registry, "headway_predicted_hit_tokens_total", "Cached prompt tokens predicted by the index.", _OF_MODEL
+        )
+        self.output_tokens = CounterFamily(
+            registry, "headway_output_tokens_total", "Output tokens of completed requests, as reported.", _OF_MODEL
+        )
 
     def _add_owners(self, registry: CollectorRegistry) -> None:
         self.owner_epoch = GaugeFamily(
@@ -290,14 +307,35 @@ class GatewayMetrics:
             registry,
             "headway_ttft_seconds",
             "Time to first token for clients of this gateway.",
-            ("pool",),
+            _OF_MODEL,
             TTFT_BUCKETS_S,
+        )
+        self.tpot = HistogramFamily(
+            registry,
+            "headway_tpot_seconds",
+            "Mean time per output token after the first, per completed request whose first token was seen.",
+            _OF_MODEL,
+            TPOT_BUCKETS_S,
+        )
+        self.itl = HistogramFamily(
+            registry,
+            "headway_itl_seconds",
+            "Time between two chunks of a proxied stream, on one stream in 16.",
+            _OF_MODEL,
+            TPOT_BUCKETS_S,
+        )
+        self.e2e = HistogramFamily(
+            registry,
+            "headway_e2e_seconds",
+            "Time from arrival to the end of the answer, per completed request.",
+            _OF_MODEL,
+            E2E_BUCKETS_S,
         )
         self.queue_wait = HistogramFamily(
             registry,
             "headway_queue_wait_seconds",
             "Time a request waited at the gateway.",
-            ("pool",),
+            _OF_MODEL,
             TTFT_BUCKETS_S,
         )
         self.decision_seconds = HistogramFamily(
@@ -368,3 +406,10 @@ class GatewayMetrics:
     def render(self) -> bytes:
         """Return all series in the Prometheus text format."""
         return generate_latest(self.registry)
+
+    def negotiated(self, accepted: str) -> tuple[bytes, str]:
+        """Return (all series, their content type) for an Accept header. Only OpenMetrics has exemplars."""
+        if OPENMETRICS in accepted:
+            text: bytes = openmetrics.generate_latest(self.registry)  # type: ignore[no-untyped-call]
+            return text, openmetrics.CONTENT_TYPE_LATEST
+        return self.render(), CONTENT_TYPE

@@ -128,6 +128,8 @@ class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
     """route, or observe: Headway routes nothing and accounts for what others routed."""
     arms: tuple[ArmEntry, ...] = ()
     """Placements that decide for a share of the sessions, in order of precedence."""
+    start_s: float | None = None
+    """Expected seconds until a pool without engines has one; None: its requests start none."""
 
 
 class ApiKeyEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ written. The request's task waits for the head, the first content and the end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from time import monotonic
 
@@ -33,7 +33,7 @@ from gateway.pools.engines.engine_rejection import (
 )
 from gateway.proxy.attempt import HANDOFF, Attempt, AttemptFailedError, AttemptFailure, RelaySettings
 from gateway.proxy.progress_guard import EngineSilentError, ProgressGuard
-from gateway.requests.formats.engine_answer import AnswerStream, UnreadableAnswerError, read_whole
+from gateway.requests.formats.engine_answer import DONE, AnswerStream, UnreadableAnswerError, read_whole
 from gateway.requests.formats.engine_error import EngineError
 from gateway.requests.formats.engine_usage import Usage
 from gateway.requests.formats.hit_figures import HitsUnreadableError
@@ -45,6 +45,8 @@ from kvstore.connector.engine_params import KvOutcome
 _JSON_TYPES = frozenset(("application/json", "application/octet-stream"))
 """The second is assumed for a missing content type."""
 _BROKEN = (OSError, EngineSilentError)
+_NO_TOKEN = (DONE, b'"choices":[]', b'"choices": []')
+"""Marks of events without a token, which end a stream: the usage, and the end itself."""
 
 
 class EngineAnswer:
@@ -64,6 +66,7 @@ class EngineAnswer:
             cached_tokens=request.cached_tokens,
             mark=TRANSFER_MARK,
             take=self._report.take if request.orders else None,
+            facts=request.facts,
         )
         self.used: Usage | None = None
         """The usage in a complete answer."""
@@ -137,6 +140,11 @@ class EngineAnswer:
         finally:
             # A kept error would keep, by its traceback, the request until a garbage collection.
             del failure
+
+    def time_chunks(self, note: Callable[[float], None]) -> None:
+        """Pass the seconds between two chunks of the streamed answer to `note`, from the next chunk on."""
+        if not self._ended:
+            self._connection.pass_on(TimedChunks(self, note))
 
     def _end_of_stream(self) -> asyncio.Future[None]:
         """Return a future that is set at the end, or earlier at the first content if no client has it yet."""
@@ -219,6 +227,8 @@ class EngineAnswer:
         except UnreadableAnswerError:
             raise self._attempt.failed(kind, self.status, proves=True) from None
         if error is None:
+            if self._is_json and (facts := self._attempt.request.facts) is not None:
+                facts.read(body)
             return body
         self._take_error(error)
         return error.body
@@ -228,6 +238,29 @@ class EngineAnswer:
         rejection = EngineRejection(error.status, error.body, [JSON])
         _blame(self._attempt, rejection)
         self.status, self.headers, self.streams, self._error = error.status, [JSON], False, error
+
+
+class TimedChunks:
+    """Receives an answer for its receiver and measures the time between chunks. Mutable: when the last one came.
+
+    Tokens of one step of the engine come in one chunk. What ends a stream holds no token.
+    """
+
+    def __init__(self, receiver: EngineAnswer, note: Callable[[float], None]) -> None:
+        self._receiver, self._note = receiver, note
+        self._last_s = monotonic()
+
+    def receive(self, body: bytes, last: bool) -> None:
+        """Pass on what the engine has sent, and note the time since the chunk before."""
+        self._receiver.receive(body, last)
+        if body.endswith(b"\n\n") and not (last or any(mark in body for mark in _NO_TOKEN)):
+            now = monotonic()
+            self._note(now - self._last_s)
+            self._last_s = now
+
+    def end(self, broken: str | None) -> None:
+        """Pass on the end of the answer."""
+        self._receiver.end(broken)
 
 
 class EngineTransport:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from gateway.requests.formats.endpoints import CHAT, Endpoint
+from gateway.requests.formats.engine_answer import AnswerFacts
 from gateway.requests.formats.handoff_bodies import bootstrap_legs, decode_body, prefill_body
 from gateway.requests.formats.hit_figures import HIDDEN
 from gateway.requests.formats.media import with_names
@@ -54,6 +55,9 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
     held: HeldBody | None = None
     """Media that `body` refers to by name; None: the body is complete."""
 
+    facts: AnswerFacts | None = None
+    """Filled in from the answer for the span of the attempt; None: nothing is traced."""
+
     orders: bool = False
     """Whether the engine got such an instruction, so that its answer can report the result."""
 
@@ -61,10 +65,10 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
         """Return the request under a new name for the engines."""
         return msgspec.structs.replace(self, headers={**self.headers, "x-request-id": name})
 
-    def traced(self, carried: Mapping[str, str]) -> ForwardedRequest:
+    def traced(self, carried: Mapping[str, str], facts: AnswerFacts | None = None) -> ForwardedRequest:
         """Return the request as part of a span. `carried` are the span's headers, which replace the client's."""
         kept = {name: value for name, value in self.headers.items() if name not in TRACE_HEADERS}
-        return msgspec.structs.replace(self, headers={**kept, **carried})
+        return msgspec.structs.replace(self, headers={**kept, **carried}, facts=facts)
 
     def ordered(self, order: LoadInstruction | None) -> ForwardedRequest:
         """Return the request with an instruction for its engine's KV connector."""
@@ -83,7 +87,7 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
     def prefill_leg(self) -> ForwardedRequest:
         """Return the request for an engine that only computes the prefill."""
         body = prefill_body(_fields(self.body), self.endpoint.one_token or {}, self.order)
-        return msgspec.structs.replace(self, body=body, order=None)
+        return msgspec.structs.replace(self, body=body, order=None, facts=None)
 
     def decode_leg(self, transfer: msgspec.Raw, cached_tokens: int | None) -> ForwardedRequest:
         """Return the request for the engine that continues another one's prefill."""
@@ -97,7 +101,7 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
         """
         bodies = bootstrap_legs(_fields(self.body), host, port, room)
         prefill, decode = (msgspec.structs.replace(self, body=body, order=None, orders=False) for body in bodies)
-        return msgspec.structs.replace(prefill, streams=False), decode
+        return msgspec.structs.replace(prefill, streams=False, facts=None), decode
 
     def payload(self) -> tuple[bytes | AsyncIterator[memoryview], dict[str, str]]:
         """Return (body, its headers). The HTTP client sends this form of the body without one large copy."""

@@ -237,6 +237,7 @@ class Proxy:
             earlier, hold = routed.record, routed.hold
             placed = self._lifecycle.place(routed.pool, routed.asked, hold=hold, excluded=excluded, earlier=earlier)
             record = routed.record = await placed
+            record.operation = routed.call.endpoint.operation
             while (elsewhere := record.elsewhere) is not None:
                 if not elsewhere.gateway:
                     return elsewhere
@@ -322,7 +323,7 @@ class Proxy:
             return await self._try(exchange, record, request, last=last)
         spans.decided(record)
         with spans.attempt(record.pool.engines.get(record.decision.engine_id)) as span:
-            failure = await self._try(exchange, record, request.traced(span.headers), last=last)
+            failure = await self._try(exchange, record, request.traced(span.headers, span.facts), last=last)
             if failure is not None:
                 span.failed(failure)
             return failure

@@ -1,29 +1,33 @@
 """OpenTelemetry spans of proxied requests: the request, its decision, its queue wait, each attempt at an engine.
 
 Import it only if spans are wanted (gateway.proxy.tracing). Names and attributes follow the HTTP and GenAI semantic
-conventions, with `headway.*` for our own facts. They never contain prompts, answers or keys.
+conventions, with `headway.*` for our own facts. An attempt is the inference span, with what its engine answered; the
+request's span has the facts of routing, so that no receiver counts tokens twice. They never contain prompts, answers or
+keys.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import contextmanager
-from threading import Thread
-from time import monotonic_ns, time_ns
+from time import monotonic, monotonic_ns, time_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 from urllib.parse import urlsplit
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as names
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from gateway.pools.engines.live_engine import UNKNOWN
 from gateway.pools.traffic.traffic_window import FAILED
 from gateway.proxy.attempt import AttemptFailure
+from gateway.reports.genai_metrics import resource_of, shut_down
 from gateway.requests.formats.endpoints import Endpoint
+from gateway.requests.formats.engine_answer import AnswerFacts
 from gateway.server.http.openai_error import ApiError
 
 if TYPE_CHECKING:
@@ -34,8 +38,6 @@ if TYPE_CHECKING:
     from gateway.pools.pool.recent_decisions import DecisionRecord
     from gateway.server.http.request_head import RequestHead
 
-FLUSH_S = 2.0
-"""Seconds that the process waits at its end for the delivery of the last spans."""
 _CARRIED = (b"traceparent", b"tracestate")
 _NS = 1e9
 _propagator = TraceContextTextMapPropagator()
@@ -57,10 +59,7 @@ class Tracing:
 
     def __init__(self, default_service: str) -> None:
         """`default_service` is the service name if the environment sets none."""
-        resource = Resource.create()
-        if str(resource.attributes.get("service.name", "")).startswith("unknown_service"):
-            resource = resource.merge(Resource({"service.name": default_service}))
-        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._provider = TracerProvider(resource=resource_of(default_service), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         self._tracer = self._provider.get_tracer("headway.gateway")
 
@@ -74,10 +73,7 @@ class Tracing:
 
     def close(self) -> None:
         """Send the last spans, if the receiver accepts them in time."""
-        # The exporter's own time-out is far longer than the end of a process may take.
-        last = Thread(target=self._provider.shutdown, name="last spans", daemon=True)
-        last.start()
-        last.join(FLUSH_S)
+        shut_down(self._provider.shutdown, "spans")
 
 
 class RequestSpans:
@@ -91,7 +87,7 @@ class RequestSpans:
         parent = _propagator.extract(carrier)
         self._tracer = tracer
         self._exchange = exchange
-        self._path = endpoint.path
+        self._operation, self._pool = endpoint.operation, pool
         self._unix_ns = time_ns() - monotonic_ns()
         self._attempts = 0
         self._record: DecisionRecord | None = None
@@ -99,8 +95,7 @@ class RequestSpans:
             "http.request.method": "POST",
             "http.route": endpoint.path,
             "url.path": endpoint.path,
-            "gen_ai.operation.name": endpoint.operation,
-            "gen_ai.request.model": pool.entry.served_model,
+            "headway.model": pool.entry.served_model,
             "headway.pool.id": pool.entry.pool_id,
         }
         if exchange.head.given:
@@ -125,8 +120,6 @@ class RequestSpans:
             root.set_attribute("http.response.status_code", status)
         if cause := _cause(error, record):
             root.set_attribute("error.type", cause)
-        if record is not None:
-            _set_usage(root, record)
         if status >= 500 or (record is not None and record.outcome == FAILED):
             root.set_status(StatusCode.ERROR)
         root.end()
@@ -142,12 +135,17 @@ class RequestSpans:
     def ended(self, record: DecisionRecord | None) -> None:
         """End the spans of a request whose outcome was reported, or is unknown."""
         self._record = record
+        if record is not None:
+            # No attempt of this gateway, so this span is the only one of the inference.
+            engine = record.pool.engines.get(record.decision.engine_id)
+            self._root.set_attributes(self._inference(engine))
+            _set_usage(self._root, record)
         self.__exit__(None, None, None)
 
     def decided(self, record: DecisionRecord) -> None:
         """Record the request's engine, and the durations of the decision and of the dispatch."""
         self._record, decision = record, record.decision
-        attributes = {
+        attributes: dict[str, Any] = {
             "headway.decision.id": decision.decision_id,
             "headway.engine.id": decision.engine_id,
             "headway.placement": decision.placement,
@@ -155,7 +153,9 @@ class RequestSpans:
             "headway.key_source": record.key_source,
             "headway.prompt_tokens": decision.prompt_tokens,
             "headway.hit_tokens": decision.hit_tokens,
+            "headway.policy.version": decision.policy_version,
         }
+        self._root.set_attributes({**attributes, "headway.queued_s": decision.queued_s})
         asked_s = decision.decided_s if record.asked_s is None or self._attempts else record.asked_s
         self._past("decision", min(asked_s, decision.decided_s), decision.decided_s, attributes)
         dispatched_s = record.arrived_s + decision.queued_s
@@ -169,21 +169,38 @@ class RequestSpans:
         attributes: dict[str, str | int] = {
             "http.request.method": "POST",
             "http.request.resend_count": self._attempts - 1,
+            **self._inference(engine),
         }
         if engine is not None:
             url = urlsplit(engine.entry.url)
             attributes["headway.engine.id"] = engine.entry.engine_id
             attributes["server.address"] = url.hostname or ""
             attributes["server.port"] = url.port or (443 if url.scheme == "https" else 80)
-        span = self._tracer.start_span(f"POST {self._path}", self._context, SpanKind.CLIENT, attributes)
+        begun_s = monotonic()
+        name = f"{self._operation} {attributes[names.GEN_AI_REQUEST_MODEL]}"
+        span = self._tracer.start_span(name, self._context, SpanKind.CLIENT, attributes)
         before_s = self._record.first_token_s if self._record is not None else None
+        attempt = AttemptSpan(span)
         try:
-            yield AttemptSpan(span)
+            yield attempt
         finally:
-            first_s = self._record.first_token_s if self._record is not None else None
-            if first_s is not None and before_s is None:
-                span.add_event("first_token", timestamp=self._at(first_s))
+            attempt.set_facts()
+            if self._record is not None:
+                _set_usage(span, self._record)
+                first_s = self._record.first_token_s
+                if first_s is not None and before_s is None:
+                    span.set_attribute(names.GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK, max(0.0, first_s - begun_s))
+                    span.add_event("first_token", timestamp=self._at(first_s))
             span.end()
+
+    def _inference(self, engine: LiveEngine | None) -> dict[str, str]:
+        """Return what identifies the inference, before its answer."""
+        model = self._pool.entry.served_model if self._record is None else self._record.model_name
+        return {
+            names.GEN_AI_OPERATION_NAME: self._operation,
+            names.GEN_AI_REQUEST_MODEL: model,
+            names.GEN_AI_PROVIDER_NAME: UNKNOWN if engine is None else engine.provider,
+        }
 
     def carried(self) -> dict[str, str]:
         """Return the headers that continue the trace in messages for the complete request."""
@@ -204,6 +221,19 @@ class AttemptSpan:
         self._span = span
         self.headers = _carried(span)
         """Headers that continue the trace at the engine."""
+        self.facts = AnswerFacts()
+        """Filled in while the answer is relayed."""
+
+    def set_facts(self) -> None:
+        """Record what the engine stated about its answer."""
+        facts = self.facts
+        for name, value in (
+            (names.GEN_AI_RESPONSE_ID, facts.response_id),
+            (names.GEN_AI_RESPONSE_MODEL, facts.model),
+            (names.GEN_AI_RESPONSE_FINISH_REASONS, facts.finish_reasons),
+        ):
+            if value:
+                self._span.set_attribute(name, value)
 
     def failed(self, failure: AttemptFailure) -> None:
         """Record that the attempt gave no answer."""
@@ -231,8 +261,8 @@ def _carried(span: Span) -> dict[str, str]:
 
 def _set_usage(span: Span, record: DecisionRecord) -> None:
     usage = {
-        "gen_ai.usage.input_tokens": record.engine_prompt_tokens,
-        "gen_ai.usage.cache_read.input_tokens": record.cached_tokens,
-        "gen_ai.usage.output_tokens": record.output_tokens,
+        names.GEN_AI_USAGE_INPUT_TOKENS: record.engine_prompt_tokens,
+        names.GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS: record.cached_tokens,
+        names.GEN_AI_USAGE_OUTPUT_TOKENS: record.output_tokens,
     }
     span.set_attributes({name: value for name, value in usage.items() if value is not None})

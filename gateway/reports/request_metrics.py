@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import time
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -20,35 +21,36 @@ class RequestMetrics(RequestListener):
 
     def __init__(self, metrics: GatewayMetrics) -> None:
         self._metrics = metrics
+        self._models = metrics.models.of
 
     @override
     def dispatched(self, record: DecisionRecord, request: InferenceRequest, took_s: float, again: bool) -> None:
         decision, metrics = record.decision, self._metrics
-        pool_id = decision.pool_id
+        pool_id, queued_s = decision.pool_id, decision.queued_s
         metrics.decisions.count((pool_id, decision.placement, decision.reason))
-        of_pool = (pool_id,)
-        metrics.queue_wait.note(of_pool, decision.queued_s)
-        if decision.queued_s == 0.0:
+        of_model = self._models(pool_id, record.asked_model or record.pool.entry.served_model)
+        if queued_s == 0.0:
+            metrics.queue_wait.note(of_model, queued_s)
             # Dispatched at once, without a wait, so the time is that of deciding alone.
-            metrics.decision_seconds.note(of_pool, took_s)
+            metrics.decision_seconds.note((pool_id,), took_s)
+        else:
+            metrics.queue_wait.note_example(of_model, queued_s, decision.decision_id, time())
         if not again:
             metrics.key_sources.count((pool_id, record.key_source))
 
     @override
     def first_token(self, record: DecisionRecord, now: float) -> None:
-        self._metrics.ttft.observe(record.decision.pool_id, value=now - record.arrived_s)
+        of_model = self._models(record.decision.pool_id, record.model_name)
+        self._metrics.ttft.note_example(of_model, now - record.arrived_s, record.decision.decision_id, time())
 
     @override
     def ended(self, record: DecisionRecord, now: float) -> None:
         decision, metrics = record.decision, self._metrics
         if record.outcome == COMPLETED:
-            metrics.prompt_tokens.inc(decision.pool_id, amount=decision.prompt_tokens)
-            metrics.predicted_tokens.inc(decision.pool_id, amount=decision.hit_tokens)
-            if record.cached_tokens is not None:
-                metrics.cached_tokens.inc(decision.pool_id, amount=record.cached_tokens)
+            self._completed(record, now)
         elif record.outcome == REJECTED:
             metrics.rejections.inc(decision.pool_id, record.error)
-        metrics.requests.inc(decision.pool_id, record.outcome)
+        metrics.requests.count((decision.pool_id, record.outcome))
 
     @override
     def provider_ended(self, record: DecisionRecord, now: float) -> None:
@@ -61,3 +63,16 @@ class RequestMetrics(RequestListener):
                 metrics.provider_tokens.inc(story.service, kind, amount=tokens)
         if story.cost:
             metrics.provider_cost.inc(story.service, amount=story.cost)
+
+    def _completed(self, record: DecisionRecord, now: float) -> None:
+        decision, metrics, unix_s = record.decision, self._metrics, time()
+        of_model = self._models(decision.pool_id, record.model_name)
+        metrics.prompt_tokens.add(of_model, decision.prompt_tokens)
+        metrics.predicted_tokens.add(of_model, decision.hit_tokens)
+        if record.cached_tokens is not None:
+            metrics.cached_tokens.add(of_model, record.cached_tokens)
+        if record.output_tokens is not None:
+            metrics.output_tokens.add(of_model, record.output_tokens)
+        metrics.e2e.note_example(of_model, now - record.arrived_s, decision.decision_id, unix_s)
+        if (tpot_s := record.tpot_s) is not None:
+            metrics.tpot.note_example(of_model, tpot_s, decision.decision_id, unix_s)

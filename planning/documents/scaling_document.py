@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from planning.documents.automation_mode import ADVISE, Mode
+from planning.documents.automation_mode import ADVISE, OFF, Mode
 from routing.policy.setting import about, number
 
 
@@ -23,8 +23,11 @@ class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     ] = ADVISE
     min_engines: Annotated[
         int,
-        about("Min engines", "The pool never drains below this."),
-        number("engines", ge=1, le=10_000, usual=(1, 16)),
+        about(
+            "Min engines",
+            "The pool never drains below this. 0: an idle pool has no engine, and its next request waits for one.",
+        ),
+        number("engines", ge=0, le=10_000, usual=(0, 16)),
     ] = 1
     max_engines: Annotated[
         int, about("Max engines", "The pool never grows above this."), number("engines", ge=1, le=10_000, usual=(2, 64))
@@ -100,3 +103,8 @@ class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         about("Cost per day", "Adds no engine beyond this cost in the last 24 hours; 0: no limit."),
         number("per day", ge=0, le=1e9, usual=(10, 10000)),
     ] = 0.0
+
+    @property
+    def starts_on_demand(self) -> bool:
+        """Return whether the pool can be without engines and get one when a request waits."""
+        return self.min_engines == 0 and self.mode != OFF

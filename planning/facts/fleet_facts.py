@@ -126,6 +126,8 @@ class PoolFacts(msgspec.Struct, frozen=True, kw_only=True):
     ttft_slo_s: float = 5.0
     tpot_slo_s: float = 0.1
     engines: tuple[EngineObservation, ...] = ()
+    unserved: int = 0
+    """Requests that wait while no engine accepts work."""
     failed_starts: int = 0
     """Consecutive engine starts that failed."""
     start_failed_s: float | None = None

@@ -123,8 +123,8 @@ def _to_drain(evaluation: ScalingRound, count: int) -> tuple[str, ...]:
         left = [item for item in evaluation.serving if item not in chosen]
         role = role_to_drain(left, evaluation.imbalance)
         among = [item for item in left if role is None or item.role == role]
-        # The last engine is never drained.
-        if not among or len(left) <= 1:
+        # The last engine is drained only where the minimum is 0.
+        if not among or len(left) <= min(evaluation.floor, 1):
             break
         chosen.append(
             min(

@@ -30,8 +30,8 @@ def _bounded_up(evaluation: ScalingRound, change: int, by_hand: bool) -> tuple[i
         change = 1
     pause_s = settings.warm_up_s + settings.up_cool_down_s
     left_s = pause_s - (evaluation.now_s - memory.added_s) if memory.added_s is not None else 0.0
-    # Below the minimum no cool-down applies.
-    if left_s > 0 and not by_hand and evaluation.engines >= settings.min_engines:
+    # Below the minimum, and while requests wait for a first engine, no cool-down applies.
+    if left_s > 0 and not by_hand and evaluation.engines >= max(1, settings.min_engines):
         return 0, [Reason("cool_down", f"engines were added recently; the next can be added in {left_s:.0f} s")]
     if by_hand:
         return change, []

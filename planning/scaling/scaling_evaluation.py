@@ -12,6 +12,9 @@ from planning.facts.forecast import Forecast
 from planning.facts.pool_load import PoolLoad
 from planning.scaling.scaling_plan import ScalingMemory
 
+IDLE_DEMAND = 0.01
+"""Engine seconds per second of expected work that are worth no engine: a forecast rarely reaches zero."""
+
 
 class ScalingRound(msgspec.Struct, frozen=True, kw_only=True):
     """Inputs of one round."""
@@ -39,6 +42,12 @@ class ScalingRound(msgspec.Struct, frozen=True, kw_only=True):
         return sum(engine.lifecycle in (ACTIVE, STARTING) for engine in self.facts.engines)
 
     @property
+    def floor(self) -> int:
+        """Minimum number of engines. A pool with roles needs both, so it never scales to zero."""
+        roles = any(engine.role != "mixed" for engine in self.facts.engines)
+        return max(self.settings.min_engines, 1) if roles else self.settings.min_engines
+
+    @property
     def lost(self) -> int:
         """Number of unhealthy engines: they should serve but get no work."""
         return sum(item.load_share <= 0 for item in self.serving)
@@ -51,7 +60,8 @@ class ScalingRound(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def most(self) -> float:
         """Work per second above which engines are added."""
-        return (self.engines - self.lost) * self.settings.utilisation * (1 + self.settings.hysteresis)
+        limit = (self.engines - self.lost) * self.settings.utilisation * (1 + self.settings.hysteresis)
+        return limit if self.engines else IDLE_DEMAND
 
     @property
     def least(self) -> float:
@@ -65,5 +75,7 @@ class ScalingRound(msgspec.Struct, frozen=True, kw_only=True):
 
     def needed(self, demand: float) -> int:
         """Return the engines needed for this demand at the target utilization, including unhealthy ones."""
+        if self.floor == 0 and demand <= IDLE_DEMAND and not self.load.requests and not self.facts.unserved:
+            return 0
         # Rounding must not add an engine where the quotient is a whole number.
         return ceil(demand / self.settings.utilisation - 1e-9) + self.lost

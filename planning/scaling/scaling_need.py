@@ -14,16 +14,13 @@ TOO_FEW_FOR_S = 3600.0
 
 def wanted_engines(evaluation: ScalingRound, override: int | None) -> tuple[int, list[Reason]]:
     """Return the required number of engines, before cooldowns and budget, and the reasons."""
-    settings, engines = evaluation.settings, evaluation.engines
+    engines, settings = evaluation.engines, evaluation.settings
     if override is not None:
         wanted = min(max(override, settings.min_engines), settings.max_engines)
         text = f"an operator set {count(override, 'engine')}"
         return wanted, [Reason("override", text if wanted == override else f"{text}; the bounds make it {wanted}")]
-    there = count(engines, "engine is", "engines are")
-    if engines < settings.min_engines:
-        return settings.min_engines, [Reason("below_min", f"{there} fewer than {settings.min_engines}")]
-    if engines > settings.max_engines:
-        return settings.max_engines, [Reason("above_max", f"{there} more than {settings.max_engines}")]
+    if outside := _outside_bounds(evaluation):
+        return outside
     if evaluation.load.demand is None:
         return engines, [Reason("no_facts", "no recent data about the pool")]
     up = _why_more(evaluation)
@@ -37,6 +34,21 @@ def wanted_engines(evaluation: ScalingRound, override: int | None) -> tuple[int,
             up.append(Reason("at_max", f"the pool has {count(engines, 'engine')}, the maximum"))
         return min(wanted, settings.max_engines), up
     return _fewer(evaluation)
+
+
+def _outside_bounds(evaluation: ScalingRound) -> tuple[int, list[Reason]] | None:
+    """Return the number within the bounds, or the first engines of a pool whose requests wait for them; else None."""
+    engines, most = evaluation.engines, evaluation.settings.max_engines
+    there = count(engines, "engine is", "engines are")
+    if engines < evaluation.floor:
+        return evaluation.floor, [Reason("below_min", f"{there} fewer than {evaluation.floor}")]
+    if engines > most:
+        return most, [Reason("above_max", f"{there} more than {most}")]
+    unserved = 0 if engines else evaluation.facts.unserved
+    if not unserved:
+        return None
+    wanted = min(max(1, evaluation.needed(evaluation.expected)), most)
+    return wanted, [Reason("unserved", f"{count(unserved, 'request waits', 'requests wait')} and no engine runs")]
 
 
 def _why_more(evaluation: ScalingRound) -> list[Reason]:
@@ -75,7 +87,7 @@ def _fewer(evaluation: ScalingRound) -> tuple[int, list[Reason]]:
         return engines, [Reason("late_not_busy", text)]
     if load.queued_s > 0.5 * evaluation.facts.ttft_slo_s * max(engines, 1):
         return engines, [Reason("queue", f"{load.queued_s:.0f} s of work are queued")]
-    enough = max(settings.min_engines, evaluation.needed(evaluation.lasting / (1.0 - settings.hysteresis)))
+    enough = max(evaluation.floor, evaluation.needed(evaluation.lasting / (1.0 - settings.hysteresis)))
     memory = evaluation.memory
     remembered = memory.too_few_s is not None and evaluation.now_s - memory.too_few_s < TOO_FEW_FOR_S
     if remembered and evaluation.lasting >= memory.too_few_demand * (1.0 - settings.hysteresis):
@@ -91,10 +103,10 @@ def _fewer(evaluation: ScalingRound) -> tuple[int, list[Reason]]:
 
 def _right_size(evaluation: ScalingRound, engines: int) -> str:
     """Return the calculation in one line: the load, and the loads at which engines are added or removed."""
-    working, settings = engines - evaluation.lost, evaluation.settings
+    working = engines - evaluation.lost
     fewer = f"removes below {evaluation.least:.1f}"
-    if engines <= settings.min_engines:
-        fewer = f"{settings.min_engines} is the minimum"
+    if engines <= evaluation.floor:
+        fewer = f"{evaluation.floor} is the minimum"
     elif evaluation.lasting <= evaluation.least:
         fewer = f"{evaluation.memory.too_few} {'was' if evaluation.memory.too_few == 1 else 'were'} too few recently"
     load = f"load is {evaluation.lasting:.1f} of {count(working, 'engine')} ({_percent(evaluation.lasting, working)})"

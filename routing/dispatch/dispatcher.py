@@ -11,6 +11,7 @@ import msgspec
 
 from kvstore.index.prefix_index import PrefixIndex
 from routing.cost.cost_model import PrefillCost
+from routing.dispatch.cold_start import ColdStart
 from routing.dispatch.pull_scheduling import Pulling
 from routing.dispatch.request_queue import WaitingRoom
 from routing.ledger.fleet_table import FleetTable
@@ -75,6 +76,7 @@ class Dispatcher:
             bind=self.bind,
             match_at_dispatch=self.match_at_dispatch,
         )
+        self.cold = ColdStart(self.view, self.waiting)
         self.next_expiry_s = NEVER
         self.counts = RouterCounts()
         self.observer: DecisionObserver | None = None
@@ -132,7 +134,8 @@ class Dispatcher:
         if choice.target != CENTRAL or (not hold and choice.candidates):
             return self.bind(request, choice, now, hold)
         if not hold:
-            return Rejected(request.request_id, reasons.NO_ENGINE, 1.0)
+            wait_s = 1.0 if self.cold.expected_s is None else self.cold.left_s(now)
+            return Rejected(request.request_id, reasons.NO_ENGINE, wait_s)
         queued = self._enqueue(request, choice, now, excluded)
         return (self.pulling.dispatch(request.request_id, now) if self.waiting.pulls else None) or queued
 

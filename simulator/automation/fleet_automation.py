@@ -89,6 +89,9 @@ class FleetAutomation:
 
     def attach(self, simulation: FleetSimulation) -> None:
         """Run the automations on this simulation, once per tick."""
+        if self._policy.scaling.starts_on_demand:
+            for router in simulation.routers:
+                router.cold.adopt(self._policy.scaling.warm_up_s)
         simulation.call_at(simulation.now + TICK_S, self._tick)
 
     def _tick(self, simulation: FleetSimulation) -> None:

@@ -43,6 +43,7 @@ class PoolWatch:
             tpot_slo_s=policy.tpot_slo_s,
             engines=tuple(sorted(engines, key=lambda engine: engine.engine_id)),
             windows=tuple(self.windows.windows),
+            unserved=simulation.router.cold.unserved(now),
         )
 
     def _engine(self, station: Station, load: EngineLoad, now: float) -> EngineObservation:

@@ -41,6 +41,7 @@ from simulator.engine_server.settings import VERSION
 _Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 _Body = TypeVar("_Body", bound=msgspec.Struct)
 _MESSAGES = "/v1/messages"
+_SLEEP_MODE = ("/sleep", "/wake_up", "/is_sleeping")
 _PROBED = frozenset({"/health", "/load", "/v1/loads", "/metrics"})
 METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
@@ -77,6 +78,9 @@ class EngineApp:
             "/kv_event_sources": ("GET", _reporting(self.event_sources)),
             "/metrics": ("GET", self._metrics),
             "/reset_prefix_cache": ("POST", _reporting(lambda: {"success": self.runtime.reset_cache()})),
+            "/sleep": ("POST", _reporting(self.runtime.sleep)),
+            "/wake_up": ("POST", _reporting(self.runtime.wake_up)),
+            "/is_sleeping": ("GET", _reporting(lambda: {"is_sleeping": self.runtime.sleeps})),
             "/handoff_fault": ("POST", _answering(FaultBody, self._handoff_fault)),
         }
         if self._settings.flavor == "sglang":
@@ -87,7 +91,7 @@ class EngineApp:
     def _speak_sglang(self) -> None:
         """Replace the paths that only vLLM has with SGLang's."""
         reset = self._routes.pop("/reset_prefix_cache")
-        for path in ("/load", "/v1/audio/translations", "/version", "/kv_event_sources"):
+        for path in ("/load", "/v1/audio/translations", "/version", "/kv_event_sources", *_SLEEP_MODE):
             del self._routes[path]
         self._routes["/v1/loads"] = ("GET", _reporting(lambda: sglang.loads(self.runtime.model, self._settings)))
         self._routes["/server_info"] = ("GET", _reporting(lambda: sglang.server_info(self._settings)))
@@ -131,7 +135,7 @@ class EngineApp:
 
     def _models(self) -> dict[str, Any]:
         settings, own = self._settings, self._settings.served_model
-        model = {"object": "model", "created": self._started, "owned_by": "headway"}
+        model = {"object": "model", "created": self._started, "owned_by": settings.flavor}
         base = {**model, "root": own, "parent": None, "max_model_len": settings.max_model_len}
         # As vLLM lists them: the adapter's path as root, and no length.
         adapter = {**model, "parent": own, "max_model_len": None}

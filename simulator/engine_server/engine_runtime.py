@@ -126,6 +126,21 @@ class EngineRuntime:
             self._timer = None
         self._schedule()
 
+    @property
+    def sleeps(self) -> bool:
+        """Whether the engine is in sleep mode."""
+        return self._reported.fault == "sleep"
+
+    def sleep(self) -> None:
+        """Drop the prefix cache and generate nothing until `wake_up`, as vLLM does at level 1."""
+        self.reset_cache()
+        self.set_fault("sleep")
+
+    def wake_up(self) -> None:
+        """End sleep mode."""
+        if self.sleeps:
+            self.set_fault("")
+
     def submit(
         self,
         sequence: PromptSequence,

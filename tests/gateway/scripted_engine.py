@@ -26,6 +26,8 @@ class ScriptedEngine:
         self.headers: list[dict[str, str]] = []
         self.tokenize_calls = 0
         self.chunks = ["Hel", "lo"]
+        self.answer_id, self.answer_model, self.finish_reason = "x", "", ""
+        """Of its answers; empty: not stated."""
         self.pause_s = 0.0
         self.start_s = 0.0
         """Before the first token, or before an answer in one piece."""
@@ -177,7 +179,7 @@ class ScriptedEngine:
         if body.get("stream"):
             return await self._stream(request, body)
         await asyncio.sleep(self.pause_s)
-        answer: dict[str, Any] = {"id": "x", "choices": [{"index": 0, "message": {"content": "".join(self.chunks)}}]}
+        answer = self._part({"message": {"content": "".join(self.chunks)}}, ends=True)
         if transfer is not None and transfer.get("do_remote_decode") and self.hands_over:
             answer["kv_transfer_params"] = {
                 "do_remote_prefill": True,
@@ -194,13 +196,25 @@ class ScriptedEngine:
                 assert request.transport is not None
                 request.transport.abort()
                 return response
-            await self._event(response, {"id": "x", "choices": [{"index": 0, "delta": {"content": text}}]})
+            await self._event(response, self._part({"delta": {"content": text}}, ends=number == len(self.chunks) - 1))
             await asyncio.sleep(self.pause_s)
         if (body.get("stream_options") or {}).get("include_usage"):
             await self._event(response, {"id": "x", "choices": [], "usage": self._usage()})
         await response.write(f"data: [DONE]{self.separator}".encode())
         await response.write_eof()
         return response
+
+    def _part(self, content: dict[str, Any], *, ends: bool) -> dict[str, Any]:
+        choice = {
+            "index": 0,
+            **content,
+            **({"finish_reason": self.finish_reason} if ends and self.finish_reason else {}),
+        }
+        return {
+            "id": self.answer_id,
+            **({"model": self.answer_model} if self.answer_model else {}),
+            "choices": [choice],
+        }
 
     async def _event(self, response: web.StreamResponse, event: dict[str, Any]) -> None:
         await response.write(f"data: {json.dumps(event)}{self.separator}".encode())

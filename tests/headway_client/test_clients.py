@@ -57,7 +57,7 @@ async def test_a_request_is_decided_and_reported(gateway: ServedGateway, engine:
             assert route.engine_url == engine.url
             await client.report(route, "first_token")
             await client.report(route, verb, {"cached_tokens": 16})
-    assert 'headway_cached_tokens_total{pool="pool"} 16.0' in await gateway.metrics()
+    assert 'headway_cached_tokens_total{model_name="tiny",pool="pool"} 16.0' in await gateway.metrics()
     assert client.lost_reports == 0
 
 
@@ -106,8 +106,8 @@ async def test_the_openai_client_sends_its_request_directly_to_the_engine(
     async with outcomes(gateway, completed=2, cancelled=1):
         assert await asyncio.to_thread(ask) == ("Hello", ["Hel", "lo"])
     assert {headers["authorization"] for headers in engine.headers} == {"Bearer engine-key"}
-    assert 'headway_cached_tokens_total{pool="pool"} 128.0' in await gateway.metrics()
-    assert 'headway_ttft_seconds_count{pool="pool"} 3.0' in await gateway.metrics()
+    assert 'headway_cached_tokens_total{model_name="tiny",pool="pool"} 128.0' in await gateway.metrics()
+    assert 'headway_ttft_seconds_count{model_name="tiny",pool="pool"} 3.0' in await gateway.metrics()
 
 
 async def test_the_async_openai_client_distinguishes_engine_failures_from_bad_requests(
@@ -148,7 +148,7 @@ async def test_responses_and_messages_go_to_the_engine_chosen_for_them(
     async with outcomes(gateway, completed=3), aclosing(headway), aclosing(http):
         for path, (body, _) in OTHER_APIS.items():
             assert (await http.post(gateway.url + path, json={"model": MODEL, **body})).status_code == 200
-    assert 'headway_cached_tokens_total{pool="pool"} 128.0' in await gateway.metrics()
+    assert 'headway_cached_tokens_total{model_name="tiny",pool="pool"} 128.0' in await gateway.metrics()
     assert len(engine.bodies) + len(engine.raw_bodies) > 0
 
 

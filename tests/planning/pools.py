@@ -21,15 +21,22 @@ def pool(now_s: float, members: tuple[EngineObservation, ...], **facts: object) 
 
 
 def windows(
-    now_s: float, *, demand: float, on_time: float = 1.0, queued_s: float = 0.0, growth: float = 0.0, count: int = 12
+    now_s: float,
+    *,
+    demand: float,
+    on_time: float = 1.0,
+    queued_s: float = 0.0,
+    growth: float = 0.0,
+    count: int = 12,
+    requests: int = 100,
 ) -> tuple[PoolWindow, ...]:
     """Return the same window repeated up to now; the queue has grown to `queued_s`."""
     return tuple(
         PoolWindow(
             from_s=now_s - SPAN_S * (count - at),
             span_s=SPAN_S,
-            requests=100,
-            on_time=round(100 * on_time),
+            requests=requests,
+            on_time=round(requests * on_time),
             work_s=SPAN_S * demand,
             queued_s=max(0.0, queued_s - growth * SPAN_S * (count - 1 - at)),
             prompt_tokens=1000,

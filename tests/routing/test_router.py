@@ -4,10 +4,11 @@ import msgspec
 import pytest
 
 from kvstore.index.cache_tails import STATE, WINDOW, Tail
+from routing.dispatch.cold_start import UNBOUND_WAIT_S
 from routing.policy.fairness_document import FairnessDocument
 from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.registry import PolicyStageError
-from routing.router import UNBOUND_WAIT_S, Router
+from routing.router import Router
 from routing.values.decision import Dispatched, Queued, Rejected
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed, Failed, FirstToken

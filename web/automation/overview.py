@@ -55,6 +55,7 @@ def _row(
         "pool": pool,
         "wanted": len(wanted),
         "running": sum(report is not None and report.reachable for report in reports),
+        "asleep": sum(desired == "asleep" for *_, desired in engines),
         "failed": sum(report is not None and not report.reachable for report in reports),
         "quarantined": out,
         "actions": actions,

@@ -106,10 +106,15 @@ def tiles(
     demand, hours = scaling.get("demand"), scaling.get("engine_h_today")
     ahead = (scaling.get("forecast") or {}).get("ahead")
     ahead_s = settings.warm_up_s + settings.window_s
-    short = counts["running"] < counts["desired"]
+    opened = f"{count(counts['open_actions'], 'action')} open"
+    if not counts["desired"] and settings.starts_on_demand:
+        opened = "the next request starts one"
+    running = "fewer than desired" if counts["running"] < counts["desired"] else "as desired"
+    if counts["asleep"]:
+        running = f"{running}, {counts['asleep']} asleep"
     return [
-        _tile("Desired", str(counts["desired"]), "engines", f"{count(counts['open_actions'], 'action')} open"),
-        _tile("Running", str(counts["running"]), "engines", "fewer than desired" if short else "as desired"),
+        _tile("Desired", str(counts["desired"]), "engines", opened),
+        _tile("Running", str(counts["running"]), "engines", running),
         _tile(
             "Failed",
             str(counts["failed"]),

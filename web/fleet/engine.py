@@ -12,7 +12,7 @@ from django.utils.http import urlencode
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.fleet.engine_lifecycle import set_desired_state
-from controlplane.fleet.models.engine import DesiredState, Engine
+from controlplane.fleet.models.engine import BY_HAND, DesiredState, Engine
 from controlplane.platform.actor import Actor
 from controlplane.platform.revisions import StaleRevisionError
 from controlplane.platform.role import Role
@@ -86,8 +86,8 @@ class _BadFormError(ValueError):
 
 def _form(request: HttpRequest) -> tuple[DesiredState, int | None, str]:
     state = request.POST.get("state", "")
-    if state not in DesiredState.values:
-        raise _BadFormError(f"state must be one of {', '.join(DesiredState.values)}.")
+    if state not in BY_HAND:
+        raise _BadFormError(f"state must be one of {', '.join(BY_HAND)}.")
     revision = request.POST.get("revision", "")
     if revision and (not revision.isascii() or not revision.isdecimal() or len(revision) > 9):
         raise _BadFormError("revision must be a whole number; leave it out to change the engine as it is now.")

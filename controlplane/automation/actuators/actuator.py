@@ -59,6 +59,8 @@ class Actuator(Protocol):
 
     can_change_role: bool
     """Whether `change_role` restarts an engine in another role. If False, one engine is stopped and another started."""
+    keeps_engines: bool = False
+    """Whether `stop` puts an engine to sleep and `start` wakes one, so that the engine stays registered."""
 
     def start(self, action: EngineAction) -> ActuatorAnswer:
         """Start one engine of `action.role`."""

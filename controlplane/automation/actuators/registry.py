@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from controlplane.automation.actuators.actuator import ActionProgress, Actuator, ActuatorAnswer
 from controlplane.automation.actuators.process import ProcessActuator
+from controlplane.automation.actuators.sleep import SleepActuator
 from controlplane.automation.actuators.webhook import WebhookActuator
 from controlplane.automation.models.engine_action import EngineAction
 from controlplane.fleet.actuator_settings import SETTINGS, KubernetesSettings
@@ -65,6 +66,7 @@ ACTUATORS: dict[str, Callable[[Any], Actuator]] = {
     ActuatorKind.PROCESS: ProcessActuator,
     ActuatorKind.WEBHOOK: WebhookActuator,
     ActuatorKind.KUBERNETES: _kubernetes,
+    ActuatorKind.SLEEP: lambda _settings: SleepActuator(),
 }
 
 

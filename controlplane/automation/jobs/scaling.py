@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -10,17 +11,19 @@ import msgspec
 from celery import shared_task
 from django.db import transaction
 
+from controlplane.automation.actuators.registry import actuator_of
 from controlplane.automation.observation import FleetObservation, fleet_observation
 from controlplane.automation.plan_actions import request_scaling
 from controlplane.automation.plan_history import planned
-from controlplane.automation.pool_facts import demand_history, pool_facts, role_loads
+from controlplane.automation.pool_facts import demand_history, pool_facts, role_loads, sleeping_engines
 from controlplane.automation.pool_policy import OVERRIDE, mode_in_force, override_engines, pool_policy
-from controlplane.automation.rounds import Round, RoundResult, run_rounds
+from controlplane.automation.rounds import Round, RoundResult, make_due, run_rounds
 from controlplane.platform.actor import program
 from controlplane.platform.bus import get_bus
 from gateway.bus.bus import Bus
 from gateway.bus.bus_metrics import PLANS, WantedEngines, encode_wanted
 from planning.documents.automation_mode import ACT, OFF
+from planning.facts.fleet_facts import OUT
 from planning.prefill_decode.imbalance import imbalance_of
 from planning.scaling.scaling import plan_scaling
 from planning.scaling.scaling_plan import ScalingMemory, ScalingPlan
@@ -33,8 +36,11 @@ ACTOR = program("scaling")
 
 @shared_task(name="controlplane.scaling", ignore_result=True)
 def scaling() -> None:
-    """Run every few seconds: one round of each pool that is due."""
-    run_rounds(JOB, EVERY, partial(scale, observed=fleet_observation(), bus=get_bus()))
+    """Run every few seconds, and when a request waits for a first engine: one round of each pool that is due."""
+    observed = fleet_observation()
+    if unserved := observed.unserved(time.time()):
+        make_due(unserved.keys(), [JOB])
+    run_rounds(JOB, EVERY, partial(scale, observed=observed, bus=get_bus()))
 
 
 def scale(turn: Round, *, observed: FleetObservation, bus: Bus) -> RoundResult:
@@ -51,6 +57,10 @@ def scale(turn: Round, *, observed: FleetObservation, bus: Bus) -> RoundResult:
     ratio = policy.automation.ratio
     loads = role_loads(facts, observed, ratio.window_s)
     seen = imbalance_of(loads, turn.now_s, ratio.window_s, ratio.min_samples) if loads else None
+    if actuator_of(turn.pool).keeps_engines:
+        # It wakes only engines that are registered; a start beyond them would fail.
+        able = sum(engine.lifecycle != OUT for engine in facts.engines) + sleeping_engines(turn.pool)
+        settings = msgspec.structs.replace(settings, max_engines=max(1, min(settings.max_engines, able)))
     memory = msgspec.convert(turn.memory, prepared(ScalingMemory))
     plan, after = plan_scaling(
         facts,

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from controlplane.fleet.engine_bulk import change_many
 from controlplane.fleet.engine_lifecycle import set_desired_state
-from controlplane.fleet.models.engine import DesiredState, Engine, EngineRole
+from controlplane.fleet.models.engine import BY_HAND, DesiredState, Engine, EngineRole
 from controlplane.fleet.resources import ENGINES
 from controlplane.fleet.visibility import named_pool
 from controlplane.platform.api.listing import Listing, contains, exact, one_of, truth
@@ -28,6 +28,8 @@ from controlplane.platform.api.views import (
     taken_why,
 )
 
+_BY_HAND = [(state.value, state.label) for state in BY_HAND]
+
 
 class EngineShape(ResourceShape):
     """One vLLM or SGLang server process."""
@@ -42,7 +44,7 @@ EngineChange = change_body(Engine)
 class StateChange(ChangeBody):
     """Desired state of an engine."""
 
-    state = serializers.ChoiceField(choices=DesiredState.choices)
+    state = serializers.ChoiceField(choices=_BY_HAND)
 
 
 class BulkOperation(serializers.Serializer):
@@ -50,7 +52,7 @@ class BulkOperation(serializers.Serializer):
 
     op = serializers.ChoiceField(choices=("register", "state", "delete"))
     engine_id = Text(max_length=64, required=False, help_text="For state and delete.")
-    state = serializers.ChoiceField(choices=DesiredState.choices, required=False, help_text="For state.")
+    state = serializers.ChoiceField(choices=_BY_HAND, required=False, help_text="For state.")
     pool = Text(max_length=64, required=False, help_text="For register, like all further fields.")
 
     @override

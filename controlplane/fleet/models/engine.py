@@ -16,11 +16,16 @@ ENGINE_KIND = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,31}$"
 
 
 class DesiredState(models.TextChoices):
-    """Desired state of an engine, set by operators."""
+    """Desired state of an engine, set by operators. The actuator sets ASLEEP, and READY when it wakes the engine."""
 
     READY = "ready", "Serving"
     DRAINING = "draining", "Draining"
     MAINTENANCE = "maintenance", "Maintenance"
+    ASLEEP = "asleep", "Asleep"
+
+
+BY_HAND = (DesiredState.READY, DesiredState.DRAINING, DesiredState.MAINTENANCE)
+"""States that people set."""
 
 
 class EngineRole(models.TextChoices):

@@ -36,6 +36,7 @@ class ActuatorKind(models.TextChoices):
     PROCESS = "process", "Headway, as processes on this host"
     WEBHOOK = "webhook", "Your service, by signed webhooks"
     KUBERNETES = "kubernetes", "Kubernetes, by scaling StatefulSets"
+    SLEEP = "sleep", "vLLM’s sleep mode: engines sleep and wake"
 
 
 def check_networks(text: str) -> None:

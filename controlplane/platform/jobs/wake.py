@@ -7,9 +7,7 @@ from collections.abc import Iterable
 from django.db import transaction
 
 from controlplane.platform.bus import fleet_keyring, get_bus
-
-TOPIC = "wake_jobs"
-"""Stream topic with names of jobs, separated by commas. Processes that run the schedule subscribe to it."""
+from gateway.contracts.unserved_requests import WAKE_JOBS as TOPIC
 
 
 def job_queues(name: str) -> list[str]:

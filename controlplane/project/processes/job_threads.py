@@ -22,7 +22,6 @@ from typing_extensions import override
 
 from controlplane.platform.bus import fleet_keyring, get_bus, server_of_broker
 from controlplane.platform.jobs.cooperative_stop import stop_requested
-from controlplane.platform.jobs.wake import TOPIC as WAKE
 from controlplane.platform.jobs.wake import job_queues
 from controlplane.platform.snapshot_change import TOPIC as SNAPSHOT
 from controlplane.project.celery import app as program
@@ -30,6 +29,7 @@ from controlplane.project.job_needs import IDLE_S, JobNeeds
 from controlplane.request_log.job import keep, request_intake
 from controlplane.secret_rotation.own_secrets import answer_questions
 from gateway.bus.bus_metrics import WAKE_UPS
+from gateway.contracts.unserved_requests import WAKE_JOBS as WAKE
 from gateway.server.process.shutdown import ProcessEnd
 
 MAX_WAITING = 32

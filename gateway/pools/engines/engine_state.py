@@ -12,14 +12,16 @@ STARTING_S = 60.0
 REPORT_COUNTS_S = 30.0
 """Seconds for which a problem in a report is displayed."""
 
+_OUT_OF_SERVICE = {"maintenance": "out of service by an operator", "asleep": "asleep, until the scaler wakes it"}
+
 
 def health_state(engine: LiveEngine, now: float, *, accepts: bool) -> tuple[str, str]:
     """Return (state, reason) from the desired state and health. Whether the engine is hot is decided elsewhere.
 
     `accepts`: it accepts new work, which is possible despite an open breaker if too many breakers are open.
     """
-    if engine.entry.desired_state == "maintenance":
-        return "maintenance", "out of service by an operator"
+    if (reason := _OUT_OF_SERVICE.get(engine.entry.desired_state)) is not None:
+        return "maintenance", reason
     if engine.breaker.state == OPEN:
         return ("degraded" if accepts else _out_of_rotation(engine, now)), engine.breaker.reason
     if engine.entry.desired_state == "draining":

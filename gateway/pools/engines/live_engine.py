@@ -35,6 +35,9 @@ MODELS_S = 60.0
 """Interval of reading the engine's models, which also checks the gateway's key. /health and /metrics need no key."""
 MAX_MODELS = 4096
 """Limit of model names stored per engine."""
+PROVIDERS = ("vllm", "sglang")
+UNKNOWN = "_OTHER"
+"""OpenTelemetry's value for what it has no name for."""
 _SAME_PROCESS_S = 1.0
 """Two reported process starts within this many seconds count as the same start."""
 _UNSALTED = Trust(DEGRADED, "its events have no cache salts; the index is built from this gateway's dispatches")
@@ -109,6 +112,12 @@ class LiveEngine:
         self._own_headers = rank_header(entry.rank)
         if self._bearer:
             self._own_headers["authorization"] = f"Bearer {self._bearer}"
+
+    @property
+    def provider(self) -> str:
+        """Return the engine's software as its list of models states it: one of PROVIDERS, or UNKNOWN."""
+        owner = self.models[0].owned_by if self.models else None
+        return owner if owner in PROVIDERS else UNKNOWN
 
     def addressed(self, headers: Mapping[str, str]) -> Mapping[str, str]:
         """Return the headers with the engine's API key and rank added."""

@@ -201,6 +201,7 @@ class LivePool:
             if _differ(entry.policy, self.entry.policy, ("prefill_cost", "decode_cost")):
                 self.costs = _observer(entry.policy, self.router)
         self.router.arms.attempt(arms, entry.arm)
+        self.router.cold.adopt(entry.start_s)
         rekeyed = _differ(entry, self.entry, _KEY_FIELDS)
         other_model = _differ(entry, self.entry, ("served_model",))
         self._follow(entry)

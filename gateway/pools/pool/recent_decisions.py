@@ -94,6 +94,8 @@ class DecisionRecord(msgspec.Struct, gc=False):
     """The request's hop to or from another region."""
     elsewhere: Elsewhere | None = None
     """The other region that has the request now."""
+    operation: str = "chat"
+    """OpenTelemetry GenAI name of the operation; a proxied request's is its endpoint's."""
     keys: tuple[int, ...] | None = None
     """Keys of the prompt's blocks until its traffic is recorded; None: it is recorded, or will not be."""
     door: str = ""
@@ -105,9 +107,24 @@ class DecisionRecord(msgspec.Struct, gc=False):
     service: ServiceStory | None = None
 
     @property
+    def model_name(self) -> str:
+        """Return the name of the model that the request used."""
+        return self.asked_model or self.pool.entry.served_model
+
+    @property
     def ttft_s(self) -> float | None:
         """Return the seconds from arrival to the first token, None if there was none."""
         return None if self.first_token_s is None else self.first_token_s - self.arrived_s
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Return the mean seconds per output token after the first, None if the first token or the tokens' number is
+        unknown, or if there was only one.
+        """
+        first_s, end_s, tokens = self.first_token_s, self.finished_s, self.output_tokens
+        if first_s is None or end_s is None or tokens is None or tokens < 2:
+            return None
+        return (end_s - first_s) / (tokens - 1)
 
     @property
     def on_time(self) -> bool:

@@ -39,8 +39,45 @@ Take = Callable[[bytes], bytes]
 _Json = dict[str, Any]
 
 
+_FINISH_MARKS = (b'"finish_reason":"', b'"finish_reason": "', b'"stop_reason":"', b'"stop_reason": "')
+MAX_FINISH_REASONS = 128
+"""Limit of the finish reasons that are kept of one answer."""
+
+
 class UnreadableAnswerError(ValueError):
     """A complete answer that is not a JSON object, as all answers of these APIs are."""
+
+
+class AnswerFacts(msgspec.Struct):
+    """Facts for a span, as the engine states them: the answer's id, its model, and why its choices ended.
+
+    Mutable: filled in while the answer is relayed.
+    """
+
+    response_id: str = ""
+    model: str = ""
+    finish_reasons: list[str] = []
+
+    def read(self, data: bytes) -> None:
+        """Take the facts in one event, or in a complete answer, of any of the APIs."""
+        answer = _object(data)
+        for holder in (answer, answer.get("response"), answer.get("message"), answer.get("delta")):
+            if isinstance(holder, dict):
+                self.response_id = self.response_id or _text(holder.get("id"))
+                self.model = self.model or _text(holder.get("model"))
+                self._ended_for(_text(holder.get("stop_reason")))
+        choices = answer.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict):
+                self._ended_for(_text(choice.get("finish_reason")))
+
+    def _ended_for(self, reason: str) -> None:
+        if reason and len(self.finish_reasons) < MAX_FINISH_REASONS:
+            self.finish_reasons.append(reason)
+
+
+def _text(value: object) -> str:
+    return value[:256] if isinstance(value, str) else ""
 
 
 class _Whole(msgspec.Struct, gc=False):
@@ -72,19 +109,27 @@ class AnswerStream:
     With `strip`, the gateway requested the usage and the client did not: usage-only events are removed, and so is the
     usage in other events. An incomplete event is held back only if it may have to be changed. `cached_tokens` replaces
     the engine's figure; HIDDEN removes everything that reveals hits, and `feed` raises HitsUnreadableError if that is
-    impossible. `take` receives the data of events that contain `mark` and returns their replacement.
+    impossible. `take` receives the data of events that contain `mark` and returns their replacement. `facts` is filled
+    in for a span.
 
     Mutable: `begun`, `ended` (the engine reports its answer as complete), and the last `usage` and `error`.
     """
 
     def __init__(
-        self, *, strip: bool, cached_tokens: int | None = None, mark: bytes = b"", take: Take | None = None
+        self,
+        *,
+        strip: bool,
+        cached_tokens: int | None = None,
+        mark: bytes = b"",
+        take: Take | None = None,
+        facts: AnswerFacts | None = None,
     ) -> None:
         self.begun = False
         self.ended = False
         self.usage: Usage | None = None
         self.error: EngineError | None = None
         self._strip, self._cached_tokens, self._mark, self._take = strip, cached_tokens, mark, take
+        self._facts = facts
         self._changes = strip or cached_tokens is not None or take is not None
         self._read_marks = self._marks_of_read_events()
         self._cutter = EventCutter()
@@ -99,7 +144,8 @@ class AnswerStream:
         """Return marks of which each event that has to be read contains one. The others pass without being decoded."""
         taken = (self._mark,) if self._take is not None else ()
         hits = HIT_MARKS if self._hides else ()
-        return (DONE, _USAGE, *_ERROR_MARKS, *taken, *hits)
+        finish = _FINISH_MARKS if self._facts is not None else ()
+        return (DONE, _USAGE, *_ERROR_MARKS, *taken, *hits, *finish)
 
     def feed(self, chunk: bytes) -> bytes:
         """Return the bytes to relay to the client now; none before the answer has begun."""
@@ -148,6 +194,9 @@ class AnswerStream:
             self.error = _error_of(event)
             self.begun = self.error is None and _has_content(event)
             self.ended = self.ended or event.data == DONE
+            if self._facts is not None and event.data is not None and not self._is_marked(event.raw):
+                # Its first events name the answer; marked ones are read below.
+                self._facts.read(event.data)
             if self.begun or self.error is not None:
                 break
         if self.error is not None:
@@ -184,6 +233,8 @@ class AnswerStream:
             self.ended = True
             return event.raw
         self.error = self.error or _error_of(event)
+        if self._facts is not None:
+            self._facts.read(data)
         left = data
         if self._take is not None and self._mark in left:
             left = self._take(left)

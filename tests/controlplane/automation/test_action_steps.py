@@ -36,6 +36,7 @@ class Recorder:
     """An actuator with configured responses that records its calls by idempotency key."""
 
     can_change_role = True
+    keeps_engines = False
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []

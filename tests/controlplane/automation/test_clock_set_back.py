@@ -128,6 +128,7 @@ def test_quarantined_engine_returns_after_its_quarantine(world: World, jump: tim
 def test_action_continues(world: World, monkeypatch: pytest.MonkeyPatch, jump: timedelta) -> None:
     class Stops:
         can_change_role = False
+        keeps_engines = False
 
         def stop(self, _order: EngineAction) -> ActuatorAnswer:
             return ActuatorAnswer(ActionProgress.IN_EFFECT, "stopped")

@@ -48,9 +48,9 @@ async def test_repeated_reports_are_harmless(gateway: ServedGateway) -> None:
     assert answer["outcome"] == "completed"
     text = await gateway.metrics()
     assert 'headway_requests_total{outcome="completed",pool="pool"} 1.0' in text
-    assert 'headway_cached_tokens_total{pool="pool"} 16.0' in text
-    assert 'headway_prompt_tokens_total{pool="pool"} 64.0' in text
-    assert 'headway_ttft_seconds_count{pool="pool"} 1.0' in text
+    assert 'headway_cached_tokens_total{model_name="tiny",pool="pool"} 16.0' in text
+    assert 'headway_prompt_tokens_total{model_name="tiny",pool="pool"} 64.0' in text
+    assert 'headway_ttft_seconds_count{model_name="tiny",pool="pool"} 1.0' in text
     assert 'outcome="failed"' not in text
     assert len(gateway.pool.router.reservations) == 0
     assert gateway.pool.traffic.totals("engine-0") == (64, 16)
@@ -68,7 +68,7 @@ async def test_a_reported_failure_releases_the_engine(gateway: ServedGateway) ->
 async def test_cached_tokens_never_exceed_the_prompt(gateway: ServedGateway) -> None:
     decision_id = await gateway.decided()
     await gateway.report(decision_id, "complete", {"cached_tokens": 10_000})
-    assert 'headway_cached_tokens_total{pool="pool"} 64.0' in await gateway.metrics()
+    assert 'headway_cached_tokens_total{model_name="tiny",pool="pool"} 64.0' in await gateway.metrics()
 
 
 @pytest.mark.parametrize("body", [{"cached_tokens": -1}, {"cached_tokens": "many"}, {"output_tokens": 1.5}, [1]])

@@ -5,18 +5,27 @@ Metric families render their counts in Prometheus text format.
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.base.metric_families import CounterFamily, GaugeFamily, HistogramFamily
 from gateway.base.metrics import GatewayMetrics
 
+TYPES: dict[type, str] = {CounterFamily: "counter", GaugeFamily: "gauge", HistogramFamily: "histogram"}
 CONTRACT = {
     "headway_decisions_total": ("pool", "placement", "reason"),
     "headway_requests_total": ("pool", "outcome"),
-    "headway_prompt_tokens_total": ("pool",),
-    "headway_cached_tokens_total": ("pool",),
-    "headway_ttft_seconds": ("pool",),
+    "headway_prompt_tokens_total": ("pool", "model_name"),
+    "headway_cached_tokens_total": ("pool", "model_name"),
+    "headway_output_tokens_total": ("pool", "model_name"),
+    "headway_ttft_seconds": ("pool", "model_name"),
+    "headway_tpot_seconds": ("pool", "model_name"),
+    "headway_itl_seconds": ("pool", "model_name"),
+    "headway_e2e_seconds": ("pool", "model_name"),
+    "headway_queue_wait_seconds": ("pool", "model_name"),
     "headway_decision_seconds": ("pool",),
     "headway_in_flight_tokens": ("engine",),
     "headway_queued_requests": ("pool",),
@@ -27,9 +36,25 @@ CONTRACT = {
 
 
 def test_every_name_of_the_contract_is_exported_from_the_start() -> None:
-    text = GatewayMetrics().render().decode()
-    for name in CONTRACT:
+    metrics = GatewayMetrics()
+    text, labels = metrics.render().decode(), {family._name: family._labels for family in families(metrics)}
+    for name, wanted in CONTRACT.items():
         assert f"# HELP {name} " in text, name
+        assert labels[name] == wanted
+
+
+def families(metrics: GatewayMetrics) -> list[Any]:
+    return [family for family in vars(metrics).values() if type(family) in TYPES]
+
+
+def test_the_documentation_lists_every_metric_with_its_labels() -> None:
+    listed = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
+    rows = {
+        f"| `{family._name}` | {TYPES[type(family)]} | {', '.join(family._labels)} | {family._help} |"
+        for family in families(GatewayMetrics())
+    }
+    documented = {line for line in listed.splitlines() if line.startswith("| `headway_")}
+    assert documented == rows
 
 
 def test_two_gateways_in_one_process_count_separately() -> None:

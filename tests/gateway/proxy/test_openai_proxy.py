@@ -74,8 +74,8 @@ async def test_usage_requested_by_the_gateway_is_read_and_stripped(
     assert explained["outcome"]["cached_tokens"] == 64
     assert explained["outcome"]["first_token_after_s"] > 0
     text = await gateway.metrics()
-    assert 'headway_cached_tokens_total{pool="pool"} 64.0' in text
-    assert 'headway_ttft_seconds_count{pool="pool"} 1.0' in text
+    assert 'headway_cached_tokens_total{model_name="tiny",pool="pool"} 64.0' in text
+    assert 'headway_ttft_seconds_count{model_name="tiny",pool="pool"} 1.0' in text
 
 
 LOOSE: dict[str, Any] = {"stream": 1, "max_tokens": "16", "n": 1.0, "stream_options": {"include_usage": "yes"}}
@@ -92,7 +92,7 @@ async def test_lenient_json_is_normalized_and_counts_like_strict_json(
     assert b'"cached_tokens": 64' in b"".join(chunks)
     record = gateway.app.recent.get(headers["x-headway-decision"])
     assert (record.output_tokens, record.cached_tokens) == (2, 64)
-    assert 'headway_cached_tokens_total{pool="pool"} 64.0' in await gateway.metrics()
+    assert 'headway_cached_tokens_total{model_name="tiny",pool="pool"} 64.0' in await gateway.metrics()
 
 
 async def test_usage_requested_by_the_client_is_kept(gateway: ServedGateway, engine: ScriptedEngine) -> None:

@@ -45,7 +45,13 @@ async def test_a_decision_is_traced_to_its_reported_end(
     assert [event.name for event in root.events] == ["first_token"]
     attributes = attributes_of(root)
     attributes.pop("http.request.header.x-request-id")
+    routing = attributes_of(decision)
+    assert routing["headway.engine.id"] == "engine-0"
     assert attributes == {
+        **routing,
+        "headway.queued_s": 0.0,
+        "headway.model": MODEL,
+        "gen_ai.provider.name": "_OTHER",
         "http.request.method": "POST",
         "http.route": path,
         "url.path": path,
@@ -58,7 +64,6 @@ async def test_a_decision_is_traced_to_its_reported_end(
         "headway.door": "nginx",
         "headway.decision.id": name,
     }
-    assert attributes_of(decision)["headway.engine.id"] == "engine-0"
 
 
 async def test_a_failure_and_a_rejection_end_the_spans_with_their_codes(receiver: Receiver, tmp_path: Path) -> None:

@@ -231,3 +231,51 @@ def test_modulo_moves_nearly_everything_when_one_engine_is_removed() -> None:
 def test_nothing_moves_when_nothing_changes() -> None:
     assert remap_of(names(5), list(reversed(names(5)))) == Remap(0.0, 0.0, 0.0)
     assert remap_of([], names(3)) == Remap(0.0, 0.0, 0.0)
+
+
+ZERO = replace(DOCUMENT, min_engines=0)
+
+
+def test_an_idle_pool_drains_to_zero_where_the_minimum_allows_it() -> None:
+    quiet = windows(NOW, demand=0.0, requests=0)
+    last = pool(NOW, engines(1, NOW), windows=quiet)
+    planned, _ = plan_scaling(last, (), calm(NOW), ZERO)
+    assert (planned.action, planned.drain, planned.target) == ("drain", ("e-01",), 0)
+    planned, _ = plan_scaling(last, (), calm(NOW), replace(DOCUMENT, min_engines=1))
+    assert (planned.action, codes(planned)) == ("none", ["right_size"])
+
+
+def test_a_pool_with_recent_requests_keeps_its_last_engine() -> None:
+    planned, _ = plan_scaling(
+        pool(NOW, engines(1, NOW), windows=windows(NOW, demand=0.001, requests=1)), (), calm(NOW), ZERO
+    )
+    assert (planned.action, planned.target) == ("none", 1)
+
+
+def test_a_pool_with_roles_never_scales_to_zero() -> None:
+    members = (engine("p", NOW, role="prefill"), engine("d", NOW, role="decode"))
+    quiet = windows(NOW, demand=0.0, requests=0)
+    for now_s in (NOW, NOW + 1000, NOW + 2000):
+        planned, _ = plan_scaling(pool(now_s, members, windows=quiet), (), calm(now_s), ZERO, imbalance=1.0)
+        members = tuple(item for item in members if item.engine_id not in planned.drain)
+    assert members
+
+
+def test_a_waiting_request_starts_an_engine_at_once_even_after_a_recent_change() -> None:
+    memory = ScalingMemory(added_s=NOW - 1, drained_s=NOW - 1)
+    planned, after = plan_scaling(pool(NOW, (), unserved=3), (), memory, ZERO)
+    assert (planned.action, planned.target, codes(planned)) == ("add", 1, ["unserved"])
+    assert planned.reasons[0].text == "3 requests wait and no engine runs"
+    starting = pool(NOW + 1, engines(1, NOW + 1, lifecycle="starting"), unserved=3, windows=windows(NOW, demand=0.0))
+    assert plan_scaling(starting, (), after, ZERO)[0].action == "none"
+
+
+def test_an_empty_pool_without_requests_stays_empty() -> None:
+    planned, _ = plan_scaling(pool(NOW, (), windows=windows(NOW, demand=0.0, requests=0)), (), ScalingMemory(), ZERO)
+    assert (planned.action, planned.target) == ("none", 0)
+
+
+def test_failed_starts_pause_the_start_of_a_first_engine_too() -> None:
+    failing = pool(NOW, (), unserved=1, failed_starts=1, start_failed_s=NOW - 5, start_failure="no GPU")
+    planned, _ = plan_scaling(failing, (), ScalingMemory(), ZERO)
+    assert (planned.action, codes(planned)[0]) == ("none", "starts_fail")

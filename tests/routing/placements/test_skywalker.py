@@ -1,7 +1,7 @@
 import pytest
 
+from routing.dispatch.cold_start import UNBOUND_WAIT_S
 from routing.placements.skywalker import SkyWalker
-from routing.router import UNBOUND_WAIT_S
 from routing.values import reasons
 from routing.values.decision import CENTRAL, Dispatched, Queued
 from routing.values.observation import Completed, FirstToken

@@ -214,3 +214,22 @@ def test_a_hot_prefix_gets_more_engines_and_later_releases_them() -> None:
     assert plans[-1].widened == {}
     assert simulation.router.view.roster.widened == {}
     simulation.check()
+
+
+@pytest.mark.parametrize("minimum", [0, 1])
+def test_an_idle_pool_scales_to_zero_and_its_next_request_waits_for_a_start(minimum: int) -> None:
+    simulation = fleet(rows([(1.0, 20.0), (0.01, 300.0), (1.0, 20.0)]), 1)
+    automation = FleetAutomation(replace(OFF, scaling=replace(SCALING, min_engines=minimum)), PROFILE)
+    automation.attach(simulation)
+    simulation.run()
+    simulation.check()
+    records = simulation.history
+    assert {record.status for record in records} == {"finished"}
+    sizes = {size for at_s, size in automation.sizes if at_s > 15.0}
+    waits = [record.first_token_s - record.request.arrived_s for record in records]
+    assert min(sizes) == minimum
+    # One start: the warm-up of 10 s, and at most a tick until it is ordered.
+    assert max(waits) > 10.0 if minimum == 0 else max(waits) < 5.0
+    assert max(waits) < 13.0
+    codes = [code for plan in scaling_timeline(automation) for code in plan["reasons"]]
+    assert ("unserved" in codes) == (minimum == 0)

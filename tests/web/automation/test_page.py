@@ -21,6 +21,7 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.platform.actor import program
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.job_run import JobRun, JobState
+from controlplane.policies.models.policy_version import PolicyVersion
 from tests.page_text import page_text
 from tests.web.fleet.topology.topology_fleet import make_engines
 from tests.web.role_clients import ROLES, client_of, make_person, make_pool
@@ -300,6 +301,29 @@ def test_plan_names_deleted_engines(operator: Client, pool: Pool) -> None:
     action_of(pool, "done", key="eng-123", engine_name="e-05", finished_at=timezone.now())
     round_of(pool, "scaling", {**ADVICE, "add": [], "drain": ["eng-123"]})
     assert "Advises to drain e-05." in card(show(operator), "scaling")
+
+
+def test_a_pool_at_rest_says_so_and_counts_its_sleeping_engines(operator: Client, pool: Pool) -> None:
+    publish_scaling(pool, {"mode": "act", "min_engines": 0})
+    Engine.objects.filter(pool=pool).update(desired_state="asleep")
+    text = " ".join(re.sub(r"<[^>]+>", " ", show(operator)).split())
+    count = Engine.objects.filter(pool=pool).count()
+    assert "Desired 0 engines the next request starts one" in text
+    assert f"as desired, {count} asleep" in text
+    assert f"{count} asleep" in page_text(operator.get("/automation"))
+    publish_scaling(pool, {"mode": "off", "min_engines": 0})
+    assert "the next request starts one" not in show(operator)
+
+
+def publish_scaling(pool: Pool, scaling: dict[str, Any]) -> None:
+    policy = pool.policy
+    policy.live_version = PolicyVersion.objects.create(
+        policy=policy,
+        number=policy.versions.count() + 1,
+        routing_document={},
+        automation_document={"scaling": scaling},
+    )
+    policy.save()
 
 
 def test_many_engines_take_as_many_queries_as_few(

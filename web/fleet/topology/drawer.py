@@ -39,6 +39,7 @@ WANTED = {
     DesiredState.READY: "Serving",
     DesiredState.DRAINING: "Draining",
     DesiredState.MAINTENANCE: "Maintenance",
+    DesiredState.ASLEEP: "Asleep; the scaler wakes it",
 }
 DONE_WORDS = {
     "engine.register": "registered it",
@@ -101,8 +102,11 @@ def engine_drawer(
 
 
 def verbs(engine: Engine, *, answered: bool = True) -> list[dict[str, str]]:
-    """Return the state changes that would have an effect. An engine that never responded cannot return to service."""
-    moves = {do: move for do, move in VERBS.items() if answered or move[0] != DesiredState.READY}
+    """Return the state changes that would have an effect. An engine that never responded, or sleeps, cannot return to
+    service.
+    """
+    able = answered and engine.desired_state != DesiredState.ASLEEP
+    moves = {do: move for do, move in VERBS.items() if able or move[0] != DesiredState.READY}
     return [{"do": do, "label": label} for do, (state, label) in moves.items() if engine.desired_state != state.value]
 
 

@@ -32,7 +32,7 @@ def test_pool_reports_the_state_of_its_automations(api: Api) -> None:
         "prefill_decode": ("advise", "advise"),
     }
     assert state["actions"][0]["key"] == "action-a"
-    assert state["engines"] == {"desired": 1, "running": 0, "failed": 0, "open_actions": 1}
+    assert state["engines"] == {"desired": 1, "running": 0, "failed": 0, "asleep": 0, "open_actions": 1}
 
 
 def test_freeze_shows_at_once_and_is_audited(api: Api) -> None:
