@@ -78,8 +78,7 @@ def answering(status: int, body: bytes = b"", hosts: tuple[str, ...] = ()) -> It
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            allowed = not hosts or self.headers["Host"] in hosts
-            self.send_response(status if allowed else 400)
+            self.send_response(status if not hosts or self.headers["Host"] in hosts else 400)
             self.send_header("Location", "http://127.0.0.1:1/health")
             self.end_headers()
             self.wfile.write(body)
@@ -324,11 +323,9 @@ def test_port_of_another_program_is_reported(here: Installation) -> None:
         assert taken.state is State.PROBLEM
         assert "--port" in taken.do
     assert only(host.port(at(here, port=free))).state is State.OK
-    with answering(200, b'{"live":true}') as ours:
-        assert "Headway listens" in only(host.port(at(here, port=ours))).says
     public = ("headway.example.com", "127.0.0.1")
-    with answering(200, b'{"live":true}', public) as grown, override_settings(ALLOWED_HOSTS=list(public)):
-        assert "Headway listens" in only(host.port(at(here, port=grown))).says
+    with answering(200, b'{"live":true}', public) as ours, override_settings(ALLOWED_HOSTS=list(public)):
+        assert "Headway listens" in only(host.port(at(here, port=ours))).says
     with answering(200, b"<html>") as stranger:
         assert only(host.port(at(here, port=stranger))).state is State.PROBLEM
 
