@@ -110,8 +110,10 @@ def _started(image: Image, folder: Path) -> Iterator[Installation]:
         made.becomes_healthy("redis")
         made.up("migrate")
         assert made.podman("wait", f"{PROJECT}_migrate_1").strip() == "0"
-        made.up("web", "worker", "gateway-1", "gateway-2", "nginx")
+        made.up("web", "worker", "gateway-1", "gateway-2")
         made.becomes_healthy("web")
+        # It does not start without the addresses of the servers behind it.
+        made.up("nginx")
         made.podman(
             "run", "--detach", "--no-healthcheck", "--name", engine, "--network", f"{PROJECT}_default", image.name,
             "python", "manage.py", "simengine", "--host", "0.0.0.0", "--port", "8000", "--served-model-name", _MODEL,  # noqa: S104
