@@ -61,6 +61,6 @@ async def counts(gateway: ServedGateway) -> dict[str, float]:
     ended = "completed|failed|cancelled"
     values = dict(re.findall(rf'headway_requests_total\{{outcome="({ended})",pool="pool"\}} (\S+)', text))
     for name, metric in (("first_tokens", "ttft_seconds_count"), ("cached_tokens", "cached_tokens_total")):
-        value = re.search(rf'headway_{metric}\{{pool="pool"\}} (\S+)', text)
+        value = re.search(rf'headway_{metric}\{{[^}}]*pool="pool"\}} (\S+)', text)
         values[name] = value[1] if value else "0"
     return {name: float(value) for name, value in values.items() if float(value)}
