@@ -75,8 +75,8 @@ _LONGEST_USER = 1024
 class CallerFields(msgspec.Struct, kw_only=True, gc=False):
     """The fields of a body that state facts about its caller."""
 
-    ttft_slo_s: Annotated[float, Meta(gt=0, le=3600)] | None = None
-    tpot_slo_s: Annotated[float, Meta(gt=0, le=60)] | None = None
+    ttft_slo_s: Annotated[float, Meta(ge=1e-6, le=3600)] | None = None
+    tpot_slo_s: Annotated[float, Meta(ge=1e-6, le=60)] | None = None
     slo_class: ClassName | None = None
     session_id: Annotated[str, Meta(max_length=MAX_NAME)] | None = None
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None

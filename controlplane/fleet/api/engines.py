@@ -28,7 +28,7 @@ from controlplane.platform.api.views import (
     taken_why,
 )
 
-_BY_HAND = [(state.value, state.label) for state in BY_HAND]
+CHOICES_BY_HAND = [(state.value, state.label) for state in BY_HAND]
 
 
 class EngineShape(ResourceShape):
@@ -44,7 +44,7 @@ EngineChange = change_body(Engine)
 class StateChange(ChangeBody):
     """Desired state of an engine."""
 
-    state = serializers.ChoiceField(choices=_BY_HAND)
+    state = serializers.ChoiceField(choices=CHOICES_BY_HAND)
 
 
 class BulkOperation(serializers.Serializer):
@@ -52,7 +52,7 @@ class BulkOperation(serializers.Serializer):
 
     op = serializers.ChoiceField(choices=("register", "state", "delete"))
     engine_id = Text(max_length=64, required=False, help_text="For state and delete.")
-    state = serializers.ChoiceField(choices=_BY_HAND, required=False, help_text="For state.")
+    state = serializers.ChoiceField(choices=CHOICES_BY_HAND, required=False, help_text="For state.")
     pool = Text(max_length=64, required=False, help_text="For register, like all further fields.")
 
     @override

@@ -13,7 +13,6 @@ from django.db.models import Q
 from controlplane.fleet.connect.engine_facts import ConnectRejectedError
 from controlplane.fleet.engine_url import RejectedUrlError, normal_url
 from controlplane.fleet.models.engine import Engine
-from controlplane.management.commands.connect import Connecting, ready_to_ask
 
 RETRY_S = 5.0
 """Pause between two tries. An engine that loads its weights takes minutes until it answers."""
@@ -34,6 +33,9 @@ def connect_in_background(urls: Sequence[str], out: OutputWrapper, port: int) ->
 
 
 def _connect(urls: Sequence[str], out: OutputWrapper, port: int) -> None:
+    # It imports Celery, which the supervisor does not need at its start.
+    from controlplane.management.commands.connect import ready_to_ask
+
     engines: list[Engine] = []
     said: dict[str, str] = {}
     try:
@@ -62,6 +64,8 @@ def _connected(url: str, out: OutputWrapper) -> tuple[list[Engine], str]:
 
     An engine whose cache contents cannot be followed is routed by estimated hits.
     """
+    from controlplane.management.commands.connect import Connecting
+
     problem = ""
     for approximate in (False, True):
         options = {"pool": "", "region": "", "key_env": "", "approximate": approximate}

@@ -122,7 +122,7 @@ def test_no_query_of_a_list_causes_a_server_error(world: World, name: str) -> No
 
 
 def test_unknown_filter_error_lists_the_known_ones(api: Api) -> None:
-    answer = api.get("engines?colour=red&desired_state=asleep")
+    answer = api.get("engines?colour=red&desired_state=dozing")
     assert answer.status_code == 400
     errors = {error["path"]: error["message"] for error in answer.json()["errors"]}
     assert "pool" in errors["colour"]
