@@ -106,6 +106,11 @@ def _started(image: Image, folder: Path) -> Iterator[Installation]:
     engine = f"{PROJECT}_engine"
     try:
         made.up("postgres", "redis")
+        # Podman's name server fails for a moment when a container joins, so the engine joins early.
+        made.podman(
+            "run", "--detach", "--no-healthcheck", "--name", engine, "--network", f"{PROJECT}_default", image.name,
+            "python", "manage.py", "simengine", "--host", "0.0.0.0", "--port", "8000", "--served-model-name", _MODEL,  # noqa: S104
+        )  # fmt: skip
         made.becomes_healthy("postgres")
         made.becomes_healthy("redis")
         made.up("migrate")
@@ -114,10 +119,6 @@ def _started(image: Image, folder: Path) -> Iterator[Installation]:
         made.becomes_healthy("web")
         # It does not start without the addresses of the servers behind it.
         made.up("nginx")
-        made.podman(
-            "run", "--detach", "--no-healthcheck", "--name", engine, "--network", f"{PROJECT}_default", image.name,
-            "python", "manage.py", "simengine", "--host", "0.0.0.0", "--port", "8000", "--served-model-name", _MODEL,  # noqa: S104
-        )  # fmt: skip
         yield made
     finally:
         subprocess.run(["podman", "rm", "--force", engine], check=False, capture_output=True)
