@@ -16,7 +16,7 @@ from django.db import DatabaseError
 from controlplane.doctor.finding import Finding, ok, problem, warning
 from controlplane.doctor.installation import Installation
 from controlplane.doctor.local_server import answer_of, rejecting_key
-from controlplane.fleet.engine_addressing import key_variable
+from controlplane.fleet.engine_addressing import connection_to, key_variable
 from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.pool_problems import block_size_problems, role_problems, with_shared_caches
@@ -36,7 +36,7 @@ from gateway.bus.bus_metrics import WAKE_UP_AGE
 from gateway.bus.snapshot_store import FILE_NAME, SnapshotStore
 from gateway.contracts.fleet_sample import FleetSample, PoolRole
 from gateway.pools.engines.engine_metrics import MAX_BYTES, UnreadableMetricsError, parse_engine_metrics
-from gateway.pools.engines.engine_tls import AUTHORITY, UNTRUSTED, engine_tls
+from gateway.pools.engines.engine_tls import AUTHORITY, UNTRUSTED
 from routing.values.counted import count
 
 _DEVIATION_REMEDY = "Publish a version that states what applies; compare baselines in a what-if."
@@ -184,15 +184,9 @@ def _block_tokens(url: str) -> int | None:
 
 
 def _get(url: str, path: str) -> tuple[int, bytes]:
-    address = urlsplit(url)
-    host, port = address.hostname or "", address.port
-    connection = (
-        http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_S, context=engine_tls().context())
-        if address.scheme == "https"
-        else http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
-    )
+    connection = connection_to(url, _TIMEOUT_S)
     try:
-        connection.request("GET", f"{address.path.rstrip('/')}{path}")
+        connection.request("GET", f"{urlsplit(url).path.rstrip('/')}{path}")
         answer = connection.getresponse()
         return answer.status, answer.read(MAX_BYTES)
     finally:

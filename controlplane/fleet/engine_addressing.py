@@ -1,16 +1,19 @@
-"""Networks allowed for a pool's engines, and the API key that is sent to them."""
+"""Engines of a pool by address: allowed networks, the API key that is sent, connections, and the search by URL."""
 
 from __future__ import annotations
 
+import http.client
 from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.db.models import Q
 
 from controlplane.fleet.engine_url import EngineUrlRules
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from gateway.base.engine_api_keys import FLEET_KEY
+from gateway.pools.engines.engine_tls import engine_tls
 
 
 def engine_url_rules(pool: Pool | None = None) -> EngineUrlRules:
@@ -40,6 +43,20 @@ def key_variable(engine: Engine) -> str:
         # A connection would resolve a name again, to an address that may differ by then.
         return ""
     return FLEET_KEY if engine_url_rules(engine.pool).allows(address) else ""
+
+
+def connection_to(url: str, timeout_s: float) -> http.client.HTTPConnection:
+    """Return a connection to the engine at this URL, not opened yet. It trusts the authorities of engines."""
+    address = urlsplit(url)
+    host, port = address.hostname or "", address.port
+    if address.scheme == "https":
+        return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=engine_tls().context())
+    return http.client.HTTPConnection(host, port, timeout=timeout_s)
+
+
+def at_url(url: str) -> Q:
+    """Return the condition for the engine with this URL, or for the ranks of the process there."""
+    return Q(url=url) | Q(url__startswith=f"{url}#")
 
 
 def _own_services() -> list[tuple[str, int]]:

@@ -18,6 +18,7 @@ from controlplane.manifests.applying import (
     manifest_of,
 )
 from controlplane.manifests.export import API_VERSION, exported
+from controlplane.manifests.kinds import KIND_BY_NAME
 from controlplane.manifests.three_way import ChangedField
 from controlplane.platform.api.problem import ProblemError
 from controlplane.platform.api.strict_fields import ChangeBody, Document, Input, Text, Truth
@@ -33,7 +34,7 @@ class ManifestShape(Input):
     """One object of a file."""
 
     apiVersion = serializers.ChoiceField(choices=(API_VERSION,))
-    kind = Text(max_length=32, help_text="Region, Policy, Tenant, Pool, Engine, or ApiKey.")
+    kind = Text(max_length=32, help_text=f"One of {', '.join(KIND_BY_NAME)}.")
     metadata = Document(help_text="What names it: name; of an engine pool and name, of a key tenant and name.")
     spec = Document(default=dict, help_text="Its fields, as in the object's own endpoint; of a policy also document.")
 

@@ -14,7 +14,7 @@ from django.db.models import Max
 from django.utils import timezone
 
 from controlplane.manifests.kind import ChangeResult, Kind
-from controlplane.manifests.kinds import KINDS
+from controlplane.manifests.kinds import KIND_BY_NAME, KINDS
 from controlplane.manifests.models.applied_manifest import AppliedManifest
 from controlplane.manifests.ownership import author_of
 from controlplane.manifests.three_way import ChangedField, ThreeWay
@@ -214,7 +214,7 @@ class Applying:
 
     def _handle_gone(self, row: AppliedManifest) -> None:
         """Delete, release, or list the object of a record, if it left the files and the actor may see it."""
-        kind = next((kind for kind in KINDS if kind.name == row.kind), None)
+        kind = KIND_BY_NAME.get(row.kind)
         if row.pk in self._kept:
             return
         if kind is None or kind.with_id(row.object_id) is None:
@@ -262,8 +262,8 @@ class Applying:
 
 def manifest_of(document: Mapping[str, Any], number: int) -> Manifest:
     """Return the object of a checked request. Raises InvalidManifestsError for an unknown kind."""
-    kind = next((kind for kind in KINDS if kind.name == document["kind"]), None)
+    kind = KIND_BY_NAME.get(document["kind"])
     if kind is None:
-        known = ", ".join(kind.name for kind in KINDS)
+        known = ", ".join(KIND_BY_NAME)
         raise InvalidManifestsError([FieldProblem(f"objects[{number}].kind", f"Is unknown; known are {known}.")])
     return Manifest(number, kind, document["metadata"], document["spec"], document["source"])

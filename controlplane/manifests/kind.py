@@ -134,10 +134,6 @@ class Kind:
         self.resource.deleted(thing, actor=actor, expected=thing.revision, why=why)
         return ChangeResult()
 
-    def _condition(self, metadata: Mapping[str, str]) -> dict[str, str]:
-        fields = {name: self.resource.created_fields[field_name] for name, field_name in self.identity.items()}
-        return {_lookup(item): metadata[name] for name, item in fields.items()}
-
     def _references(self, given: Mapping[str, Any], actor: Actor) -> dict[str, Any]:
         """Return the values with referenced objects in place of their names. Raises InvalidFieldsError."""
         values = dict(given)

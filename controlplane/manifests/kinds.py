@@ -62,3 +62,4 @@ KINDS = (
     KeyKind("ApiKey", KEYS, {"tenant": "tenant", "name": "name"}),
 )
 """In the order in which they are created. They are deleted in the opposite order."""
+KIND_BY_NAME = {kind.name: kind for kind in KINDS}

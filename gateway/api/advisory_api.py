@@ -262,9 +262,7 @@ class AdvisoryApi:
 
 
 async def _object(exchange: Exchange) -> dict[str, Any]:
-    body = await exchange.body()
-    if len(body) > MAX_BODY:
-        raise ApiError(413, f"The body is larger than the {MAX_BODY} bytes allowed here.", "body_too_large")
+    body = await exchange.body_within(MAX_BODY)
     reject_nul(body)
     return decode_object(body)
 

@@ -51,9 +51,7 @@ class FeedbackApi:
 
     async def serve(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
         """Serve one feedback call at the gateway that made the decision."""
-        body = await exchange.body()
-        if len(body) > MAX_BODY:
-            raise ApiError(413, f"The body is larger than the {MAX_BODY} bytes allowed here.", "body_too_large")
+        body = await exchange.body_within(MAX_BODY)
         subject = exchange.path.removeprefix(PREFIX)
         decision_id, _, verb = subject.partition("/")
         answer = await self.report(caller, decision_id, verb, body)

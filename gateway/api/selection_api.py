@@ -87,8 +87,7 @@ class SelectionApi:
 
     async def reserve(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
         """Serve `POST /reservations`: confirm a selection, which is reserved already."""
-        body = await exchange.body()
-        _limit(body)
+        body = await exchange.body_within(MAX_BODY)
         selection_id = typed(decode_object(body), _Reservation).selection_id
         if await self._route_api.named(caller, selection_id) is None:
             raise _unknown()
@@ -96,7 +95,7 @@ class SelectionApi:
 
     async def report(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
         """Serve the lifecycle of a reservation: prefill_complete, output_block, and DELETE, which frees it."""
-        _limit(await exchange.body())
+        await exchange.body_within(MAX_BODY)
         selection_id, _, verb = exchange.path.removeprefix(BELOW).partition("/")
         deletes = exchange.method == "DELETE" and not verb
         if not deletes and (exchange.method != "POST" or verb not in LIFECYCLE):
@@ -137,11 +136,6 @@ class SelectionApi:
             "overlap": {"longest_matched": hit, "gpu": hit, "dp": {str(rank): hit}, "cpu": hit, "disk": hit},
             "effective_prefill_tokens": answer.prompt_tokens - hit,
         }
-
-
-def _limit(body: bytes) -> None:
-    if len(body) > MAX_BODY:
-        raise ApiError(413, f"The body is larger than the {MAX_BODY} bytes allowed here.", "body_too_large")
 
 
 def _unknown() -> ApiError:

@@ -26,6 +26,7 @@ from gateway.pools.engines.live_engine import UNKNOWN
 from gateway.pools.traffic.traffic_window import FAILED
 from gateway.proxy.attempt import AttemptFailure
 from gateway.reports.genai_metrics import resource_of, shut_down
+from gateway.requests.caller_facts import TRACE
 from gateway.requests.formats.endpoints import Endpoint
 from gateway.requests.formats.engine_answer import AnswerFacts
 from gateway.server.http.openai_error import ApiError
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from gateway.pools.pool.recent_decisions import DecisionRecord
     from gateway.server.http.request_head import RequestHead
 
-_CARRIED = (b"traceparent", b"tracestate")
 _NS = 1e9
 _propagator = TraceContextTextMapPropagator()
 
@@ -83,7 +83,7 @@ class RequestSpans:
         self, tracer: Tracer, exchange: TracedExchange, endpoint: Endpoint, pool: LivePool, arrived_s: float
     ) -> None:
         headers = exchange.head.headers
-        carrier = {name.decode(): headers[name].decode("latin-1") for name in _CARRIED if name in headers}
+        carrier = {name.decode(): headers[name].decode("latin-1") for name in TRACE if name in headers}
         parent = _propagator.extract(carrier)
         self._tracer = tracer
         self._exchange = exchange
@@ -112,6 +112,9 @@ class RequestSpans:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
         root, record = self._root, self._record
         status = error.status if isinstance(error, ApiError) else self._exchange.status
         if self._exchange.decision_id:
@@ -140,7 +143,7 @@ class RequestSpans:
             engine = record.pool.engines.get(record.decision.engine_id)
             self._root.set_attributes(self._inference(engine))
             _set_usage(self._root, record)
-        self.__exit__(None, None, None)
+        self._end(None)
 
     def decided(self, record: DecisionRecord) -> None:
         """Record the request's engine, and the durations of the decision and of the dispatch."""

@@ -28,7 +28,7 @@ class RequestMetrics(RequestListener):
         decision, metrics = record.decision, self._metrics
         pool_id, queued_s = decision.pool_id, decision.queued_s
         metrics.decisions.count((pool_id, decision.placement, decision.reason))
-        of_model = self._models(pool_id, record.asked_model or record.pool.entry.served_model)
+        of_model = self._models(pool_id, record.model_name)
         if queued_s == 0.0:
             metrics.queue_wait.note(of_model, queued_s)
             # Dispatched at once, without a wait, so the time is that of deciding alone.

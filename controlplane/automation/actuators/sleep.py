@@ -22,10 +22,9 @@ from controlplane.automation.actuators.actuator import (
     RejectedActionError,
 )
 from controlplane.automation.models.engine_action import OPEN_STATES, ActionKind, EngineAction
-from controlplane.fleet.engine_addressing import key_variable
+from controlplane.fleet.engine_addressing import connection_to, key_variable
 from controlplane.fleet.models.engine import DesiredState, Engine
 from gateway.base.engine_api_keys import engine_key
-from gateway.pools.engines.engine_tls import engine_tls
 
 CALL_S = 8.0
 """Timeout of one call, shorter than a claim of an action."""
@@ -94,18 +93,11 @@ class SleepActuator(Actuator):
 
 def post_to_engine(engine: Engine, path: str) -> int:
     """Send one POST without a body to the engine, with its API key, and return the status."""
-    address = urlsplit(engine.connect_url)
-    host, port = address.hostname or "", address.port
-    connection = (
-        http.client.HTTPSConnection(host, port, timeout=CALL_S, context=engine_tls().context())
-        if address.scheme == "https"
-        else http.client.HTTPConnection(host, port, timeout=CALL_S)
-    )
+    connection = connection_to(engine.connect_url, CALL_S)
     key = engine_key(key_variable(engine), settings.ENGINE_API_KEY)
+    target = urlsplit(engine.connect_url).path.rstrip("/") + path
     try:
-        connection.request(
-            "POST", address.path.rstrip("/") + path, headers={"Authorization": f"Bearer {key}"} if key else {}
-        )
+        connection.request("POST", target, headers={"Authorization": f"Bearer {key}"} if key else {})
         return connection.getresponse().status
     finally:
         connection.close()

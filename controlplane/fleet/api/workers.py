@@ -15,6 +15,7 @@ from rest_framework.request import Request
 
 from controlplane.fleet.connect.engine_facts import ConnectRejectedError
 from controlplane.fleet.connect.workers import add_worker, remove_worker, worker_row
+from controlplane.fleet.engine_addressing import at_url
 from controlplane.fleet.engine_url import RejectedUrlError, normal_url
 from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.fleet.visibility import visible_engines
@@ -61,7 +62,7 @@ class _Workers(ApiView):
             url = normal_url(name) if "://" in name else ""
         except RejectedUrlError as error:
             raise WorkerRejectedError(f"{error}.") from None
-        named = Q(url=url) | Q(url__startswith=f"{url}#") if url else Q(engine_id=name)
+        named = at_url(url) if url else Q(engine_id=name)
         engines = list(visible_engines(self.actor).select_related("pool").filter(named))
         if not engines and name.isascii() and name.isdecimal() and len(name) <= 20:
             engines = [item for item in self.engines() if worker_id(item.engine_id, item.name) == int(name)]

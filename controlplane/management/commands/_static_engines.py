@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from django.core.management.base import CommandError, OutputWrapper
 from django.db import connections
-from django.db.models import Q
 
 from controlplane.fleet.connect.engine_facts import ConnectRejectedError
+from controlplane.fleet.engine_addressing import at_url
 from controlplane.fleet.engine_url import RejectedUrlError, normal_url
 from controlplane.fleet.models.engine import Engine
 
@@ -40,7 +40,7 @@ def _connect(urls: Sequence[str], out: OutputWrapper, port: int) -> None:
     said: dict[str, str] = {}
     try:
         # Engines of an earlier start keep the state that operators gave them.
-        waiting = [url for url in urls if not _registered(url)]
+        waiting = [url for url in urls if not Engine.objects.filter(at_url(url)).exists()]
         while waiting:
             for url in list(waiting):
                 connected, problem = _connected(url, out)
@@ -81,7 +81,3 @@ def _connected(url: str, out: OutputWrapper) -> tuple[list[Engine], str]:
         except CommandError as error:
             return [], str(error)
     return [], problem
-
-
-def _registered(url: str) -> bool:
-    return Engine.objects.filter(Q(url=url) | Q(url__startswith=f"{url}#")).exists()

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from gateway.base.asgi_types import Message, Receive, Scope, Send
 from gateway.server.http.client_stream import CLIENT_STREAM, ClientStream, DirectClientStream, MessageStream
+from gateway.server.http.openai_error import ApiError
 from gateway.server.http.request_head import RequestHead, head_of
 
 Header = tuple[bytes, bytes]
@@ -77,6 +78,13 @@ class Exchange:
                 raise ClientGoneError
             whole.write(message.get("body", b""))
         return whole.getvalue()
+
+    async def body_within(self, limit: int) -> bytes:
+        """Return the body; raise ApiError 413 if it is longer than this, although the edge allows it."""
+        body = await self.body()
+        if len(body) > limit:
+            raise ApiError(413, f"The body is larger than the {limit} bytes allowed here.", "body_too_large")
+        return body
 
     async def disconnected(self) -> None:
         """Return when the client has closed the connection. Call it after `body`."""
@@ -196,19 +204,19 @@ async def while_connected(
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(exchange.disconnected())
     try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not gone.done():
-            return await task
-        task.cancel()
-        # It may complete despite the cancellation; its result is then undone.
-        await asyncio.wait((task,))
+        try:
+            await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not gone.done():
+                return await task
+        finally:
+            gone.cancel()
+            if not task.done():
+                task.cancel()
+                # It may complete despite the cancellation; its result is then undone below.
+                await asyncio.wait((task,))
         if not task.cancelled() and task.exception() is None and undo is not None:
             undo(task.result())
         raise ClientGoneError
     finally:
-        gone.cancel()
-        if not task.done():
-            task.cancel()
-            await asyncio.wait((task,))
         # The task's error would keep, by its traceback, this frame and the task until a garbage collection.
         del task, gone
