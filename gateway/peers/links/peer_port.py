@@ -10,7 +10,6 @@ import ssl
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -42,7 +41,7 @@ Identify = Callable[[web.Request], object | None]
 class PeerPort:
     """Accepts connections for an aiohttp app. Everything runs on its event loop.
 
-    Mutable: the open connections by their HTTP handler, those without a proof yet, and the accepting tasks.
+    Mutable: the listening sockets, the open connections by their HTTP handler, those without a proof yet, and tasks.
     """
 
     def __init__(
@@ -84,22 +83,19 @@ class PeerPort:
             listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
             listener.setblocking(False)
             self._listeners.append(listener)
-            self._keep(background.start("peers' port", partial(self._accept, listener)))
+            self._listen(listener)
         self._keep(background.every("late peers", 1.0, self.close_late))
         return int(self._listeners[0].getsockname()[1])
 
     async def stop(self) -> None:
         """Close the port and all connections."""
         for listener in self._listeners:
-            # A connection that the loop has reported already would be accepted into the canceled future, and leak.
-            # A second stop has closed listeners.
-            if listener.fileno() != -1:
-                asyncio.get_running_loop().remove_reader(listener)
+            asyncio.get_running_loop().remove_reader(listener)
+            listener.close()
+        self._listeners.clear()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for listener in self._listeners:
-            listener.close()
         for connection in tuple(self._open.values()):
             if not connection.begun:
                 # Its task has ended before a transport owned the socket.
@@ -124,26 +120,34 @@ class PeerPort:
         for item in self._unproven.late(self._clock()):
             self._close(item, "late")
 
-    async def _accept(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                sock, address = await loop.sock_accept(listener)
-            except OSError:
-                # Out of descriptors: wait for one, rather than spin.
-                await asyncio.sleep(_PAUSE_S)
-                continue
-            source = self._limit.enter(address[0], len(self._open) + 1)
-            if source is None or self._runner is None or self._runner.server is None:
-                self._rejected("crowded")
-                sock.close()
-                continue
-            connection = _Connection(sock, source, self._runner.server(), self)
-            self._open[connection.handler] = connection
-            displaced = self._unproven.enter(connection, address[0], self._clock())
-            if displaced is not None:
-                self._close(displaced, "displaced")
-            self._keep(asyncio.create_task(self._begin(connection), name="handshake of a peer"))
+    def _listen(self, listener: socket.socket) -> None:
+        # Not `loop.sock_accept`: a connection accepted into its future leaks if the waiting task is canceled then.
+        if listener in self._listeners:
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            sock, address = listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError:
+            # Out of descriptors: wait for one, rather than spin.
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(listener)
+            loop.call_later(_PAUSE_S, self._listen, listener)
+            return
+        sock.setblocking(False)
+        source = self._limit.enter(address[0], len(self._open) + 1)
+        if source is None or self._runner is None or self._runner.server is None:
+            self._rejected("crowded")
+            sock.close()
+            return
+        connection = _Connection(sock, source, self._runner.server(), self)
+        self._open[connection.handler] = connection
+        displaced = self._unproven.enter(connection, address[0], self._clock())
+        if displaced is not None:
+            self._close(displaced, "displaced")
+        self._keep(asyncio.create_task(self._begin(connection), name="handshake of a peer"))
 
     async def _begin(self, connection: _Connection) -> None:
         loop, timeout_s = asyncio.get_running_loop(), HANDSHAKE_S if self._tls is not None else None

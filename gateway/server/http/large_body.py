@@ -134,7 +134,7 @@ class Survey:
 
 async def surveyed(body: bytes, *, takes_lists: bool) -> Survey:
     """Survey a body; raise TooManyPartsError, or UnicodeDecodeError if it is not UTF-8."""
-    holds = len(body) > MAX_TEXT_BYTES or (len(body) > HELD_BYTES and any(mark in body for mark in _MEDIA_MARKS))
+    holds = len(body) > MAX_TEXT_BYTES or (len(body) > HELD_BYTES and await _has_media(body))
     scan = _Scan(body, takes_lists=takes_lists and not holds, holds=holds)
     for _ in scan.turns():
         await asyncio.sleep(0)
@@ -146,6 +146,15 @@ async def surveyed(body: bytes, *, takes_lists: bool) -> Survey:
     survey = Survey(body, b"".join(scan.outside), scan.lists)
     await asyncio.sleep(0)
     return survey
+
+
+async def _has_media(body: bytes) -> bool:
+    """Return whether the body contains a mark of media, searched in pieces: a search takes up to 1 ns per byte."""
+    for start in range(0, len(body), 4 * _PIECE_BYTES):
+        if any(body.find(mark, start, start + 4 * _PIECE_BYTES + len(mark)) >= 0 for mark in _MEDIA_MARKS):
+            return True
+        await asyncio.sleep(0)
+    return False
 
 
 def surveyed_at_once(body: bytes) -> Survey:

@@ -7,7 +7,7 @@ import logging
 import resource
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Any
 
@@ -359,15 +359,14 @@ async def test_a_port_out_of_descriptors_accepts_again_later(
     failures = [OSError(24, "Too many open files")] * 3
 
     async with door() as opened:
-        loop = asyncio.get_running_loop()
-        accept: Callable[[Any], Awaitable[Any]] = loop.sock_accept
+        accept = socket.socket.accept
 
-        async def failing(listener: Any) -> Any:
+        def failing(listener: socket.socket) -> Any:
             if failures:
                 raise failures.pop()
-            return await accept(listener)
+            return accept(listener)
 
-        monkeypatch.setattr(loop, "sock_accept", failing)
+        monkeypatch.setattr(socket.socket, "accept", failing)
         for _ in range(2):
             peer = await RawConnection.open(opened.url)
             await peer.send(post("/peer", b"", "Secret: eu"))
