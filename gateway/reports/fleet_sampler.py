@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.base.loop_lag import LoopLag
 from gateway.base.metrics import GatewayMetrics
@@ -343,7 +344,7 @@ def _engine_sample(
         role=entry.role,
         answered=engine.breaker.answered,
         counts=pool.progress.engine(entry.engine_id).counts(now, _event_gaps(engine)),
-        faults=pool.progress.faults(entry.engine_id).counts(_evictions(engine)),
+        faults=replace(pool.progress.faults(entry.engine_id), evictions=_evictions(engine)),
     )
 
 

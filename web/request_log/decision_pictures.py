@@ -317,7 +317,7 @@ def facts(stored: StoredDecision) -> list[tuple[str, str]]:
     rows.append(("Advisory", advisory_fact(stored)))
     if loaded := load_fact(stored):
         rows.append(("Loaded", loaded))
-    rows += [("Earlier attempt", failure_words(failure)) for failure in stored.failures]
+    rows += [("Earlier attempt", f"{item.name}, {failure_words(item.cause)}") for item in stored.failures]
     if len(stored.attempts) > 1:
         names = (name_of(stored, engine_id) for engine_id in stored.attempts)
         rows.append(("Attempts", f"{len(stored.attempts)}, on {', '.join(names)}"))

@@ -15,7 +15,16 @@ from controlplane.platform.format import UNKNOWN, duration, whole
 from controlplane.platform.live_fleet.samples import fleet_samples
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
-from controlplane.request_log.decision_search import FAILED, LATE, ON_TIME, REJECTED, RUNNING, DecisionFilter, narrowed
+from controlplane.request_log.decision_search import (
+    FAILED,
+    LATE,
+    ON_TIME,
+    REJECTED,
+    RUNNING,
+    DecisionFilter,
+    engine_ids,
+    narrowed,
+)
 from controlplane.request_log.models.decision_index import DecisionIndex
 from controlplane.request_log.recent_decisions import recent_decisions
 from gateway.contracts.recent_question import RunningRequest
@@ -47,12 +56,11 @@ def state_counts(rows: QuerySet[DecisionIndex], span: Span) -> dict[str, float]:
         .values("outcome", "late")
         .annotate(count=Sum(Value(1.0) / F("share"), output_field=FloatField()))
     )
-    counts: dict[str, float] = dict.fromkeys((ON_TIME, LATE, FAILED, REJECTED), 0.0)
+    counts: dict[str, float] = dict.fromkeys(("", ON_TIME, LATE, FAILED, REJECTED), 0.0)
     for item in grouped:
-        state = state_of(item["outcome"], item["late"])
-        if state:
-            counts[state] += item["count"]
-    return counts
+        counts[state_of(item["outcome"], item["late"])] += item["count"]
+    # The link to all of them counts those without a state, too.
+    return {**counts, "": sum(counts.values())}
 
 
 def state_links(
@@ -60,7 +68,7 @@ def state_links(
 ) -> list[dict[str, Any]]:
     """Return one link per state with its count, and one for all; `running` None: unknown."""
     others = {name: value for name, value in wanted.given.items() if name not in ("state", "late")}
-    shown = {state: whole(number) for state, number in {"": sum(counts.values()), **counts}.items()}
+    shown = {state: whole(number) for state, number in counts.items()}
     shown[RUNNING] = UNKNOWN if running is None else whole(running)
     return [
         {
@@ -80,45 +88,42 @@ def running_of(actor: Actor, wanted: DecisionFilter) -> list[RunningRequest]:
 
     Conditions that only ended requests can meet are ignored.
     """
-    pools = [wanted.pool] if wanted.pool else []
-    if not may(actor, Role.VIEWER):
-        visible = set(visible_pools(actor).values_list("slug", flat=True))
-        pools = [slug for slug in pools or visible if slug in visible]
-        if not pools:
-            return []
-    only_late = bool(wanted.late) or wanted.state == LATE
-    engines = _engine_ids(wanted.engine)
+    pools = _pools(actor, wanted)
+    if pools == []:
+        return []
+    only_late, engines = bool(wanted.late) or wanted.state == LATE, {wanted.engine, *engine_ids(wanted.engine)}
     return [
         item
-        for item in recent_decisions().running(pools)
-        if (not only_late or item.late)
+        for item in recent_decisions().running(pools or ())
+        if (item.late or not only_late)
         and wanted.tenant in ("", item.tenant_id)
-        and (not engines or item.engine_id in engines)
+        and (not wanted.engine or item.engine_id in engines)
     ]
 
 
 def running_count(actor: Actor, wanted: DecisionFilter) -> int | None:
     """Return the number of running requests of the newest sample; None if it is unknown or the filter is narrower."""
-    sample = fleet_samples().latest
-    if sample is None or any(name not in ("pool", "state", "late", "since", "until") for name in wanted.given):
+    sample, pools = fleet_samples().latest, _pools(actor, wanted)
+    if sample is None or not wanted.given.keys() <= {"pool", "state", "late", "since", "until"}:
         return None
-    visible = None if may(actor, Role.VIEWER) else set(visible_pools(actor).values_list("slug", flat=True))
-    pools = [
-        pool
-        for pool in sample.pools
-        if wanted.pool in ("", pool.pool_id) and (visible is None or pool.pool_id in visible)
-    ]
-    ids = {pool.pool_id for pool in pools}
-    on_engines = sum(engine.running + engine.bound for engine in sample.engines if engine.pool_id in ids)
-    return on_engines + sum(pool.unbound for pool in pools)
+    waiting = sum(pool.unbound for pool in sample.pools if pools is None or pool.pool_id in pools)
+    on_engines = (engine for engine in sample.engines if pools is None or engine.pool_id in pools)
+    return waiting + sum(engine.running + engine.bound for engine in on_engines)
+
+
+def _pools(actor: Actor, wanted: DecisionFilter) -> list[str] | None:
+    """Return the visible pools that match; None: all."""
+    if may(actor, Role.VIEWER):
+        return [wanted.pool] if wanted.pool else None
+    visible = visible_pools(actor).values_list("slug", flat=True)
+    return [slug for slug in visible if wanted.pool in ("", slug)]
 
 
 def running_lines(running: Sequence[RunningRequest]) -> list[dict[str, Any]]:
     """Return the running requests as lines of the table."""
     shown = running[:SHOWN_RUNNING]
-    names = dict(
-        Engine.objects.filter(engine_id__in={item.engine_id for item in shown}).values_list("engine_id", "name")
-    )
+    engines = Engine.objects.filter(engine_id__in={item.engine_id for item in shown})
+    names = dict(engines.values_list("engine_id", "name"))
     return [_line(item, names.get(item.engine_id, item.engine_id)) for item in shown]
 
 
@@ -141,7 +146,3 @@ def _line(item: RunningRequest, engine: str) -> dict[str, Any]:
         "prompt": whole(item.prompt_tokens) if item.prompt_tokens else UNKNOWN,
         "ttft": UNKNOWN if first_s is None else duration(first_s),
     }
-
-
-def _engine_ids(name: str) -> set[str]:
-    return {name, *Engine.objects.filter(name=name).values_list("engine_id", flat=True)[:100]} if name else set()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controlplane.platform.format import duration
 from gateway.contracts.regret import SLOW_GATEWAY_S
-from gateway.contracts.stored_decision import FailedAttempt, StoredDecision
+from gateway.contracts.stored_decision import StoredDecision
 
 GATEWAY_TIME, TOKENIZER_TIME, ATTEMPT_TIME, WAIT_TIME = "gateway", "tokenizer", "attempt", "wait"
 _FAILURES = {
@@ -66,39 +66,29 @@ def seconds_of(stored: StoredDecision, kind: str) -> float:
     return sum(part.seconds for part in before_parts(stored) if part.kind == kind)
 
 
-def longest(stored: StoredDecision, kind: str) -> BeforePart | None:
-    """Return the longest part of a kind, None if there is none."""
-    return max(
-        (part for part in before_parts(stored) if part.kind == kind), key=lambda part: part.seconds, default=None
-    )
+def slowest(stored: StoredDecision, kind: str) -> BeforePart:
+    """Return the longest part of a kind; one of an unnamed engine if there is none."""
+    parts = [part for part in before_parts(stored) if part.kind == kind]
+    return max(parts, key=lambda part: part.seconds, default=BeforePart(kind, 0.0, "an engine"))
 
 
-def failure_words(attempt: FailedAttempt) -> str:
-    """Return what an engine did wrong: "e-03 could not be reached"."""
-    return f"{attempt.name or attempt.engine_id} {_FAILURES.get(attempt.cause, f'failed ({attempt.cause})')}"
-
-
-def failure_code_words(code: str) -> str:
-    """Return an error code in words, as far as it has some."""
-    return f"the engine {_FAILURES[code]}" if code in _FAILURES else code
+def failure_words(code: str) -> str:
+    """Return what failed, as the end of a sentence."""
+    return f"the engine {_FAILURES[code]}" if code in _FAILURES else f"it failed ({code})"
 
 
 def before_words(stored: StoredDecision) -> str:
-    """Return sentences about each part that took long, empty if none did."""
-    said = []
+    """Return a sentence about each part that took long, empty if none did."""
+    said = ""
     for part in before_parts(stored):
         if part.kind == ATTEMPT_TIME:
-            did = _FAILURES.get(part.cause, f"failed ({part.cause})")
-            said.append(f"An attempt on {part.engine} took {duration(part.seconds)}: it {did}. ")
-        elif part.seconds >= SLOW_GATEWAY_S and part.kind == TOKENIZER_TIME:
-            said.append(f"The tokenizer of {part.engine} took {duration(part.seconds)}. ")
-        elif part.seconds >= SLOW_GATEWAY_S and part.kind == GATEWAY_TIME:
-            said.append(f"The gateway itself took {duration(part.seconds)}. ")
-    return "".join(said)
+            said += f"An attempt on {part.engine} took {duration(part.seconds)}: {failure_words(part.cause)}. "
+        elif part.kind != WAIT_TIME and part.seconds >= SLOW_GATEWAY_S:
+            said += f"The {part.words[:1].lower()}{part.words[1:]} took {duration(part.seconds)}. "
+    return said
 
 
 def _shrunk(parts: list[BeforePart], to_s: float) -> list[BeforePart]:
     """Return the parts with `to_s` seconds in total: clocks of two records may differ by a little."""
-    total_s = sum(part.seconds for part in parts)
-    share = to_s / total_s if total_s else 0.0
-    return [BeforePart(part.kind, part.seconds * share, part.engine, part.cause) for part in parts]
+    share = to_s / (sum(part.seconds for part in parts) or 1.0)
+    return [replace(part, seconds=part.seconds * share) for part in parts]

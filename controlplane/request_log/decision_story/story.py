@@ -11,8 +11,8 @@ from controlplane.request_log.decision_story.before_words import (
     ATTEMPT_TIME,
     TOKENIZER_TIME,
     before_words,
-    failure_code_words,
-    longest,
+    failure_words,
+    slowest,
 )
 from controlplane.request_log.decision_story.certainty import beta_of, name_of, runner_up
 from controlplane.request_log.decision_story.emphasis import Words, pieces, strong
@@ -75,7 +75,7 @@ def _title(stored: StoredDecision) -> str:
         return f"{sent}; {best} was expected to be on time" if gained else sent
     sent = _sent(stored)
     if stored.outcome == "failed":
-        return f"{sent}; it failed ({failure_code_words(stored.error)})"
+        return f"{sent}; {failure_words(stored.error)}"
     if regret is None:
         return sent
     if lost := _lost_words(stored, regret):
@@ -85,14 +85,13 @@ def _title(stored: StoredDecision) -> str:
 
 def _lost_words(stored: StoredDecision, regret: Regret) -> str:
     """Return what took the largest part of the lost time, if that was before the decision."""
-    slow, failed = longest(stored, TOKENIZER_TIME), longest(stored, ATTEMPT_TIME)
-    if regret.cause == GATEWAY:
-        return f"; the gateway took {duration(regret.gateway_s)} to decide"
-    if regret.cause == TOKENIZER and slow is not None:
-        return f"; the tokenizer of {slow.engine} took {duration(slow.seconds)}"
-    if regret.cause == ATTEMPT and failed is not None:
-        return f" after an attempt on {failed.engine} took {duration(failed.seconds)}"
-    return ""
+    slow, failed = slowest(stored, TOKENIZER_TIME), slowest(stored, ATTEMPT_TIME)
+    words = {
+        GATEWAY: f"; the gateway took {duration(regret.gateway_s)} to decide",
+        TOKENIZER: f"; the tokenizer of {slow.engine} took {duration(slow.seconds)}",
+        ATTEMPT: f" after an attempt on {failed.engine} took {duration(failed.seconds)}",
+    }
+    return words.get(regret.cause, "")
 
 
 def _sent(stored: StoredDecision) -> str:
@@ -194,7 +193,7 @@ def _cached_words(stored: StoredDecision) -> str:
 
 def _end(stored: StoredDecision) -> str:
     ends = {
-        "failed": f" It failed ({failure_code_words(stored.error)}).",
+        "failed": f" Then {failure_words(stored.error)}.",
         "cancelled": " The client disconnected.",
         "client_error": f" The engine rejected it ({stored.error}).",
         UNANSWERED: " No completion report came before its reservation expired.",

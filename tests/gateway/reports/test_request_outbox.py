@@ -337,5 +337,5 @@ async def test_a_retried_request_names_its_tokenizer_its_failed_attempt_and_its_
         assert (failure.name, failure.engine_id, retried.attempts) == ("e0", "engine-0", ("engine-0", "engine-1"))
         assert 0.0 <= failure.begun_after_s <= failure.ended_after_s <= retried.decided_after_s
         assert retried.key_id == "ka"
-        faults = gateway.pool.progress.faults("engine-0").counts(None)
+        faults = gateway.pool.progress.faults("engine-0")
         assert (faults.tokenizer_late, faults.unanswered, faults.broken) == (4, 4, 0)

@@ -134,8 +134,8 @@ def test_a_failed_attempt_is_named_with_its_engine_and_its_regret_is_known() -> 
     assert record.regret is not None
     assert record.regret.attempt_s == pytest.approx(19.65)
     assert plain(story.title).endswith("after an attempt on e-03 took 19.6 s")
-    assert "An attempt on e-03 took 19.6 s: it made no progress." in plain(text_of(story.happened))
-    assert story.to_do.startswith("e-03 failed before this attempt")
+    assert "An attempt on e-03 took 19.6 s: the engine made no progress." in plain(text_of(story.happened))
+    assert story.to_do.startswith("An earlier attempt failed on e-03, not the choice.")
     older = judged(**again)
     assert older.regret is None
     assert "No other choice" not in story_of(older).to_do
@@ -173,7 +173,7 @@ def test_rejection_is_shown_with_its_prediction() -> None:
 @pytest.mark.parametrize(
     ("fields", "verdict", "ending"),
     [
-        ({"outcome": "failed", "error": "broken_stream"}, "Failed", "It failed (the engine broke off its answer)."),
+        ({"outcome": "failed", "error": "broken_stream"}, "Failed", "Then the engine broke off its answer."),
         ({"outcome": "cancelled"}, "Client disconnected", "The client disconnected."),
         (
             {"outcome": "unanswered"},
