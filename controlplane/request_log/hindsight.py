@@ -6,13 +6,8 @@ from collections import OrderedDict, deque
 
 import msgspec
 
-from controlplane.request_log.decision_story.before_words import (
-    ATTEMPT_TIME,
-    GATEWAY_TIME,
-    TOKENIZER_TIME,
-    seconds_of,
-)
-from gateway.contracts.regret import Course, Regret, RegretOption, regret, rejection_regret
+from controlplane.request_log.decision_story.before_words import seconds_of
+from gateway.contracts.regret import ATTEMPT, GATEWAY, TOKENIZER, Course, Regret, RegretOption, regret, rejection_regret
 from gateway.contracts.stored_decision import RUNNING, StoredDecision
 from routing.cost.cost_model import PrefillCost
 from routing.values import reasons
@@ -80,9 +75,9 @@ class Hindsight:
             hit_tokens,
             before_s,
             stored.may_defer and decision.reason != reasons.MIGRATED,
-            seconds_of(stored, GATEWAY_TIME),
-            seconds_of(stored, TOKENIZER_TIME),
-            seconds_of(stored, ATTEMPT_TIME),
+            seconds_of(stored, GATEWAY),
+            seconds_of(stored, TOKENIZER),
+            seconds_of(stored, ATTEMPT),
             stored.overtaken_s,
             stored.known[0].report_age_s if stored.known else None,
         )

@@ -7,19 +7,12 @@ from typing import Any
 from controlplane.platform.format import duration, plain, whole
 from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.decision_story.advisory_words import advisory_fact
-from controlplane.request_log.decision_story.before_words import (
-    ATTEMPT_TIME,
-    GATEWAY_TIME,
-    TOKENIZER_TIME,
-    WAIT_TIME,
-    before_parts,
-    failure_words,
-)
+from controlplane.request_log.decision_story.before_words import WAIT, before_parts, failure_words
 from controlplane.request_log.decision_story.certainty import Firmness, beta_of, fixed_s, name_of
 from controlplane.request_log.decision_story.load_words import load_fact, own_load
 from controlplane.request_log.decision_story.service_words import service_facts
 from controlplane.request_log.hindsight import prefill_s
-from gateway.contracts.regret import SLOW_GATEWAY_S
+from gateway.contracts.regret import ATTEMPT, GATEWAY, SLOW_GATEWAY_S, TOKENIZER
 from gateway.contracts.stored_decision import DOOR_NAMES, StoredDecision
 from routing.values import reasons
 from routing.values.decision import ALONE, Candidate
@@ -31,7 +24,7 @@ _SLO_WITHIN = 2.5
 """The objective is drawn only up to this multiple of the time to first token."""
 NOTABLE_QUEUE_S, NOTABLE_QUEUE = 0.1, 0.2
 """Seconds, and share of an engine's time, from which time above the modeled prefill counts as its queue."""
-_BEFORE_TERMS = {GATEWAY_TIME: "before", TOKENIZER_TIME: "tokenizer", ATTEMPT_TIME: "attempt", WAIT_TIME: "before"}
+_BEFORE_TERMS = {GATEWAY: "before", TOKENIZER: "tokenizer", ATTEMPT: "attempt", WAIT: "before"}
 _NAMES_APART = 9.0
 """Minimum distance between adjacent names, in percent of the height."""
 

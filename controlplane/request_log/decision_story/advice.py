@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controlplane.platform.format import duration, plain
-from controlplane.request_log.decision_story.before_words import ATTEMPT_TIME, TOKENIZER_TIME, slowest
+from controlplane.request_log.decision_story.before_words import slowest
 from controlplane.request_log.decision_story.certainty import firmness, name_of
 from gateway.contracts.regret import (
     ADMISSION,
@@ -66,13 +66,13 @@ def _by_part(stored: StoredDecision, cause: str) -> str:
     if cause == GATEWAY:
         return "The gateway was slow, not an engine. Check headway_loop_lag_seconds, and give the gateway its own core."
     if cause == TOKENIZER:
-        name = slowest(stored, TOKENIZER_TIME).engine
+        name = slowest(stored, TOKENIZER).engine
         return (
             f"The prompt waited for the tokenizer of {name}, not for the gateway. Check {name} on the Fleet page, and "
             "quarantine it if it stays slow."
         )
     if cause == ATTEMPT:
-        name = slowest(stored, ATTEMPT_TIME).engine
+        name = slowest(stored, ATTEMPT).engine
         return f"An earlier attempt failed on {name}, not the choice. Check its state on the Fleet page and its log."
     return ""
 

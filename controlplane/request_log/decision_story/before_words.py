@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from controlplane.platform.format import duration
-from gateway.contracts.regret import SLOW_GATEWAY_S
+from gateway.contracts.regret import ATTEMPT, GATEWAY, SLOW_GATEWAY_S, TOKENIZER
 from gateway.contracts.stored_decision import StoredDecision
 
-GATEWAY_TIME, TOKENIZER_TIME, ATTEMPT_TIME, WAIT_TIME = "gateway", "tokenizer", "attempt", "wait"
+WAIT = "wait"
+"""Kind of the time between the question to the router and its choice; the other kinds are causes of regret."""
 _FAILURES = {
     "connect": "could not be reached",
     "timeout": "did not answer in time",
@@ -34,28 +35,28 @@ class BeforePart:
     @property
     def words(self) -> str:
         """Return whose time it was, as a label."""
-        if self.kind == TOKENIZER_TIME:
+        if self.kind == TOKENIZER:
             return f"Tokenizer of {self.engine}"
-        if self.kind == ATTEMPT_TIME:
+        if self.kind == ATTEMPT:
             return f"Attempt on {self.engine}"
-        return "Gateway" if self.kind == GATEWAY_TIME else "Until an engine was chosen"
+        return "Gateway" if self.kind == GATEWAY else "Until an engine was chosen"
 
 
 def before_parts(stored: StoredDecision) -> list[BeforePart]:
     """Return the parts of `decided_after_s`, in order; they add up to it."""
     left_s = stored.decided_after_s
     asked_s = min(left_s, stored.asked_after_s)
-    waits = [BeforePart(TOKENIZER_TIME, item.seconds, item.name or item.engine_id) for item in stored.tokenizers]
+    waits = [BeforePart(TOKENIZER, item.seconds, item.name or item.engine_id) for item in stored.tokenizers]
     failed = [
-        BeforePart(ATTEMPT_TIME, item.ended_after_s - item.begun_after_s, item.name or item.engine_id, item.cause)
+        BeforePart(ATTEMPT, item.ended_after_s - item.begun_after_s, item.name or item.engine_id, item.cause)
         for item in stored.failures
     ]
     waited_s = min(asked_s, sum(part.seconds for part in waits))
     tried_s = min(left_s - asked_s, sum(part.seconds for part in failed))
     parts = [
-        BeforePart(GATEWAY_TIME, asked_s - waited_s),
+        BeforePart(GATEWAY, asked_s - waited_s),
         *_shrunk(waits, waited_s),
-        BeforePart(WAIT_TIME, left_s - asked_s - tried_s),
+        BeforePart(WAIT, left_s - asked_s - tried_s),
         *_shrunk(failed, tried_s),
     ]
     return [part for part in parts if part.seconds > 0.0]
@@ -81,9 +82,9 @@ def before_words(stored: StoredDecision) -> str:
     """Return a sentence about each part that took long, empty if none did."""
     said = ""
     for part in before_parts(stored):
-        if part.kind == ATTEMPT_TIME:
+        if part.kind == ATTEMPT:
             said += f"An attempt on {part.engine} took {duration(part.seconds)}: {failure_words(part.cause)}. "
-        elif part.kind != WAIT_TIME and part.seconds >= SLOW_GATEWAY_S:
+        elif part.kind != WAIT and part.seconds >= SLOW_GATEWAY_S:
             said += f"The {part.words[:1].lower()}{part.words[1:]} took {duration(part.seconds)}. "
     return said
 

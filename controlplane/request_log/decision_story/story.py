@@ -7,13 +7,7 @@ from dataclasses import dataclass
 from controlplane.platform.format import duration, plain, whole
 from controlplane.request_log.decision_story.advice import advice
 from controlplane.request_log.decision_story.advisory_words import what_was_announced
-from controlplane.request_log.decision_story.before_words import (
-    ATTEMPT_TIME,
-    TOKENIZER_TIME,
-    before_words,
-    failure_words,
-    slowest,
-)
+from controlplane.request_log.decision_story.before_words import before_words, failure_words, slowest
 from controlplane.request_log.decision_story.certainty import beta_of, name_of, runner_up
 from controlplane.request_log.decision_story.emphasis import Words, pieces, strong
 from controlplane.request_log.decision_story.load_words import held_below, held_on_node, what_was_loaded
@@ -85,7 +79,7 @@ def _title(stored: StoredDecision) -> str:
 
 def _lost_words(stored: StoredDecision, regret: Regret) -> str:
     """Return what took the largest part of the lost time, if that was before the decision."""
-    slow, failed = slowest(stored, TOKENIZER_TIME), slowest(stored, ATTEMPT_TIME)
+    slow, failed = slowest(stored, TOKENIZER), slowest(stored, ATTEMPT)
     words = {
         GATEWAY: f"; the gateway took {duration(regret.gateway_s)} to decide",
         TOKENIZER: f"; the tokenizer of {slow.engine} took {duration(slow.seconds)}",
