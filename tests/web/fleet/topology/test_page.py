@@ -118,7 +118,7 @@ def test_engines_are_listed_under_their_pool_and_region(operator: Client, pool: 
     assert "blocks of 512 · policy v7" in text
 
 
-def test_figures_of_engines_without_reports_look_old(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+def test_figures_of_engines_without_reports_are_shown_as_old(operator: Client, pool: Pool, feed: FleetFeed) -> None:
     engines = make_engines(pool, 2)
     show(feed, sample_of(engines, e_0002={"report_age_s": 17.2}))
     text = page(operator)
