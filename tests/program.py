@@ -148,7 +148,8 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """The program on a free port with its own state directory; ends with the module, or with the last of SHARING."""
 
     def start() -> AbstractContextManager[Program]:
-        return running_program(tmp_path_factory.mktemp("program") / "var")
+        # Traffic enough for a live page: at full speed it takes half a core for as long as the tests run.
+        return running_program(tmp_path_factory.mktemp("program") / "var", "--speed", "0.25")
 
     if file_of(request.node) in SHARING:
         yield shared_program.get(start)

@@ -43,7 +43,7 @@ def cast(browser: Browser, program: Program, trouble: list[str]) -> Iterator[Cas
     ):
         context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme=theme)  # type: ignore[arg-type]
         pages.append(watched_page(context, trouble))
-        sign_in(pages[-1], f"{program.url}/login?next=/", name, password)
+        sign_in(pages[-1], f"{program.url}/", name, password)
         pages[-1].wait_for_selector("hw-heat[data-painted]")
     yield Cast(program, *pages)
     for page in pages:

@@ -26,7 +26,7 @@ def admin(browser: Browser, program: Program, trouble: list[str]) -> Iterator[Pa
     """Open the policy editor of the demo pool, with its script running."""
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme="dark")
     page = watched_page(context, trouble)
-    fill_login(page, f"{program.url}/login?next=/policies/default", "admin", program.secrets["admin_password"])
+    fill_login(page, f"{program.url}/policies/default", "admin", program.secrets["admin_password"])
     expect(page.locator("#form-views")).to_be_visible()
     yield page
     context.close()
