@@ -25,10 +25,8 @@ CALLS = {"eval", "exec", "compile", "__import__"}
 ATTRIBUTES = {("yaml", "load"), ("yaml", "unsafe_load"), ("yaml", "full_load"), ("os", "system"), ("os", "popen")}
 
 
-SUSPECT = re.compile(
-    rf"\b({'|'.join(MODULES - {'code'})}|import code|from code|{'|'.join(CALLS)}|yaml|system|popen|shell|allow_pickle)\b"
-    "|_pyobj"
-)
+WORDS = {*(MODULES - {"code"}), "import code", "from code", *CALLS, "yaml", "system", "popen", "shell", "allow_pickle"}
+SUSPECT = re.compile(rf"\b({'|'.join(sorted(WORDS))})\b|_pyobj")
 """Words of which each offence has one: to parse all files takes much longer than to search them."""
 
 

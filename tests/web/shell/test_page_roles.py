@@ -13,13 +13,13 @@ from controlplane.request_log.models.recording import Recording
 from controlplane.trials.models.canary import Canary
 from controlplane.trials.models.shadow import Shadow
 from controlplane.trials.models.whatif import WhatIf
-from gateway.bus.bus import Bus
 from tests.controlplane.conftest import bus
+from tests.controlplane.platform.api.conftest import shared_world, world
 from tests.controlplane.platform.api.test_role_matrix import dump
-from tests.controlplane.platform.api.world import World, make_world
+from tests.controlplane.platform.api.world import World
 from web.urls import urlpatterns
 
-__all__ = ["bus"]
+__all__ = ["bus", "shared_world", "world"]
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("feed")]
 
@@ -53,12 +53,6 @@ EVERYTHING = {
     "job": "scaling",
     "advice": "+mixed",
 }
-
-
-@pytest.fixture
-def world(db: None, bus: Bus) -> World:
-    """Return two pools, people of every role, and keys."""
-    return make_world()
 
 
 def patterns() -> list[URLPattern]:
