@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.test import Client
@@ -50,7 +51,7 @@ TRAFFIC = rows(60, pool="pool-a")
 
 @dataclass
 class World:
-    """The objects of the world. `texts` holds the keys in clear text, by name."""
+    """The objects of the world. `texts` holds the keys in clear text, and `sessions` those of people, by name."""
 
     region: Region
     pools: dict[str, Pool]
@@ -61,6 +62,14 @@ class World:
     keys: dict[str, ApiKey] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     people: dict[str, User] = field(default_factory=dict)
+    sessions: dict[str, str] = field(default_factory=dict)
+
+    def sign_in(self, client: Client, name: str) -> None:
+        """Sign a person in: in the session of an earlier client if there is one, which costs no query."""
+        if name not in self.sessions:
+            client.force_login(self.people[name])
+            self.sessions[name] = client.cookies[settings.SESSION_COOKIE_NAME].value
+        client.cookies[settings.SESSION_COOKIE_NAME] = self.sessions[name]
 
 
 def make_world() -> World:
@@ -184,7 +193,7 @@ class Api:
         self.client = Client()
         self.headers: dict[str, str] = {}
         if name in world.people:
-            self.client.force_login(world.people[name])
+            world.sign_in(self.client, name)
         elif name is not None:
             self.headers["Authorization"] = f"Bearer {world.texts[name]}"
 
