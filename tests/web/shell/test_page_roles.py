@@ -21,7 +21,7 @@ from web.urls import urlpatterns
 
 __all__ = ["bus", "shared_world", "world"]
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("feed")]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("feed"), pytest.mark.long]
 
 ONES_OWN = {"login", "logout", "access-own-password", "access-end-others", "access-session-end"}
 """What everybody may do to themselves."""

@@ -23,7 +23,7 @@ from controlplane.trials.models.whatif import WhatIf
 from tests.controlplane.platform.api.request_examples import CHANGES, RECORDING, SAFE, Example
 from tests.controlplane.platform.api.world import Api, World
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.long]
 
 VIEWS = {pattern.callback.view_class.__name__: pattern.callback.view_class for pattern in urlpatterns}
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
