@@ -81,17 +81,6 @@ def test_every_registered_rule_can_be_chosen_and_shows_its_text_and_parameters(a
     assert trouble == []
 
 
-def test_incompatible_rules_are_rejected_at_their_field(admin: Page) -> None:
-    admin.select_option('[name="order.name"]', "late_binding")
-    admin.click("#validate")
-    expect(admin.locator("#error-summary li")).to_have_count(1)
-    expect(admin.locator("#field-placement-name-error")).to_contain_text("binds them first; use 'central'")
-    admin.select_option('[name="placement.name"]', "central")
-    admin.click("#validate")
-    expect(admin.locator("#check-verdict")).to_contain_text("Valid.")
-    admin.click("#discard")
-
-
 @pytest.mark.thorough
 def test_published_placement_order_and_admission_take_effect_and_are_shown(
     admin: Page, program: Program, trouble: list[str]

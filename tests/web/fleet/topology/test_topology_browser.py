@@ -99,13 +99,6 @@ def test_engine_is_registered_fixed_served_drained_and_deleted(
     assert trouble == []
 
 
-def test_engine_with_work_is_not_deleted(page: Page) -> None:
-    page.click("tr[data-engine] >> text=e-02")
-    page.click(".engine-verbs >> text=Delete")
-    expect(page.locator(".confirm")).to_contain_text("e-02 is serving. Drain it first")
-    expect(page.locator("#typed")).to_have_count(0)
-
-
 def test_values_stay_live_and_drawers_open_without_a_page_load(page: Page, trouble: list[str]) -> None:
     page.evaluate("window.stayed = true")
     ages = page.locator('tr[data-engine] [data-cell="age"]')
