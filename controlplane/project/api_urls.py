@@ -87,6 +87,8 @@ urlpatterns = [
     path("v1/tenants/<slug:slug>", tenants.OneTenant.as_view()),
     path("v1/keys", api_keys.ApiKeys.as_view()),
     path("v1/keys/<plain_id:key_id>", api_keys.OneApiKey.as_view()),
+    path("v1/keys/<plain_id:key_id>/rotate", api_keys.ApiKeyRotation.as_view()),
+    path("v1/keys/<plain_id:key_id>/end_previous", api_keys.ApiKeyPreviousEnd.as_view()),
     path("v1/keys/<plain_id:key_id>/revoke", api_keys.ApiKeyRevocation.as_view()),
     path("v1/policies", policies.Policies.as_view()),
     path("v1/policies/schema", policies.PolicySchema.as_view()),

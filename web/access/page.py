@@ -30,6 +30,7 @@ SAID = {
         "Key revoked. Requests with it get 401 within 5 s. The database is not writable: Headway stores the revocation "
         "and its audit event when it is writable again."
     ),
+    "previous-ended": "Previous secret ended. Requests with it get 401 within 5 s.",
     "person-created": "The person can sign in.",
     "person-without-pool": "The person can sign in, but has no role yet: no pool was chosen. Grant a role below.",
     "role-granted": "Role granted, effective with the next request.",

@@ -17,6 +17,7 @@ import aiohttp
 import msgspec
 from msgspec import Meta
 
+from gateway.base.engine_api_keys import REJECTED_KEY
 from gateway.pools.engines.engine_metrics import (
     MAX_BYTES,
     MAX_COUNT,
@@ -46,6 +47,9 @@ _CHUNK_BYTES = 64 << 10
 _LARGE_BODY = 1 << 20
 _NO_SUCH_PATH = (403, 404, 405)
 _TEXT_TYPES = ("text/plain", "application/openmetrics-text")
+
+_OWN: Mapping[str, str] = {}
+"""No other credentials than the adapter's own."""
 
 Wanted = TypeVar("Wanted")
 
@@ -125,7 +129,8 @@ class VllmAdapter:
     """HTTP calls to one engine, or to one of its data-parallel ranks.
 
     `session` is shared and must not decompress responses. `plain`: reads use a cheap connection reserved for them, one
-    at a time, as a prober needs; `close` closes it. Mutable: which paths the engine lacks, and the timeout of reads.
+    at a time, as a prober needs; `close` closes it. Mutable: the key, which paths the engine lacks, and the timeout of
+    reads.
     """
 
     def __init__(
@@ -144,15 +149,48 @@ class VllmAdapter:
         self._served_model = served_model
         # Limits count received bytes; a compressed answer could be far longer.
         self._headers = {"Accept-Encoding": "identity"}
-        if bearer:
-            self._headers["Authorization"] = f"Bearer {bearer}"
         self._headers.update(rank_header(rank))
+        self.bearer = ""
         self._rank = rank
         self._patience = Patience(timeout_s)
         self._load_path_missing = rank is not None  # it sums all ranks
         self._loads_path_missing = False
         self._pause_path_missing = False
         self._plain = ProbeClient(self.url, self._headers) if plain and ProbeClient.speaks(url) else None
+        self._use_key(bearer)
+
+    async def renew_key(self, newest: str) -> bool:
+        """Send this key from now on if the engine accepts it. Return False if the key in use stays.
+
+        So an engine gets its previous key for as long as it rejects the new one.
+        """
+        if not newest or newest == self.bearer:
+            return False
+        try:
+            await self._request(
+                "GET",
+                "/v1/models",
+                "models",
+                limit=MAX_INFO_BYTES,
+                timeout_s=self._patience.seconds,
+                credentials={"Authorization": f"Bearer {newest}"},
+            )
+        except EngineUnreachableError:
+            return False
+        except EngineAnswerError as error:
+            if error.status in REJECTED_KEY:
+                return False
+        self._use_key(newest)
+        return True
+
+    def _use_key(self, bearer: str) -> None:
+        if not bearer:
+            return
+        self.bearer = bearer
+        self._headers["Authorization"] = f"Bearer {bearer}"
+        if self._plain is not None:
+            self._plain.close()
+            self._plain = ProbeClient(self.url, self._headers)
 
     def close(self) -> None:
         """Close the connection for plain reads, if it is open."""
@@ -360,8 +398,10 @@ class VllmAdapter:
         timeout_s: float,
         types: tuple[str, ...] = (),
         body: bytes | None = None,
+        credentials: Mapping[str, str] = _OWN,
     ) -> bytes:
-        headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
+        content_type = {} if body is None else {"Content-Type": "application/json"}
+        headers = {**self._headers, **content_type, **credentials}
         try:
             async with self._session.request(
                 method,
