@@ -17,7 +17,19 @@ from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
 
 ONES_OWN = frozenset(
-    {"login", "logout", "access", "access-you", "access-own-password", "access-end-others", "access-session-end"}
+    {
+        *(
+            "login",
+            "login-second",
+            "login-provider",
+            "login-provider-callback",
+            "login-passkey-options",
+            "login-passkey",
+        ),
+        *("logout", "access", "access-you", "access-own-password", "access-end-others", "access-session-end"),
+        *("access-own-app", "access-own-codes", "access-own-factor-remove", "access-own-passkey-options"),
+        "access-own-passkey",
+    }
 )
 """Names of the URLs that everyone can open: the login, the own account, and its sessions."""
 MAX_NAMED = 5
