@@ -5,10 +5,9 @@ from __future__ import annotations
 from django.urls import path
 from django.views.decorators.cache import never_cache
 
-from controlplane.access.resources import GROUP_GRANTS, KEYS, TENANTS
+from controlplane.access.resources import KEYS, TENANTS
 from controlplane.fleet.resources import ENGINES, POOLS, SERVICES
 from web.access import factors as access_factors
-from web.access import groups as access_groups
 from web.access import keys as access_keys
 from web.access import people as access_people
 from web.access import provider
@@ -143,13 +142,10 @@ urlpatterns = [
     path("access/tenants.csv", admins_only(csv_download(TENANTS)), name="tenants-csv"),
     path("access/tenants/<slug:slug>", access_tenants.rename_tenant, name="access-tenant-change"),
     path("access/tenants/<slug:slug>/delete", access_tenants.remove_tenant, name="access-tenant-delete"),
-    path("access/groups", access_groups.groups, name="access-groups"),
-    path("access/groups.csv", admins_only(csv_download(GROUP_GRANTS)), name="group-grants-csv"),
     path("access/secrets", access_secrets.secrets, name="access-secrets"),
     path("access/you", access_you.you, name="access-you"),
     path("access/you/password", access_you.change_own_password, name="access-own-password"),
     path("access/you/app", access_factors.app, name="access-own-app"),
-    path("access/you/codes", access_factors.recovery_codes, name="access-own-codes"),
     path("access/you/factors/<int:number>/remove", access_factors.remove, name="access-own-factor-remove"),
     path("access/you/passkeys/options", access_factors.passkey_options, name="access-own-passkey-options"),
     path("access/you/passkeys", access_factors.add_passkey, name="access-own-passkey"),

@@ -32,7 +32,6 @@ GROUPS = {
     "Connect": {
         "connect": "connect running vLLM or SGLang engines",
         "create_api_key": "create an API key and print it once",
-        "rotate_api_key": "give an API key a new secret and print it once",
         "revoke_key": "revoke an API key at all gateways without the database",
         "observe": "report another router's access log to an observe-only pool",
     },

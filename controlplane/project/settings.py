@@ -108,7 +108,6 @@ MIDDLEWARE = [
     "allauth.account.middleware.AccountMiddleware",
     "web.access.session_record.note_sessions",
     "web.shell.no_role.NoRoleMiddleware",
-    "web.access.sign_in_steps.SecondFactorMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "web.shell.error_pages.show_wrong_methods",
 ]
@@ -257,9 +256,8 @@ if OIDC_ISSUER and not (OIDC_ISSUER.startswith("https://") or is_loopback(urlspl
     raise ImproperlyConfigured("HEADWAY_OIDC_ISSUER must begin with https://; http is allowed only for this machine.")
 if len({bool(value) for value in (OIDC_ISSUER, OIDC_CLIENT_ID, OIDC_CLIENT_SECRET)}) > 1:
     raise ImproperlyConfigured("Set all of HEADWAY_OIDC_ISSUER, HEADWAY_OIDC_CLIENT_ID, HEADWAY_OIDC_CLIENT_SECRET.")
-SECOND_FACTOR_FOR_ADMINS = env.flag("HEADWAY_SECOND_FACTOR_FOR_ADMINS", default=False)
 SOCIALACCOUNT_ADAPTER = "web.access.provider.ProviderApps"
-MFA_ADAPTER = "controlplane.access.second_factors.FactorAdapter"
+MFA_ADAPTER, MFA_TOTP_ISSUER = "controlplane.access.second_factors.FactorAdapter", "Headway"
 # A code of the previous or next half minute is accepted, for clocks that differ a little.
 MFA_TOTP_TOLERANCE = 1
 LOGIN_REDIRECT_URL = "/"

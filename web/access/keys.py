@@ -40,7 +40,6 @@ from web.shell.resource_form import typed_values
 
 ADDRESS = "/access/keys"
 SOON = timedelta(days=7)
-OVERLAPS_H = (0, 1, OVERLAP_H, 168, 720)
 _FORM_MEMORY_S = 3600
 _SAID = {Revoked.STORED: "key-revoked", Revoked.BEFORE: "nothing", Revoked.ON_BUS: "key-revoked-on-bus"}
 
@@ -185,14 +184,8 @@ def _page(
         form_id=get_random_string(24),
         revoking=opened is not None and "revoke" in request.GET,
         rotating=opened is not None and "rotate" in request.GET,
-        overlaps=[{"hours": hours, "words": _words(hours), "chosen": hours == OVERLAP_H} for hours in OVERLAPS_H],
+        overlap_h=OVERLAP_H,
     )
-
-
-def _words(hours: int) -> str:
-    if not hours:
-        return "not at all"
-    return f"for {count(hours, 'hour')}" if hours <= OVERLAP_H else f"for {count(hours // 24, 'day')}"
 
 
 def row(key: ApiKey, now: datetime) -> dict[str, Any]:

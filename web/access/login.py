@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from allauth.mfa.webauthn.internal.auth import begin_authentication
 from django.conf import settings
 from django.contrib.auth import authenticate, logout
 from django.contrib.auth.decorators import login_not_required
@@ -14,13 +15,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
-from controlplane.access.second_factors import (
-    begin_passkey_sign_in,
-    check_code,
-    has_second_factor,
-    passkeys_missing,
-    person_with_passkey,
-)
+from controlplane.access.second_factors import check_code, has_second_factor, passkeys_missing, person_with_passkey
 from controlplane.platform.actor import CONSOLE, person
 from web.access.login_throttle import LoginThrottle, hashing
 from web.access.sign_in_steps import PASSWORD, begin_second_step, enter, pending_person, safe_next
@@ -103,7 +98,7 @@ def passkey_options(request: HttpRequest) -> HttpResponse:
     """Return a challenge for the browser's passkeys as JSON."""
     if LoginThrottle().attempt_without_name(client_address(request)):
         return JsonResponse({"error": "Too many attempts. Wait half a minute."}, status=429)
-    return JsonResponse(begin_passkey_sign_in())
+    return JsonResponse(begin_authentication(None))
 
 
 @login_not_required

@@ -18,7 +18,6 @@ PAGE_ROWS = 50
 TABS = (
     ("keys", "API keys", "/access/keys"),
     ("people", "People", "/access/people"),
-    ("groups", "Groups", "/access/groups"),
     ("sessions", "Sessions", "/access/sessions"),
     ("tenants", "Tenants", "/access/tenants"),
     ("secrets", "Secrets", "/access/secrets"),
@@ -43,13 +42,10 @@ SAID = {
     "tenant-created": "Tenant added.",
     "tenant-changed": "Tenant changed.",
     "tenant-deleted": "Tenant deleted.",
-    "group-role-stored": "Role stored; everyone in the group has it now.",
-    "group-role-deleted": "Role deleted; no one in the group has it any more.",
     "passkey-added": "Passkey added. Use it at your next sign-in.",
     "factor-removed": "Second factor removed.",
     "factors-reset": "Second factors removed. The person signs in with the password alone.",
     "sign-in-again": "For this change, sign out and in again: your sign-in is older than 15 minutes.",
-    "second-factor-required": "Admins need a second factor here. Add an authenticator app or a passkey.",
     "nothing": "No changes.",
 }
 """Message shown after each change, by the code in the URL."""

@@ -182,7 +182,7 @@ def _row(user: Any, now: datetime) -> dict[str, Any]:
     grants = sorted(user.role_grants.all(), key=lambda grant: (grant.pool is not None, str(grant.pool)))
     words = [f"{grant.role} in {grant.pool.slug}" if grant.pool else f"{grant.role} everywhere" for grant in grants]
     account = next(iter(user.socialaccount_set.all()), None)
-    factors = [TITLES[factor.type].lower() for factor in user.authenticator_set.all() if factor.type != CODES]
+    factors = [TITLES[factor.type] for factor in user.authenticator_set.all() if factor.type != CODES]
     if user.is_superuser:
         words = ["admin everywhere (superuser)"]
     can_sign_in = user.has_usable_password() or account is not None

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import login
 from django.contrib.auth.models import User
-from django.db import transaction
-from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import redirect
+from django.http import HttpRequest
 from django.utils.crypto import constant_time_compare
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from controlplane.access.people import KIND
-from controlplane.access.second_factors import has_second_factor
 from controlplane.platform import audit
 from controlplane.platform.actor import CONSOLE, person
 from controlplane.platform.outage.unwritable import database_writes
 from controlplane.platform.request_actor import request_id_of
-from controlplane.platform.role import Role
-from controlplane.platform.roles import role_in
 from web.access.session_record import METHOD
 from web.shell.client_address import client_address
-from web.shell.no_role import ONES_OWN
 
 PASSWORD, PROVIDER = "password", "provider"
 STEP_S = 300
@@ -35,7 +27,6 @@ PROVIDER_SESSION_S = 12 * 3600
 SIGNED_IN_AT = "signed_in_at"
 """Name in the session of the Unix seconds of the sign-in."""
 _PENDING = "second_step"
-_BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
 def safe_next(request: HttpRequest, wanted: str) -> str:
@@ -50,14 +41,13 @@ def safe_next(request: HttpRequest, wanted: str) -> str:
 def enter(request: HttpRequest, user: User, method: str) -> None:
     """Sign the person in. Nothing of the browser's earlier session remains, its key least of all."""
     request.session.flush()
-    request.session[METHOD] = method
-    request.session[SIGNED_IN_AT] = time.time()
+    request.session.update({METHOD: method, SIGNED_IN_AT: time.time()})
     if method == PROVIDER:
         request.session.set_expiry(PROVIDER_SESSION_S)
-    login(request, user, backend=_BACKEND)
+    login(request, user, backend="django.contrib.auth.backends.ModelBackend")
     if settings.OIDC_ISSUER and method != PROVIDER:
         # With a provider, passwords and passkeys are for emergencies.
-        with database_writes().attempted(), transaction.atomic():
+        with database_writes().attempted():
             actor = person(user, via=CONSOLE, request_id=request_id_of(request))
             after = {"method": method, "address": client_address(request)}
             audit.record(actor, "person.sign_in_locally", KIND, user.username, after=after)
@@ -66,50 +56,14 @@ def enter(request: HttpRequest, user: User, method: str) -> None:
 def begin_second_step(request: HttpRequest, user: User, target: str) -> None:
     """Remember that the person's password was right, in a session without a signed-in person."""
     request.session.flush()
-    request.session[_PENDING] = {
-        "user": user.pk,
-        "digest": user.get_session_auth_hash(),
-        "next": target,
-        "until": time.time() + STEP_S,
-    }
+    request.session[_PENDING] = user.pk, user.get_session_auth_hash(), target, time.time() + STEP_S
 
 
 def pending_person(request: HttpRequest) -> tuple[User, str] | None:
     """Return the person whose second factor is awaited, and the page that they want; None if none is or it is late."""
-    pending: dict[str, Any] | None = request.session.get(_PENDING)
-    if not pending or pending["until"] < time.time():
-        return None
-    user = User.objects.filter(pk=pending["user"], is_active=True).first()
+    number, digest, target, until_s = request.session.get(_PENDING, (None, "", "", 0))
+    user = User.objects.filter(pk=number, is_active=True).first() if time.time() < until_s else None
     # A new password in the meantime ends this sign-in.
-    if user is None or not constant_time_compare(user.get_session_auth_hash(), pending["digest"]):
+    if user is None or not constant_time_compare(user.get_session_auth_hash(), digest):
         return None
-    return user, pending["next"]
-
-
-class SecondFactorMiddleware:
-    """Sends admins without a required second factor to their account, and rejects their calls of the API."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self._get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Pass the request on; `process_view` decides after the URL is resolved."""
-        return self._get_response(request)
-
-    def process_view(self, request: HttpRequest, _view: Any, _args: Any, _kwargs: Any) -> HttpResponse | None:
-        """Reject the request unless the page is the person's own or they have what is required."""
-        match = request.resolver_match
-        if not settings.SECOND_FACTOR_FOR_ADMINS or match is None or match.url_name in ONES_OWN:
-            return None
-        if not _lacks_second_factor(request):
-            return None
-        if match.route.startswith("api/"):
-            return JsonResponse({"title": "Admins need a second factor here; add one under Access, You."}, status=403)
-        return redirect("/access/you?said=second-factor-required")
-
-
-def _lacks_second_factor(request: HttpRequest) -> bool:
-    user = request.user
-    if not isinstance(user, User) or request.session.get(METHOD) == PROVIDER:
-        return False
-    return role_in(user) == Role.ADMIN and not has_second_factor(user)
+    return user, target

@@ -95,7 +95,7 @@ def _page(request: HttpRequest, *, problems: Sequence[FieldProblem] = (), status
         grants=RoleGrant.objects.filter(user=request.user.pk).select_related("pool"),
         rows=[session_row(session, now, request) for session in own],
         part="account",
-        **shown_factors(cast("User", request.user), request),
+        **shown_factors(request),
         fields=filled(_FIELDS, {}, problems),
         problem=general_problem(_FIELDS, problems),
     )

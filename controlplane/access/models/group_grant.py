@@ -41,13 +41,7 @@ class GroupGrant(models.Model):
 
     class Meta:
         ordering = ("group", "pool")
-        constraints = (
-            models.UniqueConstraint(fields=("group", "pool"), name="group_role_once_per_pool"),
-            models.CheckConstraint(condition=models.Q(role__in=Role.values), name="group_role_known"),
-            models.CheckConstraint(
-                condition=~models.Q(role=Role.ADMIN) | models.Q(pool=ALL_POOLS), name="group_admin_is_everywhere"
-            ),
-        )
+        constraints = (models.UniqueConstraint(fields=("group", "pool"), name="group_role_once_per_pool"),)
 
     @override
     def __str__(self) -> str:

@@ -14,7 +14,7 @@ from controlplane.platform.models.tenant import Tenant
 from tests.web.role_clients import client_of, make_person
 
 PROGRAM = program("test")
-ADMIN_PAGES = ("/access/keys", "/access/people", "/access/groups", "/access/sessions", "/access/tenants", "/access/secrets")
+ADMIN_PAGES = ("/access/keys", "/access/people", "/access/sessions", "/access/tenants", "/access/secrets")
 CANARY = "canary-pass-9f31"
 
 

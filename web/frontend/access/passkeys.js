@@ -2,43 +2,6 @@
 
 import { find } from '../shell/element.js';
 
-/** @param {string} text base64url */
-const bytes = (text) =>
-  Uint8Array.from(atob(text.replaceAll('-', '+').replaceAll('_', '/')), (letter) => letter.charCodeAt(0));
-
-/** @param {ArrayBuffer} buffer */
-const base64url = (buffer) =>
-  btoa(String.fromCharCode(...new Uint8Array(buffer)))
-    .replaceAll('+', '-')
-    .replaceAll('/', '_')
-    .replaceAll('=', '');
-
-/** @param {{ id: string }[]} list */
-const known = (list) => (list ?? []).map((item) => ({ ...item, id: bytes(item.id) }));
-
-/** @param {any} options of the server, in JSON */
-function readable({ publicKey: given }) {
-  const publicKey = { ...given, challenge: bytes(given.challenge) };
-  if (given.user) publicKey.user = { ...given.user, id: bytes(given.user.id) };
-  publicKey.excludeCredentials = known(given.excludeCredentials);
-  publicKey.allowCredentials = known(given.allowCredentials);
-  return { publicKey };
-}
-
-/** @param {any} credential of the browser */
-function sendable(credential) {
-  const { response } = credential;
-  const names = ['clientDataJSON', 'attestationObject', 'authenticatorData', 'signature', 'userHandle'];
-  const texts = names.filter((name) => response[name]).map((name) => [name, base64url(response[name])]);
-  return {
-    id: credential.id,
-    rawId: base64url(credential.rawId),
-    type: credential.type,
-    clientExtensionResults: credential.getClientExtensionResults(),
-    response: Object.fromEntries(texts),
-  };
-}
-
 /**
  * @param {string} address
  * @param {HTMLFormElement} form
@@ -46,11 +9,8 @@ function sendable(credential) {
  */
 async function sent(address, form, body) {
   const token = find(form, '[name=csrfmiddlewaretoken]', HTMLInputElement)?.value ?? '';
-  const answer = await fetch(address, {
-    method: 'POST',
-    headers: { 'X-CSRFToken': token, 'Content-Type': 'application/json', Accept: 'application/json' },
-    body: body ? JSON.stringify(body) : null,
-  });
+  const headers = { 'X-CSRFToken': token, 'Content-Type': 'application/json', Accept: 'application/json' };
+  const answer = await fetch(address, { method: 'POST', headers, body: body ? JSON.stringify(body) : null });
   const read = await answer.json().catch(() => ({}));
   if (!answer.ok) throw new Error(read.error ?? 'The server does not answer. Try again.');
   return read;
@@ -60,29 +20,27 @@ async function sent(address, form, body) {
  * @param {HTMLButtonElement} button
  * @param {HTMLFormElement} form
  */
-async function use(button, form) {
-  const { passkey, options = '', answer = '' } = button.dataset;
-  const asked = readable(await sent(options, form));
-  const made = passkey === 'create' ? navigator.credentials.create(asked) : navigator.credentials.get(asked);
+async function use({ dataset: { passkey, options = '', answer = '' } }, form) {
+  const { publicKey } = await sent(options, form);
+  const created = passkey === 'create';
+  const made = created
+    ? await navigator.credentials.create({ publicKey: PublicKeyCredential.parseCreationOptionsFromJSON(publicKey) })
+    : await navigator.credentials.get({ publicKey: PublicKeyCredential.parseRequestOptionsFromJSON(publicKey) });
   const name = find(form, '[name=name]', HTMLInputElement)?.value ?? '';
-  const address = passkey === 'create' ? `${answer}?name=${encodeURIComponent(name)}` : answer;
-  const { open } = await sent(address, form, sendable(await made));
+  const address = created ? `${answer}?name=${encodeURIComponent(name)}` : answer;
+  const { open } = await sent(address, form, made);
   location.assign(open);
 }
 
 for (const button of document.querySelectorAll('[data-passkey]')) {
-  if (!(button instanceof HTMLButtonElement) || !button.form || !window.PublicKeyCredential) continue;
+  if (!(button instanceof HTMLButtonElement) || !button.form || !window.PublicKeyCredential?.parseRequestOptionsFromJSON)
+    continue;
   const { form } = button;
   button.hidden = false;
-  button.addEventListener('click', async () => {
-    const note = find(document, '[data-passkey-error]');
-    button.disabled = true;
-    try {
-      await use(button, form);
-    } catch (error) {
-      const ended = error instanceof DOMException;
-      if (note) note.textContent = ended ? 'No passkey was used.' : error instanceof Error ? error.message : '';
-      button.disabled = false;
-    }
+  button.addEventListener('click', () => {
+    use(button, form).catch((error) => {
+      const note = find(document, '[data-passkey-error]');
+      if (note) note.textContent = error instanceof DOMException ? 'No passkey was used.' : error.message;
+    });
   });
 }
