@@ -22,24 +22,26 @@ from gateway.pools.engines.engine_metrics import (
     MAX_BYTES,
     MAX_COUNT,
     EngineMetrics,
+    LightLoad,
+    RankLoads,
     UnreadableMetricsError,
     parse_engine_metrics,
     scan_load,
+    total_load,
 )
-from gateway.pools.engines.engine_tls import UNTRUSTED
 from gateway.pools.engines.health_probe import (
     EngineAnswerError,
     EnginePausedError,
     EngineUnreachableError,
     Patience,
     probe,
+    unreachable,
 )
 from gateway.pools.engines.probe_http import NotPlainError, ProbeAnswer, ProbeClient, TooLongError
 from routing.values.prepared_struct import prepared
 
 MAX_ANSWER_BYTES = 64 << 10
 MAX_INFO_BYTES = 1 << 20
-MAX_RANKS = 512
 MAX_TOKENIZE_BYTES = 16 << 20
 TRIAL_S = 3.0
 """Seconds within which a healthy engine answers a one-token request."""
@@ -59,15 +61,6 @@ def rank_header(rank: int | None) -> dict[str, str]:
     return {} if rank is None else {"X-data-parallel-rank": str(rank)}
 
 
-class LightLoad(msgspec.Struct, frozen=True, gc=False):
-    """Number of requests in the engine. If `waiting` is None, `running` includes the waiting ones."""
-
-    running: int
-    waiting: int | None
-    kv_usage: float | None = None
-    """0..1."""
-
-
 class KvEventSource(msgspec.Struct, frozen=True):
     """A socket on which an engine publishes KV events."""
 
@@ -78,16 +71,6 @@ class KvEventSource(msgspec.Struct, frozen=True):
 
 class _ServerLoad(msgspec.Struct):
     server_load: int
-
-
-class _RankLoad(msgspec.Struct):
-    num_running_reqs: Annotated[int, Meta(ge=0, le=MAX_COUNT)]
-    num_waiting_reqs: Annotated[int, Meta(ge=0, le=MAX_COUNT)]
-    token_usage: Annotated[float, Meta(ge=0.0, le=1.001)] | None = None
-
-
-class _Loads(msgspec.Struct):
-    loads: Annotated[list[_RankLoad], Meta(min_length=1, max_length=MAX_RANKS)]
 
 
 class _Pause(msgspec.Struct):
@@ -216,7 +199,7 @@ class VllmAdapter:
                 return LightLoad(load, None)
         if self._load_path_missing and not self._loads_path_missing and self._rank is None:
             try:
-                return _sum(_decode(await self._get("/v1/loads", "loads"), _Loads, "loads").loads)
+                return total_load(_decode(await self._get("/v1/loads", "loads"), RankLoads, "loads").loads)
             except EngineAnswerError as error:
                 if error.status not in _NO_SUCH_PATH:
                     raise
@@ -384,7 +367,7 @@ class VllmAdapter:
         except TooLongError:
             raise EngineAnswerError(f"{what} answered more than {limit} bytes") from None
         except OSError as error:
-            raise _unreachable(error) from None
+            raise unreachable(error) from None
         _check_plain(answer, what, types)
         return answer.body
 
@@ -421,7 +404,7 @@ class VllmAdapter:
         except (aiohttp.ClientResponseError, aiohttp.ClientPayloadError, aiohttp.InvalidURL) as error:
             raise EngineAnswerError(f"{what} answer is broken: {type(error).__name__}") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise _unreachable(error) from None
+            raise unreachable(error) from None
 
 
 def _check_head(response: aiohttp.ClientResponse, what: str, types: tuple[str, ...]) -> None:
@@ -451,32 +434,11 @@ async def _read(response: aiohttp.ClientResponse, what: str, limit: int) -> byte
     return b"".join(chunks)
 
 
-def _unreachable(error: aiohttp.ClientError | OSError) -> EngineUnreachableError:
-    cause: BaseException | None = getattr(error, "os_error", None) or error
-    if isinstance(cause, ConnectionRefusedError):
-        return EngineUnreachableError("connection refused", refused=True)
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return EngineUnreachableError(UNTRUSTED)
-    if isinstance(error, aiohttp.ServerDisconnectedError) or isinstance(cause, ConnectionError):
-        return EngineUnreachableError("connection lost")
-    return EngineUnreachableError(f"connection failed: {type(cause).__name__}")
-
-
 def _decode(answer: bytes, kind: type[Wanted], what: str) -> Wanted:
     try:
         return msgspec.json.decode(answer, type=prepared(kind))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise EngineAnswerError(f"{what} returned an unexpected answer") from None
-
-
-def _sum(ranks: Sequence[_RankLoad]) -> LightLoad:
-    """Return the total load of all data-parallel ranks; kv_usage is their mean."""
-    usage = [rank.token_usage for rank in ranks if rank.token_usage is not None]
-    return LightLoad(
-        sum(rank.num_running_reqs for rank in ranks),
-        sum(rank.num_waiting_reqs for rank in ranks),
-        min(1.0, sum(usage) / len(usage)) if usage else None,
-    )
 
 
 def _seen_from_here(endpoint: str, host: str) -> str:

@@ -1,4 +1,4 @@
-"""Passkeys in Chromium, whose virtual authenticator stands for a person's device."""
+"""Passkeys in Chromium with a virtual authenticator."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ async function use({ dataset: { passkey, options = '', answer = '' } }, form) {
 }
 
 for (const button of document.querySelectorAll('[data-passkey]')) {
-  if (!(button instanceof HTMLButtonElement) || !button.form || !window.PublicKeyCredential?.parseRequestOptionsFromJSON)
-    continue;
+  const supported = !!window.PublicKeyCredential?.parseRequestOptionsFromJSON;
+  if (!(button instanceof HTMLButtonElement) || !button.form || !supported) continue;
   const { form } = button;
   button.hidden = false;
   button.addEventListener('click', () => {
