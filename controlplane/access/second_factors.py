@@ -175,13 +175,16 @@ def _uses_recovery_code(user: User, factor: Authenticator, code: str, actor: Act
 
 
 def person_with_passkey(credential: dict[str, Any]) -> User | None:
-    """Return the person whose passkey has signed the session's challenge; None if no known one has."""
+    """Return the person whose passkey has signed the session's challenge; None if no known one has.
+
+    A person without a password is signed in by their provider alone.
+    """
     try:
         user = webauthn.extract_user_from_response(credential)
         webauthn.complete_authentication(user, credential)
     except _UNREADABLE:
         return None
-    return cast("User", user)
+    return cast("User", user) if user.has_usable_password() else None
 
 
 def _record(verb: str, user: User, factor: str, actor: Actor) -> None:

@@ -32,6 +32,9 @@ View = Callable[..., HttpResponse]
 def _soon_after_sign_in(view: View) -> View:
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        # Without a password, the provider alone decides whether the person may sign in.
+        if not cast("User", request.user).has_usable_password():
+            return JsonResponse({"error": "Your provider signs you in; add second factors there."}, status=403)
         if time.time() - request.session.get(SIGNED_IN_AT, 0) < LATELY_S:
             return view(request, *args, **kwargs)
         if request.headers.get("Accept") == "application/json":

@@ -63,6 +63,8 @@ def test_first_sign_in_adds_a_person_with_the_roles_of_their_groups(provider: Pr
     assert ConsoleSession.objects.get().method == "provider"
     assert client.get("/access/you").status_code == 200
     assert client.session.get_expiry_age() <= 12 * 3600
+    assert "Second factors" not in page_text(client.get("/access/you"))
+    assert client.post("/access/you/passkeys/options").status_code == 403
     verbs = set(AuditEvent.objects.values_list("verb", flat=True))
     assert {"person.create", "person.roles_of_groups"} <= verbs
     client.post("/logout")
