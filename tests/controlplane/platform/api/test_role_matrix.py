@@ -11,6 +11,7 @@ import pytest
 from django.apps import apps
 from django.http import HttpResponse
 
+from controlplane.access.models.group_grant import GroupGrant
 from controlplane.fleet.models.model_service import ModelService
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.job_run import JobRun
@@ -27,8 +28,8 @@ pytestmark = [pytest.mark.django_db, pytest.mark.long]
 
 VIEWS = {pattern.callback.view_class.__name__: pattern.callback.view_class for pattern in urlpatterns}
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-ADMIN_NOUNS = ("sovereignty", "services", "regions", "pools", "tenants", "keys")
-WHOLE_FLEET = ("sovereignty", "services", "tenants", "keys", "kv_nodes", "kv_moves")
+ADMIN_NOUNS = ("sovereignty", "services", "regions", "pools", "tenants", "keys", "group_grants")
+WHOLE_FLEET = ("sovereignty", "services", "tenants", "keys", "group_grants", "kv_nodes", "kv_moves")
 ASK_ONLY = {"PolicyCheck"}
 """POSTs that change nothing, and are open to every caller with write permission."""
 
@@ -41,7 +42,8 @@ def real(world: World, path: str) -> str:
     shadow = Shadow.objects.latest("pk").pk
     ids = {"key": key, "run": run, "event": event, "recording": recording, "whatif": whatif}
     service = ModelService.objects.latest("pk").slug
-    return path.format(**ids, service=service, shadow=shadow, canary=canary)
+    grant = GroupGrant.objects.latest("pk").grant_id
+    return path.format(**ids, service=service, shadow=shadow, canary=canary, grant=grant)
 
 
 def said(body: Any) -> Any:

@@ -16,6 +16,7 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.access.api_keys import create_api_key
+from controlplane.access.group_grants import create_grant
 from controlplane.access.models.role_grant import RoleGrant
 from controlplane.automation.models.engine_action import EngineAction
 from controlplane.fleet.engine_registration import register_engine
@@ -88,6 +89,8 @@ def make_world() -> World:
     world = World(region, pools, policies, versions, engines, create_tenant("acme", "Acme", actor=ACTOR))
     for name in ("chat", "code"):
         create_service(name, aliases=[f"{name}-x"], pools=["pool-b"], actor=ACTOR)
+    for pool in ("pool-a", "pool-b"):
+        create_grant("operators", "operator", pool=pool, actor=ACTOR)
     _add_recording(world)
     _add_shadow(world)
     fields = {"incarnation": 1, "address": "10.0.1.9:8470", "state": "serving"}
