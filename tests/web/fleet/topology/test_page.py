@@ -346,13 +346,6 @@ def test_markup_in_names_and_reasons_is_escaped(operator: Client, pool: Pool, fe
     assert "<img" not in text
 
 
-@pytest.mark.parametrize("address", ["/topology", "/topology/live", "/topology/paste", "/topology/engines/x/checklist"])
-def test_anonymous_visitors_are_redirected_to_the_login(client: Client, address: str) -> None:
-    answer = client.get(address)
-    assert answer.status_code == 302
-    assert answer["Location"].startswith("/login")
-
-
 def test_engine_without_any_response_is_not_healthy_idle_or_ready(
     operator: Client, pool: Pool, feed: FleetFeed
 ) -> None:
