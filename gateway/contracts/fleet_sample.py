@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from gateway.contracts.outcomes import PoolOutcomes
 from gateway.contracts.wire import MIB, WireForm
 
 
@@ -74,6 +75,30 @@ class EngineCounts(msgspec.Struct, frozen=True, kw_only=True):
     rejected_share: float | None = None
     """Share of 4xx among its last responses, within the last minute."""
     rejected_samples: int = 0
+
+
+class EngineFaults(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine's faults since the gateway started. They do not restart with an incarnation."""
+
+    tokenizer_late: int = 0
+    """Calls to its tokenizer that failed, or that took longer than a prompt waits for one."""
+    tokenizer_late_s: float = 0.0
+    """Seconds of these calls in total."""
+    tokenizer_late_at: float | None = None
+    """Unix seconds of the last of these calls; None here and below: there was none."""
+    broken: int = 0
+    """Answers that had begun and that the engine did not complete."""
+    unanswered: int = 0
+    """Requests that the engine took and did not begin to answer: they failed, or moved to another engine."""
+    failed_at: float | None = None
+    """Unix seconds of the last request in the two counts above."""
+    restarts: int = 0
+    """New processes of the engine that this gateway noticed."""
+    restarted_at: float | None = None
+    evictions: int | None = None
+    """KV blocks removed from its memory according to its events. Restarts with the gateway's record of them; None: the
+    engine sends no events.
+    """
 
 
 class PrefixCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,6 +184,8 @@ class EngineSample(msgspec.Struct, frozen=True, kw_only=True):
     """The tiers named in its events, fastest first."""
     adapter_s: float | None = None
     """Learned seconds to load a LoRA adapter; None: not measured yet."""
+    faults: EngineFaults | None = None
+    """None: the gateway does not report them."""
 
 
 class PoolRole(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,13 +237,13 @@ class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
     ttft_p90_s: float | None
     ttft_p99_s: float | None
     on_time_share: float | None
-    """Share of requests with a TTFT under the SLO, 0..1. Rejected and failed requests count as late."""
+    """Share of requests with a TTFT under the SLO, 0..1, among late, failed and rejected ones."""
     hit_share: float | None
     """Cached share of prompt tokens as reported by engines, 0..1."""
     late: int
-    """Late requests within the window."""
+    """Completed requests within the window whose first token was late."""
     judged: int = 0
-    """Requests within the window that were on time or late."""
+    """Requests within the window that were on time, late, failed or rejected."""
     ttft_count: int = 0
     """Requests within the window that had a first token."""
     ttft_points: tuple[float, ...] = ()
@@ -252,6 +279,12 @@ class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
     """Engine seconds of waiting prefill, at the gateway and on engines."""
     roles: tuple[PoolRole, ...] = ()
     """The role of each gateway that knows others. The owner's sample includes requests that others send it."""
+    failed: int | None = None
+    """Failed requests within the window; None here and below: not reported."""
+    rejected: int | None = None
+    """Rejected requests within the window."""
+    outcomes: PoolOutcomes | None = None
+    """Ended requests since the gateway started."""
 
 
 class Lateness(msgspec.Struct, frozen=True, kw_only=True):

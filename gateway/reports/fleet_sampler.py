@@ -225,6 +225,9 @@ class FleetSampler:
             hit_share=traffic.hit_share,
             approximate_share=traffic.approximate_share,
             late=traffic.late,
+            failed=traffic.failed,
+            rejected=traffic.rejected,
+            outcomes=pool.outcomes.outcomes(),
             judged=traffic.judged,
             ttft_count=traffic.ttft_count,
             ttft_points=traffic.ttft_points,
@@ -340,6 +343,7 @@ def _engine_sample(
         role=entry.role,
         answered=engine.breaker.answered,
         counts=pool.progress.engine(entry.engine_id).counts(now, _event_gaps(engine)),
+        faults=pool.progress.faults(entry.engine_id).counts(_evictions(engine)),
     )
 
 
@@ -351,6 +355,10 @@ def _tiers(pool: LivePool, engine: LiveEngine) -> tuple[TierSample, ...]:
 
 def _event_gaps(engine: LiveEngine) -> int:
     return engine.intake.ledger.counts.get("gaps", 0) if engine.intake is not None else 0
+
+
+def _evictions(engine: LiveEngine) -> int | None:
+    return None if engine.intake is None else engine.intake.ledger.counts.get("evicted", 0)
 
 
 def _totals(pool: LivePool) -> PoolTotals:

@@ -62,6 +62,8 @@ class GatewayRequest(InferenceRequest, frozen=True, gc=False):
     service: ServiceStory | None = None
     spare: bool = False
     """Whether another pool or a provider of its service can take it, so that a pool's rejection is not its end."""
+    key_id: str = ""
+    """The API key that it came with."""
 
     @property
     def reporter(self) -> str:
@@ -124,6 +126,7 @@ def gateway_request(
         keyed is not None and keyed.salted,
         tracked, proxied, witness, comparable, facts.agent, facts.workflow_id, hop, facts.client_request_id, lease,
         "" if model == entry.served_model else model, door, facts.parent_session, reporting_tenant,
+        None, False, caller.key_id,
     )  # fmt: skip
 
 

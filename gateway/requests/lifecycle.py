@@ -304,7 +304,7 @@ class RequestLifecycle:
             self.recent.add(record)
             if unread:
                 # Recordings would need the shape of the prompt, and leave such a request out.
-                record.keys = None
+                record.keys, record.unread = None, True
         elif not record.attempts:
             # It was in another region meanwhile, which did not take it.
             record.decision, record.elsewhere, record.hop = _no_decision(pool, request, rejected), None, request.hop
@@ -345,6 +345,7 @@ def _new_record(
         parent_session=request.parent_session,
         reporting_tenant=request.reporting_tenant,
         service=request.service,
+        key_id=request.key_id,
     )
 
 

@@ -16,12 +16,13 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.access.isolation_domains import SHARED
-from gateway.base.event_log import log_event
 from gateway.contracts.key_source import (
     BYTES,
     COUNTED,
@@ -34,7 +35,6 @@ from gateway.contracts.key_source import (
     TOKENS,
     UNMATCHED,
 )
-from gateway.pools.engines.health_probe import EngineAnswerError, EngineUnreachableError
 from gateway.requests.formats.prompt import (
     MEDIA_FIELDS,
     ChatPrompt,
@@ -45,6 +45,7 @@ from gateway.requests.formats.prompt import (
     UnmatchedPrompt,
 )
 from gateway.requests.known_prefixes import KnownPrefixes
+from gateway.requests.tokenizer_calls import TokenizerCalls, Waits
 from gateway.server.http.json_body import BadBodyError
 from kvstore.keys.block_keys import (
     TOKEN_BYTES,
@@ -58,11 +59,9 @@ from kvstore.keys.block_keys import (
 
 if TYPE_CHECKING:
     from gateway.contracts.snapshot import PoolEntry
-    from gateway.pools.engines.live_engine import LiveEngine
     from gateway.pools.pool.live_pool import LivePool
 
 BYTES_PER_TOKEN = 4
-MAX_TOKENIZERS_ASKED = 2
 CLOSING_TOKENS = 8
 """Number of tokens that the template can add before a medium."""
 PATIENCE = 0.05
@@ -91,10 +90,11 @@ class KeyedPrompt(msgspec.Struct, frozen=True, gc=False):
     """Whether the engine stores the prompt's blocks under a cache salt."""
     further_tokens: int = 0
     """Part of `prompt_tokens` for the request's further prompts or media. The pool limits each prompt separately."""
+    tokenizers: Waits = ()
 
 
 class PromptKeys:
-    """Computes keys. Mutable: the memory (least recently used is dropped first), running tokenizer calls, and prefixes.
+    """Computes keys. Mutable: the memory (least recently used is dropped first), tokenizer calls, and prefixes.
 
     `max_prompts` and `max_keys` bound the memory's entries and the keys over all entries.
     """
@@ -109,8 +109,7 @@ class PromptKeys:
         self._memory: OrderedDict[bytes, tuple[array[int], int]] = OrderedDict()
         """Keys of 8 bytes each (separate int objects take five times as much), and the prompt's tokens."""
         self._kept_keys = 0
-        self._under_way: dict[bytes, asyncio.Task[KeyedPrompt | None]] = {}
-        self._turn = 0
+        self._calls = TokenizerCalls(patience)
 
     async def keys(
         self, pool: LivePool, domain: str, prompt: Prompt, tenant_id: str = "", lora: str = ""
@@ -154,23 +153,32 @@ class PromptKeys:
         guessed, further = _guessed_keys(pool, domain, prompt, lora)
         tokens = beginning.prompt_tokens + further
         # Their engine knows how long they are; a guess is no reason to reject the prompt.
-        keyed = KeyedPrompt(exact + guessed, tokens, MEDIA, domain != SHARED, further)
+        keyed = KeyedPrompt(exact + guessed, tokens, MEDIA, domain != SHARED, further, beginning.tokenizers)
         return _truncated(pool.entry, keyed, prompt)
 
     async def _engine_keys(
         self, digest: bytes, pool: LivePool, name: bytes, seed: int, prompt: Prompt, data: bytes, lora: str
     ) -> KeyedPrompt:
         """Return the keys from an engine's tokenizer. If it is late or fails, return the keys of a known beginning."""
-        asked = self._asked_once(digest, pool, name, seed, prompt, data, lora)
+
+        def learned(tokens: array[int]) -> KeyedPrompt:
+            keyed = KeyedPrompt(_token_keys(pool, seed, tokens), len(tokens), TOKENIZED)
+            self._remember(digest, keyed)
+            self.prefixes.learn(name, seed, data, pool.entry.block_tokens, keyed.keys, keyed.prompt_tokens)
+            return keyed
+
+        since_s = monotonic()
+        call = self._calls.call(digest, pool, prompt, lora, learned)
+        asked = call.task
         # wait() lets the call go on after the time-out: its keys are remembered, and others may wait for it.
         await asyncio.wait((asked,), timeout=self._patience * pool.entry.policy.ttft_slo_s)
         if asked.done() and (keyed := await asyncio.shield(asked)) is not None:
-            return keyed
+            return replace(keyed, tokenizers=call.waits(since_s))
         known = self.prefixes.find(name, seed, data, pool.entry.block_tokens)
         if known is not None:
-            return KeyedPrompt(known.keys, known.prompt_tokens, PREFIX)
-        keyed = await asyncio.shield(asked)
-        return keyed or KeyedPrompt((), max(1, len(data) // BYTES_PER_TOKEN), NONE)
+            return KeyedPrompt(known.keys, known.prompt_tokens, PREFIX, tokenizers=call.waits(since_s))
+        keyed = await asyncio.shield(asked) or KeyedPrompt((), max(1, len(data) // BYTES_PER_TOKEN), NONE)
+        return replace(keyed, tokenizers=call.waits(since_s))
 
     async def _digest(self, name: bytes, seed: int, data: bytes) -> bytes:
         digest = blake2b(name + b"\0", digest_size=16, key=self._digest_key, salt=seed.to_bytes(8, "little"))
@@ -179,40 +187,6 @@ class PromptKeys:
             if start + TURN_BYTES < len(data):
                 await asyncio.sleep(0)
         return digest.digest()
-
-    def _asked_once(
-        self, digest: bytes, pool: LivePool, name: bytes, seed: int, prompt: Prompt, data: bytes, lora: str
-    ) -> asyncio.Task[KeyedPrompt | None]:
-        """Call the tokenizer once for equal prompts that arrive together. Waiters must shield the shared task."""
-        task = self._under_way.get(digest)
-        if task is None:
-            task = asyncio.create_task(self._tokenized(digest, pool, name, seed, prompt, data, lora))
-            self._under_way[digest] = task
-            task.add_done_callback(lambda _: self._under_way.pop(digest, None))
-        return task
-
-    async def _tokenized(
-        self, digest: bytes, pool: LivePool, name: bytes, seed: int, prompt: Prompt, data: bytes, lora: str
-    ) -> KeyedPrompt | None:
-        for engine in self._tokenizers(pool, lora):
-            try:
-                tokens = await _ask(engine, prompt, lora)
-            except (EngineUnreachableError, EngineAnswerError):
-                log_event("tokenizer_failed", pool_id=pool.entry.pool_id, engine_id=engine.entry.engine_id)
-                continue
-            keyed = KeyedPrompt(_token_keys(pool, seed, tokens), len(tokens), TOKENIZED)
-            self._remember(digest, keyed)
-            self.prefixes.learn(name, seed, data, pool.entry.block_tokens, keyed.keys, keyed.prompt_tokens)
-            return keyed
-        return None
-
-    def _tokenizers(self, pool: LivePool, lora: str) -> Sequence[LiveEngine]:
-        """Return the engines to ask, starting with a different one each time."""
-        able = pool.names.engines(lora) if lora else pool.engines.keys()
-        engines = [engine for name, engine in pool.engines.items() if engine.breaker.accepts and name in able]
-        self._turn += 1
-        start = self._turn % len(engines) if engines else 0
-        return (engines[start:] + engines[:start])[:MAX_TOKENIZERS_ASKED]
 
     def _remember(self, digest: bytes, keyed: KeyedPrompt) -> None:
         # One prompt over the limit would displace all others, and then itself.
@@ -271,7 +245,7 @@ def _completed(pool: LivePool, keyed: KeyedPrompt, domain: str, prompt: Prompt) 
         further = prompt.further_bytes // BYTES_PER_TOKEN
     if domain == SHARED and not further:
         return keyed
-    return KeyedPrompt(keyed.keys, tokens + further, source, domain != SHARED, further)
+    return KeyedPrompt(keyed.keys, tokens + further, source, domain != SHARED, further, keyed.tokenizers)
 
 
 def _truncated(entry: PoolEntry, keyed: KeyedPrompt, prompt: Prompt) -> KeyedPrompt:
@@ -280,7 +254,7 @@ def _truncated(entry: PoolEntry, keyed: KeyedPrompt, prompt: Prompt) -> KeyedPro
     if keeps is None:
         return keyed
     kept = keeps if keeps >= 0 else max(1, entry.max_prompt_tokens + 1 + keeps)
-    return keyed if keyed.prompt_tokens <= kept else KeyedPrompt((), kept, UNMATCHED)
+    return keyed if keyed.prompt_tokens <= kept else replace(keyed, keys=(), prompt_tokens=kept, source=UNMATCHED)
 
 
 def needs_tokenizer(pool: LivePool, prompt: Prompt) -> bool:
@@ -401,12 +375,3 @@ def _text_of(prompt: Prompt) -> bytes:
     if isinstance(prompt, ChatPrompt):
         return _encode([prompt.template, prompt.messages])
     raise TypeError(f"{type(prompt).__name__} has no text")
-
-
-async def _ask(engine: LiveEngine, prompt: Prompt, lora: str) -> array[int]:
-    if isinstance(prompt, ChatPrompt):
-        return await engine.adapter.tokenize(prompt.messages, extra=prompt.template, model=lora)
-    if isinstance(prompt, TextPrompt):
-        extra = None if prompt.special_tokens else {"add_special_tokens": False}
-        return await engine.adapter.tokenize(prompt.text, extra=extra, model=lora)
-    raise TypeError(f"{type(prompt).__name__} needs no tokenizer")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from gateway.contracts.fleet_sample import EngineCounts, EngineSample
+from gateway.contracts.fleet_sample import EngineCounts, EngineFaults, EngineSample
 
 _OF_THE_SNAPSHOT = ("maintenance", "draining")
 """States set by an operator and repeated by gateways. One gateway may receive them earlier than another."""
@@ -39,6 +40,7 @@ def engine_together(by_gateway: Mapping[str, EngineSample]) -> EngineSample:
         index_trust_reason=trust.index_trust_reason,
         counts=counts_together([sample.counts for sample in samples if sample.counts is not None]),
         answered=any(sample.answered for sample in samples),
+        faults=faults_together([sample.faults for sample in samples if sample.faults is not None]),
     )
 
 
@@ -63,6 +65,27 @@ def counts_together(counts: Sequence[EngineCounts]) -> EngineCounts | None:
         tpot_samples=sum(item.tpot_samples for item in counts),
         event_gaps_total=max(item.event_gaps_total for item in counts),
     )
+
+
+def faults_together(faults: Sequence[EngineFaults]) -> EngineFaults | None:
+    """Merge several gateways' faults of one engine. Each gateway counts its own requests; all see the same process."""
+    if not faults:
+        return None
+    return EngineFaults(
+        tokenizer_late=sum(item.tokenizer_late for item in faults),
+        tokenizer_late_s=math.fsum(item.tokenizer_late_s for item in faults),
+        tokenizer_late_at=_last([item.tokenizer_late_at for item in faults]),
+        broken=sum(item.broken for item in faults),
+        unanswered=sum(item.unanswered for item in faults),
+        failed_at=_last([item.failed_at for item in faults]),
+        restarts=max(item.restarts for item in faults),
+        restarted_at=_last([item.restarted_at for item in faults]),
+        evictions=max((item.evictions for item in faults if item.evictions is not None), default=None),
+    )
+
+
+def _last(moments: Sequence[float | None]) -> float | None:
+    return max((moment for moment in moments if moment is not None), default=None)
 
 
 def _state(by_gateway: Mapping[str, EngineSample]) -> tuple[str, str, float]:

@@ -9,6 +9,7 @@ import msgspec
 from controlplane.platform.live_fleet.engines_together import engine_together
 from controlplane.platform.live_fleet.pools_together import pool_together
 from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample, PoolSample
+from gateway.contracts.outcomes import PoolOutcomes
 from routing.values.load_cv import LoadSmoother, load_cv
 
 _Tokens = tuple[int, int, int]
@@ -16,15 +17,16 @@ _Tokens = tuple[int, int, int]
 
 
 class FleetTogether:
-    """Merges the samples of many gateways. Mutable state: the token counters, the smoothed loads, the sequence number.
+    """Merges the samples of many gateways. Mutable state: the counters, the smoothed loads, the sequence number.
 
-    A gateway's counters restart with the gateway, and gateways join and leave. The merged counters of an engine only
-    increase.
+    A gateway's counters restart with the gateway, and gateways join and leave. The merged token counters of an engine
+    and outcomes of a pool only increase.
     """
 
     def __init__(self) -> None:
         self._counters: dict[tuple[str, str], _Tokens] = {}
         self._totals: dict[str, _Tokens] = {}
+        self._outcomes = _OutcomesTogether()
         self._smoother = LoadSmoother()
         self._seq = 0
 
@@ -33,9 +35,14 @@ class FleetTogether:
         if not by_gateway:
             return None
         self._count(by_gateway)
+        self._outcomes.count(by_gateway)
         newest = max(by_gateway.values(), key=lambda item: item.at)
         if len(by_gateway) == 1:
-            return msgspec.structs.replace(newest, engines=tuple([self._counted(engine) for engine in newest.engines]))
+            return msgspec.structs.replace(
+                newest,
+                engines=tuple([self._counted(engine) for engine in newest.engines]),
+                pools=tuple([self._outcomes.shown(pool) for pool in newest.pools]),
+            )
         self._seq += 1
         engines = self._engines(by_gateway)
         lateness = [item.lateness for item in by_gateway.values() if item.lateness is not None]
@@ -77,7 +84,7 @@ class FleetTogether:
             pool_together(pool_samples, load_cv(self._smoother.update(pending.get(pool_id, {}), at)))
             for pool_id, pool_samples in seen.items()
         ]
-        return tuple(sorted(pools, key=lambda item: (item.name, item.pool_id)))
+        return tuple([self._outcomes.shown(pool) for pool in sorted(pools, key=lambda item: (item.name, item.pool_id))])
 
     def _count(self, by_gateway: Mapping[str, FleetSample]) -> None:
         counted = {
@@ -105,6 +112,37 @@ class FleetTogether:
         return msgspec.structs.replace(
             engine, prompt_tokens_total=prompt, cached_tokens_total=cached, predicted_tokens_total=predicted
         )
+
+
+class _OutcomesTogether:
+    """The merged outcomes of each pool. Mutable: the sums, and each gateway's last counts.
+
+    A gateway's first counts for a pool with other gateways are its baseline: the requests before them are not added. A
+    silent gateway's counts are kept, so that its requests meanwhile are added when it reports again.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], PoolOutcomes] = {}
+        self._sums: dict[str, PoolOutcomes] = {}
+
+    def count(self, by_gateway: Mapping[str, FleetSample]) -> None:
+        pools = [(name, pool) for name, sample in by_gateway.items() for pool in sample.pools]
+        for name, pool in pools:
+            now, key = pool.outcomes, (name, pool.pool_id)
+            if now is None:
+                continue
+            known, before = self._sums.get(pool.pool_id), self._seen.get(key)
+            if known is None:
+                self._sums[pool.pool_id] = now
+            elif before is not None:
+                self._sums[pool.pool_id] = known.plus(now.since(before))
+            self._seen[key] = now
+        pool_ids = {pool.pool_id for _, pool in pools}
+        self._sums = {pool_id: sums for pool_id, sums in self._sums.items() if pool_id in pool_ids}
+        self._seen = {key: seen for key, seen in self._seen.items() if key[1] in pool_ids}
+
+    def shown(self, pool: PoolSample) -> PoolSample:
+        return msgspec.structs.replace(pool, outcomes=self._sums.get(pool.pool_id))
 
 
 def _tokens(engine: EngineSample) -> _Tokens:

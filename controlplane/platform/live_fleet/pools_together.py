@@ -35,6 +35,9 @@ def pool_together(samples: Sequence[PoolSample], load_cv: float) -> PoolSample:
         approximate_share=_mean([(item.approximate_share, item.requests_per_s) for item in samples]),
         late=sum(item.late for item in samples),
         judged=sum(item.judged for item in samples),
+        failed=_count([item.failed for item in samples]),
+        rejected=_count([item.rejected for item in samples]),
+        outcomes=None,
         ttft_count=sum(item.ttft_count for item in samples),
         ttft_points=(),
         observes=all(item.observes for item in samples),
@@ -78,6 +81,11 @@ def _mean(weighted: Sequence[tuple[float | None, float]]) -> float | None:
 def _sum(values: Sequence[float | None]) -> float | None:
     known = [item for item in values if item is not None]
     return math.fsum(known) if known else None
+
+
+def _count(values: Sequence[int | None]) -> int | None:
+    known = [item for item in values if item is not None]
+    return sum(known) if known else None
 
 
 def _dispatches_per_s(pool: PoolSample) -> float:

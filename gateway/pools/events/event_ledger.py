@@ -364,6 +364,7 @@ class EventLedger:
             if domain is not None:
                 self._store(event, domain)
         elif self._groups.is_primary(event):
+            self.counts["evicted"] += len(event.block_hashes)
             self._sink.removed(self.blocks.removed(event))
         else:
             self._pass_on(self._groups.other_removed(event))

@@ -42,6 +42,7 @@ from gateway.pools.pool.pool_shadow import PoolShadow
 from gateway.pools.pool.rebalancing import Rebalancing
 from gateway.pools.pool.retry_budget import RetryBudget
 from gateway.pools.pool.router_driver import RouterDriver
+from gateway.pools.traffic.outcome_tables import OutcomeTables
 from gateway.pools.traffic.prefix_window import PrefixWindow
 from gateway.pools.traffic.queue_window import QueueWindow
 from gateway.pools.traffic.traffic_window import TrafficWindow
@@ -110,6 +111,7 @@ class LivePool:
         self.retry_budget = RetryBudget(entry.policy.retry_budget, entry.policy.min_retries)
         self.costs = _observer(entry.policy, self.router)
         self.traffic = TrafficWindow(settings.window_s, settings.window_max_results)
+        self.outcomes = OutcomeTables()
         self.queue, self.names = QueueWindow(settings.window_s), ModelNames()
         self.progress = PoolProgress(lag.vouches)
         self.rejections = PoolRejections(
@@ -335,7 +337,7 @@ class LivePool:
         # Requests that still run there go on reporting to its breaker.
         engine.breaker.on_change = None
         self._lost_at.pop(engine_id, None)
-        self.progress.forget(engine_id)
+        self.progress.forget(engine_id, left=True)
         self._tasks.end(engine_id)
 
     def _start_intake(self, engine: LiveEngine) -> None:
@@ -402,6 +404,7 @@ class LivePool:
     def _new_incarnation(self, engine: LiveEngine, *, resync: bool) -> None:
         engine.new_incarnation(time.monotonic())
         self.progress.forget(engine.entry.engine_id)
+        self.progress.faults(engine.entry.engine_id).restarted()
         self._incarnations[engine.entry.engine_id] = engine.incarnation
         if resync and engine.intake is not None:
             engine.intake.resync()

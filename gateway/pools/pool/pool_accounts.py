@@ -63,6 +63,8 @@ class PoolAccounts(RequestListener):
     def left(self, record: DecisionRecord, failed: bool) -> None:
         record.pool.costs.dropped(record.decision.decision_id)
         record.pool.progress.dropped(record.decision, failed=failed)
+        if failed:
+            record.pool.progress.failed(record.decision, begun=record.first_token_s is not None)
         record.pool.observe(Failed(record.decision.decision_id))
 
     @override
@@ -73,6 +75,7 @@ class PoolAccounts(RequestListener):
             self._dropped(record)
         load_ended(record, now)
         record.pool.traffic.add(record)
+        record.pool.outcomes.add(record)
 
     @override
     def forward_ended(self, record: DecisionRecord, now: float) -> None:
@@ -98,7 +101,10 @@ class PoolAccounts(RequestListener):
         pool.costs.dropped(decision.decision_id)
         if not record.reporter:
             # The end of this process is no fault of an engine.
-            pool.progress.dropped(decision, failed=failed and record.error != CUT_OFF)
+            failed = failed and record.error != CUT_OFF
+            pool.progress.dropped(decision, failed=failed)
+            if failed:
+                pool.progress.failed(decision, begun=record.first_token_s is not None)
         elif failed:
             pool.progress.reported(decision, record.reporter, failed=True)
         pool.observe(Failed(decision.decision_id))

@@ -105,6 +105,10 @@ class DecisionRecord(msgspec.Struct, gc=False):
     """The tenant of the trusted proxy that reports the request; empty: its caller reports it, or this gateway sees it.
     """
     service: ServiceStory | None = None
+    key_id: str = ""
+    """The API key of the request; empty: none."""
+    unread: bool = False
+    """Whether it was rejected before its prompt was read, so that its length is unknown."""
 
     @property
     def model_name(self) -> str:

@@ -15,7 +15,7 @@ FAILED = "failed"
 REJECTED = "rejected"
 CANCELLED = "cancelled"
 JUDGED = (COMPLETED, FAILED, REJECTED)
-"""Outcomes that count as on time or late. Others are neither."""
+"""Outcomes that count for the objective."""
 TTFT_POINTS = 64
 """Maximum number of points, so that ranks are accurate to 1/128 of all."""
 
@@ -50,8 +50,11 @@ class TrafficSummary(msgspec.Struct, frozen=True, gc=False):
     approximate_share: float | None
     """Share of requests with guessed block keys after an image or audio."""
     late: int
+    """Completed requests whose first token was late."""
+    failed: int
+    rejected: int
     judged: int
-    """Requests that count as on time or late."""
+    """Requests that were on time, late, failed or rejected."""
     ttft_count: int
     ttft_points: tuple[float, ...]
     """Sorted TTFTs: all, or TTFT_POINTS evenly spread by rank."""
@@ -70,7 +73,7 @@ class TrafficWindow:
         self._max_results = max_results
         self._ended: deque[EndedRequest] = deque()
         self._ttfts: deque[float] = deque()
-        self._prompt_tokens = self._judged = self._punctual = 0
+        self._prompt_tokens = self._judged = self._punctual = self._failed = self._rejected = 0
         self._reported_prompt = self._reported_cached = self._approximate = 0
         self._totals: dict[str, tuple[int, int, int]] = {}
         self._first_s: float | None = None
@@ -133,7 +136,9 @@ class TrafficWindow:
             on_time_share=self._punctual / self._judged if self._judged else None,
             hit_share=self._reported_cached / self._reported_prompt if self._reported_prompt else None,
             approximate_share=self._approximate / len(ended) if ended else None,
-            late=self._judged - self._punctual,
+            late=self._judged - self._punctual - self._failed - self._rejected,
+            failed=self._failed,
+            rejected=self._rejected,
             judged=self._judged,
             ttft_count=len(ttfts),
             ttft_points=_points(ttfts),
@@ -153,6 +158,8 @@ class TrafficWindow:
         if record.outcome in JUDGED:
             self._judged += sign
             self._punctual += sign * record.on_time
+            self._failed += sign * (record.outcome == FAILED)
+            self._rejected += sign * (record.outcome == REJECTED)
         if cached_tokens is not None:
             self._reported_prompt += sign * prompt_tokens
             self._reported_cached += sign * cached_tokens
@@ -173,6 +180,8 @@ class TrafficWindow:
             "_prompt_tokens",
             "_judged",
             "_punctual",
+            "_failed",
+            "_rejected",
             "_reported_prompt",
             "_reported_cached",
             "_approximate",

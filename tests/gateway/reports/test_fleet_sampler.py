@@ -131,7 +131,7 @@ async def test_windowed_traffic_shows_in_the_pool(tmp_path: Path) -> None:
             live.pool.traffic.add(ended_record(time.monotonic(), 0.1 * number, cached=25, on_time=number < 8))
         await until(lambda: live.sample().pools[0].on_time_share == 0.8)
         pool = live.sample().pools[0]
-        assert (pool.hit_share, pool.late) == (0.25, 2)
+        assert (pool.hit_share, pool.late, pool.failed, pool.rejected) == (0.25, 2, 0, 0)
         assert pool.ttft_p50_s == pytest.approx(0.4)
         assert (live.shown("a").prompt_tokens_total, live.shown("a").cached_tokens_total) == (1000, 250)
 

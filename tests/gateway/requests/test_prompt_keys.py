@@ -20,6 +20,7 @@ from gateway.access.isolation_domains import IsolationDomains
 from gateway.contracts.snapshot import PoolEntry
 from gateway.pools.engines.health_probe import EngineUnreachableError
 from gateway.pools.pool.live_pool import LivePool
+from gateway.pools.pool.pool_progress import PoolProgress
 from gateway.requests.formats.prompt import (
     ChatPrompt,
     HashedPrompt,
@@ -84,7 +85,9 @@ def pool_of(*tokenizers: Tokenizer, **entry: Any) -> LivePool:
 
     names = SimpleNamespace(engines=lambda lora: frozenset(list(engines)[-1:] if lora == "sql" else ()))
     domains = IsolationDomains(Keyring.of(b"secret").used, made)
-    facts = {"entry": made, "engines": engines, "seed": seed, "names": names, "domains": domains}
+    lag = SimpleNamespace(vouches=lambda _since_s, _now: True)
+    facts = {"entry": made, "engines": engines, "seed": seed, "names": names, "domains": domains, "lag": lag}
+    facts["progress"] = PoolProgress()
     return cast("LivePool", SimpleNamespace(**facts, one_tenant=False))
 
 
@@ -240,6 +243,25 @@ async def test_a_known_prefix_is_used_if_the_tokenizer_fails() -> None:
     await keys.keys(pool, "t", TextPrompt(text))
     tokenizer.fails = True
     assert (await keys.keys(pool, "t", TextPrompt(text + "?"))).source == "prefix"
+    assert pool.progress.faults("e0").tokenizer_late == 1
+
+
+async def test_a_prompt_names_the_engines_whose_tokenizers_it_waited_for() -> None:
+    pool, keys = pool_of(fine := Tokenizer(), frozen := Tokenizer()), PromptKeys(patience=0.001)
+    frozen.fails = True
+    frozen.free.clear()
+    waiting = [asyncio.create_task(keys.keys(pool, "t", TextPrompt("hello"))) for _ in range(2)]
+    await asyncio.sleep(0.02)
+    frozen.free.set()
+    for task in waiting:
+        (first, first_s), (second, _) = (await task).tokenizers
+        assert (first, second) == ("e1", "e0")
+        assert first_s >= 0.015
+    assert (frozen.calls, fine.calls) == (1, 1)
+    faults = pool.progress.faults("e1").counts(None)
+    assert (faults.tokenizer_late, pool.progress.faults("e0").tokenizer_late) == (1, 0)
+    assert faults.tokenizer_late_s >= 0.015
+    assert (await keys.keys(pool, "t", TextPrompt("hello"))).tokenizers == ()
 
 
 async def test_approximate_pools_ask_no_engine_and_share_keys_of_equal_beginnings() -> None:

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from controlplane.platform.live_fleet.fleet_together import FleetTogether
-from gateway.contracts.fleet_sample import FleetSample, Lateness, PoolSample, PrefixCounts
+from gateway.contracts.fleet_sample import EngineFaults, FleetSample, Lateness, PoolSample, PrefixCounts
+from gateway.contracts.outcomes import OutcomeCounts, PoolOutcomes
 from gateway.pools.traffic.traffic_window import TrafficWindow
 from tests.controlplane.platform.live_fleet.some_samples import START, engine, pool, sample
 from tests.gateway.decision_records import ended_record
@@ -199,3 +200,41 @@ def test_merged_sample_has_the_worst_lateness_and_the_oldest_snapshot() -> None:
         g3=sample(START, snapshot_version=9),
     )
     assert (merged.lateness, merged.snapshot_version, merged.at) == (late, 8, START + 1)
+
+
+def outcomes(on_time: int, late: int = 0, **tenants: int) -> PoolSample:
+    rows = {name: OutcomeCounts(on_time=requests) for name, requests in tenants.items()}
+    return pool(outcomes=PoolOutcomes(total=OutcomeCounts(on_time=on_time, late=late), tenants=rows))
+
+
+def test_outcomes_of_a_pool_add_up_through_restarts_and_silence_of_its_gateways() -> None:
+    merger = FleetTogether()
+
+    def seen(**pools: PoolSample) -> PoolOutcomes:
+        merged = merger.sample({name: sample(START, pools=(item,)) for name, item in pools.items()})
+        assert merged is not None
+        assert merged.pools[0].outcomes is not None
+        return merged.pools[0].outcomes
+
+    first = seen(g1=outcomes(10, 1, acme=10))
+    assert first.total == OutcomeCounts(on_time=10, late=1)
+    # The second gateway's requests so far are no part of what ends from here on.
+    assert seen(g1=outcomes(12, 1, acme=12), g2=outcomes(500, acme=500)).total.on_time == 12
+    # It restarts, and then g1 is silent while it counts on.
+    assert seen(g1=outcomes(12, 1, acme=12), g2=outcomes(3, demo=3)).tenants["demo"].on_time == 3
+    assert seen(g2=outcomes(4, demo=4)).total.on_time == 16
+    last = seen(g1=outcomes(22, 1, acme=22), g2=outcomes(4, demo=4))
+    assert last.total == OutcomeCounts(on_time=26, late=1)
+    assert last.since(first).tenants == {"acme": OutcomeCounts(on_time=12), "demo": OutcomeCounts(on_time=4)}
+
+
+def test_faults_of_an_engine_add_up_and_restarts_are_those_of_one_process() -> None:
+    one = EngineFaults(
+        tokenizer_late=2, tokenizer_late_s=1.5, tokenizer_late_at=START, broken=3, restarts=1, evictions=7
+    )
+    other = EngineFaults(tokenizer_late=1, tokenizer_late_s=5.0, tokenizer_late_at=START - 9, unanswered=4, restarts=1)
+    merged = together(g1=sample(START, engine("a", faults=one)), g2=sample(START, engine("a", faults=other)))
+    assert merged.engines[0].faults == EngineFaults(
+        tokenizer_late=3, tokenizer_late_s=6.5, tokenizer_late_at=START, broken=3, unanswered=4, restarts=1, evictions=7
+    )
+    assert together(g1=sample(START, engine("a")), g2=sample(START, engine("a"))).engines[0].faults is None

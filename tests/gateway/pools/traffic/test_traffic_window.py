@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.pools.pool.recent_decisions import DecisionRecord
 from gateway.pools.traffic.queue_window import MAX_WAITS, QueueWindow
-from gateway.pools.traffic.traffic_window import CANCELLED, COMPLETED, FAILED, TrafficWindow
+from gateway.pools.traffic.traffic_window import CANCELLED, COMPLETED, FAILED, REJECTED, TrafficWindow
 from routing.ledger.router_counts import CountsSeen
 from tests.gateway.decision_records import ended_record
 
@@ -38,14 +38,16 @@ def test_percentiles_are_observed_values() -> None:
     assert (summary.ttft_p50_s, summary.ttft_p90_s, summary.ttft_p99_s) == (0.50, 0.90, 0.99)
 
 
-def test_failed_requests_count_as_late_and_cancelled_ones_are_ignored() -> None:
+def test_late_failed_and_rejected_requests_are_apart_and_cancelled_ones_are_ignored() -> None:
     window = TrafficWindow()
     window.add(ended_record(0.0))
     window.add(ended_record(0.0, None, on_time=False, outcome=FAILED, engine_id=""))
     window.add(ended_record(0.0, None, on_time=False, outcome=CANCELLED))
+    window.add(ended_record(0.0, None, on_time=False, outcome=REJECTED, engine_id=""))
+    window.add(ended_record(0.0, on_time=False))
     summary = window.summary(1.0)
-    assert summary.on_time_share == 0.5
-    assert summary.late == 1
+    assert summary.on_time_share == 0.25
+    assert (summary.late, summary.failed, summary.rejected, summary.judged) == (1, 1, 1, 4)
 
 
 def test_the_hit_share_covers_requests_whose_engine_reports_cached_tokens() -> None:
